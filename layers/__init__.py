@@ -1,0 +1,60 @@
+"""The catalogue: every layer type, and the class that computes it. One line a type, one file a layer."""
+
+from __future__ import annotations
+
+import difflib
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from minicaffe.errors import LayerError
+from minicaffe.layer import Layer
+from minicaffe.mode import TEST, Phase
+from minicaffe.proto import caffe_pb2
+from minicaffe.source import LayerSource
+
+from .input import Input
+
+CATALOGUE: dict[str, type[Layer]] = {
+    "Input": Input,
+}
+
+FORK_TYPES = {
+    "Permute": "SSD", "Normalize": "SSD", "PriorBox": "SSD", "DetectionOutput": "SSD", "MultiBoxLoss": "SSD",
+    "AnnotatedData": "SSD", "DetectionEvaluate": "SSD", "VideoData": "SSD", "Reorg": "Intel", "RegionLoss": "Intel",
+    "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel", "SpatialDropout": "Intel",
+    "DepthwiseConvolution": "MobileNet forks", "ConvolutionDepthwise": "MobileNet forks", "ShuffleChannel": "ShuffleNet",
+    "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet", "DeformableConvolution": "Deformable R-FCN",
+    "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
+}  # fmt: skip
+"""Types that are known to belong to a fork and are not built in; an unknown type's error names the fork."""
+
+
+def register(name: str, layer: type[Layer]) -> None:
+    """Make `type: "name"` in a prototxt mean layer, a subclass of Layer (pycaffe's protocol or ours)."""
+    CATALOGUE[name] = layer
+
+
+def create(
+    param: caffe_pb2.LayerParameter,
+    *,
+    phase: Phase = TEST,
+    dtype: DTypeLike = np.float32,
+    source: LayerSource | None = None,
+) -> Layer:
+    """The layer that param describes, not yet connected. Raises LayerError for a type that nobody registered."""
+    kind = CATALOGUE.get(param.type)
+    if kind is None:
+        raise _unknown_type(param, source)
+    return kind(param, phase=phase, dtype=dtype, source=source)
+
+
+def _unknown_type(param: caffe_pb2.LayerParameter, source: LayerSource | None) -> LayerError:
+    near = difflib.get_close_matches(param.type, CATALOGUE, n=3)
+    message = f'unknown layer type "{param.type}"'
+    if param.type in FORK_TYPES:
+        message += f", which belongs to {FORK_TYPES[param.type]} and is not built in"
+    if near:
+        message += f"; nearest known: {', '.join(near)}"
+    message += '; a class of yours serves it after minicaffe.register("' + param.type + '", YourLayer)'
+    return Layer(param, source=source).error(message, "type")

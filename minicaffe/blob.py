@@ -1,0 +1,179 @@
+"""Blob: the n-d array pair (data, diff) that layers read and write, over lazily taken memory.
+
+Source: Caffe's blob.hpp and syncedmem.hpp. A blob's memory is taken at first use, zeroed, and kept by reshape when
+the new shape fits; two blobs may share one memory (Split, Reshape, shared weights).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .errors import BlobError
+
+MAX_COUNT = 2**31 - 1
+"""Most elements of one blob: Caffe's INT_MAX."""
+
+
+class MemoryState(enum.Enum):
+    """Where the current contents of a SyncedMemory are."""
+
+    UNINITIALISED = "uninitialised"
+    HOST = "host"
+    DEVICE = "device"
+    SYNCED = "synced"
+
+
+class SyncedMemory:
+    """One flat block of `size` elements, taken on first use and zeroed."""
+
+    __slots__ = ("_host", "dtype", "size", "state")
+
+    def __init__(self, size: int, dtype: np.dtype[Any]) -> None:
+        self.size, self.dtype = size, dtype
+        self.state = MemoryState.UNINITIALISED
+        self._host: NDArray[Any] | None = None
+
+    def host(self) -> NDArray[Any]:
+        """The block as a writable flat array; handing it out counts as a host write."""
+        if self._host is None:
+            self._host = np.zeros(self.size, self.dtype)
+        self.state = MemoryState.HOST
+        return self._host
+
+    def adopt(self, array: NDArray[Any]) -> None:
+        """Use a flat array of the caller's as the block, with no copy (weights mapped from a file, copy on write)."""
+        if array.shape != (self.size,) or array.dtype != self.dtype:
+            raise BlobError(f"cannot adopt {array.dtype} {array.shape} as {self.size} elements of {self.dtype}")
+        self._host, self.state = array, MemoryState.HOST
+
+
+class Blob:
+    """An n-d array `data` with a `diff` of the same shape.
+
+    data, diff: writable views (no copies) of shape `shape` and type `dtype` (float32 unless asked for float64).
+    num, channels, height, width: the legacy 4-axis names; absent trailing axes count as 1.
+    Raises BlobError for a negative axis or more than MAX_COUNT elements.
+    """
+
+    __slots__ = ("_count", "_data", "_diff", "_shape", "dtype")
+
+    def __init__(self, shape: Iterable[int] = (), dtype: DTypeLike = np.float32) -> None:
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self._shape: tuple[int, ...] = ()
+        self._count = 0
+        self._data = SyncedMemory(0, self.dtype)
+        self._diff = SyncedMemory(0, self.dtype)
+        self.reshape(*shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return self._count
+
+    def reshape(self, *dims: int | Iterable[int]) -> None:
+        """Take another shape (ints, or one sequence of them); memory is kept when the new count fits in it."""
+        shape = checked_shape(dims)
+        self._shape, self._count = shape, math.prod(shape)
+        if self._count > self._data.size:
+            self._data = SyncedMemory(self._count, self.dtype)
+        if self._count > self._diff.size:
+            self._diff = SyncedMemory(self._count, self.dtype)
+
+    @property
+    def data(self) -> NDArray[Any]:
+        return self._data.host()[: self._count].reshape(self._shape)
+
+    @property
+    def diff(self) -> NDArray[Any]:
+        return self._diff.host()[: self._count].reshape(self._shape)
+
+    @property
+    def data_state(self) -> MemoryState:
+        return self._data.state
+
+    @property
+    def diff_state(self) -> MemoryState:
+        return self._diff.state
+
+    @property
+    def num(self) -> int:
+        return self._legacy(0)
+
+    @property
+    def channels(self) -> int:
+        return self._legacy(1)
+
+    @property
+    def height(self) -> int:
+        return self._legacy(2)
+
+    @property
+    def width(self) -> int:
+        return self._legacy(3)
+
+    def _legacy(self, axis: int) -> int:
+        if len(self._shape) > 4:
+            raise BlobError(f"num, channels, height and width need at most 4 axes; the blob has shape {self._shape}")
+        return self._shape[axis] if axis < len(self._shape) else 1
+
+    def share_data(self, other: Blob) -> None:
+        """Let data be other's memory: a write through one is seen through both."""
+        self._check_shareable(other)
+        self._data = other._data
+
+    def share_diff(self, other: Blob) -> None:
+        """Let diff be other's memory."""
+        self._check_shareable(other)
+        self._diff = other._diff
+
+    def shares_data_with(self, other: Blob) -> bool:
+        return self._data is other._data
+
+    def _check_shareable(self, other: Blob) -> None:
+        if self._count != other._count or self.dtype != other.dtype:
+            raise BlobError(f"blobs of shapes {self._shape} and {other._shape} cannot share memory")
+
+    def adopt_data(self, array: NDArray[Any]) -> None:
+        """Use array's memory as data, with no copy where it is contiguous and of this dtype; its shape must be the blob's."""
+        if array.shape != self._shape:
+            raise BlobError(f"an array of shape {array.shape} is not a blob of shape {self._shape}")
+        self._data = SyncedMemory(self._count, self.dtype)
+        self._data.adopt(np.ascontiguousarray(array, self.dtype).reshape(-1))
+
+    def __repr__(self) -> str:
+        return f"Blob({' x '.join(map(str, self._shape)) or 'scalar'}, {self.dtype})"
+
+
+class BlobList(list[Blob]):
+    """A layer's learnable blobs; add_blob(*shape) appends one (pycaffe's BlobVec)."""
+
+    def __init__(self, dtype: DTypeLike = np.float32) -> None:
+        super().__init__()
+        self.dtype = np.dtype(dtype)
+
+    def add_blob(self, *shape: int) -> Blob:
+        blob = Blob(shape, self.dtype)
+        self.append(blob)
+        return blob
+
+
+def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
+    """reshape's arguments as a tuple of ints, or BlobError."""
+    if len(dims) == 1 and isinstance(dims[0], Iterable):
+        dims = tuple(dims[0])
+    shape = tuple(int(d) for d in dims)  # type: ignore[arg-type]
+    if any(d < 0 for d in shape):
+        raise BlobError(f"a blob cannot have shape {shape}: an axis is negative")
+    if math.prod(shape) > MAX_COUNT:
+        raise BlobError(f"shape {shape} has {math.prod(shape)} elements, more than the {MAX_COUNT} that a blob may have")
+    return shape

@@ -1,0 +1,51 @@
+"""What minicaffe raises: every error a user can cause derives from Error and names its place."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Base of all of minicaffe's errors."""
+
+
+class PrototxtError(Error):
+    """A prototxt (net or solver) that cannot be read; str() is `file:line:col: message`, the source line, a caret, a hint."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str = "<text>",
+        line: int = 0,
+        column: int = 0,
+        source_line: str = "",
+        hint: str = "",
+    ) -> None:
+        self.message, self.file, self.line, self.column = message, file, line, column
+        self.source_line, self.hint = source_line, hint
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        lines = [f"{where}: {self.message}"]
+        if self.source_line.strip():
+            shown = self.source_line.rstrip("\n").replace("\t", " ")
+            lines += [f"  {shown}", "  " + " " * (self.column - 1) + "^"]
+        if self.hint:
+            lines.append(f"hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class LayerError(Error):
+    """A layer that cannot be set up or run: `ROIPooling layer "roi_pool5": pooled_h must be > 0, got 0 (test.prototxt:341)`."""
+
+
+class WeightsError(Error):
+    """A weights file (.caffemodel, .h5, .binaryproto) that cannot be read, or does not fit the net."""
+
+
+class DeviceError(Error):
+    """No usable GPU, or an operation that it refused."""
+
+
+class BlobError(Error):
+    """A shape that no blob can have; the net turns it into a LayerError that names the layer."""

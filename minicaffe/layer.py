@@ -1,0 +1,172 @@
+"""Layer: the one base class of built-in layers and of the user's Python layers. Source: Caffe's layer.hpp.
+
+    connect:  counts checked -> setup -> reshape -> loss weights       (once, by the net)
+    forward_pass: reshape -> forward -> the layer's part of the loss   (every time)
+    backward_pass: backward, and zeros for index bottoms               (every time)
+
+A built-in layer writes setup, reshape, forward_cpu, backward_cpu (and the GPU twins); a user's layer may write
+`forward(bottom, top)` and `backward(top, propagate_down, bottom)` itself, as in pycaffe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .blob import Blob, BlobList
+from .errors import BlobError, LayerError
+from .mode import TEST, Phase, gpu_mode
+from .proto import caffe_pb2
+from .source import LayerSource
+
+Count = int | tuple[int, int | None]
+"""How many bottoms or tops: exactly n, or (at least, at most), None meaning no bound."""
+
+
+class Layer:
+    """One step of a net.
+
+    Class facts: type (Caffe's type string; the catalogue's key); num_bottom, num_top; equal_bottom_top (as many tops
+    as bottoms); in_place (a top may be its bottom's blob); is_loss (the first top weighs 1 in the loss unless the
+    prototxt says otherwise); auto_top (a missing top is made); index_bottoms (bottoms that hold rois, labels, indices
+    or sample weights: no gradient is defined for them, backward gives them a zero diff and force_backward leaves them out).
+
+    Object facts: param (LayerParameter), name, phase, dtype, blobs (learnable Blobs), loss_weights (one per top),
+    param_propagate_down (one bool per learnable blob: whether backward computes its gradient), source.
+    """
+
+    type: ClassVar[str] = ""
+    num_bottom: ClassVar[Count] = (0, None)
+    num_top: ClassVar[Count] = (0, None)
+    equal_bottom_top: ClassVar[bool] = False
+    in_place: ClassVar[bool] = False
+    is_loss: ClassVar[bool] = False
+    auto_top: ClassVar[bool] = False
+    index_bottoms: ClassVar[tuple[int, ...]] = ()
+
+    def __init__(
+        self,
+        param: caffe_pb2.LayerParameter,
+        *,
+        phase: Phase = TEST,
+        dtype: DTypeLike = np.float32,
+        source: LayerSource | None = None,
+    ) -> None:
+        self.param, self.phase, self.source = param, phase, source
+        self.name = param.name
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.blobs = BlobList(self.dtype)
+        self.param_propagate_down: list[bool] = []
+        self.loss_weights: list[float] = []
+        self._weighted: dict[int, tuple[int, ...]] = {}
+        self.param_str = param.python_param.param_str
+        self.param_str_ = self.param_str
+
+    # What a layer writes.
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read self.param, check it, make the learnable blobs (Caffe's LayerSetUp)."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Give the tops (and buffers) their shapes from the bottoms'."""
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.forward_cpu(bottom, top)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Overwrite the diffs of the bottoms that propagate_down names; add to the learnable blobs' diffs."""
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        self.backward_cpu(top, propagate_down, bottom)
+
+    # The switch. A user's Python layer overrides these two.
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        run = self.forward_gpu if gpu_mode() else self.forward_cpu
+        run(bottom, top)
+
+    def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        run = self.backward_gpu if gpu_mode() else self.backward_cpu
+        run(top, propagate_down, bottom)
+
+    # What the net calls.
+
+    def connect(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Set the layer up on its blobs (Caffe's SetUp). Raises LayerError."""
+        self._check_counts(len(bottom), len(top))
+        self._guard(lambda: self.setup(bottom, top))
+        self._guard(lambda: self.reshape(bottom, top))
+        self.loss_weights = self._read_loss_weights(len(top))
+        self._put_loss_weights(top)
+        if not self.param_propagate_down:
+            self.param_propagate_down = [True] * len(self.blobs)
+
+    def forward_pass(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> float:
+        """Reshape, then forward; returns the tops' weighted part of the loss."""
+        self._guard(lambda: self.reshape(bottom, top))
+        self._put_loss_weights(top)
+        self._guard(lambda: self.forward(bottom, top))
+        return sum(
+            weight * float(blob.data.sum(dtype=np.float64))
+            for weight, blob in zip(self.loss_weights, top, strict=True)
+            if weight
+        )
+
+    def backward_pass(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Backward, after index bottoms' diffs are zeroed."""
+        for i in self.index_bottoms:
+            if i < len(bottom) and propagate_down[i]:
+                bottom[i].diff[...] = 0
+        self._guard(lambda: self.backward(top, propagate_down, bottom))
+
+    def error(self, message: str, field: str = "") -> LayerError:
+        """A LayerError that names the layer and, where the prototxt is known, the place of field (a path like
+        "roi_pooling_param.pooled_h", "bottom[1]"). Use: `raise self.error("pooled_h must be > 0, got 0", "...")`."""
+        place = f" ({self.source.at(field)})" if self.source else ""
+        kind = self.param.type or type(self).__name__
+        return LayerError(f'{kind} layer "{self.name}": {message}{place}')
+
+    # Inside.
+
+    def _guard(self, run: Any) -> None:
+        """Run a step; shapes that no blob can have and a lack of memory become errors that name this layer."""
+        try:
+            run()
+        except BlobError as error:
+            raise self.error(str(error)) from error
+        except MemoryError as error:
+            raise self.error(f"out of memory: {error}") from error
+
+    def _check_counts(self, bottoms: int, tops: int) -> None:
+        for what, have, want in (("bottom", bottoms, self.num_bottom), ("top", tops, self.num_top)):
+            least, most = (want, want) if isinstance(want, int) else want
+            if have < least or (most is not None and have > most):
+                raise self.error(f"takes {_count_text(least, most, what)}, got {have}", what)
+        if self.equal_bottom_top and bottoms != tops:
+            raise self.error(f"takes as many tops as bottoms, got {bottoms} bottoms and {tops} tops", "top")
+
+    def _read_loss_weights(self, tops: int) -> list[float]:
+        given = list(self.param.loss_weight)
+        if given and len(given) != tops:
+            raise self.error(f"{len(given)} loss_weight given for {tops} tops: give one for each, or none", "loss_weight")
+        default = [1.0] + [0.0] * (tops - 1) if self.is_loss and tops else [0.0] * tops
+        return given or default
+
+    def _put_loss_weights(self, top: Sequence[Blob]) -> None:
+        """Fill the diffs of loss tops, once for each shape they take: what a caller writes there later stays."""
+        for i, (weight, blob) in enumerate(zip(self.loss_weights, top, strict=True)):
+            if weight and self._weighted.get(i) != blob.shape:
+                blob.diff[...] = weight
+                self._weighted[i] = blob.shape
+
+
+def _count_text(least: int, most: int | None, what: str) -> str:
+    if most == least:
+        return f"{least} {what}" + "s" * (least != 1)
+    return f"at least {least} {what}s" if most is None else f"{least} to {most} {what}s"

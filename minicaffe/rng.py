@@ -1,0 +1,18 @@
+"""The one random generator: fillers, Dropout, stochastic pooling, DummyData and the samplers of detection draw from it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_generator = np.random.default_rng()
+
+
+def generator() -> np.random.Generator:
+    """The generator everything random draws from."""
+    return _generator
+
+
+def set_random_seed(seed: int) -> None:
+    """Start the generator anew: the same seed gives the same weights, masks and samples."""
+    global _generator
+    _generator = np.random.default_rng(seed)

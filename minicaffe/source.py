@@ -1,0 +1,40 @@
+"""Where in a prototxt a layer and its fields stand, so that every later error can name its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Place:
+    """A position in a text file; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class LayerSource:
+    """The place of a layer's block and of its fields.
+
+    fields maps dotted paths inside the layer to places: "type", "bottom[1]", "roi_pooling_param.pooled_h",
+    "convolution_param.weight_filler.std". Repeated fields carry an index, also when there is one entry.
+    """
+
+    place: Place
+    fields: Mapping[str, Place] = field(default_factory=dict)
+
+    def at(self, path: str = "") -> Place:
+        """The place of a field, or of the nearest enclosing block that the file writes out."""
+        while path:
+            if path in self.fields:
+                return self.fields[path]
+            if path + "[0]" in self.fields:
+                return self.fields[path + "[0]"]
+            path = path.rpartition(".")[0]
+        return self.place

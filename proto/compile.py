@@ -1,0 +1,44 @@
+"""Compile caffe.proto into caffe.desc (read at run time) and caffe_pb2.pyi (for editors and mypy).
+
+Run `python proto/compile.py` after a change to caffe.proto; it needs grpcio-tools and mypy-protobuf (extra `dev`).
+`python proto/compile.py --check` writes nothing and fails when caffe.desc is not current.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def compile_schema(folder: Path, *, stubs: bool) -> bytes:
+    """Run protoc on caffe.proto, with its output in folder; return the descriptor set."""
+    from grpc_tools import protoc
+
+    out = folder / "caffe.desc"
+    arguments = ["protoc", f"-I{HERE}", f"--descriptor_set_out={out}"]
+    if stubs:
+        arguments.append(f"--mypy_out=quiet:{folder}")
+    if protoc.main([*arguments, str(HERE / "caffe.proto")]):
+        raise SystemExit("protoc refused caffe.proto")
+    return out.read_bytes()
+
+
+def main() -> int:
+    check = sys.argv[1:] == ["--check"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        descriptors = compile_schema(folder, stubs=not check)
+        if check:
+            current = (HERE / "caffe.desc").read_bytes() == descriptors
+            print("caffe.desc is current" if current else "caffe.desc is stale: run python proto/compile.py")
+            return 0 if current else 1
+        (HERE / "caffe.desc").write_bytes(descriptors)
+        (HERE / "caffe_pb2.pyi").write_text((folder / "caffe_pb2.pyi").read_text())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
