@@ -49,3 +49,7 @@ class DeviceError(Error):
 
 class BlobError(Error):
     """A shape that no blob can have; the net turns it into a LayerError that names the layer."""
+
+
+class FillerError(Error):
+    """A filler that is unknown or cannot fill a blob; the layer turns it into a LayerError that names it."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .blob import Blob, BlobList
-from .errors import BlobError, LayerError
+from .errors import BlobError, FillerError, LayerError
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
 from .source import LayerSource
@@ -135,10 +135,10 @@ class Layer:
     # Inside.
 
     def _guard(self, run: Any) -> None:
-        """Run a step; shapes that no blob can have and a lack of memory become errors that name this layer."""
+        """Run a step; shapes that no blob can have, misused fillers and a lack of memory become errors that name this layer."""
         try:
             run()
-        except BlobError as error:
+        except (BlobError, FillerError) as error:
             raise self.error(str(error)) from error
         except MemoryError as error:
             raise self.error(f"out of memory: {error}") from error

@@ -1,0 +1,128 @@
+"""Fillers: first values of learnable blobs, and DummyData's tops. Source: Caffe's filler.hpp.
+
+    fan_in = count / shape[0], fan_out = count / shape[1]; n = fan_in, fan_out or their mean, by variance_norm
+    xavier: uniform in +-sqrt(3 / n). msra: gaussian of deviation sqrt(2 / n).
+
+Everything random is drawn from minicaffe.rng.generator(), straight into the array.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import rng
+from .errors import FillerError
+from .proto import caffe_pb2
+
+Array = NDArray[Any]
+
+
+def fill(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    """Fill array (C-contiguous, float32 or float64) in place as param says. Raises FillerError."""
+    filler = FILLERS.get(param.type)
+    if filler is None:
+        near = difflib.get_close_matches(param.type, FILLERS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise FillerError(f'unknown filler type "{param.type}"; {hint}the fillers are {", ".join(FILLERS)}')
+    if param.sparse != -1 and param.type != "gaussian":
+        raise FillerError(f"sparse is for the gaussian filler, not for {param.type} (got sparse {param.sparse})")
+    filler(array, param)
+
+
+def _constant(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    array[...] = param.value
+
+
+def _uniform(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    if param.min > param.max:
+        raise FillerError(f"the uniform filler needs min <= max, got min {param.min:g} and max {param.max:g}")
+    _draw_uniform(array, param.min, param.max)
+
+
+def _gaussian(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    """Normal values; with sparse >= 0 each is kept with probability sparse / shape[0], the rest are 0."""
+    if param.std < 0:
+        raise FillerError(f"the gaussian filler needs std >= 0, got {param.std:g}")
+    if param.sparse < -1:
+        raise FillerError(f"sparse must be -1 (off) or >= 0, got {param.sparse}")
+    _draw_gaussian(array, param.std)
+    array += param.mean
+    if param.sparse >= 0:
+        outputs = array.shape[0] if array.ndim else 1
+        if param.sparse > outputs:
+            raise FillerError(f"sparse {param.sparse} is more than the {outputs} outputs of shape {array.shape}")
+        array *= rng.generator().random(array.shape, np.float32) * outputs < param.sparse
+
+
+def _positive_unitball(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    """Uniform in [0, 1), then each array[i] divided by its sum."""
+    if array.ndim == 0:
+        raise FillerError("the positive_unitball filler needs at least one axis, got a scalar")
+    _draw_uniform(array, 0.0, 1.0)
+    if array.size:
+        rows = array.reshape(array.shape[0], -1)
+        rows /= rows.sum(axis=1, keepdims=True)
+
+
+def _xavier(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    if array.size:
+        bound = math.sqrt(3 / fan(array.shape, param.variance_norm))
+        _draw_uniform(array, -bound, bound)
+
+
+def _msra(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    if array.size:
+        _draw_gaussian(array, math.sqrt(2 / fan(array.shape, param.variance_norm)))
+
+
+def _bilinear(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    """The kernel of bilinear upsampling by ceil(k / 2), in every (output, input) pair."""
+    if array.ndim != 4 or array.shape[2] != array.shape[3]:
+        raise FillerError(f"the bilinear filler needs 4 axes with a square kernel, got shape {array.shape}")
+    array[...] = bilinear_kernel(array.shape[2])
+
+
+FILLERS: dict[str, Callable[[Array, caffe_pb2.FillerParameter], None]] = {
+    "constant": _constant,
+    "uniform": _uniform,
+    "gaussian": _gaussian,
+    "positive_unitball": _positive_unitball,
+    "xavier": _xavier,
+    "msra": _msra,
+    "bilinear": _bilinear,
+}
+
+
+def fan(shape: tuple[int, ...], variance_norm: int) -> float:
+    """How many numbers a weight of this shape adds up (FAN_IN), is spread to (FAN_OUT), or the mean of both (AVERAGE)."""
+    count = math.prod(shape)
+    fan_in = count / shape[0] if shape else 1.0
+    fan_out = count / shape[1] if len(shape) > 1 else float(count)
+    if variance_norm == caffe_pb2.FillerParameter.AVERAGE:
+        return (fan_in + fan_out) / 2
+    return fan_out if variance_norm == caffe_pb2.FillerParameter.FAN_OUT else fan_in
+
+
+def bilinear_kernel(size: int) -> NDArray[np.float64]:
+    """(size, size): the outer product of a tent with itself, peak near the middle."""
+    factor = math.ceil(size / 2)
+    centre = (size - 1) / (2 * factor) if size else 0.0
+    tent: NDArray[np.float64] = 1 - np.abs(np.arange(size) / max(factor, 1) - centre)
+    return np.outer(tent, tent)
+
+
+def _draw_uniform(array: Array, low: float, high: float) -> None:
+    rng.generator().random(out=array, dtype=array.dtype.type)
+    array *= high - low
+    array += low
+
+
+def _draw_gaussian(array: Array, std: float) -> None:
+    rng.generator().standard_normal(out=array, dtype=array.dtype.type)
+    array *= std
