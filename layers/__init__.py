@@ -13,10 +13,50 @@ from minicaffe.mode import TEST, Phase
 from minicaffe.proto import caffe_pb2
 from minicaffe.source import LayerSource
 
+from .accuracy import Accuracy
+from .batch_norm import BatchNorm
+from .bias import Bias
+from .box_annotator_ohem import BoxAnnotatorOHEM
+from .concat import Concat
+from .dropout import Dropout
+from .dummy_data import DummyData
+from .eltwise import Eltwise
+from .flatten import Flatten
 from .input import Input
+from .relu import ReLU
+from .reshape import Reshape
+from .scale import Scale
+from .silence import Silence
+from .slice import Slice
+from .smooth_l1_loss import SmoothL1Loss
+from .smooth_l1_loss_ohem import SmoothL1LossOHEM
+from .softmax import Softmax
+from .softmax_with_loss import SoftmaxWithLoss
+from .softmax_with_loss_ohem import SoftmaxWithLossOHEM
+from .split import Split
 
 CATALOGUE: dict[str, type[Layer]] = {
+    "Accuracy": Accuracy,
+    "BatchNorm": BatchNorm,
+    "Bias": Bias,
+    "BoxAnnotatorOHEM": BoxAnnotatorOHEM,
+    "Concat": Concat,
+    "Dropout": Dropout,
+    "DummyData": DummyData,
+    "Eltwise": Eltwise,
+    "Flatten": Flatten,
     "Input": Input,
+    "ReLU": ReLU,
+    "Reshape": Reshape,
+    "Scale": Scale,
+    "Silence": Silence,
+    "Slice": Slice,
+    "SmoothL1Loss": SmoothL1Loss,
+    "SmoothL1LossOHEM": SmoothL1LossOHEM,
+    "Softmax": Softmax,
+    "SoftmaxWithLoss": SoftmaxWithLoss,
+    "SoftmaxWithLossOHEM": SoftmaxWithLossOHEM,
+    "Split": Split,
 }
 
 FORK_TYPES = {

@@ -1,0 +1,62 @@
+"""Accuracy: how often the true class is among the top_k highest scores.
+
+    right_i = (how many classes score at least as high as the true one, itself included) <= top_k
+    accuracy = sum_i right_i / (positions that are not ignored)
+
+Source: Caffe's accuracy_layer.cpp; ties count against the true class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .loss_bottoms import check_label_count, class_axis, read_labels
+from .loss_normalization import ignored_label
+
+
+class Accuracy(Layer):
+    """The share of positions whose true class is among the accuracy_param.top_k (default 1) highest scores.
+
+    bottom: x (N, C, ...) scores along accuracy_param.axis (default 1), labels (N, ...) one for each position.
+    top: accuracy (), 0 when every position is ignored; optionally the accuracy of each class (C,), 0 for an absent class.
+    No gradient.
+    Raises LayerError for another number of labels, a label that is not whole or not a class, and top_k > C.
+    """
+
+    type = "Accuracy"
+    num_bottom = 2
+    num_top = (1, 2)
+    index_bottoms = (0, 1)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.accuracy_param
+        self.split = class_axis(self, bottom[0], param.axis, "accuracy_param.axis")
+        check_label_count(self, self.split, bottom)
+        if param.top_k > self.split.classes:
+            raise self.error(
+                f"top_k must be at most the {self.split.classes} classes, got {param.top_k}", "accuracy_param.top_k"
+            )
+        top[0].reshape(())
+        if len(top) > 1:
+            top[1].reshape(self.split.classes)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        labels, kept = read_labels(self, bottom[1].data, self.split, ignored_label(self.param.accuracy_param))
+        right = kept & among_top(bottom[0].data.reshape(self.split), labels, self.param.accuracy_param.top_k)
+        top[0].data[...] = int(right.sum()) / max(1, int(kept.sum()))
+        if len(top) > 1:
+            seen, hits = (np.bincount(labels[which], minlength=self.split.classes) for which in (kept, right))
+            top[1].data[...] = hits / np.maximum(1, seen)
+
+
+def among_top(x: NDArray[Any], labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
+    """Whether each of labels (outer, inner) is among the top_k highest scores of x (outer, C, inner)."""
+    true = np.take_along_axis(x, labels[:, None], axis=1)
+    return np.asarray((x >= true).sum(axis=1) <= top_k)

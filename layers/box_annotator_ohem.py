@@ -1,0 +1,73 @@
+"""BoxAnnotatorOHEM: online hard example mining; only the rois of highest loss in each image keep their labels.
+
+    chosen: the roi_per_img rois of largest loss among those with the same batch index (ties: the earlier roi)
+    labels' = labels where chosen, else ignore_label        weights' = weights where chosen, else 0
+
+Source: box_annotator_ohem_layer of R-FCN's Caffe (Shrivastava, Gupta, Girshick, CVPR 2016, section 4). The original sorts
+by loss with an unstable sort; here ties go to the earlier roi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class BoxAnnotatorOHEM(Layer):
+    """Labels and box weights of the box_annotator_ohem_param.roi_per_img hardest rois of each image.
+
+    bottom: rois (R, 5, H, W), whose channel 0 is the batch index; losses (R, 1, H, W); labels (R, 1, H, W); box weights
+    (R, C, H, W). H and W are 1 as a rule and may be left out. top: labels (R, 1, H, W), ignore_label (default -1) where not
+    chosen; box weights (R, C, H, W), 0 where not chosen. No gradient.
+    Raises LayerError when roi_per_img is 0, for other shapes, and for a batch index that is negative or not whole.
+    """
+
+    type = "BoxAnnotatorOHEM"
+    num_bottom = 4
+    num_top = 2
+    index_bottoms = (0, 1, 2, 3)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if not self.param.box_annotator_ohem_param.roi_per_img:
+            raise self.error("roi_per_img must be > 0, got 0", "box_annotator_ohem_param.roi_per_img")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        rois = bottom[0]
+        wanted = (rois.num, rois.height, rois.width)
+        for i, channels, what in ((0, 5, "rois"), (1, 1, "losses"), (2, 1, "labels"), (3, bottom[3].channels, "box weights")):
+            shape = (bottom[i].num, bottom[i].channels, bottom[i].height, bottom[i].width)
+            if shape != (wanted[0], channels, *wanted[1:]):
+                raise self.error(
+                    f"bottom {i} ({what}) must have shape {(wanted[0], channels, *wanted[1:])}, got {bottom[i].shape}",
+                    f"bottom[{i}]",
+                )
+        top[0].reshape(rois.num, 1, rois.height, rois.width)
+        top[1].reshape(rois.num, bottom[3].channels, rois.height, rois.width)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.box_annotator_ohem_param
+        shape = top[0].shape
+        images = bottom[0].data.reshape(shape[0], 5, *shape[2:])[:, 0].reshape(-1)
+        wrong = ~((images >= 0) & (images == np.floor(images)))
+        if wrong.any():
+            where = int(wrong.argmax())
+            raise self.error(f"roi {where} has batch index {images[where]:g}, which is not a whole number >= 0", "bottom[0]")
+        chosen = hardest(images, bottom[1].data.reshape(-1), param.roi_per_img).reshape(shape)
+        top[0].data[...] = np.where(chosen, bottom[2].data.reshape(shape), param.ignore_label)
+        top[1].data[...] = np.where(chosen, bottom[3].data.reshape(top[1].shape), 0)
+
+
+def hardest(images: NDArray[Any], losses: NDArray[Any], per_image: int) -> NDArray[np.bool_]:
+    """Which rois (R,) are among the per_image of largest loss (R,) of their image (R,); ties go to the earlier roi."""
+    order = np.lexsort((-losses, images))
+    _, first, counts = np.unique(images[order], return_index=True, return_counts=True)
+    rank = np.arange(len(order)) - np.repeat(first, counts)
+    chosen = np.zeros(len(order), bool)
+    chosen[order[rank < per_image]] = True
+    return chosen

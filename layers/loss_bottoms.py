@@ -1,0 +1,92 @@
+"""How losses read their bottoms: scores over a class axis, whole labels, pairs of one size. Source: Caffe's loss_layer.cpp."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class ClassAxis(NamedTuple):
+    """A shape around its class axis: outer and inner are the products of the axes before and after it."""
+
+    outer: int
+    classes: int
+    inner: int
+
+
+def class_axis(layer: Layer, scores: Blob, axis: int, field: str) -> ClassAxis:
+    """The shape of scores split at axis (negative: from the end). Raises LayerError where there is no such axis."""
+    axis, shape = layer.axis_of(axis, scores, field), scores.shape
+    return ClassAxis(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+
+
+def check_label_count(layer: Layer, split: ClassAxis, bottom: Sequence[Blob]) -> None:
+    """One label for each position of the scores, and as many along the first axis."""
+    scores, labels = bottom[0].shape, bottom[1].shape
+    if split.outer * split.inner != math.prod(labels):
+        wanted = (
+            f"{split.outer * split.inner} labels ({split.outer} x {split.inner} positions around its {split.classes} classes)"
+        )
+        raise layer.error(f"scores of shape {scores} need {wanted}, got {math.prod(labels)} of shape {labels}", "bottom[1]")
+    check_first_axis(layer, bottom, 1)
+
+
+def check_first_axis(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
+    """bottom[i] has as many images (or rois) as bottom[0]."""
+    if bottom[0].shape[:1] != bottom[i].shape[:1]:
+        raise layer.error(
+            f"bottoms 0 and {i} must have the same first axis, got shapes {bottom[0].shape} and {bottom[i].shape}",
+            f"bottom[{i}]",
+        )
+
+
+def check_same_size(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
+    """bottom[i] has bottom[0]'s first axis and number of values; the other axes may be cut otherwise."""
+    check_first_axis(layer, bottom, i)
+    if bottom[0].count != bottom[i].count:
+        raise layer.error(
+            f"bottoms 0 and {i} must have as many values, got {bottom[0].count} of shape {bottom[0].shape}"
+            f" and {bottom[i].count} of shape {bottom[i].shape}",
+            f"bottom[{i}]",
+        )
+
+
+def check_same_shape(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
+    """bottom[i] has bottom[0]'s shape, up to trailing axes of 1: (N, 8) is (N, 8, 1, 1)."""
+    if _trimmed(bottom[0].shape) != _trimmed(bottom[i].shape):
+        raise layer.error(
+            f"bottoms 0 and {i} must have the same shape, got {bottom[0].shape} and {bottom[i].shape}", f"bottom[{i}]"
+        )
+
+
+def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    used = max((i + 1 for i, n in enumerate(shape) if n != 1), default=0)
+    return shape[:used]
+
+
+def read_labels(
+    layer: Layer, labels: NDArray[Any], split: ClassAxis, ignore: int | None
+) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Labels as integers (outer, inner), 0 where ignored, and which count (outer, inner).
+
+    Raises LayerError for a label that is not whole, or is outside 0 .. classes - 1 and not the ignored one.
+    """
+    flat = labels.reshape(-1)
+    kept = np.ones(flat.shape, bool) if ignore is None else flat != ignore
+    wrong = kept & ~((flat >= 0) & (flat < split.classes) & (flat == np.floor(flat)))
+    if wrong.any():
+        where = int(wrong.argmax())
+        kind = "a label from" if flat[where] == np.floor(flat[where]) else "a whole label from"
+        ignored = "" if ignore is None else f", nor the ignored {ignore}"
+        raise layer.error(
+            f"label {flat[where]:g} at position {where} is not {kind} 0 to {split.classes - 1}{ignored}", "bottom[1]"
+        )
+    whole = np.where(kept, flat, 0).astype(np.intp)
+    return whole.reshape(split.outer, split.inner), kept.reshape(split.outer, split.inner)

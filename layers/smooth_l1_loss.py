@@ -1,0 +1,98 @@
+"""SmoothL1Loss: the box regression loss of Fast R-CNN.
+
+    d = w_in * (x - target)        loss = sum(w_out * f(d)) / N
+    f(d) = 0.5 (sigma d)^2 where |d| < 1 / sigma^2, else |d| - 0.5 / sigma^2
+
+Source: Girshick, Fast R-CNN, ICCV 2015, section 2.3; caffe-fast-rcnn's smooth_l1_loss_layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .loss_bottoms import check_same_shape
+
+
+class SmoothL1Loss(Layer):
+    """loss = sum(w_out * f(w_in * (x - target))) / N, with smooth_l1_loss_param.sigma (default 1).
+
+    bottom: x (N, ...), target, optionally w_in and w_out (both or none), all of x's shape, where (N, 8) is (N, 8, 1, 1).
+    top: loss (). Both x and target get gradients. As in the original, the loss counts only with an explicit loss_weight.
+    Raises LayerError for other shapes, for one weight bottom without the other, and for sigma <= 0.
+    """
+
+    type = "SmoothL1Loss"
+    num_bottom = (2, 4)
+    num_top = 1
+    auto_top = True
+    index_bottoms = (2, 3)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.sigma = self.param.smooth_l1_loss_param.sigma
+        if not self.sigma > 0:
+            raise self.error(f"sigma must be > 0, got {self.sigma:g}", "smooth_l1_loss_param.sigma")
+        if len(bottom) == 3:
+            raise self.error("takes 2 bottoms, or 4 with the inside and the outside weights, got 3", "bottom")
+        self.difference = Blob((), self.dtype)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        for i in range(1, len(bottom)):
+            check_same_shape(self, bottom, i)
+        self.difference.reshape(bottom[0].shape)
+        top[0].reshape(())
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        weighted_difference(*_alike(bottom[:3]), out=self.difference.data)
+        losses = smooth_l1(self.difference.data, self.sigma)
+        if len(bottom) == 4:
+            losses *= bottom[3].data.reshape(losses.shape)
+        top[0].data[...] = losses.sum(dtype=np.float64) / max(1, bottom[0].num)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dx = smooth_l1_backward(self.difference.data, self.sigma)
+        for weight in _alike(bottom)[2:]:
+            dx *= weight
+        dx *= float(top[0].diff.item()) / max(1, bottom[0].num)
+        put_opposite(dx, propagate_down, bottom)
+
+
+def put_opposite(dx: NDArray[Any], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+    """Write dx to bottom 0's diff and -dx to bottom 1's, where propagate_down says so: the loss depends on their difference."""
+    if propagate_down[0]:
+        bottom[0].diff[...] = dx
+    if propagate_down[1]:
+        bottom[1].diff[...] = -dx.reshape(bottom[1].shape)
+
+
+def _alike(bottom: Sequence[Blob]) -> list[NDArray[Any]]:
+    """The bottoms' data, in bottom 0's shape."""
+    return [b.data.reshape(bottom[0].shape) for b in bottom]
+
+
+def weighted_difference(
+    x: NDArray[Any], target: NDArray[Any], weight: NDArray[Any] | None = None, *, out: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """weight * (x - target), all of one shape; no weight counts as 1."""
+    d: NDArray[Any] = np.subtract(x, target, out=out)
+    if weight is not None:
+        d *= weight
+    return d
+
+
+def smooth_l1(d: NDArray[Any], sigma: float = 1.0) -> NDArray[Any]:
+    """0.5 (sigma d)^2 where |d| < 1 / sigma^2, else |d| - 0.5 / sigma^2; of d's shape."""
+    size = np.abs(d)
+    near = np.minimum(size, 1 / sigma**2)
+    return np.asarray(sigma**2 * near * (size - 0.5 * near))
+
+
+def smooth_l1_backward(d: NDArray[Any], sigma: float = 1.0) -> NDArray[Any]:
+    """The derivative of smooth_l1: sigma^2 d, at most 1 in size; of d's shape."""
+    return np.asarray(np.clip(d, -1 / sigma**2, 1 / sigma**2) * sigma**2)

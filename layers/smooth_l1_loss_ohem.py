@@ -1,0 +1,75 @@
+"""SmoothL1LossOHEM: the box loss that also tells each roi's loss, divided as loss_param says.
+
+    d = w * (x - target)        losses_i = sum_c f(d_ic)        loss = sum_i losses_i / divisor
+    f(d) = 0.5 d^2 where |d| < 1, else |d| - 0.5
+
+Source: smooth_l1_loss_ohem_layer of R-FCN's Caffe (where it is named SmoothL1Loss in some trees).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .loss_bottoms import check_same_shape
+from .loss_normalization import loss_divisor, normalization_mode
+from .smooth_l1_loss import put_opposite, smooth_l1, smooth_l1_backward, weighted_difference
+
+
+class SmoothL1LossOHEM(Layer):
+    """loss = sum(f(w * (x - target))) / divisor.
+
+    bottom: x (R, C, H, W), target, optionally w, all of x's shape, where (R, 8) is (R, 8, 1, 1).
+    top: loss (); optionally the losses before division, summed over channels (R, 1, H, W), whose diff is not used.
+    loss_param: normalization (FULL and VALID: R*H*W, BATCH_SIZE: R, PRE_FIXED, NONE), normalize, pre_fixed_normalizer.
+    Both x and target get gradients. As in the original, the loss counts only with an explicit loss_weight.
+    Raises LayerError for other shapes.
+    """
+
+    type = "SmoothL1LossOHEM"
+    num_bottom = (2, 3)
+    num_top = (1, 2)
+    auto_top = True
+    index_bottoms = (2,)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.mode = normalization_mode(self.param.loss_param)
+        self.difference = Blob((), self.dtype)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        for i in range(1, len(bottom)):
+            check_same_shape(self, bottom, i)
+        x = bottom[0]
+        self.difference.reshape(x.num, x.channels, x.height, x.width)
+        top[0].reshape(())
+        if len(top) > 1:
+            top[1].reshape(x.num, 1, x.height, x.width)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        d = weighted_difference(*self._arrays(bottom), out=self.difference.data)
+        losses = smooth_l1(d).sum(axis=1, keepdims=True)
+        top[0].data[...] = losses.sum(dtype=np.float64) / self._divisor(bottom[0])
+        if len(top) > 1:
+            top[1].data[...] = losses
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dx = smooth_l1_backward(self.difference.data)
+        for weight in self._arrays(bottom)[2:]:
+            dx *= weight
+        dx *= float(top[0].diff.item()) / self._divisor(bottom[0])
+        put_opposite(dx.reshape(bottom[0].shape), propagate_down, bottom)
+
+    def _arrays(self, bottom: Sequence[Blob]) -> list[NDArray[Any]]:
+        """The bottoms' data (R, C, H, W)."""
+        return [b.data.reshape(self.difference.shape) for b in bottom]
+
+    def _divisor(self, x: Blob) -> float:
+        positions = x.num * x.height * x.width
+        pre_fixed = self.param.loss_param.pre_fixed_normalizer
+        return loss_divisor(self.mode, images=x.num, positions=positions, valid=positions, pre_fixed=pre_fixed)

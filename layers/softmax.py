@@ -1,0 +1,56 @@
+"""Softmax: scores to probabilities along one axis.
+
+    y[c] = exp(x[c] - max x) / sum_k exp(x[k] - max x)        dx = y * (dy - sum_k dy[k] y[k])
+
+Source: Caffe's softmax_layer.cpp. The maximum is subtracted first, so that no score overflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class Softmax(Layer):
+    """y = exp(x) / sum(exp(x)) along softmax_param.axis (default 1).
+
+    bottom: x, any shape. top: y, of x's shape, each line along the axis adding up to 1. May run in place.
+    Raises LayerError when x has no such axis.
+    """
+
+    type = "Softmax"
+    num_bottom = 1
+    num_top = 1
+    in_place = True
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.axis_of(self.param.softmax_param.axis, bottom[0], "softmax_param.axis")
+        top[0].reshape(bottom[0].shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        softmax(bottom[0].data, self.param.softmax_param.axis, out=top[0].data)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            softmax_backward(top[0].data, top[0].diff, self.param.softmax_param.axis, out=bottom[0].diff)
+
+
+def softmax(x: NDArray[Any], axis: int = 1, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Probabilities along axis, of x's shape; out (may be x itself) receives them if given."""
+    y: NDArray[Any] = np.subtract(x, x.max(axis=axis, keepdims=True, initial=-np.inf), out=out)
+    np.exp(y, out=y)
+    y /= y.sum(axis=axis, keepdims=True)
+    return y
+
+
+def softmax_backward(y: NDArray[Any], dy: NDArray[Any], axis: int = 1, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """The gradient in x of softmax, given its result y and the gradient dy in it, both of x's shape; out may be dy itself."""
+    dx: NDArray[Any] = np.subtract(dy, (dy * y).sum(axis=axis, keepdims=True), out=out)
+    dx *= y
+    return dx

@@ -1,0 +1,97 @@
+"""SoftmaxWithLoss: softmax, then the mean negative log probability of the true classes.
+
+    loss = sum_i -log(max(p_i[label_i], FLT_MIN)) / divisor        dx_i = (p_i - onehot(label_i)) / divisor
+
+Source: Caffe's softmax_loss_layer.cpp; its gradient does not see the floor FLT_MIN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .loss_bottoms import check_label_count, class_axis, read_labels
+from .loss_normalization import ignored_label, loss_divisor, normalization_mode
+from .softmax import softmax
+
+FLT_MIN = 2.0**-126
+"""The smallest normal float32: a probability below it counts as it."""
+
+
+class SoftmaxWithLoss(Layer):
+    """Cross entropy of scores along softmax_param.axis (default 1) against whole labels.
+
+    bottom: x (N, C, ...) scores, labels (N, ...) one for each position. top: loss (); optionally the probabilities, of
+    x's shape, whose diff is not used. loss_param: ignore_label, normalization (default VALID), normalize,
+    pre_fixed_normalizer. No positions, or none but ignored ones: loss 0.
+    Raises LayerError for another number of labels, and for a label that is not whole or not a class.
+    """
+
+    type = "SoftmaxWithLoss"
+    num_bottom = 2
+    num_top = (1, 2)
+    is_loss = True
+    auto_top = True
+    index_bottoms = (1,)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.mode = normalization_mode(self.param.loss_param)
+        self.ignore = ignored_label(self.param.loss_param)
+        self.prob = Blob((), self.dtype)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.split = class_axis(self, bottom[0], self.param.softmax_param.axis, "softmax_param.axis")
+        check_label_count(self, self.split, bottom)
+        self.prob.reshape(self.split)
+        top[0].reshape(())
+        for blob, like in zip(top[1:], bottom, strict=False):
+            blob.reshape(like.shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
+        labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
+        losses = cross_entropy(prob, labels, kept)
+        top[0].data[...] = losses.sum(dtype=np.float64) / self._divisor(kept)
+        for blob, values in zip(top[1:], (prob, losses), strict=False):
+            blob.data[...] = values.reshape(blob.shape)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
+        dx = cross_entropy_backward(self.prob.data, labels, kept)
+        dx *= float(top[0].diff.item()) / self._divisor(kept)
+        bottom[0].diff[...] = dx.reshape(bottom[0].shape)
+
+    def _divisor(self, kept: NDArray[np.bool_]) -> float:
+        """What the sum over kept (outer, inner) is divided by."""
+        return loss_divisor(
+            self.mode,
+            images=self.split.outer,
+            positions=kept.size,
+            valid=int(kept.sum()),
+            pre_fixed=self.param.loss_param.pre_fixed_normalizer,
+        )
+
+
+def cross_entropy(prob: NDArray[Any], labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> NDArray[Any]:
+    """Losses (outer, inner) of prob (outer, C, inner) at labels (outer, inner); 0 where kept (outer, inner) is False."""
+    true = np.take_along_axis(prob, labels[:, None], axis=1)[:, 0]
+    losses: NDArray[Any] = -np.log(np.maximum(true, prob.dtype.type(FLT_MIN)))
+    losses[~kept] = 0
+    return losses
+
+
+def cross_entropy_backward(prob: NDArray[Any], labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> NDArray[Any]:
+    """The gradient of cross_entropy's sum in the scores (outer, C, inner), shapes as there."""
+    dx: NDArray[Any] = prob.copy()
+    at = labels[:, None]
+    np.put_along_axis(dx, at, np.take_along_axis(dx, at, axis=1) - 1, axis=1)
+    dx *= kept[:, None]
+    return dx
