@@ -132,6 +132,13 @@ class Layer:
         kind = self.param.type or type(self).__name__
         return LayerError(f'{kind} layer "{self.name}": {message}{place}')
 
+    def axis_of(self, axis: int, blob: Blob, field: str = "") -> int:
+        """axis of blob, counted from 0; a negative axis counts from the end. Raises LayerError where blob has no such axis."""
+        axes = len(blob.shape)
+        if not -axes <= axis < axes:
+            raise self.error(f"axis {axis} is out of range for shape {blob.shape}: it must be in [{-axes}, {axes - 1}]", field)
+        return axis % axes
+
     # Inside.
 
     def _guard(self, run: Any) -> None:

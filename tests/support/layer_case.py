@@ -10,6 +10,7 @@ from google.protobuf import text_format
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.gradient_check import GradientReport, check_layer_gradient
 from minicaffe.layers import create
 from minicaffe.mode import TEST, Phase
 from minicaffe.proto import caffe_pb2
@@ -51,3 +52,7 @@ class LayerCase:
             blob.diff[...] = diff
         self.layer.backward_pass(self.top, list(propagate_down or [True] * len(self.bottom)), self.bottom)
         return [b.diff.copy() for b in self.bottom]
+
+    def check_gradient(self, **options: Any) -> GradientReport:
+        """minicaffe.gradient_check.check_layer_gradient on this layer and its bottoms."""
+        return check_layer_gradient(self.layer, self.bottom, self.top, **options)

@@ -1,0 +1,70 @@
+"""The command line: `minicaffe COMMAND`, also `python -m minicaffe COMMAND`. One module a command, imported when it runs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+import warnings
+from typing import Any
+
+import click
+
+from minicaffe.errors import Error
+from minicaffe.version import __version__
+
+COMMANDS = {
+    "detect": "find objects in images with a detection net",
+    "layers": "list the layer types that are built in",
+    "run": "run any net forward (and backward) once",
+    "summary": "layers, shapes, parameters, multiply-adds and memory of a net",
+    "test": "average a net's outputs over many forward passes",
+    "train": "train a net as its solver prototxt says",
+    "upgrade": "bring an old prototxt or .caffemodel to today's format",
+}
+
+
+class _Commands(click.Group):
+    """Imports a command's module when it is asked for; turns minicaffe's errors into one message and exit status 1."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"minicaffe.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            try:
+                return super().invoke(ctx)
+            except (Error, OSError) as error:
+                if ctx.params.get("debug"):
+                    traceback.print_exc()
+                click.echo(f"minicaffe: {error}", err=True)
+                ctx.exit(1)
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    click.echo(f"warning: {message}", err=True)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@click.version_option(__version__, prog_name="minicaffe")
+def main(debug: bool) -> None:
+    """minicaffe runs, trains and inspects Caffe models: R-FCN, Faster R-CNN and others, with no compiler.
+
+    Example:  minicaffe detect test.prototxt net.caffemodel photo.jpg --draw out
+    """
+
+
+if __name__ == "__main__":
+    sys.exit(main())

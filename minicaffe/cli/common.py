@@ -1,0 +1,125 @@
+"""What several commands share: loading a net with its weights (and saying loudly what is missing), options, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from minicaffe import rng
+from minicaffe.mode import TEST, TRAIN, Phase
+from minicaffe.net import Net
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+phase_option = click.option(
+    "--phase", type=click.Choice(["TRAIN", "TEST"], case_sensitive=False), default="TEST", show_default=True, help="The net's phase."
+)
+seed_option = click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of random weights, inputs and samples."
+)
+
+
+def state_options(function: Function) -> Function:
+    """--level, --stage and --allow-module."""
+    for option in (
+        click.option("--level", type=int, default=0, help="The net state's level."),
+        click.option("--stage", "stages", multiple=True, help="A stage of the net's state; may be repeated."),
+        click.option("--allow-module", multiple=True, help="A module that Python layers may be imported from; may be repeated."),
+    ):
+        function = option(function)
+    return function
+
+
+def allow_modules(modules: Iterable[str]) -> None:
+    """Let Python layers come from these modules, looked for in the working directory too, as Caffe's users expect."""
+    import sys
+
+    from minicaffe.layers.python import allow_module
+
+    for module in modules:
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        allow_module(module)
+
+
+def load_net(
+    net: str,
+    weights: Sequence[str],
+    *,
+    phase: Phase = TEST,
+    seed: int = 0,
+    level: int = 0,
+    stages: Sequence[str] = (),
+) -> Net:
+    """The net with the weights of all files given; layers left at their random start are named on stderr."""
+    rng.set_random_seed(seed)
+    loaded = Net(net, phase, level, list(stages))
+    missing = set(loaded.params)
+    for file in weights:
+        report = loaded.copy_from(file)
+        missing -= set(report.loaded)
+        if not report.loaded:
+            say_loudly(f"no layer of {net} has its name in {file}: nothing was loaded from it")
+        elif report.unused:
+            click.echo(f"{file}: {len(report.unused)} layers are not in the net: {_short(report.unused)}", err=True)
+    if missing and not weights:
+        say_loudly(f"no weights given: all {len(missing)} layers with parameters start from their fillers (seed {seed})")
+    elif missing:
+        names = [name for name in loaded.params if name in missing]
+        say_loudly(f"no weights found for {len(names)} of {len(loaded.params)} layers, which start from their fillers: {_short(names)}")
+    return loaded
+
+
+def phase_of(name: str) -> Phase:
+    return TRAIN if name.upper() == "TRAIN" else TEST
+
+
+def say_loudly(message: str) -> None:
+    """A warning that nobody overlooks, on stderr."""
+    click.secho(f"WARNING: {message}", fg="yellow", bold=True, err=True)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def number_text(value: float) -> str:
+    """1234567 -> 1.23 M."""
+    for limit, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= limit:
+            return f"{value / limit:.2f}{unit}"
+    return f"{value:.0f}"
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """A table on stdout; columns named in right are aligned right. Nothing is cut when stdout is no terminal."""
+    import sys
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console.print(table)
+
+
+def statistics_text(array: np.ndarray[Any, Any]) -> str:
+    """min, mean, max in short, and NaN or infinity where there is any."""
+    if not array.size:
+        return "empty"
+    if not np.isfinite(array).all():
+        return f"{int(np.isnan(array).sum())} NaN, {int(np.isinf(array).sum())} inf"
+    return f"{array.min():.4g} / {array.mean():.4g} / {array.max():.4g}"
+
+
+def _short(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

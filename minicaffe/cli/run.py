@@ -1,0 +1,140 @@
+"""minicaffe run"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+import numpy as np
+
+from minicaffe.errors import Error
+from minicaffe.files import replacing
+from minicaffe.inputs import fill_inputs
+from minicaffe.net import Net
+
+from .common import (
+    allow_modules,
+    load_net,
+    phase_of,
+    phase_option,
+    print_table,
+    say_loudly,
+    seed_option,
+    shape_text,
+    state_options,
+    statistics_text,
+)
+
+
+@click.command()
+@click.argument("net")
+@click.argument("weights", nargs=-1)
+@click.option("--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated.")
+@click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
+@click.option("--backward", is_flag=True, help="Run backward too: losses from their weights, other outputs with a diff of ones.")
+@click.option("--out", metavar="FILE.npz", help="Write the outputs (and with --backward every weight's diff).")
+@phase_option
+@seed_option
+@state_options
+def command(
+    net: str,
+    weights: tuple[str, ...],
+    inputs: tuple[str, ...],
+    mean: str | None,
+    backward: bool,
+    out: str | None,
+    phase: str,
+    seed: int,
+    level: int,
+    stages: tuple[str, ...],
+    allow_module: tuple[str, ...],
+) -> None:
+    """Run the net in the prototxt NET forward once, with WEIGHTS (.caffemodel, .h5); print layers, shapes and times.
+
+    Example:  minicaffe run deploy.prototxt net.caffemodel --input data=cat.jpg --out scores.npz
+    """
+    allow_modules(allow_module)
+    loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
+    for note in fill_inputs(loaded, parse_inputs(inputs), seed=seed, mean=_mean(mean)):
+        say_loudly(note)
+    times = Times(loaded)
+    loaded.forward()
+    if backward:
+        loaded.clear_param_diffs()
+        for name in loaded.outputs:
+            if not loaded.blob_loss_weights[name]:
+                loaded.blobs[name].diff[...] = 1
+        loaded.backward()
+    _print(loaded, times, backward)
+    if out:
+        _write(loaded, out, backward)
+        click.echo(f"written: {out}")
+
+
+class Times:
+    """Milliseconds of each layer's forward and backward, by the net's hooks."""
+
+    def __init__(self, net: Net) -> None:
+        self.forward = [0.0] * len(net.layers)
+        self.backward = [0.0] * len(net.layers)
+        self._start = 0.0
+        net.before_forward(self._begin)
+        net.before_backward(self._begin)
+        net.after_forward(lambda i: self._end(self.forward, i))
+        net.after_backward(lambda i: self._end(self.backward, i))
+
+    def _begin(self, _: int) -> None:
+        self._start = time.perf_counter()
+
+    def _end(self, times: list[float], i: int) -> None:
+        times[i] += (time.perf_counter() - self._start) * 1e3
+
+
+def parse_inputs(inputs: Sequence[str]) -> dict[str, str]:
+    """["data=cat.jpg"] -> {"data": "cat.jpg"}."""
+    files = {}
+    for text in inputs:
+        name, equals, file = text.partition("=")
+        if not equals:
+            raise Error(f"--input {text}: write it as BLOB=FILE")
+        files[name] = file
+    return files
+
+
+def _mean(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(float(value) for value in text.split(","))
+    except ValueError:
+        raise Error(f"--mean {text}: write it as B,G,R") from None
+
+
+def _print(net: Net, times: Times, backward: bool) -> None:
+    rows = []
+    for i, layer in enumerate(net.layers):
+        tops = list(zip(net.top_names[layer.name], net._tops[i], strict=True))
+        row = [
+            layer.name,
+            layer.param.type,
+            " ".join(f"{name} {shape_text(blob.shape)}" for name, blob in tops),
+            statistics_text(tops[0][1].data) if tops else "",
+            f"{times.forward[i]:.2f}",
+        ]
+        rows.append([*row, f"{times.backward[i]:.2f}"] if backward else row)
+    columns = ["layer", "type", "tops", "min / mean / max", "forward ms"] + ["backward ms"] * backward
+    print_table(f"{net.name or net.file} ({net.phase})", columns, rows, right=columns[4:])
+    total = f"forward {sum(times.forward):.1f} ms" + f", backward {sum(times.backward):.1f} ms" * backward
+    click.echo(f"{len(net.layers)} layers, {total}")
+    for name in net.outputs:
+        click.echo(f"output {name} {shape_text(net.blobs[name].shape)}: {statistics_text(net.blobs[name].data)}")
+
+
+def _write(net: Net, out: str, backward: bool) -> None:
+    arrays = {name: net.blobs[name].data for name in net.outputs}
+    if backward:
+        arrays |= {f"{name}.{i}.diff": blob.diff for name, blobs in net.params.items() for i, blob in enumerate(blobs)}
+        arrays |= {f"{name}.diff": net.blobs[name].diff for name in net.inputs}
+    with replacing(out) as path, open(path, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -1,0 +1,161 @@
+"""Check a layer's backward against central differences of its forward, in float64.
+
+A random weight on every top element makes one number of the tops, objective = sum(weights * tops). Its gradient in each
+element of each differentiable bottom and learnable blob is computed twice: analytically (backward with the weights
+as top diffs) and numerically, (objective(x + step) - objective(x - step)) / (2 step). Source: the idea of Caffe's
+test_gradient_check_util.hpp, with its kink range; the tolerance is relative to the blob's own gradient scale, so that
+small gradients are checked as strictly as large ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import rng
+from .blob import Blob
+from .errors import Error
+from .layer import Layer
+from .layers import create
+from .mode import TRAIN, Phase
+from .prototxt import parse_message
+from .proto import caffe_pb2
+
+
+class GradientError(Error):
+    """A backward that is not the gradient of its forward; the message shows the worst element, analytic and numeric."""
+
+
+@dataclass(frozen=True)
+class GradientReport:
+    """What was compared: elements in all, and the largest relative error with where it stood."""
+
+    elements: int
+    worst: float
+    where: str
+
+
+def check_gradient(
+    layer: str | caffe_pb2.LayerParameter,
+    *bottoms: ArrayLike,
+    tops: int = 1,
+    phase: Phase = TRAIN,
+    bottom_indices: Sequence[int] | None = None,
+    **options: Any,
+) -> GradientReport:
+    """Check the layer that a prototxt block (its inside, or a LayerParameter) describes, on the given bottoms.
+
+    bottom_indices: the bottoms to check; default: all but the layer's index_bottoms. Learnable blobs are always checked.
+    options: see check_layer_gradient. Raises GradientError.
+    """
+    if isinstance(layer, str):
+        param = caffe_pb2.LayerParameter()
+        parse_message(layer, param, "<layer>")
+    else:
+        param = layer
+    bottom = [Blob(np.shape(array), np.float64) for array in bottoms]
+    for blob, array in zip(bottom, bottoms, strict=True):
+        blob.data[...] = array
+    top = [Blob((), np.float64) for _ in range(tops)]
+    built = create(param, phase=phase, dtype=np.float64)
+    built.connect(bottom, top)
+    return check_layer_gradient(built, bottom, top, bottom_indices=bottom_indices, **options)
+
+
+def check_layer_gradient(
+    layer: Layer,
+    bottom: Sequence[Blob],
+    top: Sequence[Blob],
+    *,
+    bottom_indices: Sequence[int] | None = None,
+    step: float = 1e-5,
+    tolerance: float = 1e-4,
+    kink: float | None = None,
+    kink_range: float = 0.0,
+    seed: int = 1701,
+) -> GradientReport:
+    """Check a connected float64 layer.
+
+    kink, kink_range: elements with |x - kink| <= kink_range are left out, since the forward has a corner there.
+    seed: of the top weights, and of the layer's own random draws, which every run repeats.
+    Raises GradientError when |analytic - numeric| > tolerance * max(|analytic|, |numeric|, rms of the blob's gradient).
+    """
+    if layer.dtype != np.float64:
+        raise Error(f"check_gradient needs a float64 layer; {layer.name or type(layer).__name__} has {layer.dtype}")
+    if bottom_indices is None:
+        bottom_indices = [i for i in range(len(bottom)) if i not in layer.index_bottoms]
+    run = _Run(layer, bottom, top, seed)
+    analytic = run.analytic(bottom_indices)
+    subjects = [(f"bottom {i}", bottom[i]) for i in bottom_indices] + [(f"weight {i}", b) for i, b in enumerate(layer.blobs)]
+    elements, worst, where = 0, 0.0, ""
+    for (name, blob), gradient in zip(subjects, analytic, strict=True):
+        numeric = run.numeric(blob, step)
+        smooth = np.ones(blob.shape, bool) if kink is None else np.abs(run.start(blob) - kink) > kink_range
+        rms = float(np.sqrt(np.mean(numeric[smooth] ** 2))) if smooth.any() else 0.0
+        scale = np.maximum(np.maximum(np.abs(gradient), np.abs(numeric)), max(rms, 1e-8))
+        error = np.where(smooth, np.abs(gradient - numeric) / scale, 0.0)
+        elements += int(smooth.sum())
+        if error.size and error.max() > worst:
+            at = tuple(int(k) for k in np.unravel_index(int(error.argmax()), error.shape))
+            worst = float(error.max())
+            where = f"{name}{list(at)}: analytic {gradient[at]:.9g}, numeric {numeric[at]:.9g}"
+    if not elements:
+        raise GradientError(f'{layer.param.type} layer "{layer.name}": no element to check')
+    if not worst <= tolerance:
+        raise GradientError(f'{layer.param.type} layer "{layer.name}": {where} (relative error {worst:.3g} > {tolerance:g})')
+    return GradientReport(elements, worst, where)
+
+
+class _Run:
+    """A layer, its blobs' starting contents, and the weights of the objective."""
+
+    def __init__(self, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], seed: int) -> None:
+        self.layer, self.bottom, self.top, self.seed = layer, bottom, top, seed
+        self._start = {id(blob): blob.data.copy() for blob in [*bottom, *layer.blobs]}
+        self._forward()
+        random = np.random.default_rng(seed)
+        counted = [not layer.is_loss or bool(w) for w in layer.loss_weights]
+        self.weights = [random.uniform(0.5, 1.5, t.shape) * random.choice([-1, 1], t.shape) * c for t, c in zip(top, counted)]
+
+    def start(self, blob: Blob) -> NDArray[Any]:
+        return self._start[id(blob)]
+
+    def objective(self) -> float:
+        self._forward()
+        return sum(float((w * t.data).sum()) for w, t in zip(self.weights, self.top))
+
+    def analytic(self, bottom_indices: Sequence[int]) -> list[NDArray[Any]]:
+        """Gradients in the bottoms named and in every learnable blob."""
+        self._restore()
+        self._forward()
+        for blob, weight in zip(self.top, self.weights):
+            blob.diff[...] = weight
+        for blob in self.layer.blobs:
+            blob.diff[...] = 0
+        down = [i in bottom_indices for i in range(len(self.bottom))]
+        self.layer.backward_pass(self.top, down, self.bottom)
+        return [self.bottom[i].diff.copy() for i in bottom_indices] + [b.diff.copy() for b in self.layer.blobs]
+
+    def numeric(self, blob: Blob, step: float) -> NDArray[Any]:
+        gradient = np.empty(blob.shape)
+        for at in np.ndindex(blob.shape):
+            values = []
+            for delta in (step, -step):
+                self._restore()
+                blob.data[at] += delta
+                values.append(self.objective())
+            gradient[at] = (values[0] - values[1]) / (2 * step)
+        self._restore()
+        return gradient
+
+    def _forward(self) -> None:
+        rng.set_random_seed(self.seed)
+        self.layer.forward_pass(self.bottom, self.top)
+
+    def _restore(self) -> None:
+        for blob in [*self.bottom, *self.layer.blobs]:
+            blob.data[...] = self._start[id(blob)]

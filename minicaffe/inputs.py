@@ -1,0 +1,105 @@
+"""Fill a net's inputs from files, and what no file gives with seeded values; used by the commands that run any net."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import Error
+from .images import load_image, prepare_image, resize_bilinear
+from .net import Net
+from .settings import current
+
+ROI_LAYERS = ("ROIPooling", "ROIAlign", "PSROIPooling", "PSROIAlign")
+
+
+def fill_inputs(net: Net, files: Mapping[str, str], *, seed: int = 0, mean: tuple[float, ...] | None = None) -> list[str]:
+    """Fill every input blob of net; returns a sentence for each that was made up.
+
+    files: blob name -> .npy (the blob takes its shape) or an image. An image for a net with an im_info input is scaled
+    as py-faster-rcnn does (settings: 600/1000 pixels) and fills im_info too; for any other net it is resized to the
+    blob's height and width. mean: subtracted from images, BGR; default: the settings' pixel means.
+    """
+    for name in files:
+        if name not in net.inputs:
+            raise Error(f'"{name}" is not an input of the net; its inputs are {", ".join(net.inputs) or "none"}')
+    filled = set()
+    for name, file in files.items():
+        if Path(file).suffix.lower() == ".npy":
+            put_array(net, name, _load_array(file))
+            filled.add(name)
+        else:
+            filled |= _put_image(net, name, file, mean)
+    random = np.random.default_rng(seed)
+    return [_make_up(net, name, random, seed) for name in net.inputs if name not in filled]
+
+
+def put_array(net: Net, name: str, array: NDArray[Any]) -> None:
+    """Give an input blob an array's shape and contents."""
+    if array.dtype.kind not in "fiub":
+        raise Error(f'input "{name}": an array of {array.dtype} is not numbers')
+    net.blobs[name].reshape(array.shape)
+    net.blobs[name].data[...] = array
+
+
+def _load_array(file: str) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise Error(f"{file}: not a readable .npy file ({error})") from error
+    return array
+
+
+def _put_image(net: Net, name: str, file: str, mean: tuple[float, ...] | None) -> set[str]:
+    shape = net.blobs[name].shape
+    if len(shape) != 4 or shape[1] not in (1, 3):
+        raise Error(f'input "{name}" of shape {shape} cannot hold the image {file}: it needs (N, 3, H, W) or (N, 1, H, W)')
+    image = load_image(file)
+    if "im_info" in net.inputs:
+        data, im_info = prepare_image(image, current())
+        put_array(net, name, data)
+        put_array(net, "im_info", im_info)
+        return {name, "im_info"}
+    pixels = image.astype(np.float32) - np.asarray(current().pixel_means if mean is None else mean, np.float32)
+    pixels = resize_bilinear(pixels, shape[2], shape[3])
+    planes = pixels.transpose(2, 0, 1) if shape[1] == 3 else pixels.mean(axis=2, keepdims=True).transpose(2, 0, 1)
+    put_array(net, name, np.broadcast_to(planes, (shape[0], *planes.shape)))
+    return {name}
+
+
+def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str:
+    """Fill one input with what its name stands for, and say so."""
+    blob = net.blobs[name]
+    height, width = image_size(net)
+    if name == "im_info" and blob.count == 3:
+        blob.data.reshape(-1)[:] = (height, width, 1)
+        return f"input im_info not given: height {height}, width {width}, scale 1"
+    if name == "rois" and blob.count % 5 == 0:
+        corners = random.uniform(0, [width, height], (blob.count // 5, 2, 2))
+        rois = blob.data.reshape(-1, 5)
+        rois[:, 0], rois[:, 1:3], rois[:, 3:] = 0, corners.min(axis=1), corners.max(axis=1)
+        return f"input rois not given: {len(rois)} random boxes in {width} x {height} pixels (seed {seed})"
+    if "label" in name:
+        blob.data[...] = 0
+        return f"input {name} not given: zeros of shape {blob.shape}"
+    blob.data[...] = random.standard_normal(blob.shape)
+    return f"input {name} not given: standard normal values of shape {blob.shape} (seed {seed})"
+
+
+def image_size(net: Net) -> tuple[int, int]:
+    """Height and width in pixels of the image the net sees: of its first 4-axis input, or a ROI layer's map over its scale."""
+    for layer in net.layers:
+        for kind in ("roi_pooling_param", "roi_align_param", "psroi_pooling_param", "psroi_align_param"):
+            bottoms = net.bottom_names[layer.name]
+            if layer.param.type in ROI_LAYERS and layer.param.HasField(kind) and bottoms[0] in net.inputs:  # type: ignore[arg-type]
+                scale = getattr(layer.param, kind).spatial_scale
+                height, width = net.blobs[bottoms[0]].shape[2:]
+                return round(height / scale), round(width / scale)
+    for name in net.inputs:
+        if len(net.blobs[name].shape) == 4:
+            return net.blobs[name].shape[2], net.blobs[name].shape[3]
+    return 600, 1000

@@ -1,0 +1,456 @@
+"""Net: layers connected by blobs, forward and backward. Source: Caffe's net.cpp, and pycaffe's pycaffe.py for the surface.
+
+    prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> layers connected in order
+             -> shared weights joined -> which layers and bottoms need a gradient decided
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from .blob import Blob
+from .errors import Error, LayerError, WeightsError
+from .filter import LayerList, filter_layers
+from .layer import Layer
+from .layers import create
+from .mode import TEST, Phase
+from .parameters import LearnableParameters
+from .prototxt import NetFile, read_net
+from .proto import caffe_pb2
+from .splits import insert_splits
+from .upgrade import upgrade_net
+from .weights import LayerWeights, WeightsFile, read_weights
+
+Hook = Callable[[int], None]
+"""Called with a layer's index, before or after its forward or backward."""
+
+Arrays = dict[str, NDArray[Any]]
+
+AUTOMATIC = "(automatic)"
+"""The name of a loss top that the prototxt leaves out."""
+
+
+@dataclass
+class LoadReport:
+    """What copy_from did: the net's layers that got weights, those with parameters that got none, and the file's unused layers."""
+
+    file: str
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+
+
+class Net:
+    """A net ready to run.
+
+    Net(file, phase, level=0, stages=None, weights=None), or the legacy Net(file, weights, phase). file: a prototxt's
+    path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
+    blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
+    Raises PrototxtError, LayerError, WeightsError.
+    """
+
+    def __init__(
+        self,
+        file: str | PathLike[str] | NetFile | caffe_pb2.NetParameter,
+        *args: Any,
+        phase: int | None = None,
+        level: int = 0,
+        stages: Sequence[str] | None = None,
+        weights: str | PathLike[str] | None = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        phase, level, stages, weights = _arguments(args, phase, level, stages, weights)
+        net_file = _net_file(file)
+        self.phase = Phase(phase)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.file = net_file.file
+        self.name = net_file.param.name
+        self.layers: list[Layer] = []
+        self.blobs: OrderedDict[str, Blob] = OrderedDict()
+        self.inputs: list[str] = []
+        self.top_names: OrderedDict[str, list[str]] = OrderedDict()
+        self.bottom_names: OrderedDict[str, list[str]] = OrderedDict()
+        self.blob_loss_weights: OrderedDict[str, float] = OrderedDict()
+        self._bottoms: list[list[Blob]] = []
+        self._tops: list[list[Blob]] = []
+        self._bottom_blob_names: list[list[str]] = []
+        self._top_blob_names: list[list[str]] = []
+        self._layer_needs: list[bool] = []
+        self._bottom_needs: list[list[bool]] = []
+        self._blob_needs: dict[str, bool] = {}
+        self._hooks: dict[str, list[Hook]] = {"before_forward": [], "after_forward": [], "before_backward": [], "after_backward": []}
+        self._learnable = LearnableParameters()
+
+        self.param = _state_applied(net_file.param, self.phase, level, stages or [])
+        sources: list[Any] = list(net_file.sources) or [None] * len(self.param.layer)
+        layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
+        unread: dict[str, None] = {}
+        for param, source in layers:
+            self._add_layer(param, source, unread)
+        self.outputs = sorted(unread)
+        self.layer_dict = OrderedDict((layer.name, layer) for layer in self.layers)
+        self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
+        self._learnable.share()
+        self._decide_backward(self.param.force_backward)
+        del self.param.layer[:]
+        self.param.layer.extend(layer.param for layer in self.layers)
+        if weights is not None:
+            self.copy_from(weights)
+
+    # Construction.
+
+    def _add_layer(self, param: caffe_pb2.LayerParameter, source: Any, unread: dict[str, None]) -> None:
+        phase = Phase(param.phase) if param.HasField("phase") else self.phase
+        layer = create(param, phase=phase, dtype=self.dtype, source=source)
+        if param.propagate_down and len(param.propagate_down) != len(param.bottom):
+            raise layer.error(
+                f"{len(param.propagate_down)} propagate_down given for {len(param.bottom)} bottoms: one for each, or none",
+                "propagate_down",
+            )
+        bottom_needs = self._append_bottoms(layer, unread)
+        self._append_tops(layer, unread)
+        layer.connect(self._bottoms[-1], self._tops[-1])
+        self.layers.append(layer)
+        for name, weight in zip(self._top_blob_names[-1], layer.loss_weights, strict=True):
+            self.blob_loss_weights[name] = weight
+        needs = self._learnable.add_layer(layer) or any(bottom_needs)
+        self._layer_needs.append(needs)
+        self._bottom_needs.append(bottom_needs)
+        for name in self._top_blob_names[-1]:
+            self._blob_needs[name] = self._blob_needs.get(name, False) or needs
+
+    def _append_bottoms(self, layer: Layer, unread: dict[str, None]) -> list[bool]:
+        param = layer.param
+        needs: list[bool] = []
+        for j, name in enumerate(param.bottom):
+            needs.append(param.propagate_down[j] if param.propagate_down else self._blob_needs[name])
+            unread.pop(name, None)
+        self._bottoms.append([self.blobs[name] for name in param.bottom])
+        self._bottom_blob_names.append(list(param.bottom))
+        self.bottom_names[layer.name] = list(param.bottom)
+        return needs
+
+    def _append_tops(self, layer: Layer, unread: dict[str, None]) -> None:
+        param = layer.param
+        names = list(param.top)
+        for j, name in enumerate(names):
+            in_place = j < len(param.bottom) and param.bottom[j] == name
+            if in_place and not layer.in_place and type(layer).forward is Layer.forward:
+                raise layer.error(f'cannot run in place: bottom and top are both "{name}"; give the top a name of its own', f"top[{j}]")
+            if not in_place:
+                self._check_new_top(layer, name, j, names)
+                self.blobs[name] = Blob((), self.dtype)
+            unread[name] = None
+        if param.type == "Input":
+            self.inputs.extend(names)
+        tops = [self.blobs[name] for name in names]
+        if layer.auto_top:
+            wanted = layer.num_top if isinstance(layer.num_top, int) else layer.num_top[0]
+            while len(tops) < max(wanted, 1):
+                names.append(AUTOMATIC)
+                tops.append(Blob((), self.dtype))
+                self.blobs[AUTOMATIC] = tops[-1]
+        self.top_names[layer.name] = list(names)
+        self._tops.append(tops)
+        self._top_blob_names.append(names)
+
+    def _check_new_top(self, layer: Layer, name: str, j: int, names: Sequence[str]) -> None:
+        if name in names[:j]:
+            raise layer.error(f'top "{name}" is named twice', f"top[{j}]")
+        if name in self.blobs:
+            first = next(other for other in self.layers if name in other.param.top)
+            place = f" ({first.source.at('top')})" if first.source else ""
+            raise layer.error(f'top "{name}" is already produced by layer "{first.name}"{place}', f"top[{j}]")
+
+    def _decide_backward(self, force: bool) -> None:
+        """Drop the gradients that no loss asks for, or that every reader declines; then add all that force_backward wants."""
+        under_loss: set[str] = set()
+        declined: set[str] = set()
+        for i in reversed(range(len(self.layers))):
+            tops, bottoms = self._top_blob_names[i], self._bottom_blob_names[i]
+            weights = self.layers[i].loss_weights
+            contributes = any(w or name in under_loss for w, name in zip(weights, tops, strict=True))
+            if self._layer_needs[i] and all(name in declined for name in tops):
+                self._bottom_needs[i] = [False] * len(bottoms)
+                self._layer_needs[i] = False
+            if contributes:
+                under_loss.update(bottoms)
+            else:
+                self._layer_needs[i] = False
+                self._bottom_needs[i] = [False] * len(bottoms)
+            declined.update(name for name, needs in zip(bottoms, self._bottom_needs[i], strict=True) if not needs)
+        if force:
+            for i, layer in enumerate(self.layers):
+                self._layer_needs[i] = True
+                self._bottom_needs[i] = [n or b not in layer.index_bottoms for b, n in enumerate(self._bottom_needs[i])]
+                layer.param_propagate_down = [True] * len(layer.blobs)
+
+    # Running.
+
+    def forward(
+        self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: ArrayLike
+    ) -> Arrays:
+        """Run from layer start to layer end (both included; default all) and return {name: data} of the outputs.
+
+        inputs: arrays for the input blobs, all or none of them, of their shapes (copied). blobs: names to return beside the
+        outputs. With end, the end layer's tops are returned. The arrays are views: the next run overwrites them.
+        """
+        first, last = self._index(start, 0), self._index(end, len(self.layers) - 1)
+        if inputs:
+            if set(inputs) != set(self.inputs):
+                raise Error(f"inputs {sorted(inputs)} do not match the net's inputs {self.inputs}")
+            for name, array in inputs.items():
+                self._put(name, self.blobs[name].data, array)
+        self._forward(first, last)
+        names = [*(self.top_names[end] if end else self.outputs), *(blobs or [])]
+        return {name: self._blob(name).data for name in dict.fromkeys(names)}
+
+    def backward(
+        self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: ArrayLike
+    ) -> Arrays:
+        """Run backward from layer start down to layer end and return {name: diff} of the inputs (with end: of its bottoms).
+
+        top_diffs: diffs for the net's outputs (with start: for that layer's tops), all or none of them.
+        """
+        first, last = self._index(start, len(self.layers) - 1), self._index(end, 0)
+        if top_diffs:
+            wanted = self.top_names[start] if start else self.outputs
+            if set(top_diffs) != set(wanted):
+                raise Error(f"top diffs {sorted(top_diffs)} do not match the outputs {sorted(wanted)}")
+            for name, array in top_diffs.items():
+                self._put(name, self.blobs[name].diff, array)
+        self._backward(first, last)
+        names = [*(self.bottom_names[end] if end else self.inputs), *(diffs or [])]
+        return {name: self._blob(name).diff for name in dict.fromkeys(names)}
+
+    def forward_backward(self) -> float:
+        """One forward and one backward pass over all layers; the loss."""
+        loss = self._forward(0, len(self.layers) - 1)
+        self._backward(len(self.layers) - 1, 0)
+        return loss
+
+    def _forward(self, start: int, end: int) -> float:
+        loss = 0.0
+        for i in range(start, end + 1):
+            for hook in self._hooks["before_forward"]:
+                hook(i)
+            loss += self.layers[i].forward_pass(self._bottoms[i], self._tops[i])
+            for hook in self._hooks["after_forward"]:
+                hook(i)
+        return loss
+
+    def _backward(self, start: int, end: int) -> None:
+        for i in range(start, end - 1, -1):
+            for hook in self._hooks["before_backward"]:
+                hook(i)
+            if self._layer_needs[i]:
+                self.layers[i].backward_pass(self._tops[i], self._bottom_needs[i], self._bottoms[i])
+            for hook in self._hooks["after_backward"]:
+                hook(i)
+
+    def reshape(self) -> None:
+        """Carry the input blobs' shapes through all layers (forward does it by itself)."""
+        for layer, bottom, top in zip(self.layers, self._bottoms, self._tops, strict=True):
+            layer.reshape(bottom, top)
+
+    def before_forward(self, hook: Hook) -> Hook:
+        """Call hook(layer index) before each layer's forward."""
+        return self._hook("before_forward", hook)
+
+    def after_forward(self, hook: Hook) -> Hook:
+        return self._hook("after_forward", hook)
+
+    def before_backward(self, hook: Hook) -> Hook:
+        return self._hook("before_backward", hook)
+
+    def after_backward(self, hook: Hook) -> Hook:
+        return self._hook("after_backward", hook)
+
+    def _hook(self, when: str, hook: Hook) -> Hook:
+        self._hooks[when].append(hook)
+        return hook
+
+    def remove_hook(self, hook: Hook) -> None:
+        """Take a hook back, wherever it was added."""
+        for hooks in self._hooks.values():
+            while hook in hooks:
+                hooks.remove(hook)
+
+    # Parameters.
+
+    @property
+    def learnable_params(self) -> list[Blob]:
+        """Every learnable blob once: shared ones by their owner."""
+        return self._learnable.blobs
+
+    @property
+    def params_lr(self) -> list[float]:
+        """lr_mult of each of learnable_params."""
+        return self._learnable.lr_mult
+
+    @property
+    def params_weight_decay(self) -> list[float]:
+        """decay_mult of each of learnable_params."""
+        return self._learnable.decay_mult
+
+    def clear_param_diffs(self) -> None:
+        """Zero the diffs of all learnable blobs."""
+        for blob in self.learnable_params:
+            blob.diff[...] = 0
+
+    def copy_from(self, weights: str | PathLike[str] | WeightsFile) -> LoadReport:
+        """Load weights by layer name from a .caffemodel of any version or a .caffemodel.h5.
+
+        Layers that the file lacks keep their values, and the report names them. Raises WeightsError when a layer's
+        blobs differ in number or shape.
+        """
+        file = weights if isinstance(weights, WeightsFile) else read_weights(weights)
+        report = LoadReport(str(file.path))
+        for stored in file.layers:
+            layer = self.layer_dict.get(stored.name)
+            if layer is not None and layer.blobs and stored.blobs:
+                self._load_layer(layer, stored, report.file)
+                report.loaded.append(stored.name)
+            elif stored.blobs:
+                report.unused.append(stored.name)
+        report.missing = [name for name in self.params if name not in report.loaded]
+        return report
+
+    def _load_layer(self, layer: Layer, stored: LayerWeights, file: str) -> None:
+        kind = f'{layer.param.type} layer "{layer.name}"'
+        if len(stored.blobs) != len(layer.blobs) and not self._learnable.is_shared(layer):
+            raise WeightsError(f"{kind} has {len(layer.blobs)} blobs, but {file} stores {len(stored.blobs)} for it")
+        for i, (blob, given) in enumerate(zip(layer.blobs, stored.blobs, strict=False)):
+            if not _same_shape(blob.shape, given.shape, given.legacy):
+                place = f" ({layer.source.at()})" if layer.source else ""
+                raise WeightsError(f"{kind}: blob {i} has shape {blob.shape}, but {file} stores {tuple(given.shape)}{place}")
+        for blob, given in zip(layer.blobs, stored.blobs, strict=False):
+            blob.data[...] = given.array.reshape(blob.shape)
+
+    def share_with(self, other: Net) -> None:
+        """Let this net's layers use other's weights, by layer name (test nets share with their train net)."""
+        for name, blobs in other.params.items():
+            if name not in self.params:
+                continue
+            mine = self.params[name]
+            if [b.shape for b in mine] != [b.shape for b in blobs]:
+                raise LayerError(f'layer "{name}": weights {[b.shape for b in mine]} cannot share with {[b.shape for b in blobs]}')
+            for blob, theirs in zip(mine, blobs, strict=True):
+                blob.share_data(theirs)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the net with its weights as a .caffemodel (as .caffemodel.h5 when the name ends in .h5)."""
+        from . import hdf5, weights
+
+        if str(path).endswith(".h5"):
+            hdf5.write_hdf5(path, self.param, self.params)
+        else:
+            weights.write_caffemodel(path, self.param, self.params)
+
+    # Lookups.
+
+    def _index(self, name: str | None, default: int) -> int:
+        if name is None:
+            return default
+        for i, layer in enumerate(self.layers):
+            if layer.name == name:
+                return i
+        raise Error(f'the net has no layer "{name}"{_nearest(name, self.layer_dict)}')
+
+    def _blob(self, name: str) -> Blob:
+        if name not in self.blobs:
+            raise Error(f'the net has no blob "{name}"{_nearest(name, self.blobs)}')
+        return self.blobs[name]
+
+    def _put(self, name: str, target: NDArray[Any], array: ArrayLike) -> None:
+        array = np.asarray(array)
+        if array.ndim and target.ndim and array.shape[:1] != target.shape[:1]:
+            raise Error(
+                f'"{name}" has shape {target.shape}, but the array given has {array.shape}: not batch sized '
+                f"(net.blobs['{name}'].reshape(...) first)"
+            )
+        try:
+            target[...] = array
+        except ValueError as error:
+            raise Error(f'"{name}" has shape {target.shape}, but the array given has {array.shape}') from error
+
+    @property
+    def _layer_names(self) -> list[str]:
+        return [layer.name for layer in self.layers]
+
+    @property
+    def _blob_names(self) -> list[str]:
+        return list(self.blobs)
+
+    def _bottom_ids(self, i: int) -> list[int]:
+        names = self._blob_names
+        return [names.index(name) for name in self._bottom_blob_names[i]]
+
+    def _top_ids(self, i: int) -> list[int]:
+        names = self._blob_names
+        return [names.index(name) for name in self._top_blob_names[i] if name in self.blobs]
+
+    def __repr__(self) -> str:
+        return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers, inputs {self.inputs}, outputs {self.outputs}'
+
+
+def _arguments(
+    args: tuple[Any, ...], phase: int | None, level: int, stages: Sequence[str] | None, weights: Any
+) -> tuple[int, int, Sequence[str] | None, Any]:
+    """Sort out Net's positional arguments: (phase, level, stages, weights), or the legacy (weights, phase)."""
+    if args and not isinstance(args[0], int):
+        if len(args) > 2 or weights is not None:
+            raise TypeError("Net(file, weights, phase) takes nothing more by position")
+        weights = args[0]
+        phase = args[1] if len(args) > 1 else phase
+    elif args:
+        if len(args) > 4:
+            raise TypeError("Net(file, phase, level, stages, weights) takes nothing more by position")
+        given = [*args, *[None] * (4 - len(args))]
+        phase = given[0]
+        level = level if given[1] is None else given[1]
+        stages = stages if given[2] is None else given[2]
+        weights = weights if given[3] is None else given[3]
+    return TEST if phase is None else phase, level, stages, weights
+
+
+def _net_file(file: str | PathLike[str] | NetFile | caffe_pb2.NetParameter) -> NetFile:
+    if isinstance(file, NetFile):
+        return file
+    if isinstance(file, caffe_pb2.NetParameter):
+        upgraded, _ = upgrade_net(file)
+        return NetFile(upgraded, [], "<NetParameter>")
+    return read_net(file)
+
+
+def _state_applied(
+    param: caffe_pb2.NetParameter, phase: Phase, level: int, stages: Iterable[str]
+) -> caffe_pb2.NetParameter:
+    """A copy of param whose state is the caller's phase and level, with its stages added to the prototxt's."""
+    copy = caffe_pb2.NetParameter()
+    copy.CopyFrom(param)
+    copy.state.phase = phase.value
+    copy.state.level = level
+    copy.state.stage.extend(stages)
+    return copy
+
+
+def _same_shape(shape: tuple[int, ...], stored: Sequence[int], legacy: bool) -> bool:
+    """Caffe's ShapeEquals: old files give 4 axes, padded with ones on the left."""
+    if legacy and len(shape) <= 4:
+        return (1,) * (4 - len(shape)) + shape == tuple(stored)
+    return shape == tuple(stored)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=3)
+    return f"; nearest: {', '.join(near)}" if near else ""

@@ -1,0 +1,91 @@
+"""The learnable blobs of a net: lr_mult, decay_mult, and which are one blob shared by several layers (`param { name }`).
+
+Source: Caffe's Net::AppendParam and Net::ShareWeights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .blob import Blob
+from .layer import Layer
+from .proto import caffe_pb2
+
+
+@dataclass
+class _Owner:
+    """The first layer that names a shared blob."""
+
+    layer: Layer
+    index: int
+    position: int
+    lr_given: bool
+    decay_given: bool
+
+
+@dataclass
+class LearnableParameters:
+    """Every learnable blob once, in order of layers, with its multipliers."""
+
+    blobs: list[Blob] = field(default_factory=list)
+    lr_mult: list[float] = field(default_factory=list)
+    decay_mult: list[float] = field(default_factory=list)
+    _owners: dict[str, _Owner] = field(default_factory=dict)
+    _shared: list[tuple[Layer, int, _Owner]] = field(default_factory=list)
+
+    def add_layer(self, layer: Layer) -> bool:
+        """Take in a connected layer's blobs; returns whether any of them learns (lr_mult is not 0)."""
+        specs = list(layer.param.param)
+        if len(specs) > len(layer.blobs):
+            raise layer.error(f"{len(specs)} param blocks given, but the layer has {len(layer.blobs)} learnable blobs", "param")
+        specs += [caffe_pb2.ParamSpec()] * (len(layer.blobs) - len(specs))
+        layer.param_propagate_down = [spec.lr_mult != 0 for spec in specs]
+        for i, spec in enumerate(specs):
+            if spec.name and spec.name in self._owners:
+                self._join(layer, i, spec)
+            else:
+                self._own(layer, i, spec)
+        return any(layer.param_propagate_down)
+
+    def share(self) -> None:
+        """Let every shared blob use its owner's memory."""
+        for layer, i, owner in self._shared:
+            layer.blobs[i].share_data(owner.layer.blobs[owner.index])
+            layer.blobs[i].share_diff(owner.layer.blobs[owner.index])
+
+    def is_shared(self, layer: Layer) -> bool:
+        """Whether any of layer's blobs belongs to another layer."""
+        return any(sharer is layer for sharer, _, _ in self._shared)
+
+    def _own(self, layer: Layer, i: int, spec: caffe_pb2.ParamSpec) -> None:
+        if spec.name:
+            self._owners[spec.name] = _Owner(layer, i, len(self.blobs), spec.HasField("lr_mult"), spec.HasField("decay_mult"))
+        self.blobs.append(layer.blobs[i])
+        self.lr_mult.append(spec.lr_mult)
+        self.decay_mult.append(spec.decay_mult)
+
+    def _join(self, layer: Layer, i: int, spec: caffe_pb2.ParamSpec) -> None:
+        owner = self._owners[spec.name]
+        mine, theirs = layer.blobs[i], owner.layer.blobs[owner.index]
+        permissive = spec.share_mode == caffe_pb2.ParamSpec.PERMISSIVE
+        if mine.count != theirs.count if permissive else mine.shape != theirs.shape:
+            raise layer.error(
+                f'shares param "{spec.name}" with layer "{owner.layer.name}", but its shape is {mine.shape} there {theirs.shape}',
+                f"param[{i}]",
+            )
+        self._shared.append((layer, i, owner))
+        if spec.HasField("lr_mult"):
+            if owner.lr_given and self.lr_mult[owner.position] != spec.lr_mult:
+                raise layer.error(
+                    f'param "{spec.name}" has lr_mult {spec.lr_mult}, but {self.lr_mult[owner.position]} in "{owner.layer.name}"',
+                    f"param[{i}]",
+                )
+            self.lr_mult[owner.position], owner.lr_given = spec.lr_mult, True
+        if spec.HasField("decay_mult"):
+            if owner.decay_given and self.decay_mult[owner.position] != spec.decay_mult:
+                raise layer.error(
+                    f'param "{spec.name}" has decay_mult {spec.decay_mult}, but {self.decay_mult[owner.position]} '
+                    f'in "{owner.layer.name}"',
+                    f"param[{i}]",
+                )
+            self.decay_mult[owner.position], owner.decay_given = spec.decay_mult, True

@@ -1,0 +1,83 @@
+"""Insert a Split layer behind every blob that more than one reader consumes, so that its gradients are summed.
+
+    conv1 --+--> relu_a            conv1 -> conv1_conv1_0_split --+--> relu_a  (bottom conv1_conv1_0_split_0)
+            +--> relu_b                                           +--> relu_b  (bottom conv1_conv1_0_split_1)
+
+An explicit loss weight on a top counts as a reader; it moves to the split's first top.
+Source: Caffe's insert_splits.cpp.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from .filter import LayerList
+from .layer import Layer
+from .proto import caffe_pb2
+
+Top = tuple[int, int]
+"""A produced blob: (layer index, top index). An in-place layer produces its blob anew."""
+
+
+def insert_splits(layers: LayerList) -> LayerList:
+    """The layers with Split layers in between. Raises LayerError for a bottom that nothing before it produces."""
+    source_of, readers, loss_weight = _trace(layers)
+    result: LayerList = []
+    used: Counter[Top] = Counter()
+    for i, (original, source) in enumerate(layers):
+        param = caffe_pb2.LayerParameter()
+        param.CopyFrom(original)
+        for j, blob in enumerate(original.bottom):
+            top = source_of[i, j]
+            if readers[top] > 1:
+                param.bottom[j] = split_blob_name(layers[top[0]][0].name, blob, top[1], used[top])
+                used[top] += 1
+        result.append((param, source))
+        for j, blob in enumerate(original.top):
+            if readers[i, j] > 1:
+                weight = loss_weight.get((i, j), 0.0)
+                result.append((_split(param.name, blob, j, readers[i, j], weight), source))
+                if weight:
+                    param.ClearField("loss_weight")
+                    used[i, j] += 1
+    return result
+
+
+def _trace(layers: LayerList) -> tuple[dict[Top, Top], Counter[Top], dict[Top, float]]:
+    """For each (layer, bottom) its producing top; how many readers each top has; explicit loss weights by top."""
+    last: dict[str, Top] = {}
+    source_of: dict[Top, Top] = {}
+    readers: Counter[Top] = Counter()
+    loss_weight: dict[Top, float] = {}
+    for i, (param, source) in enumerate(layers):
+        for j, blob in enumerate(param.bottom):
+            if blob not in last:
+                raise Layer(param, source=source).error(_unknown_bottom(layers, i, blob), f"bottom[{j}]")
+            source_of[i, j] = last[blob]
+            readers[last[blob]] += 1
+        for j, blob in enumerate(param.top):
+            last[blob] = (i, j)
+        for j, weight in enumerate(param.loss_weight[: len(param.top)]):
+            if weight:
+                loss_weight[i, j] = weight
+                readers[i, j] += 1
+    return source_of, readers, loss_weight
+
+
+def _unknown_bottom(layers: LayerList, index: int, blob: str) -> str:
+    later = [p.name for p, _ in layers[index:] if blob in p.top]
+    where = f'; layer "{later[0]}" makes it, but only after this one' if later else ""
+    return f'bottom "{blob}" is not produced by any layer before it{where}'
+
+
+def _split(layer: str, blob: str, top: int, count: int, loss_weight: float) -> caffe_pb2.LayerParameter:
+    split = caffe_pb2.LayerParameter(name=f"{blob}_{layer}_{top}_split", type="Split", bottom=[blob])
+    split.top.extend(split_blob_name(layer, blob, top, k) for k in range(count))
+    if loss_weight:
+        split.loss_weight.extend([loss_weight] + [0.0] * (count - 1))
+    return split
+
+
+def split_blob_name(layer: str, blob: str, top: int, k: int) -> str:
+    """Caffe's name of a split's k-th top."""
+    return f"{blob}_{layer}_{top}_split_{k}"

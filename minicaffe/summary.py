@@ -1,0 +1,81 @@
+"""What a net is made of: layers, shapes, parameters, multiply-adds, memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .blob import Blob
+from .layer import Layer
+from .net import Net
+
+
+@dataclass(frozen=True)
+class LayerSummary:
+    """One layer. shapes: of its tops. parameters: elements of its learnable blobs. multiply_adds: of one forward pass.
+    bytes: the data of tops that share no memory with a bottom, without diffs."""
+
+    name: str
+    type: str
+    bottoms: list[str]
+    tops: list[str]
+    shapes: list[tuple[int, ...]]
+    parameters: int
+    multiply_adds: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class NetSummary:
+    """All layers of a net, in order, with totals; shared weights count once."""
+
+    layers: list[LayerSummary]
+    parameters: int
+    parameter_bytes: int
+
+    @property
+    def multiply_adds(self) -> int:
+        return sum(layer.multiply_adds for layer in self.layers)
+
+    @property
+    def blob_bytes(self) -> int:
+        """Bytes of all blobs' data: what a forward pass holds beside the weights."""
+        return sum(layer.bytes for layer in self.layers)
+
+
+def summarize(net: Net) -> NetSummary:
+    """Summarize a net at its current input shapes; runs no forward pass."""
+    net.reshape()
+    counted: set[int] = set()
+    layers = []
+    for i, layer in enumerate(net.layers):
+        bottoms, tops = net._bottoms[i], net._tops[i]
+        own = [top for top in tops if not any(top is b or top.shares_data_with(b) for b in bottoms) and id(top) not in counted]
+        own = [] if layer.param.type == "Split" else own
+        counted.update(id(top) for top in own)
+        layers.append(
+            LayerSummary(
+                layer.name,
+                layer.param.type,
+                net.bottom_names[layer.name],
+                net.top_names[layer.name],
+                [top.shape for top in tops],
+                sum(blob.count for blob in layer.blobs),
+                multiply_adds(layer, bottoms, tops),
+                sum(top.count * top.dtype.itemsize for top in own),
+            )
+        )
+    parameters = sum(blob.count for blob in net.learnable_params)
+    return NetSummary(layers, parameters, parameters * net.dtype.itemsize)
+
+
+def multiply_adds(layer: Layer, bottoms: list[Blob], tops: list[Blob]) -> int:
+    """Multiply-adds of the layers that multiply by weights; 0 for others."""
+    if layer.param.type in ("Convolution", "InnerProduct") and layer.blobs:
+        outputs = layer.param.convolution_param.num_output or layer.param.inner_product_param.num_output
+        return sum(top.count for top in tops) * (layer.blobs[0].count // outputs if outputs else 0)
+    if layer.param.type == "Deconvolution" and layer.blobs:
+        return sum(bottom.count for bottom in bottoms) * math.prod(layer.blobs[0].shape[1:])
+    if layer.param.type in ("Scale", "BatchNorm"):
+        return sum(top.count for top in tops)
+    return 0
