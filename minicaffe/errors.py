@@ -35,6 +35,10 @@ class PrototxtError(Error):
         return "\n".join(lines)
 
 
+class PrototxtWarning(UserWarning):
+    """A prototxt holds a field that minicaffe does not know (another fork's, or misspelt) and skips."""
+
+
 class LayerError(Error):
     """A layer that cannot be set up or run: `ROIPooling layer "roi_pool5": pooled_h must be > 0, got 0 (test.prototxt:341)`."""
 
@@ -53,3 +57,11 @@ class BlobError(Error):
 
 class FillerError(Error):
     """A filler that is unknown or cannot fill a blob; the layer turns it into a LayerError that names it."""
+
+
+class SettingsError(Error):
+    """Detection settings (a yml) with an unknown key or a value of the wrong type."""
+
+
+class DataError(Error):
+    """An image or an annotation file that cannot be read, or boxes that no image can have."""

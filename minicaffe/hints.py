@@ -1,0 +1,76 @@
+"""What to tell a person whose prototxt does not parse: the hints that know Caffe."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+
+from .forks import fork_of
+from .proto import caffe_pb2
+from .upgrade import V1_TYPES
+
+_SOLVER_ONLY = set(caffe_pb2.SolverParameter.DESCRIPTOR.fields_by_name) - set(caffe_pb2.NetParameter.DESCRIPTOR.fields_by_name)
+_NET_ONLY = {"layer", "layers", "input", "input_dim", "input_shape", "force_backward"}
+
+
+def swapped_file(message: str, name: str) -> str:
+    """A hint when a top-level field shows that a solver was given for a net, or a net for a solver."""
+    if message == "NetParameter" and name in _SOLVER_ONLY:
+        return "this is a solver prototxt, and a net is wanted: give the file that its net or train_net names"
+    if message == "SolverParameter" and name in _NET_ONLY:
+        return "this is a net prototxt, and a solver is wanted"
+    return ""
+
+
+def unknown_field(message: str, name: str, known: Collection[str]) -> str:
+    """The sentence about a field that the schema does not have."""
+    sentence = f"{message} has no field {name}"
+    fork = fork_of(message, name)
+    if fork:
+        return f"{sentence}: it belongs to {fork}"
+    near = get_close_matches(name, known, 1, 0.75)
+    return f"{sentence}; the nearest is {near[0]}" if near else sentence
+
+
+def enum_values(names: Mapping[str, int]) -> str:
+    return "it is one of " + ", ".join(names)
+
+
+def enum_nearest(word: str, names: Mapping[str, int]) -> str:
+    """The nearest value and, when there are few, all of them."""
+    near = get_close_matches(word.upper(), names, 1, 0.5)
+    every = enum_values(names) if len(names) <= 8 else ""
+    meant = f"did you mean {near[0]}?" if near else ""
+    if not every and not near:
+        every = enum_values(names)
+    return "; ".join(part for part in (meant, every) if part)
+
+
+def quoted_enum(owner: str, name: str, value: str, names: Mapping[str, int]) -> str:
+    if owner == "V1LayerParameter" and name == "type":
+        return f'layers is V1: use layer for a quoted type (layer {{ type: "{value}" ... }})'
+    if value in names:
+        return f"write {name}: {value} without quotes"
+    return enum_nearest(value, names)
+
+
+def string_expected(owner: str, name: str, word: str) -> str:
+    if owner == "LayerParameter" and name == "type":
+        v2_type = V1_TYPES.get(word)
+        quoted = f'write type: "{v2_type or word}"'
+        return f"layer takes a quoted type: {quoted}" + (f" (type: {word} is for V1's layers)" if v2_type else "")
+    if owner == "V1LayerParameter" and name == "param":
+        return 'in V1\'s layers, param is a name: param: "w"; rates are blobs_lr and weight_decay'
+    return f'write {name}: "{word}"' if word[:1].isalnum() else ""
+
+
+def block_expected(owner: str, name: str) -> str:
+    if owner == "LayerParameter" and name == "param":
+        return 'in layer, param is a block: param { name: "w" lr_mult: 1 }'
+    return f"write {name} {{ ... }}"
+
+
+def value_expected(owner: str, name: str) -> str:
+    if owner == "V1LayerParameter" and name == "param":
+        return "layers is V1: use layer for param { lr_mult: ... }"
+    return f"write {name}: value"

@@ -1,0 +1,171 @@
+"""Reading prototxt: nets and solvers, as text, into messages of today's form, with the place of every layer and field.
+
+    net = read_net("test.prototxt")
+    net.param.layer[3].name, str(net.sources[3].at("convolution_param.pad"))   # "conv2", "test.prototxt:41"
+
+A field that minicaffe does not know is skipped with a PrototxtWarning (strict=True: a PrototxtError).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from . import hints
+from .errors import PrototxtError, PrototxtWarning
+from .proto import caffe_pb2
+from .source import LayerSource, Place
+from .textformat import Parser, Text
+from .upgrade import INPUT_FIELDS, default_snapshot_prefix, upgrade_net, upgrade_solver
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+_HEAD = 4096
+
+
+@dataclass(frozen=True)
+class NetFile:
+    """A net in today's form: param.layer[i] stands in the text at sources[i]."""
+
+    param: caffe_pb2.NetParameter
+    sources: list[LayerSource]
+    file: str
+
+
+class _Places(Mapping[str, Place]):
+    """Places by path, worked out from offsets when they are asked for."""
+
+    def __init__(self, text: Text, offsets: Mapping[str, int]) -> None:
+        self._text, self._offsets = text, offsets
+
+    def __getitem__(self, path: str) -> Place:
+        return self._text.place(self._offsets[path])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+
+def read_net(path: str | os.PathLike[str], *, strict: bool = False) -> NetFile:
+    """The net in a prototxt file. Raises PrototxtError."""
+    return parse_net(_read_text(path), str(path), strict=strict)
+
+
+def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFile:
+    """The net in a prototxt text of any generation, upgraded. Raises PrototxtError."""
+    message = caffe_pb2.NetParameter()
+    parser = _parse(text, message, file, strict=strict)
+    _refuse_mixed(parser)
+    try:
+        param, origins = upgrade_net(message)
+    except PrototxtError as error:
+        raise PrototxtError(error.message, file=file, hint=error.hint) from None
+    sources = [_input_source(parser) if i == INPUT_FIELDS else _layer_source(parser, i) for i in origins]
+    return NetFile(param, sources, file)
+
+
+def read_solver(path: str | os.PathLike[str]) -> caffe_pb2.SolverParameter:
+    """The solver in a prototxt file; a missing snapshot_prefix becomes the file's name, as in Caffe. Raises PrototxtError."""
+    solver = parse_solver(_read_text(path), str(path))
+    default_snapshot_prefix(solver, path)
+    return solver
+
+
+def parse_solver(text: str, file: str = "<text>") -> caffe_pb2.SolverParameter:
+    """The solver in a prototxt text, upgraded. Raises PrototxtError."""
+    message = caffe_pb2.SolverParameter()
+    _parse(text, message, file, strict=False)
+    try:
+        return upgrade_solver(message)
+    except PrototxtError as error:
+        raise PrototxtError(error.message, file=file, hint=error.hint) from None
+
+
+def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, strict: bool = False) -> AnyMessage:
+    """Fill any message from text, with no upgrade; returns it. Raises PrototxtError."""
+    parser = Parser(Text(text, file), strict=strict)
+    parser.parse(message)
+    _warn_unknown(parser, message)
+    return message
+
+
+def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
+    """Parse a whole file's text, which must hold something."""
+    if not text:
+        raise PrototxtError("the file is empty (0 bytes)", file=file)
+    if any(c < "\t" or "\r" < c < " " for c in text[:_HEAD]):
+        raise _binary(text[:_HEAD].encode("utf-8", "surrogateescape"), file)
+    parser = Parser(Text(text, file), strict=strict)
+    parser.parse(message)
+    if not parser.root.offsets and not parser.layers and not parser.unknown:
+        raise PrototxtError("the file holds nothing but blanks and comments", file=file)
+    _warn_unknown(parser, message)
+    return parser
+
+
+def _read_text(path: str | os.PathLike[str]) -> str:
+    """The file's text; bytes that are not UTF-8 (in old comments) stay as surrogates."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(_HEAD)
+            if any(byte < 9 or 13 < byte < 32 for byte in head):
+                raise _binary(head, str(path))
+            return (head + file.read()).decode("utf-8-sig", "surrogateescape")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise PrototxtError(f"cannot be read: {reason}", file=str(path)) from error
+
+
+def _binary(head: bytes, file: str) -> PrototxtError:
+    """What to say of a file that is no text."""
+    if head.startswith(_HDF5_MAGIC):
+        return PrototxtError(
+            "this is an HDF5 file, not a prototxt", file=file, hint="weights (.caffemodel.h5) are given after the net"
+        )
+    hint = "it looks like a .caffemodel: are the net and its weights swapped?"
+    return PrototxtError("this is a binary file, not a prototxt", file=file, hint=hint)
+
+
+def _refuse_mixed(parser: Parser) -> None:
+    first = {layer.name: layer.start for layer in reversed(parser.layers)}
+    if len(first) == 2:
+        lines = " and ".join(f"{name} (line {parser.text.line(start)})" for name, start in sorted(first.items()))
+        raise parser.text.error(
+            f"the net mixes {lines}", max(first.values()), "layer is V2 and layers is V1: a net uses one of the two"
+        )
+
+
+def _layer_source(parser: Parser, index: int) -> LayerSource:
+    layer = parser.layers[index]
+    return LayerSource(parser.text.place(layer.start), _Places(parser.text, layer.offsets))
+
+
+def _input_source(parser: Parser) -> LayerSource:
+    """The source of the Input layer made of the input fields: its tops stand at input, its shapes at input_shape or input_dim."""
+    offsets: dict[str, int] = {}
+    for path, offset in parser.root.offsets.items():
+        name, _, index = path.rstrip("]").partition("[")
+        if name == "input":
+            offsets[f"top[{index}]"] = offset
+        elif name == "input_shape" and "]" not in index:
+            offsets[f"input_param.shape[{index}]"] = offset
+        elif name == "input_dim" and int(index) % 4 == 0:
+            offsets.setdefault(f"input_param.shape[{int(index) // 4}]", offset)
+    return LayerSource(parser.text.place(parser.root.offsets["input[0]"]), _Places(parser.text, offsets))
+
+
+def _warn_unknown(parser: Parser, message: Message) -> None:
+    """One warning for each unknown field, however often it stands there."""
+    for (owner, name), offsets in parser.unknown.items():
+        place, more = parser.text.place(offsets[0]), len(offsets) - 1
+        again = f" (and {more} more, the last at line {parser.text.line(offsets[-1])})" if more else ""
+        sentence = hints.unknown_field(owner, name, message.DESCRIPTOR.file.message_types_by_name[owner].fields_by_name)
+        warnings.warn(f"{place}: {sentence}; skipped{again}", PrototxtWarning, stacklevel=4)
