@@ -1,0 +1,156 @@
+"""Weights files: .caffemodel of any fork and version, .caffemodel.h5 and .binaryproto, read and written.
+
+Reading maps the file and hands out views (caffemodel.py); writing goes layer by layer, straight from the blobs' memory.
+Neither has protobuf's 2 GB limit. Source: Caffe's net.cpp (CopyTrainedLayersFrom, ToProto).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import caffemodel
+from .blob import Blob
+from .caffemodel import BlobWeights, LayerWeights
+from .errors import WeightsError
+from .files import replacing
+from .proto import caffe_pb2
+from .wire import Buffer, WireError, encoded, header
+
+__all__ = [
+    "BlobWeights",
+    "LayerWeights",
+    "WeightsFile",
+    "read_binaryproto",
+    "read_weights",
+    "write_binaryproto",
+    "write_caffemodel",
+]
+
+Path = str | os.PathLike[str]
+
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+PROTOTXT = rb"\s*(#[^\n]*\s+)*(name|layers?|input(_dim|_shape)?|net|train_net|force_backward|state)\s*[:{]"
+LOOKALIKES = {
+    rb"version https://git-lfs": "a Git LFS pointer: the real file was never fetched",
+    rb"(?i)\s*<(!doctype|html|\?xml)": "a web page, not weights: the download went wrong",
+    rb"PK\x03\x04": "a zip archive (.npz or PyTorch?), not a .caffemodel",
+    rb"\x80[\x02-\x05]": "a Python pickle, not a .caffemodel",
+    rb"\x1f\x8b": "gzip-compressed: unpack it first",
+    rb"\x08[^\x12]{1,5}\x12": "a .solverstate, not weights: the .caffemodel beside it holds them",
+}
+"""How files begin that are often handed in by mistake, and what they are."""
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """What a weights file holds, in the file's order."""
+
+    path: str
+    layers: list[LayerWeights]
+
+
+def read_weights(path: Path) -> WeightsFile:
+    """Read a .caffemodel, or an HDF5 file (known by its signature, not its name). Raises WeightsError."""
+    buffer = _mapped(path)
+    if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
+        from .hdf5 import read_hdf5
+
+        return WeightsFile(os.fspath(path), read_hdf5(path))
+    _refuse_lookalikes(path, buffer[:1024])
+    try:
+        layers = caffemodel.layers(buffer)
+    except WireError as error:
+        raise _error(path, error, ".caffemodel") from error
+    if not layers:
+        raise WeightsError(f"{path}: no layer in it: this is no .caffemodel, or the net was empty")
+    return WeightsFile(os.fspath(path), layers)
+
+
+def read_binaryproto(path: Path) -> NDArray[Any]:
+    """The float32 array of a file that holds one BlobProto (a mean file). Raises WeightsError."""
+    buffer = _mapped(path)
+    _refuse_lookalikes(path, buffer[:1024])
+    try:
+        return caffemodel.blob(buffer, 0, len(buffer)).array
+    except WireError as error:
+        raise _error(path, error, ".binaryproto") from error
+
+
+def write_binaryproto(path: Path, array: ArrayLike) -> None:
+    """Write an array as one BlobProto: float64 as it is, all else as float32."""
+    values = np.asarray(array)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        for part in _encoded_blob(values if values.dtype == np.float64 else values.astype(np.float32)):
+            file.write(part)
+
+
+def write_caffemodel(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]]) -> None:
+    """Write a net, its upgraded parameters and its layers' learnable blobs by layer name, as Caffe's Net::ToProto does.
+
+    Raises WeightsError for blobs of a layer that the net lacks, Error where the file cannot be written.
+    """
+    check_names(path, param, blobs)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(caffe_pb2.NetParameter(name=param.name).SerializeToString())
+        for layer in param.layer:
+            _write_layer(file, layer, blobs.get(layer.name, ()))
+
+
+def check_names(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]]) -> None:
+    """Every layer that blobs names must be one of the net's: what is written must be found again."""
+    names = {layer.name for layer in param.layer}
+    if unknown := [name for name in blobs if name not in names]:
+        raise WeightsError(f'{path}: cannot write the blobs of layer "{unknown[0]}": the net has no such layer')
+
+
+def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequence[Blob]) -> None:
+    bare = caffe_pb2.LayerParameter()
+    bare.CopyFrom(layer)
+    bare.ClearField("blobs")
+    parts: list[bytes | memoryview] = [bare.SerializeToString()]
+    for blob in blobs:
+        head, values = _encoded_blob(blob.data)
+        parts += [header(7, len(head) + values.nbytes), head, values]
+    file.write(header(100, sum(memoryview(part).nbytes for part in parts)))
+    for part in parts:
+        file.write(part)
+
+
+def _encoded_blob(array: NDArray[Any]) -> tuple[bytes, memoryview]:
+    """A float32 or float64 array as a BlobProto: all that stands before the values, and the values."""
+    values = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
+    dims = b"".join(encoded(dim) for dim in array.shape)
+    shape = header(1, len(dims)) + dims
+    return header(7, len(shape)) + shape + header(8 if values.itemsize == 8 else 5, values.nbytes), values.view(np.uint8).data
+
+
+def _mapped(path: Path) -> Buffer:
+    """The file's bytes, mapped copy-on-write: the file itself is never written to."""
+    try:
+        with open(path, "rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise WeightsError(f"{path}: the file is empty")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _refuse_lookalikes(path: Path, start: bytes) -> None:
+    if re.match(PROTOTXT, start) and not re.search(rb"[\x00-\x08\x0e-\x1f]", start):
+        raise WeightsError(f"{path}: this is a prototxt, not weights: are the two files swapped?")
+    for pattern, kind in LOOKALIKES.items():
+        if re.match(pattern, start):
+            raise WeightsError(f"{path}: this is {kind}")
+
+
+def _error(path: Path, error: WireError, kind: str) -> WeightsError:
+    return WeightsError(f"{path}: offset {error.offset}: {error.message}: the file is cut short, damaged, or no {kind}")
