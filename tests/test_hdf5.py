@@ -1,0 +1,134 @@
+"""Reading and writing weights in Caffe's HDF5 layout."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minicaffe.blob import Blob
+from minicaffe.errors import Error, WeightsError
+from minicaffe.hdf5 import write_hdf5
+from minicaffe.proto import caffe_pb2
+from minicaffe.weights import read_weights
+
+h5py = pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
+
+SHARED = Path(__file__).parents[2] / "shared"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared (golden data and real models) is absent")
+
+
+def net(*names: str) -> caffe_pb2.NetParameter:
+    param = caffe_pb2.NetParameter(name="net")
+    for name in names:
+        param.layer.add(name=name, type="InnerProduct")
+    return param
+
+
+def test_round_trip_with_a_shared_weight_and_a_slash_in_a_name(tmp_path):
+    owner, bias, other = Blob((2, 3)), Blob((2,)), Blob((4,))
+    owner.data[...] = np.arange(6).reshape(2, 3)
+    other.data[...] = 5
+    borrowed = Blob((2, 3))
+    borrowed.share_data(owner)
+    path = tmp_path / "net.h5"
+    write_hdf5(path, net("a", "b/1x1", "b/1x1/reduce", "none"), {"a": [owner, bias], "b/1x1": [borrowed, other]})
+    layers = {layer.name: layer for layer in read_weights(path).layers}
+    assert sorted(layers) == ["a", "b/1x1", "b/1x1/reduce", "none"]
+    np.testing.assert_array_equal(layers["a"].blobs[0].array, owner.data)
+    assert layers["b/1x1"].blobs[0] is None
+    np.testing.assert_array_equal(layers["b/1x1"].blobs[1].array, other.data)
+    assert layers["none"].blobs == []
+
+
+def test_the_signature_tells_not_the_suffix(tmp_path):
+    path = tmp_path / "net.caffemodel"
+    blob = Blob((3,), np.float64)
+    blob.data[...] = 1 / 3
+    write_hdf5(path, net("fc"), {"fc": [blob]})
+    np.testing.assert_array_equal(read_weights(path).layers[0].blobs[0].read(np.float64), blob.data)
+
+
+@needs_shared
+@pytest.mark.parametrize("kind", ["full", "quick"])
+def test_cifar10_in_hdf5_and_binary_agree_on_shapes(kind):
+    folder = SHARED / "zoo/cifar10_bvlc_examples"
+    binary = next(folder.glob(f"cifar10_{kind}_*.caffemodel"))
+    shapes = []
+    for path in (binary, next(folder.glob(f"cifar10_{kind}_*.h5"))):
+        layers = read_weights(path).layers
+        shapes.append({layer.name: [blob.array.squeeze().shape for blob in layer.blobs] for layer in layers if layer.blobs})
+    assert shapes[0] == shapes[1] and len(shapes[0]) >= 4
+
+
+@needs_shared
+def test_caffes_two_formats_hold_the_same_numbers():
+    base = SHARED / "golden/nets/forward_start_end_saved.caffemodel"
+    binary = {layer.name: layer.blobs for layer in read_weights(base).layers}
+    for layer in read_weights(f"{base}.h5").layers:
+        for ours, theirs in zip(layer.blobs, binary[layer.name], strict=True):
+            np.testing.assert_array_equal(ours.array, theirs.array)
+
+
+@needs_shared
+def test_caffes_shared_weight_is_stored_with_its_owner_only():
+    layers = {layer.name: layer for layer in read_weights(SHARED / "golden/solvers/sgd_shared_h5_iter_10.caffemodel.h5").layers}
+    assert layers["ip2"].blobs[0] is None and layers["ip2"].blobs[1].shape == (5,)
+    assert [blob.shape for blob in layers["ip1"].blobs] == [(5, 5), (5,)]
+
+
+def made(tmp_path: Path, fill) -> Path:
+    path = tmp_path / "made.h5"
+    with h5py.File(path, "w") as file:
+        fill(file)
+    return path
+
+
+def external(file) -> None:
+    file["data/fc/0"] = h5py.ExternalLink("other.h5", "/secret")
+
+
+@pytest.mark.parametrize(
+    ("fill", "text"),
+    [
+        (lambda file: file.create_group("history"), "no group /data in it: this HDF5 file holds no Caffe weights"),
+        (lambda file: file.create_dataset("data", data=np.zeros(3)), "no group /data in it"),
+        (lambda file: file.create_dataset("data/fc/0", data=np.zeros(3, int)), r"holds int64 values, not floats"),
+        (lambda file: file.create_group("data/fc/0"), "not a dataset stored in this file"),
+        (external, r'/data/fc/0 \(layer "fc", blob 0\): not a dataset stored in this file'),
+        (
+            lambda file: file.create_dataset("data/fc/0", (2**20, 2**20), "f4", chunks=(64, 64)),
+            r'layer "fc", blob 0\): shape \(1048576, 1048576\) needs 4398046511104 bytes, but 0 are stored',
+        ),
+        (lambda file: file.create_dataset("data/fc/70000000", data=np.zeros(3)), "has a dataset 70000000 but only 1"),
+    ],
+)
+def test_errors(tmp_path, fill, text):
+    path = made(tmp_path, fill)
+    with pytest.raises(WeightsError, match=text) as caught:
+        read_weights(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_truncated_file(tmp_path):
+    path = made(tmp_path, lambda file: file.create_dataset("data/fc/0", data=np.zeros(3000)))
+    content = path.read_bytes()
+    for length in (9, 100, 800, len(content) - 500):
+        path.write_bytes(content[:length])
+        with pytest.raises(WeightsError, match="damaged HDF5 file"):
+            read_weights(path)
+
+
+def test_without_h5py_the_error_names_the_extra(tmp_path, monkeypatch):
+    path = made(tmp_path, lambda file: file.create_group("data"))
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(Error, match=r"HDF5 files need h5py: pip install minicaffe\[hdf5\]"):
+        read_weights(path)
+
+
+def test_compressed_weights_are_read(tmp_path):
+    zeros = np.zeros((64, 512), np.float32)
+    path = made(tmp_path, lambda file: file.create_dataset("data/fc/0", data=zeros, compression="gzip", compression_opts=9))
+    np.testing.assert_array_equal(read_weights(path).layers[0].blobs[0].array, zeros)
