@@ -1,0 +1,121 @@
+"""PSROIPooling: position-sensitive averages; each bin of the grid over a roi reads channels of its own.
+
+    y[r, d, gh, gw] = mean x[n_r, (d * g + gh) * g + gw, h, w] over h in [hstart, hend), w in [wstart, wend)
+
+Source: R-FCN (Dai et al. 2016), psroi_pooling_layer.cu of caffe-rfcn. Corners are rounded (halves away from zero)
+before scaling, the end is one pixel further, the size is at least 0.1; bins are [floor, ceil), clipped to the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from minicaffe.blob import Blob
+
+from .psroi_layer import PSROILayer, bin_slices, grouped, ungrouped
+from .roi_geometry import Array, Bins, batch_index, bin_numbers, checked, round_half_away
+
+
+class PSROIPooling(PSROILayer):
+    """Position-sensitive average pooling over rois (see the module's formula).
+
+    bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels.
+    top: y (R, output_dim, group_size, group_size). An empty bin gives 0. Raises LayerError for another number of
+    channels, output_dim or group_size 0, and bad rois.
+    """
+
+    type = "PSROIPooling"
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.read_group(self.param.psroi_pooling_param, "psroi_pooling_param")
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].data[...] = ps_roi_pool(bottom[0].data, self.rois(bottom), self.group_size, self.spatial_scale)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            dx = ps_roi_pool_backward(top[0].diff, self.rois(bottom), self.spatial_scale, bottom[0].shape)
+            bottom[0].diff[...] = dx
+
+
+def ps_roi_pool_bins(rois: Array, group: int, spatial_scale: float, size: tuple[int, int]) -> Bins:
+    """The bins of rois (R, 5) on a map of size (H, W): rows and columns (R, G)."""
+    corners = round_half_away(rois[:, 1:])
+    corners[:, 2:] += 1
+    corners *= rois.dtype.type(spatial_scale)
+    wstart, wend = _axis_bins(corners[:, 0], corners[:, 2], group, size[1])
+    hstart, hend = _axis_bins(corners[:, 1], corners[:, 3], group, size[0])
+    return Bins(hstart, hend, wstart, wend)
+
+
+def _axis_bins(first: Array, end: Array, group: int, size: int) -> tuple[Array, Array]:
+    """[start, end) of each bin along one axis, (R, group), from the roi's edges (R,) on the map."""
+    dtype = first.dtype.type
+    edges = bin_numbers(group, dtype) * (np.maximum(end - first, dtype(0.1)) / dtype(group))[:, None] + first[:, None]
+    start, stop = np.floor(edges[:, :-1]).astype(np.int64), np.ceil(edges[:, 1:]).astype(np.int64)
+    return start.clip(0, size), stop.clip(0, size)
+
+
+def ps_roi_pool(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: float) -> Array:
+    """x (N, D * G * G, H, W), rois (R, 5) -> averages (R, D, G, G).
+
+    Bins are differences of an integral image in float64, whose rounding is below H * W * 2^-53 of the largest value. Maps
+    where that could be seen (a value not finite, or MAX_PEAK times the mean) are added up pixel by pixel instead.
+    """
+    x, rois = checked(x, rois, spatial_scale)
+    bins = ps_roi_pool_bins(rois, group_size, spatial_scale, x.shape[2:])
+    sums = _bin_sums_by_integral if _is_even(x) else _bin_sums
+    return (sums(x, batch_index(rois), bins) / bins.areas()[:, None]).astype(x.dtype)
+
+
+MAX_PEAK = 1e5
+
+
+def _is_even(x: Array) -> bool:
+    """Whether x is finite and no value is more than MAX_PEAK times the mean magnitude."""
+    size = np.abs(x)
+    return x.size > 0 and bool(size.max() <= MAX_PEAK * size.mean(dtype=np.float64))
+
+
+def _bin_sums_by_integral(x: Array, images: Array, bins: Bins) -> Array:
+    """Sums (R, D, G, G) over the bins of x (N, D * G * G, H, W), by four lookups each."""
+    n, c, h, w = x.shape
+    integral = np.zeros((n, c, h + 1, w + 1))
+    np.cumsum(x, axis=3, dtype=np.float64, out=integral[:, :, 1:, 1:])
+    np.cumsum(integral[:, :, 1:, 1:], axis=2, out=integral[:, :, 1:, 1:])
+    group = bins.hstart.shape[1]
+    plane = images[:, None] * c + np.arange(c)
+    plane = plane.reshape(-1, c // group**2, group, group) * ((h + 1) * (w + 1))
+    flat = integral.reshape(-1)
+    top = plane + (bins.hstart * (w + 1))[:, None, :, None]
+    bottom = plane + (bins.hend * (w + 1))[:, None, :, None]
+    left, right = bins.wstart[:, None, None, :], bins.wend[:, None, None, :]
+    sums = flat[bottom + right] - flat[bottom + left] - flat[top + right] + flat[top + left]
+    empty = (bins.hend <= bins.hstart)[:, None, :, None] | (bins.wend <= bins.wstart)[:, None, None, :]
+    return np.where(empty, 0, sums)
+
+
+def _bin_sums(x: Array, images: Array, bins: Bins) -> Array:
+    """Sums (R, D, G, G) over the bins of x (N, D * G * G, H, W), bin by bin."""
+    group = bins.hstart.shape[1]
+    maps = grouped(x, group)
+    sums = np.zeros((len(images), x.shape[1] // group**2, group, group))
+    for r, gh, gw, rows, columns in bin_slices(bins):
+        sums[r, :, gh, gw] = maps[images[r], gh, gw, rows, columns].sum(axis=(0, 1), dtype=np.float64)
+    return sums
+
+
+def ps_roi_pool_backward(dy: Array, rois: ArrayLike, spatial_scale: float, x_shape: Sequence[int]) -> Array:
+    """dy (R, D, G, G), rois (R, 5) -> dx (N, D * G * G, H, W): dy / area to every pixel of its bin."""
+    n, c, h, w = x_shape
+    group = dy.shape[2]
+    rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
+    images, bins = batch_index(rois), ps_roi_pool_bins(rois, group, spatial_scale, (h, w))
+    share = np.ascontiguousarray((dy / bins.areas()[:, None]).transpose(0, 2, 3, 1))
+    maps = np.zeros((n, group, group, h, w, c // group**2), dy.dtype)
+    for r, gh, gw, rows, columns in bin_slices(bins):
+        maps[images[r], gh, gw, rows, columns] += share[r, gh, gw]
+    return ungrouped(maps)

@@ -1,0 +1,108 @@
+"""ROIPooling: the maximum over each bin of a grid laid over each roi.
+
+    y[r, c, ph, pw] = max x[n_r, c, h, w] over h in [hstart, hend), w in [wstart, wend)
+
+Source: Fast R-CNN (Girshick 2015), roi_pooling_layer.cpp and .cu of caffe-fast-rcnn. Corners are rounded (halves away
+from zero) after scaling, the roi is x2 - x1 + 1 wide and at least 1, bins are [floor, ceil), clipped to the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.mode import TRAIN
+
+from .roi_geometry import Array, Bins, add_at, batch_index, bin_numbers, checked, round_half_away
+from .roi_layer import RoiLayer
+from .roi_max import NEVER, bin_maxima, channels_last, ordered_keys, pixels_of
+
+
+class ROIPooling(RoiLayer):
+    """Max pooling over rois (see the module's formula).
+
+    bottom: x (N, C, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels. top: y (R, C, pooled_h, pooled_w).
+    An empty bin gives 0; a bin of nothing but NaN and -inf gives -FLT_MAX; neither passes a gradient. The first of
+    equal maxima takes the gradient. Raises LayerError for pooled_h or pooled_w 0 and for bad rois.
+    """
+
+    type = "ROIPooling"
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.roi_pooling_param
+        self.pooled_h = self.read_positive(param, "roi_pooling_param", "pooled_h")
+        self.pooled_w = self.read_positive(param, "roi_pooling_param", "pooled_w")
+        self.spatial_scale = self.read_scale(param, "roi_pooling_param")
+        self._argmax: Array | None = None
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.check_shapes(bottom)
+        top[0].reshape(bottom[1].shape[0], bottom[0].shape[1], self.pooled_h, self.pooled_w)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """The maxima; in TRAIN also where they are. In TEST that is left to a backward that asks for it."""
+        rois = self.rois(bottom)
+        roi_pool(bottom[0].data, rois, self.pooled_h, self.pooled_w, self.spatial_scale, out=top[0].data)
+        self._argmax = self._find_argmax(bottom) if self.phase == TRAIN else None
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            argmax = self._find_argmax(bottom) if self._argmax is None else self._argmax
+            bottom[0].diff[...] = roi_pool_backward(top[0].diff, self.rois(bottom), argmax, bottom[0].shape)
+
+    def _find_argmax(self, bottom: Sequence[Blob]) -> Array:
+        return roi_pool_argmax(bottom[0].data, self.rois(bottom), self.pooled_h, self.pooled_w, self.spatial_scale)
+
+
+def roi_pool_bins(rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int]) -> Bins:
+    """The bins of rois (R, 5) on a map of size (H, W): rows (R, PH), columns (R, PW)."""
+    corners = round_half_away(rois[:, 1:] * rois.dtype.type(spatial_scale)).astype(np.int64)
+    wstart, wend = _axis_bins(corners[:, 0], corners[:, 2], pooled[1], size[1], rois.dtype)
+    hstart, hend = _axis_bins(corners[:, 1], corners[:, 3], pooled[0], size[0], rois.dtype)
+    return Bins(hstart, hend, wstart, wend)
+
+
+def _axis_bins(first: Array, last: Array, pooled: int, size: int, dtype: np.dtype[np.floating]) -> tuple[Array, Array]:
+    """[start, end) of each bin along one axis, (R, pooled), from the roi's first and last pixel (R,)."""
+    length = np.maximum(last - first + 1, 1).astype(dtype) / dtype.type(pooled)
+    edges = bin_numbers(pooled, dtype) * length[:, None]
+    start = np.floor(edges[:, :-1]).astype(np.int64) + first[:, None]
+    end = np.ceil(edges[:, 1:]).astype(np.int64) + first[:, None]
+    return start.clip(0, size), end.clip(0, size)
+
+
+def roi_pool(
+    x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float, *, out: Array | None = None
+) -> Array:
+    """x (N, C, H, W), rois (R, 5) -> maxima (R, C, PH, PW)."""
+    x, rois = checked(x, rois, spatial_scale)
+    y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype) if out is None else out
+    bins = roi_pool_bins(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
+    for y_roi, maxima in zip(y, bin_maxima(channels_last(x), batch_index(rois), bins, 0)):
+        y_roi[...] = maxima.transpose(2, 0, 1)
+    return y
+
+
+def roi_pool_argmax(
+    x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float
+) -> NDArray[np.int32]:
+    """x (N, C, H, W), rois (R, 5) -> h * W + w of each bin's first maximum (R, C, PH, PW), -1 where nothing won."""
+    x, rois = checked(x, rois, spatial_scale)
+    argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32)
+    bins = roi_pool_bins(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
+    keys = ordered_keys(channels_last(x))
+    for argmax_roi, best in zip(argmax, bin_maxima(keys, batch_index(rois), bins, NEVER)):
+        argmax_roi[...] = pixels_of(best, x.shape[2] * x.shape[3]).transpose(2, 0, 1)
+    return argmax
+
+
+def roi_pool_backward(dy: Array, rois: Array, argmax: Array, x_shape: Sequence[int]) -> Array:
+    """dy (R, C, PH, PW), argmax of the same shape -> dx (N, C, H, W): each dy goes to its maximum."""
+    images, channels, height, width = x_shape
+    plane = batch_index(rois.reshape(-1, 5))[:, None] * channels + np.arange(channels)
+    index = np.where(argmax >= 0, plane[:, :, None, None] * (height * width) + argmax, -1)
+    dx = add_at(index, dy, images * channels * height * width)
+    return dx.reshape(images, channels, height, width).astype(dy.dtype, copy=False)
