@@ -18,13 +18,20 @@ from .batch_norm import BatchNorm
 from .bias import Bias
 from .box_annotator_ohem import BoxAnnotatorOHEM
 from .concat import Concat
+from .convolution import Convolution
+from .deconvolution import Deconvolution
 from .dropout import Dropout
 from .dummy_data import DummyData
 from .eltwise import Eltwise
 from .flatten import Flatten
+from .im2col import Im2col
+from .inner_product import InnerProduct
 from .input import Input
+from .pooling import Pooling
+from .psroi_pooling import PSROIPooling
 from .relu import ReLU
 from .reshape import Reshape
+from .roi_pooling import ROIPooling
 from .scale import Scale
 from .silence import Silence
 from .slice import Slice
@@ -41,11 +48,18 @@ CATALOGUE: dict[str, type[Layer]] = {
     "Bias": Bias,
     "BoxAnnotatorOHEM": BoxAnnotatorOHEM,
     "Concat": Concat,
+    "Convolution": Convolution,
+    "Deconvolution": Deconvolution,
     "Dropout": Dropout,
     "DummyData": DummyData,
     "Eltwise": Eltwise,
     "Flatten": Flatten,
+    "Im2col": Im2col,
+    "InnerProduct": InnerProduct,
     "Input": Input,
+    "PSROIPooling": PSROIPooling,
+    "Pooling": Pooling,
+    "ROIPooling": ROIPooling,
     "ReLU": ReLU,
     "Reshape": Reshape,
     "Scale": Scale,

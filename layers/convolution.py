@@ -1,0 +1,111 @@
+"""Convolution: y[m] = bias[m] + sum over c, taps of weight[m, c, taps] * x[c, o * stride - pad + taps * dilation].
+
+Source: Caffe's conv_layer.hpp and base_conv_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .convolve import add_weight_gradient, convolve, data_gradient
+from .im2col import channel_axis, folded
+from .window import checked_output, read_window
+
+
+class Convolution(Layer):
+    """Cross-correlation of n-d maps with learned kernels, in groups of channels.
+
+    bottom: x (N, C, *map), one or more of the same shape, sharing the weights. top: y (N, num_output, *windows), one
+    for each bottom. Kernel, stride, pad and dilation in pixels. convolution_param.axis is C's axis; the axes before
+    it are all images. blobs: weight (num_output, C / group, *kernel), bias (num_output).
+    Raises LayerError when the window is not well given or does not fit the map, channels or num_output are not
+    divisible by group, bottoms differ, or the channels change after setup.
+    """
+
+    type = "Convolution"
+    num_bottom = (1, None)
+    num_top = (1, None)
+    equal_bottom_top = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.convolution_param
+        self.axis = channel_axis(self, bottom[0])
+        self.window = read_window(self, len(bottom[0].shape) - self.axis - 1)
+        self.channels, self.num_output, self.group = bottom[0].shape[self.axis], param.num_output, param.group
+        if self.num_output < 1:
+            raise self.error(f"num_output must be > 0, got {self.num_output}", "convolution_param.num_output")
+        for what, count in (("channels", self.channels), ("num_output", self.num_output)):
+            if self.group < 1 or count % self.group:
+                raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
+        self._make_blobs()
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        return (self.num_output, self.channels // self.group, *self.window.kernel)
+
+    def _make_blobs(self) -> None:
+        param = self.param.convolution_param
+        shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
+        if self.blobs:
+            have = [b.shape for b in self.blobs]
+            if have != shapes:
+                raise self.error(f"the blobs it was given have shapes {have}, it needs {shapes}")
+            return
+        from minicaffe.fillers import fill
+
+        for shape, filler in zip(shapes, (param.weight_filler, param.bias_filler)):
+            fill(self.blobs.add_blob(*shape).data, filler)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        spatial = shape[self.axis + 1 :]
+        if len(spatial) != len(self.window.kernel) or shape[self.axis] != self.channels:
+            raise self.error(
+                f"was set up for {self.channels} channels at axis {self.axis} and {len(self.window.kernel)} spatial axes, "
+                f"the bottom's shape is now {shape}",
+                "bottom[0]",
+            )
+        for i, blob in enumerate(bottom):
+            if blob.shape != shape:
+                raise self.error(
+                    f"all bottoms must have the shape of the first, {shape}; bottom {i} has {blob.shape}", f"bottom[{i}]"
+                )
+        output = self._output(spatial)
+        for blob in top:
+            blob.reshape(*shape[: self.axis], self.num_output, *output)
+
+    def _output(self, spatial: Sequence[int]) -> tuple[int, ...]:
+        return checked_output(self, self.window, spatial)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        weight = self.blobs[0].data
+        for x, y in zip(bottom, top, strict=True):
+            self._product(folded(x.data, self.axis), weight, folded(y.data, self.axis))
+            if len(self.blobs) > 1:
+                y.data[...] += self.blobs[1].data.reshape(-1, *[1] * len(self.window.kernel))
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
+            dy = folded(y.diff, self.axis)
+            if self.param_propagate_down[0]:
+                self._add_weight_gradient(folded(x.data, self.axis), dy)
+            if len(self.blobs) > 1 and self.param_propagate_down[1]:
+                self.blobs[1].diff[...] += dy.reshape(*dy.shape[:2], -1).sum(axis=2).sum(axis=0)
+            if wanted:
+                self._data_gradient(dy, self.blobs[0].data, folded(x.diff, self.axis))
+
+    # What Deconvolution turns around.
+
+    def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any]) -> None:
+        convolve(x, weight, self.window, self.group, y)
+
+    def _data_gradient(self, dy: NDArray[Any], weight: NDArray[Any], dx: NDArray[Any]) -> None:
+        data_gradient(dy, weight, self.window, self.group, dx)
+
+    def _add_weight_gradient(self, x: NDArray[Any], dy: NDArray[Any]) -> None:
+        add_weight_gradient(x, dy, self.window, self.group, self.blobs[0].diff)

@@ -1,0 +1,47 @@
+"""Deconvolution: convolution's transpose; every pixel of x adds its multiple of a kernel to y, windows apart.
+
+    y[m] = bias[m] + sum over c, o, taps with o * stride - pad + taps * dilation = this pixel of weight[c, m, taps] * x[c, o]
+Source: Caffe's deconv_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from .convolution import Convolution
+from .convolve import add_weight_gradient, convolve, data_gradient
+
+
+class Deconvolution(Convolution):
+    """Convolution with forward and backward exchanged: the backward pass of a convolution from y to x.
+
+    bottom: x (N, C, *windows), one or more of the same shape. top: y (N, num_output, *map), map = stride * (windows - 1)
+    + dilation * (kernel - 1) + 1 - 2 * pad. blobs: weight (C, num_output / group, *kernel), bias (num_output).
+    Raises LayerError as Convolution does, and when the padding leaves nothing of the map.
+    """
+
+    type = "Deconvolution"
+
+    def _weight_shape(self) -> tuple[int, ...]:
+        return (self.channels, self.num_output // self.group, *self.window.kernel)
+
+    def _output(self, spatial: Sequence[int]) -> tuple[int, ...]:
+        output = self.window.input(spatial)
+        if min(output) < 1:
+            raise self.error(
+                f"a bottom of {'x'.join(map(str, spatial))} gives a top of {'x'.join(map(str, output))}: nothing is left of it",
+                "convolution_param",
+            )
+        return output
+
+    def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any]) -> None:
+        data_gradient(x, weight, self.window, self.group, y)
+
+    def _data_gradient(self, dy: NDArray[Any], weight: NDArray[Any], dx: NDArray[Any]) -> None:
+        convolve(dy, weight, self.window, self.group, dx)
+
+    def _add_weight_gradient(self, x: NDArray[Any], dy: NDArray[Any]) -> None:
+        add_weight_gradient(dy, x, self.window, self.group, self.blobs[0].diff)

@@ -1,0 +1,116 @@
+"""Im2col: every window of the bottom as one column.
+
+    y[n, (c, taps), o] = x[n, c, o * stride - pad + taps * dilation]      (0 outside the map)
+Source: Caffe's im2col_layer.cpp and util/im2col.cpp. Convolution and Deconvolution are built on these functions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .window import Window, checked_output, read_window
+
+
+class Im2col(Layer):
+    """The windows of x, unrolled.
+
+    bottom: x (N, C, *map). top: y (N, C * kernel size, *windows). convolution_param.axis is C's axis.
+    Raises LayerError when the window is not well given, or does not fit the map.
+    """
+
+    type = "Im2col"
+    num_bottom = 1
+    num_top = 1
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.axis = channel_axis(self, bottom[0])
+        self.window = read_window(self, len(bottom[0].shape) - self.axis - 1)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        output = checked_output(self, self.window, shape[self.axis + 1 :])
+        top[0].reshape(*shape[: self.axis], shape[self.axis] * math.prod(self.window.kernel), *output)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        columns = im2col(folded(bottom[0].data, self.axis), self.window)
+        top[0].data[...] = columns.reshape(top[0].shape)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            dx = folded(bottom[0].diff, self.axis)
+            columns = top[0].diff.reshape(*dx.shape[:2], *self.window.kernel, *self.window.output(dx.shape[2:]))
+            dx[...] = col2im(columns, self.window, dx.shape[2:])
+
+
+def channel_axis(layer: Layer, bottom: Blob) -> int:
+    """convolution_param.axis counted from the front; at least one spatial axis must follow it."""
+    axis, axes = layer.param.convolution_param.axis, len(bottom.shape)
+    if not 0 <= (axis + axes if axis < 0 else axis) < axes - 1:
+        raise layer.error(
+            f"axis {axis} must have spatial axes after it, the bottom's shape is {bottom.shape}", "convolution_param.axis"
+        )
+    return axis % axes
+
+
+def folded(x: NDArray[Any], axis: int) -> NDArray[Any]:
+    """x (..., C, *map) with the axes before C as one: (N, C, *map), a view."""
+    return x.reshape(math.prod(x.shape[:axis]), *x.shape[axis:])
+
+
+def im2col(x: NDArray[Any], window: Window) -> NDArray[Any]:
+    """x (N, C, *map) -> columns (N, C, *kernel, *windows)."""
+    return np.ascontiguousarray(np.moveaxis(windows_of(padded(x, window), window), 1 + len(window.kernel), 0))
+
+
+def col2im(columns: NDArray[Any], window: Window, spatial: Sequence[int]) -> NDArray[Any]:
+    """columns (N, C, *kernel, *windows) added up where they came from: x (N, C, *spatial); im2col's transpose."""
+    n, channels = columns.shape[:2]
+    x = np.zeros((n, channels, *(s + 2 * p for s, p in zip(spatial, window.pad))), columns.dtype)
+    add_windows(np.moveaxis(columns, 0, 1 + len(window.kernel)), window, x)
+    return inside(x, window, spatial)
+
+
+def padded(x: NDArray[Any], window: Window) -> NDArray[Any]:
+    """x (N, C, *map) with the window's border of zeros around the map; x itself when there is none."""
+    if not any(window.pad):
+        return x
+    spatial = x.shape[2:]
+    y = np.zeros((*x.shape[:2], *(s + 2 * p for s, p in zip(spatial, window.pad))), x.dtype)
+    inside(y, window, spatial)[...] = x
+    return y
+
+
+def inside(x: NDArray[Any], window: Window, spatial: Sequence[int]) -> NDArray[Any]:
+    """The map of a padded x (N, C, *padded): a view (N, C, *spatial)."""
+    return x[(..., *(slice(p, p + s) for s, p in zip(spatial, window.pad)))]
+
+
+def windows_of(x: NDArray[Any], window: Window) -> NDArray[Any]:
+    """Every window of a padded x (N, C, *padded) as a view (C, *kernel, N, *windows): not to be written to."""
+    step_n, step_c, *steps = x.strides
+    output = tuple((n - e) // s + 1 for n, e, s in zip(x.shape[2:], window.extent, window.stride))
+    return as_strided(
+        x,
+        (x.shape[1], *window.kernel, x.shape[0], *output),
+        (step_c, *map(int.__mul__, steps, window.dilation), step_n, *map(int.__mul__, steps, window.stride)),
+        writeable=False,
+    )
+
+
+def add_windows(columns: NDArray[Any], window: Window, x: NDArray[Any]) -> None:
+    """Add columns (C, *kernel, N, *windows) to the pixels of the padded x (N, C, *padded) that they are windows of."""
+    output = columns.shape[-len(window.kernel) :]
+    for tap in itertools.product(*map(range, window.kernel)):
+        starts = [t * d for t, d in zip(tap, window.dilation)]
+        pixels = tuple(slice(a, a + s * (n - 1) + 1, s) for a, n, s in zip(starts, output, window.stride))
+        x[(slice(None), slice(None), *pixels)] += columns[(slice(None), *tap)].swapaxes(0, 1)

@@ -1,0 +1,83 @@
+"""InnerProduct: y = x weight^T + bias, the fully connected layer. Source: Caffe's inner_product_layer.cpp."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class InnerProduct(Layer):
+    """y = x weight^T + bias, the axes from inner_product_param.axis on being one vector of K numbers.
+
+    bottom: x (N..., K...). top: y (N..., num_output). blobs: weight (num_output, K), or (K, num_output) with
+    transpose; bias (num_output).
+    Raises LayerError when num_output is 0, axis is out of range, or K changes after setup.
+    """
+
+    type = "InnerProduct"
+    num_bottom = 1
+    num_top = 1
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, axes = self.param.inner_product_param, len(bottom[0].shape)
+        if param.num_output < 1:
+            raise self.error(f"num_output must be > 0, got {param.num_output}", "inner_product_param.num_output")
+        if not -axes <= param.axis < axes:
+            raise self.error(
+                f"axis {param.axis} is out of range, the bottom's shape is {bottom[0].shape}", "inner_product_param.axis"
+            )
+        self.axis, self.transpose = param.axis % axes, param.transpose
+        self.inputs = math.prod(bottom[0].shape[self.axis :])
+        matrix = (self.inputs, param.num_output) if param.transpose else (param.num_output, self.inputs)
+        shapes = [matrix, (param.num_output,)][: 1 + param.bias_term]
+        if self.blobs:
+            have = [b.shape for b in self.blobs]
+            if have != shapes:
+                raise self.error(f"the blobs it was given have shapes {have}, it needs {shapes}")
+            return
+        from minicaffe.fillers import fill
+
+        for shape, filler in zip(shapes, (param.weight_filler, param.bias_filler)):
+            fill(self.blobs.add_blob(*shape).data, filler)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        inputs = math.prod(shape[self.axis :])
+        if inputs != self.inputs:
+            raise self.error(
+                f"its weights take {self.inputs} inputs, the bottom of shape {shape} now gives {inputs}; "
+                "a net with this layer keeps the size it was set up for",
+                "bottom[0]",
+            )
+        top[0].reshape(*shape[: self.axis], self.param.inner_product_param.num_output)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        y = self._rows(top[0].data)
+        np.matmul(bottom[0].data.reshape(len(y), self.inputs), self._weight(self.blobs[0].data).T, out=y)
+        if len(self.blobs) > 1:
+            y += self.blobs[1].data
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dy = self._rows(top[0].diff)
+        if self.param_propagate_down[0]:
+            dweight = self._weight(self.blobs[0].diff)
+            dweight += dy.T @ bottom[0].data.reshape(len(dy), self.inputs)
+        if len(self.blobs) > 1 and self.param_propagate_down[1]:
+            self.blobs[1].diff[...] += dy.sum(axis=0)
+        if propagate_down[0]:
+            np.matmul(dy, self._weight(self.blobs[0].data), out=bottom[0].diff.reshape(len(dy), self.inputs))
+
+    def _weight(self, matrix: NDArray[Any]) -> NDArray[Any]:
+        """The weights or their diff as (num_output, K), a view."""
+        return matrix.T if self.transpose else matrix
+
+    def _rows(self, y: NDArray[Any]) -> NDArray[Any]:
+        """y (N..., num_output) as a matrix (N, num_output), a view."""
+        return y.reshape(math.prod(y.shape[: self.axis]), y.shape[-1])

@@ -1,0 +1,118 @@
+"""Pooling: the maximum, the mean or a random pixel of every window of a map.
+
+    PH = ceil((H + 2 pad - kernel) / stride) + 1 (floor with round_mode: FLOOR), less 1 if the last window would start
+    past H + pad - 1; windows are clipped to the map, and AVE divides by their size before that, clipped to H + pad.
+Source: Caffe's pooling_layer.cpp; stochastic pooling: pooling_layer.cu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+from minicaffe.mode import TRAIN
+from minicaffe.proto import caffe_pb2
+
+from . import pooling_methods as methods
+from .pooling_windows import PoolAxis
+
+MAX, AVE, STOCHASTIC = (caffe_pb2.PoolingParameter.PoolMethod.Value(name) for name in ("MAX", "AVE", "STOCHASTIC"))
+
+
+class Pooling(Layer):
+    """Windows of kernel_h x kernel_w pixels, stride_h and stride_w apart, each giving one number.
+
+    bottom: x (N, C, H, W). top: y (N, C, PH, PW); with MAX optionally the mask (N, C, PH, PW), the index h * W + w of
+    the first maximum. The argmax that backward needs is found there, from x; forward alone does not look for it.
+    STOCHASTIC draws a pixel in TRAIN, and gives the expectation in TEST.
+    Raises LayerError when kernel, stride or pad are given twice, half or out of range, or no window fits.
+    """
+
+    type = "Pooling"
+    num_bottom = 1
+    num_top = (1, 2)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.pooling_param
+        self.method = param.pool
+        if len(top) > 1 and self.method != MAX:
+            raise self.error("only MAX pooling has a second top, the mask", "top[1]")
+        self._kernel = (0, 0) if param.global_pooling else self._pair("kernel_size", "kernel_h", "kernel_w")
+        self._stride = self._pair("stride", "stride_h", "stride_w")
+        self._pad = self._pair("pad", "pad_h", "pad_w")
+        if param.global_pooling:
+            if any(param.HasField(f) for f in ("kernel_size", "kernel_h", "kernel_w")):
+                raise self.error(
+                    "global_pooling takes the whole map: no kernel size can be given", "pooling_param.global_pooling"
+                )
+            if self._stride != (1, 1) or self._pad != (0, 0):
+                raise self.error(
+                    f"global_pooling needs stride 1 and pad 0, got stride {self._stride} and pad {self._pad}",
+                    "pooling_param.global_pooling",
+                )
+        elif min(self._kernel) < 1:
+            raise self.error(f"the kernel must be > 0 on both axes, got {self._kernel}", "pooling_param.kernel_size")
+        if min(self._stride) < 1:
+            raise self.error(f"the stride must be > 0 on both axes, got {self._stride}", "pooling_param.stride")
+        if any(self._pad) and self.method == STOCHASTIC:
+            raise self.error("padding is for MAX and AVE pooling, not for STOCHASTIC", "pooling_param.pad")
+        if any(self._pad) and any(p >= k for p, k in zip(self._pad, self._kernel)):
+            raise self.error(f"pad {self._pad} must be smaller than the kernel {self._kernel}", "pooling_param.pad")
+
+    def _pair(self, both: str, h: str, w: str) -> tuple[int, int]:
+        """A size given once for both axes, or once for each."""
+        param = self.param.pooling_param
+        given = [f for f in (h, w) if param.HasField(f)]
+        if given and param.HasField(both):
+            raise self.error(f"{both} and {' and '.join(given)} are both given: give one of them", f"pooling_param.{both}")
+        if len(given) == 1:
+            raise self.error(f"{h} and {w} go together, only {given[0]} is given", f"pooling_param.{given[0]}")
+        if not given and both == "kernel_size" and not param.HasField(both):
+            raise self.error(f"{both} is missing: give {both}, or {h} and {w}, or global_pooling", "pooling_param")
+        return (getattr(param, h), getattr(param, w)) if given else (getattr(param, both),) * 2
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        if len(shape) != 4:
+            raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
+        param, spatial = self.param.pooling_param, shape[2:]
+        kernel = spatial if param.global_pooling else self._kernel
+        floor = param.round_mode == caffe_pb2.PoolingParameter.RoundMode.Value("FLOOR")
+        self.rows, self.columns = (
+            PoolAxis(size, k, s, p, floor) for size, k, s, p in zip(spatial, kernel, self._stride, self._pad)
+        )
+        pooled = (self.rows.pooled, self.columns.pooled)
+        if min(pooled) < 1 or min(spatial) < 1:
+            raise self.error(
+                f"no window of {kernel[0]}x{kernel[1]} fits a map of {spatial[0]}x{spatial[1]} with pad {self._pad}",
+                "pooling_param",
+            )
+        for blob in top:
+            blob.reshape(*shape[:2], *pooled)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, y, rows, columns = bottom[0].data, top[0].data, self.rows, self.columns
+        if self.method == MAX:
+            y[...] = methods.max_pool(x, rows, columns)
+            if len(top) > 1:
+                methods.max_pool_mask(x, y, rows, columns, top[1].data)
+        elif self.method == AVE:
+            y[...] = methods.ave_pool(x, rows, columns)
+        elif self.phase == TRAIN:
+            y[...], self._chosen = methods.stochastic_pool(x, rows, columns)
+        else:
+            y[...] = methods.weighted_pool(x, rows, columns)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        x, dx, dy, rows, columns = bottom[0].data, bottom[0].diff, top[0].diff, self.rows, self.columns
+        if self.method == MAX:
+            methods.max_pool_gradient(dy, x, rows, columns, dx)
+        elif self.method == AVE:
+            methods.ave_pool_gradient(dy, rows, columns, dx)
+        elif self.phase == TRAIN:
+            methods.stochastic_pool_gradient(dy, self._chosen, rows, columns, dx)
+        else:
+            methods.weighted_pool_gradient(dy, x, rows, columns, dx)

@@ -1,0 +1,78 @@
+"""Caffe's pooling windows on one axis, and reductions over them one axis after the other.
+
+    pooled = ceil((size + 2 pad - kernel) / stride) + 1, less 1 if the last window would start past size + pad - 1
+    window i covers [i * stride - pad, min(i * stride - pad + kernel, size + pad)), clipped to [0, size)
+Source: Caffe's pooling_layer.cpp. A window may be empty (stride > kernel, last window past the map).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+@dataclass(frozen=True)
+class PoolAxis:
+    """The windows on one axis of `size` pixels."""
+
+    size: int
+    kernel: int
+    stride: int
+    pad: int
+    floor: bool = False
+
+    @property
+    def pooled(self) -> int:
+        """How many windows there are; below 1 where the map is too small."""
+        room = self.size + 2 * self.pad - self.kernel
+        pooled = (room // self.stride if self.floor else -(-room // self.stride)) + 1
+        return pooled - (self.pad > 0 and (pooled - 1) * self.stride >= self.size + self.pad)
+
+    def taps(self) -> Iterator[tuple[slice, slice]]:
+        """For each tap of the kernel: the windows in which it lies on the map, and the pixels it lies on."""
+        for tap in range(min(self.kernel, self.size + self.pad)):
+            offset = tap - self.pad
+            first = max(0, -(offset // self.stride))
+            last = min(self.pooled - 1, (self.size - 1 - offset) // self.stride)
+            if first <= last:
+                pixels = slice(first * self.stride + offset, last * self.stride + offset + 1, self.stride)
+                yield slice(first, last + 1), pixels
+
+    def lengths(self, dtype: DTypeLike) -> NDArray[Any]:
+        """Each window's length as Caffe's average counts it, padding included: (pooled,); 0 or less where it is empty."""
+        start = np.arange(self.pooled) * self.stride - self.pad
+        return (np.minimum(start + self.kernel, self.size + self.pad) - start).astype(dtype)
+
+
+def reduce_windows(operation: np.ufunc, x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, start: float) -> NDArray[Any]:
+    """operation over every window of x (N, C, H, W), from start on: (N, C, PH, PW). Rows first: those are whole passes."""
+    by_row = np.full((*x.shape[:2], rows.pooled, x.shape[3]), start, x.dtype)
+    for windows, pixels in rows.taps():
+        part = by_row[:, :, windows]
+        operation(part, x[:, :, pixels], out=part)
+    y = np.full((*x.shape[:2], rows.pooled, columns.pooled), start, x.dtype)
+    for windows, pixels in columns.taps():
+        part = y[..., windows]
+        operation(part, by_row[..., pixels], out=part)
+    return y
+
+
+def spread_windows(dy: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]) -> None:
+    """dx (N, C, H, W) = the sum of the dy (N, C, PH, PW) of the windows that each pixel lies in; dx is overwritten."""
+    by_row = np.zeros((*dy.shape[:3], columns.size), dy.dtype)
+    for windows, pixels in columns.taps():
+        by_row[..., pixels] += dy[..., windows]
+    dx[...] = 0
+    for windows, pixels in rows.taps():
+        dx[:, :, pixels] += by_row[:, :, windows]
+
+
+def window_taps(rows: PoolAxis, columns: PoolAxis) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
+    """For each tap in row-major order: the windows (rows, columns) in which it lies on the map, and its pixels there."""
+    for row_windows, row_pixels in rows.taps():
+        for column_windows, column_pixels in columns.taps():
+            yield (row_windows, column_windows), (row_pixels, column_pixels)

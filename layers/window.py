@@ -1,0 +1,91 @@
+"""The sliding window of convolution_param: kernel, stride, padding and dilation per spatial axis.
+
+    output = floor((input + 2 pad - (dilation (kernel - 1) + 1)) / stride) + 1
+Source: Caffe's base_conv_layer.cpp, LayerSetUp and compute_output_shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from minicaffe.layer import Layer
+
+
+@dataclass(frozen=True)
+class Window:
+    """Kernel, stride, pad and dilation, one number per spatial axis."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """How far a window reaches on each axis, holes of the dilation included."""
+        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation))
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether a window is just its own pixel: 1x1, stride 1, no padding."""
+        return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and not any(self.pad)
+
+    def output(self, spatial: Sequence[int]) -> tuple[int, ...]:
+        """How many windows fit on each axis of a map of this size; below 1 where none does."""
+        return tuple((n + 2 * p - e) // s + 1 for n, p, e, s in zip(spatial, self.pad, self.extent, self.stride))
+
+    def input(self, windows: Sequence[int]) -> tuple[int, ...]:
+        """The smallest map that holds so many windows: what Deconvolution makes."""
+        return tuple(s * (n - 1) + e - 2 * p for n, p, e, s in zip(windows, self.pad, self.extent, self.stride))
+
+
+def read_window(layer: Layer, axes: int) -> Window:
+    """The window that the layer's convolution_param gives for so many spatial axes. Raises LayerError."""
+    window = Window(
+        kernel=_per_axis(layer, "kernel", "kernel_size", axes, None),
+        stride=_per_axis(layer, "stride", "stride", axes, 1),
+        pad=_per_axis(layer, "pad", "pad", axes, 0),
+        dilation=_per_axis(layer, "dilation", "dilation", axes, 1),
+    )
+    for what, sizes in (("kernel", window.kernel), ("stride", window.stride), ("dilation", window.dilation)):
+        if min(sizes) < 1:
+            raise layer.error(f"{what} must be > 0 on every axis, got {_times(sizes)}", "convolution_param")
+    return window
+
+
+def checked_output(layer: Layer, window: Window, spatial: Sequence[int]) -> tuple[int, ...]:
+    """window.output(spatial), or a LayerError that names the sizes."""
+    output = window.output(spatial)
+    if min(output) < 1:
+        extent = f" (with dilation {_times(window.extent)})" if max(window.dilation) > 1 else ""
+        raise layer.error(
+            f"the map of {_times(spatial)} with padding {_times(window.pad)} is smaller than the kernel of "
+            f"{_times(window.kernel)}{extent}",
+            "convolution_param",
+        )
+    return output
+
+
+def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | None) -> tuple[int, ...]:
+    """A field given once, once per axis, or (2-d) as what_h and what_w."""
+    param = layer.param.convolution_param
+    path = f"convolution_param.{field}"
+    listed = tuple(getattr(param, field))
+    if what != "dilation" and (param.HasField(f"{what}_h") or param.HasField(f"{what}_w")):
+        if listed:
+            raise layer.error(f"{field} and {what}_h, {what}_w are both given: give one of them", path)
+        if axes != 2:
+            raise layer.error(
+                f"{what}_h and {what}_w need 2 spatial axes, the bottom has {axes}", f"convolution_param.{what}_h"
+            )
+        return (getattr(param, f"{what}_h"), getattr(param, f"{what}_w"))
+    if not listed and default is None:
+        raise layer.error(f"{field} is missing: give {field}, or {what}_h and {what}_w", path)
+    if len(listed) not in (0, 1, axes):
+        raise layer.error(f"{len(listed)} values of {field} given for {axes} spatial axes: give one, or one for each", path)
+    return listed if len(listed) == axes else (listed[0] if listed else default or 0,) * axes
+
+
+def _times(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
