@@ -73,17 +73,14 @@ def run_case(case: str, *, backward: bool = True) -> int:
     for i, blob in enumerate(layer.blobs):
         if f"param.{i}" in stored and not name.startswith("filler"):
             blob.data[...] = stored[f"param.{i}"]
-    for key in stored.files:
-        if key.startswith("bottom."):
-            net.blobs[key.removeprefix("bottom.")].data[...] = stored[key]
-    for _ in range(int(stored["nfwd"]) if "nfwd" in stored else 1):
+    before = {f"param.{i}": b.data.copy() for i, b in enumerate(layer.blobs)}
+    for _ in range(2 if name.endswith("_two_forwards") else 1):
         for key in stored.files:
             if key.startswith("bottom."):
                 net.blobs[key.removeprefix("bottom.")].data[...] = stored[key]
         net.forward()
     actual = {f"top.{n}": net.blobs[n].data.copy() for n in net.blobs}
-    actual |= {f"param.{i}": b.data.copy() for i, b in enumerate(layer.blobs)}
-    actual |= {f"param_after.{i}": b.data.copy() for i, b in enumerate(layer.blobs)}
+    actual |= before | {f"param_after.{i}": b.data.copy() for i, b in enumerate(layer.blobs)}
     if "loss_weights" in stored:
         assert list(stored["loss_weights"]) == pytest.approx(layer.loss_weights[: len(stored["loss_weights"])])
     if backward and any("_diff." in key for key in stored.files):

@@ -1,0 +1,128 @@
+"""BatchNorm: y = (x - mean) / sqrt(var + eps), channel by channel.
+
+Source: Caffe's batch_norm_layer.hpp (Ioffe and Szegedy, 2015).
+Training takes mean and var (biased) from the batch and keeps running sums, with m numbers a channel and f the fraction:
+    factor <- f * factor + 1, mean_sum <- f * mean_sum + mean, var_sum <- f * var_sum + m / (m - 1) * var
+Global statistics are the sums divided by the factor (0 where the factor is 0).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+from minicaffe.mode import TEST
+
+Array = NDArray[Any]
+
+
+class BatchNorm(Layer):
+    """Normalise every channel (axis 1; a bottom of one axis is one channel) over the batch and all positions.
+
+    use_global_stats: normalise with the running statistics (the default in TEST) or with the batch's own, which are
+    then added to the running ones (the default in TRAIN). blobs: mean sum (C,), variance sum (C,), factor (1,). They are
+    no learnt weights: their lr_mult and decay_mult are set to 0 and backward gives them no gradient.
+    bottom: x (N, C, ...). top: y (the same shape); may be in place.
+    Raises LayerError when the number of channels changes, or eps, moving_average_fraction are negative.
+    """
+
+    type = "BatchNorm"
+    num_bottom = 1
+    num_top = 1
+    in_place = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.batch_norm_param
+        self.use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else self.phase == TEST
+        self.fraction, self.eps = param.moving_average_fraction, param.eps
+        for field, value in (("moving_average_fraction", self.fraction), ("eps", self.eps)):
+            if value < 0:
+                raise self.error(f"{field} must be >= 0, got {value:g}", f"batch_norm_param.{field}")
+        self.channels = channels_of(bottom[0].shape)
+        if not self.blobs:
+            for size in (self.channels, self.channels, 1):
+                self.blobs.add_blob(size)
+        while len(self.param.param) < len(self.blobs):
+            self.param.param.add()
+        for spec in self.param.param:
+            spec.lr_mult = spec.decay_mult = 0
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        channels = channels_of(bottom[0].shape)
+        if channels != self.channels or self.blobs[0].count != channels:
+            raise self.error(
+                f"the bottom of shape {bottom[0].shape} has {channels} channels, the statistics are for {self.blobs[0].count}",
+                "bottom",
+            )
+        top[0].reshape(bottom[0].shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, y = by_channel(bottom[0].data), by_channel(top[0].data)
+        if self.use_global_stats:
+            mean, var = global_statistics(*(blob.data for blob in self.blobs))
+            self._inverse_std = 1 / np.sqrt(var + self.eps)
+            np.subtract(x, mean[:, None], out=y)
+            y *= self._inverse_std[:, None]
+        elif x.size:
+            mean = x.mean(axis=(0, 2))
+            self._normalised = x - mean[:, None]
+            var = sum_products(self._normalised, self._normalised) / (x.size // self.channels)
+            self._inverse_std = 1 / np.sqrt(var + self.eps)
+            self._normalised *= self._inverse_std[:, None]
+            y[...] = self._normalised
+            self._keep(mean, var, x.size // self.channels)
+
+    def _keep(self, mean: Array, var: Array, numbers: int) -> None:
+        """Add a batch's statistics, each of `numbers` numbers a channel, to the running ones."""
+        unbiased = numbers / (numbers - 1) if numbers > 1 else 1.0
+        mean_sum, var_sum, factor = (blob.data for blob in self.blobs)
+        mean_sum[...] = self.fraction * mean_sum + mean
+        var_sum[...] = self.fraction * var_sum + unbiased * var
+        factor[...] = self.fraction * factor + 1
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dy, dx = by_channel(top[0].diff), by_channel(bottom[0].diff)
+        if not propagate_down[0] or not dy.size:
+            return
+        if self.use_global_stats:
+            np.multiply(dy, self._inverse_std[:, None], out=dx)
+        else:
+            batch_norm_backward(dy, self._normalised, self._inverse_std, out=dx)
+
+
+def channels_of(shape: tuple[int, ...]) -> int:
+    """(N, C, ...) -> C; one axis or none is one channel."""
+    return shape[1] if len(shape) > 1 else 1
+
+
+def by_channel(x: Array) -> Array:
+    """(N, C, ...) -> (N, C, P), a view."""
+    return x.reshape(x.shape[0] if x.ndim else 1, channels_of(x.shape), math.prod(x.shape[2:]))
+
+
+def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[Array, Array]:
+    """(C,), (C,), (1,) -> mean (C,), var (C,)."""
+    inverse = 1 / factor[0] if factor[0] != 0 else factor[0]
+    return mean_sum * inverse, var_sum * inverse
+
+
+def sum_products(a: Array, b: Array) -> Array:
+    """(N, C, P), (N, C, P) -> (C,): the sum of a * b in each channel."""
+    return np.einsum("ncp,ncp->c", a, b)  # type: ignore[no-any-return]
+
+
+def batch_norm_backward(dy: Array, normalised: Array, inverse_std: Array, out: Array) -> Array:
+    """dx = (dy - mean(dy) - mean(dy * y) * y) / std; dy, y, out (N, C, P), inverse_std (C,). out may be dy. Returns dx."""
+    numbers = dy.size // dy.shape[1]
+    mean = dy.mean(axis=(0, 2))
+    product = sum_products(dy, normalised) / numbers
+    np.subtract(dy, mean[:, None], out=out)
+    out -= normalised * product[:, None]
+    out *= inverse_std[:, None]
+    return out

@@ -1,0 +1,84 @@
+"""Bias: y = x + bias, the bias laid along some of x's axes. Source: Caffe's bias_layer.hpp."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.fillers import fill
+from minicaffe.layer import Layer
+
+Array = NDArray[Any]
+
+
+class Bias(Layer):
+    """y[..., s, ...] = x[..., s, ...] + bias[s], s an index on the axes from `axis` on.
+
+    bottom: x (any shape) [, bias]. top: y (x's shape); may be in place.
+    One bottom: the bias is a learnt blob over num_axes axes (-1: all that follow; 0: one number), filled with zeros unless
+    `filler` says otherwise. Two bottoms: the second is the bias, its shape that of x's axes from `axis` on.
+    Raises LayerError when axis or num_axes lead past x's axes, or the bias's shape is not that of x's axes.
+    """
+
+    type = "Bias"
+    num_bottom = (1, 2)
+    num_top = 1
+    in_place = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.bias_param
+        if len(bottom) == 1 and not self.blobs:
+            shape = learnt_shape(self, bottom[0], param.axis, param.num_axes, "bias_param")
+            fill(self.blobs.add_blob(*shape).data, param.filler)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._split = split_shape(self, bottom[0], self._bias(bottom), self.param.bias_param.axis, "bias_param.axis")
+        top[0].reshape(bottom[0].shape)
+
+    def _bias(self, bottom: Sequence[Blob]) -> Blob:
+        return bottom[1] if len(bottom) == 2 else self.blobs[0]
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, y = (blob.data.reshape(self._split) for blob in (bottom[0], top[0]))
+        np.add(x, self._bias(bottom).data.reshape(-1, 1), out=y)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dy = top[0].diff.reshape(self._split)
+        if len(bottom) == 2:
+            if propagate_down[1]:
+                bottom[1].diff[...] = dy.sum(axis=(0, 2)).reshape(bottom[1].shape)
+        elif self.param_propagate_down[0]:
+            self.blobs[0].diff[...] += dy.sum(axis=(0, 2)).reshape(self.blobs[0].shape)
+        if propagate_down[0] and bottom[0] is not top[0]:
+            bottom[0].diff[...] = top[0].diff
+
+
+def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) -> tuple[int, ...]:
+    """The shape of a blob laid along num_axes axes of x from axis on. Raises LayerError where x has not so many."""
+    if num_axes < -1:
+        raise layer.error(f"num_axes must be >= -1, got {num_axes}", f"{block}.num_axes")
+    if num_axes == 0:
+        return ()
+    start = layer.axis_of(axis, x, f"{block}.axis")
+    if num_axes == -1:
+        return x.shape[start:]
+    if start + num_axes > len(x.shape):
+        raise layer.error(
+            f"num_axes {num_axes} from axis {start} on leads past the {len(x.shape)} axes of shape {x.shape}",
+            f"{block}.num_axes",
+        )
+    return x.shape[start : start + num_axes]
+
+
+def split_shape(layer: Layer, x: Blob, weight: Blob, axis: int, field: str) -> tuple[int, int, int]:
+    """x's shape as (before, along weight's axes, after), weight starting at axis. Raises LayerError where they do not match."""
+    start = layer.axis_of(axis, x, field) if weight.shape else 0
+    end = start + len(weight.shape)
+    if x.shape[start:end] != weight.shape:
+        raise layer.error(f"shape {weight.shape} does not lie along axis {start} on of the bottom's shape {x.shape}", field)
+    return math.prod(x.shape[:start]), weight.count, math.prod(x.shape[end:])

@@ -1,0 +1,64 @@
+"""Concat: bottoms joined end to end along one axis. Source: Caffe's concat_layer.hpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class Concat(Layer):
+    """y = x_0, x_1, ... one after the other along `axis` (default 1; concat_dim is its older name).
+
+    bottom[i]: x_i (..., K_i, ...), equal but for the axis. top: y (..., sum of K_i, ...). One bottom: top shares its memory.
+    Raises LayerError when axis is out of range, both axis and concat_dim are given, or the other axes differ.
+    """
+
+    type = "Concat"
+    num_bottom = (1, None)
+    num_top = 1
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.concat_param
+        if param.HasField("axis") and param.HasField("concat_dim"):
+            raise self.error(
+                f"give axis or concat_dim, not both: axis {param.axis}, concat_dim {param.concat_dim}", "concat_param"
+            )
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.concat_param
+        field = "concat_dim" if param.HasField("concat_dim") else "axis"
+        self.axis = self.axis_of(getattr(param, field), bottom[0], f"concat_param.{field}")
+        shape = list(bottom[0].shape)
+        for i, blob in enumerate(bottom):
+            if without(blob.shape, self.axis) != without(bottom[0].shape, self.axis):
+                raise self.error(
+                    f"bottom {i} has shape {blob.shape}, bottom 0 has {bottom[0].shape}: only axis {self.axis} may differ",
+                    f"bottom[{i}]",
+                )
+        shape[self.axis] = sum(blob.shape[self.axis] for blob in bottom)
+        top[0].reshape(shape)
+        if len(bottom) == 1:
+            top[0].share_data(bottom[0])
+            top[0].share_diff(bottom[0])
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(bottom) > 1:
+            np.concatenate([blob.data for blob in bottom], self.axis, out=top[0].data)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if len(bottom) == 1:
+            return
+        ends = np.cumsum([blob.shape[self.axis] for blob in bottom])
+        parts = np.split(top[0].diff, ends[:-1], self.axis)
+        for blob, part, wanted in zip(bottom, parts, propagate_down, strict=True):
+            if wanted:
+                blob.diff[...] = part
+
+
+def without(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:
+    """A shape with one axis blotted out, for comparing the others."""
+    return (*shape[:axis], None, *shape[axis + 1 :])

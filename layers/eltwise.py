@@ -1,0 +1,98 @@
+"""Eltwise: the product, weighted sum or maximum of bottoms, element by element. Source: Caffe's eltwise_layer.hpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+
+Array = NDArray[Any]
+PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
+
+
+class Eltwise(Layer):
+    """PROD: y = x_0 x_1 ...; SUM (default): y = coeff_0 x_0 + coeff_1 x_1 + ..., coefficients 1; MAX: y = max(x_0, x_1, ...).
+
+    MAX gives the gradient to one bottom: of equal x_0 and x_1 the second, a later bottom only where strictly greater.
+    PROD's gradient is the product of the other bottoms (stable_prod_grad, the default), or y / x_i, which fails at x_i = 0.
+    bottom[i]: x_i (any one shape), two or more. top: y (the same shape).
+    Raises LayerError when shapes differ, when the number of coeff is neither 0 nor that of the bottoms, or PROD has coeff.
+    """
+
+    type = "Eltwise"
+    num_bottom = (2, None)
+    num_top = 1
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.eltwise_param
+        if len(param.coeff) not in (0, len(bottom)):
+            raise self.error(f"{len(param.coeff)} coeff given for {len(bottom)} bottoms", "eltwise_param.coeff")
+        if param.operation != SUM and param.coeff:
+            name = caffe_pb2.EltwiseParameter.EltwiseOp.Name(param.operation)
+            raise self.error(f"coeff is for SUM, not for {name}", "eltwise_param.coeff")
+        self.coeff = list(param.coeff) or [1.0] * len(bottom)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        for i, blob in enumerate(bottom):
+            if blob.shape != bottom[0].shape:
+                raise self.error(f"bottom {i} has shape {blob.shape}, bottom 0 has {bottom[0].shape}", f"bottom[{i}]")
+        top[0].reshape(bottom[0].shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        xs, y = [blob.data for blob in bottom], top[0].data
+        operation = self.param.eltwise_param.operation
+        if operation == PROD:
+            np.multiply(xs[0], xs[1], out=y)
+            for x in xs[2:]:
+                y *= x
+        elif operation == SUM:
+            weighted_sum(xs, self.coeff, out=y)
+        else:
+            self._winner = first_maximum(xs, out=y)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dy, param = top[0].diff, self.param.eltwise_param
+        for i, blob in enumerate(bottom):
+            if not propagate_down[i]:
+                continue
+            if param.operation == SUM:
+                np.multiply(dy, self.coeff[i], out=blob.diff)
+            elif param.operation == MAX:
+                np.multiply(dy, self._winner == i, out=blob.diff)
+            elif param.stable_prod_grad:
+                others = [other.data for j, other in enumerate(bottom) if j != i]
+                blob.diff[...] = dy
+                for x in others:
+                    blob.diff[...] *= x
+            else:
+                np.divide(top[0].data, blob.data, out=blob.diff)
+                blob.diff[...] *= dy
+
+
+def weighted_sum(xs: Sequence[Array], coeff: Sequence[float], out: Array) -> Array:
+    """Arrays of one shape, a number for each -> their weighted sum, in out (none of xs)."""
+    if coeff[0] == coeff[1] == 1:
+        np.add(xs[0], xs[1], out=out)
+    else:
+        np.multiply(xs[0], coeff[0], out=out)
+        out += xs[1] * coeff[1]
+    for x, c in zip(xs[2:], coeff[2:], strict=True):
+        out += x if c == 1 else x * c
+    return out
+
+
+def first_maximum(xs: Sequence[Array], out: Array) -> NDArray[np.int32]:
+    """Arrays of one shape -> which array each maximum comes from; the maxima go to out (none of xs)."""
+    winner: NDArray[np.int32] = np.where(xs[0] > xs[1], np.int32(0), np.int32(1))
+    out[...] = np.where(winner == 0, xs[0], xs[1])
+    for i, x in enumerate(xs[2:], 2):
+        greater = x > out
+        np.copyto(out, x, where=greater)
+        winner[greater] = i
+    return winner

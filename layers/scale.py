@@ -1,0 +1,79 @@
+"""Scale: y = x * scale (+ bias), both laid along some of x's axes. Source: Caffe's scale_layer.hpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.fillers import fill
+from minicaffe.layer import Layer
+
+from .bias import learnt_shape, split_shape
+
+Array = NDArray[Any]
+
+
+class Scale(Layer):
+    """y[..., s, ...] = x[..., s, ...] * scale[s] (+ bias[s]), s an index on the axes from `axis` on.
+
+    bottom: x (any shape) [, scale]. top: y (x's shape); may be in place.
+    One bottom: scale is a learnt blob over num_axes axes (-1: all that follow; 0: one number), ones unless `filler` says
+    otherwise. Two bottoms: the second is the scale, its shape that of x's axes from `axis` on. bias_term: one more learnt
+    blob, of scale's shape, the last in blobs; zeros unless `bias_filler` says otherwise.
+    Raises LayerError when axis or num_axes lead past x's axes, or scale's shape is not that of x's axes.
+    """
+
+    type = "Scale"
+    num_bottom = (1, 2)
+    num_top = 1
+    in_place = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.scale_param
+        if self.blobs:
+            return
+        shape = (
+            bottom[1].shape if len(bottom) == 2 else learnt_shape(self, bottom[0], param.axis, param.num_axes, "scale_param")
+        )
+        if len(bottom) == 1:
+            scale = self.blobs.add_blob(*shape).data
+            if param.HasField("filler"):
+                fill(scale, param.filler)
+            else:
+                scale[...] = 1
+        if param.bias_term:
+            fill(self.blobs.add_blob(*shape).data, param.bias_filler)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        scale, param = self._scale(bottom), self.param.scale_param
+        self._split = split_shape(self, bottom[0], scale, param.axis, "scale_param.axis")
+        if param.bias_term and self.blobs[-1].count != scale.count:
+            raise self.error(f"the second bottom has shape {scale.shape}, the learnt bias {self.blobs[-1].shape}", "bottom[1]")
+        top[0].reshape(bottom[0].shape)
+
+    def _scale(self, bottom: Sequence[Blob]) -> Blob:
+        return bottom[1] if len(bottom) == 2 else self.blobs[0]
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, y = (blob.data.reshape(self._split) for blob in (bottom[0], top[0]))
+        if top[0] is bottom[0] and (len(bottom) == 2 or self.param_propagate_down[0]):
+            self._input: Array = x.copy()  # the gradient of scale needs x, which y overwrites
+        np.multiply(x, self._scale(bottom).data.reshape(-1, 1), out=y)
+        if self.param.scale_param.bias_term:
+            y += self.blobs[-1].data.reshape(-1, 1)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        scale, dy = self._scale(bottom), top[0].diff.reshape(self._split)
+        if self.param.scale_param.bias_term and self.param_propagate_down[-1]:
+            self.blobs[-1].diff[...] += dy.sum(axis=(0, 2)).reshape(self.blobs[-1].shape)
+        learnt = len(bottom) == 1
+        if self.param_propagate_down[0] if learnt else propagate_down[1]:
+            x = bottom[0].data.reshape(self._split) if top[0] is not bottom[0] else self._input
+            dscale = np.einsum("osi,osi->s", dy, x).reshape(scale.shape)
+            scale.diff[...] = scale.diff + dscale if learnt else dscale
+        if propagate_down[0]:
+            np.multiply(dy, scale.data.reshape(-1, 1), out=bottom[0].diff.reshape(self._split))

@@ -1,0 +1,71 @@
+"""Slice: one bottom cut into tops along one axis; the opposite of Concat. Source: Caffe's slice_layer.hpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class Slice(Layer):
+    """top[i] = the bottom between slice_point[i - 1] and slice_point[i] on `axis` (default 1; slice_dim is its older name).
+
+    Without slice_point the parts are equal.
+    bottom: x (..., K, ...). top[i]: (..., K_i, ...), the K_i adding up to K. One top: it shares the bottom's memory.
+    Raises LayerError when axis is out of range, both axis and slice_dim are given, slice_point has not one number less than
+    there are tops, does not increase or leaves an empty top, or K cannot be cut equally.
+    """
+
+    type = "Slice"
+    num_bottom = 1
+    num_top = (1, None)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.slice_param
+        if param.HasField("axis") and param.HasField("slice_dim"):
+            raise self.error(f"give axis or slice_dim, not both: axis {param.axis}, slice_dim {param.slice_dim}", "slice_param")
+        if param.slice_point and len(param.slice_point) != len(top) - 1:
+            raise self.error(
+                f"{len(param.slice_point)} slice_point for {len(top)} tops: give {len(top) - 1}, or none",
+                "slice_param.slice_point",
+            )
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.slice_param
+        field = "slice_dim" if param.HasField("slice_dim") else "axis"
+        self.axis = self.axis_of(getattr(param, field), bottom[0], f"slice_param.{field}")
+        self.points = self._points(bottom[0].shape, len(top))
+        shape = list(bottom[0].shape)
+        for blob, start, end in zip(top, [0, *self.points], [*self.points, shape[self.axis]], strict=True):
+            blob.reshape(*shape[: self.axis], end - start, *shape[self.axis + 1 :])
+        if len(top) == 1:
+            top[0].share_data(bottom[0])
+            top[0].share_diff(bottom[0])
+
+    def _points(self, shape: tuple[int, ...], tops: int) -> list[int]:
+        """Where the tops after the first start."""
+        length, points = shape[self.axis], list(self.param.slice_param.slice_point)
+        if not points:
+            if length % tops:
+                raise self.error(f"axis {self.axis} of shape {shape} has length {length}: no {tops} equal parts", "top")
+            return [length // tops * i for i in range(1, tops)]
+        ends = [0, *points, length]
+        if any(a >= b for a, b in pairwise(ends)):
+            raise self.error(
+                f"slice_point {points} must increase, between 0 and the length {length} of axis {self.axis} of shape {shape}",
+                "slice_param.slice_point",
+            )
+        return points
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(top) > 1:
+            for blob, part in zip(top, np.split(bottom[0].data, self.points, self.axis), strict=True):
+                blob.data[...] = part
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if len(top) > 1 and propagate_down[0]:
+            np.concatenate([blob.diff for blob in top], self.axis, out=bottom[0].diff)

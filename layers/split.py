@@ -1,0 +1,41 @@
+"""Split: one blob handed to several readers. y_i = x, dx = sum of dy_i. Source: Caffe's split_layer.hpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class Split(Layer):
+    """Every top is the bottom; backward adds up all the tops' diffs, also those that nothing wrote (zeros).
+
+    bottom: x (any shape). top[i]: x, in the bottom's own memory (no copy); diffs are separate.
+    The net inserts this layer wherever a blob has more than one reader. Raises no errors of its own.
+    """
+
+    type = "Split"
+    num_bottom = 1
+    num_top = (1, None)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        for blob in top:
+            blob.reshape(bottom[0].shape)
+            blob.share_data(bottom[0])
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Nothing: the tops are the bottom's memory."""
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        dx = bottom[0].diff
+        if len(top) == 1:
+            dx[...] = top[0].diff
+            return
+        np.add(top[0].diff, top[1].diff, out=dx)
+        for blob in top[2:]:
+            dx += blob.diff
