@@ -1,0 +1,65 @@
+"""Softmax: probabilities along one axis."""
+
+import numpy as np
+import pytest
+from golden import cases, run_case
+from hypothesis import given
+from hypothesis import strategies as st
+from layer_case import LayerCase
+
+from minicaffe.errors import LayerError
+from minicaffe.layers.softmax import softmax
+
+rng = np.random.default_rng(7)
+
+
+def test_by_hand():
+    (y,) = LayerCase('type: "Softmax"', [[0.0, np.log(3)], [5.0, 5.0]]).forward()
+    np.testing.assert_allclose(y, [[0.25, 0.75], [0.5, 0.5]])
+
+
+def test_scores_too_large_for_exp():
+    (y,) = LayerCase('type: "Softmax"', [[1e30, -1e30, 0.0]], dtype=np.float32).forward()
+    np.testing.assert_array_equal(y, [[1, 0, 0]])
+
+
+@pytest.mark.parametrize("case", cases("Softmax"))
+def test_golden(case):
+    assert run_case(case) == 2
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_gradient(axis):
+    case = LayerCase(f'type: "Softmax" softmax_param {{ axis: {axis} }}', rng.normal(size=(2, 5, 3, 4)))
+    assert case.check_gradient().elements == 120
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(-50, 50))
+def test_adds_up_to_one_and_ignores_a_common_shift(seed, shift):
+    x = np.random.default_rng(seed).normal(0, 5, (3, 7, 2))
+    y = softmax(x)
+    np.testing.assert_allclose(y.sum(axis=1), 1)
+    np.testing.assert_allclose(softmax(x + shift), y, rtol=1e-9)
+
+
+def test_in_place_equals_apart():
+    x, dy = rng.normal(size=(2, 7, 3, 4)), rng.normal(size=(2, 7, 3, 4))
+    apart, within = LayerCase('type: "Softmax"', x), LayerCase('type: "Softmax"', x, in_place=True)
+    np.testing.assert_array_equal(within.forward()[0], apart.forward()[0])
+    np.testing.assert_array_equal(apart.bottom[0].data, x)
+    np.testing.assert_array_equal(within.backward(dy)[0], apart.backward(dy)[0])
+
+
+def test_reshapes_and_takes_no_rois():
+    case = LayerCase('type: "Softmax"', rng.normal(size=(4, 5)))
+    for shape in ((2, 3, 4, 5), (0, 21, 1, 1)):
+        case.bottom[0].reshape(shape)
+        case.bottom[0].data[...] = 1
+        (y,) = case.forward()
+        np.testing.assert_allclose(y, np.full(shape, 1 / shape[1]))
+        assert case.backward(y)[0].shape == shape
+
+
+def test_axis_out_of_range():
+    with pytest.raises(LayerError, match=r'Softmax layer "layer": axis 2 is out of range for shape \(4, 5\)'):
+        LayerCase('type: "Softmax" softmax_param { axis: 2 }', np.zeros((4, 5)))
