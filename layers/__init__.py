@@ -27,6 +27,7 @@ from .flatten import Flatten
 from .im2col import Im2col
 from .inner_product import InnerProduct
 from .input import Input
+from .lrn import LRN
 from .pooling import Pooling
 from .psroi_pooling import PSROIPooling
 from .relu import ReLU
@@ -57,6 +58,7 @@ CATALOGUE: dict[str, type[Layer]] = {
     "Im2col": Im2col,
     "InnerProduct": InnerProduct,
     "Input": Input,
+    "LRN": LRN,
     "PSROIPooling": PSROIPooling,
     "Pooling": Pooling,
     "ROIPooling": ROIPooling,

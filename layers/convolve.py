@@ -87,12 +87,12 @@ def _slab(x: NDArray[Any], rows: slice, window: Window) -> NDArray[Any]:
 
 def _columns(x: NDArray[Any], window: Window, group: int) -> NDArray[Any]:
     """The windows of a padded x (N, C, *padded) as (group, C / group * taps, N * windows); a view where it can be one."""
-    windows = windows_of(x, window)
-    return windows.reshape(
-        group, x.shape[1] // group * math.prod(window.kernel), math.prod(windows.shape[1 + len(window.kernel) :])
-    )
+    windows: NDArray[Any] = windows_of(x, window)
+    taps = math.prod(window.kernel)
+    return windows.reshape(group, x.shape[1] // group * taps, math.prod(windows.shape[1 + len(window.kernel) :]))
 
 
 def _side_by_side(dy: NDArray[Any], group: int) -> NDArray[Any]:
     """dy (N, M, *windows) as (group, M / group, N * windows)."""
-    return dy.swapaxes(0, 1).reshape(group, dy.shape[1] // group, len(dy) * math.prod(dy.shape[2:]))
+    channels_first: NDArray[Any] = dy.swapaxes(0, 1)
+    return channels_first.reshape(group, dy.shape[1] // group, len(dy) * math.prod(dy.shape[2:]))

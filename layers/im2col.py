@@ -20,6 +20,8 @@ from minicaffe.layer import Layer
 
 from .window import Window, checked_output, read_window
 
+Index = tuple[Any, ...]
+
 
 class Im2col(Layer):
     """The windows of x, unrolled.
@@ -92,7 +94,8 @@ def padded(x: NDArray[Any], window: Window) -> NDArray[Any]:
 
 def inside(x: NDArray[Any], window: Window, spatial: Sequence[int]) -> NDArray[Any]:
     """The map of a padded x (N, C, *padded): a view (N, C, *spatial)."""
-    return x[(..., *(slice(p, p + s) for s, p in zip(spatial, window.pad)))]
+    index: Index = (..., *(slice(p, p + s) for s, p in zip(spatial, window.pad)))
+    return x[index]
 
 
 def windows_of(x: NDArray[Any], window: Window) -> NDArray[Any]:
@@ -110,7 +113,9 @@ def windows_of(x: NDArray[Any], window: Window) -> NDArray[Any]:
 def add_windows(columns: NDArray[Any], window: Window, x: NDArray[Any]) -> None:
     """Add columns (C, *kernel, N, *windows) to the pixels of the padded x (N, C, *padded) that they are windows of."""
     output = columns.shape[-len(window.kernel) :]
+    taps = np.moveaxis(columns, 1 + len(window.kernel), 0)
     for tap in itertools.product(*map(range, window.kernel)):
         starts = [t * d for t, d in zip(tap, window.dilation)]
-        pixels = tuple(slice(a, a + s * (n - 1) + 1, s) for a, n, s in zip(starts, output, window.stride))
-        x[(slice(None), slice(None), *pixels)] += columns[(slice(None), *tap)].swapaxes(0, 1)
+        pixels: Index = (..., *(slice(a, a + s * (n - 1) + 1, s) for a, n, s in zip(starts, output, window.stride)))
+        of_tap: Index = (slice(None), slice(None), *tap)
+        x[pixels] += taps[of_tap]

@@ -8,6 +8,7 @@ Source: Caffe's pooling_layer.cpp; stochastic pooling: pooling_layer.cu.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
@@ -62,7 +63,7 @@ class Pooling(Layer):
 
     def _pair(self, both: str, h: str, w: str) -> tuple[int, int]:
         """A size given once for both axes, or once for each."""
-        param = self.param.pooling_param
+        param: Any = self.param.pooling_param
         given = [f for f in (h, w) if param.HasField(f)]
         if given and param.HasField(both):
             raise self.error(f"{both} and {' and '.join(given)} are both given: give one of them", f"pooling_param.{both}")

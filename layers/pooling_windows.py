@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+Index = tuple[EllipsisType, slice, slice]
+"""An index of the last two axes."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,8 @@ def spread_windows(dy: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDAr
         dx[:, :, pixels] += by_row[:, :, windows]
 
 
-def window_taps(rows: PoolAxis, columns: PoolAxis) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
-    """For each tap in row-major order: the windows (rows, columns) in which it lies on the map, and its pixels there."""
+def window_taps(rows: PoolAxis, columns: PoolAxis) -> Iterator[tuple[Index, Index]]:
+    """For each tap in row-major order: the index of the windows (PH, PW) in which it lies on the map, and of its pixels."""
     for row_windows, row_pixels in rows.taps():
         for column_windows, column_pixels in columns.taps():
-            yield (row_windows, column_windows), (row_pixels, column_pixels)
+            yield (..., row_windows, column_windows), (..., row_pixels, column_pixels)
