@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .layers.boxes import bbox_overlaps
+
 Floats = NDArray[np.float64]
 
 
@@ -63,23 +65,13 @@ def true_positives(boxes: NDArray[Any], truth: NDArray[Any], threshold: float) -
     hit = np.zeros(len(boxes), bool)
     if not len(boxes) or not len(truth):
         return hit
-    overlaps = iou_matrix(boxes, truth)
+    overlaps = bbox_overlaps(boxes, truth)
     taken: set[int] = set()
     for i, (best, overlap) in enumerate(zip(overlaps.argmax(axis=1).tolist(), overlaps.max(axis=1).tolist(), strict=True)):
         if overlap >= threshold and best not in taken:
             hit[i] = True
             taken.add(best)
     return hit
-
-
-def iou_matrix(boxes: NDArray[Any], others: NDArray[Any]) -> Floats:
-    """IoU of every box (n, 4) with every other (m, 4), corners inclusive: (n, m)."""
-    a, b = np.asarray(boxes, np.float64)[:, None], np.asarray(others, np.float64)[None]
-    sides = np.minimum(a[..., 2:4], b[..., 2:4]) - np.maximum(a[..., :2], b[..., :2]) + 1
-    common = sides.clip(min=0).prod(axis=2)
-    areas = (a[..., 2:4] - a[..., :2] + 1).prod(axis=2) + (b[..., 2:4] - b[..., :2] + 1).prod(axis=2)
-    iou: Floats = common / (areas - common)
-    return iou
 
 
 def all_point_area(recall: Floats, precision: Floats) -> float:

@@ -14,7 +14,6 @@ from minicaffe.average_precision import (
     all_point_area,
     average_precision,
     eleven_point_area,
-    iou_matrix,
     precision_recall,
     true_positives,
 )
@@ -25,11 +24,6 @@ NONE = np.zeros((0, 4))
 
 def image(boxes, scores=None):
     return ImageBoxes(np.array(boxes, float).reshape(-1, 4), None if scores is None else np.array(scores, float))
-
-
-def test_iou_counts_both_corners():
-    iou = iou_matrix(np.array([LEFT, RIGHT, [5, 0, 14, 9]]), np.array([LEFT, [0, 0, 9, 4]]))
-    np.testing.assert_allclose(iou, [[1, 0.5], [0, 0], [50 / 150, 25 / 125]])
 
 
 def test_worked_by_hand():
