@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from .batching import forward_all
 from .blob import Blob
 from .errors import Error, LayerError, WeightsError
 from .filter import LayerList, filter_layers
@@ -230,6 +231,10 @@ class Net:
         names = [*(self.bottom_names[end] if end else self.inputs), *(diffs or [])]
         return {name: self._blob(name).diff for name in dict.fromkeys(names)}
 
+    def forward_all(self, blobs: Sequence[str] | None = None, **inputs: ArrayLike) -> Arrays:
+        """forward over inputs of any number of items, in batches of the net's size; copies of all outputs, joined."""
+        return forward_all(self, blobs, inputs)
+
     def forward_backward(self) -> float:
         """One forward and one backward pass over all layers; the loss."""
         loss = self._forward(0, len(self.layers) - 1)
@@ -328,11 +333,12 @@ class Net:
         if len(stored.blobs) != len(layer.blobs) and not self._learnable.is_shared(layer):
             raise WeightsError(f"{kind} has {len(layer.blobs)} blobs, but {file} stores {len(stored.blobs)} for it")
         for i, (blob, given) in enumerate(zip(layer.blobs, stored.blobs, strict=False)):
-            if not _same_shape(blob.shape, given.shape, given.legacy):
+            if given is not None and not given.fits(blob.shape):
                 place = f" ({layer.source.at()})" if layer.source else ""
                 raise WeightsError(f"{kind}: blob {i} has shape {blob.shape}, but {file} stores {tuple(given.shape)}{place}")
         for blob, given in zip(layer.blobs, stored.blobs, strict=False):
-            blob.data[...] = given.array.reshape(blob.shape)
+            if given is not None:
+                blob.data[...] = given.read(self.dtype).reshape(blob.shape)
 
     def share_with(self, other: Net) -> None:
         """Let this net's layers use other's weights, by layer name (test nets share with their train net)."""
@@ -440,13 +446,6 @@ def _state_applied(
     copy.state.level = level
     copy.state.stage.extend(stages)
     return copy
-
-
-def _same_shape(shape: tuple[int, ...], stored: Sequence[int], legacy: bool) -> bool:
-    """Caffe's ShapeEquals: old files give 4 axes, padded with ones on the left."""
-    if legacy and len(shape) <= 4:
-        return (1,) * (4 - len(shape)) + shape == tuple(stored)
-    return shape == tuple(stored)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from minicaffe import rng
+from minicaffe.errors import Error
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.net import Net
 
@@ -71,6 +72,17 @@ def load_net(
         names = [name for name in loaded.params if name in missing]
         say_loudly(f"no weights found for {len(names)} of {len(loaded.params)} layers, which start from their fillers: {_short(names)}")
     return loaded
+
+
+def numbers(option: str, text: str, count: int) -> tuple[float, ...]:
+    """An option's comma-separated numbers. Raises Error for another count of them."""
+    try:
+        values = tuple(float(value) for value in text.split(","))
+    except ValueError:
+        values = ()
+    if len(values) != count:
+        raise Error(f"{option} {text}: give {count} numbers with commas between them")
+    return values
 
 
 def phase_of(name: str) -> Phase:

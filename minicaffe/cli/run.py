@@ -16,6 +16,7 @@ from minicaffe.net import Net
 from .common import (
     allow_modules,
     load_net,
+    numbers,
     phase_of,
     phase_option,
     print_table,
@@ -56,7 +57,7 @@ def command(
     """
     allow_modules(allow_module)
     loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
-    for note in fill_inputs(loaded, parse_inputs(inputs), seed=seed, mean=_mean(mean)):
+    for note in fill_inputs(loaded, parse_inputs(inputs), seed=seed, mean=numbers("--mean", mean, 3) if mean else None):
         say_loudly(note)
     times = Times(loaded)
     loaded.forward()
@@ -100,15 +101,6 @@ def parse_inputs(inputs: Sequence[str]) -> dict[str, str]:
             raise Error(f"--input {text}: write it as BLOB=FILE")
         files[name] = file
     return files
-
-
-def _mean(text: str | None) -> tuple[float, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(float(value) for value in text.split(","))
-    except ValueError:
-        raise Error(f"--mean {text}: write it as B,G,R") from None
 
 
 def _print(net: Net, times: Times, backward: bool) -> None:

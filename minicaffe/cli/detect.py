@@ -1,0 +1,174 @@
+"""minicaffe detect"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+
+from minicaffe.class_names import default_names, read_names
+from minicaffe.detect import Detections, class_name, detect, draw, to_json
+from minicaffe.errors import Error
+from minicaffe.files import replacing
+from minicaffe.images import load_image
+from minicaffe.net import Net
+from minicaffe.settings import DetectionSettings, read_settings, use
+
+from .common import allow_modules, load_net, numbers, seed_option, state_options
+
+IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
+
+
+@click.command()
+@click.argument("net")
+@click.argument("weights")
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
+@click.option("--classes", metavar="FILE", help="Class names, one a line.  [default: VOC's for 21 classes, COCO's for 81]")
+@click.option("--threshold", default=0.5, show_default=True, help="The least score shown.")
+@click.option("--draw", "draw_dir", metavar="DIR", help="Write each image with its boxes into DIR.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list in place of lines.")
+@click.option("--cfg", metavar="FILE.yml", help="Settings in py-faster-rcnn's format.")
+@click.option("--scale", type=int, help="The short side in pixels that images are scaled to.  [default: 600]")
+@click.option("--max-size", type=int, help="The most pixels of the long side.  [default: 1000]")
+@click.option("--mean", metavar="B,G,R", help="Subtracted from the pixels.  [default: 102.9801,115.9465,122.7717]")
+@click.option("--nms", type=float, help="Overlap above which the lower score is dropped.  [default: 0.3]")
+@click.option("--max-detections", default=100, show_default=True, help="The most detections an image.")
+@click.option("--proposals", metavar="FILE.npy|DIR", help="For nets that take rois: boxes (R, 4); DIR holds IMAGE-NAME.npy files.")
+@seed_option
+@state_options
+def command(
+    net: str,
+    weights: str,
+    images: tuple[str, ...],
+    classes: str | None,
+    threshold: float,
+    draw_dir: str | None,
+    as_json: bool,
+    cfg: str | None,
+    scale: int | None,
+    max_size: int | None,
+    mean: str | None,
+    nms: float | None,
+    max_detections: int,
+    proposals: str | None,
+    seed: int,
+    level: int,
+    stages: tuple[str, ...],
+    allow_module: tuple[str, ...],
+) -> None:
+    """Find objects in IMAGE..., files or folders, with a Faster R-CNN, R-FCN or Fast R-CNN test prototxt NET and its WEIGHTS.
+
+    Inputs and outputs go by py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic).
+
+    Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
+    """
+    allow_modules(allow_module)
+    settings = _settings(cfg, scale, max_size, mean, nms)
+    use(settings)
+    files = list(image_files(images))
+    loaded = load_net(net, [weights], seed=seed, level=level, stages=stages)
+    names = read_names(classes) if classes else None
+    results, failed = [], 0
+    for file in _progress(files, as_json):
+        try:
+            image = load_image(file)
+            start = time.perf_counter()
+            boxes = read_proposals(proposals, file)
+            found = detect(loaded, image, proposals=boxes, threshold=threshold, max_detections=max_detections)
+        except Error as error:
+            if len(files) == 1:
+                raise
+            failed += 1
+            click.echo(f"minicaffe: {file}: {error}", err=True)
+            continue
+        shown = names or default_names(loaded.blobs["cls_prob"].shape[1])
+        if as_json:
+            results.append({"image": str(file), "detections": to_json(found, shown)})
+        else:
+            _print(file, found, shown, time.perf_counter() - start)
+        if draw_dir:
+            _draw(Path(draw_dir), file, image, found, shown, quiet=as_json)
+    if as_json:
+        click.echo(json.dumps(results, indent=1))
+    if failed:
+        raise Error(f"{failed} of {len(files)} images could not be done")
+
+
+def image_files(paths: Sequence[str]) -> Iterator[Path]:
+    """The files named, and the images of the folders named, in order of their names."""
+    for path in map(Path, paths):
+        if path.is_dir():
+            found = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES)
+            if not found:
+                raise Error(f"{path}: no images in this folder")
+            yield from found
+        elif path.exists():
+            yield path
+        else:
+            raise Error(f"{path}: no such image")
+
+
+def read_proposals(source: str | None, image: Path) -> np.ndarray | None:
+    """The boxes (R, 4) for an image, from one .npy file or the file of the image's name in a folder."""
+    if source is None:
+        return None
+    path = Path(source) / f"{image.stem}.npy" if Path(source).is_dir() else Path(source)
+    try:
+        boxes: np.ndarray = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise Error(f"{path}: not a readable .npy file ({error})") from error
+    return boxes
+
+
+def _settings(
+    cfg: str | None, scale: int | None, max_size: int | None, mean: str | None, nms: float | None
+) -> DetectionSettings:
+    settings = read_settings(cfg) if cfg else DetectionSettings()
+    test = settings.test
+    if scale is not None:
+        test = dataclasses.replace(test, scales=(scale,))
+    if max_size is not None:
+        test = dataclasses.replace(test, max_size=max_size)
+    if nms is not None:
+        test = dataclasses.replace(test, nms=nms)
+    settings = dataclasses.replace(settings, test=test)
+    return dataclasses.replace(settings, pixel_means=numbers("--mean", mean, 3)) if mean else settings
+
+
+def _progress(files: list[Path], quiet: bool) -> Iterator[Path]:
+    """The files, with a progress bar on a terminal when there are several."""
+    import sys
+
+    if len(files) < 2 or quiet or not sys.stderr.isatty():
+        yield from files
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(files, description="detecting", console=Console(stderr=True))
+
+
+def _print(file: Path, found: Detections, names: Sequence[str] | None, seconds: float) -> None:
+    click.echo(f"{file}: {len(found)} detection{'s' * (len(found) != 1)} in {seconds:.2f} s")
+    labels = [class_name(int(k), names) for k in found.classes]
+    width = max(map(len, labels), default=0)
+    for label, score, box in zip(labels, found.scores, found.boxes, strict=True):
+        corners = "  ".join(f"{name} {value:6.1f}" for name, value in zip(("x1", "y1", "x2", "y2"), box, strict=True))
+        click.echo(f"  {label:{width}}  {score:.3f}  {corners}")
+
+
+def _draw(
+    folder: Path, file: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None, *, quiet: bool
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{file.stem}.png"
+    with replacing(target) as path:
+        draw(image, found, names).save(path)
+    if not quiet:
+        click.echo(f"  drawn: {target}")
+

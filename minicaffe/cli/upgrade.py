@@ -1,0 +1,49 @@
+"""minicaffe upgrade"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+from minicaffe.errors import PrototxtError, WeightsError
+from minicaffe.files import replacing
+from minicaffe.prototxt import read_net, read_solver
+from minicaffe.proto import caffe_pb2
+from minicaffe.upgrade import upgrade_net
+
+
+@click.command()
+@click.argument("source", metavar="IN")
+@click.argument("target", metavar="OUT")
+@click.option("--solver", is_flag=True, help="IN is a solver prototxt.")
+def command(source: str, target: str, solver: bool) -> None:
+    """Bring IN, a net prototxt, solver prototxt (--solver) or .caffemodel of any age, to today's format and write it to OUT.
+
+    Example:  minicaffe upgrade old_v1.prototxt new.prototxt
+    """
+    if source.endswith(".caffemodel"):
+        upgraded = _upgrade_binary(source)
+        with replacing(target) as path:
+            path.write_bytes(upgraded.SerializePartialToString())
+        click.echo(f"written: {target} ({len(upgraded.layer)} layers)")
+        return
+    message = read_solver(source) if solver else read_net(source).param
+    with replacing(target) as path:
+        path.write_text(text_format.MessageToString(message), encoding="utf-8")
+    click.echo(f"written: {target}")
+
+
+def _upgrade_binary(source: str) -> caffe_pb2.NetParameter:
+    data = Path(source).read_bytes()
+    if not data:
+        raise WeightsError(f"{source}: the file is empty")
+    try:
+        param = caffe_pb2.NetParameter.FromString(data)
+    except DecodeError as error:
+        raise WeightsError(f"{source}: not a .caffemodel that protobuf can read ({error})") from error
+    if not (param.layer or param.layers):
+        raise PrototxtError("no layers in it: is it a .caffemodel?", file=source)
+    return upgrade_net(param)[0]

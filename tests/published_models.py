@@ -1,0 +1,164 @@
+"""Load and run the published detection prototxts (../shared/models), unedited, and print how many did.
+
+    python tests/published_models.py [--match TEXT] [--load-only] [--steps 3]
+
+Every net loads, in TRAIN or TEST as it is meant. Every test net runs on a photograph at 600 pixels with seeded random
+weights. Every end-to-end train net does three forward, backward and update steps on a made-up roidb, with finite losses.
+The exit status is 1 when any net fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import math
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe import TEST, TRAIN, Net, SGDSolver, set_random_seed
+from minicaffe.images import load_image, prepare_image
+from minicaffe.inputs import put_array
+from minicaffe.proto import caffe_pb2
+from minicaffe.roidb import prepare_roidb
+from minicaffe.settings import DetectionSettings, current, read_settings, use
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+MODELS, PHOTOS = SHARED / "models", SHARED / "zoo" / "pyfaster_demo"
+
+
+def nets() -> list[Path]:
+    """Every net of both projects: prototxts and .pt files that are no solvers."""
+    files = sorted([*MODELS.rglob("*.prototxt"), *MODELS.rglob("*.pt")])
+    return [path for path in files if "solver" not in path.name]
+
+
+def is_train(path: Path) -> bool:
+    return "train" in path.stem
+
+
+def settings_of(path: Path) -> DetectionSettings:
+    """The project's own yml for a net, by its folder."""
+    use(DetectionSettings())
+    project = path.relative_to(MODELS).parts[0]
+    folder = next(part for part in path.parts if part.startswith(("rfcn_", "faster_rcnn_", "fast_rcnn")))
+    ohem = "_ohem" if "ohem" in path.stem and not folder.endswith("ohem") else ""
+    yml = MODELS / "cfgs" / project / f"{folder}{ohem}.yml"
+    return read_settings(yml) if yml.exists() else DetectionSettings()
+
+
+def randomize(net: Net, seed: int) -> None:
+    """He-initialised weights, small in the branches' last scales and in the scores, so that deep sums stay finite."""
+    random = np.random.default_rng(seed)
+    for name, blobs in net.params.items():
+        kind = net.layer_dict[name].param.type
+        for i, blob in enumerate(blobs):
+            shape = blob.shape
+            if kind == "BatchNorm":
+                value = [0.1 * random.standard_normal(shape), 0.5 + random.uniform(size=shape), np.ones(shape)][i]
+            elif kind == "Scale":
+                scale = 0.2 if "branch2c" in name else 1.0
+                value = scale * (1 + 0.1 * random.standard_normal(shape)) if i == 0 else 0.1 * random.standard_normal(shape)
+            elif len(shape) >= 2:
+                score = any(word in name for word in ("score", "bbox", "rfcn_cls"))
+                value = random.standard_normal(shape) * (0.001 if score else math.sqrt(2 / math.prod(shape[1:])))
+            else:
+                value = 0.01 * random.standard_normal(shape)
+            blob.data[...] = value
+
+
+def run_test_net(net: Net) -> str:
+    """Forward on a photograph; the outputs' shapes."""
+    data, im_info = prepare_image(load_image(PHOTOS / "000456.jpg"), current())
+    for name in net.inputs:
+        if name == "data":
+            put_array(net, name, data)
+        elif name == "im_info":
+            put_array(net, name, im_info)
+        elif name == "rois":
+            put_array(net, name, made_rois(300, data.shape[2:]))
+        elif name == "labels":
+            put_array(net, name, np.zeros((300, 1)))
+    out = net.forward()
+    for name, array in out.items():
+        if not np.isfinite(array).all():
+            raise ValueError(f"output {name} is not finite")
+    return ", ".join(f"{name} {'x'.join(map(str, array.shape))}" for name, array in out.items())
+
+
+def made_rois(count: int, size: tuple[int, ...]) -> np.ndarray:
+    corners = np.random.default_rng(1).uniform(0, [size[1], size[0]], (count, 2, 2))
+    return np.concatenate([np.zeros((count, 1)), corners.min(axis=1), corners.max(axis=1)], axis=1)
+
+
+def made_roidb(classes: int) -> list[dict[str, object]]:
+    """The photographs, with three made-up boxes each."""
+    random = np.random.default_rng(2)
+    entries: list[dict[str, object]] = []
+    for photo in sorted(PHOTOS.glob("*.jpg")):
+        height, width = load_image(photo).shape[:2]
+        low = random.uniform(0, 0.4, (3, 2)) * [width, height]
+        high = low + random.uniform(0.2, 0.5, (3, 2)) * [width, height]
+        boxes = np.concatenate([low, high], axis=1).round()
+        entries.append({"image": str(photo), "boxes": boxes, "gt_classes": random.integers(1, classes, 3), "flipped": False})
+    return prepare_roidb(entries, classes)
+
+
+def train_net(path: Path, net: Net, steps: int) -> str:
+    """Forward, backward and update, steps times; the losses."""
+    solver = SGDSolver(
+        caffe_pb2.SolverParameter(train_net=str(path), base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005),
+        net=net,
+    )
+    classes = 81 if "coco" in path.parts else 21
+    net.layers[0].set_roidb(made_roidb(classes))  # type: ignore[attr-defined]
+    losses = [solver.step(1) for _ in range(steps)]
+    if not all(math.isfinite(loss) for loss in losses):
+        raise ValueError(f"losses are not finite: {losses}")
+    return "losses " + " ".join(f"{loss:.4g}" for loss in losses)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--match", default="", help="only nets whose path holds this text")
+    parser.add_argument("--load-only", action="store_true", help="build the nets, run none")
+    parser.add_argument("--steps", type=int, default=3, help="training steps of each end-to-end net")
+    arguments = parser.parse_args()
+    if not MODELS.is_dir():
+        print("skipped: ../shared/models is absent")
+        return 0
+    warnings.simplefilter("error")
+    chosen = [path for path in nets() if arguments.match in str(path)]
+    loaded = tested = trained = failed = 0
+    for path in chosen:
+        start = time.perf_counter()
+        name = str(path.relative_to(MODELS))
+        try:
+            use(settings_of(path))
+            set_random_seed(3)
+            net = Net(path, TRAIN if is_train(path) else TEST)
+            loaded += 1
+            note = f"{len(net.layers)} layers"
+            if not arguments.load_only and not is_train(path):
+                randomize(net, 4)
+                note = run_test_net(net)
+                tested += 1
+            elif not arguments.load_only and "end2end" in name:
+                randomize(net, 4)
+                note = train_net(path, net, arguments.steps)
+                trained += 1
+        except Exception as error:  # any failure is counted, and the rest of the nets still run
+            failed += 1
+            note = f"FAILED: {type(error).__name__}: {error}"
+        net = None  # type: ignore[assignment]
+        gc.collect()
+        print(f"{name}: {note} ({time.perf_counter() - start:.1f} s)", flush=True)
+    print(f"models: {loaded} of {len(chosen)} nets loaded, {tested} test nets ran, {trained} end-to-end nets trained, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

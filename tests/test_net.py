@@ -1,0 +1,285 @@
+"""Net: construction, running, parameters; against the original's golden nets where ../shared is present."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from golden import GOLDEN, compare, inside, needs_golden
+
+import minicaffe
+from minicaffe.errors import Error, LayerError, WeightsError
+from minicaffe.mode import TEST, TRAIN, Phase
+from minicaffe.net import Net
+from minicaffe.prototxt import parse_net
+
+HEAD = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 4 } } }\n'
+IP = 'layer { name: "ip" type: "InnerProduct" bottom: "data" top: "ip" inner_product_param { num_output: 7 weight_filler { type: "xavier" } } }\n'
+
+
+def net_of(text: str, phase: int = TEST, **options: object) -> Net:
+    return Net(parse_net(text, "made.prototxt"), phase, **options)  # type: ignore[arg-type]
+
+
+def golden_nets() -> list[object]:
+    if not GOLDEN.is_dir():
+        return [pytest.param("", marks=pytest.mark.skip(reason="../shared/golden is absent"))]
+    return [p.stem for p in sorted((GOLDEN / "nets").glob("*.json"))]
+
+
+@pytest.mark.parametrize("case", golden_nets())
+def test_golden_construction(case: str) -> None:
+    folder = GOLDEN / "nets"
+    for state in json.loads((folder / f"{case}.json").read_text()):
+        with inside(folder):
+            net = Net(f"{case}.prototxt", Phase[state["phase"]], state["level"], state["stages"])
+        assert net._layer_names == state["layer_names"]
+        assert [layer.param.type for layer in net.layers] == state["layer_types"]
+        assert net._blob_names == state["blob_names"]
+        assert [list(b.shape) for b in net.blobs.values()] == state["blob_shapes"]
+        assert [net.bottom_names[n] for n in net._layer_names] == state["bottom_names"]
+        assert [net.top_names[n] for n in net._layer_names] == state["top_names"]
+        assert net.inputs == state["inputs"]
+        assert net.outputs == state["outputs"]
+        assert [[n, [list(b.shape) for b in blobs]] for n, blobs in net.params.items()] == state["params"]
+        assert [net.blob_loss_weights[n] for n in net._blob_names] == state["blob_loss_weights"]
+        assert dict(zip(net._layer_names, net._layer_needs)) == state["needs_backward"]
+
+
+@pytest.mark.parametrize("case", [c for c in golden_nets() if isinstance(c, str) and (GOLDEN / "nets" / f"{c}.npz").exists()])
+def test_golden_run(case: str) -> None:
+    folder = GOLDEN / "nets"
+    stored = np.load(folder / f"{case}.npz")
+    for k, state in enumerate(json.loads((folder / f"{case}.json").read_text())):
+        mine = {key.removeprefix(f"s{k}."): stored[key] for key in stored.files if key.startswith(f"s{k}.")}
+        if not mine:
+            continue
+        with inside(folder):
+            net = Net(f"{case}.prototxt", Phase[state["phase"]], state["level"], state["stages"])
+        fill(net, mine)
+        net.forward()
+        for key, value in mine.items():
+            if key.startswith("blob."):
+                compare(net.blobs[key.removeprefix("blob.")].data, value, (1e-4, 1e-5), f"{case} {key}")
+        for key, value in mine.items():
+            if key.startswith("top_diff."):
+                net.blobs[key.removeprefix("top_diff.")].diff[...] = value
+        net.clear_param_diffs()
+        net.backward()
+        for key, value in mine.items():
+            compare_diff(net, key, value, case)
+
+
+def fill(net: Net, stored: dict[str, np.ndarray]) -> None:
+    for key, value in stored.items():
+        kind, _, name = key.partition(".")
+        if kind == "input":
+            net.blobs[name].data[...] = value
+        elif kind == "param":
+            layer, _, i = name.rpartition(".")
+            net.params[layer][int(i)].data[...] = value
+
+
+def compare_diff(net: Net, key: str, value: np.ndarray, case: str) -> None:
+    kind, _, name = key.partition(".")
+    if kind == "blob_diff":
+        compare(net.blobs[name].diff, value, (1e-4, 1e-5), f"{case} {key}")
+    elif kind == "param_diff":
+        layer, _, i = name.rpartition(".")
+        compare(net.params[layer][int(i)].diff, value, (1e-4, 1e-5), f"{case} {key}")
+
+
+def test_forward_gives_the_outputs_and_takes_inputs() -> None:
+    net = net_of(HEAD + IP)
+    x = np.arange(120, dtype=np.float32).reshape(2, 3, 5, 4) / 100
+    out = net.forward(data=x)
+    weight, bias = (b.data for b in net.params["ip"])
+    np.testing.assert_allclose(out["ip"], x.reshape(2, 60) @ weight.T + bias, rtol=1e-5)
+    assert list(net.forward(blobs=["data"])) == ["ip", "data"]
+    assert list(net.forward(end="data")) == ["data"]
+
+
+def test_inputs_are_checked() -> None:
+    net = net_of(HEAD + IP)
+    with pytest.raises(Error, match=r"inputs \['image'\] do not match the net's inputs \['data'\]"):
+        net.forward(image=np.zeros(3))
+    with pytest.raises(Error, match=r"has shape \(2, 3, 5, 4\), but the array given has \(1, 3, 5, 4\): not batch sized"):
+        net.forward(data=np.zeros((1, 3, 5, 4)))
+    with pytest.raises(Error, match=r"has shape \(2, 3, 5, 4\), but the array given has \(2, 3, 5, 6\)"):
+        net.forward(data=np.zeros((2, 3, 5, 6)))
+    with pytest.raises(Error, match='no layer "ipp"; nearest: ip'):
+        net.forward(end="ipp")
+
+
+def test_reshape_is_carried_through() -> None:
+    net = net_of(HEAD + IP)
+    net.blobs["data"].reshape(6, 3, 5, 4)
+    assert net.forward(data=np.ones((6, 3, 5, 4)))["ip"].shape == (6, 7)
+
+
+def test_legacy_constructor(tmp_path: object) -> None:
+    net = net_of(HEAD + IP)
+    net.save(f"{tmp_path}/net.caffemodel")
+    with open(f"{tmp_path}/net.prototxt", "w") as file:
+        file.write(HEAD + IP)
+    legacy = Net(f"{tmp_path}/net.prototxt", f"{tmp_path}/net.caffemodel", TEST)
+    today = Net(f"{tmp_path}/net.prototxt", TEST, weights=f"{tmp_path}/net.caffemodel")
+    for other in (legacy, today):
+        np.testing.assert_array_equal(other.params["ip"][0].data, net.params["ip"][0].data)
+    assert legacy.phase == TEST
+    assert Net(f"{tmp_path}/net.prototxt", TRAIN).phase == TRAIN
+
+
+def test_copy_from_names_both_shapes(tmp_path: object) -> None:
+    net_of(HEAD + IP).save(f"{tmp_path}/net.caffemodel")
+    other = net_of(HEAD + IP.replace("num_output: 7", "num_output: 9"))
+    message = r'InnerProduct layer "ip": blob 0 has shape \(9, 60\), but .*net.caffemodel stores \(7, 60\) \(made.prototxt:2\)'
+    with pytest.raises(WeightsError, match=message):
+        other.copy_from(f"{tmp_path}/net.caffemodel")
+
+
+def test_copy_from_reports(tmp_path: object) -> None:
+    net_of(HEAD + IP).save(f"{tmp_path}/net.caffemodel")
+    other = net_of(HEAD + IP.replace('"ip"', '"fc"'))
+    report = other.copy_from(f"{tmp_path}/net.caffemodel")
+    assert (report.loaded, report.missing, report.unused) == ([], ["fc"], ["ip"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('layer { name: "a" type: "ReLU" bottom: "nothing" top: "a" }', r'ReLU layer "a": bottom "nothing" is not produced .*\(made.prototxt:2\)'),
+        ('layer { name: "a" type: "ReLU" bottom: "b" top: "a" }\nlayer { name: "b" type: "ReLU" bottom: "a" top: "b" }',
+         'layer "b" makes it, but only after this one'),
+        (IP + IP.replace('name: "ip"', 'name: "again"'), r'top "ip" is already produced by layer "ip" \(made.prototxt:2\) \(made.prototxt:3\)'),
+        ('layer { name: "a" type: "ReLu" bottom: "data" top: "a" }', 'unknown layer type "ReLu"; nearest known: .*ReLU'),
+        ('layer { name: "a" type: "Permute2" bottom: "data" top: "a" }', 'unknown layer type "Permute2"'),
+        ('layer { name: "p" type: "Pooling" bottom: "data" top: "data" pooling_param { kernel_size: 2 } }', "cannot run in place"),
+        ('layer { name: "a" type: "ReLU" bottom: "data" top: "a" propagate_down: true propagate_down: false }', "2 propagate_down given for 1 bottoms"),
+        ('layer { name: "a" type: "ReLU" bottom: "data" top: "a" include { phase: TEST } exclude { phase: TRAIN } }', "include and exclude"),
+        ('layer { name: "a" type: "ReLU" bottom: "data" top: "a" param { lr_mult: 1 } }', "1 param blocks given, but the layer has 0"),
+        ('layer { name: "a" type: "ReLU" bottom: "data" bottom: "data" top: "a" }', "takes 1 bottom, got 2"),
+        ('layer { name: "a" type: "Input" top: "a" input_param { shape { dim: 2000000000 dim: 2000000000 dim: 2000000000 dim: 2000000000 } } }',
+         r'Input layer "a": shape \(2000000000, .* elements, more than .* \(made.prototxt:2\)'),
+        ('layer { name: "a" type: "ReLU" bottom: "data" top: "a" loss_weight: 1 loss_weight: 2 }', "2 loss_weight given for 1 tops"),
+    ],
+)  # fmt: skip
+def test_bad_nets(text: str, message: str) -> None:
+    with pytest.raises(LayerError, match=re.compile(message, re.S)):
+        net_of(HEAD + text)
+
+
+SHARED_PARAMS = (
+    HEAD
+    + IP.replace("inner_product_param", 'param { name: "w" } param { name: "b" } inner_product_param')
+    + IP.replace('name: "ip"', 'name: "ip2"').replace('top: "ip"', 'top: "ip2"').replace(
+        "inner_product_param", 'param { name: "w" } param { name: "b" } inner_product_param'
+    )
+)
+
+
+def test_shared_parameters_are_one_blob() -> None:
+    net = net_of(SHARED_PARAMS)
+    net.params["ip2"][0].data[...] = 3
+    assert (net.params["ip"][0].data == 3).all()
+    assert [b.shape for b in net.learnable_params] == [(7, 60), (7,)]
+
+
+def test_shared_parameters_of_other_shapes_are_refused() -> None:
+    with pytest.raises(LayerError, match=r'shares param "w" with layer "ip", but its shape is \(9, 60\) there \(7, 60\)'):
+        net_of(SHARED_PARAMS.replace('top: "ip2"', 'top: "ip2"').replace("num_output: 7", "num_output: 9", 2).replace("num_output: 9", "num_output: 7", 1))
+
+
+def test_hooks_see_every_layer_and_can_be_taken_back() -> None:
+    net = net_of(HEAD + IP)
+    seen: list[int] = []
+    hook = net.before_forward(seen.append)
+    net.forward()
+    net.remove_hook(hook)
+    net.forward()
+    assert seen == [0, 1]
+
+
+def start_end_net() -> tuple[Net, dict[str, np.ndarray]]:
+    stored = dict(np.load(GOLDEN / "nets" / "forward_start_end.npz"))
+    with inside(GOLDEN / "nets"):
+        net = Net("forward_start_end.prototxt", TEST)
+    fill(net, stored)
+    return net, stored
+
+
+def close(actual: np.ndarray, expected: np.ndarray) -> None:
+    compare(actual, expected, (1e-4, 1e-5), "forward_start_end")
+
+
+@needs_golden
+def test_golden_forward_from_start_to_end() -> None:
+    net, stored = start_end_net()
+    before = net.blobs["prob"].data.copy()
+    close(net.forward(end="pool1")["pool1"], stored["A.forward_end_pool1.pool1"])
+    np.testing.assert_array_equal(net.blobs["prob"].data, before)
+    net.blobs["pool1"].data[...] = stored["B.set_pool1"]
+    close(net.forward(start="ip1", end="tanh")["tanh"], stored["B.forward_ip1_tanh.tanh"])
+    close(net.forward(start="ip2")["prob"], stored["B.forward_from_ip2.prob"])
+
+
+@needs_golden
+def test_golden_backward_from_start_to_end() -> None:
+    net, stored = start_end_net()
+    out = net.forward(blobs=["conv1", "ip1"])
+    for name in ("conv1", "ip1", "prob"):
+        close(out[name], stored[f"C.full.{name}"])
+    net.clear_param_diffs()
+    close(net.backward(end="ip2", prob=stored["C.prob_diff"])["tanh"], stored["C.backward_to_ip2.tanh_diff"])
+    close(net.blobs["data"].diff, stored["C.data_diff_untouched"])
+    close(net.backward(start="tanh")["data"], stored["C.backward_from_tanh.data_diff"])
+    for name, blobs in net.params.items():
+        for i, blob in enumerate(blobs):
+            close(blob.diff, stored[f"C.param_diff.{name}.{i}"])
+    net.backward(prob=stored["C.prob_diff"])
+    for name, blobs in net.params.items():
+        for i, blob in enumerate(blobs):
+            close(blob.diff, stored[f"D.param_diff_accumulated.{name}.{i}"])
+
+
+@needs_golden
+def test_golden_reshape_and_forward_all() -> None:
+    net, stored = start_end_net()
+    net.blobs["data"].reshape(*stored["E.input"].shape)
+    net.reshape()
+    assert list(net.blobs["prob"].shape) == list(stored["E.shapes_after_batch3.prob"])
+    close(net.forward(data=stored["E.input"])["prob"], stored["E.prob"])
+    close(net.forward_all(data=stored["F.forward_all_input"])["prob"], stored["F.forward_all_prob"])
+
+
+@needs_golden
+def test_golden_saved_nets_load() -> None:
+    with inside(GOLDEN / "nets"):
+        binary = Net("forward_start_end.prototxt", TEST, weights="forward_start_end_saved.caffemodel")
+        hdf5 = Net("forward_start_end.prototxt", TEST, weights="forward_start_end_saved.caffemodel.h5")
+    _, stored = start_end_net()
+    for net in (binary, hdf5):
+        for name, blobs in net.params.items():
+            for i, blob in enumerate(blobs):
+                np.testing.assert_array_equal(blob.data, stored[f"param.{name}.{i}"])
+
+
+@needs_golden
+@pytest.mark.parametrize("kind", ["caffemodel", "h5"])
+def test_golden_copy_from_by_name(kind: str) -> None:
+    stored = dict(np.load(GOLDEN / "nets" / f"copy_from_by_name_{kind}.npz"))
+    with inside(GOLDEN / "nets"):
+        net = Net("copy_from_by_name.prototxt", TEST)
+        fill(net, {key: value for key, value in stored.items() if ".new." in key or key.startswith("input")})
+        suffix = ".h5" if kind == "h5" else ""
+        report = net.copy_from(f"forward_start_end_saved.caffemodel{suffix}")
+    assert report.missing == ["new"]
+    assert report.unused == ["ip2"]
+    close(net.forward()["new"], stored["new"])
+
+
+def test_public_names() -> None:
+    for name in ("Net", "Layer", "Blob", "TRAIN", "TEST", "check_gradient", "register", "set_random_seed", "Error"):
+        assert hasattr(minicaffe, name)
