@@ -29,7 +29,7 @@ def forward_all(net: Net, blobs: Sequence[str] | None, inputs: Mapping[str, Arra
     parts: dict[str, list[NDArray[Any]]] = {}
     for start in range(0, items, batch):
         given = {name: _padded(array[start : start + batch], batch) for name, array in arrays.items()}
-        for name, out in net.forward(blobs=blobs, **given).items():
+        for name, out in net.forward(blobs, None, None, **given).items():
             parts.setdefault(name, []).append(out[: items - start].copy())
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 

@@ -49,7 +49,8 @@ def check_gradient(
 ) -> GradientReport:
     """Check the layer that a prototxt block (its inside, or a LayerParameter) describes, on the given bottoms.
 
-    bottom_indices: the bottoms to check; default: all but the layer's index_bottoms. Learnable blobs are always checked.
+    bottom_indices: the bottoms to check; default: all but the layer's index_bottoms. Of the learnable blobs,
+    those whose param_propagate_down is True are checked.
     options: see check_layer_gradient. Raises GradientError.
     """
     if isinstance(layer, str):
@@ -90,7 +91,7 @@ def check_layer_gradient(
         bottom_indices = [i for i in range(len(bottom)) if i not in layer.index_bottoms]
     run = _Run(layer, bottom, top, seed)
     analytic = run.analytic(bottom_indices)
-    subjects = [(f"bottom {i}", bottom[i]) for i in bottom_indices] + [(f"weight {i}", b) for i, b in enumerate(layer.blobs)]
+    subjects = [(f"bottom {i}", bottom[i]) for i in bottom_indices] + [(f"weight {i}", b) for i, b in learnt_blobs(layer)]
     elements, worst, where = 0, 0.0, ""
     for (name, blob), gradient in zip(subjects, analytic, strict=True):
         numeric = run.numeric(blob, step)
@@ -98,6 +99,7 @@ def check_layer_gradient(
         rms = float(np.sqrt(np.mean(numeric[smooth] ** 2))) if smooth.any() else 0.0
         scale = np.maximum(np.maximum(np.abs(gradient), np.abs(numeric)), max(rms, 1e-8))
         error = np.where(smooth, np.abs(gradient - numeric) / scale, 0.0)
+        error = np.where(np.isfinite(error), error, np.inf)
         elements += int(smooth.sum())
         if error.size and error.max() > worst:
             at = tuple(int(k) for k in np.unravel_index(int(error.argmax()), error.shape))
@@ -115,13 +117,14 @@ class _Run:
 
     def __init__(self, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], seed: int) -> None:
         self.layer, self.bottom, self.top, self.seed = layer, bottom, top, seed
-        self._start = {id(blob): blob.data.copy() for blob in [*bottom, *layer.blobs]}
+        self._start: dict[int, NDArray[Any]] = {id(blob): blob.data.copy() for blob in [*bottom, *layer.blobs]}
         self._forward()
         random = np.random.default_rng(seed)
         counted = [not layer.is_loss or bool(w) for w in layer.loss_weights]
         self.weights = [random.uniform(0.5, 1.5, t.shape) * random.choice([-1, 1], t.shape) * c for t, c in zip(top, counted)]
 
     def start(self, blob: Blob) -> NDArray[Any]:
+        """The blob's contents before any run."""
         return self._start[id(blob)]
 
     def objective(self) -> float:
@@ -129,7 +132,7 @@ class _Run:
         return sum(float((w * t.data).sum()) for w, t in zip(self.weights, self.top))
 
     def analytic(self, bottom_indices: Sequence[int]) -> list[NDArray[Any]]:
-        """Gradients in the bottoms named and in every learnable blob."""
+        """Gradients in the bottoms named and in every learnt blob."""
         self._restore()
         self._forward()
         for blob, weight in zip(self.top, self.weights):
@@ -138,7 +141,7 @@ class _Run:
             blob.diff[...] = 0
         down = [i in bottom_indices for i in range(len(self.bottom))]
         self.layer.backward_pass(self.top, down, self.bottom)
-        return [self.bottom[i].diff.copy() for i in bottom_indices] + [b.diff.copy() for b in self.layer.blobs]
+        return [self.bottom[i].diff.copy() for i in bottom_indices] + [b.diff.copy() for _, b in learnt_blobs(self.layer)]
 
     def numeric(self, blob: Blob, step: float) -> NDArray[Any]:
         gradient = np.empty(blob.shape)
@@ -159,3 +162,8 @@ class _Run:
     def _restore(self) -> None:
         for blob in [*self.bottom, *self.layer.blobs]:
             blob.data[...] = self._start[id(blob)]
+
+
+def learnt_blobs(layer: Layer) -> list[tuple[int, Blob]]:
+    """The blobs that backward gives a gradient, with their places; BatchNorm's statistics are not among them."""
+    return [(i, blob) for i, blob in enumerate(layer.blobs) if layer.param_propagate_down[i]]

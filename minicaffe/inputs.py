@@ -95,7 +95,7 @@ def image_size(net: Net) -> tuple[int, int]:
     for layer in net.layers:
         for kind in ("roi_pooling_param", "roi_align_param", "psroi_pooling_param", "psroi_align_param"):
             bottoms = net.bottom_names[layer.name]
-            if layer.param.type in ROI_LAYERS and layer.param.HasField(kind) and bottoms[0] in net.inputs:  # type: ignore[arg-type]
+            if layer.param.type in ROI_LAYERS and layer.param.HasField(kind) and bottoms[0] in net.inputs:
                 scale = getattr(layer.param, kind).spatial_scale
                 height, width = net.blobs[bottoms[0]].shape[2:]
                 return round(height / scale), round(width / scale)

@@ -442,7 +442,7 @@ def _state_applied(
     """A copy of param whose state is the caller's phase and level, with its stages added to the prototxt's."""
     copy = caffe_pb2.NetParameter()
     copy.CopyFrom(param)
-    copy.state.phase = phase.value
+    copy.state.phase = caffe_pb2.Phase.Value(phase.name)
     copy.state.level = level
     copy.state.stage.extend(stages)
     return copy

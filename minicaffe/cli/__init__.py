@@ -52,7 +52,9 @@ class _Commands(click.Group):
                 ctx.exit(1)
 
 
-def _show_warning(message: Warning | str, *_: Any) -> None:
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None
+) -> None:
     click.echo(f"warning: {message}", err=True)
 
 

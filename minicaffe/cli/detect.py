@@ -137,7 +137,10 @@ def _settings(
     if nms is not None:
         test = dataclasses.replace(test, nms=nms)
     settings = dataclasses.replace(settings, test=test)
-    return dataclasses.replace(settings, pixel_means=numbers("--mean", mean, 3)) if mean else settings
+    if mean:
+        blue, green, red = numbers("--mean", mean, 3)
+        settings = dataclasses.replace(settings, pixel_means=(blue, green, red))
+    return settings
 
 
 def _progress(files: list[Path], quiet: bool) -> Iterator[Path]:
