@@ -28,11 +28,21 @@ class PrototxtError(Error):
         where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         lines = [f"{where}: {self.message}"]
         if self.source_line.strip():
-            shown = self.source_line.rstrip("\n").replace("\t", " ")
-            lines += [f"  {shown}", "  " + " " * (self.column - 1) + "^"]
+            first = max(0, self.column - 100)
+            shown = self.source_line[first : first + 120].rstrip()
+            shown = "".join(c if c.isprintable() else " " for c in shown)
+            lines += [f"  {shown}", "  " + " " * (self.column - 1 - first) + "^"]
         if self.hint:
             lines.append(f"hint: {self.hint}")
         return "\n".join(lines)
+
+
+class UpgradeError(PrototxtError):
+    """A net of an older generation that cannot be upgraded; block is the index of the layer at fault (-1: the input fields)."""
+
+    def __init__(self, message: str, block: int | None = None, hint: str = "") -> None:
+        self.block = block
+        super().__init__(message, hint=hint)
 
 
 class PrototxtWarning(UserWarning):
@@ -45,6 +55,10 @@ class LayerError(Error):
 
 class WeightsError(Error):
     """A weights file (.caffemodel, .h5, .binaryproto) that cannot be read, or does not fit the net."""
+
+
+class SolverError(Error):
+    """A solver prototxt that cannot be used, or a training run that cannot go on (the loss is no number)."""
 
 
 class DeviceError(Error):

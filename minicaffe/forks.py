@@ -2,10 +2,56 @@
 
 from __future__ import annotations
 
-_FIELDS: dict[str, dict[str, str]] = {}
-FORK_OF_FIELD = {name: fork for fork, names in _FIELDS.items() for name in names}
+from functools import cache
+
+# A plain name is a field of any message; "Message.field" is that message's only.
+_FIELDS = {
+    "Intel Caffe": """LayerParameter.engine NetParameter.engine DropoutParameter.engine PoolingParameter.avg_include_pad
+        PoolingParameter.ceil_mode multinode mn_activation_param mn_grad_compress_param spatial_dropout_param
+        quantization_param region_loss_param eval_detection_param batch_reduction_param split_param reorg_param box_data_param
+        random_resize_param random_aspect_ratio_param fusion_type bn_stats_batch_size""",
+    "NVIDIA Caffe": """forward_type backward_type forward_math backward_math LayerParameter.debug cudnn_math_override
+        default_forward_type default_backward_type default_forward_math default_backward_math global_grad_scale
+        default_conv_algos_override reduce_buckets store_blobs_in_old_format eltwise_mem_sharing
+        LossParameter.label_smoothing cudnn_convolution_algo_seeker conv_algos_override DataParameter.threads
+        DataParameter.parser_threads DataParameter.cache DataParameter.shuffle detectnet_groundtruth_param
+        detectnet_augmentation_param TransformationParameter.use_gpu_transform TransformationParameter.random_seed
+        img_rand_resize_lower img_rand_resize_upper SolverParameter.min_lr rampup_lr rampup_interval larc larc_policy
+        larc_turbo local_lr_auto local_gw_ratio BatchNormParameter.scale_bias BatchNormParameter.scale_filler
+        BatchNormParameter.bias_filler""",
+    "mini-caffe (luoyetx)": "proposal_param",
+    "Deformable R-FCN": """deformable_convolution_param modulated_deformable_convolution_param
+        deformable_psroi_pooling_param""",
+    "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test
+        upsample_param""",
+    "SegNet, PSPNet and other forks with a BN layer": "bn_param",
+    "DeepLab": """ConvolutionParameter.hole ConvolutionParameter.hole_h ConvolutionParameter.hole_w PoolingParameter.hole
+        interp_param seg_accuracy_param domain_transform_param dense_crf_param densecrf_param mat_read_param
+        mat_write_param unique_label_param adaptive_bias_channel_param""",
+    "CRF-RNN": "multi_stage_meanfield_param",
+    "FlowNet": """correlation_param flow_warp_param resample_param downsample_param augmentation_param coeff_schedule_param
+        l1_loss_param lpq_loss_param black_augmentation_param reader_param writer_param mean_param accum_param
+        reshape_every_iter""",
+    "ShuffleNet": "shuffle_channel_param",
+    "YOLO for Caffe (eric612)": "yolo_detection_output_param yolov3_detection_output_param yolov3_param",
+    "OpenPose": "cpm_transform_param im_resize_param imresize_param op_transform_param LayerParameter.nms_param",
+    "MS-CNN": "box_output_param box_group_output_param detection_group_accuracy_param image_gt_data_param",
+    "caffe-face (center loss)": "center_loss_param",
+    "SphereFace": "margin_inner_product_param",
+    "NormFace and AM-Softmax": "label_specific_add_param InnerProductParameter.normalize",
+    "CTC and LSTM forks (CRNN)": "ctc_loss_param warp_ctc_loss_param lstm_param transpose_param reverse_param",
+    "spatial transformer forks": "st_param",
+    "C3D": "convolution3d_param pooling3d_param",
+    "focal loss forks": "focal_loss_param",
+}
 
 
 def fork_of(message: str, name: str) -> str:
     """The fork that has this field in this message; empty where unknown."""
-    return FORK_OF_FIELD.get(f"{message}.{name}", FORK_OF_FIELD.get(name, ""))
+    table = _table()
+    return table.get(f"{message}.{name}") or table.get(name, "")
+
+
+@cache
+def _table() -> dict[str, str]:
+    return {name: fork for fork, names in _FIELDS.items() for name in names.split()}

@@ -6,10 +6,13 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 
 from .forks import fork_of
+from .generations import V1_TYPES
 from .proto import caffe_pb2
-from .upgrade import V1_TYPES
 
-_SOLVER_ONLY = set(caffe_pb2.SolverParameter.DESCRIPTOR.fields_by_name) - set(caffe_pb2.NetParameter.DESCRIPTOR.fields_by_name)
+_SOLVER_ONLY = {"net", "train_net", "test_net", "test_iter", "test_interval", "base_lr", "lr_policy", "max_iter", "solver_mode"}
+_LAYER_FIELDS = set(caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name)
+_V1_LAYER_FIELDS = set(caffe_pb2.V1LayerParameter.DESCRIPTOR.fields_by_name)
+_V1_TYPE_OF = {v2: v1 for v1, v2 in V1_TYPES.items()}
 _NET_ONLY = {"layer", "layers", "input", "input_dim", "input_shape", "force_backward"}
 
 
@@ -22,12 +25,21 @@ def swapped_file(message: str, name: str) -> str:
     return ""
 
 
+def is_layer_field(message: str, name: str) -> bool:
+    """Whether a net holds, outside its layers, a field that only a layer has."""
+    return message == "NetParameter" and name in _LAYER_FIELDS | _V1_LAYER_FIELDS
+
+
 def unknown_field(message: str, name: str, known: Collection[str]) -> str:
     """The sentence about a field that the schema does not have."""
     sentence = f"{message} has no field {name}"
     fork = fork_of(message, name)
     if fork:
         return f"{sentence}: it belongs to {fork}"
+    if is_layer_field(message, name):
+        return f"{sentence}: it belongs into a layer {{ ... }}"
+    if message == "LayerParameter" and name in _V1_LAYER_FIELDS:
+        return f"{sentence}: it belongs to V1's layers; in layer, write param {{ lr_mult: ... decay_mult: ... }}"
     near = get_close_matches(name, known, 1, 0.75)
     return f"{sentence}; the nearest is {near[0]}" if near else sentence
 
@@ -36,14 +48,15 @@ def enum_values(names: Mapping[str, int]) -> str:
     return "it is one of " + ", ".join(names)
 
 
-def enum_nearest(word: str, names: Mapping[str, int]) -> str:
+def enum_nearest(owner: str, name: str, word: str, names: Mapping[str, int]) -> str:
     """The nearest value and, when there are few, all of them."""
-    near = get_close_matches(word.upper(), names, 1, 0.5)
-    every = enum_values(names) if len(names) <= 8 else ""
-    meant = f"did you mean {near[0]}?" if near else ""
-    if not every and not near:
-        every = enum_values(names)
-    return "; ".join(part for part in (meant, every) if part)
+    near = get_close_matches(_V1_TYPE_OF.get(word, word.upper()), names, 1, 0.5)
+    parts = [f"did you mean {near[0]}?"] if near else []
+    if len(names) <= 8 or not near:
+        parts.append(enum_values(names))
+    if owner == "V1LayerParameter" and name == "type":
+        parts.append(f'layers is V1: newer types need layer {{ type: "{word}" ... }}')
+    return "; ".join(parts)
 
 
 def quoted_enum(owner: str, name: str, value: str, names: Mapping[str, int]) -> str:
@@ -51,7 +64,7 @@ def quoted_enum(owner: str, name: str, value: str, names: Mapping[str, int]) -> 
         return f'layers is V1: use layer for a quoted type (layer {{ type: "{value}" ... }})'
     if value in names:
         return f"write {name}: {value} without quotes"
-    return enum_nearest(value, names)
+    return enum_nearest(owner, name, value, names)
 
 
 def string_expected(owner: str, name: str, word: str) -> str:

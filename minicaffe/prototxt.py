@@ -8,6 +8,7 @@ A field that minicaffe does not know is skipped with a PrototxtWarning (strict=T
 
 from __future__ import annotations
 
+import codecs
 import os
 import warnings
 from collections.abc import Iterator, Mapping
@@ -18,11 +19,12 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from . import hints
-from .errors import PrototxtError, PrototxtWarning
+from .errors import PrototxtError, PrototxtWarning, UpgradeError
 from .proto import caffe_pb2
 from .source import LayerSource, Place
-from .textformat import Parser, Text
-from .upgrade import INPUT_FIELDS, default_snapshot_prefix, upgrade_net, upgrade_solver
+from .textformat import Parser
+from .tokens import CONTROL, Text
+from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -64,10 +66,14 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFi
     message = caffe_pb2.NetParameter()
     parser = _parse(text, message, file, strict=strict)
     _refuse_mixed(parser)
+
+    def warn(sentence: str, index: int) -> None:
+        warnings.warn(f"{parser.text.place(parser.layers[index].start)}: {sentence}", PrototxtWarning, stacklevel=6)
+
     try:
-        param, origins = upgrade_net(message)
-    except PrototxtError as error:
-        raise PrototxtError(error.message, file=file, hint=error.hint) from None
+        param, origins = upgrade_net(message, warn)
+    except UpgradeError as error:
+        raise parser.text.error(error.message, _block_start(parser, error.block), error.hint) from None
     sources = [_input_source(parser) if i == INPUT_FIELDS else _layer_source(parser, i) for i in origins]
     return NetFile(param, sources, file)
 
@@ -82,11 +88,11 @@ def read_solver(path: str | os.PathLike[str]) -> caffe_pb2.SolverParameter:
 def parse_solver(text: str, file: str = "<text>") -> caffe_pb2.SolverParameter:
     """The solver in a prototxt text, upgraded. Raises PrototxtError."""
     message = caffe_pb2.SolverParameter()
-    _parse(text, message, file, strict=False)
+    parser = _parse(text, message, file, strict=False)
     try:
         return upgrade_solver(message)
-    except PrototxtError as error:
-        raise PrototxtError(error.message, file=file, hint=error.hint) from None
+    except UpgradeError as error:
+        raise parser.text.error(error.message, parser.root.offsets["solver_type"], error.hint) from None
 
 
 def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, strict: bool = False) -> AnyMessage:
@@ -101,8 +107,8 @@ def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
     """Parse a whole file's text, which must hold something."""
     if not text:
         raise PrototxtError("the file is empty (0 bytes)", file=file)
-    if any(c < "\t" or "\r" < c < " " for c in text[:_HEAD]):
-        raise _binary(text[:_HEAD].encode("utf-8", "surrogateescape"), file)
+    if CONTROL.search(text, 0, _HEAD):
+        raise _binary(text[:_HEAD].encode("utf-8", "surrogatepass"), file)
     parser = Parser(Text(text, file), strict=strict)
     parser.parse(message)
     if not parser.root.offsets and not parser.layers and not parser.unknown:
@@ -116,9 +122,9 @@ def _read_text(path: str | os.PathLike[str]) -> str:
     try:
         with Path(path).open("rb") as file:
             head = file.read(_HEAD)
-            if any(byte < 9 or 13 < byte < 32 for byte in head):
+            if CONTROL.search(head.decode("latin-1")):
                 raise _binary(head, str(path))
-            return (head + file.read()).decode("utf-8-sig", "surrogateescape")
+            return (head + file.read()).decode("utf-8", "surrogateescape")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise PrototxtError(f"cannot be read: {reason}", file=str(path)) from error
@@ -126,6 +132,8 @@ def _read_text(path: str | os.PathLike[str]) -> str:
 
 def _binary(head: bytes, file: str) -> PrototxtError:
     """What to say of a file that is no text."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return PrototxtError("this is UTF-16 text", file=file, hint="save it as UTF-8")
     if head.startswith(_HDF5_MAGIC):
         return PrototxtError(
             "this is an HDF5 file, not a prototxt", file=file, hint="weights (.caffemodel.h5) are given after the net"
@@ -138,9 +146,14 @@ def _refuse_mixed(parser: Parser) -> None:
     first = {layer.name: layer.start for layer in reversed(parser.layers)}
     if len(first) == 2:
         lines = " and ".join(f"{name} (line {parser.text.line(start)})" for name, start in sorted(first.items()))
-        raise parser.text.error(
-            f"the net mixes {lines}", max(first.values()), "layer is V2 and layers is V1: a net uses one of the two"
-        )
+        raise parser.text.error(f"the net mixes {lines}", max(first.values()), ONE_GENERATION)
+
+
+def _block_start(parser: Parser, index: int | None) -> int:
+    """Where a layer's block (or the first input field) starts."""
+    if index is None:
+        return 0
+    return parser.root.offsets["input[0]"] if index == INPUT_FIELDS else parser.layers[index].start
 
 
 def _layer_source(parser: Parser, index: int) -> LayerSource:
@@ -149,7 +162,7 @@ def _layer_source(parser: Parser, index: int) -> LayerSource:
 
 
 def _input_source(parser: Parser) -> LayerSource:
-    """The source of the Input layer made of the input fields: its tops stand at input, its shapes at input_shape or input_dim."""
+    """The source of the Input layer made of the input fields: tops stand at input, shapes at input_shape or input_dim."""
     offsets: dict[str, int] = {}
     for path, offset in parser.root.offsets.items():
         name, _, index = path.rstrip("]").partition("[")

@@ -6,48 +6,20 @@ them, and the hints that know Caffe, come from hints.py.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from functools import cache
 
 from google.protobuf import descriptor_pb2
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from . import hints
 from .errors import PrototxtError
-from .tokens import END, NAME, NUMBER, PUNCTUATION, STRING, Text, Tokens, unquote
+from .tokens import END, NAME, NUMBER, STRING, Text
+from .values import Field, ValueReader
 
 MAX_DEPTH = 100
-_LARGEST_FLOAT = 3.4028234663852886e38
-_INTEGER = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
-_FLOAT = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?")
-_BOOLS = {"true": True, "True": True, "t": True, "1": True, "false": False, "False": False, "f": False, "0": False}
 _CLOSER = {"{": "}", "<": ">", "[": "]"}
-_INTEGER_RANGE = {
-    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
-    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
-    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
-    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
-}
-
-
-class _Field:
-    """What the parser needs of one field, looked up once."""
-
-    __slots__ = ("bytes", "cpp_type", "enum", "message", "name", "owner", "range", "repeated", "single")
-
-    def __init__(self, descriptor: FieldDescriptor, repeated: bool) -> None:
-        self.name, self.owner = descriptor.name, descriptor.containing_type.name
-        self.repeated = repeated
-        self.cpp_type = descriptor.cpp_type
-        self.single = descriptor.cpp_type == FieldDescriptor.CPPTYPE_FLOAT
-        self.bytes = descriptor.type == FieldDescriptor.TYPE_BYTES
-        self.range = _INTEGER_RANGE.get(descriptor.cpp_type, (0, 0))
-        self.message = descriptor.message_type
-        self.enum = {v.name: v.number for v in descriptor.enum_type.values} if descriptor.enum_type else {}
 
 
 class _Schema:
@@ -59,11 +31,11 @@ class _Schema:
         label = descriptor_pb2.FieldDescriptorProto
         repeated = {f.name for f in proto.field if f.label == label.LABEL_REPEATED}
         self.name = descriptor.name
-        self.fields = {f.name: _Field(f, f.name in repeated) for f in descriptor.fields}
+        self.fields = {f.name: Field(f, descriptor.name, f.name in repeated) for f in descriptor.fields}
         self.required = [f.name for f in proto.field if f.label == label.LABEL_REQUIRED]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _schema(descriptor: Descriptor) -> _Schema:
     return _Schema(descriptor)
 
@@ -80,33 +52,20 @@ class Block:
     depth: int = 0
 
 
-class Parser:
+class Parser(ValueReader):
     """Reads one text into one message. After parse: `root` (the text's Block), `layers` (one Block for each top-level
     layer or layers, in order), `unknown` ((message type, field) -> offsets of the skipped ones)."""
 
     def __init__(self, text: Text, *, strict: bool = False) -> None:
-        self.text, self.strict = text, strict
-        tokens = Tokens(text)
-        self.kinds, self.words, self.starts = tokens.kinds, tokens.words, tokens.starts
-        self.at = 0
+        super().__init__(text)
+        self.strict = strict
         self.root = Block("", 0)
         self.layers: list[Block] = []
         self.unknown: dict[tuple[str, str], list[int]] = {}
-        self._readers: dict[int, Callable[[_Field], Any]] = {
-            FieldDescriptor.CPPTYPE_STRING: self._string,
-            FieldDescriptor.CPPTYPE_ENUM: self._enum,
-            FieldDescriptor.CPPTYPE_BOOL: self._bool,
-            FieldDescriptor.CPPTYPE_FLOAT: self._float,
-            FieldDescriptor.CPPTYPE_DOUBLE: self._float,
-        }
 
     def parse(self, message: Message) -> None:
         """Fill message. Raises PrototxtError."""
         self._fields(message, self.root)
-
-    def error(self, message: str, token: int | None = None, hint: str = "") -> PrototxtError:
-        """An error at a token (the present one by default)."""
-        return self.text.error(message, self.starts[self.at if token is None else token], hint)
 
     def _fields(self, message: Message, block: Block) -> None:
         """Read fields up to the block's end, that included."""
@@ -136,7 +95,7 @@ class Parser:
                 raise self.text.error(f"{block.name or schema.name} has no {name}, which is required", block.start)
         self.at += kinds[self.at] != END
 
-    def _field(self, message: Message, known: _Field, block: Block) -> None:
+    def _field(self, message: Message, known: Field, block: Block) -> None:
         """Read one field of a known name: its value, or its list of values."""
         start = self.starts[self.at]
         self.at += 1
@@ -159,7 +118,7 @@ class Parser:
                 raise self.error(f'"," or "]" expected in the list of {known.name}', hint=self._opened(opened))
         self.at += 1
 
-    def _value(self, message: Message, known: _Field, block: Block, start: int) -> None:
+    def _value(self, message: Message, known: Field, block: Block, start: int) -> None:
         """Read one value into the message, and remember its place."""
         path = block.prefix + known.name
         if known.repeated:
@@ -175,19 +134,19 @@ class Parser:
                 child.SetInParent()
             self._fields(child, inner)
             return
-        value = self._readers.get(known.cpp_type, self._integer)(known)
+        value = self.value(known)
         block.offsets[path] = start
         if known.repeated:
             values.append(value)
         else:
             setattr(message, known.name, value)
 
-    def _open(self, known: _Field, block: Block, start: int, path: str) -> Block:
+    def _open(self, known: Field, block: Block, start: int, path: str) -> Block:
         """Step into the block that stands here."""
         word = self.words[self.at]
         if word not in ("{", "<"):
             raise self.error(
-                f"{known.name} takes a block {{ ... }}, got {self._shown()}", hint=hints.block_expected(known.owner, known.name)
+                f"{known.name} takes a block {{ ... }}, got {self.shown()}", hint=hints.block_expected(known.owner, known.name)
             )
         if block.depth >= MAX_DEPTH:
             raise self.error(f"blocks are nested more than {MAX_DEPTH} deep")
@@ -198,100 +157,7 @@ class Parser:
             return layer
         return Block(known.name, start, _CLOSER[word], path + ".", block.offsets, block.depth + 1)
 
-    # Values.
-
-    def _string(self, known: _Field) -> str | bytes:
-        first = self.at
-        if self.kinds[first] != STRING:
-            hint = hints.string_expected(known.owner, known.name, self.words[first])
-            raise self.error(f"{known.name} takes a quoted string, got {self._shown()}", hint=hint)
-        value = b""
-        while self.kinds[self.at] == STRING:
-            try:
-                value += unquote(self.words[self.at], known.name)
-            except ValueError as error:
-                raise self.error(str(error)) from None
-            self.at += 1
-        if known.bytes:
-            return value
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            raise self.error(f"{known.name} is not UTF-8 text", first) from None
-
-    def _enum(self, known: _Field) -> int:
-        word = self.words[self.at]
-        if self.kinds[self.at] == NAME and word in known.enum:
-            self.at += 1
-            return known.enum[word]
-        if self.kinds[self.at] == NUMBER or word == "-":
-            first = self.at
-            number = self._whole(known, -(2**31), 2**31 - 1)
-            if number in known.enum.values():
-                return number
-            raise self.error(f"{known.name} has no value {number}", first, hints.enum_values(known.enum))
-        if self.kinds[self.at] == STRING:
-            raise self.error(
-                f"{known.name} takes a bare word, got the quoted {word}",
-                hint=hints.quoted_enum(known.owner, known.name, word[1:-1], known.enum),
-            )
-        if self.kinds[self.at] != NAME:
-            raise self.error(f"{known.name} takes one of its names, got {self._shown()}", hint=hints.enum_values(known.enum))
-        raise self.error(f"{known.name} has no value {word}", hint=hints.enum_nearest(word, known.enum))
-
-    def _bool(self, known: _Field) -> bool:
-        value = _BOOLS.get(self.words[self.at])
-        if value is None:
-            raise self.error(f"{known.name} takes true or false, got {self._shown()}")
-        self.at += 1
-        return value
-
-    def _integer(self, known: _Field) -> int:
-        return self._whole(known, *known.range)
-
-    def _whole(self, known: _Field, least: int, most: int) -> int:
-        first = self.at
-        negative = self.words[first] == "-"
-        self.at += negative
-        word = self.words[self.at]
-        if self.kinds[self.at] != NUMBER or not _INTEGER.fullmatch(word):
-            raise self.error(f"{known.name} takes a whole number, got {self._shown()}")
-        if len(word) > 64:
-            raise self.error(f"{known.name}: a number of {len(word)} digits is out of range", first)
-        octal = len(word) > 1 and word[0] == "0" and word[1] not in "xX"
-        number = int(word, 8) if octal else int(word, 0)
-        number = -number if negative else number
-        if not least <= number <= most:
-            raise self.error(f"{known.name}: {number} is out of range ({least} to {most})", first)
-        self.at += 1
-        return number
-
-    def _float(self, known: _Field) -> float:
-        negative = self.words[self.at] == "-"
-        self.at += negative
-        word = self.words[self.at]
-        if self.kinds[self.at] == NUMBER and _FLOAT.fullmatch(word):
-            number = float(word.rstrip("fF"))
-        elif self.kinds[self.at] == NUMBER and _INTEGER.fullmatch(word) and len(word) <= 64:
-            number = float(int(word, 16))
-        elif self.kinds[self.at] == NAME and word.lower() in ("inf", "infinity", "inff", "nan", "nanf"):
-            number = float(word.lower().rstrip("f") if word.lower() in ("inff", "nanf") else word)
-        else:
-            raise self.error(f"{known.name} takes a number, got {self._shown()}")
-        if known.single and abs(number) > _LARGEST_FLOAT:
-            number = float("inf")
-        self.at += 1
-        return -number if negative else number
-
     # What is not as it should be.
-
-    def _shown(self) -> str:
-        """The present token, for a message."""
-        kind, word = self.kinds[self.at], self.words[self.at]
-        if kind == END:
-            return "the end of the file"
-        word = word if len(word) <= 40 else word[:40] + "..."
-        return f'"{word}"' if kind == PUNCTUATION else word
 
     def _opened(self, token: int) -> str:
         return f"opened at line {self.text.line(self.starts[token])}"
@@ -302,10 +168,15 @@ class Parser:
             f"{name} is given twice, at line {line} and at line {again}", hint=f"{name} takes one value; delete one"
         )
 
-    def _no_colon(self, known: _Field) -> PrototxtError:
+    def _no_colon(self, known: Field) -> PrototxtError:
         if self.words[self.at] in ("{", "<"):
             return self.error(f"{known.name} takes a value, not a block", hint=hints.value_expected(known.owner, known.name))
-        return self.error(f'":" expected after {known.name}, got {self._shown()}', hint=f"write {known.name}: value")
+        return self.error(
+            f'":" expected after {known.name}, got {self.shown()}', hint=f"write {known.name}: {self._here_or_value()}"
+        )
+
+    def _here_or_value(self) -> str:
+        return self.words[self.at] if self.kinds[self.at] in (NUMBER, STRING) else "value"
 
     def _no_name(self, schema: _Schema, block: Block) -> None:
         """Something other than a field's name: an extension `[name]` is skipped, the rest is an error."""
@@ -317,7 +188,7 @@ class Parser:
             raise self.text.error(f'"{block.closer}" of {block.name} is missing', block.start, hint)
         if word in ("}", ">"):
             if not block.closer:
-                raise self.error(f'"{word}" closes nothing', hint="a block above is closed once too often")
+                raise self.error(f'"{word}" closes nothing', hint=self._closed_too_often())
             hint = f"{block.name} is opened at line {self.text.line(block.start)}"
             raise self.error(f'"{block.closer}" expected to close {block.name}, got "{word}"', hint=hint)
         if word == "[":
@@ -325,7 +196,13 @@ class Parser:
             self._skip_brackets()
             self._skip_value("".join(self.words[first : self.at]), first, schema)
             return
-        raise self.error(f"a field name expected, got {self._shown()}")
+        raise self.error(f"a field name expected, got {self.shown()}", hint="a comment starts with #" if word == "/" else "")
+
+    def _closed_too_often(self) -> str:
+        """Where the surplus "}" may be: before the first field that stands outside its block."""
+        strays = [offsets[0] for (owner, name), offsets in self.unknown.items() if hints.is_layer_field(owner, name)]
+        before = f" before line {self.text.line(min(strays))}, where a layer's field stands outside any layer" if strays else ""
+        return f"a block is closed once too often{before or ' above'}"
 
     def _unknown(self, schema: _Schema, block: Block) -> None:
         """A name that the message does not have: skip the field, or say what must be wrong."""
@@ -351,14 +228,14 @@ class Parser:
         if word in _CLOSER:
             self._skip_brackets()
         elif not colon:
-            raise self.error(f'":" or "{{" expected after {name}, got {self._shown()}')
+            raise self.error(f'":" or "{{" expected after {name}, got {self.shown()}')
         elif self.kinds[self.at] == STRING:
             while self.kinds[self.at] == STRING:
                 self.at += 1
         else:
             self.at += word == "-"
             if self.kinds[self.at] not in (NAME, NUMBER):
-                raise self.error(f"a value expected for {name}, got {self._shown()}")
+                raise self.error(f"a value expected for {name}, got {self.shown()}")
             self.at += 1
         if self.words[self.at] in (",", ";"):
             self.at += 1

@@ -8,6 +8,8 @@ from bisect import bisect_right
 from .errors import PrototxtError
 from .source import Place
 
+CONTROL = re.compile("[\x00-\x08\x0e-\x1f]")
+"""A character that no prototxt holds."""
 NAME, NUMBER, STRING, PUNCTUATION, END, BAD = 1, 2, 3, 4, 5, 6
 
 # Each alternative starts with another character, and a comment runs to its line's end: no text makes this backtrack far.
@@ -41,7 +43,7 @@ class Text:
     """A text and the file it came from: turns offsets into places and errors."""
 
     def __init__(self, text: str, file: str) -> None:
-        self.text = text.replace("\r\n", "\n").replace("\r", "\n")
+        self.text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         self.file = file
         self._line_starts: list[int] = []
 
@@ -122,4 +124,6 @@ def _bad_character(text: Text, offset: int) -> PrototxtError:
         return text.error("a no-break space", offset, "type a plain space instead")
     if character in "“”„‘’":
         return text.error(f"{character} is a typographic quote", offset, "write \" or ' instead")
+    if character == "+":
+        return text.error("a number takes no +", offset, "leave it out")
     return text.error(f"unexpected character {character!r}", offset, "a comment starts with #" if character in "/%!" else "")
