@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.errors import Error
 
 from .roi_geometry import Array, Bins
 from .roi_layer import RoiLayer
@@ -33,6 +34,12 @@ class PSROILayer(RoiLayer):
         top[0].reshape(bottom[1].shape[0], dim, group, group)
 
 
+def check_channels(channels: int, group: int) -> None:
+    """Error unless the channels are a multiple of group^2."""
+    if channels % group**2:
+        raise Error(f"{channels} channels are not a multiple of group_size^2 = {group**2}")
+
+
 def grouped(x: Array, group: int) -> Array:
     """x (N, D * G * G, H, W) -> a copy (N, G, G, H, W, D): the map that each bin reads."""
     n, c, h, w = x.shape
@@ -42,7 +49,8 @@ def grouped(x: Array, group: int) -> Array:
 def ungrouped(maps: Array) -> Array:
     """The inverse of grouped: (N, G, G, H, W, D) -> (N, D * G * G, H, W)."""
     n, group, _, h, w, dim = maps.shape
-    return maps.transpose(0, 5, 1, 2, 3, 4).reshape(n, dim * group**2, h, w)
+    x: Array = maps.transpose(0, 5, 1, 2, 3, 4).reshape(n, dim * group**2, h, w)
+    return x
 
 
 def bin_slices(bins: Bins) -> Iterator[tuple[int, int, int, slice, slice]]:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from minicaffe.blob import Blob
 
-from .psroi_layer import PSROILayer, bin_slices, grouped, ungrouped
+from .psroi_layer import PSROILayer, bin_slices, check_channels, grouped, ungrouped
 from .roi_geometry import Array, Bins, batch_index, bin_numbers, checked, round_half_away
 
 
@@ -66,6 +66,7 @@ def ps_roi_pool(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: f
     where that could be seen (a value not finite, or MAX_PEAK times the mean) are added up pixel by pixel instead.
     """
     x, rois = checked(x, rois, spatial_scale)
+    check_channels(x.shape[1], group_size)
     bins = ps_roi_pool_bins(rois, group_size, spatial_scale, x.shape[2:])
     sums = _bin_sums_by_integral if _is_even(x) else _bin_sums
     return (sums(x, batch_index(rois), bins) / bins.areas()[:, None]).astype(x.dtype)

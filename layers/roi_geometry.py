@@ -36,7 +36,8 @@ class Bins(NamedTuple):
     def areas(self) -> Ints:
         """Pixels in each bin (R, PH, PW), at least 1."""
         height, width = self.hend - self.hstart, self.wend - self.wstart
-        return np.maximum(height, 1)[:, :, None] * np.maximum(width, 1)[:, None, :]
+        areas: Ints = np.maximum(height, 1)[:, :, None] * np.maximum(width, 1)[:, None, :]
+        return areas
 
 
 def width_problem(shape: tuple[int, ...]) -> str:
@@ -102,4 +103,4 @@ def add_at(index: Array, values: Array, size: int) -> NDArray[np.float64]:
     used = index >= 0
     if not used.all():
         index, values = index[used], values[used]
-    return np.bincount(index, values, size)
+    return np.bincount(index, values, size).astype(np.float64, copy=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Count, Layer
 
 from .roi_geometry import Array, rois_problem, width_problem
 
@@ -18,9 +18,9 @@ class RoiLayer(Layer):
     A subclass's setup sets spatial_scale. The diff of rois is zero.
     """
 
-    num_bottom = 2
-    num_top = 1
-    index_bottoms = (1,)
+    num_bottom: ClassVar[Count] = 2
+    num_top: ClassVar[Count] = 1
+    index_bottoms: ClassVar[tuple[int, ...]] = (1,)
     spatial_scale: float
 
     def read_scale(self, param: Any, block: str) -> float:

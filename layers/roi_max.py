@@ -24,12 +24,15 @@ Span = tuple[int, int]
 def channels_last(x: Array) -> Array:
     """x (N, C, H, W) -> a copy (N, H, W, C) in which NaN and -inf have become -FLT_MAX, so that they never win."""
     n, c, h, w = x.shape
-    return np.fmax(x.transpose(0, 2, 3, 1), x.dtype.type(LOWEST), out=np.empty((n, h, w, c), x.dtype))
+    copy = np.empty((n, h, w, c), x.dtype)
+    np.fmax(x.transpose(0, 2, 3, 1), x.dtype.type(LOWEST), out=copy)
+    return copy
 
 
 def ordered_keys(x: Array) -> NDArray[np.int64]:
     """x (..., H, W, C) without NaN -> keys of the same shape: greater for a greater value, then for an earlier pixel."""
     height, width = x.shape[-3:-1]
+    keys: NDArray[np.int64]
     if x.dtype == np.float32:
         bits = (x + np.float32(0)).view(np.int32)  # + 0 makes -0.0 equal to 0.0
         keys = (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)

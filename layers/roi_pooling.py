@@ -86,9 +86,7 @@ def roi_pool(
     return y
 
 
-def roi_pool_argmax(
-    x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float
-) -> NDArray[np.int32]:
+def roi_pool_argmax(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float) -> NDArray[np.int32]:
     """x (N, C, H, W), rois (R, 5) -> h * W + w of each bin's first maximum (R, C, PH, PW), -1 where nothing won."""
     x, rois = checked(x, rois, spatial_scale)
     argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32)

@@ -1,0 +1,111 @@
+"""PSROIAlign: position-sensitive averages of bilinear samples.
+
+    y[r, d, gh, gw] = 1 / n^2 * sum of n * n bilinear samples of x[n_r, (d * g + gh) * g + gw]
+
+Source: the PSROIAlign fork of R-FCN (afantideng/R-FCN-PSROIAlign), psroi_align_layer.cu. Corners are not rounded, the
+end is one pixel further, the size is at least 0.1; bins are clipped to [0, H - 1]; samples lie at (unclipped bin size) /
+(n + 1) * 1..n from the clipped start; those at or past the bin's end are left out, and the divisor stays n^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from minicaffe.blob import Blob
+
+from .psroi_layer import PSROILayer, check_channels, grouped, ungrouped
+from .roi_geometry import Array, Ints, batch_index, bin_numbers, checked
+from .roi_samples import Samples, bilinear_taps
+
+
+class PSROIAlign(PSROILayer):
+    """Position-sensitive average of bilinear samples (see the module's formula).
+
+    bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels.
+    top: y (R, output_dim, group_size, group_size). An empty bin gives 0. Raises LayerError for another number of
+    channels, output_dim, group_size or sample_num 0, and bad rois.
+    """
+
+    type = "PSROIAlign"
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.psroi_align_param
+        self.read_group(param, "psroi_align_param")
+        self.sample_num = self.read_positive(param, "psroi_align_param", "sample_num")
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        rois = self.rois(bottom)
+        top[0].data[...] = ps_roi_align(bottom[0].data, rois, self.group_size, self.spatial_scale, self.sample_num)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            rois, shape = self.rois(bottom), bottom[0].shape
+            bottom[0].diff[...] = ps_roi_align_backward(top[0].diff, rois, self.spatial_scale, shape, self.sample_num)
+
+
+def ps_roi_align_samples(rois: Array, group: int, spatial_scale: float, size: tuple[int, int], sample_num: int) -> Samples:
+    """The samples of rois (R, 5) on a map of size (H, W): h and w (R, G, sample_num)."""
+    corners = rois[:, 1:].copy()
+    corners[:, 2:] += 1
+    corners *= rois.dtype.type(spatial_scale)
+    w = _axis_samples(corners[:, 0], corners[:, 2], group, size[1], sample_num)
+    h = _axis_samples(corners[:, 1], corners[:, 3], group, size[0], sample_num)
+    return Samples(h, w, np.full(len(rois), sample_num**2, rois.dtype))
+
+
+def _axis_samples(first: Array, end: Array, group: int, size: int, sample_num: int) -> Array:
+    """Places (R, group, sample_num) along one axis from the roi's edges (R,) on the map; NaN at or past a bin's end."""
+    dtype = first.dtype.type
+    length = np.maximum(end - first, dtype(0.1)) / dtype(group)
+    edges = (bin_numbers(group, dtype) * length[:, None] + first[:, None]).clip(0, max(size - 1, 0))
+    step = length / dtype(sample_num + 1)
+    places = edges[:, :-1, None] + bin_numbers(sample_num, dtype)[1:] * step[:, None, None]
+    return np.where(places < edges[:, 1:, None], places, dtype(np.nan))
+
+
+def ps_roi_align(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: float, sample_num: int = 2) -> Array:
+    """x (N, D * G * G, H, W), rois (R, 5) -> averages (R, D, G, G)."""
+    x, rois = checked(x, rois, spatial_scale)
+    n, c, h, w = x.shape
+    check_channels(c, group_size)
+    maps = np.zeros((n * group_size**2 * h * w + 1, c // group_size**2), x.dtype)  # the last row is read by no sample
+    maps[:-1] = grouped(x, group_size).reshape(-1, maps.shape[1])
+    y: Array = np.zeros((len(rois), group_size, group_size, maps.shape[1]), x.dtype)
+    for row, weight in _taps(rois, group_size, spatial_scale, (h, w), sample_num):
+        with np.errstate(invalid="ignore"):
+            y += weight[..., None] * maps[row]
+    return np.moveaxis(y, 3, 1)
+
+
+def ps_roi_align_backward(
+    dy: Array, rois: ArrayLike, spatial_scale: float, x_shape: Sequence[int], sample_num: int = 2
+) -> Array:
+    """dy (R, D, G, G), rois (R, 5) -> dx (N, D * G * G, H, W): each dy to the pixels its samples read."""
+    n, c, h, w = x_shape
+    group = dy.shape[2]
+    dy = np.ascontiguousarray(dy.transpose(0, 2, 3, 1))
+    rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
+    maps = np.zeros((n * group**2 * h * w + 1, c // group**2), dy.dtype)
+    for row, weight in _taps(rois, group, spatial_scale, (h, w), sample_num):
+        for r in range(len(rois)):  # the bins of one roi read different channels: no row comes twice
+            with np.errstate(invalid="ignore"):
+                maps[row[r]] += weight[r, ..., None] * dy[r]
+    return ungrouped(maps[:-1].reshape(n, group, group, h, w, c // group**2))
+
+
+def _taps(
+    rois: Array, group: int, spatial_scale: float, size: tuple[int, int], sample_num: int
+) -> Iterator[tuple[Ints, Array]]:
+    """For each pixel that a bin's samples read: its row in the grouped maps, -1 for none, and its weight (R, G, G)."""
+    samples = ps_roi_align_samples(rois, group, spatial_scale, size, sample_num)
+    rows, columns = bilinear_taps(samples.h, size[0]), bilinear_taps(samples.w, size[1])
+    plane = batch_index(rois)[:, None, None] * group**2 + np.arange(group**2).reshape(group, group)
+    for a in range(2 * sample_num):
+        for b in range(2 * sample_num):
+            h, w = rows.pixel[:, :, None, a], columns.pixel[:, None, :, b]
+            row = np.where((h >= 0) & (w >= 0), (plane * size[0] + h) * size[1] + w, -1)
+            weight = rows.weight[:, :, None, a] * columns.weight[:, None, :, b]
+            yield row, weight / samples.per_bin[:, None, None]

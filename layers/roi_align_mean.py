@@ -1,0 +1,152 @@
+"""Mask R-CNN's ROIAlign: the mean of a grid of bilinear samples in each bin.
+
+    y[r, c, ph, pw] = 1 / (nh * nw) * sum over nh x nw places of the bilinear value of x[n_r, c]
+
+Source: Mask R-CNN (He et al. 2017), ROIAlign_cpu.cpp of maskrcnn-benchmark. Corners are scaled, not rounded; the size is
+x2 - x1, at least 1 (not so with aligned, which also moves the roi by half a pixel). n = sampling_ratio, or when that is
+not > 0 the bin's size rounded up. Places lie at (i + 0.5) / n of the bin; those outside [-1, H] count as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .roi_geometry import Array, Ints, batch_index, bin_numbers, checked
+from .roi_samples import Samples, bilinear_taps
+
+
+def roi_align_samples(
+    rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int], *, sampling_ratio: int, aligned: bool
+) -> Samples:
+    """The samples of rois (R, 5) on a map of size (H, W): h (R, PH, KH), w (R, PW, KW)."""
+    dtype = rois.dtype.type
+    corners = rois[:, 1:] * dtype(spatial_scale) - dtype(0.5 if aligned else 0)
+    length = corners[:, 2:] - corners[:, :2]
+    if not aligned:
+        length = np.maximum(length, dtype(1))
+    w, count_w = _axis_samples(corners[:, 0], length[:, 0] / dtype(pooled[1]), pooled[1], size[1], sampling_ratio)
+    h, count_h = _axis_samples(corners[:, 1], length[:, 1] / dtype(pooled[0]), pooled[0], size[0], sampling_ratio)
+    return Samples(h, w, np.maximum(count_h * count_w, dtype(1)))
+
+
+def _axis_samples(first: Array, length: Array, pooled: int, size: int, sampling_ratio: int) -> tuple[Array, Array]:
+    """Places (R, pooled, K) along one axis, NaN outside [-1, size], and the number of places in a bin (R,).
+
+    first (R,): the roi's start; length (R,): a bin's size. Only the K places of a bin that can be on the map are listed.
+    """
+    dtype = first.dtype.type
+    count = np.full_like(length, sampling_ratio) if sampling_ratio > 0 else np.maximum(np.ceil(length), dtype(0))
+    start = first[:, None] + bin_numbers(pooled, dtype)[:-1] * length[:, None]
+    step = np.maximum(length, 0).astype(np.float64) / np.maximum(count, 1)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        low = np.floor((-1 - start) / step[:, None]) - 2
+        high = np.ceil((size - start) / step[:, None]) + 2
+    moving, total = step[:, None] > 0, count[:, None].astype(np.float64)
+    low = np.where(moving, low, 0).clip(0, total)
+    high = np.where(moving, high, total).clip(0, total)
+    number = low[:, :, None] + np.arange(int((high - low).max(initial=0)))
+    offset = (number.astype(dtype) + dtype(0.5)) * length[:, None, None] / np.maximum(count, 1)[:, None, None]
+    places = start[:, :, None] + offset
+    used = (number < count[:, None, None]) & (places >= -1) & (places <= size)
+    return np.where(used, places, dtype(np.nan)), count
+
+
+def roi_align(
+    x: ArrayLike,
+    rois: ArrayLike,
+    pooled_h: int,
+    pooled_w: int,
+    spatial_scale: float,
+    *,
+    sampling_ratio: int = 0,
+    aligned: bool = False,
+) -> Array:
+    """x (N, C, H, W), rois (R, 5) -> means (R, C, PH, PW)."""
+    x, rois = checked(x, rois, spatial_scale)
+    samples = roi_align_samples(
+        rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:], sampling_ratio=sampling_ratio, aligned=aligned
+    )
+    y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype)
+    pool = _pool_by_matrices if np.isfinite(x).all() else _pool_by_pixels
+    pool(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), batch_index(rois), samples, y)
+    return y
+
+
+def roi_align_backward(
+    dy: Array,
+    rois: ArrayLike,
+    spatial_scale: float,
+    x_shape: Sequence[int],
+    *,
+    sampling_ratio: int = 0,
+    aligned: bool = False,
+) -> Array:
+    """dy (R, C, PH, PW), rois (R, 5) -> dx (N, C, H, W): the transposed matrices of roi_align."""
+    n, c, h, w = x_shape
+    rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
+    samples = roi_align_samples(rois, dy.shape[2:], spatial_scale, (h, w), sampling_ratio=sampling_ratio, aligned=aligned)
+    dx: Array = np.zeros((n, h, w, c), dy.dtype)
+    spread = _spread_by_matrices if np.isfinite(dy).all() else _spread_by_pixels
+    spread(np.ascontiguousarray(dy.transpose(0, 2, 3, 1)), batch_index(rois), samples, dx)
+    return np.moveaxis(dx, 3, 1)
+
+
+def _pool_by_matrices(x: Array, images: Ints, samples: Samples, y: Array) -> None:
+    """x (N, H, W, C) -> y (R, C, PH, PW), two small products for each roi."""
+    for r, (image, (top, bottom, left, right), by_row, by_column) in enumerate(_matrices(x.shape, images, samples)):
+        block = x[image, top:bottom, left:right]
+        rows = by_row @ block.reshape(len(block), (right - left) * x.shape[3])
+        means = by_column @ rows.reshape(len(by_row), right - left, x.shape[3])
+        y[r] = means.transpose(2, 0, 1)
+
+
+def _spread_by_matrices(dy: Array, images: Ints, samples: Samples, dx: Array) -> None:
+    """dy (R, PH, PW, C) added to dx (N, H, W, C)."""
+    for r, (image, (top, bottom, left, right), by_row, by_column) in enumerate(_matrices(dx.shape, images, samples)):
+        rows = by_column.T @ dy[r]
+        pixels = by_row.T @ rows.reshape(len(by_row), (right - left) * dx.shape[3])
+        dx[image, top:bottom, left:right] += pixels.reshape(bottom - top, right - left, dx.shape[3])
+
+
+def _matrices(
+    shape: tuple[int, ...], images: Ints, samples: Samples
+) -> Iterator[tuple[int, tuple[int, int, int, int], Array, Array]]:
+    """For each roi: its image, the block of the map (top, bottom, left, right) that it reads, and the two matrices."""
+    rows, columns = bilinear_taps(samples.h, shape[1]), bilinear_taps(samples.w, shape[2])
+    by_row, by_column = rows.matrices(shape[1]), columns.matrices(shape[2]) / samples.per_bin[:, None, None]
+    blocks = zip(*rows.span(), *columns.span())
+    for r, (top, bottom, left, right) in enumerate(blocks):
+        yield int(images[r]), (top, bottom, left, right), by_row[r, :, top:bottom], by_column[r, :, left:right]
+
+
+def _pool_by_pixels(x: Array, images: Ints, samples: Samples, y: Array) -> None:
+    """As _pool_by_matrices, but reading no pixel that a bin's samples do not, so that a NaN spoils no other bin."""
+    for r, (rows, columns, weight) in enumerate(_pixels(x.shape, samples)):
+        with np.errstate(invalid="ignore"):
+            values = x[images[r], rows[:, None], columns] * weight[..., None]
+            values[rows < 0] = 0
+            values[:, columns < 0] = 0
+            bins = values.reshape(y.shape[2], len(rows) // y.shape[2], y.shape[3], len(columns) // y.shape[3], y.shape[1])
+            y[r] = bins.sum(axis=(1, 3)).transpose(2, 0, 1)
+
+
+def _spread_by_pixels(dy: Array, images: Ints, samples: Samples, dx: Array) -> None:
+    """As _spread_by_matrices, but writing no pixel that a bin's samples do not read."""
+    _, pooled_h, pooled_w, _ = dy.shape
+    for r, (rows, columns, weight) in enumerate(_pixels(dx.shape, samples)):
+        with np.errstate(invalid="ignore"):
+            each = dy[r].repeat(len(rows) // pooled_h, axis=0).repeat(len(columns) // pooled_w, axis=1)
+            each *= weight[..., None]
+            h, w = rows >= 0, columns >= 0
+            np.add.at(dx[images[r]], (rows[h][:, None], columns[w]), each[h][:, w])
+
+
+def _pixels(shape: tuple[int, ...], samples: Samples) -> Iterator[tuple[Ints, Ints, Array]]:
+    """For each roi the rows and columns of the pixels its samples read, bin after bin, and their weights."""
+    rows, columns = bilinear_taps(samples.h, shape[1]), bilinear_taps(samples.w, shape[2])
+    for r, per_bin in enumerate(samples.per_bin):
+        weight = np.multiply.outer(rows.weight[r].ravel(), columns.weight[r].ravel() / per_bin)
+        yield rows.pixel[r].ravel(), columns.pixel[r].ravel(), weight
