@@ -44,10 +44,10 @@ class BatchNorm(Layer):
         for field, value in (("moving_average_fraction", self.fraction), ("eps", self.eps)):
             if value < 0:
                 raise self.error(f"{field} must be >= 0, got {value:g}", f"batch_norm_param.{field}")
-        self.channels = channels_of(bottom[0].shape)
         if not self.blobs:
-            for size in (self.channels, self.channels, 1):
+            for size in (channels_of(bottom[0].shape), channels_of(bottom[0].shape), 1):
                 self.blobs.add_blob(size)
+        self.param_propagate_down = [False] * len(self.blobs)
         while len(self.param.param) < len(self.blobs):
             self.param.param.add()
         for spec in self.param.param:
@@ -55,7 +55,7 @@ class BatchNorm(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         channels = channels_of(bottom[0].shape)
-        if channels != self.channels or self.blobs[0].count != channels:
+        if channels != self.blobs[0].count:
             raise self.error(
                 f"the bottom of shape {bottom[0].shape} has {channels} channels, the statistics are for {self.blobs[0].count}",
                 "bottom",
@@ -70,13 +70,14 @@ class BatchNorm(Layer):
             np.subtract(x, mean[:, None], out=y)
             y *= self._inverse_std[:, None]
         elif x.size:
+            numbers = x.size // x.shape[1]
             mean = x.mean(axis=(0, 2))
             self._normalised = x - mean[:, None]
-            var = sum_products(self._normalised, self._normalised) / (x.size // self.channels)
+            var = sum_products(self._normalised, self._normalised) / numbers
             self._inverse_std = 1 / np.sqrt(var + self.eps)
             self._normalised *= self._inverse_std[:, None]
             y[...] = self._normalised
-            self._keep(mean, var, x.size // self.channels)
+            self._keep(mean, var, numbers)
 
     def _keep(self, mean: Array, var: Array, numbers: int) -> None:
         """Add a batch's statistics, each of `numbers` numbers a channel, to the running ones."""

@@ -22,8 +22,8 @@ from .errors import Error
 from .layer import Layer
 from .layers import create
 from .mode import TRAIN, Phase
-from .prototxt import parse_message
 from .proto import caffe_pb2
+from .prototxt import parse_message
 
 
 class GradientError(Error):

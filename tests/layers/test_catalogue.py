@@ -1,0 +1,118 @@
+"""The reader's law: one type, one file of its name, one test file; and class facts that the net can rely on."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import minicaffe
+from minicaffe.errors import LayerError
+from minicaffe.layer import Layer
+from minicaffe.layers import CATALOGUE, FORK_TYPES
+from minicaffe.proto import caffe_pb2
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILT_IN = dict(CATALOGUE)
+KINDS = sorted(BUILT_IN)
+
+
+def snake(kind: str) -> str:
+    """SmoothL1LossOHEM -> smooth_l1_loss_ohem, ReLU -> relu, PSROIPooling -> psroi_pooling."""
+    known = {"ReLU": "relu", "PReLU": "prelu", "RoIData": "roi_data", "TanH": "tanh"}
+    words = re.findall(r"[A-Z]+[0-9]*(?![a-z])|[A-Z][a-z]*[0-9]*[a-z]*", kind)
+    return known.get(kind) or "_".join(words).lower()
+
+
+@pytest.mark.parametrize(
+    ("kind", "stem"),
+    [
+        ("SmoothL1LossOHEM", "smooth_l1_loss_ohem"),
+        ("PSROIPooling", "psroi_pooling"),
+        ("ROIAlign", "roi_align"),
+        ("InnerProduct", "inner_product"),
+        ("Im2col", "im2col"),
+        ("LRN", "lrn"),
+        ("LSTMUnit", "lstm_unit"),
+        ("BoxAnnotatorOHEM", "box_annotator_ohem"),
+    ],
+)
+def test_snake(kind: str, stem: str) -> None:
+    assert snake(kind) == stem
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_file_and_test_file(kind: str) -> None:
+    assert Path(inspect.getfile(BUILT_IN[kind])).name == f"{snake(kind)}.py"
+    assert (ROOT / "layers" / f"{snake(kind)}.py").is_file()
+    assert (ROOT / "tests" / "layers" / f"test_{snake(kind)}.py").is_file()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_class(kind: str) -> None:
+    layer = BUILT_IN[kind]
+    assert issubclass(layer, Layer)
+    assert layer.type == kind
+    assert layer.__name__ == kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_docstrings(kind: str) -> None:
+    """The first line is what `minicaffe layers` shows; bottoms and tops are described."""
+    layer = BUILT_IN[kind]
+    text = layer.__doc__ or ""
+    assert text.splitlines()[0].strip(), "the first line says what the layer does"
+    assert re.search(r"\bbottoms?\b", text, re.IGNORECASE), "the docstring names the bottoms"
+    assert re.search(r"\btops?\b", text, re.IGNORECASE), "the docstring names the tops"
+    module = inspect.getmodule(layer)
+    assert module is not None
+    assert module.__doc__, "the module says what it computes, and its source"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_counts(kind: str) -> None:
+    layer = BUILT_IN[kind]
+    bounds = []
+    for count in (layer.num_bottom, layer.num_top):
+        least, most = (count, count) if isinstance(count, int) else count
+        assert least >= 0
+        assert most is None or most >= least
+        bounds.append((least, most))
+    bottoms = bounds[0][1]
+    assert all(i >= 0 and (bottoms is None or i < bottoms) for i in layer.index_bottoms)
+    if layer.in_place:
+        assert bottoms is None or bottoms >= 1
+        assert bounds[1][1] is None or bounds[1][1] >= 1
+    if layer.is_loss:
+        assert bounds[1][1] is None or bounds[1][1] >= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wrong_counts_are_named(kind: str) -> None:
+    """One bottom or top too many or too few is an error with both numbers, before setup reads anything."""
+    layer = BUILT_IN[kind](caffe_pb2.LayerParameter(name="made", type=kind))
+    for what, count in (("bottom", layer.num_bottom), ("top", layer.num_top)):
+        least, most = (count, count) if isinstance(count, int) else count
+        for wrong in {least - 1, (most if most is not None else least) + 1} - {-1}:
+            if most is None and wrong > least:
+                continue
+            bottoms = wrong if what == "bottom" else least_bottoms(layer)
+            with pytest.raises(LayerError, match=rf'{kind} layer "made": takes .*{what}.*, got {wrong}'):
+                layer.connect([minicaffe.Blob()] * bottoms, [minicaffe.Blob()] * (wrong if what == "top" else 0))
+
+
+def test_catalogue_is_sorted_and_knows_no_fork_type() -> None:
+    assert list(BUILT_IN) == sorted(BUILT_IN)
+    assert not set(FORK_TYPES) & set(BUILT_IN)
+
+
+def test_a_kernel_file_has_a_layer_s_name() -> None:
+    stems = {snake(kind) for kind in BUILT_IN}
+    for path in (ROOT / "cuda").glob("*.cu"):
+        assert path.stem in stems, path
+
+
+def least_bottoms(layer: Layer) -> int:
+    return layer.num_bottom if isinstance(layer.num_bottom, int) else layer.num_bottom[0]

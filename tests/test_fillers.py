@@ -1,0 +1,142 @@
+"""Fillers: what each one draws, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from golden import GOLDEN, inside, needs_golden
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minicaffe import rng
+from minicaffe.errors import Error, FillerError
+from minicaffe.fillers import FILLERS, bilinear_kernel, fan, fill
+from minicaffe.layers import CATALOGUE
+from minicaffe.net import Net
+from minicaffe.proto import caffe_pb2
+
+FAN_IN, FAN_OUT, AVERAGE = range(3)
+SHAPE = (40, 30, 5, 5)
+
+
+def filled(shape: tuple[int, ...], dtype: Any = np.float32, **fields: Any) -> np.ndarray:
+    array = np.full(shape, 77, dtype)
+    fill(array, caffe_pb2.FillerParameter(**fields))
+    return array
+
+
+def test_the_default_is_zeros() -> None:
+    assert (filled((2, 3)) == 0).all()
+
+
+def test_constant() -> None:
+    assert (filled((2, 3), type="constant", value=1.5) == 1.5).all()
+
+
+def test_uniform() -> None:
+    x = filled(SHAPE, type="uniform", min=-2, max=4)
+    assert x.min() >= -2
+    assert x.max() < 4
+    assert abs(x.mean() - 1) < 0.05
+    assert abs(x.std() - 6 / math.sqrt(12)) < 0.05
+
+
+def test_gaussian() -> None:
+    x = filled(SHAPE, type="gaussian", mean=3, std=0.5)
+    assert abs(x.mean() - 3) < 0.02
+    assert abs(x.std() - 0.5) < 0.02
+
+
+def test_sparse_gaussian_keeps_sparse_out_of_the_outputs() -> None:
+    x = filled((40, 3000), type="gaussian", std=2, sparse=10)
+    assert abs((x != 0).mean() - 10 / 40) < 0.01
+    assert abs(x[x != 0].std() - 2) < 0.05
+    assert (filled((4, 5), type="gaussian", sparse=0) == 0).all()
+    assert (filled((4, 5), type="gaussian", sparse=4) != 0).all()
+
+
+def test_positive_unitball() -> None:
+    x = filled((7, 3, 5), type="positive_unitball")
+    assert (x >= 0).all()
+    np.testing.assert_allclose(x.sum(axis=(1, 2)), np.ones(7), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("norm", "n"), [(FAN_IN, 750), (FAN_OUT, 1000), (AVERAGE, 875)])
+def test_xavier_and_msra(norm: int, n: int) -> None:
+    assert fan(SHAPE, norm) == n
+    x = filled(SHAPE, type="xavier", variance_norm=norm)
+    assert np.abs(x).max() <= math.sqrt(3 / n)
+    assert abs(x.std() * math.sqrt(n) - 1) < 0.03
+    x = filled(SHAPE, type="msra", variance_norm=norm)
+    assert abs(x.mean()) < 0.001
+    assert abs(x.std() * math.sqrt(n / 2) - 1) < 0.03
+
+
+def test_fan_of_short_shapes() -> None:
+    assert [fan((), FAN_IN), fan((5,), FAN_IN), fan((5,), FAN_OUT)] == [1, 1, 5]
+
+
+def test_bilinear() -> None:
+    np.testing.assert_allclose(bilinear_kernel(4)[1], np.array([0.25, 0.75, 0.75, 0.25]) * 0.75)
+    np.testing.assert_allclose(bilinear_kernel(3)[1], np.array([0.5, 1, 0.5]))
+    x = filled((2, 3, 4, 4), type="bilinear")
+    assert (x == bilinear_kernel(4).astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", sorted(FILLERS))
+def test_seed_repeats_and_dtype_stays(kind: str, dtype: type) -> None:
+    rng.set_random_seed(11)
+    first, other = filled((3, 2, 5, 5), dtype, type=kind), filled((3, 2, 5, 5), dtype, type=kind)
+    rng.set_random_seed(11)
+    np.testing.assert_array_equal(filled((3, 2, 5, 5), dtype, type=kind), first)
+    assert (first != other).any() == (kind not in {"constant", "bilinear"})
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.sampled_from(sorted(set(FILLERS) - {"bilinear"})))
+def test_every_element_of_every_shape_is_filled(shape: list[int], kind: str) -> None:
+    x = filled(tuple(shape), type=kind)
+    assert not (x == 77).any()
+    assert np.isfinite(x).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "fields", "message"),
+    [
+        ((2,), {"type": "Xavier"}, 'unknown filler type "Xavier"; did you mean xavier\\? the fillers are constant'),
+        ((2,), {"type": "zzz"}, 'unknown filler type "zzz"; the fillers are constant'),
+        ((2,), {"type": "uniform", "min": 2, "max": 1}, "the uniform filler needs min <= max, got min 2 and max 1"),
+        ((2,), {"type": "gaussian", "std": -1}, "the gaussian filler needs std >= 0, got -1"),
+        ((2,), {"type": "gaussian", "sparse": -2}, "sparse must be -1 \\(off\\) or >= 0, got -2"),
+        ((2, 3), {"type": "gaussian", "sparse": 3}, "sparse 3 is more than the 2 outputs of shape \\(2, 3\\)"),
+        ((2,), {"type": "xavier", "sparse": 1}, "sparse is for the gaussian filler, not for xavier \\(got sparse 1\\)"),
+        ((), {"type": "positive_unitball"}, "the positive_unitball filler needs at least one axis, got a scalar"),
+        ((2, 3), {"type": "bilinear"}, "the bilinear filler needs 4 axes with a square kernel, got shape \\(2, 3\\)"),
+        ((2, 3, 4, 5), {"type": "bilinear"}, "with a square kernel, got shape \\(2, 3, 4, 5\\)"),
+    ],
+)
+def test_errors(shape: tuple[int, ...], fields: dict[str, Any], message: str) -> None:
+    assert issubclass(FillerError, Error)
+    with pytest.raises(FillerError, match=message):
+        filled(shape, **fields)
+
+
+@needs_golden
+def test_golden_fillers() -> None:
+    """Layers whose fillers are constant or bilinear start with the numbers that the original starts with."""
+    ran = 0
+    for path in sorted(GOLDEN.glob("*/filler_*.npz")):
+        stored = np.load(path)
+        prototxt = path.with_suffix(".prototxt")
+        if path.parent.name not in CATALOGUE:
+            continue
+        with inside(path.parent):
+            net = Net(prototxt.name, int(stored["phase"]))
+        for i, blob in enumerate(net.layer_dict["layer"].blobs):
+            np.testing.assert_allclose(blob.data, stored[f"param.{i}"], rtol=1e-6, err_msg=str(path))
+            ran += 1
+    assert ran >= 2
