@@ -14,26 +14,40 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.source import LayerSource
 
 from .accuracy import Accuracy
+from .anchor_target import AnchorTarget
 from .batch_norm import BatchNorm
 from .bias import Bias
 from .box_annotator_ohem import BoxAnnotatorOHEM
 from .concat import Concat
+from .contrastive_loss import ContrastiveLoss
 from .convolution import Convolution
 from .deconvolution import Deconvolution
 from .dropout import Dropout
 from .dummy_data import DummyData
 from .eltwise import Eltwise
+from .euclidean_loss import EuclideanLoss
 from .flatten import Flatten
+from .hinge_loss import HingeLoss
 from .im2col import Im2col
+from .infogain_loss import InfogainLoss
 from .inner_product import InnerProduct
 from .input import Input
 from .lrn import LRN
+from .multinomial_logistic_loss import MultinomialLogisticLoss
 from .pooling import Pooling
+from .proposal import Proposal
+from .proposal_target import ProposalTarget
+from .psroi_align import PSROIAlign
 from .psroi_pooling import PSROIPooling
+from .python import Python, layer_class
 from .relu import ReLU
 from .reshape import Reshape
+from .roi_align import ROIAlign
+from .roi_data import RoIData
 from .roi_pooling import ROIPooling
 from .scale import Scale
+from .sigmoid import Sigmoid
+from .sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from .silence import Silence
 from .slice import Slice
 from .smooth_l1_loss import SmoothL1Loss
@@ -45,26 +59,40 @@ from .split import Split
 
 CATALOGUE: dict[str, type[Layer]] = {
     "Accuracy": Accuracy,
+    "AnchorTarget": AnchorTarget,
     "BatchNorm": BatchNorm,
     "Bias": Bias,
     "BoxAnnotatorOHEM": BoxAnnotatorOHEM,
     "Concat": Concat,
+    "ContrastiveLoss": ContrastiveLoss,
     "Convolution": Convolution,
     "Deconvolution": Deconvolution,
     "Dropout": Dropout,
     "DummyData": DummyData,
     "Eltwise": Eltwise,
+    "EuclideanLoss": EuclideanLoss,
     "Flatten": Flatten,
+    "HingeLoss": HingeLoss,
     "Im2col": Im2col,
+    "InfogainLoss": InfogainLoss,
     "InnerProduct": InnerProduct,
     "Input": Input,
     "LRN": LRN,
+    "MultinomialLogisticLoss": MultinomialLogisticLoss,
+    "PSROIAlign": PSROIAlign,
     "PSROIPooling": PSROIPooling,
     "Pooling": Pooling,
+    "Proposal": Proposal,
+    "ProposalTarget": ProposalTarget,
+    "Python": Python,
+    "ROIAlign": ROIAlign,
     "ROIPooling": ROIPooling,
     "ReLU": ReLU,
     "Reshape": Reshape,
+    "RoIData": RoIData,
     "Scale": Scale,
+    "Sigmoid": Sigmoid,
+    "SigmoidCrossEntropyLoss": SigmoidCrossEntropyLoss,
     "Silence": Silence,
     "Slice": Slice,
     "SmoothL1Loss": SmoothL1Loss,
@@ -85,10 +113,13 @@ FORK_TYPES = {
 }  # fmt: skip
 """Types that are known to belong to a fork and are not built in; an unknown type's error names the fork."""
 
+_registered: dict[str, type[Layer]] = {}
+
 
 def register(name: str, layer: type[Layer]) -> None:
-    """Make `type: "name"` in a prototxt mean layer, a subclass of Layer (pycaffe's protocol or ours)."""
+    """Make `type: "name"`, or a Python layer called name, mean layer, a subclass of Layer (pycaffe's protocol or ours)."""
     CATALOGUE[name] = layer
+    _registered[name] = layer
 
 
 def create(
@@ -102,6 +133,8 @@ def create(
     kind = CATALOGUE.get(param.type)
     if kind is None:
         raise _unknown_type(param, source)
+    if kind is Python:
+        kind = layer_class(param, _registered, source)
     return kind(param, phase=phase, dtype=dtype, source=source)
 
 

@@ -8,13 +8,13 @@ Source: Caffe's softmax_loss_layer.cpp; its gradient does not see the floor FLT_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Count, Layer
 
 from .loss_bottoms import check_label_count, class_axis, read_labels
 from .loss_normalization import ignored_label, loss_divisor, normalization_mode
@@ -34,11 +34,11 @@ class SoftmaxWithLoss(Layer):
     """
 
     type = "SoftmaxWithLoss"
-    num_bottom = 2
+    num_bottom: ClassVar[Count] = 2
     num_top = (1, 2)
     is_loss = True
     auto_top = True
-    index_bottoms = (1,)
+    index_bottoms: ClassVar[tuple[int, ...]] = (1,)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.mode = normalization_mode(self.param.loss_param)

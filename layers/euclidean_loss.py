@@ -1,0 +1,49 @@
+"""EuclideanLoss: half the mean squared distance.
+
+    loss = sum((x - target)^2) / (2 N)        dx = (x - target) / N = -dtarget
+
+Source: Caffe's euclidean_loss_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .loss_bottoms import check_same_size
+from .smooth_l1_loss import put_opposite
+
+
+class EuclideanLoss(Layer):
+    """loss = sum((x - target)^2) / (2 N).
+
+    bottom: x (N, ...), target with as many values and the same first axis. top: loss (). Both bottoms get gradients.
+    Raises LayerError for a target of another size.
+    """
+
+    type = "EuclideanLoss"
+    num_bottom = 2
+    num_top = 1
+    is_loss = True
+    auto_top = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.difference = Blob((), self.dtype)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        check_same_size(self, bottom, 1)
+        self.difference.reshape(bottom[0].shape)
+        top[0].reshape(())
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        d = self.difference.data
+        np.subtract(bottom[0].data, bottom[1].data.reshape(d.shape), out=d)
+        top[0].data[...] = np.square(d).sum(dtype=np.float64) / (2 * max(1, bottom[0].shape[0]))
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        scale = float(top[0].diff.item()) / max(1, bottom[0].shape[0])
+        put_opposite(self.difference.data * scale, propagate_down, bottom)

@@ -1,0 +1,64 @@
+"""HingeLoss: one-versus-all margins.
+
+    m_ik = max(0, 1 - s_ik x_ik), s = 1 at the true class and -1 elsewhere
+    L1: loss = sum(m) / N        L2: loss = sum(m^2) / N
+
+Source: Caffe's hinge_loss_layer.cpp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+
+from .loss_bottoms import ClassAxis, check_label_count, read_labels
+
+
+class HingeLoss(Layer):
+    """Hinge loss of scores against one whole label an image, with hinge_loss_param.norm L1 (default) or L2.
+
+    bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: loss ().
+    Raises LayerError for another number of labels, and for a label that is not whole or not a class.
+    """
+
+    type = "HingeLoss"
+    num_bottom = 2
+    num_top = 1
+    is_loss = True
+    auto_top = True
+    index_bottoms = (1,)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        self.split = ClassAxis(math.prod(shape[:1]), math.prod(shape[1:]), 1)
+        check_label_count(self, self.split, bottom)
+        self.squared = self.param.hinge_loss_param.norm == caffe_pb2.HingeLossParameter.L2
+        top[0].reshape(())
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        margins, _ = self._margins(bottom)
+        losses = np.square(margins) if self.squared else margins
+        top[0].data[...] = losses.sum(dtype=np.float64) / max(1, self.split.outer)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            margins, sides = self._margins(bottom)
+            slopes = 2 * margins if self.squared else np.sign(margins)
+            scale = float(top[0].diff.item()) / max(1, self.split.outer)
+            bottom[0].diff[...] = (-sides * slopes * scale).reshape(bottom[0].shape)
+
+    def _margins(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """max(0, 1 - s x) and s, both (N, C)."""
+        labels, _ = read_labels(self, bottom[1].data, self.split, None)
+        x = bottom[0].data.reshape(self.split[:2])
+        sides = np.full(x.shape, -1, x.dtype)
+        np.put_along_axis(sides, labels, 1, axis=1)
+        return np.maximum(0, 1 - sides * x), sides

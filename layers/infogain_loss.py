@@ -1,0 +1,84 @@
+"""InfogainLoss: softmax, then cross entropy weighed by a matrix over pairs of classes.
+
+    loss = -sum_i sum_k H[label_i, k] log(max(p_i[k], 1e-20)) / divisor
+    dx_i[k] = (p_i[k] sum_j H[label_i, j] - H[label_i, k]) / divisor
+
+Source: Caffe's infogain_loss_layer.cpp. With H the identity it is SoftmaxWithLoss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.errors import WeightsError
+from minicaffe.weights import read_binaryproto
+
+from .loss_bottoms import check_label_count, class_axis, read_labels
+from .multinomial_logistic_loss import LOG_THRESHOLD
+from .softmax import softmax
+from .softmax_with_loss import SoftmaxWithLoss
+
+
+class InfogainLoss(SoftmaxWithLoss):
+    """Infogain loss of scores along infogain_loss_param.axis (default 1) against whole labels.
+
+    bottom: x (N, C, ...) scores, labels (N, ...) one for each position, optionally H of C*C values; without it H is read
+    from the file infogain_loss_param.source (.binaryproto). top: loss (); optionally the probabilities, of x's shape.
+    loss_param as in SoftmaxWithLoss. Only x gets a gradient.
+    Raises LayerError when H is missing or has another size, and for labels as SoftmaxWithLoss.
+    """
+
+    type = "InfogainLoss"
+    num_bottom = (2, 3)
+    index_bottoms = (1, 2)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
+        source = self.param.infogain_loss_param.source
+        if len(bottom) == 3:
+            return
+        if not source:
+            raise self.error("needs a third bottom or infogain_loss_param.source for its matrix", "infogain_loss_param")
+        try:
+            self.stored = read_binaryproto(Path(source)).astype(self.dtype)
+        except WeightsError as error:
+            raise self.error(str(error), "infogain_loss_param.source") from error
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.split = class_axis(self, bottom[0], self.param.infogain_loss_param.axis, "infogain_loss_param.axis")
+        check_label_count(self, self.split, bottom)
+        shape = bottom[2].shape if len(bottom) == 3 else self.stored.shape
+        if np.prod(shape) != self.split.classes**2:
+            wanted = f"{self.split.classes} x {self.split.classes} values for its {self.split.classes} classes"
+            raise self.error(f"the infogain matrix needs {wanted}, got shape {shape}", "bottom[2]")
+        self.prob.reshape(self.split)
+        top[0].reshape(())
+        if len(top) > 1:
+            top[1].reshape(bottom[0].shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
+        weight, kept = self._weights(bottom)
+        losses = -weight * np.log(np.maximum(prob, LOG_THRESHOLD))
+        top[0].data[...] = losses.sum(dtype=np.float64) / self._divisor(kept)
+        if len(top) > 1:
+            top[1].data[...] = prob.reshape(top[1].shape)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            weight, kept = self._weights(bottom)
+            dx = self.prob.data * weight.sum(axis=1, keepdims=True) - weight
+            dx *= float(top[0].diff.item()) / self._divisor(kept)
+            bottom[0].diff[...] = dx.reshape(bottom[0].shape)
+
+    def _weights(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """The rows of H at the labels (outer, C, inner), 0 where ignored, and which labels count (outer, inner)."""
+        labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
+        matrix = (bottom[2].data if len(bottom) == 3 else self.stored).reshape(self.split.classes, self.split.classes)
+        return np.moveaxis(matrix[labels], 2, 1) * kept[:, None], kept

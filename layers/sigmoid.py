@@ -1,0 +1,47 @@
+"""Sigmoid: y = 1 / (1 + exp(-x)), dx = dy y (1 - y).
+
+Source: Caffe's sigmoid_layer.cpp. Computed as (1 + tanh(x / 2)) / 2, which no x overflows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class Sigmoid(Layer):
+    """y = 1 / (1 + exp(-x)).
+
+    bottom: x, any shape. top: y, of x's shape. May run in place.
+    """
+
+    type = "Sigmoid"
+    num_bottom = 1
+    num_top = 1
+    in_place = True
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].reshape(bottom[0].shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        sigmoid(bottom[0].data, out=top[0].data)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            y = top[0].data
+            np.multiply(top[0].diff, y * (1 - y), out=bottom[0].diff)
+
+
+def sigmoid(x: NDArray[Any], *, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """1 / (1 + exp(-x)), of x's shape; out (may be x itself) receives it if given."""
+    y: NDArray[Any] = np.multiply(x, 0.5, out=out)
+    np.tanh(y, out=y)
+    y *= 0.5
+    y += 0.5
+    return y

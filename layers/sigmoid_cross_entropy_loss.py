@@ -1,0 +1,72 @@
+"""SigmoidCrossEntropyLoss: cross entropy of independent yes-or-no scores against targets from 0 to 1.
+
+    loss = sum(max(x, 0) - x t + log(1 + exp(-|x|))) / divisor        dx = (sigmoid(x) - t) / divisor
+
+Source: Caffe's sigmoid_cross_entropy_loss_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .loss_bottoms import check_same_size
+from .loss_normalization import BATCH_SIZE, ignored_label, loss_divisor, normalization_mode
+from .sigmoid import sigmoid
+
+
+class SigmoidCrossEntropyLoss(Layer):
+    """loss = -sum(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) / divisor.
+
+    bottom: x (N, ...) scores, targets with as many values and the same first axis. top: loss ().
+    loss_param: ignore_label (compared with the target cut to a whole number), normalization (default BATCH_SIZE here),
+    normalize, pre_fixed_normalizer. Only x gets a gradient.
+    Raises LayerError for targets of another size.
+    """
+
+    type = "SigmoidCrossEntropyLoss"
+    num_bottom = 2
+    num_top = 1
+    is_loss = True
+    auto_top = True
+    index_bottoms = (1,)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.mode = normalization_mode(self.param.loss_param, default=BATCH_SIZE)
+        self.ignore = ignored_label(self.param.loss_param)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        check_same_size(self, bottom, 1)
+        top[0].reshape(())
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        target, kept = self._target(bottom)
+        losses = sigmoid_cross_entropy(bottom[0].data, target) * kept
+        top[0].data[...] = losses.sum(dtype=np.float64) / self._divisor(kept)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            target, kept = self._target(bottom)
+            scale = float(top[0].diff.item()) / self._divisor(kept)
+            bottom[0].diff[...] = (sigmoid(bottom[0].data) - target) * kept * scale
+
+    def _target(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """The targets, and which of them count, in x's shape."""
+        target = bottom[1].data.reshape(bottom[0].shape)
+        kept = np.ones(target.shape, bool) if self.ignore is None else np.trunc(target) != self.ignore
+        return target, kept
+
+    def _divisor(self, kept: NDArray[np.bool_]) -> float:
+        pre_fixed = self.param.loss_param.pre_fixed_normalizer
+        return loss_divisor(self.mode, images=kept.shape[0], positions=kept.size, valid=int(kept.sum()), pre_fixed=pre_fixed)
+
+
+def sigmoid_cross_entropy(x: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
+    """-(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) for each element, of x's shape."""
+    return np.asarray(np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x))))
