@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .blob import Blob, BlobList
-from .errors import BlobError, FillerError, LayerError
+from .errors import BlobError, Error, FillerError, LayerError
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
 from .source import LayerSource
@@ -149,6 +149,17 @@ class Layer:
             raise self.error(str(error)) from error
         except MemoryError as error:
             raise self.error(f"out of memory: {error}") from error
+        except Error:
+            raise
+        except Exception as error:
+            self._name_in(error)
+            raise
+
+    def _name_in(self, error: Exception) -> None:
+        """Say in the traceback which layer it was (Python 3.11 and newer)."""
+        note = str(self.error("its code raised this error"))
+        if hasattr(error, "add_note") and note not in getattr(error, "__notes__", []):
+            error.add_note(note)
 
     def _check_counts(self, bottoms: int, tops: int) -> None:
         for what, have, want in (("bottom", bottoms, self.num_bottom), ("top", tops, self.num_top)):

@@ -1,0 +1,109 @@
+"""Proposal: the RPN's scores and deltas as rois. Also stands in for rpn.proposal_layer.ProposalLayer.
+
+    anchors + deltas -> clipped to the image -> large enough -> best pre_nms_top_n by score -> NMS -> best post_nms_top_n
+
+Source: Faster R-CNN (arXiv:1506.01497), section 3.1; py-faster-rcnn's rpn/proposal_layer.py, and py-R-FCN's, which
+un-normalises the deltas while training with RPN_NORMALIZE_TARGETS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+from minicaffe.mode import TRAIN, Phase
+from minicaffe.settings import DetectionSettings, current
+
+from .anchors import by_position, layer_anchors, shifted_anchors
+from .boxes import bbox_transform_inv, clip_boxes, large_enough
+from .nms import nms
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ProposalLimits:
+    """How many proposals, and which: min_size in pixels of the unscaled image; a top_n of 0 or less: all."""
+
+    pre_nms_top_n: int
+    post_nms_top_n: int
+    nms_threshold: float
+    min_size: float
+
+
+class Proposal(Layer):
+    """The best rois of one image.
+
+    bottom: scores (1, 2 A, H, W), the A foreground ones last; deltas (1, 4 A, H, W); im_info (1, 3): height, width, scale.
+    top: rois (R, 5): 0, x1, y1, x2, y2 in pixels of the scaled image, best first; optionally their scores (R, 1).
+    param_str: feat_stride (pixels), optionally scales and ratios. The settings of the layer's phase give the limits.
+    R may be 0. No gradient flows through it.
+    Raises LayerError for more than one image, and for shapes that do not fit the anchors.
+    """
+
+    type = "Proposal"
+    num_bottom = 3
+    num_top = (1, 2)
+    index_bottoms = (0, 1, 2)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.anchors, self.stride = layer_anchors(self)
+        settings = current()
+        self.limits = limits_of(settings, self.phase)
+        self.unnormalise = self.phase == TRAIN and settings.train.rpn_normalize_targets
+        self.means, self.stds = settings.train.rpn_normalize_means, settings.train.rpn_normalize_stds
+        top[0].reshape(1, 5)
+        if len(top) > 1:
+            top[1].reshape(1, 1)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Checks only: how many rois there are is known after forward."""
+        scores, deltas, info = (b.shape for b in bottom)
+        count = len(self.anchors)
+        if scores[:1] != (1,) or deltas[:1] != (1,):
+            raise self.error(f"takes one image, got scores of shape {scores} and deltas of shape {deltas}", "bottom[0]")
+        if scores[1:2] != (2 * count,) or len(scores) != 4:
+            raise self.error(f"{count} anchors need scores of shape (1, {2 * count}, H, W), got {scores}", "bottom[0]")
+        if deltas != (1, 4 * count, *scores[2:]):
+            raise self.error(f"{count} anchors need deltas of shape {(1, 4 * count, *scores[2:])}, got {deltas}", "bottom[1]")
+        if bottom[2].count < 3:
+            raise self.error(f"im_info must be (1, 3): height, width, scale; got shape {info}", "bottom[2]")
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        scores = by_position(bottom[0].data[:, len(self.anchors) :], 1)[:, 0]
+        deltas = by_position(bottom[1].data, 4)
+        if self.unnormalise:
+            deltas = deltas * np.array(self.stds, self.dtype) + np.array(self.means, self.dtype)
+        height, width = bottom[0].shape[2:]
+        anchors = shifted_anchors(self.anchors, height, width, self.stride)
+        boxes, scores = proposals(anchors, scores, deltas, bottom[2].data.reshape(-1)[:3], self.limits)
+        top[0].reshape(len(boxes), 5)
+        top[0].data[:, 0] = 0
+        top[0].data[:, 1:] = boxes
+        if len(top) > 1:
+            top[1].reshape(len(boxes), 1)
+            top[1].data[:, 0] = scores
+
+
+def limits_of(settings: DetectionSettings, phase: Phase) -> ProposalLimits:
+    """The proposal settings of a phase."""
+    given = settings.train if phase == TRAIN else settings.test
+    return ProposalLimits(given.rpn_pre_nms_top_n, given.rpn_post_nms_top_n, given.rpn_nms_thresh, given.rpn_min_size)
+
+
+def proposals(anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits) -> tuple[Array, Array]:
+    """Boxes (R, 4) and their scores (R,), best first; anchors (N, 4), scores (N,), deltas (N, 4), im_info (3,)."""
+    boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
+    kept = np.flatnonzero(large_enough(boxes, limits.min_size * im_info[2]))
+    order = kept[np.argsort(-scores[kept], kind="stable")]
+    if limits.pre_nms_top_n > 0:
+        order = order[: limits.pre_nms_top_n]
+    dets = np.column_stack([boxes[order], scores[order]])
+    best = order[nms(dets, limits.nms_threshold, max(limits.post_nms_top_n, 0))]
+    return boxes[best], scores[best]

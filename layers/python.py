@@ -1,0 +1,85 @@
+"""Python: a layer written in Python, named by python_param.module and .layer. Source: Caffe's python_layer.hpp.
+
+    the four modules of py-faster-rcnn and py-R-FCN  ->  the built-in layers
+    a class given to minicaffe.register              ->  that class
+    a module given to minicaffe.allow_module         ->  imported, and the class taken from it
+
+Nothing else is imported: a prototxt is data, and loading one runs no code that the caller did not name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+from minicaffe.errors import LayerError
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+from minicaffe.source import LayerSource
+
+from .anchor_target import AnchorTarget
+from .proposal import Proposal
+from .proposal_target import ProposalTarget
+from .roi_data import RoIData
+
+STAND_INS: dict[tuple[str, str], type[Layer]] = {
+    ("rpn.proposal_layer", "ProposalLayer"): Proposal,
+    ("rpn.anchor_target_layer", "AnchorTargetLayer"): AnchorTarget,
+    ("rpn.proposal_target_layer", "ProposalTargetLayer"): ProposalTarget,
+    ("roi_data_layer.layer", "RoIDataLayer"): RoIData,
+}
+"""The Python layers of py-faster-rcnn and py-R-FCN that are built in."""
+
+_allowed: set[str] = set()
+
+
+class Python(Layer):
+    """A class of yours, derived from minicaffe.Layer: setup, reshape, forward, backward, with param_str, phase and blobs.
+
+    bottom, top: what the class takes. Only the catalogue's entry: a net's layer is of the class that layer_class finds.
+    """
+
+    type = "Python"
+
+
+def allow_module(name: str) -> None:
+    """Let `type: "Python"` layers import the module called name: its code runs when a net that uses it is built."""
+    _allowed.add(name)
+
+
+def layer_class(
+    param: caffe_pb2.LayerParameter, registered: Mapping[str, type[Layer]], source: LayerSource | None
+) -> type[Layer]:
+    """The class of a Python layer: a module the caller allowed, else a stand-in, else a registered class of that name.
+
+    Raises LayerError, which says how to allow or register it.
+    """
+    module, name = param.python_param.module, param.python_param.layer
+    if module in _allowed:
+        return _imported(module, name, param, source)
+    found = STAND_INS.get((module, name)) or registered.get(f"{module}.{name}") or registered.get(name)
+    if found is None:
+        raise _error(
+            param,
+            source,
+            f'the layer "{name}" of the Python module "{module}" is not built in, and loading a prototxt runs no code;'
+            f' call minicaffe.allow_module("{module}") to let it be imported, or minicaffe.register("{name}", YourLayer)',
+            "python_param.module",
+        )
+    return found
+
+
+def _imported(module: str, name: str, param: caffe_pb2.LayerParameter, source: LayerSource | None) -> type[Layer]:
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise _error(param, source, f'cannot import the Python module "{module}": {error}', "python_param.module") from error
+    if not (isinstance(found, type) and issubclass(found, Layer)):
+        what = "has no" if found is None else "has no layer class"
+        text = f'the Python module "{module}" {what} "{name}"; a layer is a class derived from minicaffe.Layer'
+        raise _error(param, source, text, "python_param.layer")
+    return found
+
+
+def _error(param: caffe_pb2.LayerParameter, source: LayerSource | None, message: str, field: str) -> LayerError:
+    return Layer(param, source=source).error(message, field)

@@ -1,0 +1,111 @@
+"""RoIData: training images with their boxes, from a roidb. Also stands in for roi_data_layer.layer.RoIDataLayer.
+
+    3 tops: data, im_info, gt_boxes (a net with an RPN);  6 tops: data, rois, labels, bbox_targets and its two weights (without)
+
+Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py. Here every image is seen once before any is seen again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import rng
+from minicaffe.blob import Blob
+from minicaffe.errors import DataError
+from minicaffe.images import image_blob, load_image, scaled_image
+from minicaffe.layer import Layer
+from minicaffe.param_str import layer_parameters, whole_parameter
+from minicaffe.roidb import Entry, Roidb, prepare_roidb, usable
+from minicaffe.roidb_targets import add_bbox_regression_targets
+from minicaffe.settings import current
+
+from .roi_batch import batch_rois, gt_of, shuffled
+from .roi_sampling import put_training_rois
+
+Array = NDArray[Any]
+
+
+class RoIData(Layer):
+    """A batch of images, scaled, with what the net should find in them. Its batches need set_roidb.
+
+    No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
+    class. Without, IMS_PER_BATCH images: data (N, 3, H, W), rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets and the two weights
+    (S, 4 K, 1, 1). Boxes are in pixels of the scaled images. param_str: num_classes K, background included.
+    bbox_means, bbox_stds (K, 4): what the targets of the 6-top layer were normalised with.
+    Raises LayerError for another number of tops, for a batch before set_roidb, and for a roidb that cannot be trained on.
+    """
+
+    type = "RoIData"
+    num_bottom = 0
+    num_top = (3, 6)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(top) not in (3, 6):
+            raise self.error(f"takes 3 tops (with an RPN) or 6 (without), got {len(top)}", "top")
+        self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")
+        self.settings = current()
+        self.has_rpn = len(top) == 3
+        self.roidb: Roidb = []
+        self.order = np.zeros(0, int)
+        train = self.settings.train
+        self.images_per_batch = 1 if self.has_rpn else train.ims_per_batch
+        top[0].reshape(self.images_per_batch, 3, max(train.scales), train.max_size)
+        columns = 4 * (2 if train.agnostic else self.num_classes)
+        shapes = [(1, 3), (1, 5)] if self.has_rpn else [(1, n, 1, 1) for n in (5, 1, columns, columns, columns)]
+        for blob, shape in zip(top[1:], shapes, strict=True):
+            blob.reshape(shape)
+
+    def set_roidb(self, roidb: Sequence[Entry]) -> None:
+        """Train on roidb (minicaffe.roidb; entries of the originals' form too) from the next batch on. Raises LayerError."""
+        try:
+            entries = usable(prepare_roidb(roidb, self.num_classes), self.settings)
+        except DataError as error:
+            raise self.error(str(error)) from error
+        if not entries:
+            raise self.error(f"a roidb of {len(roidb)} images has no image with boxes to train on")
+        if not self.has_rpn and any("bbox_targets" not in entry for entry in entries):
+            self.bbox_means, self.bbox_stds = add_bbox_regression_targets(entries, self.settings)
+        self.roidb, self.order = entries, np.zeros(0, int)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if not self.roidb:
+            raise self.error("has no images: call set_roidb(roidb) on this layer before the first forward")
+        entries = [self.roidb[i] for i in self._next_batch()]
+        images, scales = zip(*(self._image(entry) for entry in entries), strict=True)
+        data = image_blob(images)
+        top[0].reshape(*data.shape)
+        top[0].data[...] = data
+        if self.has_rpn:
+            gt_boxes = gt_of(entries[0], scales[0])
+            top[1].reshape(1, 3)
+            top[1].data[...] = (*data.shape[2:], scales[0])
+            top[2].reshape(*gt_boxes.shape)
+            top[2].data[...] = gt_boxes
+        else:
+            put_training_rois(top[1:], *batch_rois(entries, scales, self.num_classes, self.settings))
+
+    def _next_batch(self) -> Array:
+        """Indices of the next images; a new random order where too few are left of the last."""
+        if len(self.order) < self.images_per_batch:
+            self.order = shuffled(self.roidb, self.images_per_batch, self.settings.train.aspect_grouping)
+        batch, self.order = np.split(self.order, [self.images_per_batch])
+        return batch
+
+    def _image(self, entry: Entry) -> tuple[Array, float]:
+        """The entry's image, scaled to one of TRAIN.SCALES at random, and its scale."""
+        train = self.settings.train
+        try:
+            image = entry["image"]
+            pixels = image if isinstance(image, np.ndarray) else load_image(image)
+            if (entry["height"], entry["width"]) != pixels.shape[:2]:
+                height, width = pixels.shape[:2]
+                raise DataError(f"{image}: the roidb says {entry['width']} x {entry['height']}, the file is {width} x {height}")
+            target = train.scales[rng.generator().integers(len(train.scales))]
+            flipped = pixels[:, ::-1] if entry["flipped"] else pixels
+            return scaled_image(flipped, self.settings.pixel_means, target, train.max_size)
+        except DataError as error:
+            raise self.error(str(error)) from error

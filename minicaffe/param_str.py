@@ -1,0 +1,69 @@
+"""The safe reader of the YAML that detection prototxts and settings hold: plain data and `!!python/tuple`, nothing else.
+
+    "'feat_stride': 16 \n'scales': !!python/tuple [4, 8, 16, 32]"  ->  {"feat_stride": 16, "scales": (4, 8, 16, 32)}
+
+Source: the originals' yaml.load(self.param_str), which could build any Python object; PyYAML's safe_load refuses tuples.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .errors import Error
+from .layer import Layer
+
+
+def read_yaml(text: str) -> Any:
+    """The data that text holds; Error, with PyYAML's line and column, where it is not YAML or asks for an object."""
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=_loader())
+    except yaml.YAMLError as error:
+        raise Error(f"not plain YAML: {error}") from error
+
+
+@functools.cache
+def _loader() -> Any:
+    """PyYAML's SafeLoader and tuples."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    def as_tuple(loader: yaml.SafeLoader, node: yaml.Node) -> tuple[Any, ...]:
+        if not isinstance(node, yaml.SequenceNode):
+            raise yaml.constructor.ConstructorError(None, None, "a tuple must be a list", node.start_mark)
+        return tuple(loader.construct_sequence(node, deep=True))
+
+    Loader.add_constructor("tag:yaml.org,2002:python/tuple", as_tuple)
+    return Loader
+
+
+def layer_parameters(layer: Layer) -> dict[str, Any]:
+    """What a layer's param_str says, as a dict; an attribute param_str or param_str_ that was set since construction wins.
+
+    Raises LayerError for text that is not a mapping.
+    """
+    written = layer.param.python_param.param_str
+    text = layer.param_str if layer.param_str != written else layer.param_str_
+    try:
+        values = read_yaml(text)
+    except Error as error:
+        raise layer.error(f"param_str {text!r}: {error}", "python_param.param_str") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise layer.error(f"param_str must be a mapping such as \"'feat_stride': 16\", got {text!r}", "python_param.param_str")
+    return {str(key): value for key, value in values.items()}
+
+
+def whole_parameter(layer: Layer, values: dict[str, Any], key: str) -> int:
+    """values[key], a whole number above 0; LayerError where it is absent or anything else."""
+    if key not in values:
+        raise layer.error(f"param_str must give '{key}', got {values}", "python_param.param_str")
+    value = values[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise layer.error(f"param_str: {key} must be a whole number > 0, got {value!r}", "python_param.param_str")
+    return value

@@ -1,0 +1,152 @@
+"""Annotation files as a roidb: minicaffe's JSON, PASCAL VOC folders, COCO instances.
+
+    {"classes": ["__background__", "circle"],
+     "images": [{"image": "0.jpg", "boxes": [[x1, y1, x2, y2]], "classes": ["circle"]}]}
+
+An image may carry "width", "height" and "proposals"; a class is a name or its number; paths are relative to the file.
+Source: PASCAL VOC's devkit; COCO's format (cocodataset.org); py-faster-rcnn's datasets/pascal_voc.py and coco.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from .errors import DataError
+from .roidb import Entry, Roidb
+
+BACKGROUND = "__background__"
+
+VOC_CLASSES = (
+    BACKGROUND, "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
+    "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)  # fmt: skip
+
+
+def read_annotations(
+    path: Path, split: str, images: str | PathLike[str] | None, classes: Sequence[str] | None
+) -> tuple[Roidb, list[str]]:
+    """What minicaffe.roidb.load_roidb gives."""
+    if path.is_dir():
+        return _voc(path, split, list(classes or VOC_CLASSES))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot read the annotations: {error}") from error
+    if isinstance(content, dict) and "annotations" in content:
+        return _read(path, lambda: _coco(content, Path(images) if images else path.parent))
+    return _read(path, lambda: _json(content, path, list(classes or [])))
+
+
+def _read(path: Path, read: Callable[[], tuple[Roidb, list[str]]]) -> tuple[Roidb, list[str]]:
+    """What read gives; a key that is absent and a value of another kind become a DataError that names the file."""
+    try:
+        return read()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{path}: not annotations that minicaffe knows: {type(error).__name__} {error}") from error
+
+
+def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]:
+    images = content["images"] if isinstance(content, dict) else content
+    if isinstance(content, dict):
+        names = names or list(content.get("classes", []))
+    roidb: Roidb = []
+    for item in images:
+        place = f"{path}: {item['image']}"
+        entry = Entry(image=str(path.parent / item["image"]), boxes=_boxes(item["boxes"], place))
+        entry["gt_classes"] = np.array([_class_number(k, names, place) for k in item["classes"]], int)
+        if len(entry["boxes"]) != len(entry["gt_classes"]):
+            raise DataError(f"{place}: {len(entry['boxes'])} boxes but {len(entry['gt_classes'])} classes")
+        if "width" in item and "height" in item:
+            entry["width"], entry["height"] = int(item["width"]), int(item["height"])
+        if item.get("proposals"):
+            more = _boxes(item["proposals"], place)
+            entry["boxes"] = np.concatenate([entry["boxes"], more])
+            entry["gt_classes"] = np.concatenate([entry["gt_classes"], np.zeros(len(more), int)])
+        roidb.append(entry)
+    return roidb, names
+
+
+def _boxes(values: Any, place: str) -> Any:
+    """values as (N, 4), or DataError."""
+    try:
+        boxes = np.array(values, np.float32)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{place}: boxes must be lists of x1, y1, x2, y2: {error}") from error
+    if boxes.size and boxes.shape[1:] != (4,):
+        raise DataError(f"{place}: boxes must be lists of x1, y1, x2, y2, got an array of shape {boxes.shape}")
+    return boxes.reshape(-1, 4)
+
+
+def _class_number(value: Any, names: list[str], place: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif value in names:
+        number = names.index(value)
+    else:
+        raise DataError(
+            f'{place}: class "{value}" is not one of {", ".join(names) or "the classes, of which the file names none"}'
+        )
+    if number < 1 or (names and number >= len(names)):
+        raise DataError(
+            f"{place}: class {number} is not one of 1 to {len(names) - 1 if names else '...'} (0 is the background)"
+        )
+    return number
+
+
+def _voc(folder: Path, split: str, names: list[str]) -> tuple[Roidb, list[str]]:
+    """A VOC folder; boxes become 0-based; objects marked difficult are left out, as the originals do for training."""
+    listing = folder / "ImageSets" / "Main" / f"{split}.txt"
+    try:
+        stems = [line.split()[0] for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError as error:
+        raise DataError(f"{listing}: cannot read the list of images: {error}") from error
+    return [_voc_image(folder, stem, names) for stem in stems], names
+
+
+def _voc_image(folder: Path, stem: str, names: list[str]) -> Entry:
+    path = folder / "Annotations" / f"{stem}.xml"
+    try:
+        root = ElementTree.parse(path).getroot()
+        objects = [o for o in root.iter("object") if int(o.findtext("difficult", "0") or 0) == 0]
+        corners = [[float(o.findtext(f"bndbox/{c}", "nan")) - 1 for c in ("xmin", "ymin", "xmax", "ymax")] for o in objects]
+        labels = [_class_number((o.findtext("name") or "").strip().lower(), names, str(path)) for o in objects]
+    except (OSError, ElementTree.ParseError, ValueError) as error:
+        raise DataError(f"{path}: cannot read the annotation: {error}") from error
+    image = folder / "JPEGImages" / f"{stem}.jpg"
+    entry = Entry(image=str(image), boxes=_boxes(corners, str(path)), gt_classes=np.array(labels, int))
+    width, height = root.findtext("size/width"), root.findtext("size/height")
+    if width and height and int(width) > 0 and int(height) > 0:
+        entry["width"], entry["height"] = int(width), int(height)
+    return entry
+
+
+def _coco(content: dict[str, Any], folder: Path) -> tuple[Roidb, list[str]]:
+    """COCO instances; crowds, and boxes with no area inside the image, are left out, as the originals do."""
+    categories = sorted(content["categories"], key=lambda category: category["id"])
+    number = {category["id"]: k for k, category in enumerate(categories, 1)}
+    found: dict[Any, list[tuple[list[float], int]]] = {image["id"]: [] for image in content["images"]}
+    size = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
+    for item in content["annotations"]:
+        x, y, w, h = item["bbox"]
+        width, height = size[item["image_id"]]
+        box = [max(0, x), max(0, y), min(width - 1, x + max(0, w - 1)), min(height - 1, y + max(0, h - 1))]
+        if not item.get("iscrowd") and item.get("area", w * h) > 0 and box[2] >= box[0] and box[3] >= box[1]:
+            found[item["image_id"]].append((box, number[item["category_id"]]))
+    roidb = [
+        Entry(
+            image=str(folder / image["file_name"]),
+            width=image["width"],
+            height=image["height"],
+            boxes=_boxes([box for box, _ in found[image["id"]]], image["file_name"]),
+            gt_classes=np.array([k for _, k in found[image["id"]]], int),
+        )
+        for image in content["images"]
+    ]
+    return roidb, [BACKGROUND, *(category["name"] for category in categories)]
