@@ -25,7 +25,7 @@ from .wire import BYTES, VARINT, Buffer, Field, WireError, fields, numbers, sign
 
 MAX_AXES = 32
 FLOAT, DOUBLE, HALF = np.dtype("<f4"), np.dtype("<f8"), np.dtype("<f2")
-RAW_TYPES = {0: DOUBLE, 1: FLOAT, 2: HALF}
+RAW_TYPES: dict[int, np.dtype[Any]] = {0: DOUBLE, 1: FLOAT, 2: HALF}
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ def layers(buffer: Buffer) -> list[LayerWeights]:
 
 
 def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str) -> LayerWeights:
-    name, kind, blobs, old = "", "", [], None
+    name, kind, old = "", "", None
+    blobs: list[BlobWeights | None] = []
     try:
         for item in fields(buffer, *_span(message)):
             if item.number == version.name:
@@ -118,7 +119,7 @@ def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str) -> Lay
                 old = _layer(buffer, item, V0, "V0 layer")
     except WireError as error:
         raise error.within(f'{place} "{name}"' if name else place) from error
-    return old or LayerWeights(name, kind, list(blobs))
+    return old or LayerWeights(name, kind, blobs)
 
 
 def _blob_at(buffer: Buffer, item: Field, index: int) -> BlobWeights:

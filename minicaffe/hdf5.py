@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,19 +35,27 @@ def require_h5py() -> Any:
     return h5py
 
 
-def read_hdf5(path: Path) -> list[LayerWeights]:
-    """The layers of a .caffemodel.h5, in the file's (alphabetical) order. Raises WeightsError."""
+@contextmanager
+def reading(path: Path) -> Iterator[Any]:
+    """The open HDF5 file; whatever h5py raises for damaged ones becomes a WeightsError."""
     h5py = require_h5py()
     try:
         with h5py.File(path, "r") as file:
-            data = _child(h5py, file, "data")
-            if not isinstance(data, h5py.Group):
-                raise WeightsError(f"{path}: no group /data in it: this HDF5 file holds no Caffe weights")
-            return [_layer(h5py, path, name, group) for name, group in _groups(h5py, data)]
-    except WeightsError:
+            yield file
+    except Error:
         raise
-    except Exception as error:  # h5py raises OSError, KeyError, RuntimeError, ValueError and more for damaged files
+    except Exception as error:  # h5py raises OSError, KeyError, RuntimeError, ValueError and more
         raise WeightsError(f"{path}: damaged HDF5 file: {error}") from error
+
+
+def read_hdf5(path: Path) -> list[LayerWeights]:
+    """The layers of a .caffemodel.h5, in the file's (alphabetical) order. Raises WeightsError."""
+    h5py = require_h5py()
+    with reading(path) as file:
+        data = _child(file, "data")
+        if not isinstance(data, h5py.Group):
+            raise WeightsError(f"{path}: no group /data in it: this HDF5 file holds no Caffe weights")
+        return [_layer(path, name, group) for name, group in _groups(data)]
 
 
 def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]]) -> None:
@@ -63,38 +72,40 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
                     written.append(blob)
 
 
-def _groups(h5py: Any, parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The layers' groups: those that hold a dataset, or nothing at all."""
+    group = require_h5py().Group
     for name in parent:
-        child = _child(h5py, parent, name)
-        if not isinstance(child, h5py.Group):
+        child = _child(parent, name)
+        if not isinstance(child, group):
             continue
         nested = [key for key in child if not key.isdigit()]
         if nested:
-            yield from _groups(h5py, child, f"{prefix}{name}/")
+            yield from _groups(child, f"{prefix}{name}/")
         if len(nested) < len(child) or not nested:
             yield prefix + name, child
 
 
-def _layer(h5py: Any, path: Path, name: str, group: Any) -> LayerWeights:
+def _layer(path: Path, name: str, group: Any) -> LayerWeights:
     indices = {int(key): key for key in group if key.isdigit()}
     if indices and max(indices) > len(indices) + 64:
         raise WeightsError(f'{path}: layer "{name}" has a dataset {max(indices)} but only {len(indices)} datasets')
     blobs: list[BlobWeights | None] = [None] * (max(indices, default=-1) + 1)
     for i, key in sorted(indices.items()):
-        array = _array(h5py, _child(h5py, group, key), f'{path}: /data/{name}/{key} (layer "{name}", blob {i})')
+        array = read_float_dataset(group, key, f'{path}: /data/{name}/{key} (layer "{name}", blob {i})')
         blobs[i] = BlobWeights(array.shape, False, (array.reshape(-1),))
     return LayerWeights(name, "", blobs)
 
 
-def _child(h5py: Any, group: Any, name: str) -> Any:
+def _child(group: Any, name: str) -> Any:
     """A member of the file itself: links that lead elsewhere are not followed."""
-    return group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
+    return group[name] if isinstance(group.get(name, getlink=True), require_h5py().HardLink) else None
 
 
-def _array(h5py: Any, dataset: Any, place: str) -> NDArray[Any]:
-    """A dataset's values, once its declared size is one that its stored bytes can have."""
-    if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
+def read_float_dataset(group: Any, name: str, place: str) -> NDArray[Any]:
+    """A dataset's values, once its declared size is one that its stored bytes can have. Raises WeightsError at place."""
+    dataset = _child(group, name)
+    if not isinstance(dataset, require_h5py().Dataset) or dataset.is_virtual or dataset.external:
         raise WeightsError(f"{place}: not a dataset stored in this file")
     if dataset.shape is None or dataset.dtype.kind != "f":
         raise WeightsError(f"{place}: holds {dataset.dtype} values, not floats")

@@ -45,7 +45,6 @@ LOOKALIKES = {
     rb"PK\x03\x04": "a zip archive (.npz or PyTorch?), not a .caffemodel",
     rb"\x80[\x02-\x05]": "a Python pickle, not a .caffemodel",
     rb"\x1f\x8b": "gzip-compressed: unpack it first",
-    rb"\x08[^\x12]{1,5}\x12": "a .solverstate, not weights: the .caffemodel beside it holds them",
 }
 """How files begin that are often handed in by mistake, and what they are."""
 
@@ -60,16 +59,16 @@ class WeightsFile:
 
 def read_weights(path: Path) -> WeightsFile:
     """Read a .caffemodel, or an HDF5 file (known by its signature, not its name). Raises WeightsError."""
-    buffer = _mapped(path)
+    buffer = mapped(path)
     if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
         from .hdf5 import read_hdf5
 
         return WeightsFile(os.fspath(path), read_hdf5(path))
-    _refuse_lookalikes(path, buffer[:1024])
+    refuse_lookalikes(path, buffer[:1024])
     try:
         layers = caffemodel.layers(buffer)
     except WireError as error:
-        raise _error(path, error, ".caffemodel") from error
+        raise file_error(path, error, ".caffemodel") from error
     if not layers:
         raise WeightsError(f"{path}: no layer in it: this is no .caffemodel, or the net was empty")
     return WeightsFile(os.fspath(path), layers)
@@ -77,19 +76,19 @@ def read_weights(path: Path) -> WeightsFile:
 
 def read_binaryproto(path: Path) -> NDArray[Any]:
     """The float32 array of a file that holds one BlobProto (a mean file). Raises WeightsError."""
-    buffer = _mapped(path)
-    _refuse_lookalikes(path, buffer[:1024])
+    buffer = mapped(path)
+    refuse_lookalikes(path, buffer[:1024])
     try:
         return caffemodel.blob(buffer, 0, len(buffer)).array
     except WireError as error:
-        raise _error(path, error, ".binaryproto") from error
+        raise file_error(path, error, ".binaryproto") from error
 
 
 def write_binaryproto(path: Path, array: ArrayLike) -> None:
     """Write an array as one BlobProto: float64 as it is, all else as float32."""
     values = np.asarray(array)
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        for part in _encoded_blob(values if values.dtype == np.float64 else values.astype(np.float32)):
+        for part in encoded_blob(values if values.dtype == np.float64 else values.astype(np.float32)):
             file.write(part)
 
 
@@ -118,14 +117,14 @@ def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequenc
     bare.ClearField("blobs")
     parts: list[bytes | memoryview] = [bare.SerializeToString()]
     for blob in blobs:
-        head, values = _encoded_blob(blob.data)
+        head, values = encoded_blob(blob.data)
         parts += [header(7, len(head) + values.nbytes), head, values]
     file.write(header(100, sum(memoryview(part).nbytes for part in parts)))
     for part in parts:
         file.write(part)
 
 
-def _encoded_blob(array: NDArray[Any]) -> tuple[bytes, memoryview]:
+def encoded_blob(array: NDArray[Any]) -> tuple[bytes, memoryview]:
     """A float32 or float64 array as a BlobProto: all that stands before the values, and the values."""
     values = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
     dims = b"".join(encoded(dim) for dim in array.shape)
@@ -133,7 +132,7 @@ def _encoded_blob(array: NDArray[Any]) -> tuple[bytes, memoryview]:
     return header(7, len(shape)) + shape + header(8 if values.itemsize == 8 else 5, values.nbytes), values.view(np.uint8).data
 
 
-def _mapped(path: Path) -> Buffer:
+def mapped(path: Path) -> Buffer:
     """The file's bytes, mapped copy-on-write: the file itself is never written to."""
     try:
         with open(path, "rb") as file:
@@ -144,13 +143,17 @@ def _mapped(path: Path) -> Buffer:
         raise WeightsError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _refuse_lookalikes(path: Path, start: bytes) -> None:
+def refuse_lookalikes(path: Path, start: bytes, wanted: str = "weights") -> None:
+    """Raise WeightsError for files of another kind, known by how they begin."""
     if re.match(PROTOTXT, start) and not re.search(rb"[\x00-\x08\x0e-\x1f]", start):
-        raise WeightsError(f"{path}: this is a prototxt, not weights: are the two files swapped?")
+        raise WeightsError(f"{path}: this is a prototxt, not {wanted}: are the two files swapped?")
+    if wanted == "weights" and re.match(rb"\x08[^\x12]{1,5}\x12", start):
+        raise WeightsError(f"{path}: this is a .solverstate, not weights: the .caffemodel beside it holds them")
     for pattern, kind in LOOKALIKES.items():
         if re.match(pattern, start):
             raise WeightsError(f"{path}: this is {kind}")
 
 
-def _error(path: Path, error: WireError, kind: str) -> WeightsError:
+def file_error(path: Path, error: WireError, kind: str) -> WeightsError:
+    """What to raise for bytes that a walk could not read."""
     return WeightsError(f"{path}: offset {error.offset}: {error.message}: the file is cut short, damaged, or no {kind}")

@@ -122,7 +122,8 @@ def numbers(buffer: Buffer, field: Field, dtype: np.dtype[Any]) -> NDArray[Any]:
         return np.frombuffer(buffer, dtype, count, field.start) if count else np.zeros(0, dtype)
     if WIDTHS.get(field.kind) != dtype.itemsize:
         raise WireError(field.offset, f"field {field.number} has wire type {field.kind}, which holds no {dtype.name}")
-    return np.ndarray((field.value,), dtype, buffer, field.start, (field.stride,))
+    values: NDArray[Any] = np.ndarray((field.value,), dtype, buffer, field.start, (field.stride,))
+    return values
 
 
 def encoded(value: int) -> bytes:

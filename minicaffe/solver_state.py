@@ -1,0 +1,99 @@
+"""A .solverstate (or .solverstate.h5): where training stands, so that it can go on. Source: Caffe's sgd_solver.cpp.
+
+Binary: SolverState's iter 1, learned_net 2, history 3 (BlobProtos), current_step 4. HDF5: /iter, /learned_net,
+/current_step, /history/<i>.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import caffemodel
+from .errors import WeightsError
+from .files import replacing
+from .hdf5 import read_float_dataset, reading, require_h5py
+from .proto import caffe_pb2
+from .weights import HDF5_SIGNATURE, encoded_blob, file_error, mapped, refuse_lookalikes
+from .wire import BYTES, WireError, fields, header, signed
+
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """iteration: weight updates done; learned_net: the weights file of that moment; history: one array a learnable blob."""
+
+    iteration: int
+    learned_net: str
+    current_step: int
+    history: list[NDArray[Any]]
+
+
+def write_state(path: Path, state: TrainingState) -> None:
+    """Write a .solverstate, or HDF5 where the name ends in .h5."""
+    if str(path).endswith(".h5"):
+        _write_hdf5(path, state)
+        return
+    head = caffe_pb2.SolverState(iter=state.iteration, learned_net=state.learned_net, current_step=state.current_step)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(head.SerializeToString())
+        for array in state.history:
+            start, values = encoded_blob(array)
+            file.write(header(3, len(start) + values.nbytes))
+            file.write(start)
+            file.write(values)
+
+
+def read_state(path: Path) -> TrainingState:
+    """Read a .solverstate of either format, known by its first bytes. Raises WeightsError."""
+    buffer = mapped(path)
+    if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
+        return _read_hdf5(path)
+    refuse_lookalikes(path, buffer[:1024], "a .solverstate")
+    numbers, learned_net, history = {1: 0, 4: 0}, "", []
+    try:
+        for item in fields(buffer, 0, len(buffer)):
+            if item.number in numbers and item.kind != BYTES:
+                numbers[item.number] = signed(item.value)
+            elif item.number == 2 and item.kind == BYTES:
+                learned_net = buffer[item.start : item.end].decode("utf-8", "replace")
+            elif item.number == 3 and item.kind == BYTES:
+                history.append(caffemodel.blob(buffer, item.start, item.end, whole=item.whole).array)
+            else:
+                raise WireError(item.offset, f"field {item.number} of wire type {item.kind} is none of a SolverState's")
+    except WireError as error:
+        raise file_error(path, error, ".solverstate") from error
+    return TrainingState(numbers[1], learned_net, numbers[4], history)
+
+
+def _write_hdf5(path: Path, state: TrainingState) -> None:
+    h5py = require_h5py()
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        file.create_dataset("iter", data=np.array([state.iteration], np.int32))
+        file.create_dataset("current_step", data=np.array([state.current_step], np.int32))
+        file.create_dataset("learned_net", data=np.bytes_(state.learned_net.encode()))
+        for i, array in enumerate(state.history):
+            file.create_dataset(f"history/{i}", data=array)
+
+
+def _read_hdf5(path: Path) -> TrainingState:
+    h5py = require_h5py()
+    with reading(path) as file:
+        if not isinstance(file.get("history"), h5py.Group) or "iter" not in file:
+            raise WeightsError(f"{path}: no /history and /iter in it: this HDF5 file is no .solverstate")
+        group = file["history"]
+        history = [read_float_dataset(group, str(i), f"{path}: /history/{i}") for i in range(len(group))]
+        learned = file["learned_net"][()] if "learned_net" in file else b""
+        step = _integer(file, "current_step", path) if "current_step" in file else 0
+        return TrainingState(_integer(file, "iter", path), bytes(learned).decode("utf-8", "replace"), step, history)
+
+
+def _integer(file: Any, name: str, path: Path) -> int:
+    if file[name].size != 1:
+        raise WeightsError(f"{path}: /{name} has shape {file[name].shape}, not one integer")
+    return int(file[name][...].item())
