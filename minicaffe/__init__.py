@@ -18,7 +18,7 @@ from .layers.python import allow_module
 from .mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
 from .net import Net
 from .rng import set_random_seed
-#from .solver import SGDSolver, get_solver
+from .solver import SGDSolver, get_solver
 from .version import __version__
 
 __all__ = [
@@ -33,12 +33,12 @@ __all__ = [
     "Net",
     "Phase",
     "PrototxtError",
-#    "SGDSolver",
+    "SGDSolver",
     "WeightsError",
     "__version__",
     "allow_module",
     "check_gradient",
-#    "get_solver",
+    "get_solver",
     "register",
     "set_device",
     "set_mode_cpu",

@@ -55,12 +55,13 @@ class SGDSolver:
     """Trains a net as a solver prototxt (or a SolverParameter) says.
 
     net, test_nets, iter, lr, param: as in pycaffe. settings: the detection settings (default: the current ones), which say
-    whether box targets are normalised, and so what a snapshot folds into the box layers. Lines like Caffe's go to the
+    whether box targets are normalised, and so what a snapshot folds into the box layers. seed: in place of the solver's
+    random_seed. Lines like Caffe's go to the
     logger "minicaffe.solver" each `display` iterations.
     Raises SolverError for what the solver lacks, and for a loss that is no finite number (before the update).
     """
 
-    def __init__(self, solver: SolverFile, *, settings: DetectionSettings | None = None) -> None:
+    def __init__(self, solver: SolverFile, *, settings: DetectionSettings | None = None, seed: int | None = None) -> None:
         given = isinstance(solver, caffe_pb2.SolverParameter)
         self.param = upgrade_solver(solver) if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
         self.folder = Path() if given else Path(os.fspath(solver)).parent  # type: ignore[arg-type]
@@ -68,8 +69,8 @@ class SGDSolver:
         self.iter = 0
         check_policy(self.param)
         _check(self.param)
-        if self.param.random_seed >= 0:
-            set_random_seed(self.param.random_seed)
+        if seed is not None or self.param.random_seed >= 0:
+            set_random_seed(self.param.random_seed if seed is None else seed)
         self.net: Net = solver_nets.train_net(self.param, self.folder)
         for names in self.param.weights:
             for name in names.split(","):
@@ -197,12 +198,16 @@ class SGDSolver:
         suffix = ".h5" if self.param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
         base = f"{self.param.snapshot_prefix}_iter_{self.iter}"
         model = Path(f"{base}.caffemodel{suffix}")
-        with folded(self.net, self.settings):
-            self.net.save(model)
+        self.save(model)
         state = TrainingState(self.iter, str(model), current_step(self.param, self.iter), self.history)
         write_state(f"{base}.solverstate{suffix}", state)
         logger.info("Snapshot written to %s", model)
         return model
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the weights, with the box targets' means and deviations folded in, as the test net wants them."""
+        with folded(self.net, self.settings):
+            self.net.save(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Go on where a .solverstate (or .solverstate.h5) stopped: its weights, momentum and iteration."""

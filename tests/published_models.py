@@ -107,15 +107,17 @@ def made_roidb(classes: int) -> list[dict[str, object]]:
     return prepare_roidb(entries, classes)
 
 
-def train_net(path: Path, net: Net, steps: int) -> str:
+def train_net(path: Path, steps: int) -> str:
     """Forward, backward and update, steps times; the losses."""
-    solver = SGDSolver(
-        caffe_pb2.SolverParameter(train_net=str(path), base_lr=0.001, lr_policy="fixed", momentum=0.9, weight_decay=0.0005),
-        net=net,
-    )
+    solver = SGDSolver(caffe_pb2.SolverParameter(train_net=str(path), base_lr=0.001, lr_policy="fixed", momentum=0.9))
+    randomize(solver.net, 4)
     classes = 81 if "coco" in path.parts else 21
-    net.layers[0].set_roidb(made_roidb(classes))  # type: ignore[attr-defined]
-    losses = [solver.step(1) for _ in range(steps)]
+    solver.net.layers[0].set_roidb(made_roidb(classes))
+    losses: list[float] = []
+    solver.on_progress(lambda progress: losses.append(progress.last_loss))
+    solver.step(steps)
+    if len(losses) != steps:
+        raise ValueError(f"{len(losses)} of {steps} steps were done")
     if not all(math.isfinite(loss) for loss in losses):
         raise ValueError(f"losses are not finite: {losses}")
     return "losses " + " ".join(f"{loss:.4g}" for loss in losses)
@@ -139,7 +141,7 @@ def main() -> int:
         try:
             use(settings_of(path))
             set_random_seed(3)
-            net = Net(path, TRAIN if is_train(path) else TEST)
+            net: Net | None = Net(path, TRAIN if is_train(path) else TEST)
             loaded += 1
             note = f"{len(net.layers)} layers"
             if not arguments.load_only and not is_train(path):
@@ -147,13 +149,13 @@ def main() -> int:
                 note = run_test_net(net)
                 tested += 1
             elif not arguments.load_only and "end2end" in name:
-                randomize(net, 4)
-                note = train_net(path, net, arguments.steps)
+                net = None
+                note = train_net(path, arguments.steps)
                 trained += 1
         except Exception as error:  # any failure is counted, and the rest of the nets still run
             failed += 1
             note = f"FAILED: {type(error).__name__}: {error}"
-        net = None  # type: ignore[assignment]
+        net = None
         gc.collect()
         print(f"{name}: {note} ({time.perf_counter() - start:.1f} s)", flush=True)
     print(f"models: {loaded} of {len(chosen)} nets loaded, {tested} test nets ran, {trained} end-to-end nets trained, {failed} failed")
