@@ -95,7 +95,7 @@ class Convolution(Layer):
             if self.param_propagate_down[0]:
                 self._add_weight_gradient(folded(x.data, self.axis), dy)
             if len(self.blobs) > 1 and self.param_propagate_down[1]:
-                self.blobs[1].diff[...] += dy.reshape(*dy.shape[:2], -1).sum(axis=2).sum(axis=0)
+                self.blobs[1].diff[...] += dy.sum(axis=(0, *range(2, dy.ndim)))
             if wanted:
                 self._data_gradient(dy, self.blobs[0].data, folded(x.diff, self.axis))
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .im2col import add_windows, inside, padded, windows_of
 from .window import Window
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 2 << 20
 """About how many bytes of columns are made at a time (at least one row of one image)."""
 
 
@@ -30,11 +30,7 @@ def convolve(x: NDArray[Any], weight: NDArray[Any], window: Window, group: int, 
         bordered = padded(x[images], window)
         for rows in row_blocks:
             columns = _columns(_slab(bordered, rows, window), window, group)
-            target = y[images, :, rows].swapaxes(0, 1)
-            if target.shape[1] == 1:
-                np.matmul(matrix, columns, out=target.reshape(*matrix.shape[:2], -1))
-            else:
-                target[...] = np.matmul(matrix, columns).reshape(target.shape)
+            _multiply_into(y[images, :, rows], matrix, columns)
 
 
 def data_gradient(dy: NDArray[Any], weight: NDArray[Any], window: Window, group: int, dx: NDArray[Any]) -> None:
@@ -43,10 +39,13 @@ def data_gradient(dy: NDArray[Any], weight: NDArray[Any], window: Window, group:
     transposed = matrix.swapaxes(1, 2)
     spatial = dx.shape[2:]
     for images, row_blocks in _blocks(dy.shape, matrix, window):
+        if window.pointwise:
+            _multiply_into(dx[images], transposed, _side_by_side(dy[images], group))
+            continue
         bordered = np.zeros((len(dx[images]), dx.shape[1], *(s + 2 * p for s, p in zip(spatial, window.pad))), dx.dtype)
         for rows in row_blocks:
             part = dy[images, :, rows]
-            columns = np.matmul(transposed, _side_by_side(part, group))
+            columns = _multiply(transposed, _side_by_side(part, group))
             columns = columns.reshape(dx.shape[1], *window.kernel, len(part), *part.shape[2:])
             add_windows(columns, window, _slab(bordered, rows, window))
         dx[images] = inside(bordered, window, spatial)
@@ -65,6 +64,20 @@ def add_weight_gradient(x: NDArray[Any], dy: NDArray[Any], window: Window, group
 def _matrix(weight: NDArray[Any], group: int) -> NDArray[Any]:
     """weight (M, C / group, *kernel) as (group, M / group, C / group * taps): a view."""
     return weight.reshape(group, weight.shape[0] // group, math.prod(weight.shape[1:]))
+
+
+def _multiply(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """a (group, I, J) @ b (group, J, K); a BLAS call a group is slow where J is 1, as in depthwise convolutions."""
+    return a * b if a.shape[2] == 1 else np.matmul(a, b)
+
+
+def _multiply_into(y: NDArray[Any], matrix: NDArray[Any], columns: NDArray[Any]) -> None:
+    """y (N, M, *windows) = matrix (group, M / group, K) @ columns (group, K, N * windows), straight into y for one image."""
+    target = y.swapaxes(0, 1)
+    if len(y) == 1:
+        np.matmul(matrix, columns, out=target.reshape(*matrix.shape[:2], columns.shape[2]))
+    else:
+        target[...] = np.matmul(matrix, columns).reshape(target.shape)
 
 
 def _blocks(y_shape: tuple[int, ...], matrix: NDArray[Any], window: Window) -> Iterator[tuple[slice, list[slice]]]:

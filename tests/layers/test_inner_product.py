@@ -1,0 +1,113 @@
+"""InnerProduct."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from golden import cases, run_case
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layer_case import LayerCase
+
+from minicaffe import check_gradient
+from minicaffe.blob import Blob
+from minicaffe.errors import LayerError
+from minicaffe.layers import create
+
+
+def text(inside: str) -> str:
+    fillers = 'weight_filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 }'
+    return f'type: "InnerProduct" inner_product_param {{ {inside} {fillers} }}'
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).normal(size=shape)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_by_hand(transpose: bool, dtype: type) -> None:
+    case = LayerCase(text(f"num_output: 3 transpose: {str(transpose).lower()}"), [[1.0, 2.0]], dtype=dtype)
+    weight, bias = case.layer.blobs
+    matrix = np.array([[1, 10], [2, 20], [3, 30]])
+    weight.data[...], bias.data[...] = matrix.T if transpose else matrix, [0.5, 0, 0]
+    (y,) = case.forward()
+    np.testing.assert_array_equal(y, [[21.5, 42, 63]])
+    assert y.dtype == dtype
+    (dx,) = case.backward([[1.0, 0.0, 2.0]])
+    np.testing.assert_array_equal(dx, [[7, 70]])
+    gradient = np.array([[1, 2], [0, 0], [2, 4]])
+    np.testing.assert_array_equal(weight.diff, gradient.T if transpose else gradient)
+    np.testing.assert_array_equal(bias.diff, [1, 0, 2])
+
+
+@pytest.mark.parametrize("case", cases("InnerProduct"))
+def test_golden(case: str) -> None:
+    assert run_case(case) >= 4
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=4), st.integers(-2, 1), st.booleans(), st.booleans())
+def test_agrees_with_einsum(shape: list[int], axis: int, bias: bool, transpose: bool) -> None:
+    x = normal(*shape)
+    options = f"axis: {axis} bias_term: {str(bias).lower()} transpose: {str(transpose).lower()}"
+    case = LayerCase(text(f"num_output: 5 {options}"), x)
+    leading = shape[: axis % len(shape)]
+    weight = case.layer.blobs[0].data
+    expected = np.einsum("...k,nk->...n", x.reshape(*leading, -1), weight.T if transpose else weight)
+    expected += case.layer.blobs[1].data if bias else 0
+    (y,) = case.forward()
+    assert y.shape == (*leading, 5)
+    np.testing.assert_allclose(y, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", ["", "transpose: true", "bias_term: false", "axis: 2", "axis: -1", "axis: 0"])
+def test_gradient(options: str) -> None:
+    check_gradient(text(f"num_output: 5 {options}"), normal(2, 3, 4))
+
+
+def test_weight_diffs_accumulate_and_inputs_are_untouched() -> None:
+    case = LayerCase(text("num_output: 4"), normal(2, 3))
+    before = case.bottom[0].data.copy()
+    case.forward()
+    case.backward(np.ones((2, 4)))
+    once = [b.diff.copy() for b in case.layer.blobs]
+    case.backward(np.ones((2, 4)))
+    for blob, diff in zip(case.layer.blobs, once, strict=True):
+        np.testing.assert_allclose(blob.diff, 2 * diff)
+    case.layer.param_propagate_down = [False, False]
+    case.backward(np.ones((2, 4)))
+    np.testing.assert_allclose(case.layer.blobs[0].diff, 2 * once[0])
+    np.testing.assert_array_equal(case.bottom[0].data, before)
+
+
+def test_second_reshape_and_an_empty_batch() -> None:
+    case = LayerCase(text("num_output: 5"), normal(2, 3, 4))
+    case.bottom[0].reshape(7, 12)
+    assert case.forward()[0].shape == (7, 5)
+    case.bottom[0].reshape(0, 3, 4)
+    assert case.forward()[0].shape == (0, 5)
+    assert case.backward(np.zeros((0, 5)))[0].shape == (0, 3, 4)
+
+
+def test_blobs_that_are_there_are_kept() -> None:
+    first = LayerCase(text("num_output: 5"), normal(2, 3))
+    second = create(first.layer.param, dtype=np.float64)
+    second.blobs.extend(first.layer.blobs)
+    second.connect(first.bottom, [Blob((), np.float64)])
+    assert second.blobs[1] is first.layer.blobs[1]
+    third = create(first.layer.param)
+    third.blobs.add_blob(9)
+    with pytest.raises(LayerError, match=r"the blobs it was given have shapes \[\(9,\)\], it needs \[\(5, 3\), \(5,\)\]"):
+        third.connect(first.bottom, [Blob()])
+
+
+def test_errors() -> None:
+    with pytest.raises(LayerError, match="num_output must be > 0, got 0"):
+        LayerCase(text(""), normal(2, 3))
+    with pytest.raises(LayerError, match=r"axis 2 is out of range, the bottom's shape is \(2, 3\)"):
+        LayerCase(text("num_output: 4 axis: 2"), normal(2, 3))
+    case = LayerCase(text("num_output: 4"), normal(2, 3, 5))
+    case.bottom[0].reshape(2, 3, 6)
+    with pytest.raises(LayerError, match=r"its weights take 15 inputs, the bottom of shape \(2, 3, 6\) now gives 18"):
+        case.forward()
