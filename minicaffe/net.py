@@ -1,7 +1,7 @@
 """Net: layers connected by blobs, forward and backward. Source: Caffe's net.cpp, and pycaffe's pycaffe.py for the surface.
 
-    prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> layers connected in order
-             -> shared weights joined -> which layers and bottoms need a gradient decided
+prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> layers connected in order
+         -> shared weights joined -> which layers and bottoms need a gradient decided
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from .batching import forward_all
 from .blob import Blob
 from .errors import Error, LayerError, WeightsError
-from .filter import LayerList, filter_layers
+from .filter import filter_layers
 from .layer import Layer
 from .layers import create
 from .mode import TEST, Phase
 from .parameters import LearnableParameters
-from .prototxt import NetFile, read_net
 from .proto import caffe_pb2
+from .prototxt import NetFile, read_net
 from .splits import insert_splits
 from .upgrade import upgrade_net
 from .weights import LayerWeights, WeightsFile, read_weights
@@ -86,7 +86,12 @@ class Net:
         self._layer_needs: list[bool] = []
         self._bottom_needs: list[list[bool]] = []
         self._blob_needs: dict[str, bool] = {}
-        self._hooks: dict[str, list[Hook]] = {"before_forward": [], "after_forward": [], "before_backward": [], "after_backward": []}
+        self._hooks: dict[str, list[Hook]] = {
+            "before_forward": [],
+            "after_forward": [],
+            "before_backward": [],
+            "after_backward": [],
+        }
         self._learnable = LearnableParameters()
 
         self.param = _state_applied(net_file.param, self.phase, level, stages or [])
@@ -144,7 +149,9 @@ class Net:
         for j, name in enumerate(names):
             in_place = j < len(param.bottom) and param.bottom[j] == name
             if in_place and not layer.in_place and type(layer).forward is Layer.forward:
-                raise layer.error(f'cannot run in place: bottom and top are both "{name}"; give the top a name of its own', f"top[{j}]")
+                raise layer.error(
+                    f'cannot run in place: bottom and top are both "{name}"; give the top a name of its own', f"top[{j}]"
+                )
             if not in_place:
                 self._check_new_top(layer, name, j, names)
                 self.blobs[name] = Blob((), self.dtype)
@@ -347,7 +354,9 @@ class Net:
                 continue
             mine = self.params[name]
             if [b.shape for b in mine] != [b.shape for b in blobs]:
-                raise LayerError(f'layer "{name}": weights {[b.shape for b in mine]} cannot share with {[b.shape for b in blobs]}')
+                raise LayerError(
+                    f'layer "{name}": weights {[b.shape for b in mine]} cannot share with {[b.shape for b in blobs]}'
+                )
             for blob, theirs in zip(mine, blobs, strict=True):
                 blob.share_data(theirs)
 
@@ -436,9 +445,7 @@ def _net_file(file: str | PathLike[str] | NetFile | caffe_pb2.NetParameter) -> N
     return read_net(file)
 
 
-def _state_applied(
-    param: caffe_pb2.NetParameter, phase: Phase, level: int, stages: Iterable[str]
-) -> caffe_pb2.NetParameter:
+def _state_applied(param: caffe_pb2.NetParameter, phase: Phase, level: int, stages: Iterable[str]) -> caffe_pb2.NetParameter:
     """A copy of param whose state is the caller's phase and level, with its stages added to the prototxt's."""
     copy = caffe_pb2.NetParameter()
     copy.CopyFrom(param)

@@ -74,18 +74,17 @@ class LearnableParameters:
                 f"param[{i}]",
             )
         self._shared.append((layer, i, owner))
-        if spec.HasField("lr_mult"):
-            if owner.lr_given and self.lr_mult[owner.position] != spec.lr_mult:
+        for what, mults, given in (
+            ("lr_mult", self.lr_mult, owner.lr_given),
+            ("decay_mult", self.decay_mult, owner.decay_given),
+        ):
+            if not spec.HasField(what):  # type: ignore[arg-type]
+                continue
+            mult, owned = getattr(spec, what), mults[owner.position]
+            if given and owned != mult:
                 raise layer.error(
-                    f'param "{spec.name}" has lr_mult {spec.lr_mult}, but {self.lr_mult[owner.position]} in "{owner.layer.name}"',
-                    f"param[{i}]",
+                    f'param "{spec.name}" has {what} {mult}, but {owned} in layer "{owner.layer.name}"', f"param[{i}]"
                 )
-            self.lr_mult[owner.position], owner.lr_given = spec.lr_mult, True
-        if spec.HasField("decay_mult"):
-            if owner.decay_given and self.decay_mult[owner.position] != spec.decay_mult:
-                raise layer.error(
-                    f'param "{spec.name}" has decay_mult {spec.decay_mult}, but {self.decay_mult[owner.position]} '
-                    f'in "{owner.layer.name}"',
-                    f"param[{i}]",
-                )
-            self.decay_mult[owner.position], owner.decay_given = spec.decay_mult, True
+            mults[owner.position] = mult
+        owner.lr_given |= spec.HasField("lr_mult")
+        owner.decay_given |= spec.HasField("decay_mult")

@@ -158,7 +158,8 @@ def main() -> int:
         net = None
         gc.collect()
         print(f"{name}: {note} ({time.perf_counter() - start:.1f} s)", flush=True)
-    print(f"models: {loaded} of {len(chosen)} nets loaded, {tested} test nets ran, {trained} end-to-end nets trained, {failed} failed")
+    ran = f"{tested} test nets ran, {trained} end-to-end nets trained, {failed} failed"
+    print(f"models: {loaded} of {len(chosen)} nets loaded, {ran}")
     return 1 if failed else 0
 
 

@@ -16,11 +16,13 @@ from minicaffe.net import Net
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 phase_option = click.option(
-    "--phase", type=click.Choice(["TRAIN", "TEST"], case_sensitive=False), default="TEST", show_default=True, help="The net's phase."
+    "--phase",
+    type=click.Choice(["TRAIN", "TEST"], case_sensitive=False),
+    default="TEST",
+    show_default=True,
+    help="The net's phase.",
 )
-seed_option = click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of random weights, inputs and samples."
-)
+seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Of random weights, inputs and samples.")
 
 
 def state_options(function: Function) -> Function:
@@ -28,7 +30,9 @@ def state_options(function: Function) -> Function:
     for option in (
         click.option("--level", type=int, default=0, help="The net state's level."),
         click.option("--stage", "stages", multiple=True, help="A stage of the net's state; may be repeated."),
-        click.option("--allow-module", multiple=True, help="A module that Python layers may be imported from; may be repeated."),
+        click.option(
+            "--allow-module", multiple=True, help="A module that Python layers may be imported from; may be repeated."
+        ),
     ):
         function = option(function)
     return function
@@ -70,7 +74,9 @@ def load_net(
         say_loudly(f"no weights given: all {len(missing)} layers with parameters start from their fillers (seed {seed})")
     elif missing:
         names = [name for name in loaded.params if name in missing]
-        say_loudly(f"no weights found for {len(names)} of {len(loaded.params)} layers, which start from their fillers: {_short(names)}")
+        say_loudly(
+            f"no weights found for {len(names)} of {len(loaded.params)} layers, which start from their fillers: {_short(names)}"
+        )
     return loaded
 
 

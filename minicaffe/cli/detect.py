@@ -16,7 +16,6 @@ from minicaffe.detect import Detections, class_name, detect, draw, to_json
 from minicaffe.errors import Error
 from minicaffe.files import replacing
 from minicaffe.images import load_image
-from minicaffe.net import Net
 from minicaffe.settings import DetectionSettings, read_settings, use
 
 from .common import allow_modules, load_net, numbers, seed_option, state_options
@@ -38,7 +37,9 @@ IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".we
 @click.option("--mean", metavar="B,G,R", help="Subtracted from the pixels.  [default: 102.9801,115.9465,122.7717]")
 @click.option("--nms", type=float, help="Overlap above which the lower score is dropped.  [default: 0.3]")
 @click.option("--max-detections", default=100, show_default=True, help="The most detections an image.")
-@click.option("--proposals", metavar="FILE.npy|DIR", help="For nets that take rois: boxes (R, 4); DIR holds IMAGE-NAME.npy files.")
+@click.option(
+    "--proposals", metavar="FILE.npy|DIR", help="For nets that take rois: boxes (R, 4); DIR holds IMAGE-NAME.npy files."
+)
 @seed_option
 @state_options
 def command(
@@ -165,13 +166,10 @@ def _print(file: Path, found: Detections, names: Sequence[str] | None, seconds: 
         click.echo(f"  {label:{width}}  {score:.3f}  {corners}")
 
 
-def _draw(
-    folder: Path, file: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None, *, quiet: bool
-) -> None:
+def _draw(folder: Path, file: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None, *, quiet: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{file.stem}.png"
     with replacing(target) as path:
         draw(image, found, names).save(path)
     if not quiet:
         click.echo(f"  drawn: {target}")
-

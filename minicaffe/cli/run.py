@@ -31,9 +31,13 @@ from .common import (
 @click.command()
 @click.argument("net")
 @click.argument("weights", nargs=-1)
-@click.option("--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated.")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated."
+)
 @click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
-@click.option("--backward", is_flag=True, help="Run backward too: losses from their weights, other outputs with a diff of ones.")
+@click.option(
+    "--backward", is_flag=True, help="Run backward too: losses from their weights, other outputs with a diff of ones."
+)
 @click.option("--out", metavar="FILE.npz", help="Write the outputs (and with --backward every weight's diff).")
 @phase_option
 @seed_option

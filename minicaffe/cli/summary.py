@@ -16,7 +16,9 @@ from .common import allow_modules, number_text, phase_of, phase_option, print_ta
 @click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input; may be repeated.")
 @phase_option
 @state_options
-def command(net: str, shapes: tuple[str, ...], phase: str, level: int, stages: tuple[str, ...], allow_module: tuple[str, ...]) -> None:
+def command(
+    net: str, shapes: tuple[str, ...], phase: str, level: int, stages: tuple[str, ...], allow_module: tuple[str, ...]
+) -> None:
     """Layers, shapes, parameters, multiply-adds and memory of the net in the prototxt NET.
 
     Example:  minicaffe summary test.prototxt --shape data=1,3,600,1000
@@ -26,7 +28,7 @@ def command(net: str, shapes: tuple[str, ...], phase: str, level: int, stages: t
     for text in shapes:
         name, dims = _shape(text)
         if name not in loaded.inputs:
-            raise Error(f'--shape {text}: the net\'s inputs are {", ".join(loaded.inputs) or "none"}')
+            raise Error(f"--shape {text}: the net's inputs are {', '.join(loaded.inputs) or 'none'}")
         loaded.blobs[name].reshape(dims)
     summary = summarize(loaded)
     rows = [

@@ -16,7 +16,9 @@ from .run import parse_inputs
 @click.argument("net")
 @click.argument("weights", nargs=-1, required=True)
 @click.option("--iterations", default=50, show_default=True, help="Forward passes that are averaged.")
-@click.option("--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated.")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated."
+)
 @phase_option
 @seed_option
 @state_options
@@ -56,5 +58,7 @@ def command(
             for i, value in enumerate(values):
                 click.echo(f"{name}{f'[{i}]' if values.size > 1 else ''} = {value:.6g}{note}")
         else:
-            click.echo(f"{name}: {values.size} values, min {values.min():.6g}, mean {values.mean():.6g}, max {values.max():.6g}")
+            click.echo(
+                f"{name}: {values.size} values, min {values.min():.6g}, mean {values.mean():.6g}, max {values.max():.6g}"
+            )
     click.echo(f"loss: {loss:.6g} over {iterations} iterations")

@@ -30,7 +30,9 @@ from .detect import read_proposals
 @click.option("--proposals", metavar="DIR", help="IMAGE-NAME.npy files of boxes (R, 4), for nets without an RPN.")
 @click.option("--cfg", metavar="FILE.yml", help="Detection settings in py-faster-rcnn's format.")
 @click.option("--out", metavar="FILE.caffemodel", help="Write the trained weights here too.")
-@click.option("--seed", type=int, help="Of weights, order and samples.  [default: the solver's random_seed, or the settings' RNG_SEED]")
+@click.option(
+    "--seed", type=int, help="Of weights, order and samples.  [default: the solver's random_seed, or the settings' RNG_SEED]"
+)
 @click.option("--allow-module", multiple=True, help="A module that Python layers may be imported from; may be repeated.")
 def command(
     solver: str,
@@ -103,13 +105,16 @@ def _set_roidb(
     if settings.train.use_flipped:
         entries = add_flipped(entries)
     readers[0].set_roidb(entries)
-    click.echo(f"{source}: {len(entries)} images{' with their mirror images' * settings.train.use_flipped}, {len(classes)} classes")
+    click.echo(
+        f"{source}: {len(entries)} images{' with their mirror images' * settings.train.use_flipped}, {len(classes)} classes"
+    )
 
 
 def _solve(trainer: SGDSolver, iterations: int | None) -> None:
     """solve, with a progress bar on a terminal and a line each `display` iterations (or each 100) elsewhere."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     logging.getLogger("minicaffe.solver").addHandler(logging.StreamHandler(sys.stderr))
     console = Console(stderr=True)

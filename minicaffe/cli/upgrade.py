@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError
 
 from minicaffe.errors import PrototxtError, WeightsError
 from minicaffe.files import replacing
-from minicaffe.prototxt import read_net, read_solver
 from minicaffe.proto import caffe_pb2
+from minicaffe.prototxt import read_net, read_solver
 from minicaffe.upgrade import upgrade_net
 
 

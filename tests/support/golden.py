@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,13 @@ from minicaffe.net import Net
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 GOLDEN = SHARED / "golden"
 
-EXACT = ("Reshape Concat Slice Split Crop Tile Filter Flatten BatchReindex Im2col ArgMax Threshold Accuracy "
-         "BoxAnnotatorOHEM ROIPooling Silence Input DummyData Parameter").split()  # fmt: skip
-SMOOTH = ("Convolution Deconvolution InnerProduct Embed Reduction SPP PSROIPooling PSROIAlign ROIAlign "
-          "RNN LSTM LSTMUnit").split()  # fmt: skip
+EXACT = (
+    "Reshape Concat Slice Split Crop Tile Filter Flatten BatchReindex Im2col ArgMax Threshold Accuracy "
+    "BoxAnnotatorOHEM ROIPooling Silence Input DummyData Parameter"
+).split()
+SMOOTH = (
+    "Convolution Deconvolution InnerProduct Embed Reduction SPP PSROIPooling PSROIAlign ROIAlign RNN LSTM LSTMUnit"
+).split()
 NORMAL = ("LRN", "BatchNorm", "MVN")
 
 needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="../shared/golden is absent")
