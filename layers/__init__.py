@@ -13,33 +13,44 @@ from minicaffe.mode import TEST, Phase
 from minicaffe.proto import caffe_pb2
 from minicaffe.source import LayerSource
 
+from .abs_val import AbsVal
 from .accuracy import Accuracy
 from .anchor_target import AnchorTarget
+from .arg_max import ArgMax
 from .batch_norm import BatchNorm
 from .bias import Bias
+from .bnll import BNLL
 from .box_annotator_ohem import BoxAnnotatorOHEM
+from .clip import Clip
 from .concat import Concat
 from .contrastive_loss import ContrastiveLoss
 from .convolution import Convolution
+from .crop import Crop
 from .deconvolution import Deconvolution
 from .dropout import Dropout
 from .dummy_data import DummyData
 from .eltwise import Eltwise
+from .elu import ELU
 from .euclidean_loss import EuclideanLoss
+from .exp import Exp
 from .flatten import Flatten
 from .hinge_loss import HingeLoss
 from .im2col import Im2col
 from .infogain_loss import InfogainLoss
 from .inner_product import InnerProduct
 from .input import Input
+from .log import Log
 from .lrn import LRN
 from .multinomial_logistic_loss import MultinomialLogisticLoss
 from .pooling import Pooling
+from .power import Power
+from .prelu import PReLU
 from .proposal import Proposal
 from .proposal_target import ProposalTarget
 from .psroi_align import PSROIAlign
 from .psroi_pooling import PSROIPooling
 from .python import Python, layer_class
+from .reduction import Reduction
 from .relu import ReLU
 from .reshape import Reshape
 from .roi_align import ROIAlign
@@ -56,21 +67,32 @@ from .softmax import Softmax
 from .softmax_with_loss import SoftmaxWithLoss
 from .softmax_with_loss_ohem import SoftmaxWithLossOHEM
 from .split import Split
+from .swish import Swish
+from .tanh import TanH
+from .threshold import Threshold
+from .tile import Tile
 
 CATALOGUE: dict[str, type[Layer]] = {
+    "AbsVal": AbsVal,
     "Accuracy": Accuracy,
     "AnchorTarget": AnchorTarget,
+    "ArgMax": ArgMax,
+    "BNLL": BNLL,
     "BatchNorm": BatchNorm,
     "Bias": Bias,
     "BoxAnnotatorOHEM": BoxAnnotatorOHEM,
+    "Clip": Clip,
     "Concat": Concat,
     "ContrastiveLoss": ContrastiveLoss,
     "Convolution": Convolution,
+    "Crop": Crop,
     "Deconvolution": Deconvolution,
     "Dropout": Dropout,
     "DummyData": DummyData,
+    "ELU": ELU,
     "Eltwise": Eltwise,
     "EuclideanLoss": EuclideanLoss,
+    "Exp": Exp,
     "Flatten": Flatten,
     "HingeLoss": HingeLoss,
     "Im2col": Im2col,
@@ -78,16 +100,20 @@ CATALOGUE: dict[str, type[Layer]] = {
     "InnerProduct": InnerProduct,
     "Input": Input,
     "LRN": LRN,
+    "Log": Log,
     "MultinomialLogisticLoss": MultinomialLogisticLoss,
+    "PReLU": PReLU,
     "PSROIAlign": PSROIAlign,
     "PSROIPooling": PSROIPooling,
     "Pooling": Pooling,
+    "Power": Power,
     "Proposal": Proposal,
     "ProposalTarget": ProposalTarget,
     "Python": Python,
     "ROIAlign": ROIAlign,
     "ROIPooling": ROIPooling,
     "ReLU": ReLU,
+    "Reduction": Reduction,
     "Reshape": Reshape,
     "RoIData": RoIData,
     "Scale": Scale,
@@ -101,6 +127,10 @@ CATALOGUE: dict[str, type[Layer]] = {
     "SoftmaxWithLoss": SoftmaxWithLoss,
     "SoftmaxWithLossOHEM": SoftmaxWithLossOHEM,
     "Split": Split,
+    "Swish": Swish,
+    "TanH": TanH,
+    "Threshold": Threshold,
+    "Tile": Tile,
 }
 
 FORK_TYPES = {
@@ -108,8 +138,8 @@ FORK_TYPES = {
     "AnnotatedData": "SSD", "DetectionEvaluate": "SSD", "VideoData": "SSD", "Reorg": "Intel", "RegionLoss": "Intel",
     "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel", "SpatialDropout": "Intel",
     "DepthwiseConvolution": "MobileNet forks", "ConvolutionDepthwise": "MobileNet forks", "ShuffleChannel": "ShuffleNet",
-    "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet", "DeformableConvolution": "Deformable R-FCN",
-    "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
+    "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",
+    "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to a fork and are not built in; an unknown type's error names the fork."""
 

@@ -1,0 +1,62 @@
+"""ArgMax: where the largest numbers are. Source: Caffe's argmax_layer.hpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class ArgMax(Layer):
+    """The indices of the top_k largest elements, largest first; of equal ones the larger index first.
+
+    Without axis: over all axes but the first. bottom: x (N, ...). top: indices (N, 1, top_k), or with out_max_val indices
+    and values (N, 2, top_k); followed by axes of length 1 where x has more than 3.
+    With axis: along it. top: x's shape with top_k on the axis; indices, or with out_max_val the values.
+    Nothing is propagated back.
+    Raises LayerError when axis is out of range, or top_k is not between 1 and the number of elements.
+    """
+
+    type = "ArgMax"
+    num_bottom = 1
+    num_top = 1
+    index_bottoms = (0,)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, shape = self.param.argmax_param, bottom[0].shape
+        self.axis = self.axis_of(param.axis, bottom[0], "argmax_param.axis") if param.HasField("axis") else None
+        if not shape:
+            raise self.error("needs at least one axis, the bottom is a scalar", "bottom")
+        elements = shape[self.axis] if self.axis is not None else int(np.prod(shape[1:]))
+        if not 1 <= param.top_k <= elements:
+            raise self.error(f"top_k must be between 1 and {elements}, got {param.top_k}", "argmax_param.top_k")
+        if self.axis is not None:
+            top[0].reshape(*shape[: self.axis], param.top_k, *shape[self.axis + 1 :])
+        else:
+            top[0].reshape(shape[0], 2 if param.out_max_val else 1, param.top_k, *(1,) * (len(shape) - 3))
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, x, y = self.param.argmax_param, bottom[0].data, top[0].data
+        if self.axis is not None:
+            rows = np.moveaxis(x, self.axis, -1)
+            indices = largest(rows, param.top_k)
+            found = np.take_along_axis(rows, indices, -1) if param.out_max_val else indices
+            y[...] = np.moveaxis(found, -1, self.axis)
+            return
+        rows = x.reshape(x.shape[0], int(np.prod(x.shape[1:])))
+        indices = largest(rows, param.top_k)
+        y[:, 0] = indices.reshape(y[:, 0].shape)
+        if param.out_max_val:
+            y[:, 1] = np.take_along_axis(rows, indices, -1).reshape(y[:, 1].shape)
+
+
+def largest(rows: NDArray[Any], count: int) -> NDArray[np.intp]:
+    """(..., K) -> (..., count): the indices of the largest numbers, largest first, of equal ones the larger index first."""
+    reverse = rows[..., ::-1]
+    order = reverse.argmax(-1)[..., None] if count == 1 else np.argsort(-reverse, axis=-1, kind="stable")[..., :count]
+    return rows.shape[-1] - 1 - order  # type: ignore[no-any-return]

@@ -1,0 +1,23 @@
+"""BNLL: y = ln(1 + exp(x)), the binomial normal log likelihood (softplus). Source: Caffe's bnll_layer.hpp."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .neuron import Array, Neuron
+from .sigmoid import sigmoid
+
+
+class BNLL(Neuron):
+    """y = ln(1 + exp(x)), dx = dy / (1 + exp(-x)); no x overflows. Raises no errors of its own.
+
+    bottom: x (any shape). top: y (the same shape); may be in place.
+    """
+
+    type = "BNLL"
+
+    def value(self, x: Array, out: Array) -> None:
+        np.logaddexp(x, 0, out=out)
+
+    def slope(self, x: Array) -> Array:
+        return sigmoid(x)

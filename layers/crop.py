@@ -1,0 +1,54 @@
+"""Crop: the part of one bottom that has another's size. Source: Caffe's crop_layer.hpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class Crop(Layer):
+    """y = x, with every axis from `axis` (default 2) on cut to the second bottom's length, starting at offset.
+
+    offset: none (0), one for all cut axes, or one for each. The second bottom gives lengths only; its gradient is 0.
+    bottom: x (N, C, H, W), reference (..., h, w) with as many axes. top: y (N, C, h, w) by default.
+    Raises LayerError when axis is out of range, the numbers of axes or offsets do not match, or the cut leads past x.
+    """
+
+    type = "Crop"
+    num_bottom = 2
+    num_top = 1
+    index_bottoms = (1,)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, reference = bottom[0].shape, bottom[1].shape
+        if len(x) != len(reference):
+            raise self.error(f"bottom 0 has shape {x}, bottom 1 {reference}: the numbers of axes differ", "bottom[1]")
+        axis = self.axis_of(self.param.crop_param.axis, bottom[0], "crop_param.axis")
+        offsets = self._offsets(len(x) - axis)
+        for i, offset in enumerate(offsets, axis):
+            if offset + reference[i] > x[i]:
+                raise self.error(
+                    f"offset {offset} and length {reference[i]} lead past axis {i} of shape {x}, length {x[i]}", "crop_param"
+                )
+        cuts = [slice(o, o + length) for o, length in zip(offsets, reference[axis:], strict=True)]
+        self._cut = (*(slice(None),) * axis, *cuts)
+        top[0].reshape(*x[:axis], *reference[axis:])
+
+    def _offsets(self, axes: int) -> list[int]:
+        """One offset for each of the cut axes."""
+        given = list(self.param.crop_param.offset) or [0]
+        if len(given) not in (1, axes):
+            raise self.error(
+                f"{len(given)} offset given for {axes} cut axes: give none, one, or one for each", "crop_param.offset"
+            )
+        return given if len(given) == axes else given * axes
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].data[...] = bottom[0].data[self._cut]
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            bottom[0].diff[...] = 0
+            bottom[0].diff[self._cut] = top[0].diff

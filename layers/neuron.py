@@ -1,0 +1,50 @@
+"""The family of layers that apply one function to every element: y = f(x), dx = dy f'(x)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+Array = NDArray[Any]
+
+
+class Neuron(Layer):
+    """y = value(x), element by element; a layer of the family writes value and slope.
+
+    bottom: x (any shape). top: y (the same shape); may be in place, where a copy of x is kept for backward.
+    Overflow gives inf and a point outside the function's domain NaN, without a warning, as in C.
+    """
+
+    num_bottom = 1
+    num_top = 1
+    in_place = True
+
+    def value(self, x: Array, out: Array) -> None:
+        """Write f(x) to out, which may be x."""
+        raise NotImplementedError
+
+    def slope(self, x: Array) -> Array:
+        """f'(x)."""
+        raise NotImplementedError
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].reshape(bottom[0].shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x = bottom[0].data
+        if top[0] is bottom[0]:
+            self._input: Array = x.copy()
+        with np.errstate(all="ignore"):
+            self.value(x, top[0].data)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            x = self._input if top[0] is bottom[0] else bottom[0].data
+            with np.errstate(all="ignore"):
+                np.multiply(top[0].diff, self.slope(x), out=bottom[0].diff)

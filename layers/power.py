@@ -1,0 +1,36 @@
+"""Power: y = (shift + scale x) ^ power. Source: Caffe's power_layer.hpp."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .neuron import Array, Neuron
+
+
+class Power(Neuron):
+    """y = (shift + scale x) ^ power, dx = dy power scale (shift + scale x) ^ (power - 1).
+
+    Where power * scale is 0, y is a constant (1 for power 0) and dx is 0. A negative number to a broken power is NaN.
+    Raises no errors of its own.
+
+    bottom: x (any shape). top: y (the same shape); may be in place.
+    """
+
+    type = "Power"
+
+    def value(self, x: Array, out: Array) -> None:
+        param = self.param.power_param
+        if param.power * param.scale == 0:
+            out[...] = np.float64(param.shift) ** param.power if param.power else 1
+            return
+        np.multiply(x, param.scale, out=out)
+        out += param.shift
+        if param.power != 1:
+            np.power(out, param.power, out=out)
+
+    def slope(self, x: Array) -> Array:
+        param = self.param.power_param
+        factor = param.power * param.scale
+        if factor == 0 or param.power == 1:
+            return np.full_like(x, factor)
+        return factor * np.power(param.shift + param.scale * x, param.power - 1)

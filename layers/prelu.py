@@ -1,0 +1,75 @@
+"""PReLU: ReLU with a learnt slope on the negative side. Source: Caffe's prelu_layer.hpp (He et al., 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.fillers import fill
+from minicaffe.layer import Layer
+
+from .batch_norm import by_channel, channels_of, sum_products
+
+Array = NDArray[Any]
+
+
+class PReLU(Layer):
+    """y = x where x > 0, else slope_c * x; one slope a channel (axis 1), or one in all (channel_shared).
+
+    bottom: x (N, C, ...). top: y (the same shape); may be in place, where a copy of x is kept for backward.
+    blobs: the slopes, (C,) or a scalar, 0.25 unless `filler` says otherwise.
+    Raises LayerError when x has less than 2 axes or its channels change.
+    """
+
+    type = "PReLU"
+    num_bottom = 1
+    num_top = 1
+    in_place = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.prelu_param
+        if len(bottom[0].shape) < 2:
+            raise self.error(f"needs 2 axes or more, the bottom has shape {bottom[0].shape}", "bottom")
+        if self.blobs:
+            return
+        slopes = self.blobs.add_blob(*(() if param.channel_shared else (channels_of(bottom[0].shape),))).data
+        if param.HasField("filler"):
+            fill(slopes, param.filler)
+        else:
+            slopes[...] = 0.25
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        channels = channels_of(bottom[0].shape)
+        if not self.param.prelu_param.channel_shared and self.blobs[0].count != channels:
+            raise self.error(
+                f"the bottom of shape {bottom[0].shape} has {channels} channels, there are {self.blobs[0].count} slopes",
+                "bottom",
+            )
+        top[0].reshape(bottom[0].shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x = by_channel(bottom[0].data)
+        if top[0] is bottom[0]:
+            self._input: Array = x.copy()
+        negative = np.minimum(x, 0) * self._slopes()
+        y = by_channel(top[0].data)
+        np.maximum(x, 0, out=y)
+        y += negative
+
+    def _slopes(self) -> Array:
+        """(C, 1) or (1, 1), to go with (N, C, P)."""
+        return self.blobs[0].data.reshape(-1, 1)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        x = self._input if top[0] is bottom[0] else by_channel(bottom[0].data)
+        dy = by_channel(top[0].diff)
+        if self.param_propagate_down[0]:
+            dslopes = sum_products(dy, np.minimum(x, 0))
+            slopes = self.blobs[0]
+            slopes.diff[...] += dslopes if slopes.shape else dslopes.sum()
+        if propagate_down[0]:
+            np.multiply(dy, np.where(x > 0, self.dtype.type(1), self._slopes()), out=by_channel(bottom[0].diff))

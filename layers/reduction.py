@@ -1,0 +1,60 @@
+"""Reduction: all axes from one on summed up to one number. Source: Caffe's reduction_layer.hpp."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+
+Array = NDArray[Any]
+SUM, ASUM, SUMSQ, MEAN = (caffe_pb2.ReductionParameter.ReductionOp.Value(name) for name in ("SUM", "ASUM", "SUMSQ", "MEAN"))
+
+
+class Reduction(Layer):
+    """y = coeff * sum of x (SUM, the default), |x| (ASUM), x^2 (SUMSQ), or the mean of x (MEAN) over the axes from `axis` on.
+
+    bottom: x (any shape). top: y, x's axes before `axis` (default 0: a scalar). The mean of no numbers is 0.
+    Raises LayerError when axis is out of range.
+    """
+
+    type = "Reduction"
+    num_bottom = 1
+    num_top = 1
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, shape = self.param.reduction_param, bottom[0].shape
+        axis = self.axis_of(param.axis, bottom[0], "reduction_param.axis") if shape else 0
+        self._split = math.prod(shape[:axis]), math.prod(shape[axis:])
+        self.coeff = param.coeff / max(self._split[1], 1) if param.operation == MEAN else param.coeff
+        top[0].reshape(shape[:axis])
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x = bottom[0].data.reshape(self._split)
+        top[0].data[...] = (self.coeff * reduce(x, self.param.reduction_param.operation)).reshape(top[0].shape)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        x, dx = bottom[0].data.reshape(self._split), bottom[0].diff.reshape(self._split)
+        dy = self.coeff * top[0].diff.reshape(-1, 1)
+        operation = self.param.reduction_param.operation
+        if operation == ASUM:
+            np.multiply(np.sign(x), dy, out=dx)
+        elif operation == SUMSQ:
+            np.multiply(x, 2 * dy, out=dx)
+        else:
+            dx[...] = dy
+
+
+def reduce(x: Array, operation: int) -> Array:
+    """(N, K) -> (N,): the sum of each row, of its absolute values (ASUM) or of its squares (SUMSQ)."""
+    if operation == SUMSQ:
+        return np.einsum("nk,nk->n", x, x)  # type: ignore[no-any-return]
+    return (np.abs(x) if operation == ASUM else x).sum(axis=1)  # type: ignore[no-any-return]

@@ -1,0 +1,23 @@
+"""TanH: y = tanh(x). Source: Caffe's tanh_layer.hpp."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .neuron import Array, Neuron
+
+
+class TanH(Neuron):
+    """y = tanh(x), dx = dy (1 - y^2). Raises no errors of its own.
+
+    bottom: x (any shape). top: y (the same shape); may be in place.
+    """
+
+    type = "TanH"
+
+    def value(self, x: Array, out: Array) -> None:
+        np.tanh(x, out=out)
+
+    def slope(self, x: Array) -> Array:
+        y: Array = np.tanh(x)
+        return 1 - y * y

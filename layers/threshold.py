@@ -1,0 +1,23 @@
+"""Threshold: y = 1 where x > threshold, else 0. Source: Caffe's threshold_layer.hpp."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .neuron import Array, Neuron
+
+
+class Threshold(Neuron):
+    """y = 1 where x > threshold, else 0. Its gradient is 0: nothing is propagated through it.
+
+    bottom: x (any shape). top: y (the same shape); may be in place. Raises no errors of its own.
+    """
+
+    type = "Threshold"
+    index_bottoms = (0,)
+
+    def value(self, x: Array, out: Array) -> None:
+        out[...] = x > self.param.threshold_param.threshold
+
+    def slope(self, x: Array) -> Array:
+        return np.zeros_like(x)
