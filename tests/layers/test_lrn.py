@@ -1,0 +1,92 @@
+"""LRN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from golden import cases, run_case
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layer_case import LayerCase
+
+from minicaffe import check_gradient
+from minicaffe.errors import LayerError
+from minicaffe.layers.lrn import negative_power
+
+
+def text(inside: str) -> str:
+    return f'type: "LRN" lrn_param {{ {inside} }}'
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).normal(size=shape)
+
+
+def test_across_by_hand() -> None:
+    """Channels 1, 2, 3 in threes: sums of squares 5, 14, 13; scale 1 + 3 / 3 of them."""
+    case = LayerCase(text("local_size: 3 alpha: 3 beta: 1"), np.array([1.0, 2, 3]).reshape(1, 3, 1, 1))
+    np.testing.assert_allclose(case.forward()[0].ravel(), [1 / 6, 2 / 15, 3 / 14])
+
+
+def test_within_by_hand() -> None:
+    """k is not looked at; the divisor is 9 at the edge too."""
+    case = LayerCase(
+        text("local_size: 3 alpha: 9 beta: 0.5 k: 7 norm_region: WITHIN_CHANNEL"), np.array([1.0, 2, 3]).reshape(1, 1, 1, 3)
+    )
+    np.testing.assert_allclose(case.forward()[0].ravel(), np.array([1, 2, 3]) / np.sqrt([6, 15, 14]))
+
+
+@pytest.mark.parametrize("case", cases("LRN"))
+def test_golden(case: str) -> None:
+    assert run_case(case) == 2
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from([1, 3, 5, 9]), st.floats(0.1, 2), st.sampled_from([0.5, 0.75, 1.0]), st.floats(0.5, 3), st.booleans())
+def test_agrees_with_loops(size: int, alpha: float, beta: float, k: float, within: bool) -> None:
+    x = normal(2, 7, 3, 4)
+    half, scale = size // 2, np.zeros(x.shape)
+    for n, c, h, w in np.ndindex(x.shape):
+        if within:
+            around = x[n, c, max(h - half, 0) : h + half + 1, max(w - half, 0) : w + half + 1]
+            scale[n, c, h, w] = 1 + alpha / size**2 * (around**2).sum()
+        else:
+            scale[n, c, h, w] = k + alpha / size * (x[n, max(c - half, 0) : c + half + 1, h, w] ** 2).sum()
+    region = "WITHIN_CHANNEL" if within else "ACROSS_CHANNELS"
+    case = LayerCase(text(f"local_size: {size} alpha: {alpha} beta: {beta} k: {k} norm_region: {region}"), x)
+    np.testing.assert_allclose(case.forward()[0], x * scale**-beta, rtol=1e-6)
+
+
+@pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
+@pytest.mark.parametrize("inside", ["", "local_size: 3 alpha: 0.5 beta: 0.6 k: 2", "local_size: 9"])
+def test_gradient(region: str, inside: str) -> None:
+    check_gradient(text(f"norm_region: {region} {inside}"), normal(2, 5, 3, 4))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("beta", [0.75, 0.6])
+def test_negative_power(dtype: type, beta: float) -> None:
+    scale = np.linspace(1, 9, 50, dtype=dtype)
+    power = negative_power(scale, beta)
+    assert power.dtype == dtype
+    np.testing.assert_allclose(power, scale.astype(np.float64) ** -beta, rtol=4 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
+def test_second_reshape_an_empty_batch_and_inputs_untouched(region: str) -> None:
+    case = LayerCase(text(f"norm_region: {region}"), normal(2, 7, 3, 4), dtype=np.float32)
+    before = case.bottom[0].data.copy()
+    assert case.forward()[0].dtype == np.float32
+    assert case.backward(np.ones((2, 7, 3, 4)))[0].dtype == np.float32
+    np.testing.assert_array_equal(case.bottom[0].data, before)
+    for shape in ((3, 2, 6, 5), (0, 2, 6, 5)):
+        case.bottom[0].reshape(shape)
+        assert case.forward()[0].shape == shape
+        assert case.backward(np.ones(shape))[0].shape == shape
+
+
+def test_errors() -> None:
+    with pytest.raises(LayerError, match="local_size must be odd, got 4"):
+        LayerCase(text("local_size: 4"), normal(2, 7, 3, 4))
+    with pytest.raises(LayerError, match=r"must have 4 axes \(N, C, H, W\), its shape is \(2, 7, 3\)"):
+        LayerCase(text(""), normal(2, 7, 3))

@@ -1,0 +1,187 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from golden import cases, run_case
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layer_case import LayerCase
+
+from minicaffe import check_gradient, rng
+from minicaffe.errors import LayerError
+from minicaffe.mode import TEST, TRAIN
+
+FLT_MAX = float(np.finfo(np.float32).max)
+
+
+def text(inside: str) -> str:
+    return f'type: "Pooling" pooling_param {{ {inside} }}'
+
+
+def distinct(*shape: int) -> np.ndarray:
+    """Positive numbers in random order, no two closer than 0.1: a small step changes no maximum."""
+    return np.random.default_rng(sum(shape)).permutation(np.prod(shape)).reshape(shape) * 0.1 + 0.1
+
+
+def pool_by_loops(x: np.ndarray, *, kernel: int, stride: int, pad: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Caffe's loops: the maxima, their indices, and the means."""
+    n, c, h, w = x.shape
+    ph, pw = (-(-(size + 2 * pad - kernel) // stride) + 1 for size in (h, w))
+    if pad:
+        ph, pw = (pooled - ((pooled - 1) * stride >= size + pad) for pooled, size in ((ph, h), (pw, w)))
+    y, mask, mean = np.full((n, c, ph, pw), -FLT_MAX), np.full((n, c, ph, pw), -1), np.zeros((n, c, ph, pw))
+    for at in itertools.product(range(n), range(c), range(ph), range(pw)):
+        top, left = at[2] * stride - pad, at[3] * stride - pad
+        bottom, right = min(top + kernel, h + pad), min(left + kernel, w + pad)
+        for i, j in itertools.product(range(max(top, 0), min(bottom, h)), range(max(left, 0), min(right, w))):
+            value = x[at[0], at[1], i, j]
+            mean[at] += value / ((bottom - top) * (right - left))
+            if value > y[at]:
+                y[at], mask[at] = value, i * w + j
+    return y, mask, mean
+
+
+def test_max_by_hand() -> None:
+    case = LayerCase(text("kernel_size: 2 stride: 2"), np.array([[1.0, 5, 2], [3, 4, 9], [7, 7, 8]])[None, None], tops=2)
+    y, mask = case.forward()
+    np.testing.assert_array_equal(y[0, 0], [[5, 9], [7, 8]])
+    np.testing.assert_array_equal(mask[0, 0], [[1, 5], [6, 8]])
+    (dx,) = case.backward([[[[1.0, 2], [3, 4]]]])
+    np.testing.assert_array_equal(dx[0, 0], [[0, 1, 0], [0, 0, 2], [3, 0, 4]])
+
+
+def test_ave_by_hand() -> None:
+    """Windows at -1, 1 and 3 on a map of 4: the last one is cut at H + pad = 5, so it divides by 2."""
+    case = LayerCase(text("pool: AVE kernel_h: 1 kernel_w: 3 stride: 2 pad_h: 0 pad_w: 1"), [[[[3.0, 6, 9, 12]]]])
+    np.testing.assert_array_equal(case.forward()[0], [[[[3, 9, 6]]]])
+    (dx,) = case.backward([[[[3.0, 30, 300]]]])
+    np.testing.assert_array_equal(dx, [[[[1, 11, 10, 160]]]])
+
+
+@pytest.mark.parametrize("case", cases("Pooling"))
+def test_golden(case: str) -> None:
+    assert run_case(case) >= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 3), st.tuples(st.integers(1, 6), st.integers(1, 7)))
+def test_agrees_with_loops(kernel: int, stride: int, pad: int, size: tuple[int, int]) -> None:
+    pad = min(pad, kernel - 1)
+    if min(size) + 2 * pad < kernel:
+        return
+    x = np.random.default_rng(kernel).integers(-3, 3, (2, 3, *size)).astype(float)  # ties
+    inside = f"kernel_size: {kernel} stride: {stride} pad: {pad}"
+    y, mask, mean = pool_by_loops(x, kernel=kernel, stride=stride, pad=pad)
+    case = LayerCase(text(inside), x, tops=2)
+    for actual, expected in zip(case.forward(), (y, mask), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+    dy = np.random.default_rng(1).normal(size=y.shape)
+    dx = np.zeros_like(x)
+    for at in np.ndindex(y.shape):
+        if mask[at] >= 0:
+            dx[at[:2]].reshape(-1)[mask[at]] += dy[at]
+    np.testing.assert_array_equal(case.backward(dy)[0], dx)
+    if stride <= kernel:
+        np.testing.assert_allclose(LayerCase(text("pool: AVE " + inside), x).forward()[0], mean, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "kernel_size: 3 stride: 2",
+        "kernel_h: 3 kernel_w: 2 stride_h: 1 stride_w: 3 pad_h: 2 pad_w: 1",
+        "kernel_size: 2 stride: 2 round_mode: FLOOR",
+        "kernel_h: 1 kernel_w: 2 stride_h: 3 stride_w: 4",
+        "global_pooling: true",
+    ],
+)
+@pytest.mark.parametrize("pool", ["MAX", "AVE"])
+def test_gradient(pool: str, inside: str) -> None:
+    check_gradient(text(f"pool: {pool} {inside}"), distinct(2, 3, 7, 6))
+
+
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+@pytest.mark.parametrize(
+    "inside", ["kernel_size: 3 stride: 2", "kernel_h: 2 kernel_w: 3 stride: 1", "kernel_size: 2 stride: 3"]
+)
+def test_gradient_of_stochastic(inside: str, phase: Any) -> None:
+    """In TRAIN the draws are repeated, so that a step that moves a window's boundary between pixels is unlikely."""
+    check_gradient(text(f"pool: STOCHASTIC {inside}"), distinct(2, 3, 5, 4), phase=phase)
+
+
+def test_stochastic_draws_in_proportion_and_gives_the_expectation() -> None:
+    x = np.zeros((4000, 1, 1, 2))
+    x[:] = [1.0, 3.0]
+    inside = text("pool: STOCHASTIC kernel_h: 1 kernel_w: 2")
+    rng.set_random_seed(3)
+    drawn = LayerCase(inside, x, phase=TRAIN).forward()[0]
+    assert set(np.unique(drawn)) == {1.0, 3.0}
+    assert drawn.mean() == pytest.approx(2.5, abs=0.05)
+    np.testing.assert_array_equal(LayerCase(inside, x, phase=TEST).forward()[0], 2.5)
+    np.testing.assert_array_equal(LayerCase(inside, 0 * x, phase=TEST).forward()[0], 0)
+    np.testing.assert_array_equal(LayerCase(inside, 0 * x, phase=TRAIN).forward()[0], 0)
+
+
+def test_nan_and_infinity_never_win() -> None:
+    nan, inf = np.nan, np.inf
+    x = np.array([[nan, 2, -inf, nan, 1, inf]], np.float32).reshape(1, 1, 1, 6)
+    case = LayerCase(text("kernel_h: 1 kernel_w: 2 stride: 2"), x, tops=2, dtype=np.float32)
+    y, mask = case.forward()
+    np.testing.assert_array_equal(y.ravel(), np.float32([2, -FLT_MAX, inf]))
+    np.testing.assert_array_equal(mask.ravel(), [1, -1, 5])
+    np.testing.assert_array_equal(case.backward(np.ones(y.shape))[0].ravel(), [0, 1, 0, 0, 0, 1])
+
+
+@pytest.mark.parametrize("pool", ["MAX", "AVE", "STOCHASTIC"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_second_reshape_an_empty_batch_and_inputs_untouched(pool: str, dtype: type) -> None:
+    case = LayerCase(text(f"pool: {pool} kernel_size: 3 stride: 2"), distinct(2, 3, 7, 6), phase=TRAIN, dtype=dtype)
+    before = case.bottom[0].data.copy()
+    assert case.forward()[0].dtype == dtype
+    assert case.backward(np.ones((2, 3, 3, 3)))[0].dtype == dtype
+    np.testing.assert_array_equal(case.bottom[0].data, before)
+    for n in (1, 0):
+        case.bottom[0].reshape(n, 2, 5, 8)
+        assert case.forward()[0].shape == (n, 2, 2, 4)
+        assert case.backward(np.zeros((n, 2, 2, 4)))[0].shape == (n, 2, 5, 8)
+
+
+def test_global_pooling_follows_the_map() -> None:
+    case = LayerCase(text("pool: AVE global_pooling: true"), np.ones((2, 3, 5, 4)))
+    case.bottom[0].reshape(2, 3, 7, 6)
+    case.bottom[0].data[...] = 3
+    np.testing.assert_array_equal(case.forward()[0], np.full((2, 3, 1, 1), 3.0))
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ("", r"kernel_size is missing: give kernel_size, or kernel_h and kernel_w, or global_pooling"),
+        ("kernel_size: 2 kernel_h: 3", r"kernel_size and kernel_h are both given: give one of them"),
+        ("kernel_h: 3", r"kernel_h and kernel_w go together, only kernel_h is given"),
+        ("kernel_size: 0", r"the kernel must be > 0 on both axes, got \(0, 0\)"),
+        ("kernel_size: 2 stride: 0", r"the stride must be > 0 on both axes, got \(0, 0\)"),
+        ("kernel_size: 2 stride: 1 stride_h: 1 stride_w: 2", r"stride and stride_h and stride_w are both given"),
+        ("kernel_size: 2 pad_w: 1", r"pad_h and pad_w go together, only pad_w is given"),
+        ("kernel_size: 2 pad: 2", r"pad \(2, 2\) must be smaller than the kernel \(2, 2\)"),
+        ("kernel_size: 3 pad: 1 pool: STOCHASTIC", r"padding is for MAX and AVE pooling, not for STOCHASTIC"),
+        ("global_pooling: true kernel_size: 3", r"no kernel size can be given"),
+        ("global_pooling: true stride: 2", r"global_pooling needs stride 1 and pad 0, got stride \(2, 2\) and pad \(0, 0\)"),
+        ("kernel_size: 6", r"no window of 6x6 fits a map of 5x4 with pad \(0, 0\)"),
+    ],
+)
+def test_errors(inside: str, message: str) -> None:
+    with pytest.raises(LayerError, match=message):
+        LayerCase(text(inside), np.zeros((2, 3, 5, 4)))
+
+
+def test_errors_of_the_blobs() -> None:
+    with pytest.raises(LayerError, match="only MAX pooling has a second top, the mask"):
+        LayerCase(text("kernel_size: 2 pool: AVE"), np.zeros((2, 3, 5, 4)), tops=2)
+    with pytest.raises(LayerError, match=r"must have 4 axes \(N, C, H, W\), its shape is \(2, 3, 5\)"):
+        LayerCase(text("kernel_size: 2"), np.zeros((2, 3, 5)))

@@ -1,0 +1,63 @@
+"""Pooling's windows on one axis."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicaffe.layers.pooling_windows import PoolAxis, reduce_windows, spread_windows
+
+axes = st.builds(
+    lambda size, kernel, stride, pad, floor: PoolAxis(size, kernel, stride, min(pad, kernel - 1), floor),
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(0, 3),
+    st.booleans(),
+)
+
+
+@pytest.mark.parametrize(
+    ("axis", "pooled"),
+    [
+        (PoolAxis(224, 3, 2, 0), 112),
+        (PoolAxis(224, 3, 2, 0, floor=True), 111),
+        (PoolAxis(7, 3, 2, 1), 4),
+        (PoolAxis(5, 2, 3, 1), 2),
+        (PoolAxis(3, 4, 2, 0), 1),
+        (PoolAxis(2, 4, 2, 0), 0),
+    ],
+)
+def test_pooled(axis: PoolAxis, pooled: int) -> None:
+    assert axis.pooled == pooled
+
+
+@given(axes)
+def test_taps_visit_every_pixel_of_every_window_once_in_order(axis: PoolAxis) -> None:
+    pixels: list[list[int]] = [[] for _ in range(axis.pooled)]
+    for windows, on_map in axis.taps():
+        for window, pixel in zip(range(axis.pooled)[windows], range(axis.size)[on_map], strict=True):
+            pixels[window].append(pixel)
+    for window, have in enumerate(pixels):
+        start = window * axis.stride - axis.pad
+        assert have == list(range(max(start, 0), min(start + axis.kernel, axis.size)))
+
+
+def test_lengths_count_the_padding_up_to_the_padded_end() -> None:
+    np.testing.assert_array_equal(PoolAxis(4, 3, 2, 1).lengths(np.float32), [3, 3, 2])
+    assert PoolAxis(9, 2, 5, 0).lengths(np.float32)[-1] == -1
+
+
+@given(axes, axes)
+def test_spread_is_the_transpose_of_the_sum(rows: PoolAxis, columns: PoolAxis) -> None:
+    if min(rows.pooled, columns.pooled) < 1:
+        return
+    random = np.random.default_rng(0)
+    x, dy = random.normal(size=(2, 3, rows.size, columns.size)), random.normal(size=(2, 3, rows.pooled, columns.pooled))
+    dx = np.empty_like(x)
+    spread_windows(dy, rows, columns, dx)
+    assert math.isclose((reduce_windows(np.add, x, rows, columns, 0.0) * dy).sum(), (x * dx).sum(), abs_tol=1e-9)
