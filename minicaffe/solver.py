@@ -56,8 +56,7 @@ class SGDSolver:
 
     net, test_nets, iter, lr, param: as in pycaffe. settings: the detection settings (default: the current ones), which say
     whether box targets are normalised, and so what a snapshot folds into the box layers. seed: in place of the solver's
-    random_seed. Lines like Caffe's go to the
-    logger "minicaffe.solver" each `display` iterations.
+    random_seed. Each `display` iterations, lines like Caffe's go to the logger "minicaffe.solver".
     Raises SolverError for what the solver lacks, and for a loss that is no finite number (before the update).
     """
 

@@ -42,17 +42,19 @@ def test_nets(param: caffe_pb2.SolverParameter, folder: Path) -> list[Net]:
 
 
 def found(name: str, folder: Path) -> Path:
-    """A file that a solver names: from the working directory as in Caffe, else from the solver's folder or one above it."""
-    for place in _places(folder):
-        if (place / name).is_file():
-            return place / name
+    """A file that a solver names: from the working directory as in Caffe, else from the solver's folder or one above it,
+    else beside the solver where the folder's name is right ("models/zf/train.prototxt" of a solver in some .../zf)."""
+    for path in _candidates(Path(name), folder.resolve()):
+        if path.is_file():
+            return path
     raise SolverError(f"{name}: no such file in the working directory, in the solver's folder {folder}, or above it")
 
 
-def _places(folder: Path) -> Iterator[Path]:
-    yield Path()
-    yield folder
-    yield from folder.resolve().parents
+def _candidates(name: Path, folder: Path) -> Iterator[Path]:
+    yield name
+    yield from (place / name for place in (folder, *folder.parents))
+    if name.parent.name == folder.name:
+        yield folder / name.name
 
 
 def _net(source: str | caffe_pb2.NetParameter, phase: Phase, state: caffe_pb2.NetState, folder: Path) -> Net:

@@ -43,9 +43,13 @@ def folded(net: Net, settings: DetectionSettings) -> Iterator[list[str]]:
 
 
 def unfold(net: Net, settings: DetectionSettings) -> None:
-    """Turn the weights of a folded snapshot back into those that training goes on with."""
+    """Turn the weights of a folded snapshot back into those that training goes on with.
+
+    Outputs whose std is 0 (a class without examples, as the background) have lost theirs: they stay 0, and train nothing.
+    """
     for layer, means, stds in _box_layers(net, settings):
-        _fold(layer, -means / stds, 1 / stds)
+        divisors = np.where(stds == 0, 1, stds)
+        _fold(layer, -means / divisors, 1 / divisors)
 
 
 def fold(
@@ -98,8 +102,6 @@ def _spread(net: Net, name: str, means: Sequence[float], stds: Sequence[float]) 
     layer = net.layer_dict[name]
     if len(layer.blobs) != 2:
         raise layer.error("needs a bias, into which the target means are folded at a snapshot")
-    if not all(stds):
-        raise layer.error(f"target stds {tuple(stds)} cannot be folded into its weights: none may be 0")
     outputs, cells = layer.blobs[0].shape[0], _group_cells(net, layer)
     try:
         return layer, per_output(means, outputs, cells), per_output(stds, outputs, cells)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, WeightsError
@@ -119,6 +121,26 @@ def test_a_truncated_file(tmp_path):
         path.write_bytes(content[:length])
         with pytest.raises(WeightsError, match="damaged HDF5 file"):
             read_weights(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_flipped_bytes_give_an_error_or_blobs_of_their_shape(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("flipped") / "net.h5"
+    blob = Blob((3, 5))
+    write_hdf5(path, net("a", "b"), {"a": [blob], "b": [Blob((2,))]})
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 5))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    try:
+        layers = read_weights(path).layers
+    except WeightsError as error:
+        assert str(path) in str(error)
+        return
+    for layer in layers:
+        for stored in layer.blobs:
+            assert stored is None or stored.array.shape == stored.shape
 
 
 def test_without_h5py_the_error_names_the_extra(tmp_path, monkeypatch):

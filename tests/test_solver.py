@@ -388,7 +388,7 @@ def test_the_net_is_found_beside_or_above_the_solver(make, tmp_path, monkeypatch
     folder = tmp_path / "models" / "small"
     folder.mkdir(parents=True)
     (folder / "train.prototxt").write_text('layer { name: "w" type: "Slope" top: "loss" }')
-    for name in ("train.prototxt", "models/small/train.prototxt"):
+    for name in ("train.prototxt", "models/small/train.prototxt", "elsewhere/small/train.prototxt"):
         (folder / "solver.prototxt").write_text(FIXED + f'train_net: "{name}"')
         solver = get_solver(folder / "solver.prototxt")
         assert list(solver.net.params) == ["w"]

@@ -138,6 +138,18 @@ def test_unfold_undoes_fold():
             np.testing.assert_allclose(blob.data, value, rtol=1e-5, atol=1e-6)
 
 
+def test_a_class_without_examples_has_std_0_and_stays_0():
+    boxes = net(box_layer(8))
+    boxes.layers[0].bbox_means, boxes.layers[0].bbox_stds = np.zeros(8), np.repeat([0.0, 0.5], 4)
+    measured = settings(bbox_normalize_targets_precomputed=False)
+    with folded(boxes, measured):
+        unfold(boxes, measured)
+        unfolded = [blob.data.copy() for blob in boxes.params["bbox_pred"]]
+    for value, blob in zip(unfolded, boxes.params["bbox_pred"], strict=True):
+        np.testing.assert_array_equal(value[:4], 0)
+        np.testing.assert_allclose(value[4:], blob.data[4:], rtol=1e-6)
+
+
 def test_fold_by_hand():
     weight, bias = fold([[1.0, 2.0], [3.0, 4.0]], [10.0, 20.0], [1.0, 2.0], [0.5, 0.25])
     assert weight.tolist() == [[0.5, 1.0], [0.75, 1.0]] and bias.tolist() == [6.0, 7.0]
@@ -161,7 +173,6 @@ def test_per_output_gives_channel_c_its_coordinate(classes, group):
     [
         (box_layer(6), {}, 'InnerProduct layer "bbox_pred": the target means and stds do not fit: 6 outputs are no multiple'),
         (box_layer(8, rest="bias_term: false"), {}, "needs a bias, into which the target means are folded"),
-        (box_layer(8), {"bbox_normalize_stds": (0.1, 0, 0.2, 0.2)}, "cannot be folded into its weights: none may be 0"),
     ],
 )
 def test_errors(layers, train, text):
