@@ -75,9 +75,13 @@ def prepare_roidb(roidb: Sequence[Entry], num_classes: int) -> Roidb:
 
 
 def _prepared(entry: Entry, num_classes: int) -> Entry:
+    for key in ("image", "boxes", "gt_classes"):
+        if key not in entry:
+            raise DataError(
+                f"an entry of a roidb must have image, boxes and gt_classes; this has {', '.join(entry) or 'nothing'}"
+            )
     entry = entry.copy()
-    entry["boxes"] = np.asarray(entry["boxes"], np.float32).reshape(-1, 4)
-    entry["gt_classes"] = np.asarray(entry["gt_classes"]).reshape(-1)
+    entry["boxes"], entry["gt_classes"] = box_array(entry), np.asarray(entry["gt_classes"]).reshape(-1)
     entry.setdefault("flipped", False)
     if "width" not in entry or "height" not in entry:
         entry["width"], entry["height"] = _size(entry)
@@ -101,6 +105,14 @@ def image_name(entry: Entry) -> str:
     """What to call the entry's image in a message."""
     image = entry["image"]
     return f"an image of shape {image.shape}" if isinstance(image, np.ndarray) else str(image)
+
+
+def box_array(entry: Entry) -> Array:
+    """The entry's boxes as (N, 4) float32; DataError for another shape."""
+    boxes = np.asarray(entry["boxes"], np.float32)
+    if boxes.size and boxes.shape[1:] != (4,):
+        raise DataError(f"{image_name(entry)}: boxes must be (N, 4): x1, y1, x2, y2; got shape {boxes.shape}")
+    return boxes.reshape(-1, 4)
 
 
 def check_boxes(entry: Entry, num_classes: int) -> None:
@@ -147,7 +159,7 @@ def _mirrored(entry: Entry) -> Entry:
     entry = entry.copy()
     if "width" not in entry or "height" not in entry:
         entry["width"], entry["height"] = _size(entry)
-    boxes = np.asarray(entry["boxes"], np.float32).reshape(-1, 4)
+    boxes = box_array(entry)
     entry["boxes"] = np.column_stack(
         [entry["width"] - 1 - boxes[:, 2], boxes[:, 1], entry["width"] - 1 - boxes[:, 0], boxes[:, 3]]
     )
@@ -162,7 +174,7 @@ def add_proposals(roidb: Sequence[Entry], proposals: Sequence[Array]) -> Roidb:
         raise DataError(f"{len(roidb)} images but proposals for {len(proposals)}")
     merged: Roidb = []
     for entry, given in zip(roidb, proposals, strict=True):
-        boxes, more = np.asarray(entry["boxes"], np.float32).reshape(-1, 4), np.asarray(given, np.float32).reshape(-1, 4)
+        boxes, more = box_array(entry), np.asarray(given, np.float32).reshape(-1, 4)
         classes = np.concatenate([np.asarray(entry["gt_classes"]).reshape(-1), np.zeros(len(more), int)])
         merged.append(Entry(image=entry["image"], boxes=np.concatenate([boxes, more]), gt_classes=classes))
         for key in ("width", "height", "flipped"):

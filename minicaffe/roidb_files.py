@@ -117,13 +117,13 @@ def _voc_image(folder: Path, stem: str, names: list[str]) -> Entry:
         objects = [o for o in root.iter("object") if int(o.findtext("difficult", "0") or 0) == 0]
         corners = [[float(o.findtext(f"bndbox/{c}", "nan")) - 1 for c in ("xmin", "ymin", "xmax", "ymax")] for o in objects]
         labels = [_class_number((o.findtext("name") or "").strip().lower(), names, str(path)) for o in objects]
+        size = [int(float(root.findtext(f"size/{side}") or 0)) for side in ("width", "height")]
     except (OSError, ElementTree.ParseError, ValueError) as error:
         raise DataError(f"{path}: cannot read the annotation: {error}") from error
     image = folder / "JPEGImages" / f"{stem}.jpg"
     entry = Entry(image=str(image), boxes=_boxes(corners, str(path)), gt_classes=np.array(labels, int))
-    width, height = root.findtext("size/width"), root.findtext("size/height")
-    if width and height and int(width) > 0 and int(height) > 0:
-        entry["width"], entry["height"] = int(width), int(height)
+    if min(size) > 0:
+        entry["width"], entry["height"] = size
     return entry
 
 

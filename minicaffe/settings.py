@@ -63,6 +63,15 @@ class TrainSettings:
     rpn_positive_weight: float = -1.0
     agnostic: bool = False
 
+    def __post_init__(self) -> None:
+        _check_positive("TRAIN", self, "scales", "max_size", "ims_per_batch", "bbox_normalize_stds", "rpn_normalize_stds")
+        if not (self.rpn_positive_weight < 0 or 0 < self.rpn_positive_weight < 1):
+            raise SettingsError(
+                f"TRAIN.RPN_POSITIVE_WEIGHT must be negative or between 0 and 1, got {self.rpn_positive_weight}"
+            )
+        if self.batch_size != -1 and self.batch_size <= 0:
+            raise SettingsError(f"TRAIN.BATCH_SIZE must be > 0, or -1 for all rois, got {self.batch_size}")
+
 
 @dataclass(frozen=True)
 class TestSettings:
@@ -83,6 +92,9 @@ class TestSettings:
     rpn_min_size: float = 16
     agnostic: bool = False
 
+    def __post_init__(self) -> None:
+        _check_positive("TEST", self, "scales", "max_size")
+
 
 @dataclass(frozen=True)
 class DetectionSettings:
@@ -101,6 +113,13 @@ class DetectionSettings:
     matlab: str = "matlab"
     use_gpu_nms: bool = True
     gpu_id: int = 0
+
+
+def _check_positive(group: str, settings: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if not all(number > 0 for number in (value if isinstance(value, tuple) else (value,))):
+            raise SettingsError(f"{group}.{name.upper()} must be > 0, got {value}")
 
 
 _current = DetectionSettings()
