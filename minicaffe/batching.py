@@ -1,4 +1,4 @@
-"""Run more items than a net's batch holds: split into batches, pad the last, join the outputs. Source: pycaffe's forward_all."""
+"""Run more items than a net's batch holds: in batches, the last padded, the outputs joined. Source: pycaffe's forward_all."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ LayerList = list[tuple[caffe_pb2.LayerParameter, LayerSource | None]]
 
 
 def filter_layers(layers: LayerList, state: caffe_pb2.NetState) -> LayerList:
-    """The layers that state keeps: any include rule met, or no exclude rule met. Raises LayerError when both kinds are given."""
+    """The layers that state keeps: an include rule met, or no exclude rule met. Raises LayerError when both kinds are given."""
     kept: LayerList = []
     for param, source in layers:
         if param.include and param.exclude:

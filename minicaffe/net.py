@@ -40,7 +40,7 @@ AUTOMATIC = "(automatic)"
 
 @dataclass
 class LoadReport:
-    """What copy_from did: the net's layers that got weights, those with parameters that got none, and the file's unused layers."""
+    """What copy_from did: layers that got weights, those with parameters that got none, and the file's unused layers."""
 
     file: str
     loaded: list[str] = field(default_factory=list)

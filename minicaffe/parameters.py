@@ -70,7 +70,7 @@ class LearnableParameters:
         permissive = spec.share_mode == caffe_pb2.ParamSpec.PERMISSIVE
         if mine.count != theirs.count if permissive else mine.shape != theirs.shape:
             raise layer.error(
-                f'shares param "{spec.name}" with layer "{owner.layer.name}", but its shape is {mine.shape} there {theirs.shape}',
+                f'shares param "{spec.name}" with layer "{owner.layer.name}", its shape is {mine.shape}, there {theirs.shape}',
                 f"param[{i}]",
             )
         self._shared.append((layer, i, owner))

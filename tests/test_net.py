@@ -202,7 +202,7 @@ def test_shared_parameters_are_one_blob() -> None:
 def test_shared_parameters_of_other_shapes_are_refused() -> None:
     first, second = SHARED_PARAMS.split('layer { name: "ip2"')
     text = first + 'layer { name: "ip2"' + second.replace("num_output: 7", "num_output: 9")
-    with pytest.raises(LayerError, match=r'shares param "w" with layer "ip", but its shape is \(9, 60\) there \(7, 60\)'):
+    with pytest.raises(LayerError, match=r'shares param "w" with layer "ip", its shape is \(9, 60\), there \(7, 60\)'):
         net_of(text)
 
 
