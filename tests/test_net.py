@@ -246,6 +246,7 @@ def test_golden_backward_from_start_to_end() -> None:
     for name in ("conv1", "ip1", "prob"):
         close(out[name], stored[f"C.full.{name}"])
     net.clear_param_diffs()
+    net.blobs["data"].diff[...] = stored["C.data_diff_untouched"]
     close(net.backward(end="ip2", prob=stored["C.prob_diff"])["tanh"], stored["C.backward_to_ip2.tanh_diff"])
     close(net.blobs["data"].diff, stored["C.data_diff_untouched"])
     close(net.backward(start="tanh")["data"], stored["C.backward_from_tanh.data_diff"])

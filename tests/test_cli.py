@@ -1,0 +1,224 @@
+"""The command line: each command on small nets made here, its output, its files, its errors (one message, status 1)."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from minicaffe import Net, set_random_seed
+from minicaffe.cli import COMMANDS, main
+from minicaffe.mode import TEST
+
+CLASSIFIER = """name: "small"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 6 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
+layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip"
+  inner_product_param { num_output: 5 weight_filler { type: "xavier" } } }
+layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
+"""
+
+DETECTOR = """name: "detector"
+input: "data" input_shape { dim: 1 dim: 3 dim: 64 dim: 96 }
+input: "rois" input_shape { dim: 1 dim: 5 }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 6 kernel_size: 3 stride: 16 pad: 1 weight_filler { type: "gaussian" std: 0.01 } } }
+layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool"
+  roi_pooling_param { pooled_w: 2 pooled_h: 3 spatial_scale: 0.0625 } }
+layer { name: "score" type: "InnerProduct" bottom: "pool" top: "score"
+  inner_product_param { num_output: 4 weight_filler { type: "gaussian" std: 0.1 } } }
+layer { name: "bbox_pred" type: "InnerProduct" bottom: "pool" top: "bbox_pred"
+  inner_product_param { num_output: 16 weight_filler { type: "gaussian" std: 0.001 } } }
+layer { name: "cls_prob" type: "Softmax" bottom: "score" top: "cls_prob" }
+"""
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a classifier and a detector, their weights, and two pictures."""
+    monkeypatch.chdir(tmp_path)
+    set_random_seed(1)
+    for name, text in (("small", CLASSIFIER), ("detector", DETECTOR)):
+        (tmp_path / f"{name}.prototxt").write_text(text)
+        Net(f"{name}.prototxt", TEST).save(f"{name}.caffemodel")
+    (tmp_path / "photos").mkdir()
+    pixels = np.random.default_rng(2).integers(0, 255, (48, 72, 3), dtype=np.uint8)
+    for name in ("one.png", "two.jpg"):
+        Image.fromarray(pixels).save(tmp_path / "photos" / name)
+    np.save("boxes.npy", np.array([[3, 4, 40, 30], [10, 8, 60, 44], [0, 0, 71, 47.0]]))
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert re.search(rf"Example:\s+minicaffe {command}", result.output)
+
+
+def test_layers_lists_the_catalogue() -> None:
+    lines = run("layers").output.splitlines()
+    assert any(re.match(r"ROIPooling +\S", line) for line in lines)
+    assert all(len(line.split()) > 1 for line in lines)
+
+
+def test_summary_counts(folder: Path) -> None:
+    result = run("summary", "small.prototxt")
+    assert result.exit_code == 0, result.output
+    assert "conv 2x4x6x4" in result.output
+    # 4*3*3*3 + 4 + 5*96 + 5 parameters; 2*4*6*4 windows of 27 and 2*5 products of 96
+    assert "5 layers, 597 parameters" in result.output
+    assert f"{(192 * 27 + 10 * 96) / 1000:.2f} k multiply-adds" in result.output
+
+
+def test_summary_takes_another_shape(folder: Path) -> None:
+    assert "data 7x3x8x6" in run("summary", "small.prototxt", "--shape", "data=7,3,8,6").output
+    assert "the net's inputs are data" in run("summary", "small.prototxt", "--shape", "image=1,3,8,6").output
+    assert "write it as BLOB=N,C,H,W" in run("summary", "small.prototxt", "--shape", "data=one").output
+
+
+def test_run_prints_and_writes(folder: Path) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 3, 8, 6)).astype(np.float32)
+    np.save("x.npy", x)
+    result = run("run", "small.prototxt", "small.caffemodel", "--input", "data=x.npy", "--out", "out.npz", "--backward")
+    assert result.exit_code == 0, result.output
+    assert "WARNING" not in result.output
+    assert "backward ms" in result.output
+    out = np.load("out.npz")
+    net = Net("small.prototxt", TEST, weights="small.caffemodel")
+    np.testing.assert_array_equal(out["prob"], net.forward(data=x)["prob"])
+    assert out["conv.0.diff"].shape == (4, 3, 3, 3)
+
+
+def test_run_says_what_is_made_up(folder: Path) -> None:
+    result = run("run", "small.prototxt")
+    assert "no weights given: all 2 layers with parameters start from their fillers (seed 0)" in result.output
+    assert "input data not given: standard normal values of shape (2, 3, 8, 6)" in result.output
+
+
+def test_run_takes_an_image(folder: Path) -> None:
+    result = run("run", "small.prototxt", "small.caffemodel", "--input", "data=photos/one.png", "--mean", "1,2,3")
+    assert result.exit_code == 0, result.output
+    assert "output prob 2x5" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "absent.prototxt"], "absent.prototxt"),
+        (["run", "small.prototxt", "absent.caffemodel"], "absent.caffemodel"),
+        (["run", "small.prototxt", "--input", "data"], "write it as BLOB=FILE"),
+        (["run", "small.prototxt", "--input", "image=x.npy"], '"image" is not an input of the net; its inputs are data'),
+        (["run", "small.prototxt", "--input", "data=small.prototxt.npy"], "small.prototxt.npy"),
+        (["run", "small.prototxt", "--mean", "1,2", "--input", "data=photos/one.png"], "give 3 numbers"),
+        (["run", "small.caffemodel", "small.prototxt"], "small.caffemodel"),
+        (["run", "small.prototxt", "small.prototxt"], "small.prototxt"),
+        (
+            ["detect", "small.prototxt", "small.caffemodel", "photos"],
+            "a detector's inputs are data and im_info, or data and rois",
+        ),
+        (["detect", "detector.prototxt", "detector.caffemodel", "photos/one.png"], "this net takes rois: give it proposals"),
+        (["detect", "detector.prototxt", "detector.caffemodel", "photos/none.png"], "photos/none.png: no such image"),
+        (["detect", "detector.prototxt", "detector.caffemodel", "."], "no images in this folder"),
+        (["test", "small.prototxt", "small.caffemodel", "--iterations", "0"], "--iterations must be at least 1"),
+        (["train", "absent.prototxt"], "absent.prototxt"),
+        (["upgrade", "absent.prototxt", "out.prototxt"], "absent.prototxt"),
+    ],
+)
+def test_errors_are_one_message_and_status_1(folder: Path, arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_debug_shows_the_traceback(folder: Path) -> None:
+    result = run("--debug", "run", "absent.prototxt")
+    assert result.exit_code == 1
+    assert "Traceback" in result.output
+
+
+def test_detect_prints_draws_and_gives_json(folder: Path) -> None:
+    arguments = ["detect", "detector.prototxt", "detector.caffemodel", "photos", "--proposals", "boxes.npy"]
+    (folder / "names.txt").write_text("circle\nsquare\ntriangle\n")
+    lines = run(*arguments, "--threshold", "0", "--draw", "drawn", "--classes", "names.txt")
+    assert lines.exit_code == 0, lines.output
+    assert re.search(r"photos/one.png: \d+ detections in", lines.output)
+    assert re.search(r"(circle|square|triangle) +0\.\d+  x1 +\d", lines.output)
+    assert {p.name for p in (folder / "drawn").iterdir()} == {"one.png", "two.png"}
+    with Image.open(folder / "drawn" / "one.png") as drawn:
+        assert drawn.size == (72, 48)
+    parsed = json.loads(run(*arguments, "--threshold", "0", "--json").stdout)
+    assert [entry["image"] for entry in parsed] == ["photos/one.png", "photos/two.jpg"]
+    assert set(parsed[0]["detections"][0]) == {"class", "class_index", "score", "box"}
+
+
+def test_a_bad_image_does_not_lose_the_others(folder: Path) -> None:
+    (folder / "photos" / "broken.png").write_bytes(b"no picture")
+    result = run("detect", "detector.prototxt", "detector.caffemodel", "photos", "--proposals", "boxes.npy")
+    assert result.exit_code == 1
+    assert "photos/broken.png" in result.output
+    assert "1 of 3 images could not be done" in result.output
+    assert "photos/two.jpg: " in result.output
+
+
+def test_test_averages(folder: Path) -> None:
+    np.save("x.npy", np.ones((2, 3, 8, 6), np.float32))
+    result = run("test", "small.prototxt", "small.caffemodel", "--iterations", "3", "--input", "data=x.npy")
+    assert result.exit_code == 0, result.output
+    net = Net("small.prototxt", TEST, weights="small.caffemodel")
+    first = net.forward(data=np.ones((2, 3, 8, 6)))["prob"][0, 0]
+    assert f"prob[0] = {first:.4g}"[:-1] in result.output
+    assert "over 3 iterations" in result.output
+
+
+def test_upgrade_writes_todays_format(folder: Path) -> None:
+    (folder / "old.prototxt").write_text(
+        'input: "data" input_dim: 1 input_dim: 3 input_dim: 5 input_dim: 4\n'
+        'layers { name: "ip" type: INNER_PRODUCT bottom: "data" top: "ip" blobs_lr: 2 inner_product_param { num_output: 7 } }\n'
+    )
+    result = run("upgrade", "old.prototxt", "new.prototxt")
+    assert result.exit_code == 0, result.output
+    text = (folder / "new.prototxt").read_text()
+    assert 'type: "InnerProduct"' in text
+    assert "lr_mult: 2" in text
+    assert Net("new.prototxt", TEST).forward()["ip"].shape == (1, 7)
+
+
+TRAIN = """name: "line"
+layer { name: "data" type: "DummyData" top: "x" top: "t" dummy_data_param { shape { dim: 6 dim: 3 } shape { dim: 6 dim: 1 }
+  data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 0.5 } } }
+layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 1 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "EuclideanLoss" bottom: "y" bottom: "t" top: "loss" }
+"""
+
+
+def test_train_needs_iterations_and_writes_weights(folder: Path) -> None:
+    (folder / "train.prototxt").write_text(TRAIN)
+    (folder / "solver.prototxt").write_text(
+        'train_net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" momentum: 0.9 snapshot_prefix: "out/line" display: 20\n'
+    )
+    result = run("train", "solver.prototxt")
+    assert result.exit_code == 1
+    assert "iterations" in result.output
+    result = run("train", "solver.prototxt", "--iterations", "300", "--out", "line.caffemodel", "--seed", "4")
+    assert result.exit_code == 0, result.output
+    assert "iteration 300: loss" in result.output
+    weight, bias = Net("train.prototxt", TEST, weights="line.caffemodel").params["ip"]
+    assert abs(float(bias.data[0]) - 0.5) < 0.05
+    assert np.abs(weight.data).max() < 0.05
+    assert (folder / "out" / "line_iter_300.caffemodel").exists()
+    again = run("train", "solver.prototxt", "--snapshot", "out/line_iter_300.solverstate", "--iterations", "2")
+    assert again.exit_code == 0, again.output
+    assert (folder / "out" / "line_iter_302.caffemodel").exists()
