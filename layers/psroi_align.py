@@ -63,7 +63,8 @@ def _axis_samples(first: Array, end: Array, group: int, size: int, sample_num: i
     edges = (bin_numbers(group, dtype) * length[:, None] + first[:, None]).clip(0, max(size - 1, 0))
     step = length / dtype(sample_num + 1)
     places = edges[:, :-1, None] + bin_numbers(sample_num, dtype)[1:] * step[:, None, None]
-    return np.where(places < edges[:, 1:, None], places, dtype(np.nan))
+    kept: Array = np.where(places < edges[:, 1:, None], places, dtype(np.nan))
+    return kept
 
 
 def ps_roi_align(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: float, sample_num: int = 2) -> Array:
@@ -77,7 +78,7 @@ def ps_roi_align(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: 
     for row, weight in _taps(rois, group_size, spatial_scale, (h, w), sample_num):
         with np.errstate(invalid="ignore"):
             y += weight[..., None] * maps[row]
-    return np.moveaxis(y, 3, 1)
+    return y.transpose(0, 3, 1, 2)
 
 
 def ps_roi_align_backward(

@@ -28,9 +28,9 @@ class Taps(NamedTuple):
 
     def span(self) -> tuple[list[int], list[int]]:
         """The first pixel that each roi reads, and one past the last; 0, 0 when there is none."""
-        flat = self.pixel.reshape(len(self.pixel), -1)
-        end = flat.max(axis=1, initial=-1) + 1
-        first = np.where(flat >= 0, flat, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
+        beyond = np.iinfo(np.int64).max
+        end = self.pixel.max(axis=(1, 2), initial=-1) + 1
+        first = np.where(self.pixel >= 0, self.pixel, beyond).min(axis=(1, 2), initial=beyond)
         return np.minimum(first, end).tolist(), end.tolist()
 
     def matrices(self, size: int) -> Array:

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import golden
+import numpy as np
+import pytest
+import roi_reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layer_case import LayerCase
+from roi_cases import Case, cases, some_rois
+
+from minicaffe.errors import LayerError
+from minicaffe.ops import ps_roi_align, ps_roi_align_backward
+
+
+def layer(sample_num: int = 2) -> str:
+    more = f"spatial_scale: 0.5 output_dim: 3 group_size: 2 sample_num: {sample_num}"
+    return f"type: 'PSROIAlign' psroi_align_param {{ {more} }}"
+
+
+def random_map(*shape: int) -> np.ndarray:
+    return np.random.default_rng(3).standard_normal(shape)
+
+
+def test_by_hand() -> None:
+    """Columns 0 to 2 in one bin and rows 0 to 1: one sample in the middle, (0.5, 1)."""
+    x = np.array([[1.0, 2, 3, 9], [5, 6, 7, 9]]).reshape(1, 1, 2, 4)
+    text = "type: 'PSROIAlign' psroi_align_param { spatial_scale: 1 output_dim: 1 group_size: 1 sample_num: 1 }"
+    case = LayerCase(text, x, [[0, 0, 0, 1, 0]])
+    assert case.forward()[0].item() == 4
+    dx, drois = case.backward(np.full((1, 1, 1, 1), 2.0))
+    np.testing.assert_array_equal(dx[0, 0], [[0, 1, 0, 0], [0, 1, 0, 0]])
+    assert not drois.any()
+
+
+def test_samples_past_a_clipped_end_are_left_out_of_the_sum_but_not_of_the_divisor() -> None:
+    """6 columns clipped to [2, 3]: steps of 2 from 2 lead past the end. 3 columns from 1: one of two samples is below 3."""
+    x = np.ones((1, 1, 3, 4))
+    text = "type: 'PSROIAlign' psroi_align_param { spatial_scale: 1 output_dim: 1 group_size: 1 sample_num: 2 }"
+    assert LayerCase(text, x, [[0, 2, 0, 7, 1]]).forward()[0].item() == 0
+    assert LayerCase(text, x, [[0, 1, 0, 3, 1]]).forward()[0].item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("case", golden.cases("PSROIAlign"))
+def test_golden(case: str) -> None:
+    """Forward only: the original's backward is not the gradient of its forward (docs/fidelity.md)."""
+    assert golden.run_case(case, backward=False) == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(groups=True), st.integers(1, 4))
+def test_agrees_with_the_loops(case: Case, sample_num: int) -> None:
+    expected = roi_reference.ps_roi_align(case.x, case.rois, case.pooled[0], case.scale, sample_num)
+    y = ps_roi_align(case.x, case.rois, case.pooled[0], case.scale, sample_num)
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases(groups=True, dtype=np.float64), st.integers(1, 4))
+def test_backward_is_the_transpose(case: Case, sample_num: int) -> None:
+    y = ps_roi_align(case.x, case.rois, case.pooled[0], case.scale, sample_num)
+    dy = np.random.default_rng(1).standard_normal(y.shape)
+    dx = ps_roi_align_backward(dy, case.rois, case.scale, case.x.shape, sample_num)
+    assert (y * dy).sum() == pytest.approx((case.x * dx).sum(), abs=1e-9)
+
+
+@pytest.mark.parametrize("sample_num", [1, 2, 3])
+def test_gradient(sample_num: int) -> None:
+    LayerCase(layer(sample_num), random_map(2, 12, 7, 9), some_rois()).check_gradient()
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_one_bad_value_spoils_one_bin(wrong: float) -> None:
+    x = random_map(1, 12, 7, 9).astype(np.float32)
+    rois = np.array([[0, 0, 0, 8, 6], [0, 50, 50, 60, 60]], np.float32)
+    clean = ps_roi_align(x, rois, 2, 1.0)
+    x[0, (1 * 2 + 0) * 2 + 1, 1, 6] = wrong
+    y = ps_roi_align(x, rois, 2, 1.0)
+    assert not np.isfinite(y[0, 1, 0, 1]) and np.isfinite(y).sum() == y.size - 1
+    np.testing.assert_array_equal(y[np.isfinite(y)], clean[np.isfinite(y)])
+
+
+def test_sample_num_zero() -> None:
+    with pytest.raises(LayerError, match="sample_num must be > 0, got 0"):
+        LayerCase(layer(0), random_map(1, 12, 3, 4), some_rois(1))
+
+
+def test_a_second_reshape_and_untouched_bottoms() -> None:
+    case = LayerCase(layer(), random_map(2, 12, 7, 9), some_rois())
+    case.forward()
+    case.bottom[0].reshape(1, 12, 5, 6)
+    case.bottom[1].reshape(2, 5)
+    x, rois = random_map(1, 12, 5, 6), some_rois(1)[:2]
+    case.bottom[0].data[...], case.bottom[1].data[...] = x, rois
+    np.testing.assert_array_equal(case.forward()[0], ps_roi_align(x, rois, 2, 0.5))
+    assert case.backward(np.ones((2, 3, 2, 2)))[0].shape == x.shape
+    np.testing.assert_array_equal(case.bottom[0].data, x)
+    np.testing.assert_array_equal(case.bottom[1].data, rois)

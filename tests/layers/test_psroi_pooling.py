@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import golden
+import numpy as np
+import pytest
+import roi_reference
+from hypothesis import given, settings
+from layer_case import LayerCase
+from roi_cases import Case, cases, some_rois
+
+from minicaffe.layers import psroi_pooling
+from minicaffe.ops import ps_roi_pool, ps_roi_pool_backward
+
+LAYER = "type: 'PSROIPooling' psroi_pooling_param { spatial_scale: 0.5 output_dim: 3 group_size: 2 }"
+
+
+def random_map(*shape: int) -> np.ndarray:
+    return np.random.default_rng(3).standard_normal(shape)
+
+
+def test_by_hand() -> None:
+    """Corners (1, 0)-(4, 3) at 0.5: columns 0.5 to 2.5 in two bins [0, 2) and [1, 3), rows 0 to 2 in [0, 1) and [1, 2)."""
+    x = np.arange(1.0, 49).reshape(1, 4, 3, 4)
+    text = "type: 'PSROIPooling' psroi_pooling_param { spatial_scale: 0.5 output_dim: 1 group_size: 2 }"
+    case = LayerCase(text, x, [[0, 0.5, 0, 4, 3]])
+    np.testing.assert_array_equal(case.forward()[0], [[[[1.5, 14.5], [29.5, 42.5]]]])
+    dx, drois = case.backward(np.array([[[[2.0, 4], [6, 8]]]]))
+    expected = np.zeros(x.shape)
+    expected[0, 0, 0, :2], expected[0, 1, 0, 1:3], expected[0, 2, 1, :2], expected[0, 3, 1, 1:3] = 1, 2, 3, 4
+    np.testing.assert_array_equal(dx, expected)
+    assert not drois.any()
+
+
+@pytest.mark.parametrize("case", golden.cases("PSROIPooling"))
+def test_golden(case: str) -> None:
+    assert golden.run_case(case) >= 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(groups=True))
+def test_agrees_with_the_loops(case: Case) -> None:
+    expected = roi_reference.ps_roi_pool(case.x, case.rois, case.pooled[0], case.scale)
+    y = ps_roi_pool(case.x, case.rois, case.pooled[0], case.scale)
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-7)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases(groups=True, dtype=np.float64))
+def test_backward_is_the_transpose(case: Case) -> None:
+    y = ps_roi_pool(case.x, case.rois, case.pooled[0], case.scale)
+    dy = np.random.default_rng(1).standard_normal(y.shape)
+    dx = ps_roi_pool_backward(dy, case.rois, case.scale, case.x.shape)
+    assert (y * dy).sum() == pytest.approx((case.x * dx).sum(), abs=1e-9)
+
+
+def test_gradient() -> None:
+    LayerCase(LAYER, random_map(2, 12, 7, 9), some_rois()).check_gradient()
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_one_bad_value_spoils_one_bin(wrong: float) -> None:
+    x = random_map(1, 12, 7, 9).astype(np.float32)
+    rois = np.array([[0, 0, 0, 8, 6]], np.float32)
+    clean = ps_roi_pool(x, rois, 2, 1.0)
+    x[0, (1 * 2 + 0) * 2 + 1, 0, 8] = wrong
+    y = ps_roi_pool(x, rois, 2, 1.0)
+    assert not np.isfinite(y[0, 1, 0, 1]) and np.isfinite(y).sum() == y.size - 1
+    np.testing.assert_allclose(y[np.isfinite(y)], clean[np.isfinite(y)], rtol=1e-6)
+
+
+def test_a_huge_value_leaves_the_other_bins_exact() -> None:
+    """In an integral image 1e30 would swallow what is added after it."""
+    x = np.ones((1, 4, 5, 6), np.float32)
+    x[0, :, 0, 0] = 1e30
+    y = ps_roi_pool(x, np.array([[0, 2, 2, 5, 4]], np.float32), 2, 1.0)
+    np.testing.assert_array_equal(y, np.ones((1, 1, 2, 2)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(cases(groups=True))
+def test_both_ways_of_adding_agree(case: Case) -> None:
+    bins = psroi_pooling.ps_roi_pool_bins(case.rois, case.pooled[0], case.scale, case.x.shape[2:])
+    images = case.rois[:, 0].astype(int)
+    by_integral = psroi_pooling._bin_sums_by_integral(case.x, images, bins)
+    np.testing.assert_allclose(by_integral, psroi_pooling._bin_sums(case.x, images, bins), atol=1e-12)
+
+
+def test_a_second_reshape_and_untouched_bottoms() -> None:
+    case = LayerCase(LAYER, random_map(2, 12, 7, 9), some_rois())
+    case.forward()
+    case.bottom[0].reshape(1, 12, 5, 6)
+    case.bottom[1].reshape(2, 5)
+    x, rois = random_map(1, 12, 5, 6), some_rois(1)[:2]
+    case.bottom[0].data[...], case.bottom[1].data[...] = x, rois
+    np.testing.assert_array_equal(case.forward()[0], ps_roi_pool(x, rois, 2, 0.5))
+    assert case.backward(np.ones((2, 3, 2, 2)))[0].shape == x.shape
+    np.testing.assert_array_equal(case.bottom[0].data, x)
+    np.testing.assert_array_equal(case.bottom[1].data, rois)
