@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 
 from . import pooling_methods as methods
-from .pooling_windows import PoolAxis
+from .pooling_windows import PoolAxis, plane_blocks
 
 MAX, AVE, STOCHASTIC = (caffe_pb2.PoolingParameter.PoolMethod.Value(name) for name in ("MAX", "AVE", "STOCHASTIC"))
 
@@ -93,27 +96,37 @@ class Pooling(Layer):
             blob.reshape(*shape[:2], *pooled)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x, y, rows, columns = bottom[0].data, top[0].data, self.rows, self.columns
-        if self.method == MAX:
-            y[...] = methods.max_pool(x, rows, columns)
-            if len(top) > 1:
-                methods.max_pool_mask(x, y, rows, columns, top[1].data)
-        elif self.method == AVE:
-            y[...] = methods.ave_pool(x, rows, columns)
-        elif self.phase == TRAIN:
-            y[...], self._chosen = methods.stochastic_pool(x, rows, columns)
-        else:
-            y[...] = methods.weighted_pool(x, rows, columns)
+        x, rows, columns = _planes(bottom[0].data), self.rows, self.columns
+        y, *mask = (_planes(blob.data) for blob in top)
+        self._chosen = np.empty(y.shape if self.method == STOCHASTIC else 0, np.int32)
+        for block in plane_blocks(x):
+            if self.method == MAX:
+                y[block] = methods.max_pool(x[block], rows, columns)
+                if mask:
+                    mask[0][block] = methods.max_pool_mask(x[block], y[block], rows, columns)
+            elif self.method == AVE:
+                y[block] = methods.ave_pool(x[block], rows, columns)
+            elif self.phase == TRAIN:
+                y[block], self._chosen[block] = methods.stochastic_pool(x[block], rows, columns)
+            else:
+                y[block] = methods.weighted_pool(x[block], rows, columns)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
             return
-        x, dx, dy, rows, columns = bottom[0].data, bottom[0].diff, top[0].diff, self.rows, self.columns
-        if self.method == MAX:
-            methods.max_pool_gradient(dy, x, rows, columns, dx)
-        elif self.method == AVE:
-            methods.ave_pool_gradient(dy, rows, columns, dx)
-        elif self.phase == TRAIN:
-            methods.stochastic_pool_gradient(dy, self._chosen, rows, columns, dx)
-        else:
-            methods.weighted_pool_gradient(dy, x, rows, columns, dx)
+        x, dx, dy = _planes(bottom[0].data), _planes(bottom[0].diff), _planes(top[0].diff)
+        windows = self.rows, self.columns
+        for block in plane_blocks(x):
+            if self.method == MAX:
+                methods.max_pool_gradient(dy[block], x[block], *windows, dx[block])
+            elif self.method == AVE:
+                methods.ave_pool_gradient(dy[block], *windows, dx[block])
+            elif self.phase == TRAIN:
+                methods.stochastic_pool_gradient(dy[block], self._chosen[block], *windows, dx[block])
+            else:
+                methods.weighted_pool_gradient(dy[block], x[block], *windows, dx[block])
+
+
+def _planes(x: NDArray[Any]) -> NDArray[Any]:
+    """x (N, C, H, W) as maps (N * C, H, W), a view."""
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])

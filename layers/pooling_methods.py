@@ -1,8 +1,8 @@
-"""Max, average and stochastic pooling of arrays, forward and backward. Source: Caffe's pooling_layer.cpp and .cu."""
+"""Max, average and stochastic pooling of maps x (..., H, W), forward and backward. Source: Caffe's pooling_layer.cpp and .cu."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from typing import Any
 
 import numpy as np
@@ -10,51 +10,51 @@ from numpy.typing import NDArray
 
 from minicaffe import rng
 
-from .pooling_windows import Index, PoolAxis, reduce_windows, spread_windows, window_taps
+from .pooling_windows import PoolAxis, reduce_windows, spread_windows, window_taps
 
 LOWEST = float(-np.finfo(np.float32).max)
 """What the maximum of an empty window is; a pixel that is not above it (NaN, -inf) never wins."""
 
 
 def max_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray[Any]:
-    """x (N, C, H, W) -> the maxima y (N, C, PH, PW)."""
+    """x (..., H, W) -> the maxima y (..., PH, PW)."""
     return reduce_windows(np.fmax, x, rows, columns, LOWEST)
 
 
-def max_pool_mask(x: NDArray[Any], y: NDArray[Any], rows: PoolAxis, columns: PoolAxis, mask: NDArray[Any]) -> None:
-    """mask (N, C, PH, PW) = index h * W + w of the first maximum of each window, -1 where nothing won."""
-    index = np.arange(rows.size * columns.size, dtype=mask.dtype).reshape(rows.size, columns.size)
-    mask[...] = -1
-    for windows, pixels, hit in _first_maxima(x, y, rows, columns):
-        np.copyto(mask[windows], index[pixels], where=hit)
+def max_pool_mask(x: NDArray[Any], y: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray[np.intp]:
+    """Index h * W + w of the first maximum of each window, -1 where nothing won: (..., PH, PW), from x and its maxima y.
+
+    Counted as the taps that come before the maximum: one byte a window, and no branch.
+    """
+    won = y > LOWEST
+    still, before = won.copy(), np.zeros(y.shape, np.min_scalar_type(rows.kernel * columns.kernel))
+    for windows, pixels in window_taps(rows, columns):
+        part = still[windows]
+        part &= x[pixels] != y[windows]
+        before += still
+    offsets = np.add.outer(rows.offsets() * columns.size, columns.offsets()).reshape(-1)
+    starts = np.add.outer(np.arange(rows.pooled) * rows.stride * columns.size, np.arange(columns.pooled) * columns.stride)
+    mask = np.take(offsets, before, mode="clip")
+    mask += starts
+    mask[~won] = -1
+    return mask
 
 
 def max_pool_gradient(dy: NDArray[Any], x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]) -> None:
-    """dx (N, C, H, W): every window's dy (N, C, PH, PW) on its first maximum; dx is overwritten.
-
-    Taps are added from the last to the first, so that a pixel sums its windows in their order, as Caffe does.
-    """
+    """dx (..., H, W): every window's dy (..., PH, PW) on its first maximum, in the windows' order; dx is overwritten."""
     dx[...] = 0
-    for windows, pixels, hit in reversed(list(_first_maxima(x, max_pool(x, rows, columns), rows, columns))):
-        part = dx[pixels]
-        np.add(part, dy[windows], out=part, where=hit)
-
-
-def _first_maxima(
-    x: NDArray[Any], y: NDArray[Any], rows: PoolAxis, columns: PoolAxis
-) -> Iterator[tuple[Index, Index, NDArray[np.bool_]]]:
-    """For each tap: its windows and pixels, and in which of those windows it is the first to equal the maximum y."""
-    open_windows = y > LOWEST
-    for windows, pixels in window_taps(rows, columns):
-        part = open_windows[windows]
-        hit = x[pixels] == y[windows]
-        hit &= part
-        part ^= hit
-        yield windows, pixels, hit
+    mask = max_pool_mask(x, max_pool(x, rows, columns), rows, columns)
+    planes = np.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1) * (rows.size * columns.size)
+    won = mask >= 0
+    index, gradient = (mask + planes)[won], dy[won]
+    if rows.overlap or columns.overlap:
+        np.add.at(dx.reshape(-1), index, gradient)
+    else:
+        dx.reshape(-1)[index] = gradient
 
 
 def ave_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray[Any]:
-    """x (N, C, H, W) -> the means y (N, C, PH, PW); the divisor counts padding up to H + pad, W + pad."""
+    """x (..., H, W) -> the means y (..., PH, PW); the divisor counts padding up to H + pad, W + pad."""
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty window's length may be 0: NaN, as in Caffe
         y = reduce_windows(np.add, x, rows, columns, 0.0)
         y /= _sizes(rows, columns, x)
@@ -62,7 +62,7 @@ def ave_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray[Any]
 
 
 def ave_pool_gradient(dy: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]) -> None:
-    """dx (N, C, H, W) from dy (N, C, PH, PW); dx is overwritten."""
+    """dx (..., H, W) from dy (..., PH, PW); dx is overwritten."""
     with np.errstate(divide="ignore", invalid="ignore"):
         spread_windows(dy / _sizes(rows, columns, dy), rows, columns, dx)
 
@@ -74,8 +74,8 @@ def _sizes(rows: PoolAxis, columns: PoolAxis, like: NDArray[Any]) -> NDArray[Any
 
 
 def stochastic_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> tuple[NDArray[Any], NDArray[Any]]:
-    """x (N, C, H, W) >= 0 -> a pixel of each window, drawn with probability x / sum(x): y and which tap (N, C, PH, PW)."""
-    running, y = np.zeros((2, *x.shape[:2], rows.pooled, columns.pooled), x.dtype)
+    """x (..., H, W) >= 0 -> a pixel of each window, drawn with probability x / sum(x): y and which tap (..., PH, PW)."""
+    running, y = np.zeros((2, *x.shape[:-2], rows.pooled, columns.pooled), x.dtype)
     chosen = np.full(y.shape, -1, np.int32)
     for windows, pixels in window_taps(rows, columns):
         running[windows] += x[pixels]
@@ -93,7 +93,7 @@ def stochastic_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> tuple
 def stochastic_pool_gradient(
     dy: NDArray[Any], chosen: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]
 ) -> None:
-    """dx (N, C, H, W): every window's dy on the pixel that it drew; dx is overwritten."""
+    """dx (..., H, W): every window's dy on the pixel that it drew; dx is overwritten."""
     dx[...] = 0
     for tap, (windows, pixels) in enumerate(window_taps(rows, columns)):
         part = dx[pixels]
@@ -110,7 +110,7 @@ def weighted_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray
 
 
 def weighted_pool_gradient(dy: NDArray[Any], x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]) -> None:
-    """dx (N, C, H, W) = sum over windows of dy (2 x - y) / sum(x); dx is overwritten."""
+    """dx (..., H, W) = sum over windows of dy (2 x - y) / sum(x); dx is overwritten."""
     total = reduce_windows(np.add, x, rows, columns, 0.0)
     scaled = np.divide(dy, total, out=np.zeros_like(total), where=total > 0)
     spread_windows(scaled, rows, columns, dx)

@@ -18,6 +18,9 @@ from numpy.typing import DTypeLike, NDArray
 Index = tuple[EllipsisType, slice, slice]
 """An index of the last two axes."""
 
+BLOCK_BYTES = 1 << 20
+"""About how many bytes of maps are pooled at a time, so that what is made on the way stays in cache."""
+
 
 @dataclass(frozen=True)
 class PoolAxis:
@@ -46,6 +49,15 @@ class PoolAxis:
                 pixels = slice(first * self.stride + offset, last * self.stride + offset + 1, self.stride)
                 yield slice(first, last + 1), pixels
 
+    def offsets(self) -> NDArray[np.intp]:
+        """Each tap's pixel in the window that starts at -pad, in the order of taps()."""
+        return np.array([pixels.start - windows.start * self.stride for windows, pixels in self.taps()], np.intp)
+
+    @property
+    def overlap(self) -> bool:
+        """Whether a pixel may lie in two windows."""
+        return self.stride < self.kernel
+
     def lengths(self, dtype: DTypeLike) -> NDArray[Any]:
         """Each window's length as Caffe's average counts it, padding included: (pooled,); 0 or less where it is empty."""
         start = np.arange(self.pooled) * self.stride - self.pad
@@ -53,12 +65,12 @@ class PoolAxis:
 
 
 def reduce_windows(operation: np.ufunc, x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, start: float) -> NDArray[Any]:
-    """operation over every window of x (N, C, H, W), from start on: (N, C, PH, PW). Rows first: those are whole passes."""
-    by_row = np.full((*x.shape[:2], rows.pooled, x.shape[3]), start, x.dtype)
+    """operation over every window of x (..., H, W), from start on: (..., PH, PW). Rows first: those are whole passes."""
+    by_row = np.full((*x.shape[:-2], rows.pooled, columns.size), start, x.dtype)
     for windows, pixels in rows.taps():
-        part = by_row[:, :, windows]
-        operation(part, x[:, :, pixels], out=part)
-    y = np.full((*x.shape[:2], rows.pooled, columns.pooled), start, x.dtype)
+        part = by_row[..., windows, :]
+        operation(part, x[..., pixels, :], out=part)
+    y = np.full((*by_row.shape[:-1], columns.pooled), start, x.dtype)
     for windows, pixels in columns.taps():
         part = y[..., windows]
         operation(part, by_row[..., pixels], out=part)
@@ -66,13 +78,13 @@ def reduce_windows(operation: np.ufunc, x: NDArray[Any], rows: PoolAxis, columns
 
 
 def spread_windows(dy: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]) -> None:
-    """dx (N, C, H, W) = the sum of the dy (N, C, PH, PW) of the windows that each pixel lies in; dx is overwritten."""
-    by_row = np.zeros((*dy.shape[:3], columns.size), dy.dtype)
+    """dx (..., H, W) = the sum of the dy (..., PH, PW) of the windows that each pixel lies in; dx is overwritten."""
+    by_row = np.zeros((*dy.shape[:-1], columns.size), dy.dtype)
     for windows, pixels in columns.taps():
         by_row[..., pixels] += dy[..., windows]
     dx[...] = 0
     for windows, pixels in rows.taps():
-        dx[:, :, pixels] += by_row[:, :, windows]
+        dx[..., pixels, :] += by_row[..., windows, :]
 
 
 def window_taps(rows: PoolAxis, columns: PoolAxis) -> Iterator[tuple[Index, Index]]:
@@ -80,3 +92,10 @@ def window_taps(rows: PoolAxis, columns: PoolAxis) -> Iterator[tuple[Index, Inde
     for row_windows, row_pixels in rows.taps():
         for column_windows, column_pixels in columns.taps():
             yield (..., row_windows, column_windows), (..., row_pixels, column_pixels)
+
+
+def plane_blocks(x: NDArray[Any]) -> Iterator[slice]:
+    """The maps of x (N * C, H, W) in blocks of about BLOCK_BYTES, at least one map each."""
+    size = max(1, BLOCK_BYTES // max(1, x[:1].nbytes))
+    for first in range(0, len(x), size):
+        yield slice(first, first + size)

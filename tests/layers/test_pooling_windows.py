@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.layers.pooling_windows import PoolAxis, reduce_windows, spread_windows
+from minicaffe.layers.pooling_windows import PoolAxis, plane_blocks, reduce_windows, spread_windows
 
 axes = st.builds(
     lambda size, kernel, stride, pad, floor: PoolAxis(size, kernel, stride, min(pad, kernel - 1), floor),
@@ -61,3 +61,11 @@ def test_spread_is_the_transpose_of_the_sum(rows: PoolAxis, columns: PoolAxis) -
     dx = np.empty_like(x)
     spread_windows(dy, rows, columns, dx)
     assert math.isclose((reduce_windows(np.add, x, rows, columns, 0.0) * dy).sum(), (x * dx).sum(), abs_tol=1e-9)
+
+
+def test_plane_blocks_cover_every_map_once() -> None:
+    x = np.zeros((7, 300, 500), np.float32)
+    sizes = [len(x[block]) for block in plane_blocks(x)]
+    assert sizes == [1] * 7
+    assert [len(x[block]) for block in plane_blocks(x[:, :100])] == [5, 2]
+    assert list(plane_blocks(x[:0])) == []
