@@ -44,6 +44,7 @@ class BatchNorm(Layer):
         for field, value in (("moving_average_fraction", self.fraction), ("eps", self.eps)):
             if value < 0:
                 raise self.error(f"{field} must be >= 0, got {value:g}", f"batch_norm_param.{field}")
+        self._normalised = np.empty(0, self.dtype)
         if not self.blobs:
             for size in (channels_of(bottom[0].shape), channels_of(bottom[0].shape), 1):
                 self.blobs.add_blob(size)
@@ -72,7 +73,9 @@ class BatchNorm(Layer):
         elif x.size:
             numbers = x.size // x.shape[1]
             mean = x.mean(axis=(0, 2))
-            self._normalised = x - mean[:, None]
+            if self._normalised.shape != x.shape:
+                self._normalised = np.empty_like(x)
+            np.subtract(x, mean[:, None], out=self._normalised)
             var = sum_products(self._normalised, self._normalised) / numbers
             self._inverse_std = 1 / np.sqrt(var + self.eps)
             self._normalised *= self._inverse_std[:, None]

@@ -72,4 +72,7 @@ class PReLU(Layer):
             slopes = self.blobs[0]
             slopes.diff[...] += dslopes if slopes.shape else dslopes.sum()
         if propagate_down[0]:
-            np.multiply(dy, np.where(x > 0, self.dtype.type(1), self._slopes()), out=by_channel(bottom[0].diff))
+            positive = x > 0
+            factor = ~positive * self._slopes()
+            factor += positive
+            np.multiply(dy, factor, out=by_channel(bottom[0].diff))

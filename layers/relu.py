@@ -57,5 +57,6 @@ def relu_backward(dy: Array, positive: Array, negative_slope: float = 0.0, out: 
     """dy: any shape; positive: x > 0, the same shape; out: where dx goes, dy itself allowed. Returns dx."""
     if negative_slope == 0:
         return np.multiply(dy, positive, out=out)
-    slope: Array = np.where(positive, 1, negative_slope).astype(dy.dtype)
-    return np.multiply(dy, slope, out=out)
+    factor: Array = ~positive * dy.dtype.type(negative_slope)
+    factor += positive
+    return np.multiply(dy, factor, out=out)

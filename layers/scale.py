@@ -34,6 +34,7 @@ class Scale(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.scale_param
+        self._input: Array | None = None
         if self.blobs:
             return
         shape = (
@@ -61,10 +62,16 @@ class Scale(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = (blob.data.reshape(self._split) for blob in (bottom[0], top[0]))
         if top[0] is bottom[0] and (len(bottom) == 2 or self.param_propagate_down[0]):
-            self._input: Array = x.copy()  # the gradient of scale needs x, which y overwrites
+            self._keep(x)  # the gradient of scale needs x, which y overwrites
         np.multiply(x, self._scale(bottom).data.reshape(-1, 1), out=y)
         if self.param.scale_param.bias_term:
             y += self.blobs[-1].data.reshape(-1, 1)
+
+    def _keep(self, x: Array) -> None:
+        """Copy x into a buffer that is taken once for each shape."""
+        if self._input is None or self._input.shape != x.shape:
+            self._input = np.empty_like(x)
+        self._input[...] = x
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         scale, dy = self._scale(bottom), top[0].diff.reshape(self._split)
@@ -72,7 +79,7 @@ class Scale(Layer):
             self.blobs[-1].diff[...] += dy.sum(axis=(0, 2)).reshape(self.blobs[-1].shape)
         learnt = len(bottom) == 1
         if self.param_propagate_down[0] if learnt else propagate_down[1]:
-            x = bottom[0].data.reshape(self._split) if top[0] is not bottom[0] else self._input
+            x = bottom[0].data.reshape(self._split) if self._input is None else self._input
             dscale = np.einsum("osi,osi->s", dy, x).reshape(scale.shape)
             scale.diff[...] = scale.diff + dscale if learnt else dscale
         if propagate_down[0]:
