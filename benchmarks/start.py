@@ -1,0 +1,34 @@
+"""Seconds until Python has started and imported: nothing, NumPy, minicaffe; and until `minicaffe --help` has answered."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+
+COMMANDS = {
+    "python, nothing imported": ["-c", "pass"],
+    "import numpy": ["-c", "import numpy"],
+    "import minicaffe": ["-c", "import minicaffe"],
+    "minicaffe --help": ["-m", "minicaffe", "--help"],
+}
+
+
+def main() -> None:
+    """Run each command in turn, 11 times, the first not counted; print medians."""
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(11):
+        for name, arguments in COMMANDS.items():
+            start = time.perf_counter()
+            subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+            times[name].append(time.perf_counter() - start)
+    bare = statistics.median(times["python, nothing imported"][1:])
+    print(f"{'':28} seconds  beyond Python's own start")
+    for name, taken in times.items():
+        median = statistics.median(taken[1:])
+        print(f"{name:28} {median:7.3f}  {median - bare:7.3f}")
+
+
+if __name__ == "__main__":
+    main()

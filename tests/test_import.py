@@ -1,0 +1,19 @@
+"""`import minicaffe` brings in NumPy and protobuf, and nothing optional before it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+OPTIONAL = ["h5py", "lmdb", "onnx", "onnxruntime", "torch", "pycuda", "jinja2", "PIL", "yaml", "rich", "click"]
+
+
+def test_import_brings_in_nothing_optional() -> None:
+    code = f"import sys, minicaffe; print([m for m in {OPTIONAL} if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_python_m_minicaffe_is_the_command_line() -> None:
+    result = subprocess.run([sys.executable, "-m", "minicaffe", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("minicaffe, version ")
