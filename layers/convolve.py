@@ -68,7 +68,8 @@ def _matrix(weight: NDArray[Any], group: int) -> NDArray[Any]:
 
 def _multiply(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """a (group, I, J) @ b (group, J, K); a BLAS call a group is slow where J is 1, as in depthwise convolutions."""
-    return a * b if a.shape[2] == 1 else np.matmul(a, b)
+    product: NDArray[Any] = a * b if a.shape[2] == 1 else np.matmul(a, b)
+    return product
 
 
 def _multiply_into(y: NDArray[Any], matrix: NDArray[Any], columns: NDArray[Any]) -> None:

@@ -129,4 +129,5 @@ class Pooling(Layer):
 
 def _planes(x: NDArray[Any]) -> NDArray[Any]:
     """x (N, C, H, W) as maps (N * C, H, W), a view."""
-    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+    n, channels, h, w = x.shape
+    return x.reshape(n * channels, h, w)

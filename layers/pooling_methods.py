@@ -1,4 +1,4 @@
-"""Max, average and stochastic pooling of maps x (..., H, W), forward and backward. Source: Caffe's pooling_layer.cpp and .cu."""
+"""Max, average and stochastic pooling of maps (..., H, W), forward and backward. Source: Caffe's pooling_layer.cpp and .cu."""
 
 from __future__ import annotations
 
