@@ -9,35 +9,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 
-from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from . import hints
 from .errors import PrototxtError
 from .tokens import END, NAME, NUMBER, STRING, Text
-from .values import Field, ValueReader
+from .values import Field, ValueReader, is_repeated, is_required
 
 MAX_DEPTH = 100
 _CLOSER = {"{": "}", "<": ">", "[": "]"}
 
 
-class _Schema:
+class Schema:
     """The fields of one message type, by name, and the names of the required ones."""
 
     def __init__(self, descriptor: Descriptor) -> None:
-        proto = descriptor_pb2.DescriptorProto()
-        descriptor.CopyToProto(proto)
-        label = descriptor_pb2.FieldDescriptorProto
-        repeated = {f.name for f in proto.field if f.label == label.LABEL_REPEATED}
         self.name = descriptor.name
-        self.fields = {f.name: Field(f, descriptor.name, f.name in repeated) for f in descriptor.fields}
-        self.required = [f.name for f in proto.field if f.label == label.LABEL_REQUIRED]
+        self.fields = {f.name: Field(f, descriptor.name, is_repeated(f)) for f in descriptor.fields}
+        self.required = [f.name for f in descriptor.fields if is_required(f)]
 
 
 @cache
-def _schema(descriptor: Descriptor) -> _Schema:
-    return _Schema(descriptor)
+def schema_of(descriptor: Descriptor) -> Schema:
+    return Schema(descriptor)
 
 
 @dataclass
@@ -69,7 +64,7 @@ class Parser(ValueReader):
 
     def _fields(self, message: Message, block: Block) -> None:
         """Read fields up to the block's end, that included."""
-        schema = _schema(message.DESCRIPTOR)
+        schema = schema_of(message.DESCRIPTOR)
         kinds, words = self.kinds, self.words
         seen: dict[str, int] = {}
         while True:
@@ -178,7 +173,7 @@ class Parser(ValueReader):
     def _here_or_value(self) -> str:
         return self.words[self.at] if self.kinds[self.at] in (NUMBER, STRING) else "value"
 
-    def _no_name(self, schema: _Schema, block: Block) -> None:
+    def _no_name(self, schema: Schema, block: Block) -> None:
         """Something other than a field's name: an extension `[name]` is skipped, the rest is an error."""
         word = self.words[self.at]
         if self.kinds[self.at] == END:
@@ -204,7 +199,7 @@ class Parser(ValueReader):
         before = f" before line {self.text.line(min(strays))}, where a layer's field stands outside any layer" if strays else ""
         return f"a block is closed once too often{before or ' above'}"
 
-    def _unknown(self, schema: _Schema, block: Block) -> None:
+    def _unknown(self, schema: Schema, block: Block) -> None:
         """A name that the message does not have: skip the field, or say what must be wrong."""
         name, token = self.words[self.at], self.at
         if name in ("layer", "layers") and block.closer and self.words[token + 1] in ("{", ":"):
@@ -218,7 +213,7 @@ class Parser(ValueReader):
         self.at += 1
         self._skip_value(name, token, schema)
 
-    def _skip_value(self, name: str, token: int, schema: _Schema) -> None:
+    def _skip_value(self, name: str, token: int, schema: Schema) -> None:
         """Step over `: value`, `{ ... }` or a list, and remember what was skipped."""
         if self.strict:
             raise self.error(hints.unknown_field(schema.name, name, list(schema.fields)), token)

@@ -12,6 +12,7 @@ from .errors import PrototxtError
 from .tokens import END, NAME, NUMBER, PUNCTUATION, STRING, Text, Tokens, unquote
 
 _LARGEST_FLOAT = 3.4028234663852886e38
+_ROUNDS_TO_INFINITY = 3.4028235677973366e38  # half a step above the largest float32
 _INTEGER = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
 _FLOAT = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?")
 _BOOLS = {"true": True, "True": True, "t": True, "1": True, "false": False, "False": False, "f": False, "0": False}
@@ -37,6 +38,15 @@ class Field:
         self.range = _INTEGER_RANGE.get(descriptor.cpp_type, (0, 0))
         self.message = descriptor.message_type
         self.enum = {v.name: v.number for v in descriptor.enum_type.values} if descriptor.enum_type else {}
+
+
+def is_repeated(descriptor: FieldDescriptor) -> bool:
+    """Whether the field holds a list; protobuf before 6 says so by its label only."""
+    return descriptor.is_repeated if hasattr(descriptor, "is_repeated") else descriptor.label == 3  # type: ignore[attr-defined]
+
+
+def is_required(descriptor: FieldDescriptor) -> bool:
+    return descriptor.is_required if hasattr(descriptor, "is_required") else descriptor.label == 2  # type: ignore[attr-defined]
 
 
 class ValueReader:
@@ -151,6 +161,6 @@ class ValueReader:
         else:
             raise self.error(f"{known.name} takes a number, got {self.shown()}")
         if known.single and abs(number) > _LARGEST_FLOAT:
-            number = float("inf")
+            number = float("inf") if number >= _ROUNDS_TO_INFINITY else _LARGEST_FLOAT
         self.at += 1
         return -number if negative else number

@@ -73,6 +73,8 @@ def test_a_net_with_every_spelling():
         ("inf", np.inf),
         ("-Infinity", -np.inf),
         ("1e99", np.inf),
+        ("-3.4028235e38", float(-np.finfo(np.float32).max)),
+        ("3.4028236e38", np.inf),
         ("0x1F", 31.0),
         ("nan", np.nan),
     ],
@@ -133,7 +135,7 @@ def test_an_empty_block_is_present():
     assert layer("transform_param {}").HasField("transform_param")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(messages(caffe_pb2.NetParameter.DESCRIPTOR), st.booleans(), st.booleans(), st.booleans())
 def test_reads_what_protobuf_writes(written, one_line, short, pointy):
     text = text_format.MessageToString(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 
-from google.protobuf import descriptor_pb2, message_factory
+from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
+
+from minicaffe.values import is_repeated, is_required
 
 _SCALARS = {
     FieldDescriptor.CPPTYPE_STRING: st.text(st.characters(codec="utf-8"), max_size=5),
@@ -23,15 +25,12 @@ _SCALARS = {
 @st.composite
 def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 3) -> Message:
     """A message with up to four of its fields set, and every required one; blocks nest up to depth."""
-    proto = descriptor_pb2.DescriptorProto()
-    descriptor.CopyToProto(proto)
-    labels = {field.name: field.label for field in proto.field}
     fields = [f for f in descriptor.fields if depth or f.message_type is None]
     chosen = draw(st.lists(st.sampled_from(fields), max_size=4, unique_by=lambda f: f.name)) if fields else []
-    required = [f for f in fields if labels[f.name] == 2 and f not in chosen]
+    required = [f for f in fields if is_required(f) and f not in chosen]
     message = message_factory.GetMessageClass(descriptor)()
     for field in chosen + required:
-        many = labels[field.name] == 3
+        many = is_repeated(field)
         for _ in range(draw(st.integers(1, 3)) if many else 1):
             _set(draw, message, field, many, depth)
     return message
