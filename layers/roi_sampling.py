@@ -50,7 +50,8 @@ def class_targets(labels: Array, targets: Array, num_classes: int, settings: Tra
     columns = np.ones(len(at), int) if settings.agnostic else labels[at].astype(int)
     spread[at, columns] = targets[at]
     weights[at, columns] = settings.bbox_inside_weights
-    return spread.reshape(len(labels), -1), weights.reshape(len(labels), -1)
+    flat = (len(labels), 4 * num_classes)
+    return spread.reshape(flat), weights.reshape(flat)
 
 
 def put_training_rois(top: Sequence[Blob], rois: Array, labels: Array, targets: Array, inside: Array) -> None:

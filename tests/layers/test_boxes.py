@@ -61,7 +61,7 @@ def test_transform_there_and_back(a: np.ndarray, data: st.DataObject) -> None:
     """The inverse gives corners half a pixel convention apart: its x2 is the target's x2 + 1, as in the originals."""
     b = a + data.draw(arrays(np.float64, (1, 2), elements=st.integers(-5, 5))).repeat(2, 0).reshape(1, 4)[:, [0, 1, 0, 1]]
     back = bbox_transform_inv(a, bbox_transform(a, b))
-    np.testing.assert_allclose(back, b + [0, 0, 1, 1], atol=1e-9)
+    np.testing.assert_allclose(back, b + np.array([0, 0, 1, 1]), atol=1e-9)
 
 
 def test_inverse_transform_of_several_classes_by_hand() -> None:

@@ -47,8 +47,8 @@ def _overlap(a: list[float], b: list[float]) -> float:
 
 
 def test_by_hand() -> None:
-    """Three positions in a row. Position 0 stays, (0, 0, 16, 16); 1 doubles its width: x from 4 - 8 to 4 + 24, clipped to 0 and 22;
-    2 is (8, 0, 24, 16), clipped to 22. Position 1 is best, and overlaps 0 by 17/23 and 2 by 15/23."""
+    """Three positions in a row. Position 0 stays, (0, 0, 16, 16); 1 doubles its width: x from 4 - 8 to 4 + 24, clipped to
+    0 and 22; 2 is (8, 0, 24, 16), clipped to 22. Position 1 is best, and overlaps 0 by 17/23 and 2 by 15/23."""
     scores = np.array([[[[9, 9, 9]], [[0.2, 0.9, 0.3]]]])
     deltas = np.zeros((1, 4, 1, 3))
     deltas[0, 2, 0, 1] = math.log(2)
@@ -66,7 +66,9 @@ def test_golden(net: str, stands_in: bool) -> None:
     """The rois that py-faster-rcnn's layer gave, as sets; here they agree in order too."""
     stored, _ = whole_net(net)
     bottoms = [stored[f"blob.{name}.full"] for name in ("rpn_cls_prob_reshape", "rpn_bbox_pred", "im_info")]
-    original = 'type: "Python" python_param { module: "rpn.proposal_layer" layer: "ProposalLayer" param_str: "\'feat_stride\': 16" }'
+    original = (
+        'type: "Python" python_param { module: "rpn.proposal_layer" layer: "ProposalLayer" param_str: "\'feat_stride\': 16" }'
+    )
     with settings():
         (rois,) = LayerCase(original if stands_in else NINE, *bottoms, dtype=np.float32).forward()
     expected = stored["blob.rois.full"]
@@ -165,7 +167,10 @@ def test_coco_scales() -> None:
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
-        (((2, 18, 4, 5), (2, 36, 4, 5), (2, 3)), r"takes one image, got scores of shape \(2, 18, 4, 5\) and deltas of shape \(2, 36"),
+        (
+            ((2, 18, 4, 5), (2, 36, 4, 5), (2, 3)),
+            r"takes one image, got scores of shape \(2, 18, 4, 5\) and deltas of shape \(2, 36",
+        ),
         (((1, 18, 4, 5), (2, 36, 4, 5), (1, 3)), "takes one image"),
         (((1, 24, 4, 5), (1, 36, 4, 5), (1, 3)), r"9 anchors need scores of shape \(1, 18, H, W\), got \(1, 24, 4, 5\)"),
         (((1, 18, 4), (1, 36, 4, 5), (1, 3)), r"9 anchors need scores of shape \(1, 18, H, W\), got \(1, 18, 4\)"),

@@ -19,7 +19,7 @@ WHOLE = GOLDEN / "whole_nets"
 
 @contextmanager
 def settings(**changes: Any) -> Iterator[DetectionSettings]:
-    """The defaults with changes, as current settings; train_x=... changes TRAIN.X, test_x=... TEST.X, the rest the top level."""
+    """The defaults with changes, as current settings; train_x=... is TRAIN.X, test_x=... TEST.X, the rest top level."""
     base = DetectionSettings()
     train = {key[6:]: value for key, value in changes.items() if key.startswith("train_")}
     test = {key[5:]: value for key, value in changes.items() if key.startswith("test_")}
@@ -49,7 +49,9 @@ def cfg(name: str) -> DetectionSettings:
 def whole_net(case: str) -> tuple[Any, dict[str, np.ndarray]]:
     """The stored arrays of a whole net, and its inputs whose values the json holds."""
     inputs = json.loads((WHOLE / f"{case}.json").read_text())["inputs"]
-    return np.load(WHOLE / f"{case}.npz"), {k: np.array(v["values"], np.float32) for k, v in inputs.items() if v["kind"] == "values"}
+    return np.load(WHOLE / f"{case}.npz"), {
+        k: np.array(v["values"], np.float32) for k, v in inputs.items() if v["kind"] == "values"
+    }
 
 
 def python_layer(kind: str, **values: Any) -> str:
