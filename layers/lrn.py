@@ -8,7 +8,7 @@ Source: Krizhevsky et al. 2012, section 3.3; Caffe's lrn_layer.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,15 @@ from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
+Array = NDArray[Any]
+
 WITHIN_CHANNEL = caffe_pb2.LRNParameter.NormRegion.Value("WITHIN_CHANNEL")
+
+BLOCK = 1 << 17
+"""About how many numbers are worked on at a time, so that they stay in cache."""
+
+SHORTEST_RUN = 64
+"""Fewest pixels of a map taken at a time."""
 
 
 class LRN(Layer):
@@ -37,7 +45,7 @@ class LRN(Layer):
         if param.local_size % 2 == 0:
             raise self.error(f"local_size must be odd, got {param.local_size}", "lrn_param.local_size")
         within = param.norm_region == WITHIN_CHANNEL
-        self.axes = (2, 3) if within else (1,)
+        self.axes = (1, 2) if within else (1,)  # of a block
         self.size, self.beta, self.k = param.local_size, param.beta, 1.0 if within else param.k
         self.alpha = param.alpha / param.local_size ** len(self.axes)
 
@@ -47,30 +55,42 @@ class LRN(Layer):
         top[0].reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x = bottom[0].data
-        self._scale = lrn_scale(x, self.axes, self.size, self.alpha, self.k)
-        np.multiply(x, negative_power(self._scale, self.beta), out=top[0].data)
+        for x, y in self._blocks(bottom[0].data, top[0].data):
+            np.divide(x, powered(self._scale(x), self.beta), out=y)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            x, dy, dx = bottom[0].data, top[0].diff, bottom[0].diff
-            direct = dy * negative_power(self._scale, self.beta)
-            np.divide(direct * x, self._scale, out=dx)
-            around = neighbour_sum(dx, self.axes, self.size)
-            around *= x
-            around *= 2 * self.alpha * self.beta
-            np.subtract(direct, around, out=dx)
+            for x, dy, dx in self._blocks(bottom[0].data, top[0].diff, bottom[0].diff):
+                scale = self._scale(x)
+                direct = dy / powered(scale, self.beta)
+                ratio = np.multiply(direct, x)
+                ratio /= scale
+                around = neighbour_sum(ratio, self.axes, self.size)
+                around *= x
+                around *= 2 * self.alpha * self.beta
+                np.subtract(direct, around, out=dx)
+
+    def _scale(self, x: Array) -> Array:
+        """k + alpha * sum of x^2 over the neighbours; alpha with the division by their number in it."""
+        scale = neighbour_sum(np.square(x), self.axes, self.size)
+        scale *= self.alpha
+        scale += self.k
+        return scale
+
+    def _blocks(self, *arrays: Array) -> Iterator[tuple[Array, ...]]:
+        """Views of arrays (N, C, H, W) that hold whole neighbourhoods and stay in cache with what is made of them:
+        some maps each (maps, H, W) within a channel, some pixels of every map (N, C, pixels) across channels."""
+        n, c, h, w = arrays[0].shape
+        maps = len(self.axes) == 2
+        length, each = (n * c, h * w) if maps else (h * w, n * c)
+        step = max(BLOCK // max(each, 1), 1 if maps else SHORTEST_RUN)
+        shape = (n * c, h, w) if maps else (n, c, h * w)
+        for start in range(0, length, step):
+            part = slice(start, start + step)
+            yield tuple(x.reshape(shape)[part if maps else (..., part)] for x in arrays)
 
 
-def lrn_scale(x: NDArray[Any], axes: Sequence[int], size: int, alpha: float, k: float) -> NDArray[Any]:
-    """k + alpha * sum of x^2 over `size` places around each on the given axes of x (N, C, H, W)."""
-    scale = neighbour_sum(np.square(x), axes, size)
-    scale *= alpha
-    scale += k
-    return scale
-
-
-def neighbour_sum(x: NDArray[Any], axes: Sequence[int], size: int) -> NDArray[Any]:
+def neighbour_sum(x: Array, axes: Sequence[int], size: int) -> Array:
     """The sum over `size` (odd) places around each on the given axes, 0 past the ends; one shifted addition a place."""
     for axis in axes:
         total, length = x.copy(), x.shape[axis]
@@ -82,13 +102,12 @@ def neighbour_sum(x: NDArray[Any], axes: Sequence[int], size: int) -> NDArray[An
     return x
 
 
-def negative_power(scale: NDArray[Any], beta: float) -> NDArray[Any]:
-    """scale^-beta; by square roots for beta 0.75, which is what nets have and several times as fast as a power."""
+def powered(scale: Array, beta: float) -> Array:
+    """scale^beta; by square roots for beta 0.75, which is what nets have and several times as fast as a power."""
     if beta != 0.75:
-        power: NDArray[Any] = np.power(scale, scale.dtype.type(-beta))
+        power: Array = np.power(scale, scale.dtype.type(beta))
         return power
     root = np.sqrt(scale)
     power = np.sqrt(root)
     power *= root
-    np.reciprocal(power, out=power)
     return power

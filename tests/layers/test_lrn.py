@@ -11,7 +11,8 @@ from layer_case import LayerCase
 
 from minicaffe import check_gradient
 from minicaffe.errors import LayerError
-from minicaffe.layers.lrn import negative_power
+from minicaffe.layers import lrn
+from minicaffe.layers.lrn import powered
 
 
 def text(inside: str) -> str:
@@ -63,13 +64,25 @@ def test_gradient(region: str, inside: str) -> None:
     check_gradient(text(f"norm_region: {region} {inside}"), normal(2, 5, 3, 4))
 
 
+@pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
+def test_blocks_join_without_a_seam(region: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = text(f"local_size: 3 alpha: 0.5 norm_region: {region}")
+    x, dy = normal(2, 7, 13, 11), normal(2, 7, 11, 13).reshape(2, 7, 13, 11)
+    case = LayerCase(layer, x)
+    whole = case.forward()[0].copy(), case.backward(dy)[0].copy()
+    monkeypatch.setattr(lrn, "BLOCK", 600)
+    monkeypatch.setattr(lrn, "SHORTEST_RUN", 10)
+    np.testing.assert_array_equal(case.forward()[0], whole[0])
+    np.testing.assert_array_equal(case.backward(dy)[0], whole[1])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("beta", [0.75, 0.6])
-def test_negative_power(dtype: type, beta: float) -> None:
+def test_powered(dtype: type, beta: float) -> None:
     scale = np.linspace(1, 9, 50, dtype=dtype)
-    power = negative_power(scale, beta)
+    power = powered(scale, beta)
     assert power.dtype == dtype
-    np.testing.assert_allclose(power, scale.astype(np.float64) ** -beta, rtol=4 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(power, scale.astype(np.float64) ** beta, rtol=4 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
