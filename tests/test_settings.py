@@ -60,7 +60,7 @@ def test_ints_for_floats_lists_for_tuples_and_the_originals_nested_means(tmp_pat
     s = read_settings(
         written(
             tmp_path,
-            "PIXEL_MEANS: [[[1, 2, 3.5]]]\nTRAIN:\n  SCALES: !!python/tuple [300, 400]\n  FG_THRESH: 1\nTEST: {SCALES: [200]}\n",
+            "PIXEL_MEANS: [[[1, 2, 3.5]]]\nTRAIN:\n  SCALES: !!python/tuple [300, 400]\n  FG_THRESH: 1\nTEST: {SCALES: [200]}",
         )
     )
     assert s.pixel_means == (1.0, 2.0, 3.5)

@@ -47,8 +47,8 @@ def plain_labels(height: int, width: int, gt: list[list[float]], info: list[floa
 
 
 def test_by_hand() -> None:
-    """A row of four anchors in an image 16 high and 35 wide: the last leaves it. The gt box (0, 0, 15, 11) shares 192 of
-    256 pixels with the first, 8 * 12 = 96 of 352 with the second. Its centre is (8, 6), the anchor's (8, 8); its height is 12 of 16."""
+    """A row of four anchors in an image 16 high and 35 wide: the last leaves it. The gt box (0, 0, 15, 11), 12 of 16 high with
+    its centre 2 above the anchor's, shares 192 of 256 pixels with the first, 8 * 12 = 96 of 352 with the second."""
     case = LayerCase(ONE, np.zeros((1, 2, 1, 4)), [[0, 0, 15, 11, 3]], [[16, 35, 1]], tops=4, phase=TRAIN)
     labels, targets, inside, outside = case.forward()
     np.testing.assert_array_equal(labels, [[[[1, 0, 0, -1]]]])
