@@ -35,7 +35,7 @@ class RoIData(Layer):
     No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
     class. Without, IMS_PER_BATCH images: data (N, 3, H, W), rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets and the two weights
     (S, 4 K, 1, 1). Boxes are in pixels of the scaled images. param_str: num_classes K, background included.
-    bbox_means, bbox_stds (K, 4): what the targets of the 6-top layer were normalised with.
+    bbox_means, bbox_stds (K, 4): what the 6-top layer's targets were normalised with; None where the roidb brought its own.
     Raises LayerError for another number of tops, for a batch before set_roidb, and for a roidb that cannot be trained on.
     """
 
@@ -51,6 +51,8 @@ class RoIData(Layer):
         self.has_rpn = len(top) == 3
         self.roidb: Roidb = []
         self.order = np.zeros(0, int)
+        self.bbox_means: Array | None = None
+        self.bbox_stds: Array | None = None
         train = self.settings.train
         self.images_per_batch = 1 if self.has_rpn else train.ims_per_batch
         top[0].reshape(self.images_per_batch, 3, max(train.scales), train.max_size)

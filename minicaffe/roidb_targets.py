@@ -19,8 +19,9 @@ Array = NDArray[Any]
 
 
 def add_bbox_regression_targets(roidb: Sequence[Entry], settings: DetectionSettings) -> tuple[Array, Array]:
-    """Give every prepared entry its bbox_targets, normalised; returns the means and stds (K, 4) that were used."""
-    train, classes = settings.train, roidb[0]["gt_overlaps"].shape[1]
+    """Give every prepared entry its bbox_targets, normalised; returns the means and stds (K, 4) that were used; K is 2 when agnostic."""
+    train = settings.train
+    classes = 2 if train.agnostic else roidb[0]["gt_overlaps"].shape[1]
     for entry in roidb:
         entry["bbox_targets"] = regression_targets(entry, train.bbox_thresh)
     means, stds = np.zeros((classes, 4)), np.ones((classes, 4))
