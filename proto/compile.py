@@ -26,13 +26,30 @@ def compile_schema(folder: Path, *, stubs: bool) -> bytes:
     return out.read_bytes()
 
 
+def same_schema(one: bytes, other: bytes) -> bool:
+    """Whether two descriptor sets say the same; protoc's versions differ in how they write a float's default."""
+    return _canonical(one) == _canonical(other)
+
+
+def _canonical(descriptors: bytes) -> bytes:
+    from google.protobuf import descriptor_pb2
+
+    files = descriptor_pb2.FileDescriptorSet.FromString(descriptors)
+    floats = (descriptor_pb2.FieldDescriptorProto.TYPE_FLOAT, descriptor_pb2.FieldDescriptorProto.TYPE_DOUBLE)
+    for message in (message for file in files.file for message in file.message_type):
+        for field in message.field:
+            if field.type in floats and field.default_value:
+                field.default_value = f"{float(field.default_value):.6g}"
+    return files.SerializeToString(deterministic=True)
+
+
 def main() -> int:
     check = sys.argv[1:] == ["--check"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         descriptors = compile_schema(folder, stubs=not check)
         if check:
-            current = (HERE / "caffe.desc").read_bytes() == descriptors
+            current = same_schema((HERE / "caffe.desc").read_bytes(), descriptors)
             print("caffe.desc is current" if current else "caffe.desc is stale: run python proto/compile.py")
             return 0 if current else 1
         (HERE / "caffe.desc").write_bytes(descriptors)

@@ -1,0 +1,17 @@
+"""At the end of a run, say how many cases of the original Caffe were compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    outcomes = {"passed": "agree", "failed": "differ", "skipped": "skipped"}
+    counts: Counter[str] = Counter()
+    for outcome, word in outcomes.items():
+        for report in terminalreporter.stats.get(outcome, []):
+            counts[word] += "::test_golden" in report.nodeid
+    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    if said:
+        terminalreporter.write_line(f"golden cases of the original Caffe: {said}")
