@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 
+BLOCK = 1 << 21
+"""About how many numbers of a weight's gradient are made at a time."""
+
 
 class InnerProduct(Layer):
     """y = x weight^T + bias, the axes from inner_product_param.axis on being one vector of K numbers.
@@ -67,8 +70,8 @@ class InnerProduct(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = self._rows(top[0].diff)
         if self.param_propagate_down[0]:
-            dweight = self._weight(self.blobs[0].diff)
-            dweight += dy.T @ bottom[0].data.reshape(len(dy), self.inputs)
+            x = bottom[0].data.reshape(len(dy), self.inputs)
+            add_product(*((x.T, dy) if self.transpose else (dy.T, x)), self.blobs[0].diff)
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
             self.blobs[1].diff[...] += dy.sum(axis=0)
         if propagate_down[0]:
@@ -81,3 +84,12 @@ class InnerProduct(Layer):
     def _rows(self, y: NDArray[Any]) -> NDArray[Any]:
         """y (N..., num_output) as a matrix (N, num_output), a view."""
         return y.reshape(math.prod(y.shape[: self.axis]), y.shape[-1])
+
+
+def add_product(a: NDArray[Any], b: NDArray[Any], total: NDArray[Any]) -> None:
+    """total (I, J) += a (I, K) @ b (K, J), some rows at a time: a weight's whole gradient is not made twice."""
+    rows = max(1, min(len(a), BLOCK // max(1, b.shape[1])))
+    product = np.empty((rows, b.shape[1]), total.dtype)
+    for start in range(0, len(a), rows):
+        part = total[start : start + rows]
+        part += np.matmul(a[start : start + rows], b, out=product[: len(part)])

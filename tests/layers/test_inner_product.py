@@ -12,7 +12,7 @@ from layer_case import LayerCase
 from minicaffe import check_gradient
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
-from minicaffe.layers import create
+from minicaffe.layers import create, inner_product
 
 
 def text(inside: str) -> str:
@@ -111,3 +111,18 @@ def test_errors() -> None:
     case.bottom[0].reshape(2, 3, 6)
     with pytest.raises(LayerError, match=r"its weights take 15 inputs, the bottom of shape \(2, 3, 6\) now gives 18"):
         case.forward()
+
+
+@pytest.mark.parametrize("transpose", ["false", "true"])
+def test_a_weight_gradient_in_blocks(transpose: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = LayerCase(text(f"num_output: 7 transpose: {transpose}"), normal(5, 11))
+    gradients = []
+    for block in (inner_product.BLOCK, 25, 1):
+        monkeypatch.setattr(inner_product, "BLOCK", block)
+        case.layer.blobs[0].diff[...] = 0.5
+        case.forward()
+        case.backward(normal(5, 7))
+        gradients.append(case.layer.blobs[0].diff.copy())
+    np.testing.assert_allclose(gradients[1:], [gradients[0]] * 2)
+    dweight = 0.5 + normal(5, 7).T @ normal(5, 11)
+    np.testing.assert_allclose(gradients[0], dweight.T if transpose == "true" else dweight)
