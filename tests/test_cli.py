@@ -71,6 +71,7 @@ def test_layers_lists_the_catalogue() -> None:
     lines = run("layers").output.splitlines()
     assert any(re.match(r"ROIPooling +\S", line) for line in lines)
     assert all(len(line.split()) > 1 for line in lines)
+    assert not any("see the module" in line or "of its own" in line for line in lines)
 
 
 def test_summary_counts(folder: Path) -> None:
@@ -164,6 +165,14 @@ def test_detect_prints_draws_and_gives_json(folder: Path) -> None:
     assert set(parsed[0]["detections"][0]) == {"class", "class_index", "score", "box"}
 
 
+def test_detect_says_when_the_class_names_do_not_fit(folder: Path) -> None:
+    (folder / "names.txt").write_text("circle\nsquare\n")
+    arguments = ["detect", "detector.prototxt", "detector.caffemodel", "photos", "--proposals", "boxes.npy"]
+    result = run(*arguments, "--classes", "names.txt")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("names.txt: 3 classes with the background, but cls_prob has 4") == 1
+
+
 def test_a_bad_image_does_not_lose_the_others(folder: Path) -> None:
     (folder / "photos" / "broken.png").write_bytes(b"no picture")
     result = run("detect", "detector.prototxt", "detector.caffemodel", "photos", "--proposals", "boxes.npy")
@@ -180,7 +189,7 @@ def test_test_averages(folder: Path) -> None:
     net = Net("small.prototxt", TEST, weights="small.caffemodel")
     first = net.forward(data=np.ones((2, 3, 8, 6)))["prob"][0, 0]
     assert f"prob[0] = {first:.4g}"[:-1] in result.output
-    assert "over 3 iterations" in result.output
+    assert "means over 3 iterations; the net has no loss" in result.output
 
 
 def test_upgrade_writes_todays_format(folder: Path) -> None:
@@ -199,7 +208,8 @@ def test_upgrade_writes_todays_format(folder: Path) -> None:
 TRAIN = """name: "line"
 layer { name: "data" type: "DummyData" top: "x" top: "t" dummy_data_param { shape { dim: 6 dim: 3 } shape { dim: 6 dim: 1 }
   data_filler { type: "gaussian" std: 1 } data_filler { type: "constant" value: 0.5 } } }
-layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 1 weight_filler { type: "xavier" } } }
+layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param {
+  num_output: 1 weight_filler { type: "xavier" } } }
 layer { name: "loss" type: "EuclideanLoss" bottom: "y" bottom: "t" top: "loss" }
 """
 
@@ -222,3 +232,32 @@ def test_train_needs_iterations_and_writes_weights(folder: Path) -> None:
     again = run("train", "solver.prototxt", "--snapshot", "out/line_iter_300.solverstate", "--iterations", "2")
     assert again.exit_code == 0, again.output
     assert (folder / "out" / "line_iter_302.caffemodel").exists()
+
+
+def test_train_shows_tests_and_snapshots(folder: Path) -> None:
+    (folder / "train.prototxt").write_text(TRAIN)
+    (folder / "solver.prototxt").write_text(
+        'net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 6 display: 3 snapshot: 5\n'
+        "test_iter: 2 test_interval: 4\n"
+    )
+    for _ in range(2):
+        lines = run("train", "solver.prototxt").output.splitlines()
+        assert [line for line in lines if "Testing" in line] == [f"Iteration {i}, Testing net (#0)" for i in (0, 4)]
+        assert sum("Test net output: loss = " in line for line in lines) == 2
+        assert [line for line in lines if "Snapshot" in line] == [
+            f"Snapshot written to solver_iter_{i}.caffemodel" for i in (5, 6)
+        ]
+        assert [line.split(":")[0] for line in lines if line.startswith("iteration")] == ["iteration 3", "iteration 6"]
+
+
+def test_train_says_when_the_classes_do_not_fit(folder: Path) -> None:
+    (folder / "train.prototxt").write_text(
+        'layer { name: "roi_data" type: "RoIData" top: "data" top: "im_info" top: "gt_boxes"\n'
+        """python_param { param_str: "'num_classes': 4" } }\n"""
+        'layer { name: "rest" type: "Silence" bottom: "data" bottom: "im_info" bottom: "gt_boxes" }\n'
+    )
+    (folder / "solver.prototxt").write_text('train_net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 1\n')
+    image = {"image": "photos/one.png", "boxes": [[3, 4, 40, 30]], "classes": ["circle"]}
+    (folder / "roidb.json").write_text(json.dumps({"classes": ["__background__", "circle"], "images": [image]}))
+    result = run("train", "solver.prototxt", "--roidb", "roidb.json")
+    assert 'roidb.json has 2 classes with the background, but layer "roi_data" is told 4' in result.output

@@ -125,8 +125,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console = Console() if sys.stdout.isatty() else Console(width=160)
-    console.print(table)
+    if sys.stdout.isatty():
+        Console().print(table)
+        return
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(table)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def statistics_text(array: np.ndarray[Any, Any]) -> str:

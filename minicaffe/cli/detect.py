@@ -18,7 +18,7 @@ from minicaffe.files import replacing
 from minicaffe.images import load_image
 from minicaffe.settings import DetectionSettings, read_settings, use
 
-from .common import allow_modules, load_net, numbers, seed_option, state_options
+from .common import allow_modules, load_net, numbers, say_loudly, seed_option, state_options
 
 IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
 
@@ -87,7 +87,10 @@ def command(
             failed += 1
             click.echo(f"minicaffe: {file}: {error}", err=True)
             continue
-        shown = names or default_names(loaded.blobs["cls_prob"].shape[1])
+        num_classes = loaded.blobs["cls_prob"].shape[1]
+        if names and len(names) != num_classes and file == files[0]:
+            say_loudly(f"{classes}: {len(names)} classes with the background, but cls_prob has {num_classes}")
+        shown = names or default_names(num_classes)
         if as_json:
             results.append({"image": str(file), "detections": to_json(found, shown)})
         else:

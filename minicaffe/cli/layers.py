@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import click
 
@@ -17,5 +18,10 @@ def command() -> None:
     """
     width = max(map(len, CATALOGUE))
     for kind, layer in sorted(CATALOGUE.items(), key=lambda item: item[0].lower()):
-        line = (inspect.getdoc(layer) or "").split("\n\n")[0].replace("\n", " ")
-        click.echo(f"{kind:{width}}  {line}")
+        click.echo(f"{kind:{width}}  {_line(inspect.getdoc(layer) or '')}")
+
+
+def _line(text: str) -> str:
+    """A docstring's first paragraph on one line, without what only a reader of the source needs."""
+    line = text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no errors of its own.")
+    return re.sub(r" \(see the module[^)]*\)", "", line)

@@ -61,4 +61,7 @@ def command(
             click.echo(
                 f"{name}: {values.size} values, min {values.min():.6g}, mean {values.mean():.6g}, max {values.max():.6g}"
             )
-    click.echo(f"loss: {loss:.6g} over {iterations} iterations")
+    if any(loaded.blob_loss_weights[name] for name in totals):
+        click.echo(f"loss: {loss:.6g} over {iterations} iterations")
+    else:
+        click.echo(f"means over {iterations} iterations; the net has no loss")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -99,6 +100,9 @@ def _set_roidb(
     if not source:
         raise Error(f'layer "{readers[0].name}" reads a roidb: give --roidb, a JSON file or a PASCAL VOC folder')
     entries, classes = load_roidb(source, split=split, images=images)
+    told = readers[0].num_classes
+    if classes and len(classes) != told:
+        say_loudly(f'{source} has {len(classes)} classes with the background, but layer "{readers[0].name}" is told {told}')
     if proposals:
         boxes = [read_proposals(proposals, Path(str(entry["image"]))) for entry in entries]
         entries = add_proposals(entries, [array for array in boxes if array is not None])
@@ -116,18 +120,35 @@ def _solve(trainer: SGDSolver, iterations: int | None) -> None:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    logging.getLogger("minicaffe.solver").addHandler(logging.StreamHandler(sys.stderr))
     console = Console(stderr=True)
     total = iterations if iterations is not None else max(trainer.param.max_iter - trainer.iter, 0)
     if not console.is_terminal:
         trainer.on_progress(lambda p: _line(p, trainer.param.display or 100))
-        trainer.solve(iterations=iterations)
+        with _solver_lines(lambda line: click.echo(line, err=True)):
+            trainer.solve(iterations=iterations)
         return
     columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Bar(*columns, console=console) as bar:
+    with Bar(*columns, console=console) as bar, _solver_lines(lambda line: console.print(line, markup=False, highlight=False)):
         task = bar.add_task("", total=total)
         trainer.on_progress(lambda p: bar.update(task, advance=1, description=_text(p)))
         trainer.solve(iterations=iterations)
+
+
+@contextmanager
+def _solver_lines(show: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block the solver's lines on tests and snapshots are shown; its lines on the loss are the progress bar's."""
+    handler = logging.Handler()
+    handler.emit = lambda record: show(record.getMessage())  # type: ignore[method-assign]
+    handler.addFilter(lambda record: not str(record.msg).startswith(("Iteration %d, loss", "    Train net output")))
+    log = logging.getLogger("minicaffe.solver")
+    level = log.level
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 def _text(progress: Progress) -> str:
