@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 def add_bbox_regression_targets(roidb: Sequence[Entry], settings: DetectionSettings) -> tuple[Array, Array]:
-    """Give every prepared entry its bbox_targets, normalised; returns the means and stds (K, 4) that were used; K is 2 when agnostic."""
+    """Give every prepared entry its normalised bbox_targets; returns the means and stds (K, 4), K being 2 when agnostic."""
     train = settings.train
     classes = 2 if train.agnostic else roidb[0]["gt_overlaps"].shape[1]
     for entry in roidb:

@@ -156,6 +156,15 @@ def test_a_background_roi_that_overlaps_has_no_target() -> None:
     assert not targets[background].any() and not inside[background].any()
 
 
+def test_targets_that_the_roidb_brings_stay() -> None:
+    case = layer([with_proposals(0, 50)], 6, train_ims_per_batch=1)
+    kept = case.layer.roidb[0]["bbox_targets"].copy()  # type: ignore[attr-defined]
+    assert case.layer.bbox_means.shape == (4, 4)  # type: ignore[attr-defined]
+    again = layer(case.layer.roidb, 6, train_ims_per_batch=1)  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(again.layer.roidb[0]["bbox_targets"], kept)  # type: ignore[attr-defined]
+    assert again.layer.bbox_means is None  # type: ignore[attr-defined]
+
+
 def test_the_seed_decides() -> None:
     runs = []
     for _ in range(2):
