@@ -121,6 +121,31 @@ def ps_roi_pool_backward(dy: Array, rois: ArrayLike, spatial_scale: float, x_sha
     images, bins = batch_index(rois), ps_roi_pool_bins(rois, group, spatial_scale, (h, w))
     share = np.ascontiguousarray((dy / bins.areas()[:, None]).transpose(0, 2, 3, 1))
     maps = np.zeros((n, group, group, h, w, c // group**2), dy.dtype)
-    for r, gh, gw, rows, columns in bin_slices(bins):
-        maps[images[r], gh, gw, rows, columns] += share[r, gh, gw]
+    if np.isfinite(share).all():
+        _spread_by_products(maps, images, bins, share)
+    else:
+        for r, gh, gw, rows, columns in bin_slices(bins):
+            maps[images[r], gh, gw, rows, columns] += share[r, gh, gw]
     return ungrouped(maps)
+
+
+def _spread_by_products(maps: Array, images: Array, bins: Bins, share: Array) -> None:
+    """Put share (R, G, G, D) on the pixels of its bins in maps (N, G, G, H, W, D), bins of one place in the grid at a time.
+
+    That is a product over the rois: (rows of the bin are 1, else 0) by (columns of the bin hold the share).
+    """
+    height, width, dim = maps.shape[3:]
+    for image in np.unique(images):
+        mine = np.flatnonzero(images == image)
+        rows = _inside(bins.hstart[mine], bins.hend[mine], height).astype(maps.dtype)
+        columns = _inside(bins.wstart[mine], bins.wend[mine], width).astype(maps.dtype)
+        for gh, gw in np.ndindex(*maps.shape[1:3]):
+            across = columns[:, gw, :, None] * share[mine, gh, gw, None, :]
+            maps[image, gh, gw] = (rows[:, gh].T @ across.reshape(len(mine), width * dim)).reshape(height, width, dim)
+
+
+def _inside(start: Array, end: Array, size: int) -> Array:
+    """Which of `size` cells (R, G, size) lie in [start, end), both (R, G)."""
+    cells = np.arange(size)
+    inside: Array = (cells >= start[..., None]) & (cells < end[..., None])
+    return inside

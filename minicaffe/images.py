@@ -68,10 +68,11 @@ def resize_bilinear(image: Array, height: int, width: int, scale: float | None =
     if image.shape[:2] == (height, width) and scale in (None, 1.0):
         return image
     low, high, part = _samples(image.shape[0], height, scale, image.dtype)
-    by_row = image[low] + part[:, None, None] * (image[high] - image[low])
+    upper = image[low]
+    by_row = upper + part[:, None, None] * (image[high] - upper)
     low, high, part = _samples(image.shape[1], width, scale, image.dtype)
-    left = by_row[:, low]
-    resized: Array = left + part[None, :, None] * (by_row[:, high] - left)
+    left = by_row.take(low, axis=1)
+    resized: Array = left + part[None, :, None] * (by_row.take(high, axis=1) - left)
     return resized
 
 
