@@ -14,7 +14,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 SolverFile = str | os.PathLike[str] | caffe_pb2.SolverParameter
 Arrays = dict[str, NDArray[Any]]
+
+PART = 1 << 15
+"""Numbers of a blob that are updated at a time."""
 
 
 @dataclass(frozen=True)
@@ -147,11 +150,11 @@ class SGDSolver:
         rate = self.lr
         multipliers = zip(blobs, self.history, self.net.params_lr, self.net.params_weight_decay, strict=True)
         for blob, history, lr_mult, decay_mult in multipliers:
-            data, diff = blob.data, blob.diff
-            if param.iter_size > 1:
-                diff /= param.iter_size
-            regularise(data, diff, param.weight_decay * decay_mult, param.regularization_type)
-            momentum_update(data, diff, history, rate * lr_mult, param.momentum)
+            for data, diff, past in parts(blob.data, blob.diff, history):
+                if param.iter_size > 1:
+                    np.divide(diff, param.iter_size, out=diff)
+                regularise(data, diff, param.weight_decay * decay_mult, param.regularization_type)
+                momentum_update(data, diff, past, rate * lr_mult, param.momentum)
         self.iter += 1
 
     # The loss.
@@ -256,6 +259,12 @@ def clip(diffs: list[NDArray[Any]], limit: float) -> float:
         for diff in diffs:
             np.multiply(diff, limit / norm, out=diff)
     return norm
+
+
+def parts(*arrays: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
+    """Views of contiguous arrays of one size, PART numbers of each at a time: several passes over them stay in cache."""
+    for start in range(0, arrays[0].size, PART):
+        yield tuple(array.reshape(-1)[start : start + PART] for array in arrays)
 
 
 def regularise(data: NDArray[Any], diff: NDArray[Any], decay: float, kind: str) -> None:

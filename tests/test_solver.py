@@ -17,7 +17,7 @@ from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.lr_policy import check_policy, current_step, learning_rate
 from minicaffe.prototxt import parse_solver
-from minicaffe.solver import SGDSolver, clip, get_solver, momentum_update, regularise
+from minicaffe.solver import SGDSolver, clip, get_solver, momentum_update, parts, regularise
 from minicaffe.solver_state import TrainingState, read_state, write_state
 from minicaffe.weights import read_weights
 
@@ -256,6 +256,20 @@ def test_updates_keep_the_type(dtype):
     np.testing.assert_allclose(data, 1 - 1.05, rtol=1e-5)
     np.testing.assert_array_equal(diff, history)
     assert data.dtype == history.dtype == dtype
+
+
+def test_parts_are_views_that_cover_all(monkeypatch):
+    monkeypatch.setattr("minicaffe.solver.PART", 4)
+    data, diff = np.zeros((3, 5)), np.zeros((3, 5))
+    sizes = []
+    for some, other in parts(data, diff):
+        some += 1
+        other += 2
+        sizes.append(some.size)
+    assert sizes == [4, 4, 4, 3]
+    assert (data == 1).all()
+    assert (diff == 2).all()
+    assert list(parts(np.zeros((0, 5)))) == []
 
 
 # The policies.
