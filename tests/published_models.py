@@ -56,18 +56,20 @@ def randomize(net: Net, seed: int) -> None:
     for name, blobs in net.params.items():
         kind = net.layer_dict[name].param.type
         for i, blob in enumerate(blobs):
-            shape = blob.shape
-            if kind == "BatchNorm":
-                value = [0.1 * random.standard_normal(shape), 0.5 + random.uniform(size=shape), np.ones(shape)][i]
-            elif kind == "Scale":
-                scale = 0.2 if "branch2c" in name else 1.0
-                value = scale * (1 + 0.1 * random.standard_normal(shape)) if i == 0 else 0.1 * random.standard_normal(shape)
+            data, shape = blob.data, blob.shape
+            if kind == "BatchNorm" and i:
+                data[...] = 0.5 + random.uniform(size=shape) if i == 1 else 1
+                continue
+            random.standard_normal(out=data, dtype=np.float32)
+            if kind == "Scale" and i == 0:
+                data *= 0.1
+                data += 1
+                data *= 0.2 if "branch2c" in name else 1
             elif len(shape) >= 2:
                 score = any(word in name for word in ("score", "bbox", "rfcn_cls"))
-                value = random.standard_normal(shape) * (0.001 if score else math.sqrt(2 / math.prod(shape[1:])))
+                data *= 0.001 if score else math.sqrt(2 / math.prod(shape[1:]))
             else:
-                value = 0.01 * random.standard_normal(shape)
-            blob.data[...] = value
+                data *= 0.1 if kind in ("BatchNorm", "Scale") else 0.01
 
 
 def run_test_net(net: Net) -> str:
@@ -107,9 +109,13 @@ def made_roidb(classes: int) -> list[dict[str, object]]:
     return prepare_roidb(entries, classes)
 
 
-def train_net(path: Path, steps: int) -> str:
+def solver_of(path: Path) -> caffe_pb2.SolverParameter:
+    """A low rate: random weights give gradients that no trained net has."""
+    return caffe_pb2.SolverParameter(train_net=str(path), base_lr=1e-4, lr_policy="fixed", momentum=0.9, weight_decay=5e-4)
+
+
+def train_net(solver: SGDSolver, path: Path, steps: int) -> str:
     """Forward, backward and update, steps times; the losses."""
-    solver = SGDSolver(caffe_pb2.SolverParameter(train_net=str(path), base_lr=0.001, lr_policy="fixed", momentum=0.9))
     randomize(solver.net, 4)
     classes = 81 if "coco" in path.parts else 21
     solver.net.layers[0].set_roidb(made_roidb(classes))
@@ -141,21 +147,23 @@ def main() -> int:
         try:
             use(settings_of(path))
             set_random_seed(3)
-            net: Net | None = Net(path, TRAIN if is_train(path) else TEST)
-            loaded += 1
-            note = f"{len(net.layers)} layers"
-            if not arguments.load_only and not is_train(path):
-                randomize(net, 4)
-                note = run_test_net(net)
-                tested += 1
-            elif not arguments.load_only and "end2end" in name:
-                net = None
-                note = train_net(path, arguments.steps)
+            if is_train(path) and "end2end" in name and not arguments.load_only:
+                solver = SGDSolver(solver_of(path))
+                loaded += 1
+                note = train_net(solver, path, arguments.steps)
                 trained += 1
+            else:
+                net = Net(path, TRAIN if is_train(path) else TEST)
+                loaded += 1
+                note = f"{len(net.layers)} layers"
+                if not is_train(path) and not arguments.load_only:
+                    randomize(net, 4)
+                    note = run_test_net(net)
+                    tested += 1
         except Exception as error:  # any failure is counted, and the rest of the nets still run
             failed += 1
             note = f"FAILED: {type(error).__name__}: {error}"
-        net = None
+        net = solver = None
         gc.collect()
         print(f"{name}: {note} ({time.perf_counter() - start:.1f} s)", flush=True)
     ran = f"{tested} test nets ran, {trained} end-to-end nets trained, {failed} failed"
