@@ -1,10 +1,14 @@
-"""python -m benchmarks NAME: run benchmarks/NAME.py, a table of ratios taken side by side in one run."""
+"""python -m benchmarks NAME: run benchmarks/NAME.py, a table of ratios taken side by side in one run, one thread each."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"  # before a table imports numpy
 
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if not path.stem.startswith("_"))
 

@@ -78,7 +78,8 @@ def ps_roi_align(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: 
     for row, weight in _taps(rois, group_size, spatial_scale, (h, w), sample_num):
         with np.errstate(invalid="ignore"):
             y += weight[..., None] * maps[row]
-    return y.transpose(0, 3, 1, 2)
+    channels_first: Array = y.transpose(0, 3, 1, 2)
+    return channels_first
 
 
 def ps_roi_align_backward(

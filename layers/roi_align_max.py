@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .roi_geometry import LOWEST, Array, Ints, add_at, batch_index, bin_numbers, checked
-from .roi_max import NEVER, block_maxima, ordered_keys, pixels_of
+from .roi_max import Scratch, block_maxima, never, ordered_keys, pixels_of
 from .roi_samples import Samples
 
 CHUNK = 2**22
@@ -48,7 +48,8 @@ def roi_align_max(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, s
     y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype)
     samples = roi_align_max_samples(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
     for r, (values, rows, columns) in enumerate(_sampled(x, batch_index(rois), samples)):
-        y[r] = block_maxima(values, rows, columns, 0).transpose(2, 0, 1)
+        scratch = Scratch((pooled_h, pooled_w), values.shape[1], x.shape[1], x.dtype)
+        y[r] = block_maxima([values], rows, columns, 0, scratch).transpose(2, 0, 1)
     return y
 
 
@@ -60,7 +61,9 @@ def roi_align_max_argmax(
     argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32)
     samples = roi_align_max_samples(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
     for r, (values, rows, columns) in enumerate(_sampled(x, batch_index(rois), samples)):
-        best = pixels_of(block_maxima(ordered_keys(values), rows, columns, NEVER), values.shape[0] * values.shape[1])
+        scratch = Scratch((pooled_h, pooled_w), values.shape[1], x.shape[1], np.int64)
+        pixels = values.shape[0] * values.shape[1]
+        best = pixels_of(block_maxima([ordered_keys(values)], rows, columns, never(pixels), scratch), pixels)
         i, j = np.divmod(best, max(values.shape[1], 1))
         i -= np.array([start for start, _ in rows]).reshape(-1, 1, 1)
         j -= np.array([start for start, _ in columns]).reshape(-1, 1)

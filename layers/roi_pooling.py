@@ -18,7 +18,7 @@ from minicaffe.mode import TRAIN
 
 from .roi_geometry import Array, Bins, add_at, batch_index, bin_numbers, checked, round_half_away
 from .roi_layer import RoiLayer
-from .roi_max import NEVER, bin_maxima, channels_last, ordered_keys, pixels_of
+from .roi_max import bin_maxima, channels_last, never, ordered_keys, padded, pixels_of
 
 
 class ROIPooling(RoiLayer):
@@ -81,8 +81,8 @@ def roi_pool(
     x, rois = checked(x, rois, spatial_scale)
     y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype) if out is None else out
     bins = roi_pool_bins(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
-    for y_roi, maxima in zip(y, bin_maxima(channels_last(x), batch_index(rois), bins, 0)):
-        y_roi[...] = maxima.transpose(2, 0, 1)
+    for r, maxima in bin_maxima(channels_last(x), batch_index(rois), bins, 0):
+        y[r] = maxima.transpose(2, 0, 1)
     return y
 
 
@@ -91,9 +91,10 @@ def roi_pool_argmax(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int,
     x, rois = checked(x, rois, spatial_scale)
     argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32)
     bins = roi_pool_bins(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
-    keys = ordered_keys(channels_last(x))
-    for argmax_roi, best in zip(argmax, bin_maxima(keys, batch_index(rois), bins, NEVER)):
-        argmax_roi[...] = pixels_of(best, x.shape[2] * x.shape[3]).transpose(2, 0, 1)
+    keys, pixels = ordered_keys(channels_last(x)), x.shape[2] * x.shape[3]
+    scratch = padded((pooled_h, pooled_w), x.shape[1], np.int32)
+    for r, best in bin_maxima(keys, batch_index(rois), bins, never(pixels)):
+        argmax[r] = pixels_of(best, pixels, scratch).transpose(2, 0, 1)
     return argmax
 
 

@@ -179,7 +179,7 @@ def test_coordinates_at_the_limit(name: str) -> None:
 
 def test_the_functions_check_their_arrays() -> None:
     rois = np.array([GOOD])
-    with pytest.raises(Error, match="roi 0 is .*: the batch index is out of range: the batch has 1 images"):
+    with pytest.raises(Error, match=r"roi 0 is .*: the batch index is out of range: the batch has 1 images"):
         ops.roi_pool(X[:1], rois, 2, 2, 1.0)
     with pytest.raises(Error, match="the feature map must have 4 axes"):
         ops.roi_align(X[0], rois, 2, 2, 1.0)

@@ -23,7 +23,7 @@ def random_map(*shape: int) -> np.ndarray:
 
 
 def test_by_hand() -> None:
-    """Corners (0, 0)-(6, 5) at 0.5 round to columns 0..3 and rows 0..3 (2.5 goes to 3): two bins of two rows, two of two columns."""
+    """Corners (0, 0)-(6, 5) at 0.5 round to columns 0..3 and rows 0..3 (2.5 goes to 3): bins of 2 x 2 pixels."""
     x = np.arange(20.0).reshape(1, 1, 4, 5)
     x[0, 0, 1, 0] = 50
     case = LayerCase(layer(2, 2), x, [[0, 0, 0, 6, 5]])
