@@ -282,13 +282,13 @@ def momentum_update(data: NDArray[Any], diff: NDArray[Any], history: NDArray[Any
     data -= diff
 
 
-def get_solver(solver: SolverFile, *, settings: DetectionSettings | None = None) -> SGDSolver:
+def get_solver(solver: SolverFile, *, settings: DetectionSettings | None = None, seed: int | None = None) -> SGDSolver:
     """The solver that the prototxt's type asks for. Raises SolverError for types other than SGD."""
     param = solver if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
     kind = upgrade_solver(param).type
     if kind != "SGD":
         raise SolverError(f'solver type "{kind}" is not built in; there is SGD')
-    return SGDSolver(solver, settings=settings)
+    return SGDSolver(solver, settings=settings, seed=seed)
 
 
 def _check(param: caffe_pb2.SolverParameter) -> None:

@@ -96,16 +96,25 @@ def test_run_prints_and_writes(folder: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "WARNING" not in result.output
     assert "backward ms" in result.output
-    out = np.load("out.npz")
     net = Net("small.prototxt", TEST, weights="small.caffemodel")
-    np.testing.assert_array_equal(out["prob"], net.forward(data=x)["prob"])
-    assert out["conv.0.diff"].shape == (4, 3, 3, 3)
+    with np.load("out.npz") as out:
+        np.testing.assert_array_equal(out["prob"], net.forward(data=x)["prob"])
+        assert out["conv.0.diff"].shape == (4, 3, 3, 3)
 
 
 def test_run_says_what_is_made_up(folder: Path) -> None:
     result = run("run", "small.prototxt")
     assert "no weights given: all 2 layers with parameters start from their fillers (seed 0)" in result.output
     assert "input data not given: standard normal values of shape (2, 3, 8, 6)" in result.output
+
+
+def test_run_backward_in_a_net_without_a_loss(folder: Path) -> None:
+    (folder / "scores.prototxt").write_text(CLASSIFIER.partition('layer { name: "prob"')[0])
+    result = run("run", "scores.prototxt", "small.caffemodel", "--backward", "--out", "out.npz")
+    assert result.exit_code == 0, result.output
+    with np.load("out.npz") as out:
+        np.testing.assert_array_equal(out["ip.1.diff"], np.full(5, 2.0))
+        assert np.abs(out["data.diff"]).max() > 0
 
 
 def test_run_takes_an_image(folder: Path) -> None:
@@ -248,6 +257,14 @@ def test_train_shows_tests_and_snapshots(folder: Path) -> None:
             f"Snapshot written to solver_iter_{i}.caffemodel" for i in (5, 6)
         ]
         assert [line.split(":")[0] for line in lines if line.startswith("iteration")] == ["iteration 3", "iteration 6"]
+
+
+def test_train_refuses_a_solver_that_is_not_built_in(folder: Path) -> None:
+    (folder / "train.prototxt").write_text(TRAIN)
+    (folder / "solver.prototxt").write_text('net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 6 type: "Adam"\n')
+    result = run("train", "solver.prototxt")
+    assert result.exit_code == 1
+    assert 'solver type "Adam" is not built in; there is SGD' in result.output
 
 
 def test_train_says_when_the_classes_do_not_fit(folder: Path) -> None:

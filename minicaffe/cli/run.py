@@ -36,7 +36,9 @@ from .common import (
 )
 @click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
 @click.option(
-    "--backward", is_flag=True, help="Run backward too: losses from their weights, other outputs with a diff of ones."
+    "--backward",
+    is_flag=True,
+    help="Run backward too: from the losses; in a net without any, from ones at its outputs.",
 )
 @click.option("--out", metavar="FILE.npz", help="Write the outputs (and with --backward every weight's diff).")
 @phase_option
@@ -66,6 +68,8 @@ def command(
     times = Times(loaded)
     loaded.forward()
     if backward:
+        if not any(loaded.blob_loss_weights.values()):
+            loaded._decide_backward(force=True)  # with no loss, Caffe's rule would compute nothing
         loaded.clear_param_diffs()
         for name in loaded.outputs:
             if not loaded.blob_loss_weights[name]:

@@ -14,7 +14,7 @@ from minicaffe.layers.roi_data import RoIData
 from minicaffe.prototxt import read_solver
 from minicaffe.roidb import add_flipped, add_proposals, load_roidb
 from minicaffe.settings import DetectionSettings, read_settings, use
-from minicaffe.solver import Progress, SGDSolver
+from minicaffe.solver import Progress, SGDSolver, get_solver
 
 from .common import allow_modules, say_loudly
 from .detect import read_proposals
@@ -64,7 +64,7 @@ def command(
     use(settings)
     param = read_solver(solver)
     chosen = seed if seed is not None else param.random_seed if param.random_seed >= 0 else settings.rng_seed
-    trainer = SGDSolver(solver, settings=settings, seed=chosen)
+    trainer = get_solver(solver, settings=settings, seed=chosen)
     for file in weights:
         _load(trainer, file)
     _set_roidb(trainer, settings, roidb, split, images, proposals)
