@@ -139,9 +139,14 @@ FORK_TYPES = {
     "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel", "SpatialDropout": "Intel",
     "DepthwiseConvolution": "MobileNet forks", "ConvolutionDepthwise": "MobileNet forks", "ShuffleChannel": "ShuffleNet",
     "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",
+    **dict.fromkeys(
+        "BatchReindex Data Embed Filter HDF5Data HDF5Output ImageData LSTM LSTMUnit MVN MemoryData Parameter RNN SPP"
+        " WindowData".split(),
+        "BVLC Caffe",
+    ),
     "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip
-"""Types that are known to belong to a fork and are not built in; an unknown type's error names the fork."""
+"""Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""
 
 _registered: dict[str, type[Layer]] = {}
 

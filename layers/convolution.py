@@ -24,8 +24,8 @@ class Convolution(Layer):
     bottom: x (N, C, *map), one or more of the same shape, sharing the weights. top: y (N, num_output, *windows), one
     for each bottom. Kernel, stride, pad and dilation in pixels. convolution_param.axis is C's axis; the axes before
     it are all images. blobs: weight (num_output, C / group, *kernel), bias (num_output).
-    Raises LayerError when the window is not well given or does not fit the map, channels or num_output are not
-    divisible by group, bottoms differ, or the channels change after setup.
+    Raises LayerError when the window is not well given or does not fit the map, there are no channels, channels or
+    num_output are not divisible by group, bottoms differ, or the channels change after setup.
     """
 
     type = "Convolution"
@@ -38,6 +38,8 @@ class Convolution(Layer):
         self.axis = channel_axis(self, bottom[0])
         self.window = read_window(self, len(bottom[0].shape) - self.axis - 1)
         self.channels, self.num_output, self.group = bottom[0].shape[self.axis], param.num_output, param.group
+        if self.channels < 1:
+            raise self.error(f"the bottom of shape {bottom[0].shape} has no channels", "bottom[0]")
         if self.num_output < 1:
             raise self.error(f"num_output must be > 0, got {self.num_output}", "convolution_param.num_output")
         for what, count in (("channels", self.channels), ("num_output", self.num_output)):

@@ -29,14 +29,11 @@ class InnerProduct(Layer):
     num_top = 1
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        param, axes = self.param.inner_product_param, len(bottom[0].shape)
+        param = self.param.inner_product_param
         if param.num_output < 1:
             raise self.error(f"num_output must be > 0, got {param.num_output}", "inner_product_param.num_output")
-        if not -axes <= param.axis < axes:
-            raise self.error(
-                f"axis {param.axis} is out of range, the bottom's shape is {bottom[0].shape}", "inner_product_param.axis"
-            )
-        self.axis, self.transpose = param.axis % axes, param.transpose
+        self.axis = self.axis_of(param.axis, bottom[0], "inner_product_param.axis")
+        self.transpose = param.transpose
         self.inputs = math.prod(bottom[0].shape[self.axis :])
         matrix = (self.inputs, param.num_output) if param.transpose else (param.num_output, self.inputs)
         shapes = [matrix, (param.num_output,)][: 1 + param.bias_term]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .blob import numbers
 from .errors import Error
 
 if TYPE_CHECKING:
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
 def forward_all(net: Net, blobs: Sequence[str] | None, inputs: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
     """{name: (items, ...)} of the outputs and of blobs, for inputs of (items, ...) with any number of items.
 
-    Raises Error when an input is missing, or the inputs differ in their number of items.
+    Raises Error when an input is missing or no array of numbers, or the inputs differ in their number of items.
     """
-    arrays = {name: np.asarray(array) for name, array in inputs.items()}
+    arrays = {name: numbers(name, array) for name, array in inputs.items()}
     if set(arrays) != set(net.inputs):
         raise Error(f"inputs {sorted(arrays)} do not match the net's inputs {net.inputs}")
+    if scalars := [name for name, array in arrays.items() if not array.ndim]:
+        raise Error(f'"{scalars[0]}": one number has no items; give an array (items, ...)')
     counts = {len(array) for array in arrays.values()}
     if len(counts) != 1:
         raise Error(f"the inputs differ in their number of items: { {name: len(array) for name, array in arrays.items()} }")

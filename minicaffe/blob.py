@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .errors import BlobError
+from .errors import BlobError, Error
 
 MAX_COUNT = 2**31 - 1
 """Most elements of one blob: Caffe's INT_MAX."""
@@ -165,6 +165,17 @@ class BlobList(list[Blob]):
         blob = Blob(shape, self.dtype)
         self.append(blob)
         return blob
+
+
+def numbers(name: str, values: ArrayLike) -> NDArray[Any]:
+    """values as an array; Error, which names the blob they are for, where they are no real numbers or no regular array."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise Error(f'"{name}": not an array: {error}') from error
+    if array.dtype.kind not in "fiub":
+        raise Error(f'"{name}": an array of {array.dtype} is not numbers')
+    return array
 
 
 def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:

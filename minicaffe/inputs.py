@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .blob import numbers
 from .errors import Error
 from .images import load_image, prepare_image, resize_bilinear
 from .net import Net
@@ -40,10 +41,9 @@ def fill_inputs(net: Net, files: Mapping[str, str], *, seed: int = 0, mean: tupl
 
 def put_array(net: Net, name: str, array: NDArray[Any]) -> None:
     """Give an input blob an array's shape and contents."""
-    if array.dtype.kind not in "fiub":
-        raise Error(f'input "{name}": an array of {array.dtype} is not numbers')
-    net.blobs[name].reshape(array.shape)
-    net.blobs[name].data[...] = array
+    values = numbers(name, array)
+    net.blobs[name].reshape(values.shape)
+    net.blobs[name].data[...] = values
 
 
 def _load_array(file: str) -> NDArray[Any]:

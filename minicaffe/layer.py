@@ -101,15 +101,19 @@ class Layer:
         """Set the layer up on its blobs (Caffe's SetUp). Raises LayerError."""
         self._check_counts(len(bottom), len(top))
         self._guard(lambda: self.setup(bottom, top))
-        self._guard(lambda: self.reshape(bottom, top))
+        self.reshape_pass(bottom, top)
         self.loss_weights = self._read_loss_weights(len(top))
         self._put_loss_weights(top)
         if not self.param_propagate_down:
             self.param_propagate_down = [True] * len(self.blobs)
 
+    def reshape_pass(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Reshape. Raises LayerError, also for shapes that no blob can have."""
+        self._guard(lambda: self.reshape(bottom, top))
+
     def forward_pass(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> float:
         """Reshape, then forward; returns the tops' weighted part of the loss."""
-        self._guard(lambda: self.reshape(bottom, top))
+        self.reshape_pass(bottom, top)
         self._put_loss_weights(top)
         self._guard(lambda: self.forward(bottom, top))
         return sum(
@@ -135,6 +139,8 @@ class Layer:
     def axis_of(self, axis: int, blob: Blob, field: str = "") -> int:
         """axis of blob, counted from 0; a negative axis counts from the end. Raises LayerError where blob has no such axis."""
         axes = len(blob.shape)
+        if not axes:
+            raise self.error(f"axis {axis} is out of range: the bottom is a scalar, which has no axes", field)
         if not -axes <= axis < axes:
             raise self.error(f"axis {axis} is out of range for shape {blob.shape}: it must be in [{-axes}, {axes - 1}]", field)
         return axis % axes

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .batching import forward_all
-from .blob import Blob
+from .blob import Blob, numbers
 from .errors import Error, LayerError, WeightsError
 from .filter import filter_layers
 from .layer import Layer
@@ -69,8 +69,10 @@ class Net:
     ) -> None:
         phase, level, stages, weights = _arguments(args, phase, level, stages, weights)
         net_file = _net_file(file)
-        self.phase = Phase(phase)
+        self.phase = _phase(phase)
         self.dtype: np.dtype[Any] = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise Error(f"a net's dtype is float32 or float64, got {self.dtype}")
         self.file = net_file.file
         self.name = net_file.param.name
         self.layers: list[Layer] = []
@@ -126,6 +128,7 @@ class Net:
         self.layers.append(layer)
         for name, weight in zip(self._top_blob_names[-1], layer.loss_weights, strict=True):
             self.blob_loss_weights[name] = weight
+        self._check_new_name(layer)
         needs = self._learnable.add_layer(layer) or any(bottom_needs)
         self._layer_needs.append(needs)
         self._bottom_needs.append(bottom_needs)
@@ -176,6 +179,15 @@ class Net:
             first = next(other for other in self.layers if name in other.param.top)
             place = f" ({first.source.at('top')})" if first.source else ""
             raise layer.error(f'top "{name}" is already produced by layer "{first.name}"{place}', f"top[{j}]")
+
+    def _check_new_name(self, layer: Layer) -> None:
+        """Weights are saved and loaded by layer name: two layers that have some cannot share a name."""
+        for other in self.layers[:-1]:
+            if other.name == layer.name and other.blobs and layer.blobs:
+                place = f" ({other.source.at('name')})" if other.source else ""
+                raise layer.error(
+                    f"another layer with weights has this name{place}; give one of them a name of its own", "name"
+                )
 
     def _decide_backward(self, force: bool) -> None:
         """Drop the gradients that no loss asks for, or that every reader declines; then add all that force_backward wants."""
@@ -270,7 +282,7 @@ class Net:
     def reshape(self) -> None:
         """Carry the input blobs' shapes through all layers (forward does it by itself)."""
         for layer, bottom, top in zip(self.layers, self._bottoms, self._tops, strict=True):
-            layer.reshape(bottom, top)
+            layer.reshape_pass(bottom, top)
 
     def before_forward(self, hook: Hook) -> Hook:
         """Call hook(layer index) before each layer's forward."""
@@ -320,7 +332,8 @@ class Net:
     def copy_from(self, weights: str | PathLike[str] | WeightsFile) -> LoadReport:
         """Load weights by layer name from a .caffemodel of any version or a .caffemodel.h5.
 
-        Layers that the file lacks keep their values, and the report names them. Raises WeightsError when a layer's
+        Layers that the file lacks keep their values, and the report names them (but for those whose blobs are all
+        shared with a layer before them). Raises WeightsError when a layer's
         blobs differ in number or shape.
         """
         file = weights if isinstance(weights, WeightsFile) else read_weights(weights)
@@ -332,13 +345,20 @@ class Net:
                 report.loaded.append(stored.name)
             elif stored.blobs:
                 report.unused.append(stored.name)
-        report.missing = [name for name in self.params if name not in report.loaded]
+        report.missing = [name for name, blobs in self.params.items() if name not in report.loaded and self._owns(name, blobs)]
         return report
+
+    def _owns(self, name: str, blobs: Sequence[Blob]) -> bool:
+        """Whether the layer has a blob that no layer before it owns."""
+        return not all(self._learnable.is_shared(self.layer_dict[name], i) for i in range(len(blobs)))
 
     def _load_layer(self, layer: Layer, stored: LayerWeights, file: str) -> None:
         kind = f'{layer.param.type} layer "{layer.name}"'
-        if len(stored.blobs) != len(layer.blobs) and not self._learnable.is_shared(layer):
-            raise WeightsError(f"{kind} has {len(layer.blobs)} blobs, but {file} stores {len(stored.blobs)} for it")
+        given_blobs = [*stored.blobs, *[None] * (len(layer.blobs) - len(stored.blobs))]
+        lacking = [i for i, given in enumerate(given_blobs) if given is None and not self._learnable.is_shared(layer, i)]
+        if lacking or len(given_blobs) > len(layer.blobs):
+            count = sum(given is not None for given in stored.blobs)
+            raise WeightsError(f"{kind} has {len(layer.blobs)} blobs, but {file} stores {count} for it")
         for i, (blob, given) in enumerate(zip(layer.blobs, stored.blobs, strict=False)):
             if given is not None and not given.fits(blob.shape):
                 place = f" ({layer.source.at()})" if layer.source else ""
@@ -385,7 +405,7 @@ class Net:
         return self.blobs[name]
 
     def _put(self, name: str, target: NDArray[Any], array: ArrayLike) -> None:
-        array = np.asarray(array)
+        array = numbers(name, array)
         if array.ndim and target.ndim and array.shape[:1] != target.shape[:1]:
             raise Error(
                 f'"{name}" has shape {target.shape}, but the array given has {array.shape}: not batch sized '
@@ -434,6 +454,13 @@ def _arguments(
         stages = stages if given[2] is None else given[2]
         weights = weights if given[3] is None else given[3]
     return TEST if phase is None else phase, level, stages, weights
+
+
+def _phase(phase: int) -> Phase:
+    try:
+        return Phase(phase)
+    except ValueError:
+        raise Error(f"phase must be TRAIN (0) or TEST (1), got {phase!r}") from None
 
 
 def _net_file(file: str | PathLike[str] | NetFile | caffe_pb2.NetParameter) -> NetFile:

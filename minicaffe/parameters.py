@@ -53,9 +53,9 @@ class LearnableParameters:
             layer.blobs[i].share_data(owner.layer.blobs[owner.index])
             layer.blobs[i].share_diff(owner.layer.blobs[owner.index])
 
-    def is_shared(self, layer: Layer) -> bool:
-        """Whether any of layer's blobs belongs to another layer."""
-        return any(sharer is layer for sharer, _, _ in self._shared)
+    def is_shared(self, layer: Layer, index: int) -> bool:
+        """Whether layer's blob at index has an owner before it, so that files may leave it out."""
+        return any(sharer is layer and i == index for sharer, i, _ in self._shared)
 
     def _own(self, layer: Layer, i: int, spec: caffe_pb2.ParamSpec) -> None:
         if spec.name:

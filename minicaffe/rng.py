@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .errors import Error
+
 _generator = np.random.default_rng()
 
 
@@ -13,6 +15,8 @@ def generator() -> np.random.Generator:
 
 
 def set_random_seed(seed: int) -> None:
-    """Start the generator anew: the same seed gives the same weights, masks and samples."""
+    """Start the generator anew: the same seed (>= 0) gives the same weights, masks and samples. Raises Error."""
     global _generator
+    if seed < 0:
+        raise Error(f"a random seed must be >= 0, got {seed}")
     _generator = np.random.default_rng(seed)

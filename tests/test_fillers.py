@@ -96,6 +96,11 @@ def test_seed_repeats_and_dtype_stays(kind: str, dtype: type) -> None:
     assert (first != other).any() == (kind not in {"constant", "bilinear"})
 
 
+def test_a_negative_seed() -> None:
+    with pytest.raises(Error, match="a random seed must be >= 0, got -3"):
+        rng.set_random_seed(-3)
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.sampled_from(sorted(set(FILLERS) - {"bilinear"})))
 def test_every_element_of_every_shape_is_filled(shape: list[int], kind: str) -> None:

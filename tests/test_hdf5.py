@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, WeightsError
 from minicaffe.hdf5 import write_hdf5
+from minicaffe.mode import TEST
+from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
+from minicaffe.prototxt import parse_net
 from minicaffe.weights import read_weights
 
 h5py = pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
@@ -154,3 +157,25 @@ def test_compressed_weights_are_read(tmp_path):
     zeros = np.zeros((64, 512), np.float32)
     path = made(tmp_path, lambda file: file.create_dataset("data/fc/0", data=zeros, compression="gzip", compression_opts=9))
     np.testing.assert_array_equal(read_weights(path).layers[0].blobs[0].array, zeros)
+
+
+def test_what_a_file_may_leave_out(tmp_path):
+    """A shared blob, for its owner has it; not a blob of the layer's own."""
+    layer = 'inner_product_param { num_output: 6 } param { name: "w" } param { name: "%s" }'
+    text = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 6 } } }\n' + "".join(
+        f'layer {{ name: "{name}" type: "InnerProduct" bottom: "data" top: "{name}" {layer % bias} }}\n'
+        for name, bias in (("first", "b"), ("all_shared", "b"), ("own_bias", "c"))
+    )
+    net = Net(parse_net(text), TEST)
+    net.save(tmp_path / "net.h5")
+    report = net.copy_from(tmp_path / "net.h5")
+    assert (report.loaded, report.missing) == (["first", "own_bias"], [])
+    with h5py.File(tmp_path / "net.h5", "r+") as file:
+        del file["data/own_bias/1"]
+        file["data/own_bias/0"] = np.zeros((6, 6), np.float32)
+    with pytest.raises(WeightsError, match=r'"own_bias" has 2 blobs, but .*net.h5 stores 1 for it'):
+        net.copy_from(tmp_path / "net.h5")
+    with h5py.File(tmp_path / "net.h5", "r+") as file:
+        del file["data/first/0"]
+    with pytest.raises(WeightsError, match=r'"first" has 2 blobs, but .*net.h5 stores 1 for it'):
+        net.copy_from(tmp_path / "net.h5")

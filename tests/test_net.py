@@ -295,6 +295,54 @@ def test_golden_copy_from_by_name(kind: str) -> None:
     close(net.forward()["new"], stored["new"])
 
 
+def test_arguments_that_no_net_takes() -> None:
+    with pytest.raises(Error, match=r"phase must be TRAIN \(0\) or TEST \(1\), got 7"):
+        net_of(HEAD, 7)
+    with pytest.raises(Error, match="a net's dtype is float32 or float64, got int32"):
+        net_of(HEAD, dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, '"data": an array of object is not numbers'),
+        ("cat.jpg", '"data": an array of <U7 is not numbers'),
+        (np.zeros((2, 3, 5, 4), complex), '"data": an array of complex128 is not numbers'),
+        ([[1], [2, 3]], '"data": not an array: .*inhomogeneous'),
+    ],
+)
+def test_inputs_that_are_no_numbers(value: object, message: str) -> None:
+    net = net_of(HEAD + IP)
+    for run in (net.forward, net.forward_all):
+        with pytest.raises(Error, match=message):
+            run(data=value)  # type: ignore[operator]
+    with pytest.raises(Error, match='"data": one number has no items'):
+        net.forward_all(data=3)
+
+
+def test_a_reshape_that_no_blob_can_have_names_the_layer() -> None:
+    net = net_of(
+        HEAD + IP.replace("InnerProduct", "Tile").replace("inner_product_param", "tile_param { tiles: 9 } inner_product_param")
+    )
+    net.blobs["data"].reshape(2, 30000, 100, 100)
+    with pytest.raises(LayerError, match=r'Tile layer "ip": shape .* more than the 2147483647'):
+        net.reshape()
+
+
+def test_two_layers_with_weights_need_two_names() -> None:
+    with pytest.raises(
+        LayerError, match=r'"ip": another layer with weights has this name \(made.prototxt:2\).*\(made.prototxt:3\)'
+    ):
+        net_of(HEAD + IP + IP.replace('top: "ip"', 'top: "ip2"'))
+    relu = 'layer { name: "same" type: "ReLU" bottom: "data" top: "data" }\n'
+    assert len(net_of(HEAD + relu + relu).layers) == 3
+
+
+def test_caffes_own_types_that_are_not_built_in_are_named() -> None:
+    with pytest.raises(LayerError, match='unknown layer type "HDF5Data", which belongs to BVLC Caffe and is not built in'):
+        net_of('layer { name: "data" type: "HDF5Data" top: "data" }')
+
+
 def test_public_names() -> None:
     for name in ("Net", "Layer", "Blob", "TRAIN", "TEST", "check_gradient", "register", "set_random_seed", "Error"):
         assert hasattr(minicaffe, name)

@@ -172,6 +172,11 @@ def test_errors_of_setup(inside: str, message: str) -> None:
         LayerCase(text(inside), normal(2, 3, 4, 5))
 
 
+def test_no_channels() -> None:
+    with pytest.raises(LayerError, match=r"the bottom of shape \(2, 0, 4, 5\) has no channels"):
+        LayerCase('type: "Convolution" convolution_param { num_output: 2 kernel_size: 3 }', np.zeros((2, 0, 4, 5)))
+
+
 def test_bottoms_of_different_shapes() -> None:
     with pytest.raises(LayerError, match=r"the shape of the first, \(2, 3, 4, 5\); bottom 1 has \(2, 3, 5, 4\)"):
         LayerCase(text("num_output: 2 kernel_size: 2"), normal(2, 3, 4, 5), normal(2, 3, 5, 4), tops=2)

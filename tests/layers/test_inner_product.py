@@ -105,7 +105,7 @@ def test_blobs_that_are_there_are_kept() -> None:
 def test_errors() -> None:
     with pytest.raises(LayerError, match="num_output must be > 0, got 0"):
         LayerCase(text(""), normal(2, 3))
-    with pytest.raises(LayerError, match=r"axis 2 is out of range, the bottom's shape is \(2, 3\)"):
+    with pytest.raises(LayerError, match=r"axis 2 is out of range for shape \(2, 3\)"):
         LayerCase(text("num_output: 4 axis: 2"), normal(2, 3))
     case = LayerCase(text("num_output: 4"), normal(2, 3, 5))
     case.bottom[0].reshape(2, 3, 6)

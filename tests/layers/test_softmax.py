@@ -63,3 +63,8 @@ def test_reshapes_and_takes_no_rois():
 def test_axis_out_of_range():
     with pytest.raises(LayerError, match=r'Softmax layer "layer": axis 2 is out of range for shape \(4, 5\)'):
         LayerCase('type: "Softmax" softmax_param { axis: 2 }', np.zeros((4, 5)))
+
+
+def test_a_scalar_has_no_axis():
+    with pytest.raises(LayerError, match="axis 1 is out of range: the bottom is a scalar, which has no axes"):
+        LayerCase('type: "Softmax"', np.zeros(()))
