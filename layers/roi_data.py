@@ -34,8 +34,7 @@ class RoIData(Layer):
 
     No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
     class. Without, IMS_PER_BATCH images: data (N, 3, H, W), rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets and the two weights
-    (S, 4 K, 1, 1). Boxes are in pixels of the scaled images. param_str: num_classes K, background included,
-    which bounds the boxes' classes where there is no RPN.
+    (S, 4 K, 1, 1). Boxes are in pixels of the scaled images. param_str: num_classes K, background included.
     bbox_means, bbox_stds (K, 4): what the 6-top layer's targets were normalised with; None where the roidb brought its own.
     Raises LayerError for another number of tops, for a batch before set_roidb, and for a roidb that cannot be trained on.
     """
@@ -65,7 +64,7 @@ class RoIData(Layer):
     def set_roidb(self, roidb: Sequence[Entry]) -> None:
         """Train on roidb (minicaffe.roidb; entries of the originals' form too) from the next batch on. Raises LayerError."""
         try:
-            entries = usable(prepare_roidb(roidb, self._classes(roidb)), self.settings)
+            entries = usable(prepare_roidb(roidb, self.num_classes), self.settings)
         except DataError as error:
             raise self.error(str(error)) from error
         if not entries:
@@ -73,13 +72,6 @@ class RoIData(Layer):
         if not self.has_rpn and any("bbox_targets" not in entry for entry in entries):
             self.bbox_means, self.bbox_stds = add_bbox_regression_targets(entries, self.settings)
         self.roidb, self.order = entries, np.zeros(0, int)
-
-    def _classes(self, roidb: Sequence[Entry]) -> int:
-        """How many classes a box may be of. With an RPN no top depends on num_classes, and R-FCN's COCO net says 21 for 81."""
-        if not self.has_rpn:
-            return self.num_classes
-        greatest = max((int(np.max(entry["gt_classes"], initial=0)) for entry in roidb if "gt_classes" in entry), default=0)
-        return max(self.num_classes, greatest + 1)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if not self.roidb:
