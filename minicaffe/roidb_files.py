@@ -4,6 +4,7 @@
      "images": [{"image": "0.jpg", "boxes": [[x1, y1, x2, y2]], "classes": ["circle"]}]}
 
 An image may carry "width", "height" and "proposals"; a class is a name or its number; paths are relative to the file.
+The background may be left out of the classes: it is number 0, and the others count from 1, either way.
 Source: PASCAL VOC's devkit; COCO's format (cocodataset.org); py-faster-rcnn's datasets/pascal_voc.py and coco.py.
 """
 
@@ -56,6 +57,8 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
     images = content["images"] if isinstance(content, dict) else content
     if isinstance(content, dict):
         names = names or list(content.get("classes", []))
+    if names and names[0] not in (BACKGROUND, "background"):
+        names = [BACKGROUND, *names]
     roidb: Roidb = []
     for item in images:
         place = f"{path}: {item['image']}"

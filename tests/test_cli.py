@@ -108,6 +108,15 @@ def test_run_says_what_is_made_up(folder: Path) -> None:
     assert "input data not given: standard normal values of shape (2, 3, 8, 6)" in result.output
 
 
+@pytest.mark.parametrize("im_info", [True, False])
+def test_run_subtracts_the_mean_given(folder: Path, im_info: bool) -> None:
+    Image.new("RGB", (12, 9), (30, 20, 10)).save("plain.png")
+    text = 'input: "data" input_shape { dim: 1 dim: 3 dim: 9 dim: 12 } layer { name: "s" type: "Silence" bottom: "data" }'
+    more = 'input: "im_info" input_shape { dim: 1 dim: 3 } layer { name: "t" type: "Silence" bottom: "im_info" }'
+    (folder / "input.prototxt").write_text(text + more * im_info)
+    assert "-0.5 / -0.3333 / 0 " in run("run", "input.prototxt", "--input", "data=plain.png", "--mean", "10.5,20.5,30").output
+
+
 def test_run_backward_in_a_net_without_a_loss(folder: Path) -> None:
     (folder / "scores.prototxt").write_text(CLASSIFIER.partition('layer { name: "prob"')[0])
     result = run("run", "scores.prototxt", "small.caffemodel", "--backward", "--out", "out.npz")

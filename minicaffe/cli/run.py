@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from minicaffe.errors import Error
 from minicaffe.files import replacing
 from minicaffe.inputs import fill_inputs
 from minicaffe.net import Net
+from minicaffe.settings import current, use
 
 from .common import (
     allow_modules,
@@ -63,8 +65,15 @@ def command(
     """
     allow_modules(allow_module)
     loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
-    for note in fill_inputs(loaded, parse_inputs(inputs), seed=seed, mean=numbers("--mean", mean, 3) if mean else None):
-        say_loudly(note)
+    before = current()
+    if mean:
+        blue, green, red = numbers("--mean", mean, 3)
+        use(dataclasses.replace(before, pixel_means=(blue, green, red)))
+    try:
+        for note in fill_inputs(loaded, parse_inputs(inputs), seed=seed):
+            say_loudly(note)
+    finally:
+        use(before)
     times = Times(loaded)
     loaded.forward()
     if backward:

@@ -1,0 +1,147 @@
+"""README.md and docs/: their blocks run, their links lead somewhere, the commands and options they name exist.
+
+    ```python            run, in order; a line `print(...)  # text` must print the text
+    ```console           run: its lines `$ minicaffe ...`; the lines without $ are shortened output
+    ```python no-run     checked for nothing but its syntax
+    ```console no-run    its commands and options must exist
+
+All runnable blocks of a document are one program, run in a new folder that has the repository's examples/.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from minicaffe.cli import COMMANDS, main
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+names = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its info string, the number of its first line, its lines."""
+
+    info: str
+    first: int
+    lines: list[str]
+
+    @property
+    def commands(self) -> list[tuple[int, str]]:
+        """Its commands with their line numbers."""
+        found = [(self.first + i, re.sub(r"^\$ ", "", line)) for i, line in enumerate(self.lines)]
+        return [(number, part.strip()) for number, line in found for part in line.split("&&") if is_command(part)]
+
+
+def is_command(text: str) -> bool:
+    return text.strip().startswith("minicaffe ")
+
+
+def blocks(text: str) -> Iterator[Block]:
+    info, first, lines = None, 0, []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            if info is None:
+                info, first, lines = line.strip().strip("`"), number + 1, []
+            else:
+                yield Block(info, first, lines)
+                info = None
+        elif info is not None:
+            lines.append(line)
+    assert info is None, f"line {first - 1}: a fence is not closed"
+
+
+def program(document: Path) -> str:
+    """The runnable blocks as a program whose lines are the document's."""
+    text = document.read_text(encoding="utf-8")
+    lines = [""] * len(text.splitlines())
+    for block in blocks(text):
+        if block.info == "python":
+            lines[block.first - 1 : block.first - 1 + len(block.lines)] = block.lines
+        elif block.info == "console":
+            for number, command in block.commands:
+                words = [sys.executable, "-m", "minicaffe", *shlex.split(command, comments=True)[1:]]
+                lines[number - 1] = f"import subprocess; subprocess.run({words!r}, check=True, stdout=subprocess.DEVNULL)"
+    return "\n".join(lines) + "\n"
+
+
+def promised(document: Path) -> list[str]:
+    """What the python blocks say that their lines print."""
+    lines = [line for block in blocks(document.read_text(encoding="utf-8")) if block.info == "python" for line in block.lines]
+    return [found[1].rstrip() for line in lines if (found := re.search(r"^ *print\(.*\)  # (.*)$", line))]
+
+
+@names
+def test_blocks_run_and_print_what_they_promise(document: Path, tmp_path: Path) -> None:
+    text = program(document)
+    if not text.strip():
+        pytest.skip("no block to run")
+    script = tmp_path / f"{document.stem}.py"
+    script.write_text(text, encoding="utf-8")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = iter(line.rstrip() for line in done.stdout.splitlines())
+    for line in promised(document):
+        assert line in printed, f"{document.name} promises {line!r}; printed was\n{done.stdout}"
+
+
+@names
+def test_python_blocks_parse(document: Path) -> None:
+    for block in blocks(document.read_text(encoding="utf-8")):
+        if block.info.split(" ")[0] == "python":
+            ast.parse("\n".join(block.lines))
+            assert block.info in ("python", "python no-run")
+
+
+@names
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if target.startswith(("http:", "https:")):
+            continue
+        name, _, heading = target.partition("#")
+        path = document.parent / name if name else document
+        assert path.exists(), f"{document.name} links to {target}, which is not there"
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M)
+            anchors = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+            assert heading in anchors, f"{document.name} links to {target}; {path.name} has no such heading"
+
+
+@names
+def test_commands_and_options_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    commands = [command for block in blocks(text) for _, command in block.commands]
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    commands += [code for code in re.findall(r"`([^`]+)`", prose) if is_command(code)]
+    context = main.make_context("minicaffe", [], resilient_parsing=True)
+    for command in commands:
+        words = shlex.split(command.rstrip("`"), comments=True)[1:]
+        if words[0] in ("--help", "--version", "COMMAND") or words[0].isupper():
+            continue
+        if words[0] == "--debug":
+            words = words[1:]
+        assert words[0] in COMMANDS, command
+        options = {name for parameter in main.get_command(context, words[0]).params for name in parameter.opts}  # type: ignore[union-attr]
+        for word in words[1:]:
+            if word.startswith("--"):
+                assert word.split("=")[0] in {*options, "--help"}, f"{document.name}: {command}: no option {word}"
