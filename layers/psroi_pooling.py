@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 
 from minicaffe.blob import Blob
 
-from .psroi_layer import PSROILayer, bin_slices, check_channels, grouped, ungrouped
+from .psroi_layer import PSROILayer, bin_slices, check_channels, ungrouped
+from .psroi_sums import bin_sums
 from .roi_geometry import Array, Bins, batch_index, bin_numbers, checked, round_half_away
 
 
@@ -60,57 +61,11 @@ def _axis_bins(first: Array, end: Array, group: int, size: int) -> tuple[Array, 
 
 
 def ps_roi_pool(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: float) -> Array:
-    """x (N, D * G * G, H, W), rois (R, 5) -> averages (R, D, G, G).
-
-    Bins are differences of an integral image in float64, whose rounding is below H * W * 2^-53 of the largest value. Maps
-    where that could be seen (a value not finite, or MAX_PEAK times the median) are added up pixel by pixel instead.
-    """
+    """x (N, D * G * G, H, W), rois (R, 5) -> averages (R, D, G, G)."""
     x, rois = checked(x, rois, spatial_scale)
     check_channels(x.shape[1], group_size)
     bins = ps_roi_pool_bins(rois, group_size, spatial_scale, x.shape[2:])
-    sums = _bin_sums_by_integral if _is_even(x) else _bin_sums
-    return (sums(x, batch_index(rois), bins) / bins.areas()[:, None]).astype(x.dtype)
-
-
-MAX_PEAK = 1e5
-SAMPLE = 4096
-
-
-def _is_even(x: Array) -> bool:
-    """Whether x is finite and no value is more than MAX_PEAK times the median magnitude (of about SAMPLE values)."""
-    if not x.size:
-        return False
-    peak = max(float(x.max()), -float(x.min()))
-    middle = float(np.median(np.abs(x.reshape(-1)[:: x.size // SAMPLE + 1])))
-    return np.isfinite(peak) and peak <= MAX_PEAK * middle
-
-
-def _bin_sums_by_integral(x: Array, images: Array, bins: Bins) -> Array:
-    """Sums (R, D, G, G) over the bins of x (N, D * G * G, H, W), by four lookups each."""
-    n, c, h, w = x.shape
-    integral = np.zeros((n, c, h + 1, w + 1))
-    np.cumsum(x, axis=3, dtype=np.float64, out=integral[:, :, 1:, 1:])
-    np.cumsum(integral[:, :, 1:, 1:], axis=2, out=integral[:, :, 1:, 1:])
-    group = bins.hstart.shape[1]
-    plane = images[:, None] * c + np.arange(c)
-    plane = plane.reshape(-1, c // group**2, group, group) * ((h + 1) * (w + 1))
-    flat = integral.reshape(-1)
-    top = plane + (bins.hstart * (w + 1))[:, None, :, None]
-    bottom = plane + (bins.hend * (w + 1))[:, None, :, None]
-    left, right = bins.wstart[:, None, None, :], bins.wend[:, None, None, :]
-    sums = flat[bottom + right] - flat[bottom + left] - flat[top + right] + flat[top + left]
-    empty = (bins.hend <= bins.hstart)[:, None, :, None] | (bins.wend <= bins.wstart)[:, None, None, :]
-    return np.where(empty, 0, sums)
-
-
-def _bin_sums(x: Array, images: Array, bins: Bins) -> Array:
-    """Sums (R, D, G, G) over the bins of x (N, D * G * G, H, W), bin by bin."""
-    group = bins.hstart.shape[1]
-    maps = grouped(x, group)
-    sums = np.zeros((len(images), x.shape[1] // group**2, group, group))
-    for r, gh, gw, rows, columns in bin_slices(bins):
-        sums[r, :, gh, gw] = maps[images[r], gh, gw, rows, columns].sum(axis=(0, 1), dtype=np.float64)
-    return sums
+    return (bin_sums(x, batch_index(rois), bins) / bins.areas()[:, None]).astype(x.dtype)
 
 
 def ps_roi_pool_backward(dy: Array, rois: ArrayLike, spatial_scale: float, x_shape: Sequence[int]) -> Array:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
-from minicaffe.layers import psroi_pooling
+from minicaffe.layers import psroi_pooling, psroi_sums
 from minicaffe.ops import ps_roi_pool, ps_roi_pool_backward
 
 LAYER = "type: 'PSROIPooling' psroi_pooling_param { spatial_scale: 0.5 output_dim: 3 group_size: 2 }"
@@ -81,8 +81,8 @@ def test_a_huge_value_leaves_the_other_bins_exact() -> None:
 def test_both_ways_of_adding_agree(case: Case) -> None:
     bins = psroi_pooling.ps_roi_pool_bins(case.rois, case.pooled[0], case.scale, case.x.shape[2:])
     images = case.rois[:, 0].astype(int)
-    by_integral = psroi_pooling._bin_sums_by_integral(case.x, images, bins)
-    np.testing.assert_allclose(by_integral, psroi_pooling._bin_sums(case.x, images, bins), atol=1e-12)
+    by_integral = psroi_sums.sums_by_integral(case.x, images, bins)
+    np.testing.assert_allclose(by_integral, psroi_sums.sums_by_pixels(case.x, images, bins), atol=1e-12)
 
 
 def test_a_second_reshape_and_untouched_bottoms() -> None:
