@@ -114,11 +114,11 @@ def solver_of(path: Path) -> caffe_pb2.SolverParameter:
     return caffe_pb2.SolverParameter(train_net=str(path), base_lr=1e-4, lr_policy="fixed", momentum=0.9, weight_decay=5e-4)
 
 
-def train_net(solver: SGDSolver, path: Path, steps: int) -> str:
+def train_net(solver: SGDSolver, steps: int) -> str:
     """Forward, backward and update, steps times; the losses."""
     randomize(solver.net, 4)
-    classes = 81 if "coco" in path.parts else 21
-    solver.net.layers[0].set_roidb(made_roidb(classes))
+    reader = solver.net.layers[0]
+    reader.set_roidb(made_roidb(reader.num_classes))
     losses: list[float] = []
     solver.on_progress(lambda progress: losses.append(progress.last_loss))
     solver.step(steps)
@@ -150,7 +150,7 @@ def main() -> int:
             if is_train(path) and "end2end" in name and not arguments.load_only:
                 solver = SGDSolver(solver_of(path))
                 loaded += 1
-                note = train_net(solver, path, arguments.steps)
+                note = train_net(solver, arguments.steps)
                 trained += 1
             else:
                 net = Net(path, TRAIN if is_train(path) else TEST)
