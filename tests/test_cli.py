@@ -191,6 +191,12 @@ def test_detect_says_when_the_class_names_do_not_fit(folder: Path) -> None:
     assert result.output.count("names.txt: 3 classes with the background, but cls_prob has 4") == 1
 
 
+def test_detect_names_the_image_without_proposals(folder: Path) -> None:
+    result = run("detect", "detector.prototxt", "detector.caffemodel", "photos/one.png", "--proposals", "photos")
+    assert result.exit_code == 1
+    assert "photos/one.npy: cannot read the proposals of photos/one.png: No such file" in result.output
+
+
 def test_a_bad_image_does_not_lose_the_others(folder: Path) -> None:
     (folder / "photos" / "broken.png").write_bytes(b"no picture")
     result = run("detect", "detector.prototxt", "detector.caffemodel", "photos", "--proposals", "boxes.npy")
@@ -242,6 +248,7 @@ def test_train_needs_iterations_and_writes_weights(folder: Path) -> None:
     assert "iterations" in result.output
     result = run("train", "solver.prototxt", "--iterations", "300", "--out", "line.caffemodel", "--seed", "4")
     assert result.exit_code == 0, result.output
+    assert result.output.startswith("net: train.prototxt (line)\n")
     assert "iteration 300: loss" in result.output
     weight, bias = Net("train.prototxt", TEST, weights="line.caffemodel").params["ip"]
     assert abs(float(bias.data[0]) - 0.5) < 0.05

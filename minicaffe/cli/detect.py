@@ -124,6 +124,8 @@ def read_proposals(source: str | None, image: Path) -> np.ndarray | None:
     path = Path(source) / f"{image.stem}.npy" if Path(source).is_dir() else Path(source)
     try:
         boxes: np.ndarray = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise Error(f"{path}: cannot read the proposals of {image}: {error.strerror}") from error
     except (ValueError, EOFError) as error:
         raise Error(f"{path}: not a readable .npy file ({error})") from error
     return boxes

@@ -65,6 +65,7 @@ def command(
     param = read_solver(solver)
     chosen = seed if seed is not None else param.random_seed if param.random_seed >= 0 else settings.rng_seed
     trainer = get_solver(solver, settings=settings, seed=chosen)
+    click.echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
     for file in weights:
         _load(trainer, file)
     _set_roidb(trainer, settings, roidb, split, images, proposals)
