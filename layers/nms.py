@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .boxes import box_area
 
@@ -19,13 +19,14 @@ BLOCK = 256
 """Boxes that are decided together: against all kept so far in one step, and then against each other."""
 
 
-def nms(dets: Array, threshold: float, limit: int = 0) -> NDArray[np.intp]:
+def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
     """Indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: stop at so many (0: all).
 
     A NaN score sorts last. Overlaps are computed in the dtype of dets.
     """
-    order = np.argsort(-dets[:, 4], kind="stable")
-    boxes = dets[order, :4]
+    table = np.asarray(dets)
+    order = np.argsort(-table[:, 4], kind="stable")
+    boxes = table[order, :4]
     kept = np.zeros(0, np.intp)
     for start in range(0, len(order), BLOCK):
         block = np.arange(start, min(start + BLOCK, len(order)))

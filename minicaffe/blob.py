@@ -46,12 +46,6 @@ class SyncedMemory:
         self.state = MemoryState.HOST
         return self._host
 
-    def adopt(self, array: NDArray[Any]) -> None:
-        """Use a flat array of the caller's as the block, with no copy (weights mapped from a file, copy on write)."""
-        if array.shape != (self.size,) or array.dtype != self.dtype:
-            raise BlobError(f"cannot adopt {array.dtype} {array.shape} as {self.size} elements of {self.dtype}")
-        self._host, self.state = array, MemoryState.HOST
-
 
 class Blob:
     """An n-d array `data` with a `diff` of the same shape.
@@ -142,13 +136,6 @@ class Blob:
     def _check_shareable(self, other: Blob) -> None:
         if self._count != other._count or self.dtype != other.dtype:
             raise BlobError(f"blobs of shapes {self._shape} and {other._shape} cannot share memory")
-
-    def adopt_data(self, array: NDArray[Any]) -> None:
-        """Use array's memory as data, with no copy where it is contiguous and of this dtype; its shape must be the blob's."""
-        if array.shape != self._shape:
-            raise BlobError(f"an array of shape {array.shape} is not a blob of shape {self._shape}")
-        self._data = SyncedMemory(self._count, self.dtype)
-        self._data.adopt(np.ascontiguousarray(array, self.dtype).reshape(-1))
 
     def __repr__(self) -> str:
         return f"Blob({' x '.join(map(str, self._shape)) or 'scalar'}, {self.dtype})"

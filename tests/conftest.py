@@ -1,9 +1,14 @@
-"""At the end of a run, say how many cases of the original Caffe were compared."""
+"""Hypothesis without deadlines (machines are slow at times); at the end, how many cases of the original Caffe were compared."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+
+from hypothesis import settings
+
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -295,6 +295,77 @@ def test_golden_copy_from_by_name(kind: str) -> None:
     close(net.forward()["new"], stored["new"])
 
 
+LOSS = (
+    'layer { name: "label" type: "Input" top: "label" input_param { shape { dim: 2 } } }\n'
+    'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }\n'
+)
+
+
+def needs(net: Net) -> dict[str, list[bool]]:
+    return {name: wanted for name, wanted in zip(net._layer_names, net._bottom_needs) if wanted}
+
+
+def test_only_gradients_that_a_weight_needs_are_computed() -> None:
+    relu = 'layer { name: "relu" type: "ReLU" bottom: "data" top: "relu" }\n'
+    text = HEAD + relu + IP.replace('bottom: "data"', 'bottom: "relu"') + LOSS
+    assert needs(net_of(text, TRAIN)) == {"relu": [False], "ip": [False], "loss": [True, False]}
+    forced = net_of("force_backward: true " + text, TRAIN)
+    assert needs(forced) == {"relu": [True], "ip": [True], "loss": [True, False]}
+    forced.blobs["data"].data[...] = 1
+    forced.forward_backward()
+    assert np.abs(forced.blobs["data"].diff).sum() > 0
+    skipped = net_of(text.replace('bottom: "label"', 'bottom: "label" propagate_down: false propagate_down: false'), TRAIN)
+    assert not any(skipped._layer_needs)
+    assert not any(net_of(HEAD + relu + IP, TRAIN)._layer_needs)
+
+
+def test_propagate_down_is_one_for_each_bottom() -> None:
+    with pytest.raises(LayerError, match="1 propagate_down given for 2 bottoms: one for each, or none"):
+        net_of(HEAD + IP + LOSS.replace('bottom: "label"', 'bottom: "label" propagate_down: true'), TRAIN)
+
+
+def test_the_loss_is_the_weighted_sum_of_tops() -> None:
+    relu = 'layer { name: "relu" type: "ReLU" bottom: "data" top: "relu" loss_weight: 0.5 }\n'
+    net = net_of("force_backward: true " + HEAD + relu, TRAIN)
+    net.blobs["data"].data[...] = 2
+    assert net.forward_backward() == 120
+    np.testing.assert_array_equal(net.blobs["data"].diff, np.full((2, 3, 5, 4), 0.5))
+    with pytest.raises(LayerError, match="2 loss_weight given for 1 tops"):
+        net_of(HEAD + relu.replace("loss_weight: 0.5", "loss_weight: 0.5 loss_weight: 1"))
+
+
+def test_a_loss_without_a_top_counts() -> None:
+    net = net_of(HEAD + IP + LOSS.replace('top: "loss"', "loss_weight: 2"), TRAIN)
+    net.params["ip"][0].data[...] = 0
+    assert net.forward_backward() == pytest.approx(2 * np.log(7))
+    assert net.outputs == []
+
+
+def test_forward_and_backward_between_layers() -> None:
+    scale = "".join(
+        f'layer {{ name: "{top}" type: "Power" bottom: "{bottom}" top: "{top}" power_param {{ scale: {factor} }} }}\n'
+        for bottom, top, factor in (("data", "a", 2), ("a", "b", 3), ("b", "c", 5))
+    )
+    net = net_of("force_backward: true " + HEAD + scale.replace('top: "c"', 'top: "c" loss_weight: 1'), TRAIN)
+    net.forward(data=np.ones((2, 3, 5, 4)))
+    net.blobs["a"].data[...] = 10
+    assert (net.forward(start="b", end="b")["b"] == 30).all()
+    assert (net.blobs["c"].data == 30).all()
+    assert (net.forward(start="c")["c"] == 150).all()
+    assert (net.backward(end="b")["a"] == 15).all()
+    assert (net.backward(start="a")["data"] == 30).all()
+    assert (net.backward(c=np.full((2, 3, 5, 4), 7))["data"] == 210).all()
+
+
+def test_forward_all_pads_the_last_batch() -> None:
+    net = net_of(HEAD + IP)
+    x = np.random.default_rng(3).normal(size=(5, 3, 5, 4))
+    weight, bias = (blob.data for blob in net.params["ip"])
+    out = net.forward_all(data=x)
+    assert list(out) == ["ip"]
+    np.testing.assert_allclose(out["ip"], x.reshape(5, 60) @ weight.T + bias, rtol=1e-4, atol=1e-5)
+
+
 def test_arguments_that_no_net_takes() -> None:
     with pytest.raises(Error, match=r"phase must be TRAIN \(0\) or TEST \(1\), got 7"):
         net_of(HEAD, 7)

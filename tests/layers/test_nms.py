@@ -38,7 +38,7 @@ def test_by_hand() -> None:
     """Box 1 is best; box 0 shares 8 of 10 + 10 - 8 pixels with it, 0.67; box 2 is far away; box 3 overlaps box 0 alone."""
     dets = np.array([[2, 0, 11, 0, 0.8], [0, 0, 9, 0, 0.9], [50, 0, 59, 0, 0.1], [10, 0, 19, 0, 0.5]])
     assert nms(dets, 0.5).tolist() == [1, 3, 2]
-    assert nms(dets, 0.7).tolist() == [1, 0, 3, 2]
+    assert nms(dets.tolist(), 0.7).tolist() == [1, 0, 3, 2]
 
 
 def test_an_overlap_of_exactly_the_threshold_stays() -> None:

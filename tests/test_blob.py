@@ -1,0 +1,91 @@
+"""Blob: shapes, memory that reshape keeps, sharing, and where the contents are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicaffe.blob import Blob, BlobList, MemoryState
+from minicaffe.errors import BlobError, Error
+
+
+def test_memory_is_taken_at_first_use_and_zero() -> None:
+    blob = Blob((2, 3))
+    assert (blob.data_state, blob.diff_state) == (MemoryState.UNINITIALISED, MemoryState.UNINITIALISED)
+    assert blob.data.dtype == np.float32
+    assert not blob.data.any()
+    assert (blob.data_state, blob.diff_state) == (MemoryState.HOST, MemoryState.UNINITIALISED)
+
+
+def test_data_and_diff_are_writable_views() -> None:
+    blob = Blob((2, 3), np.float64)
+    blob.data[1, 2] = 5
+    blob.diff[0] = -1
+    np.testing.assert_array_equal(blob.data, [[0, 0, 0], [0, 0, 5]])
+    np.testing.assert_array_equal(blob.diff, [[-1, -1, -1], [0, 0, 0]])
+    assert blob.diff.dtype == np.float64
+
+
+def test_reshape_keeps_memory_that_fits() -> None:
+    blob = Blob((2, 3))
+    blob.data[...] = np.arange(6).reshape(2, 3)
+    blob.reshape(4)
+    np.testing.assert_array_equal(blob.data, [0, 1, 2, 3])
+    blob.reshape([3, 2])
+    np.testing.assert_array_equal(blob.data, [[0, 1], [2, 3], [4, 5]])
+    blob.reshape(7)
+    assert not blob.data.any()
+
+
+@given(st.lists(st.integers(0, 5), max_size=5))
+def test_count_is_the_product_of_any_shape(shape: list[int]) -> None:
+    blob = Blob(shape)
+    assert blob.count == blob.data.size == blob.diff.size
+    assert blob.data.shape == blob.shape == tuple(shape)
+
+
+def test_legacy_names() -> None:
+    blob = Blob((2, 3, 5))
+    assert (blob.num, blob.channels, blob.height, blob.width) == (2, 3, 5, 1)
+    with pytest.raises(BlobError, match=r"need at most 4 axes; the blob has shape \(1, 2, 3, 4, 5\)"):
+        _ = Blob((1, 2, 3, 4, 5)).num
+
+
+def test_shared_memory_is_one() -> None:
+    owner, other = Blob((2, 3)), Blob((3, 2))
+    other.share_data(owner)
+    other.data[...] = 4
+    other.diff[...] = 9
+    assert (owner.data == 4).all()
+    assert not owner.diff.any()
+    assert other.shares_data_with(owner)
+    other.share_diff(owner)
+    owner.diff[...] = 7
+    assert (other.diff == 7).all()
+
+
+def test_only_blobs_of_one_count_and_type_share() -> None:
+    for other in (Blob((5,)), Blob((2, 3), np.float64)):
+        for share in (Blob((2, 3)).share_data, Blob((2, 3)).share_diff):
+            with pytest.raises(BlobError, match=r"blobs of shapes \(2, 3\) and .* cannot share memory"):
+                share(other)
+
+
+def test_shapes_that_no_blob_can_have() -> None:
+    with pytest.raises(BlobError, match=r"cannot have shape \(2, -1\): an axis is negative"):
+        Blob((2, -1))
+    with pytest.raises(Error, match="has 16000000000000000000000000000000000000 elements, more than the 2147483647"):
+        Blob([2_000_000_000] * 4)
+
+
+def test_a_layer_s_blobs_take_its_type() -> None:
+    blobs = BlobList(np.float64)
+    assert blobs.add_blob(2, 3) is blobs[0]
+    assert (blobs[0].shape, blobs[0].dtype) == ((2, 3), np.float64)
+
+
+def test_repr() -> None:
+    assert repr(Blob((2, 3))) == "Blob(2 x 3, float32)"
+    assert repr(Blob()) == "Blob(scalar, float32)"
