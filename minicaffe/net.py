@@ -106,7 +106,9 @@ class Net:
         self.layer_dict = OrderedDict((layer.name, layer) for layer in self.layers)
         self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self._learnable.share()
-        self._decide_backward(self.param.force_backward)
+        self._decide_backward()
+        if self.param.force_backward:
+            self.force_backward()
         del self.param.layer[:]
         self.param.layer.extend(layer.param for layer in self.layers)
         if weights is not None:
@@ -189,8 +191,8 @@ class Net:
                     f"another layer with weights has this name{place}; give one of them a name of its own", "name"
                 )
 
-    def _decide_backward(self, force: bool) -> None:
-        """Drop the gradients that no loss asks for, or that every reader declines; then add all that force_backward wants."""
+    def _decide_backward(self) -> None:
+        """Drop the gradients that no loss asks for, or that every reader declines."""
         under_loss: set[str] = set()
         declined: set[str] = set()
         for i in reversed(range(len(self.layers))):
@@ -206,13 +208,15 @@ class Net:
                 self._layer_needs[i] = False
                 self._bottom_needs[i] = [False] * len(bottoms)
             declined.update(name for name, needs in zip(bottoms, self._bottom_needs[i], strict=True) if not needs)
-        if force:
-            for i, layer in enumerate(self.layers):
-                self._layer_needs[i] = True
-                self._bottom_needs[i] = [n or b not in layer.index_bottoms for b, n in enumerate(self._bottom_needs[i])]
-                layer.param_propagate_down = [True] * len(layer.blobs)
 
     # Running.
+
+    def force_backward(self) -> None:
+        """Let backward compute every gradient, in the inputs too, as `force_backward: true` in the prototxt does."""
+        for i, layer in enumerate(self.layers):
+            self._layer_needs[i] = True
+            self._bottom_needs[i] = [n or b not in layer.index_bottoms for b, n in enumerate(self._bottom_needs[i])]
+            layer.param_propagate_down = [True] * len(layer.blobs)
 
     def forward(
         self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **inputs: ArrayLike
@@ -289,12 +293,15 @@ class Net:
         return self._hook("before_forward", hook)
 
     def after_forward(self, hook: Hook) -> Hook:
+        """Call hook(layer index) after each layer's forward."""
         return self._hook("after_forward", hook)
 
     def before_backward(self, hook: Hook) -> Hook:
+        """Call hook(layer index) before each layer's backward."""
         return self._hook("before_backward", hook)
 
     def after_backward(self, hook: Hook) -> Hook:
+        """Call hook(layer index) after each layer's backward."""
         return self._hook("after_backward", hook)
 
     def _hook(self, when: str, hook: Hook) -> Hook:

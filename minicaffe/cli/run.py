@@ -78,7 +78,7 @@ def command(
     loaded.forward()
     if backward:
         if not any(loaded.blob_loss_weights.values()):
-            loaded._decide_backward(force=True)  # with no loss, Caffe's rule would compute nothing
+            loaded.force_backward()  # with no loss, Caffe's rule would compute nothing
         loaded.clear_param_diffs()
         for name in loaded.outputs:
             if not loaded.blob_loss_weights[name]:
