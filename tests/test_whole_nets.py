@@ -165,7 +165,7 @@ def test_the_weights_are_the_originals(run: Run) -> None:
     assert run.digest == run.facts["param_sha256"]
 
 
-def test_blobs(run: Run) -> None:
+def test_golden_blobs(run: Run) -> None:
     names = names_of(run.stored, "blob")
     assert set(run.net.blobs) - set(names) == {name for name in run.net.blobs if "_split_" in name}
     for name in names:
