@@ -52,7 +52,7 @@ class Blob:
 
     data, diff: writable views (no copies) of shape `shape` and type `dtype` (float32 unless asked for float64).
     num, channels, height, width: the legacy 4-axis names; absent trailing axes count as 1.
-    Raises BlobError for a negative axis or more than MAX_COUNT elements.
+    Raises BlobError for a negative axis, more than MAX_COUNT elements, and memory that cannot be shared.
     """
 
     __slots__ = ("_count", "_data", "_diff", "_shape", "dtype")
@@ -67,6 +67,7 @@ class Blob:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
         return self._shape
 
     @property
@@ -85,34 +86,42 @@ class Blob:
 
     @property
     def data(self) -> NDArray[Any]:
+        """The values: a writable view, of the blob's shape."""
         return self._data.host()[: self._count].reshape(self._shape)
 
     @property
     def diff(self) -> NDArray[Any]:
+        """The gradient: a writable view, of the blob's shape."""
         return self._diff.host()[: self._count].reshape(self._shape)
 
     @property
     def data_state(self) -> MemoryState:
+        """Where the present data are."""
         return self._data.state
 
     @property
     def diff_state(self) -> MemoryState:
+        """Where the present diff is."""
         return self._diff.state
 
     @property
     def num(self) -> int:
+        """Axis 0 of at most 4; BlobError for more."""
         return self._legacy(0)
 
     @property
     def channels(self) -> int:
+        """Axis 1 of at most 4."""
         return self._legacy(1)
 
     @property
     def height(self) -> int:
+        """Axis 2 of at most 4."""
         return self._legacy(2)
 
     @property
     def width(self) -> int:
+        """Axis 3 of at most 4."""
         return self._legacy(3)
 
     def _legacy(self, axis: int) -> int:
@@ -131,6 +140,7 @@ class Blob:
         self._diff = other._diff
 
     def shares_data_with(self, other: Blob) -> bool:
+        """Whether data is other's memory."""
         return self._data is other._data
 
     def _check_shareable(self, other: Blob) -> None:
@@ -149,6 +159,7 @@ class BlobList(list[Blob]):
         self.dtype = np.dtype(dtype)
 
     def add_blob(self, *shape: int) -> Blob:
+        """Append a blob of this shape, zeros, and return it."""
         blob = Blob(shape, self.dtype)
         self.append(blob)
         return blob

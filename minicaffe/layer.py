@@ -74,24 +74,29 @@ class Layer:
         """Give the tops (and buffers) their shapes from the bottoms'."""
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Compute the tops' data from the bottoms'."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """forward_cpu on the GPU; a layer without it runs that."""
         self.forward_cpu(bottom, top)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Overwrite the diffs of the bottoms that propagate_down names; add to the learnable blobs' diffs."""
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """backward_cpu on the GPU; a layer without it runs that."""
         self.backward_cpu(top, propagate_down, bottom)
 
     # The switch. A user's Python layer overrides these two.
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Run on the CPU or the GPU, whichever is set."""
         run = self.forward_gpu if gpu_mode() else self.forward_cpu
         run(bottom, top)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Run backward on the CPU or the GPU, whichever is set."""
         run = self.backward_gpu if gpu_mode() else self.backward_cpu
         run(top, propagate_down, bottom)
 

@@ -1,0 +1,44 @@
+"""Summaries: multiply-adds, parameters and memory counted by hand."""
+
+from __future__ import annotations
+
+from minicaffe import TEST, Net
+from minicaffe.prototxt import parse_net
+from minicaffe.summary import summarize
+
+TEXT = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 6 dim: 5 dim: 7 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 4 kernel_size: 3 group: 2 } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
+layer { name: "up" type: "Deconvolution" bottom: "conv" top: "up"
+  convolution_param { num_output: 3 kernel_size: 2 stride: 2 } }
+layer { name: "flat" type: "Flatten" bottom: "conv" top: "flat" }
+layer { name: "ip" type: "InnerProduct" bottom: "flat" top: "ip" inner_product_param { num_output: 8 transpose: true } }
+"""
+
+
+def test_by_hand() -> None:
+    """conv: (2, 4, 3, 5) of 3 channels x 9 taps; up: each of (2, 4, 3, 5) into 3 x 4; ip: (2, 8) of 60."""
+    summary = summarize(Net(parse_net(TEXT), TEST))
+    layers = {layer.name: layer for layer in summary.layers}
+    assert {name: layer.multiply_adds for name, layer in layers.items() if layer.multiply_adds} == {
+        "conv": 120 * 27,
+        "up": 120 * 12,
+        "ip": 16 * 60,
+    }
+    assert {name: layer.parameters for name, layer in layers.items() if layer.parameters} == {
+        "conv": 4 * 27 + 4,
+        "up": 4 * 12 + 3,
+        "ip": 480 + 8,
+    }
+    assert layers["up"].shapes == [(2, 3, 6, 10)]
+    assert summary.multiply_adds == 120 * 27 + 120 * 12 + 16 * 60
+    assert summary.parameter_bytes == 4 * summary.parameters == 4 * (112 + 51 + 488)
+    assert summary.blob_bytes == 4 * (420 + 120 + 360 + 16)
+
+
+def test_shared_weights_count_once() -> None:
+    shared = 'bottom: "data" inner_product_param { num_output: 3 bias_term: false } param { name: "w" }'
+    text = TEXT.splitlines()[1] + "".join(f'layer {{ name: "{n}" type: "InnerProduct" top: "{n}" {shared} }}\n' for n in "ab")
+    assert summarize(Net(parse_net(text), TEST)).parameters == 3 * 6 * 5 * 7
