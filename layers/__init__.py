@@ -174,6 +174,8 @@ def create(
 
 
 def _unknown_type(param: caffe_pb2.LayerParameter, source: LayerSource | None) -> LayerError:
+    if not param.type:
+        return Layer(param, source=source).error('has no type; write type: "..."')
     near = difflib.get_close_matches(param.type, CATALOGUE, n=3)
     message = f'unknown layer type "{param.type}"'
     if param.type in FORK_TYPES:

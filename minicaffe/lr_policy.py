@@ -12,6 +12,7 @@ sigmoid    base_lr / (1 + exp(-gamma * (iter - stepsize)))
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from .errors import SolverError
 from .proto import caffe_pb2
@@ -41,16 +42,24 @@ def check_policy(param: caffe_pb2.SolverParameter) -> None:
 
 
 def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> float:
-    """The rate of an iteration (counted from 0); max_iter matters to poly only."""
+    """The rate of an iteration (counted from 0); max_iter matters to poly only. Raises SolverError where it is no number."""
+    try:
+        return float(_rate(param, iteration, max_iter))
+    except (ArithmeticError, TypeError) as error:
+        raise SolverError(f'iteration {iteration}: lr_policy "{param.lr_policy}" gives no learning rate: {error}') from error
+
+
+def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> Any:
+    """The rate: a float, or a complex number where a negative one has a broken power."""
     base, gamma, power = float(param.base_lr), float(param.gamma), float(param.power)
     if param.lr_policy in ("step", "multistep"):
-        return float(base * gamma ** current_step(param, iteration))
+        return base * gamma ** current_step(param, iteration)
     if param.lr_policy == "exp":
-        return float(base * gamma**iteration)
+        return base * gamma**iteration
     if param.lr_policy == "inv":
-        return float(base * (1 + gamma * iteration) ** -power)
+        return base * (1 + gamma * iteration) ** -power
     if param.lr_policy == "poly":
-        return float(base * max(0.0, 1 - iteration / max(max_iter, 1)) ** power)
+        return base * max(0.0, 1 - iteration / max(max_iter, 1)) ** power
     if param.lr_policy == "sigmoid":
         return base / (1 + math.exp(min(-gamma * (iteration - param.stepsize), 700.0)))
     return base

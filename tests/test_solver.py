@@ -294,6 +294,14 @@ def test_policies_by_number(policy, rates):
     assert [learning_rate(param, i, 10) for i in (0, 1, 2, 8)] == pytest.approx(rates, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("policy", "iteration"), [('"exp" gamma: 1e30', 50), ('"inv" gamma: -1 power: 0.5', 1), ('"inv" gamma: -1 power: 0.5', 3)]
+)
+def test_policies_that_run_into_no_number(policy, iteration):
+    with pytest.raises(SolverError, match=rf"iteration {iteration}: lr_policy .* gives no learning rate"):
+        learning_rate(parse_solver(f"base_lr: 0.1 lr_policy: {policy}"), iteration, 10)
+
+
 def test_poly_past_the_end_is_zero():
     assert learning_rate(parse_solver('base_lr: 1 lr_policy: "poly" power: 1.5'), 12, 10) == 0
 
