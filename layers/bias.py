@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.fillers import fill
 from minicaffe.layer import Layer
 
 Array = NDArray[Any]
@@ -32,9 +31,8 @@ class Bias(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.bias_param
-        if len(bottom) == 1 and not self.blobs:
-            shape = learnt_shape(self, bottom[0], param.axis, param.num_axes, "bias_param")
-            fill(self.blobs.add_blob(*shape).data, param.filler)
+        if len(bottom) == 1:
+            self.learn([learnt_shape(self, bottom[0], param.axis, param.num_axes, "bias_param")], [param.filler])
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._split = split_shape(self, bottom[0], self._bias(bottom), self.param.bias_param.axis, "bias_param.axis")

@@ -45,23 +45,11 @@ class Convolution(Layer):
         for what, count in (("channels", self.channels), ("num_output", self.num_output)):
             if self.group < 1 or count % self.group:
                 raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
-        self._make_blobs()
+        shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
+        self.learn(shapes, [param.weight_filler, param.bias_filler])
 
     def _weight_shape(self) -> tuple[int, ...]:
         return (self.num_output, self.channels // self.group, *self.window.kernel)
-
-    def _make_blobs(self) -> None:
-        param = self.param.convolution_param
-        shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
-        if self.blobs:
-            have = [b.shape for b in self.blobs]
-            if have != shapes:
-                raise self.error(f"the blobs it was given have shapes {have}, it needs {shapes}")
-            return
-        from minicaffe.fillers import fill
-
-        for shape, filler in zip(shapes, (param.weight_filler, param.bias_filler)):
-            fill(self.blobs.add_blob(*shape).data, filler)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape

@@ -37,15 +37,7 @@ class InnerProduct(Layer):
         self.inputs = math.prod(bottom[0].shape[self.axis :])
         matrix = (self.inputs, param.num_output) if param.transpose else (param.num_output, self.inputs)
         shapes = [matrix, (param.num_output,)][: 1 + param.bias_term]
-        if self.blobs:
-            have = [b.shape for b in self.blobs]
-            if have != shapes:
-                raise self.error(f"the blobs it was given have shapes {have}, it needs {shapes}")
-            return
-        from minicaffe.fillers import fill
-
-        for shape, filler in zip(shapes, (param.weight_filler, param.bias_filler)):
-            fill(self.blobs.add_blob(*shape).data, filler)
+        self.learn(shapes, [param.weight_filler, param.bias_filler])
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape

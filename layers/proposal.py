@@ -76,13 +76,16 @@ class Proposal(Layer):
             raise self.error(f"im_info must be (1, 3): height, width, scale; got shape {info}", "bottom[2]")
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        info = bottom[2].data.reshape(-1)[:3]
+        if not (np.isfinite(info).all() and (info > 0).all()):
+            raise self.error(f"im_info must be a positive height, width and scale, got {info.tolist()}", "bottom[2]")
         scores = by_position(bottom[0].data[:, len(self.anchors) :], 1)[:, 0]
         deltas = by_position(bottom[1].data, 4)
         if self.unnormalise:
             deltas = deltas * np.array(self.stds, self.dtype) + np.array(self.means, self.dtype)
         height, width = bottom[0].shape[2:]
         anchors = shifted_anchors(self.anchors, height, width, self.stride)
-        boxes, scores = proposals(anchors, scores, deltas, bottom[2].data.reshape(-1)[:3], self.limits)
+        boxes, scores = proposals(anchors, scores, deltas, info, self.limits)
         top[0].reshape(len(boxes), 5)
         top[0].data[:, 0] = 0
         top[0].data[:, 1:] = boxes

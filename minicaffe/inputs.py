@@ -50,7 +50,7 @@ def _load_array(file: str) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise Error(f"{file}: not a readable .npy file ({error})") from error
+        raise Error(f"{file}: not a readable .npy file of numbers") from error
     return array
 
 
@@ -86,7 +86,7 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
     if "label" in name:
         blob.data[...] = 0
         return f"input {name} not given: zeros of shape {blob.shape}"
-    blob.data[...] = random.standard_normal(blob.shape)
+    random.standard_normal(out=blob.data, dtype=blob.dtype.type)
     return f"input {name} not given: standard normal values of shape {blob.shape} (seed {seed})"
 
 

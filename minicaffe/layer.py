@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike
 
 from .blob import Blob, BlobList
 from .errors import BlobError, Error, FillerError, LayerError
+from .fillers import fill
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
 from .source import LayerSource
@@ -133,6 +134,16 @@ class Layer:
             if i < len(bottom) and propagate_down[i]:
                 bottom[i].diff[...] = 0
         self._guard(lambda: self.backward(top, propagate_down, bottom))
+
+    def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
+        """Make the learnable blobs of these shapes, filled; blobs that the layer was given before must have them."""
+        if self.blobs:
+            have = [blob.shape for blob in self.blobs]
+            if have != list(shapes):
+                raise self.error(f"the blobs it was given have shapes {have}, it needs {list(shapes)}")
+            return
+        for shape, filler in zip(shapes, fillers, strict=False):
+            fill(self.blobs.add_blob(*shape).data, filler)
 
     def error(self, message: str, field: str = "") -> LayerError:
         """A LayerError that names the layer and, where the prototxt is known, the place of field (a path like

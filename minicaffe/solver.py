@@ -284,17 +284,17 @@ def momentum_update(data: NDArray[Any], diff: NDArray[Any], history: NDArray[Any
 
 def get_solver(solver: SolverFile, *, settings: DetectionSettings | None = None, seed: int | None = None) -> SGDSolver:
     """The solver that the prototxt's type asks for. Raises SolverError for types other than SGD."""
-    param = solver if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
-    kind = upgrade_solver(param).type
-    if kind != "SGD":
-        raise SolverError(f'solver type "{kind}" is not built in; there is SGD')
     return SGDSolver(solver, settings=settings, seed=seed)
 
 
 def _check(param: caffe_pb2.SolverParameter) -> None:
+    if param.type != "SGD":
+        raise SolverError(f'solver type "{param.type}" is not built in; there is SGD')
     for name in ("iter_size", "average_loss"):
         if getattr(param, name) < 1:
             raise SolverError(f"{name} must be > 0, got {getattr(param, name)}")
+    if any(count < 1 for count in param.test_iter):
+        raise SolverError(f"every test_iter must be > 0, got {list(param.test_iter)}")
     if param.regularization_type not in ("L1", "L2"):
         raise SolverError(f'regularization_type must be L1 or L2, got "{param.regularization_type}"')
 

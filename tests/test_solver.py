@@ -16,6 +16,7 @@ from minicaffe.errors import PrototxtError, SolverError, WeightsError
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.lr_policy import check_policy, current_step, learning_rate
+from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import parse_solver
 from minicaffe.solver import SGDSolver, clip, get_solver, momentum_update, parts, regularise
 from minicaffe.solver_state import TrainingState, read_state, write_state
@@ -507,3 +508,10 @@ def test_a_snapshot_folder_that_cannot_be_made(make, tmp_path):
     with pytest.raises(SolverError, match="cannot make the folder of snapshot_prefix"):
         solver.solve()
     assert solver.iter == 0
+
+
+def test_other_types_and_empty_tests_are_refused() -> None:
+    with pytest.raises(SolverError, match='solver type "Adam" is not built in; there is SGD'):
+        SGDSolver(caffe_pb2.SolverParameter(type="Adam", base_lr=0.1, lr_policy="fixed"))
+    with pytest.raises(SolverError, match=r"every test_iter must be > 0, got \[0\]"):
+        SGDSolver(caffe_pb2.SolverParameter(base_lr=0.1, lr_policy="fixed", test_iter=[0], test_interval=5))

@@ -45,10 +45,11 @@ class _Commands(click.Group):
             warnings.showwarning = _show_warning
             try:
                 return super().invoke(ctx)
-            except (Error, OSError) as error:
+            except (Error, OSError, MemoryError) as error:
                 if ctx.params.get("debug"):
                     traceback.print_exc()
-                click.echo(f"minicaffe: {error}", err=True)
+                out_of_memory = "out of memory: " * isinstance(error, MemoryError)
+                click.echo(f"minicaffe: {out_of_memory}{error}", err=True)
                 ctx.exit(1)
 
 

@@ -127,7 +127,7 @@ def read_proposals(source: str | None, image: Path) -> np.ndarray | None:
     except OSError as error:
         raise Error(f"{path}: cannot read the proposals of {image}: {error.strerror}") from error
     except (ValueError, EOFError) as error:
-        raise Error(f"{path}: not a readable .npy file ({error})") from error
+        raise Error(f"{path}: not a readable .npy file of numbers") from error
     return boxes
 
 

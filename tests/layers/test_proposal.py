@@ -181,3 +181,11 @@ def test_coco_scales() -> None:
 def test_errors(shapes: tuple[tuple[int, ...], ...], message: str) -> None:
     with pytest.raises(LayerError, match=f'Proposal layer "layer": {message}'):
         LayerCase(NINE, *(np.zeros(shape) for shape in shapes))
+
+
+@pytest.mark.parametrize("info", [(np.nan, 60, 1), (40, np.inf, 1), (0, 60, 1), (40, 60, 0)])
+def test_im_info_that_no_image_has(info: tuple[float, float, float]) -> None:
+    bottoms = [np.zeros((1, 18, 3, 4)), np.zeros((1, 36, 3, 4)), np.array([info])]
+    case = LayerCase("""type: "Proposal" python_param { param_str: "'feat_stride': 16" }""", *bottoms)
+    with pytest.raises(LayerError, match="im_info must be a positive height, width and scale, got "):
+        case.forward()
