@@ -166,7 +166,7 @@ def draw(image: NDArray[np.uint8], detections: Detections, class_names: Sequence
     picture = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     pen = ImageDraw.Draw(picture)
     size = max(11, round(min(picture.size) / 28))
-    font = ImageFont.load_default(size=size) if hasattr(ImageFont, "FreeTypeFont") else ImageFont.load_default()
+    font = _font(size)
     frame = max(2, size // 6)
     order = range(len(detections) - 1, -1, -1)
     for i in order:
@@ -202,6 +202,14 @@ def _label(pen: ImageDraw.ImageDraw, font: Any, text: str, box: Floats, colour: 
     y = min(max(y, 0), max(pen.im.size[1] - height, 0))
     pen.rectangle([x, y, x + width, y + height], fill=colour)
     pen.text((x + 3 - left, y + 3 - top), text, fill="white", font=font)
+
+
+def _font(size: int) -> Any:
+    """Pillow's own font, of this height where Pillow is 10.1 or newer."""
+    try:
+        return ImageFont.load_default(size=size)
+    except TypeError:
+        return ImageFont.load_default()
 
 
 def _colour(k: Any) -> str:
