@@ -89,6 +89,14 @@ class Layer:
         """backward_cpu on the GPU; a layer without it runs that."""
         self.backward_cpu(top, propagate_down, bottom)
 
+    def training_state(self) -> dict[str, Any]:
+        """What a resumed training needs from this layer beside its learnable blobs, as JSON holds it: a data layer's place
+        and its generator's state, as of the last batch handed out."""
+        return {}
+
+    def restore_training_state(self, state: dict[str, Any]) -> None:
+        """Go on from a state that training_state gave."""
+
     # The switch. A user's Python layer overrides these two.
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
