@@ -30,6 +30,7 @@ from .proto import caffe_pb2
 from .prototxt import read_solver
 from .rng import set_random_seed
 from .settings import DetectionSettings, current
+from .solver_log import SolverLog, net_outputs
 from .solver_state import TrainingState, read_state, write_state
 from .target_scaling import folded, unfold
 from .upgrade import upgrade_solver
@@ -83,6 +84,7 @@ class SGDSolver:
         self._stop_at = self.param.max_iter
         self._callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self._progress: list[Callable[[Progress], None]] = []
+        self._log = SolverLog()
 
     # Running.
 
@@ -100,6 +102,8 @@ class SGDSolver:
         self._stop_at = self.param.max_iter if iterations is None else self.iter + iterations
         if self.param.snapshot or self.param.snapshot_after_train:
             self._make_snapshot_folder()
+        logger.info("Solving %s", self.net.name)
+        logger.info("Learning Rate Policy: %s", self.param.lr_policy)
         self.step(max(self._stop_at - self.iter, 0))
         if self.param.snapshot_after_train and not (self.param.snapshot and self.iter % self.param.snapshot == 0):
             self.snapshot()
@@ -109,10 +113,12 @@ class SGDSolver:
             logger.info("Iteration %d, loss = %g", self.iter, self.smoothed_loss)
         if self._due(self.param.test_interval):
             self.test_all()
+        logger.info("Optimization Done.")
 
     def step(self, iterations: int) -> None:
         """Train for some iterations more."""
         self._losses.clear()
+        self._log.start(self.iter)
         start, began = self.iter, time.perf_counter()
         while self.iter < start + iterations:
             if self._due(self.param.test_interval) and (self.iter or self.param.test_initialization):
@@ -134,10 +140,7 @@ class SGDSolver:
         if not math.isfinite(loss):
             raise SolverError(f"iteration {self.iter}: the loss is {loss} ({self._blamed()}); the weights were not updated")
         if self._due(self.param.display):
-            logger.info("Iteration %d, loss = %g (lr %g)", self.iter, self.smoothed_loss, self.lr)
-            for name in self.net.outputs:
-                for value in self.net.blobs[name].data.flat:
-                    logger.info("    Train net output: %s = %g", name, value)
+            self._log.train(self.iter, self.param.display, self.smoothed_loss, self.net)
         for _, on_gradients_ready in self._callbacks:
             on_gradients_ready()
         self.apply_update()
@@ -148,6 +151,8 @@ class SGDSolver:
         if param.clip_gradients >= 0:
             clip([blob.diff for blob in blobs], param.clip_gradients)
         rate = self.lr
+        if self._due(param.display):
+            logger.info("Iteration %d, lr = %g", self.iter, rate)
         multipliers = zip(blobs, self.history, self.net.params_lr, self.net.params_weight_decay, strict=True)
         for blob, history, lr_mult, decay_mult in multipliers:
             for data, diff, past in parts(blob.data, blob.diff, history):
@@ -181,15 +186,13 @@ class SGDSolver:
     def test(self, index: int) -> Arrays:
         """Run one test net."""
         net, batches = self.test_nets[index], self.param.test_iter[index]
+        logger.info("Iteration %d, Testing net (#%d)", self.iter, index)
         net.share_with(self.net)
         means = {name: np.zeros(0) for name in net.outputs}
         for _ in range(batches):
             for name, array in net.forward().items():
                 means[name] = array / batches if not means[name].size else means[name] + array / batches
-        logger.info("Iteration %d, Testing net (#%d)", self.iter, index)
-        for name, mean in means.items():
-            for value in np.ravel(mean):
-                logger.info("    Test net output: %s = %g", name, value)
+        net_outputs("Test", net, means)
         return means
 
     # Snapshots.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +125,7 @@ def test_golden_log(stand_ins, caplog):  # noqa: F811
         solver.on_progress(lambda progress: seen.append(progress.loss))
         solver.solve()
     lines = [record.getMessage() for record in caplog.records]
-    assert [line.split(",")[0] for line in lines if ", loss" in line] == [f"Iteration {i}" for i in (0, 2, 4, 6, 8, 10)]
+    assert [" ".join(line.split()[:2]).strip(",") for line in lines if ", loss" in line] == [f"Iteration {i}" for i in (0, 2, 4, 6, 8, 10)]
     assert len(seen) == 10 and len(tests) == len(stored["log.test"]) == 3
     assert [row[0] for row in tests] == list(stored["log.test"][:, 0])
     assert all(len(row) == stored["log.test"].shape[1] for row in tests)
@@ -384,7 +385,11 @@ def test_solve_displays_tests_and_snapshots(make, caplog, tmp_path):
     solver.solve()
     lines = [record.getMessage() for record in caplog.records]
     assert "Iteration 0, Testing net (#0)" in lines and "Iteration 4, Testing net (#0)" in lines
-    assert "Iteration 0, loss = 5 (lr 0.5)" in lines
+    assert any(re.fullmatch(r"Iteration 0 \(0 iter/s, \S+s/2 iters\), loss = 5", line) for line in lines)
+    assert "Iteration 0, lr = 0.5" in lines
+    assert "    Train net output #0: loss = 5 (* 1 = 5 loss)" in lines
+    assert any(re.fullmatch(r"    Test net output #0: loss = \S+ \(\* 1 = \S+ loss\)", line) for line in lines)
+    assert lines[:2] == ["Solving ", "Learning Rate Policy: fixed"] and lines[-1] == "Optimization Done."
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "run_iter_3.caffemodel",
         "run_iter_3.solverstate",
