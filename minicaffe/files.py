@@ -25,8 +25,19 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(target)
+        _sync_folder(target.parent)
     except OSError as error:
         raise Error(f"{target}: cannot be written: {error.strerror or error}") from error
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the new name on the disk too, so that files written one after the other are there in that order after a crash."""
+    with suppress(OSError):  # Windows opens no folders
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,7 +1,8 @@
 """A .solverstate (or .solverstate.h5): where training stands, so that it can go on. Source: Caffe's sgd_solver.cpp.
 
 Binary: SolverState's iter 1, learned_net 2, history 3 (BlobProtos), current_step 4. HDF5: /iter, /learned_net,
-/current_step, /history/<i>.
+/current_step, /history/<i>. minicaffe adds a field 90001, or a dataset of its name, which Caffe does not look at:
+running_state.py. SSD's fields 5 and 6 (best loss so far) are skipped.
 """
 
 from __future__ import annotations
@@ -23,15 +24,21 @@ from .wire import BYTES, WireError, fields, header, signed
 
 Path = str | os.PathLike[str]
 
+RUNNING = caffe_pb2.SolverState.MINICAFFE_RUNNING_STATE_FIELD_NUMBER
+RUNNING_NAME = "minicaffe_running_state"
+SSD_FIELDS = (caffe_pb2.SolverState.MINIMUM_LOSS_FIELD_NUMBER, caffe_pb2.SolverState.ITER_LAST_EVENT_FIELD_NUMBER)
+
 
 @dataclass(frozen=True)
 class TrainingState:
-    """iteration: weight updates done; learned_net: the weights file of that moment; history: one array a learnable blob."""
+    """iteration: weight updates done; learned_net: the weights file of that moment; history: one array a learnable blob, and for
+    AdaDelta and Adam a second one each, after all the first; running: what running_state.py encodes, empty in Caffe's files."""
 
     iteration: int
     learned_net: str
     current_step: int
     history: list[NDArray[Any]]
+    running: bytes = b""
 
 
 def write_state(path: Path, state: TrainingState) -> None:
@@ -40,6 +47,8 @@ def write_state(path: Path, state: TrainingState) -> None:
         _write_hdf5(path, state)
         return
     head = caffe_pb2.SolverState(iter=state.iteration, learned_net=state.learned_net, current_step=state.current_step)
+    if state.running:
+        head.minicaffe_running_state = state.running
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(head.SerializeToString())
         for array in state.history:
@@ -55,20 +64,20 @@ def read_state(path: Path) -> TrainingState:
     if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
         return _read_hdf5(path)
     refuse_lookalikes(path, buffer[:1024], "a .solverstate")
-    numbers, learned_net, history = {1: 0, 4: 0}, "", []
+    numbers, texts, history = {1: 0, 4: 0}, {2: b"", RUNNING: b""}, []
     try:
         for item in fields(buffer, 0, len(buffer)):
             if item.number in numbers and item.kind != BYTES:
                 numbers[item.number] = signed(item.value)
-            elif item.number == 2 and item.kind == BYTES:
-                learned_net = buffer[item.start : item.end].decode("utf-8", "replace")
+            elif item.number in texts and item.kind == BYTES:
+                texts[item.number] = buffer[item.start : item.end]
             elif item.number == 3 and item.kind == BYTES:
                 history.append(caffemodel.blob(buffer, item.start, item.end, whole=item.whole).array)
-            else:
+            elif item.number not in SSD_FIELDS or item.kind == BYTES:
                 raise WireError(item.offset, f"field {item.number} of wire type {item.kind} is none of a SolverState's")
     except WireError as error:
         raise file_error(path, error, ".solverstate") from error
-    return TrainingState(numbers[1], learned_net, numbers[4], history)
+    return TrainingState(numbers[1], texts[2].decode("utf-8", "replace"), numbers[4], history, texts[RUNNING])
 
 
 def _write_hdf5(path: Path, state: TrainingState) -> None:
@@ -79,6 +88,8 @@ def _write_hdf5(path: Path, state: TrainingState) -> None:
         file.create_dataset("learned_net", data=np.bytes_(state.learned_net.encode()))
         for i, array in enumerate(state.history):
             file.create_dataset(f"history/{i}", data=array)
+        if state.running:
+            file.create_dataset(RUNNING_NAME, data=np.frombuffer(state.running, np.uint8))
 
 
 def _read_hdf5(path: Path) -> TrainingState:
@@ -90,7 +101,8 @@ def _read_hdf5(path: Path) -> TrainingState:
         history = [read_float_dataset(group, str(i), f"{path}: /history/{i}") for i in range(len(group))]
         learned = file["learned_net"][()] if "learned_net" in file else b""
         step = _integer(file, "current_step", path) if "current_step" in file else 0
-        return TrainingState(_integer(file, "iter", path), bytes(learned).decode("utf-8", "replace"), step, history)
+        running = bytes(file[RUNNING_NAME][...]) if RUNNING_NAME in file else b""
+        return TrainingState(_integer(file, "iter", path), bytes(learned).decode("utf-8", "replace"), step, history, running)
 
 
 def _integer(file: Any, name: str, path: Path) -> int:

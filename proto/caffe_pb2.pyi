@@ -505,6 +505,7 @@ class SolverState(_message.Message):
     CURRENT_STEP_FIELD_NUMBER: _builtins.int
     MINIMUM_LOSS_FIELD_NUMBER: _builtins.int
     ITER_LAST_EVENT_FIELD_NUMBER: _builtins.int
+    MINICAFFE_RUNNING_STATE_FIELD_NUMBER: _builtins.int
     iter: _builtins.int
     learned_net: _builtins.str
     current_step: _builtins.int
@@ -512,6 +513,8 @@ class SolverState(_message.Message):
     """[SSD]"""
     iter_last_event: _builtins.int
     """[SSD]"""
+    minicaffe_running_state: _builtins.bytes
+    """minicaffe's own: what else a run needs to go on exactly, as JSON (minicaffe/running_state.py). Caffe skips the field."""
     @_builtins.property
     def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlobProto]: ...
     def __init__(
@@ -523,10 +526,11 @@ class SolverState(_message.Message):
         current_step: _builtins.int | None = ...,
         minimum_loss: _builtins.float | None = ...,
         iter_last_event: _builtins.int | None = ...,
+        minicaffe_running_state: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["current_step", b"current_step", "iter", b"iter", "iter_last_event", b"iter_last_event", "learned_net", b"learned_net", "minimum_loss", b"minimum_loss"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_step", b"current_step", "iter", b"iter", "iter_last_event", b"iter_last_event", "learned_net", b"learned_net", "minicaffe_running_state", b"minicaffe_running_state", "minimum_loss", b"minimum_loss"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_step", b"current_step", "history", b"history", "iter", b"iter", "iter_last_event", b"iter_last_event", "learned_net", b"learned_net", "minimum_loss", b"minimum_loss"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_step", b"current_step", "history", b"history", "iter", b"iter", "iter_last_event", b"iter_last_event", "learned_net", b"learned_net", "minicaffe_running_state", b"minicaffe_running_state", "minimum_loss", b"minimum_loss"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
