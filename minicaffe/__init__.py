@@ -18,21 +18,27 @@ from .layers.python import allow_module
 from .mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
 from .net import Net
 from .rng import set_random_seed
-from .solver import SGDSolver, get_solver
+from .solver import SGDSolver
+from .solvers import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, get_solver
 from .version import __version__
 
 __all__ = [
     "TEST",
     "TRAIN",
+    "AdaDeltaSolver",
+    "AdaGradSolver",
+    "AdamSolver",
     "Blob",
     "DeviceError",
     "Error",
     "GradientError",
     "Layer",
     "LayerError",
+    "NesterovSolver",
     "Net",
     "Phase",
     "PrototxtError",
+    "RMSPropSolver",
     "SGDSolver",
     "WeightsError",
     "__version__",

@@ -1,8 +1,8 @@
-"""SGD with momentum and weight decay: Caffe's Solver, and pycaffe's surface of it.
+"""SGD with momentum and weight decay: Caffe's Solver, and pycaffe's surface of it. solvers.py has the other update rules.
 
     an iteration: gradients of iter_size forward-backward passes summed -> clipped -> divided by iter_size
                   -> + weight_decay * decay_mult * w (L2) or sign(w) (L1)
-                  -> history = momentum * history + lr * lr_mult * gradient;  w -= history
+                  -> the update rule (updates.py), with lr * lr_mult
 
 Source: Caffe's solver.cpp and solvers/sgd_solver.cpp.
 """
@@ -14,34 +14,33 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import solver_nets
-from .errors import SolverError, WeightsError
-from .lr_policy import check_policy, current_step, learning_rate
+from . import snapshots, solver_nets, updates
+from .debug_info import debug_info
+from .errors import SolverError
+from .lr_policy import check_policy, learning_rate
 from .net import Net
 from .proto import caffe_pb2
 from .prototxt import read_solver
 from .rng import set_random_seed
+from .running_state import State, restore_running_state, running_state
 from .settings import DetectionSettings, current
+from .signals import Action, Request
 from .solver_log import SolverLog, net_outputs
-from .solver_state import TrainingState, read_state, write_state
-from .target_scaling import folded, unfold
+from .target_scaling import folded
 from .upgrade import upgrade_solver
 
 logger = logging.getLogger(__name__)
 
 SolverFile = str | os.PathLike[str] | caffe_pb2.SolverParameter
 Arrays = dict[str, NDArray[Any]]
-
-PART = 1 << 15
-"""Numbers of a blob that are updated at a time."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +59,34 @@ class SGDSolver:
 
     net, test_nets, iter, lr, param: as in pycaffe. settings: the detection settings (default: the current ones), which say
     whether box targets are normalised, and so what a snapshot folds into the box layers. seed: in place of the solver's
-    random_seed. Each `display` iterations, lines like Caffe's go to the logger "minicaffe.solver".
+    random_seed. folder: where the files that a SolverParameter names are looked for (default: the working directory).
+    Each `display` iterations, lines like Caffe's go to the logger "minicaffe.solver".
+    history: arrays of the learnable blobs' shapes, as many for each as the update rule keeps: all first ones, then all second
+    ones. stopped: whether the last step was ended by a stop asked for.
     Raises SolverError for what the solver lacks, and for a loss that is no finite number (before the update).
     """
 
-    def __init__(self, solver: SolverFile, *, settings: DetectionSettings | None = None, seed: int | None = None) -> None:
+    type: ClassVar[str] = "SGD"
+    """The update rule's name in a solver prototxt."""
+    histories: ClassVar[int] = 1
+    """How many arrays the rule keeps for each learnable blob."""
+
+    def __init__(
+        self,
+        solver: SolverFile,
+        *,
+        settings: DetectionSettings | None = None,
+        seed: int | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
         given = isinstance(solver, caffe_pb2.SolverParameter)
         self.param = upgrade_solver(solver) if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
-        self.folder = Path() if given else Path(os.fspath(solver)).parent  # type: ignore[arg-type]
+        self.folder = Path(folder or Path()) if given else Path(os.fspath(solver)).parent  # type: ignore[arg-type]
         self.settings = settings or current()
         self.iter = 0
         check_policy(self.param)
         _check(self.param)
+        self.check_rule()
         if seed is not None or self.param.random_seed >= 0:
             set_random_seed(self.param.random_seed if seed is None else seed)
         self.net: Net = solver_nets.train_net(self.param, self.folder)
@@ -79,12 +94,25 @@ class SGDSolver:
             for name in names.split(","):
                 self.net.copy_from(solver_nets.found(name.strip(), self.folder))
         self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder)
-        self.history = [np.zeros(blob.shape, blob.dtype) for blob in self.net.learnable_params]
+        self.history = [np.zeros(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._stop_at = self.param.max_iter
         self._callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self._progress: list[Callable[[Progress], None]] = []
         self._log = SolverLog()
+        self._request: Request = lambda: Action.NONE
+        self.stopped = False
+        self._resumed = False
+        self._before_tests: State | None = None
+
+    # The update rule, which other solvers have of their own.
+
+    def check_rule(self) -> None:
+        """Raises SolverError for numbers that the rule cannot work with."""
+
+    def gradient_to_step(self, diff: NDArray[Any], history: Sequence[NDArray[Any]], rate: float) -> None:
+        """Turn diff, in place, from the gradient into what the weights go down by; update the rule's histories of the blob."""
+        updates.sgd(diff, history[0], rate, self.param.momentum)
 
     # Running.
 
@@ -107,35 +135,49 @@ class SGDSolver:
         self.step(max(self._stop_at - self.iter, 0))
         if self.param.snapshot_after_train and not (self.param.snapshot and self.iter % self.param.snapshot == 0):
             self.snapshot()
+        if self.stopped:
+            logger.info("Optimization stopped early.")
+            return
         if self._due(self.param.display):
             self.net.forward()
-            self._losses.append(sum(self._loss_parts().values()))
+            self._losses.append(sum(loss_parts(self.net).values()))
             logger.info("Iteration %d, loss = %g", self.iter, self.smoothed_loss)
         if self._due(self.param.test_interval):
             self.test_all()
         logger.info("Optimization Done.")
 
     def step(self, iterations: int) -> None:
-        """Train for some iterations more."""
-        self._losses.clear()
+        """Train for some iterations more, or until a stop is asked for."""
+        if not self._resumed:
+            self._losses.clear()
+        self._resumed = self.stopped = False
         self._log.start(self.iter)
         start, began = self.iter, time.perf_counter()
         while self.iter < start + iterations:
             if self._due(self.param.test_interval) and (self.iter or self.param.test_initialization):
+                self._before_tests = self._running_state()
                 self.test_all()
+                if self.stopped:
+                    break
+            self._before_tests = None
             lr = self.lr
             self._iteration()
             rate = (self.iter - start) / max(time.perf_counter() - began, 1e-9)
             for report in self._progress:
                 report(Progress(self.iter, self.smoothed_loss, self._losses[-1], lr, rate))
-            if self._due(self.param.snapshot):
+            action = self._request()
+            if self._due(self.param.snapshot) or action is Action.SNAPSHOT:
                 self.snapshot()
+            if action is Action.STOP:
+                self.stopped = True
+                break
 
     def _iteration(self) -> None:
         self.net.clear_param_diffs()
         for on_start, _ in self._callbacks:
             on_start()
-        loss = sum(self.net.forward_backward() for _ in range(self.param.iter_size)) / self.param.iter_size
+        with debug_info(self.net, self.param.debug_info and self._due(self.param.display)):
+            loss = sum(self.net.forward_backward() for _ in range(self.param.iter_size)) / self.param.iter_size
         self._losses.append(loss)
         if not math.isfinite(loss):
             raise SolverError(f"iteration {self.iter}: the loss is {loss} ({self._blamed()}); the weights were not updated")
@@ -149,17 +191,18 @@ class SGDSolver:
         """Turn the gradients in the net's diffs into an update of its weights; counts as one iteration."""
         param, blobs = self.param, self.net.learnable_params
         if param.clip_gradients >= 0:
-            clip([blob.diff for blob in blobs], param.clip_gradients)
+            updates.clip([blob.diff for blob in blobs], param.clip_gradients)
         rate = self.lr
         if self._due(param.display):
             logger.info("Iteration %d, lr = %g", self.iter, rate)
-        multipliers = zip(blobs, self.history, self.net.params_lr, self.net.params_weight_decay, strict=True)
-        for blob, history, lr_mult, decay_mult in multipliers:
-            for data, diff, past in parts(blob.data, blob.diff, history):
+        for i, blob in enumerate(blobs):
+            local_rate, decay = rate * self.net.params_lr[i], param.weight_decay * self.net.params_weight_decay[i]
+            for data, diff, *history in updates.parts(blob.data, blob.diff, *self.history[i :: len(blobs)]):
                 if param.iter_size > 1:
                     np.divide(diff, param.iter_size, out=diff)
-                regularise(data, diff, param.weight_decay * decay_mult, param.regularization_type)
-                momentum_update(data, diff, past, rate * lr_mult, param.momentum)
+                updates.regularise(data, diff, decay, param.regularization_type)
+                self.gradient_to_step(diff, history, local_rate)
+                np.subtract(data, diff, out=data)
         self.iter += 1
 
     # The loss.
@@ -169,43 +212,51 @@ class SGDSolver:
         """The mean loss of the last average_loss iterations."""
         return sum(self._losses) / len(self._losses) if self._losses else math.nan
 
-    def _loss_parts(self) -> dict[str, float]:
-        """What each loss blob of the last forward pass adds to the loss."""
-        weights = self.net.blob_loss_weights
-        return {name: weight * float(self.net.blobs[name].data.sum()) for name, weight in weights.items() if weight}
-
     def _blamed(self) -> str:
-        return ", ".join(f"{name} = {value:g}" for name, value in self._loss_parts().items())
+        return ", ".join(f"{name} = {value:g}" for name, value in loss_parts(self.net).items())
 
     # Testing.
 
     def test_all(self) -> list[Arrays]:
         """Run every test net with the current weights; the mean of each output over test_iter batches."""
-        return [self.test(i) for i in range(len(self.test_nets))]
+        return [self.test(i) for i in range(len(self.test_nets)) if not self.stopped]
 
     def test(self, index: int) -> Arrays:
-        """Run one test net."""
+        """Run one test net; {} when a stop is asked for meanwhile."""
         net, batches = self.test_nets[index], self.param.test_iter[index]
         logger.info("Iteration %d, Testing net (#%d)", self.iter, index)
         net.share_with(self.net)
-        means = {name: np.zeros(0) for name in net.outputs}
-        for _ in range(batches):
-            for name, array in net.forward().items():
-                means[name] = array / batches if not means[name].size else means[name] + array / batches
+        means: Arrays = {}
+        loss = 0.0
+        with debug_info(net, self.param.debug_info):
+            for _ in range(batches):
+                if self._stop_asked():
+                    logger.info("Test interrupted.")
+                    return {}
+                for name, array in net.forward().items():
+                    means[name] = means[name] + array / batches if name in means else array / batches
+                loss += sum(loss_parts(net).values()) / batches
+        if self.param.test_compute_loss:
+            logger.info("Test loss: %g", loss)
         net_outputs("Test", net, means)
         return means
+
+    def _stop_asked(self) -> bool:
+        """Do what has been asked for between two batches of a test; whether that was a stop."""
+        while (action := self._request()) is not Action.NONE:
+            if action is Action.SNAPSHOT:
+                self.snapshot()
+            else:
+                self.stopped = True
+        return self.stopped
 
     # Snapshots.
 
     def snapshot(self) -> Path:
         """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; the former's path."""
         self._make_snapshot_folder()
-        suffix = ".h5" if self.param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
-        base = f"{self.param.snapshot_prefix}_iter_{self.iter}"
-        model = Path(f"{base}.caffemodel{suffix}")
-        self.save(model)
-        state = TrainingState(self.iter, str(model), current_step(self.param, self.iter), self.history)
-        write_state(f"{base}.solverstate{suffix}", state)
+        running = self._before_tests or self._running_state()
+        model = snapshots.write(self.param, self.settings, self.net, self.iter, self.history, running)
         logger.info("Snapshot written to %s", model)
         return model
 
@@ -215,20 +266,22 @@ class SGDSolver:
             self.net.save(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Go on where a .solverstate (or .solverstate.h5) stopped: its weights, momentum and iteration."""
-        state = read_state(path)
-        shapes = [array.shape for array in self.history]
-        if len(state.history) != len(shapes):
-            raise WeightsError(f"{path}: {len(state.history)} history blobs for a net of {len(shapes)} learnable blobs")
-        for i, (array, shape) in enumerate(zip(state.history, shapes, strict=True)):
-            if array.size != math.prod(shape):
-                raise WeightsError(f"{path}: history blob {i} has shape {array.shape}, but the net's blob has {shape}")
-        if state.learned_net:
-            self.net.copy_from(solver_nets.found(_beside(state.learned_net, path), self.folder))
-            unfold(self.net, self.settings)
+        """Go on where a .solverstate (or .solverstate.h5) stopped: weights, history and iteration; and, in a state of
+        minicaffe's own, random numbers and the data's order: bit for bit as if never stopped. Call it after set_roidb.
+
+        Raises WeightsError for a state of another net or solver, or without its weights.
+        """
+        state, running = snapshots.read(path, [array.shape for array in self.history])
+        snapshots.load_weights(path, state, running, self.net, self.settings, self.folder)
         for history, array in zip(self.history, state.history, strict=True):
             history[...] = array.reshape(history.shape)
         self.iter = state.iteration
+        if running:
+            restore_running_state(running, self.net, self.test_nets, self._losses)
+            self._resumed = True
+
+    def _running_state(self) -> State:
+        return running_state(self.net, self.test_nets, self._losses)
 
     def _make_snapshot_folder(self) -> None:
         folder = Path(self.param.snapshot_prefix).parent
@@ -247,6 +300,10 @@ class SGDSolver:
         """Call on_start before each iteration's first pass, and on_gradients_ready before its update (pycaffe's)."""
         self._callbacks.append((on_start, on_gradients_ready))
 
+    def set_action_function(self, request: Request) -> None:
+        """Ask request() after each iteration, and between the batches of tests, whether to stop or to write a snapshot."""
+        self._request = request
+
     def on_progress(self, report: Callable[[Progress], None]) -> None:
         """Call report(Progress) after each iteration: what a progress bar draws."""
         self._progress.append(report)
@@ -255,44 +312,12 @@ class SGDSolver:
         return interval > 0 and self.iter % interval == 0
 
 
-def clip(diffs: list[NDArray[Any]], limit: float) -> float:
-    """Scale gradients in place so that their common L2 norm is at most limit; returns the norm they had."""
-    norm = math.sqrt(sum(float(np.vdot(diff, diff)) for diff in diffs))
-    if norm > limit:
-        for diff in diffs:
-            np.multiply(diff, limit / norm, out=diff)
-    return norm
-
-
-def parts(*arrays: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
-    """Views of contiguous arrays of one size, PART numbers of each at a time: several passes over them stay in cache."""
-    for start in range(0, arrays[0].size, PART):
-        yield tuple(array.reshape(-1)[start : start + PART] for array in arrays)
-
-
-def regularise(data: NDArray[Any], diff: NDArray[Any], decay: float, kind: str) -> None:
-    """Add the weight decay's gradient to diff: decay * data (L2), or decay * sign(data) (L1)."""
-    if decay:
-        diff += decay * (data if kind == "L2" else np.sign(data))
-
-
-def momentum_update(data: NDArray[Any], diff: NDArray[Any], history: NDArray[Any], rate: float, momentum: float) -> None:
-    """history = momentum * history + rate * diff; diff = history; data -= history. All in place, all of one shape."""
-    history *= momentum
-    diff *= rate
-    history += diff
-    diff[...] = history
-    data -= diff
-
-
-def get_solver(solver: SolverFile, *, settings: DetectionSettings | None = None, seed: int | None = None) -> SGDSolver:
-    """The solver that the prototxt's type asks for. Raises SolverError for types other than SGD."""
-    return SGDSolver(solver, settings=settings, seed=seed)
+def loss_parts(net: Net) -> dict[str, float]:
+    """What each loss blob of the net's last forward pass adds to the loss."""
+    return {name: weight * float(net.blobs[name].data.sum()) for name, weight in net.blob_loss_weights.items() if weight}
 
 
 def _check(param: caffe_pb2.SolverParameter) -> None:
-    if param.type != "SGD":
-        raise SolverError(f'solver type "{param.type}" is not built in; there is SGD')
     for name in ("iter_size", "average_loss"):
         if getattr(param, name) < 1:
             raise SolverError(f"{name} must be > 0, got {getattr(param, name)}")
@@ -300,9 +325,3 @@ def _check(param: caffe_pb2.SolverParameter) -> None:
         raise SolverError(f"every test_iter must be > 0, got {list(param.test_iter)}")
     if param.regularization_type not in ("L1", "L2"):
         raise SolverError(f'regularization_type must be L1 or L2, got "{param.regularization_type}"')
-
-
-def _beside(name: str, state: str | os.PathLike[str]) -> str:
-    """The weights file that a state names: there, or of that name in the state's own folder."""
-    neighbour = Path(state).parent / Path(name).name
-    return str(neighbour) if not Path(name).is_file() and neighbour.is_file() else name

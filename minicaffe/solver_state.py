@@ -31,8 +31,8 @@ SSD_FIELDS = (caffe_pb2.SolverState.MINIMUM_LOSS_FIELD_NUMBER, caffe_pb2.SolverS
 
 @dataclass(frozen=True)
 class TrainingState:
-    """iteration: weight updates done; learned_net: the weights file of that moment; history: one array a learnable blob, and for
-    AdaDelta and Adam a second one each, after all the first; running: what running_state.py encodes, empty in Caffe's files."""
+    """iteration: weight updates done; learned_net: the weights file of that moment; history: one array a learnable blob, and
+    for AdaDelta and Adam a second one each, after all the first; running: running_state.py's, empty in Caffe's files."""
 
     iteration: int
     learned_net: str

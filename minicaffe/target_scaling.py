@@ -42,6 +42,11 @@ def folded(net: Net, settings: DetectionSettings) -> Iterator[list[str]]:
                 blob.data[...] = value
 
 
+def folded_layers(net: Net, settings: DetectionSettings) -> list[Layer]:
+    """The layers that folded() changes."""
+    return [layer for layer, _, _ in _box_layers(net, settings)]
+
+
 def unfold(net: Net, settings: DetectionSettings) -> None:
     """Turn the weights of a folded snapshot back into those that training goes on with.
 
