@@ -1,0 +1,80 @@
+"""debug_info: the mean absolute value of every blob and weight, layer by layer, as lines like Caffe's.
+
+Source: Caffe's net.cpp (ForwardDebugInfo, BackwardDebugInfo). The lines go to the logger "minicaffe.solver".
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .layer import Layer
+from .net import Net
+
+logger = logging.getLogger("minicaffe.solver")
+
+
+@contextmanager
+def debug_info(net: Net, wanted: bool = True) -> Iterator[None]:
+    """Inside the block each pass of the net over a layer writes its lines; with wanted False the block does nothing."""
+    if not wanted:
+        yield
+        return
+    forward = net.after_forward(lambda i: _forward_lines(net, i))
+    backward = net.after_backward(lambda i: _backward_lines(net, i))
+    try:
+        yield
+    finally:
+        net.remove_hook(forward)
+        net.remove_hook(backward)
+
+
+def mean_abs(array: NDArray[Any]) -> float:
+    """The mean of the absolute values: 0 for no values."""
+    return float(np.abs(array).mean(dtype=np.float64)) if array.size else 0.0
+
+
+def display_name(layer: Layer, i: int) -> str:
+    """A learnable blob's name in the lines: that of its `param { name }`, else its number."""
+    specs = layer.param.param
+    return specs[i].name if i < len(specs) and specs[i].name else str(i)
+
+
+def _forward_lines(net: Net, i: int) -> None:
+    layer = net.layers[i]
+    for name in net.top_names[layer.name]:
+        logger.info("    [Forward] Layer %s, top blob %s data: %g", layer.name, name, mean_abs(net.blobs[name].data))
+    for j, blob in enumerate(layer.blobs):
+        logger.info("    [Forward] Layer %s, param blob %s data: %g", layer.name, display_name(layer, j), mean_abs(blob.data))
+
+
+def _backward_lines(net: Net, i: int) -> None:
+    layer = net.layers[i]
+    if net._layer_needs[i]:
+        for name, needs in zip(net.bottom_names[layer.name], net._bottom_needs[i], strict=True):
+            if needs:
+                logger.info(
+                    "    [Backward] Layer %s, bottom blob %s diff: %g", layer.name, name, mean_abs(net.blobs[name].diff)
+                )
+        for j, (blob, needs) in enumerate(zip(layer.blobs, layer.param_propagate_down, strict=True)):
+            if needs:
+                logger.info("    [Backward] Layer %s, param blob %d diff: %g", layer.name, j, mean_abs(blob.diff))
+    if i == 0:
+        _all_lines(net)
+
+
+def _all_lines(net: Net) -> None:
+    blobs = net.learnable_params
+    l1 = [sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays) for arrays in _both(blobs)]
+    l2 = [math.sqrt(sum(float(np.vdot(array, array)) for array in arrays)) for arrays in _both(blobs)]
+    logger.info("    [Backward] All net params (data, diff): L1 norm = (%g, %g); L2 norm = (%g, %g)", *l1, *l2)
+
+
+def _both(blobs: Any) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+    return [blob.data for blob in blobs], [blob.diff for blob in blobs]

@@ -1,0 +1,86 @@
+"""What a training needs to go on bit for bit, beside weights and history: random numbers, data order, the losses shown.
+
+As JSON, in a field of the .solverstate that Caffe skips (a dataset, in HDF5):
+
+    generator   the state of minicaffe.rng's generator
+    train, test each layer's training_state() by layer name; test has one for each test net
+    losses      those that the smoothed loss is the mean of
+    unfolded    the weights, bit for bit, of layers that the .caffemodel holds folded (target_scaling.py)
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import rng
+from .blob import Blob
+from .errors import WeightsError
+from .net import Net
+
+State = dict[str, Any]
+
+
+def running_state(net: Net, test_nets: Sequence[Net], losses: deque[float]) -> State:
+    """The state of this moment, but for the folded layers' weights."""
+    return {
+        "generator": rng.generator().bit_generator.state,
+        "train": _layer_states(net),
+        "test": [_layer_states(test_net) for test_net in test_nets],
+        "losses": list(losses),
+    }
+
+
+def restore_running_state(state: State, net: Net, test_nets: Sequence[Net], losses: deque[float]) -> None:
+    """Put a state back. Layers and test nets that it does not name start afresh. Raises LayerError where one does not fit."""
+    for trained, states in [(net, state["train"]), *zip(test_nets, state["test"], strict=False)]:
+        for name, layer_state in states.items():
+            if name in trained.layer_dict:
+                trained.layer_dict[name].restore_training_state(layer_state)
+    losses.clear()
+    losses.extend(state["losses"])
+    rng.generator().bit_generator.state = state["generator"]
+
+
+def encoded_state(state: State) -> bytes:
+    """The state as JSON."""
+    return json.dumps(state, separators=(",", ":")).encode()
+
+
+def decoded_state(text: bytes, path: Any) -> State:
+    """The state that encoded_state wrote into the file path; {} for no text. Raises WeightsError."""
+    if not text:
+        return {}
+    try:
+        state = json.loads(text)
+        if {"generator", "train", "test", "losses"} <= set(state):
+            return dict(state)
+    except (ValueError, TypeError) as error:
+        raise WeightsError(f"{path}: its state of random numbers and data is damaged: {error}") from error
+    raise WeightsError(f"{path}: its state of random numbers and data is damaged: {sorted(state)} are not all its parts")
+
+
+def kept_weights(blobs: Sequence[Blob]) -> list[State]:
+    """Arrays as JSON that keeps every bit."""
+    return [{"shape": blob.shape, "dtype": blob.data.dtype.str, "data": _text(blob.data)} for blob in blobs]
+
+
+def put_weights(kept: Sequence[State], blobs: Sequence[Blob]) -> None:
+    """What kept_weights gave, back into blobs of those shapes."""
+    for values, blob in zip(kept, blobs, strict=True):
+        array = np.frombuffer(base64.b64decode(values["data"]), values["dtype"])
+        blob.data[...] = array.reshape(values["shape"])
+
+
+def _text(array: NDArray[Any]) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def _layer_states(net: Net) -> State:
+    return {name: state for name, layer in net.layer_dict.items() if (state := layer.training_state())}
