@@ -90,6 +90,19 @@ class RoIData(Layer):
         else:
             put_training_rois(top[1:], *batch_rois(entries, scales, self.num_classes, self.settings))
 
+    def training_state(self) -> dict[str, Any]:
+        """How many images there are, and which of them are left of this round."""
+        return {"images": len(self.roidb), "order": self.order.tolist()}
+
+    def restore_training_state(self, state: dict[str, Any]) -> None:
+        """Go on with the images that were left. Raises LayerError where the roidb had another number of images."""
+        if state["images"] != len(self.roidb):
+            raise self.error(
+                f"the snapshot was made with a roidb of {state['images']} images, this one has {len(self.roidb)}: "
+                "give the same images (and set_roidb before restore), or start anew from the snapshot's weights"
+            )
+        self.order = np.array(state["order"], int)
+
     def _next_batch(self) -> Array:
         """Indices of the next images; a new random order where too few are left of the last."""
         if len(self.order) < self.images_per_batch:

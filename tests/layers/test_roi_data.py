@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from minicaffe.images import prepare_image
 from minicaffe.layers.roi_batch import shuffled
 from minicaffe.mode import TRAIN
 from minicaffe.ops import bbox_overlaps, bbox_transform
+from minicaffe.rng import generator
 from minicaffe.roidb import Entry, add_flipped, add_proposals
 
 FOUR = python_layer("RoIData", num_classes=4)
@@ -52,6 +54,27 @@ def test_the_long_side_is_bounded() -> None:
     data, info, _ = layer([entry(30, 100)]).forward()
     assert data.shape == (1, 3, 30, 100)
     np.testing.assert_array_equal(info, [[30, 100, 1]])
+
+
+def test_a_restored_layer_goes_on_with_the_images_that_were_left() -> None:
+    """Five images of other heights, two rounds; the scale tells which it was. The random numbers are set back too."""
+    roidb = [entry(30 + i, 60, i) for i in range(5)]
+    case = layer(roidb, train_max_size=200)
+    for _ in range(3):
+        case.forward()
+    state, numbers = json.loads(json.dumps(case.layer.training_state())), generator().bit_generator.state
+    straight = [float(case.forward()[1][0, 2]) for _ in range(6)]
+    again = layer(roidb, train_max_size=200)
+    again.forward()
+    again.layer.restore_training_state(state)
+    generator().bit_generator.state = numbers
+    assert [float(again.forward()[1][0, 2]) for _ in range(6)] == straight
+
+
+def test_a_state_of_another_roidb() -> None:
+    state = layer([entry(), entry()]).layer.training_state()
+    with pytest.raises(LayerError, match="made with a roidb of 2 images, this one has 1: give the same images"):
+        layer([entry()]).layer.restore_training_state(state)
 
 
 def test_a_flipped_image_is_mirrored_with_its_boxes() -> None:
