@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -18,6 +19,7 @@ from .accuracy import Accuracy
 from .anchor_target import AnchorTarget
 from .arg_max import ArgMax
 from .batch_norm import BatchNorm
+from .batch_reindex import BatchReindex
 from .bias import Bias
 from .bnll import BNLL
 from .box_annotator_ohem import BoxAnnotatorOHEM
@@ -27,12 +29,15 @@ from .contrastive_loss import ContrastiveLoss
 from .convolution import Convolution
 from .crop import Crop
 from .deconvolution import Deconvolution
+from .detection_output import DetectionOutput
 from .dropout import Dropout
 from .dummy_data import DummyData
 from .eltwise import Eltwise
 from .elu import ELU
+from .embed import Embed
 from .euclidean_loss import EuclideanLoss
 from .exp import Exp
+from .filter import Filter
 from .flatten import Flatten
 from .hinge_loss import HingeLoss
 from .im2col import Im2col
@@ -41,10 +46,17 @@ from .inner_product import InnerProduct
 from .input import Input
 from .log import Log
 from .lrn import LRN
+from .lstm import LSTM
+from .lstm_unit import LSTMUnit
 from .multinomial_logistic_loss import MultinomialLogisticLoss
+from .mvn import MVN
+from .normalize import Normalize
+from .parameter import Parameter
+from .permute import Permute
 from .pooling import Pooling
 from .power import Power
 from .prelu import PReLU
+from .prior_box import PriorBox
 from .proposal import Proposal
 from .proposal_target import ProposalTarget
 from .psroi_align import PSROIAlign
@@ -53,6 +65,7 @@ from .python import Python, layer_class
 from .reduction import Reduction
 from .relu import ReLU
 from .reshape import Reshape
+from .rnn import RNN
 from .roi_align import ROIAlign
 from .roi_data import RoIData
 from .roi_pooling import ROIPooling
@@ -67,6 +80,7 @@ from .softmax import Softmax
 from .softmax_with_loss import SoftmaxWithLoss
 from .softmax_with_loss_ohem import SoftmaxWithLossOHEM
 from .split import Split
+from .spp import SPP
 from .swish import Swish
 from .tanh import TanH
 from .threshold import Threshold
@@ -79,6 +93,7 @@ CATALOGUE: dict[str, type[Layer]] = {
     "ArgMax": ArgMax,
     "BNLL": BNLL,
     "BatchNorm": BatchNorm,
+    "BatchReindex": BatchReindex,
     "Bias": Bias,
     "BoxAnnotatorOHEM": BoxAnnotatorOHEM,
     "Clip": Clip,
@@ -87,12 +102,15 @@ CATALOGUE: dict[str, type[Layer]] = {
     "Convolution": Convolution,
     "Crop": Crop,
     "Deconvolution": Deconvolution,
+    "DetectionOutput": DetectionOutput,
     "Dropout": Dropout,
     "DummyData": DummyData,
     "ELU": ELU,
     "Eltwise": Eltwise,
+    "Embed": Embed,
     "EuclideanLoss": EuclideanLoss,
     "Exp": Exp,
+    "Filter": Filter,
     "Flatten": Flatten,
     "HingeLoss": HingeLoss,
     "Im2col": Im2col,
@@ -100,22 +118,31 @@ CATALOGUE: dict[str, type[Layer]] = {
     "InnerProduct": InnerProduct,
     "Input": Input,
     "LRN": LRN,
+    "LSTM": LSTM,
+    "LSTMUnit": LSTMUnit,
     "Log": Log,
+    "MVN": MVN,
     "MultinomialLogisticLoss": MultinomialLogisticLoss,
+    "Normalize": Normalize,
     "PReLU": PReLU,
     "PSROIAlign": PSROIAlign,
     "PSROIPooling": PSROIPooling,
+    "Parameter": Parameter,
+    "Permute": Permute,
     "Pooling": Pooling,
     "Power": Power,
+    "PriorBox": PriorBox,
     "Proposal": Proposal,
     "ProposalTarget": ProposalTarget,
     "Python": Python,
+    "RNN": RNN,
     "ROIAlign": ROIAlign,
     "ROIPooling": ROIPooling,
     "ReLU": ReLU,
     "Reduction": Reduction,
     "Reshape": Reshape,
     "RoIData": RoIData,
+    "SPP": SPP,
     "Scale": Scale,
     "Sigmoid": Sigmoid,
     "SigmoidCrossEntropyLoss": SigmoidCrossEntropyLoss,
@@ -134,19 +161,31 @@ CATALOGUE: dict[str, type[Layer]] = {
 }
 
 FORK_TYPES = {
-    "Permute": "SSD", "Normalize": "SSD", "PriorBox": "SSD", "DetectionOutput": "SSD", "MultiBoxLoss": "SSD",
-    "AnnotatedData": "SSD", "DetectionEvaluate": "SSD", "VideoData": "SSD", "Reorg": "Intel", "RegionLoss": "Intel",
-    "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel", "SpatialDropout": "Intel",
-    "DepthwiseConvolution": "MobileNet forks", "ConvolutionDepthwise": "MobileNet forks", "ShuffleChannel": "ShuffleNet",
+    "MultiBoxLoss": "SSD", "AnnotatedData": "SSD", "DetectionEvaluate": "SSD", "VideoData": "SSD", "Reorg": "Intel",
+    "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
+    "SpatialDropout": "Intel", "DepthwiseConvolution": "MobileNet forks",
+    "ConvolutionDepthwise": "MobileNet forks", "ShuffleChannel": "ShuffleNet",
     "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",
     **dict.fromkeys(
-        "BatchReindex Data Embed Filter HDF5Data HDF5Output ImageData LSTM LSTMUnit MVN MemoryData Parameter RNN SPP"
-        " WindowData".split(),
+        "Data HDF5Data HDF5Output ImageData MemoryData WindowData".split(),
         "BVLC Caffe",
     ),
     "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""
+
+for _layer in CATALOGUE.values():
+    globals().pop(_layer.__name__, None)  # as attributes, type names are NetSpec's functions; the classes are in CATALOGUE
+
+
+def __getattr__(name: str) -> Any:
+    """pycaffe's `caffe.layers`: `layers.Convolution(bottom, kernel_size=3)` makes a layer of a NetSpec, of any type."""
+    if not name[:1].isupper():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from minicaffe.net_spec import layer_function
+
+    return layer_function(name)
+
 
 _registered: dict[str, type[Layer]] = {}
 
@@ -168,7 +207,7 @@ def create(
     kind = CATALOGUE.get(param.type)
     if kind is None:
         raise _unknown_type(param, source)
-    if kind is Python:
+    if param.type == "Python" and "Python" not in _registered:
         kind = layer_class(param, _registered, source)
     return kind(param, phase=phase, dtype=dtype, source=source)
 

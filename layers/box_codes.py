@@ -1,0 +1,109 @@
+"""SSD's boxes: corners in parts of the image (1 is its width or height), their areas, overlaps and codes.
+
+A code holds a box relative to its prior box, divided by the prior's 4 variances (unless those are left to the loss):
+    CORNER:       box - prior, corner by corner
+    CORNER_SIZE:  the same, over the prior's width and height
+    CENTER_SIZE:  (centre - prior's centre) / prior's size, log(size / prior's size)
+
+Source: Liu et al., SSD (arXiv:1512.02325), section 2.2; the SSD fork's bbox_util.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+
+Array = NDArray[Any]
+
+CORNER = caffe_pb2.PriorBoxParameter.CORNER
+CENTER_SIZE = caffe_pb2.PriorBoxParameter.CENTER_SIZE
+CORNER_SIZE = caffe_pb2.PriorBoxParameter.CORNER_SIZE
+
+
+class Priors(NamedTuple):
+    """Prior boxes (P, 4) and their variances (P, 4), ones where the variances are not part of the code."""
+
+    boxes: Array
+    variances: Array
+
+
+def read_priors(layer: Layer, data: Array, code: int) -> Priors:
+    """The priors in a blob (1, 2, 4 P). Raises LayerError for one without an area where code divides by its size."""
+    boxes, variances = data.reshape(2, -1, 4)
+    flat = (boxes[:, 2:] - boxes[:, :2] <= 0).any(axis=1)
+    if code != CORNER and flat.any():
+        where = int(flat.argmax())
+        corners = " ".join(f"{value:g}" for value in boxes[where])
+        raise layer.error(f"prior {where} has no width or height: {corners}", "bottom[2]")
+    return Priors(boxes, variances)
+
+
+def box_areas(boxes: Array) -> Array:
+    """Areas (...) of boxes (..., 4): 0 where xmax < xmin or ymax < ymin."""
+    sides = boxes[..., 2:] - boxes[..., :2]
+    areas: Array = np.where((sides < 0).any(axis=-1), 0, sides[..., 0] * sides[..., 1])
+    return areas
+
+
+def jaccard(boxes: Array, others: Array) -> Array:
+    """Intersection over union (N, K) of boxes (N, 4) with others (K, 4), 0 where they only touch."""
+    low = np.maximum(boxes[:, None, :2], others[None, :, :2])
+    with np.errstate(over="ignore", invalid="ignore"):
+        sides = np.maximum(np.minimum(boxes[:, None, 2:], others[None, :, 2:]) - low, 0)
+        shared = sides[..., 0] * sides[..., 1]
+        union = box_areas(boxes)[:, None] + box_areas(others)[None] - shared
+        overlaps: Array = np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0)
+    return overlaps
+
+
+def decode(codes: Array, priors: Priors, code: int, variance_in_target: bool = False) -> Array:
+    """Boxes (..., P, 4) that codes (..., P, 4) stand for. variance_in_target: the codes are not divided by variances."""
+    boxes = priors.boxes
+    moves = codes if variance_in_target else codes * priors.variances
+    if code == CORNER:
+        return np.asarray(boxes + moves)
+    size = boxes[:, 2:] - boxes[:, :2]
+    if code == CORNER_SIZE:
+        return np.asarray(boxes + moves * np.concatenate([size, size], axis=1))
+    centre = moves[..., :2] * size + (boxes[:, :2] + boxes[:, 2:]) / 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        half = np.exp(moves[..., 2:]) * size / 2
+        return np.concatenate([centre - half, centre + half], axis=-1)
+
+
+def encode(targets: Array, priors: Priors, code: int, variance_in_target: bool = False) -> Array:
+    """The codes (P, 4) of boxes targets (P, 4), one for each prior: the inverse of decode."""
+    boxes = priors.boxes
+    size = boxes[:, 2:] - boxes[:, :2]
+    if code == CENTER_SIZE:
+        centre = (targets[:, :2] + targets[:, 2:] - boxes[:, :2] - boxes[:, 2:]) / 2
+        codes = np.concatenate([centre / size, np.log((targets[:, 2:] - targets[:, :2]) / size)], axis=1)
+    else:
+        codes = targets - boxes
+        if code == CORNER_SIZE:
+            codes = codes / np.concatenate([size, size], axis=1)
+    return np.asarray(codes if variance_in_target else codes / priors.variances)
+
+
+def nms(
+    boxes: Array, scores: Array, overlap: float, *, least: float = -np.inf, top_k: int | None = None, eta: float = 1.0
+) -> NDArray[np.intp]:
+    """Indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
+    overlaps a kept one by more than overlap. eta < 1: each box that is kept lowers overlap to eta times it, down to 0.5."""
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] > least][:top_k]
+    ranked = boxes[order]
+    most = np.zeros(len(order), boxes.dtype)  # each box's largest overlap with a kept one
+    kept: list[int] = []
+    for i in range(len(order)):
+        if most[i] <= overlap:
+            kept.append(i)
+            most[i + 1 :] = np.maximum(most[i + 1 :], jaccard(ranked[i : i + 1], ranked[i + 1 :])[0])
+            if eta < 1 and overlap > 0.5:
+                overlap *= eta
+    return order[kept]

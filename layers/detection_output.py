@@ -1,0 +1,108 @@
+"""DetectionOutput: SSD's predictions to detections.
+
+    boxes decoded from the priors -> per image and class: score > confidence_threshold, the top_k best, NMS -> per image
+    the keep_top_k best of all classes
+
+Source: Liu et al., SSD (arXiv:1512.02325); the SSD fork's detection_output_layer.cpp and bbox_util.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .box_codes import decode, nms, read_priors
+
+Array = NDArray[Any]
+
+
+class DetectionOutput(Layer):
+    """Detections (1, 1, n, 7), one a row: image, class, score, xmin, ymin, xmax, ymax (1 is the image's width or height).
+
+    bottom: loc (N, P * 4 * L) box codes, L the classes, or 1 with share_location; conf (N, P * C) scores of the C classes;
+    priors (1, 2, P * 4), as PriorBox makes them; a fourth, the images, is not read. top: detections, by image, class, and
+    score, best first. Where no image has any: one row for each image, its number and then -1 throughout. No gradients.
+    Raises LayerError for sizes that do not match, num_classes missing, eta outside (0, 1], nms_threshold < 0, and for
+    save_output_param with a directory and visualize, which write files: minicaffe does not.
+    """
+
+    type = "DetectionOutput"
+    num_bottom = (3, 4)
+    num_top = 1
+    index_bottoms = (0, 1, 2, 3)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.detection_output_param
+        saving = param.save_output_param
+        if not param.num_classes:
+            raise self.error("needs num_classes > 0", "detection_output_param")
+        if param.nms_param.nms_threshold < 0:
+            wrong = f"nms_threshold must be >= 0, got {param.nms_param.nms_threshold:g}"
+            raise self.error(wrong, "detection_output_param.nms_param.nms_threshold")
+        if not 0 < param.nms_param.eta <= 1:
+            wrong = f"eta must be above 0 and at most 1, got {param.nms_param.eta:g}"
+            raise self.error(wrong, "detection_output_param.nms_param.eta")
+        if saving.output_directory and saving.label_map_file and saving.name_size_file:
+            wrong = "writing detections to files is not built in: leave save_output_param out, and take them from the top"
+            raise self.error(wrong, "detection_output_param.save_output_param")
+        if param.visualize:
+            raise self.error("visualize is not built in: `minicaffe detect --draw` draws", "detection_output_param.visualize")
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.detection_output_param
+        self.loc_classes = 1 if param.share_location else param.num_classes
+        check_predictions(self, bottom, self.loc_classes, param.num_classes)
+        top[0].reshape(1, 1, 1, 7)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.detection_output_param
+        images, priors = bottom[0].shape[0], read_priors(self, bottom[2].data, param.code_type)
+        codes = bottom[0].data.reshape(images, len(priors.boxes), self.loc_classes, 4).transpose(0, 2, 1, 3)
+        boxes = decode(codes, priors, param.code_type, param.variance_encoded_in_target)
+        scores = bottom[1].data.reshape(images, len(priors.boxes), param.num_classes).transpose(0, 2, 1)
+        rows = [self._image_rows(i, boxes[i], scores[i]) for i in range(images)]
+        found = np.concatenate([np.empty((0, 7), self.dtype), *rows])
+        if not len(found):
+            found = np.full((images, 7), -1, self.dtype)
+            found[:, 0] = np.arange(images)
+        top[0].reshape(1, 1, len(found), 7)
+        top[0].data[0, 0] = found
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Nothing: detections have no gradient."""
+
+    def _image_rows(self, image: int, boxes: Array, scores: Array) -> Array:
+        """One image's detections (n, 7), from boxes (L, P, 4) and scores (C, P)."""
+        param = self.param.detection_output_param
+        least = param.confidence_threshold if param.HasField("confidence_threshold") else -np.inf
+        limit = param.nms_param.top_k if param.nms_param.HasField("top_k") and param.nms_param.top_k >= 0 else None
+        found = [np.empty((0, 7), self.dtype)]
+        for k in range(len(scores)):
+            if k != param.background_label_id:
+                own = boxes[k if len(boxes) > 1 else 0]
+                overlap, eta = param.nms_param.nms_threshold, param.nms_param.eta
+                kept = nms(own, scores[k], overlap, least=least, top_k=limit, eta=eta)
+                found.append(np.column_stack([np.full((len(kept), 2), (image, k)), scores[k, kept], own[kept]]))
+        rows = np.concatenate(found)
+        if -1 < param.keep_top_k < len(rows):
+            best = np.sort(np.argsort(-rows[:, 2], kind="stable")[: param.keep_top_k])
+            rows = rows[best]
+        return rows
+
+
+def check_predictions(layer: Layer, bottom: Sequence[Blob], loc_classes: int, classes: int) -> None:
+    """The bottoms loc, conf and priors of SSD's last layers belong together. Raises LayerError."""
+    loc, conf, priors = bottom[:3]
+    if priors.count % 8 or priors.shape[:2] != (1, 2):
+        raise layer.error(f"the priors must have the shape (1, 2, P * 4), got {priors.shape}", "bottom[2]")
+    number = priors.count // 8
+    for i, blob, each in ((0, loc, 4 * loc_classes), (1, conf, classes)):
+        if not blob.shape or blob.shape[0] != loc.shape[0] or blob.count != loc.shape[0] * number * each:
+            wanted = f"{number} priors x {each} values for each of {loc.shape[0] if loc.shape else 0} images"
+            raise layer.error(f"bottom {i} of shape {blob.shape} does not hold {wanted}", f"bottom[{i}]")

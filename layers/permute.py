@@ -1,0 +1,40 @@
+"""Permute: the axes in another order, y = transpose(x, order). Source: the SSD fork's permute_layer.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class Permute(Layer):
+    """y = transpose(x, order): axis i of y is axis order[i] of x.
+
+    bottom: x, any shape. top: y, of x's shape in that order. permute_param.order lists axes; those it leaves out follow
+    in their own order, so that `order: 0 order: 2 order: 3 order: 1` makes (N, C, H, W) into (N, H, W, C).
+    Raises LayerError for an axis that x does not have, or that is listed twice.
+    """
+
+    type = "Permute"
+    num_bottom = 1
+    num_top = 1
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        axes, given = len(bottom[0].shape), list(self.param.permute_param.order)
+        for i, axis in enumerate(given):
+            if axis >= axes:
+                raise self.error(f"order has axis {axis}; x of shape {bottom[0].shape} has {axes}", "permute_param.order")
+            if axis in given[:i]:
+                raise self.error(f"order lists axis {axis} twice", "permute_param.order")
+        self.order = given + [axis for axis in range(axes) if axis not in given]
+        top[0].reshape(*(bottom[0].shape[axis] for axis in self.order))
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].data[...] = bottom[0].data.transpose(self.order)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            bottom[0].diff[...] = top[0].diff.transpose(np.argsort(self.order))

@@ -1,0 +1,127 @@
+"""PriorBox: the boxes that SSD's predictions move, laid over a feature map, in parts of the image's width and height.
+
+    centre = ((column + offset) * step_w, (row + offset) * step_h)
+    at each position, for each min_size s: s x s; with max_size m: sqrt(s m) on both sides; then for each aspect ratio r
+    but 1: s sqrt(r) wide, s / sqrt(r) high. With flip, 1 / r follows each r.
+
+Source: Liu et al., SSD (arXiv:1512.02325), section 2.2; the SSD fork's prior_box_layer.cpp, which cuts sizes to whole pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+Array = NDArray[Any]
+
+
+class PriorBox(Layer):
+    """Boxes and variances for every position of a map.
+
+    bottom: map (N, C, H, W), image (N, C, image height, image width); only their sizes count, neither gets a gradient.
+    top: (1, 2, H * W * K * 4): row 0 the boxes xmin, ymin, xmax, ymax, 1 being the image's width or height; row 1 their
+    variances. prior_box_param: min_size and max_size in pixels of the image (cut to whole numbers), step in pixels too (by
+    default the image's size over the map's), img_size or img_h and img_w in place of the image bottom; clip cuts to [0, 1].
+    Raises LayerError for sizes, steps or variances that are not > 0, or that do not go together.
+    """
+
+    type = "PriorBox"
+    num_bottom = 2
+    num_top = 1
+    index_bottoms = (0, 1)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.prior_box_param
+        self._check_sizes()
+        self.sides = prior_sides(param.min_size, param.max_size, aspect_ratios(param.aspect_ratio, param.flip))
+        self.variance = list(param.variance) or [0.1]
+        if len(self.variance) not in (1, 4):
+            raise self.error(f"give one variance or 4, got {len(self.variance)}", "prior_box_param.variance")
+        self.image = self._pair("img_size", "img_h", "img_w")
+        self.step = self._pair("step", "step_h", "step_w")
+
+    def _check_sizes(self) -> None:
+        param = self.param.prior_box_param
+        if not param.min_size:
+            raise self.error("needs at least one min_size", "prior_box_param")
+        for field in ("min_size", "max_size", "aspect_ratio", "variance"):
+            for value in getattr(param, field):
+                if not value > 0 or (field == "min_size" and value < 1):
+                    least = ">= 1" if field == "min_size" else "> 0"
+                    raise self.error(f"{field} must be {least}, got {value:g}", f"prior_box_param.{field}")
+        if param.max_size and len(param.max_size) != len(param.min_size):
+            counts = f"{len(param.max_size)} max_size for {len(param.min_size)} min_size"
+            raise self.error(f"{counts}: give one for each, or none", "prior_box_param.max_size")
+        for low, high in zip(param.min_size, param.max_size, strict=False):
+            if high <= low:
+                raise self.error(f"max_size {high:g} must be greater than min_size {low:g}", "prior_box_param.max_size")
+
+    def _pair(self, both: str, high: str, wide: str) -> tuple[float, float] | None:
+        """(height, width) that a field gives for both, or two fields for each; None where no field does."""
+        param = self.param.prior_box_param
+        apart = param.HasField(high) or param.HasField(wide)  # type: ignore[arg-type]
+        if apart and param.HasField(both):  # type: ignore[arg-type]
+            raise self.error(f"give {both}, or {high} and {wide}, not both", f"prior_box_param.{both}")
+        if not apart and not param.HasField(both):  # type: ignore[arg-type]
+            return None
+        for field in (high, wide) if apart else (both,):
+            if not getattr(param, field) > 0:
+                raise self.error(f"{field} must be > 0, got {getattr(param, field):g}", f"prior_box_param.{field}")
+        return (getattr(param, high), getattr(param, wide)) if apart else (getattr(param, both),) * 2
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        for i in (0, 1):
+            if len(bottom[i].shape) != 4:
+                raise self.error(f"bottom {i} must have 4 axes (N, C, H, W), got shape {bottom[i].shape}", f"bottom[{i}]")
+        top[0].reshape(1, 2, bottom[0].height * bottom[0].width * len(self.sides) * 4)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        size = bottom[0].shape[2:]
+        image = self.image or bottom[1].shape[2:]
+        step = self.step or (image[0] / max(size[0], 1), image[1] / max(size[1], 1))
+        boxes = prior_boxes(self.sides, size, image, step, self.param.prior_box_param.offset)
+        if self.param.prior_box_param.clip:
+            np.clip(boxes, 0, 1, out=boxes)
+        top[0].data[0, 0] = boxes.reshape(-1)
+        top[0].data[0, 1].reshape(-1, 4)[...] = self.variance
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Nothing: boxes depend on sizes only."""
+
+
+def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:
+    """1, then each ratio that is new (by more than 1e-6), with flip followed by its inverse."""
+    ratios = [1.0]
+    for ratio in given:
+        if all(abs(ratio - other) >= 1e-6 for other in ratios):
+            ratios += [ratio, 1 / ratio] if flip else [ratio]
+    return ratios
+
+
+def prior_sides(min_sizes: Sequence[float], max_sizes: Sequence[float], ratios: Sequence[float]) -> Array:
+    """Widths and heights (K, 2) in pixels of the boxes at one position, in float32 as the original has them."""
+    sides: list[tuple[float, float]] = []
+    for i, size in enumerate(map(int, min_sizes)):
+        sides.append((size, size))
+        if max_sizes:
+            sides.append((float(np.sqrt(size * int(max_sizes[i]))),) * 2)
+        sides += [(size * float(np.sqrt(r)), size / float(np.sqrt(r))) for r in ratios if abs(r - 1) >= 1e-6]
+    return np.array(sides, np.float32).reshape(-1, 2)
+
+
+def prior_boxes(
+    sides: Array, size: Sequence[int], image: Sequence[float], step: Sequence[float], offset: float = 0.5
+) -> NDArray[np.float64]:
+    """Boxes (H, W, K, 4) of sides (K, 2) = width, height, in parts of the image; size, image, step: (height, width)."""
+    x = ((np.arange(size[1]) + offset) * step[1]).astype(np.float32)
+    y = ((np.arange(size[0]) + offset) * step[0]).astype(np.float32)
+    centres = np.stack(np.meshgrid(x, y), axis=2)[:, :, None].astype(np.float64)
+    half = sides.astype(np.float64) / 2
+    scale = np.array([image[1], image[0]], np.float64)
+    return np.concatenate([(centres - half) / scale, (centres + half) / scale], axis=3)

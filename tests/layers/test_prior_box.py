@@ -1,0 +1,118 @@
+"""PriorBox."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from layer_case import LayerCase
+
+from minicaffe.errors import LayerError
+from minicaffe.layers.prior_box import aspect_ratios
+
+IMAGE = (40, 60)
+
+
+def case(inside: str, height: int = 2, width: int = 3, image: tuple[int, int] = IMAGE, dtype: type = np.float64) -> LayerCase:
+    text = f'type: "PriorBox" prior_box_param {{ {inside} }}'
+    return LayerCase(text, np.zeros((1, 4, height, width)), np.zeros((1, 3, *image)), dtype=dtype)
+
+
+def boxes(inside: str, **sizes: object) -> np.ndarray:
+    return case(inside, **sizes).forward()[0][0, 0].reshape(-1, 4)  # type: ignore[arg-type]
+
+
+def test_by_hand() -> None:
+    """A map of 1 x 2 over 40 x 80 pixels: centres (20, 20) and (60, 20); 8 x 8, sqrt(8 * 18) = 12, then 16 x 4 and 4 x 16."""
+    y = case("min_size: 8 max_size: 18 aspect_ratio: 4 variance: 0.1 variance: 0.2 variance: 0.3 variance: 0.4", 1, 2, (40, 80))
+    (top,) = y.forward()
+    assert top.shape == (1, 2, 1 * 2 * 4 * 4)
+    pixels = top[0, 0].reshape(2, 4, 4) * [80, 40, 80, 40]
+    expected = np.array([[16, 16, 24, 24], [14, 14, 26, 26], [12, 18, 28, 22], [18, 12, 22, 28]])
+    np.testing.assert_allclose(pixels[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(pixels[1], expected + np.array([40, 0, 40, 0]), rtol=1e-6)
+    np.testing.assert_allclose(top[0, 1].reshape(-1, 4), np.tile([0.1, 0.2, 0.3, 0.4], (8, 1)), rtol=1e-6)
+
+
+def reference(height: int, width: int, mins: list[int], maxs: list[int], ratios: list[float]) -> np.ndarray:
+    """The formula in plain loops over IMAGE; step and offset by default."""
+    rows = []
+    for h in range(height):
+        for w in range(width):
+            x, y = (w + 0.5) * IMAGE[1] / width, (h + 0.5) * IMAGE[0] / height
+            for i, low in enumerate(mins):
+                sides = [(low, low)]
+                if maxs:
+                    sides.append((math.sqrt(low * maxs[i]),) * 2)
+                for ratio in ratios:
+                    sides += [(low * math.sqrt(r), low / math.sqrt(r)) for r in (ratio, 1 / ratio)]
+                for a, b in sides:
+                    rows.append([x - a / 2, y - b / 2, x + a / 2, y + b / 2])
+    return np.array(rows) / [IMAGE[1], IMAGE[0], IMAGE[1], IMAGE[0]]
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.lists(st.integers(1, 30), min_size=1, max_size=3), st.booleans())
+def test_as_plain_loops(height: int, width: int, mins: list[int], with_max: bool) -> None:
+    maxs = [low + 5 for low in mins] if with_max else []
+    inside = " ".join([f"min_size: {m}" for m in mins] + [f"max_size: {m}" for m in maxs] + ["aspect_ratio: 2 aspect_ratio: 3"])
+    expected = reference(height, width, mins, maxs, [2, 3])
+    np.testing.assert_allclose(boxes(inside, height=height, width=width), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_sizes_are_cut_to_whole_pixels_as_in_the_original() -> None:
+    np.testing.assert_array_equal(boxes("min_size: 8.9 max_size: 18.9"), boxes("min_size: 8 max_size: 18"))
+
+
+def test_steps_offset_image_size_and_clip() -> None:
+    """One box of 10 x 10 at (0 + 0.25) * 20, (0 + 0.25) * 8: x from 0 to 10, y from -3 to 7, of an image of 50 x 100."""
+    first = boxes("min_size: 10 offset: 0.25 step_w: 20 step_h: 8 img_w: 100 img_h: 50")[0]
+    np.testing.assert_allclose(first, [0, -0.06, 0.1, 0.14], rtol=1e-6)
+    clipped = boxes("min_size: 10 offset: 0.25 step_w: 20 step_h: 8 img_w: 100 img_h: 50 clip: true")
+    assert clipped[0, 1] == 0 and clipped.min() == 0 and clipped.max() <= 1
+    square = boxes("min_size: 10 step: 8 img_size: 100")[1]
+    np.testing.assert_allclose(square, [0.07, -0.01, 0.17, 0.09], rtol=1e-6)
+
+
+def test_aspect_ratios() -> None:
+    assert aspect_ratios([2, 1, 2, 0.5], flip=True) == [1, 2, 0.5]
+    assert aspect_ratios([1, 2], flip=False) == [1, 2]
+
+
+def test_variance_float32_zero_diffs_and_another_map() -> None:
+    run = case("min_size: 8", dtype=np.float32)
+    (top,) = run.forward()
+    assert top.dtype == np.float32 and (top[0, 1] == np.float32(0.1)).all()
+    assert all((diff == 0).all() for diff in run.backward(np.ones_like(top)))
+    run.bottom[0].reshape(5, 4, 1, 7)
+    assert run.forward()[0].shape == (1, 2, 28)
+    run.bottom[0].reshape(0, 4, 0, 7)
+    assert run.forward()[0].shape == (1, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ("", "needs at least one min_size"),
+        ("min_size: 0.5", "min_size must be >= 1, got 0.5"),
+        ("min_size: 8 aspect_ratio: 0", "aspect_ratio must be > 0, got 0"),
+        ("min_size: 8 min_size: 9 max_size: 12", "1 max_size for 2 min_size: give one for each, or none"),
+        ("min_size: 8 max_size: 8", "max_size 8 must be greater than min_size 8"),
+        ("min_size: 8 variance: 0", "variance must be > 0, got 0"),
+        ("min_size: 8 variance: 1 variance: 1", "give one variance or 4, got 2"),
+        ("min_size: 8 img_size: 5 img_h: 5", "give img_size, or img_h and img_w, not both"),
+        ("min_size: 8 img_h: 5", "img_w must be > 0, got 0"),
+        ("min_size: 8 step: 0", "step must be > 0, got 0"),
+        ("min_size: 8 step: 2 step_w: 2", "give step, or step_h and step_w, not both"),
+    ],
+)
+def test_errors(inside: str, message: str) -> None:
+    with pytest.raises(LayerError, match='PriorBox layer "layer": ' + message):
+        case(inside)
+
+
+def test_bottoms_must_be_maps() -> None:
+    with pytest.raises(LayerError, match=r"bottom 1 must have 4 axes \(N, C, H, W\), got shape \(1, 3\)"):
+        LayerCase('type: "PriorBox" prior_box_param { min_size: 8 }', np.zeros((1, 2, 3, 4)), np.zeros((1, 3)))
