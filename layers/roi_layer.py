@@ -20,7 +20,7 @@ class RoiLayer(Layer):
 
     num_bottom: ClassVar[Count] = 2
     num_top: ClassVar[Count] = 1
-    index_bottoms: ClassVar[tuple[int, ...]] = (1,)
+    index_bottoms: tuple[int, ...] = (1,)
     spatial_scale: float
 
     def read_scale(self, param: Any, block: str) -> float:

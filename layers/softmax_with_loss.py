@@ -38,7 +38,7 @@ class SoftmaxWithLoss(Layer):
     num_top = (1, 2)
     is_loss = True
     auto_top = True
-    index_bottoms: ClassVar[tuple[int, ...]] = (1,)
+    index_bottoms: tuple[int, ...] = (1,)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.mode = normalization_mode(self.param.loss_param)

@@ -33,20 +33,22 @@ class Layer:
     Class facts: type (Caffe's type string; the catalogue's key); num_bottom, num_top; equal_bottom_top (as many tops
     as bottoms); in_place (a top may be its bottom's blob); is_loss (the first top weighs 1 in the loss unless the
     prototxt says otherwise); auto_top (a missing top is made); index_bottoms (bottoms that hold rois, labels, indices
-    or sample weights: no gradient is defined for them, backward gives them a zero diff and force_backward leaves them out).
+    or sample weights: no gradient is defined for them, backward gives them a zero diff and force_backward leaves them out;
+    where they stand may depend on the blobs: then setup sets it).
 
-    Object facts: param (LayerParameter), name, phase, dtype, blobs (learnable Blobs), loss_weights (one per top),
-    param_propagate_down (one bool per learnable blob: whether backward computes its gradient), source.
+    Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, blobs
+    (learnable Blobs), loss_weights (one per top), param_propagate_down (one bool per learnable blob: whether backward
+    computes its gradient), source.
     """
 
-    type: ClassVar[str] = ""
+    type: str = ""
     num_bottom: ClassVar[Count] = (0, None)
     num_top: ClassVar[Count] = (0, None)
     equal_bottom_top: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     is_loss: ClassVar[bool] = False
     auto_top: ClassVar[bool] = False
-    index_bottoms: ClassVar[tuple[int, ...]] = ()
+    index_bottoms: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -58,6 +60,7 @@ class Layer:
     ) -> None:
         self.param, self.phase, self.source = param, phase, source
         self.name = param.name
+        self.type = param.type or self.type
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.blobs = BlobList(self.dtype)
         self.param_propagate_down: list[bool] = []

@@ -23,7 +23,17 @@ def load(name: str) -> Net:
 
 @pytest.mark.parametrize(
     "name",
-    ["convolution", "deconvolution", "inner_product", "lrn_channels", "lrn_spatial", "pooling_max", "pooling_ave", "softmax"],
+    [
+        "convolution",
+        "deconvolution",
+        "inner_product",
+        "lrn_channels",
+        "lrn_spatial",
+        "mvn",
+        "pooling_max",
+        "pooling_ave",
+        "softmax",
+    ],
 )
 def test_layer(name: str) -> None:
     net = load(f"layer_{name}")

@@ -1,0 +1,65 @@
+"""BatchReindex: the items of a batch in another order, some left out, some repeated: y[m] = x[index[m]].
+
+    dx[n] = sum of dy[m] over the m with index[m] = n
+Source: Caffe's batch_reindex_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class BatchReindex(Layer):
+    """y[m] = x[index[m]].
+
+    bottom: x (N, ...); index (M), whole numbers in [0, N), as floats. top: y (M, ...).
+    Raises LayerError when x is a scalar, index has not one axis, or a number of it is no index of x.
+    """
+
+    type = "BatchReindex"
+    num_bottom = 2
+    num_top = 1
+    index_bottoms = (1,)
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, index = bottom[0].shape, bottom[1].shape
+        if not x:
+            raise self.error("the first bottom is a scalar, which has no items", "bottom[0]")
+        if len(index) != 1:
+            raise self.error(f"the index must have one axis, its shape is {index}", "bottom[1]")
+        top[0].reshape(*index, *x[1:])
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._index = whole_numbers(self, bottom[1].data, bottom[0].shape[0], "bottom[1]")
+        if len(self._index):
+            np.take(bottom[0].data, self._index, axis=0, out=top[0].data, mode="clip")
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            dx = bottom[0].diff
+            dx[...] = 0
+            add_rows(top[0].diff, self._index, dx)
+
+
+def whole_numbers(layer: Layer, values: NDArray[Any], end: int, field: str) -> NDArray[np.intp]:
+    """values as integers. Raises LayerError, which shows the first one that is not a whole number in [0, end)."""
+    good = (values >= 0) & (values < end) & (np.floor(values) == values)
+    if not good.all():
+        raise layer.error(f"{values[~good][0]:g} is not a whole number in [0, {end})", field)
+    return values.astype(np.intp)
+
+
+def add_rows(rows: NDArray[Any], index: NDArray[np.intp], total: NDArray[Any]) -> None:
+    """total[index[m]] += rows[m] for every m; rows (M, ...), index (M), total (N, ...). Equal indices are added up first."""
+    if not len(index):
+        return
+    order = np.argsort(index, kind="stable")
+    starts = np.flatnonzero(np.diff(index[order], prepend=-1))
+    total[index[order[starts]]] += np.add.reduceat(rows[order], starts, axis=0)

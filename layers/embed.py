@@ -1,0 +1,54 @@
+"""Embed: one row of a table for each number: y = weight[x] + bias. InnerProduct of one-hot vectors, without making them.
+
+Source: Caffe's embed_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .batch_reindex import add_rows, whole_numbers
+
+
+class Embed(Layer):
+    """y[n...] = weight[x[n...]] + bias.
+
+    bottom: x, any shape, whole numbers in [0, input_dim), as floats. top: y (*x's shape, num_output).
+    blobs: weight (input_dim, num_output), bias (num_output).
+    Raises LayerError when num_output or input_dim is 0, or a number of x is no row of the table.
+    """
+
+    type = "Embed"
+    num_bottom = 1
+    num_top = 1
+    index_bottoms = (0,)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.embed_param
+        for field, number in (("num_output", param.num_output), ("input_dim", param.input_dim)):
+            if number < 1:
+                raise self.error(f"{field} must be > 0, got {number}", f"embed_param.{field}")
+        shapes = [(param.input_dim, param.num_output), (param.num_output,)][: 1 + param.bias_term]
+        self.learn(shapes, [param.weight_filler, param.bias_filler])
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].reshape(*bottom[0].shape, self.param.embed_param.num_output)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        weight, y = self.blobs[0].data, top[0].data
+        self._index = whole_numbers(self, bottom[0].data, len(weight), "bottom[0]")
+        np.take(weight, self._index, axis=0, out=y, mode="clip")
+        if len(self.blobs) > 1:
+            y += self.blobs[1].data
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dy = top[0].diff.reshape(self._index.size, top[0].shape[-1])
+        if self.param_propagate_down[0]:
+            add_rows(dy, self._index.reshape(-1), self.blobs[0].diff)
+        if len(self.blobs) > 1 and self.param_propagate_down[1]:
+            self.blobs[1].diff[...] += dy.sum(axis=0)

@@ -1,0 +1,66 @@
+"""MVN: mean and variance normalisation of every map: y = (x - mean) / (sqrt(var) + eps).
+
+    dx = (dy - mean(dy) - y mean(y dy)) / (sqrt(var) + eps)
+Source: Caffe's mvn_layer.cpp. Its dx takes eps for 0 beside sqrt(var); so does this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+
+class MVN(Layer):
+    """y = (x - mean) / (sqrt(var) + eps) over each channel's map, or with across_channels over each image.
+
+    bottom: x (N, C, H, W), or fewer axes. top: y, always 4 axes (N, C, H, W), absent ones of length 1. Without
+    normalize_variance: y = x - mean. May run in place.
+    Raises LayerError when x has more than 4 axes.
+    """
+
+    type = "MVN"
+    num_bottom = 1
+    num_top = 1
+    in_place = True
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x = bottom[0]
+        if len(x.shape) > 4:
+            raise self.error(f"the bottom must have at most 4 axes, its shape is {x.shape}", "bottom[0]")
+        top[0].reshape(x.num, x.channels, x.height, x.width)
+        self._axes = (1, 2, 3) if self.param.mvn_param.across_channels else (2, 3)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        y = top[0].data
+        x = bottom[0].data.reshape(y.shape)
+        np.subtract(x, mean(x, self._axes), out=y)
+        if self.param.mvn_param.normalize_variance:
+            self._scale = np.sqrt(mean(y * y, self._axes)) + self.dtype.type(self.param.mvn_param.eps)
+            y /= self._scale
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        y, dy = top[0].data, top[0].diff
+        dx = bottom[0].diff.reshape(y.shape)
+        if self.param.mvn_param.normalize_variance:
+            along_y = y * mean(y * dy, self._axes)
+            np.subtract(dy, mean(dy, self._axes), out=dx)
+            dx -= along_y
+            dx /= self._scale
+        else:
+            np.subtract(dy, mean(dy, self._axes), out=dx)
+
+
+def mean(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:
+    """The mean over axes, kept with length 1; of no numbers: 0."""
+    count = max(1, int(np.prod([x.shape[axis] for axis in axes])))
+    y: NDArray[Any] = x.sum(axis=axes, keepdims=True)
+    y /= count
+    return y

@@ -1,0 +1,33 @@
+"""Parameter: a learnable blob as a top: y = weight. Source: Caffe's parameter_layer.hpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+
+
+class Parameter(Layer):
+    """y = weight.
+
+    No bottom. top: y, of the shape that parameter_param gives (none: a scalar). blobs: weight, of y's shape, at first 0.
+    Raises LayerError when a given weight has another shape.
+    """
+
+    type = "Parameter"
+    num_bottom = 0
+    num_top = 1
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = tuple(self.param.parameter_param.shape.dim)
+        self.learn([shape], [caffe_pb2.FillerParameter()])
+        top[0].reshape(shape)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].data[...] = self.blobs[0].data
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self.param_propagate_down[0]:
+            self.blobs[0].diff[...] += top[0].diff
