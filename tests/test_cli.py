@@ -266,21 +266,21 @@ def test_train_shows_tests_and_snapshots(folder: Path) -> None:
         "test_iter: 2 test_interval: 4\n"
     )
     for _ in range(2):
-        lines = run("train", "solver.prototxt").output.splitlines()
+        lines = [line.rpartition("] ")[2] for line in run("train", "solver.prototxt").output.splitlines()]
         assert [line for line in lines if "Testing" in line] == [f"Iteration {i}, Testing net (#0)" for i in (0, 4)]
-        assert sum("Test net output: loss = " in line for line in lines) == 2
+        assert sum("Test net output #0: loss = " in line for line in lines) == 2
         assert [line for line in lines if "Snapshot" in line] == [
             f"Snapshot written to solver_iter_{i}.caffemodel" for i in (5, 6)
         ]
         assert [line.split(":")[0] for line in lines if line.startswith("iteration")] == ["iteration 3", "iteration 6"]
 
 
-def test_train_refuses_a_solver_that_is_not_built_in(folder: Path) -> None:
+def test_train_refuses_a_solver_type_that_there_is_not(folder: Path) -> None:
     (folder / "train.prototxt").write_text(TRAIN)
-    (folder / "solver.prototxt").write_text('net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 6 type: "Adam"\n')
+    (folder / "solver.prototxt").write_text('net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 6 type: "Lion"\n')
     result = run("train", "solver.prototxt")
     assert result.exit_code == 1
-    assert 'solver type "Adam" is not built in; there is SGD' in result.output
+    assert 'solver type "Lion" is not known; there are SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam' in result.output
 
 
 def test_train_says_when_the_classes_do_not_fit(folder: Path) -> None:

@@ -10,15 +10,18 @@ from typing import Any
 
 import click
 
+from minicaffe.cli.flags import translate
 from minicaffe.errors import Error
 from minicaffe.version import __version__
 
 COMMANDS = {
     "detect": "find objects in images with a detection net",
+    "device-query": "say what nets run on here: CPU, cores, BLAS, versions",
     "layers": "list the layer types that are built in",
     "run": "run any net forward (and backward) once",
     "summary": "layers, shapes, parameters, multiply-adds and memory of a net",
     "test": "average a net's outputs over many forward passes",
+    "time": "time each layer of a net, forward and backward",
     "train": "train a net as its solver prototxt says",
     "upgrade": "bring an old prototxt or .caffemodel to today's format",
 }
@@ -33,8 +36,11 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"minicaffe.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"minicaffe.cli.{cmd_name.replace('-', '_')}").command
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, translate(args, list(COMMANDS)))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -10,17 +10,21 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.errors import Error
-from minicaffe.mode import TEST, TRAIN, Phase
+from minicaffe.mode import TEST, TRAIN, Phase, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Net
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-phase_option = click.option(
-    "--phase",
-    type=click.Choice(["TRAIN", "TEST"], case_sensitive=False),
-    default="TEST",
-    show_default=True,
-    help="The net's phase.",
+
+def phase_option_with(default: str) -> Callable[[Function], Function]:
+    """--phase, with this default."""
+    phases = click.Choice(["TRAIN", "TEST"], case_sensitive=False)
+    return click.option("--phase", type=phases, default=default, show_default=True, help="The net's phase.")
+
+
+phase_option = phase_option_with("TEST")
+gpu_option = click.option(
+    "--gpu", metavar="IDS", help="As in the caffe tool. This version runs on the CPU only, so it is an error."
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Of random weights, inputs and samples.")
 
@@ -48,6 +52,21 @@ def allow_modules(modules: Iterable[str]) -> None:
         if "" not in sys.path:
             sys.path.insert(0, "")
         allow_module(module)
+
+
+def choose_device(gpu: str | None) -> None:
+    """Run on the GPUs named, which this version cannot (DeviceError), or on the CPU."""
+    if gpu:
+        set_mode_gpu()
+    set_mode_cpu()
+
+
+def one_of(argument: str | None, option: str | None, place: str, flag: str) -> str:
+    """A file that is given in its place or by the caffe tool's flag. Raises click.UsageError for none, and for two."""
+    if (argument is None) == (option is None):
+        given = f"{argument} and {flag} {option}: give one of them" if argument else f"give {place}, or {flag} FILE"
+        raise click.UsageError(given)
+    return argument or option or ""
 
 
 def load_net(

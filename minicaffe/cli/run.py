@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Sequence
 
 import click
@@ -14,6 +13,7 @@ from minicaffe.files import replacing
 from minicaffe.inputs import fill_inputs
 from minicaffe.net import Net
 from minicaffe.settings import current, use
+from minicaffe.times import Times
 
 from .common import (
     allow_modules,
@@ -88,25 +88,6 @@ def command(
     if out:
         _write(loaded, out, backward)
         click.echo(f"written: {out}")
-
-
-class Times:
-    """Milliseconds of each layer's forward and backward, by the net's hooks."""
-
-    def __init__(self, net: Net) -> None:
-        self.forward = [0.0] * len(net.layers)
-        self.backward = [0.0] * len(net.layers)
-        self._start = 0.0
-        net.before_forward(self._begin)
-        net.before_backward(self._begin)
-        net.after_forward(lambda i: self._end(self.forward, i))
-        net.after_backward(lambda i: self._end(self.backward, i))
-
-    def _begin(self, _: int) -> None:
-        self._start = time.perf_counter()
-
-    def _end(self, times: list[float], i: int) -> None:
-        times[i] += (time.perf_counter() - self._start) * 1e3
 
 
 def parse_inputs(inputs: Sequence[str]) -> dict[str, str]:

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from minicaffe.errors import Error
 from minicaffe.layers.roi_data import RoIData
+from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import read_solver
 from minicaffe.roidb import add_flipped, add_proposals, load_roidb
 from minicaffe.settings import DetectionSettings, read_settings, use
-from minicaffe.solver import Progress, SGDSolver, get_solver
+from minicaffe.signals import Action, signal_actions
+from minicaffe.snapshots import latest
+from minicaffe.solver import Progress, SGDSolver
+from minicaffe.solvers import get_solver
 
-from .common import allow_modules, say_loudly
+from .common import allow_modules, choose_device, gpu_option, one_of, say_loudly, state_options
 from .detect import read_proposals
+from .log import logging_to, to_stderr
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LATEST = "latest"
+"""--snapshot's value for the newest complete snapshot."""
+
+EFFECTS = click.Choice([action.value for action in Action])
 
 
 @click.command()
-@click.argument("solver")
-@click.option("--weights", multiple=True, metavar="FILE", help="Weights to start from; may be repeated.")
-@click.option("--snapshot", metavar="FILE.solverstate", help="Go on where this snapshot stopped.")
+@click.argument("solver", required=False)
+@click.option("--solver", "solver_option", metavar="FILE", help="The solver, in place of the argument.")
+@click.option("--weights", multiple=True, metavar="FILE,...", help="Weights to start from; may be repeated.")
+@click.option(
+    "--snapshot", metavar="FILE.solverstate|latest", help="Go on where this snapshot stopped; latest: the newest complete one."
+)
 @click.option("--iterations", type=int, help="How many iterations to train; needed where the solver has no max_iter.")
 @click.option("--roidb", metavar="FILE.json|VOC-FOLDER", help="The images and boxes for nets that begin with RoIData.")
 @click.option("--split", default="trainval", show_default=True, help="The image list of a VOC folder.")
@@ -34,9 +51,16 @@ from .detect import read_proposals
 @click.option(
     "--seed", type=int, help="Of weights, order and samples.  [default: the solver's random_seed, or the settings' RNG_SEED]"
 )
-@click.option("--allow-module", multiple=True, help="A module that Python layers may be imported from; may be repeated.")
+@click.option("--log", "log_file", metavar="FILE", help="Add all lines of the run, as Caffe logs them, to FILE.")
+@click.option(
+    "--sigint-effect", type=EFFECTS, default="stop", show_default=True, help="What Ctrl-C does; stop writes a snapshot too."
+)
+@click.option("--sighup-effect", type=EFFECTS, default="snapshot", show_default=True, help="What the signal SIGHUP does.")
+@gpu_option
+@state_options
 def command(
-    solver: str,
+    solver: str | None,
+    solver_option: str | None,
     weights: tuple[str, ...],
     snapshot: str | None,
     iterations: int | None,
@@ -47,31 +71,50 @@ def command(
     cfg: str | None,
     out: str | None,
     seed: int | None,
+    log_file: str | None,
+    sigint_effect: str,
+    sighup_effect: str,
+    gpu: str | None,
+    level: int,
+    stages: tuple[str, ...],
     allow_module: tuple[str, ...],
 ) -> None:
     """Train the net of the solver prototxt SOLVER; show loss, learning rate and speed; write snapshots.
 
     A snapshot's box layers hold the targets' means and deviations, as the test net wants them.
 
+    The caffe tool's flags work too, as it spells them: -solver, -weights a,b, -snapshot, -level, -stage a,b, -sigint_effect,
+    -sighup_effect.
+
     Example:  minicaffe train solver.prototxt --roidb VOC2007 --cfg end2end.yml --weights zf.caffemodel --iterations 70000
+
+    Example:  minicaffe train -solver solver.prototxt -snapshot lenet_iter_5000.solverstate
     """
+    path = one_of(solver, solver_option, "SOLVER", "--solver")
+    choose_device(gpu)
     allow_modules(allow_module)
-    if weights and snapshot:
+    if weights and snapshot and snapshot != LATEST:
         raise Error("--weights starts anew and --snapshot goes on: give one of them")
     if iterations is not None and iterations < 1:
         raise Error(f"--iterations must be at least 1, got {iterations}")
     settings = read_settings(cfg) if cfg else DetectionSettings()
     use(settings)
-    param = read_solver(solver)
+    param = read_solver(path)
+    _set_train_state(param, level, stages)
+    state = _state(param, snapshot)
+    if weights or state:
+        param.ClearField("weights")
     chosen = seed if seed is not None else param.random_seed if param.random_seed >= 0 else settings.rng_seed
-    trainer = get_solver(solver, settings=settings, seed=chosen)
+    trainer = get_solver(param, folder=Path(path).parent, settings=settings, seed=chosen)
     click.echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
-    for file in weights:
+    for file in weights if state is None else ():
         _load(trainer, file)
     _set_roidb(trainer, settings, roidb, split, images, proposals)
-    if snapshot:
-        trainer.restore(snapshot)
-    _solve(trainer, iterations)
+    if state:
+        trainer.restore(state)
+    with signal_actions(sigint_effect, sighup_effect) as request:
+        trainer.set_action_function(request)
+        _solve(trainer, iterations, log_file)
     if out:
         trainer.save(out)
         click.echo(f"written: {out}")
@@ -83,6 +126,15 @@ def _load(trainer: SGDSolver, file: str) -> None:
         say_loudly(f"no layer of the net has its name in {file}: nothing was loaded from it")
     elif report.missing:
         click.echo(f"{file}: not in it, so started from their fillers: {', '.join(report.missing)}", err=True)
+
+
+def _state(param: caffe_pb2.SolverParameter, snapshot: str | None) -> Path | None:
+    """The .solverstate to go on from; for "latest" the newest of snapshot_prefix, and None where there is none yet."""
+    if snapshot != LATEST:
+        return Path(snapshot) if snapshot else None
+    newest = latest(param.snapshot_prefix)
+    click.echo(f"going on from {newest}" if newest else f"no snapshot {param.snapshot_prefix}_iter_... yet: from the start")
+    return newest
 
 
 def _set_roidb(
@@ -115,7 +167,13 @@ def _set_roidb(
     )
 
 
-def _solve(trainer: SGDSolver, iterations: int | None) -> None:
+def _set_train_state(param: caffe_pb2.SolverParameter, level: int, stages: Sequence[str]) -> None:
+    if level:
+        param.train_state.level = level
+    param.train_state.stage.extend(stages)
+
+
+def _solve(trainer: SGDSolver, iterations: int | None, log_file: str | None) -> None:
     """solve, with a progress bar on a terminal and a line each `display` iterations (or each 100) elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -125,31 +183,21 @@ def _solve(trainer: SGDSolver, iterations: int | None) -> None:
     total = iterations if iterations is not None else max(trainer.param.max_iter - trainer.iter, 0)
     if not console.is_terminal:
         trainer.on_progress(lambda p: _line(p, trainer.param.display or 100))
-        with _solver_lines(lambda line: click.echo(line, err=True)):
+        with logging_to(to_stderr, log_file):
             trainer.solve(iterations=iterations)
         return
     columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Bar(*columns, console=console) as bar, _solver_lines(lambda line: console.print(line, markup=False, highlight=False)):
+    with Bar(*columns, console=console) as bar, logging_to(lambda record: _above(console, record), log_file):
         task = bar.add_task("", total=total)
         trainer.on_progress(lambda p: bar.update(task, advance=1, description=_text(p)))
         trainer.solve(iterations=iterations)
 
 
-@contextmanager
-def _solver_lines(show: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block the solver's lines on tests and snapshots are shown; its lines on the loss are the progress bar's."""
-    handler = logging.Handler()
-    handler.emit = lambda record: show(record.getMessage())  # type: ignore[method-assign]
-    handler.addFilter(lambda record: not str(record.msg).startswith(("Iteration %d, loss", "    Train net output")))
-    log = logging.getLogger("minicaffe.solver")
-    level = log.level
-    log.setLevel(logging.INFO)
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
+def _above(console: Console, record: logging.LogRecord) -> None:
+    """Show a line above the progress bar, unless it tells what the bar tells."""
+    line = record.getMessage()
+    if not re.match(r"Iteration \d+( \(.*)?, (loss|lr) = |    Train net output|Solving|Learning Rate Policy", line):
+        console.print(line, markup=False, highlight=False)
 
 
 def _text(progress: Progress) -> str:

@@ -1,0 +1,78 @@
+"""minicaffe device-query"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import click
+import numpy as np
+
+from minicaffe.version import __version__
+
+from .common import choose_device, gpu_option
+
+PACKAGES = ("numpy", "protobuf", "pillow", "h5py", "lmdb")
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@click.command()
+@gpu_option
+def command(gpu: str | None) -> None:
+    """Say what nets run on here: no GPU in this version; the CPU, its cores, NumPy's BLAS, and the versions.
+
+    Example:  minicaffe device-query
+    """
+    choose_device(gpu)
+    facts = {
+        "GPU": "not supported by this version of minicaffe: all layers run on the CPU",
+        "CPU": cpu_name(),
+        "cores": f"{available_cores()} of {os.cpu_count()} for this process",
+        "BLAS": blas_name(numpy_config()),
+        "threads": ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ) or "BLAS's own choice",
+        "system": platform.platform(),
+        "Python": platform.python_version(),
+        "minicaffe": __version__,
+        **{name: version(name) for name in PACKAGES},
+    }
+    for name, fact in facts.items():
+        click.echo(f"{name + ':':<11}{fact}")
+
+
+def cpu_name() -> str:
+    """The processor's name: from /proc/cpuinfo where there is one."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return next(iter(names), "") or platform.processor() or platform.machine()
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def numpy_config() -> Mapping[str, Any]:
+    """How NumPy was built; {} where it cannot tell as a dictionary (before 1.25)."""
+    try:
+        return np.show_config(mode="dicts") or {}
+    except TypeError:
+        return {}
+
+
+def blas_name(config: Mapping[str, Any]) -> str:
+    """The library of matrix products that NumPy was built with: "scipy-openblas 0.3.27"."""
+    blas = (config.get("Build Dependencies") or {}).get("blas") or {}
+    return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+
+
+def version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,66 @@
+"""The caffe tool's spellings, turned into this command line's options before click reads them. Source: Caffe's tools/caffe.cpp.
+
+    device_query                       device-query
+    -solver s.prototxt, --solver=...   --solver=s.prototxt
+    -weights a,b                       --weights=a --weights=b
+    -sigint_effect stop                --sigint-effect=stop
+
+Flags are those of gflags: -x or --x, with =v or a space before the value; an empty value counts as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+TOOL_FLAGS = (
+    "solver", "model", "weights", "snapshot", "gpu", "iterations", "phase", "level", "stage", "sigint_effect", "sighup_effect",
+)  # fmt: skip
+COMMANDS = ("train", "test", "time", "device-query")
+"""The commands that take TOOL_FLAGS."""
+
+LISTS = ("weights", "stage")
+"""Flags whose value may hold several, with commas between them."""
+
+
+def translate(arguments: Sequence[str], known: Sequence[str]) -> list[str]:
+    """arguments with the tool's spellings replaced; known: this command line's commands. Raises click.UsageError when a
+    flag that takes one value is given two that differ, whatever the spellings."""
+    place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
+    if place == len(arguments):
+        return list(arguments)
+    command = arguments[place]
+    if command not in known and command.replace("_", "-") in known:
+        command = command.replace("_", "-")
+    rest = arguments[place + 1 :]
+    return [*arguments[:place], command, *(_translated(rest) if command in COMMANDS else rest)]
+
+
+def _translated(words: Sequence[str]) -> Iterator[str]:
+    given: dict[str, tuple[str, str]] = {}
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        if word == "--" or not word.startswith("-") or name not in TOOL_FLAGS:
+            yield word
+            continue
+        if not equals:
+            value = next(rest, "")
+        if not value:
+            continue
+        if name in LISTS:
+            yield from (f"--{name}={part}" for part in _listed(value))
+            continue
+        spelling = f"{word.partition('=')[0]} {value}"
+        before, other = given.setdefault(name, (value, spelling))
+        if before != value:
+            raise click.UsageError(f"{other} and {spelling}: give one of them")
+        yield f"--{name.replace('_', '-')}={value}"
+
+
+def _listed(value: str) -> list[str]:
+    """A value's parts; one that is a file's name with commas in it stays whole."""
+    return [value] if Path(value).exists() else [part for part in value.split(",") if part]

@@ -1,0 +1,61 @@
+"""Lines as the caffe tool logs them: to stderr, and each with glog's prefix where no person watches.
+
+    I1121 13:39:22.381027 25210 solver.py:204] Iteration 100, lr = 0.01
+
+The prefix (severity, month and day, time, process, place in the source) is what tools that read Caffe's logs look for.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+
+import click
+
+tool = logging.getLogger("minicaffe.tool")
+"""What the commands say as the caffe tool does; the solver has a logger of its own."""
+
+LOGGERS = ("minicaffe.tool", "minicaffe.solver")
+
+
+def prefixed(record: logging.LogRecord) -> str:
+    """A record as a line of a Caffe log."""
+    when = datetime.fromtimestamp(record.created)
+    place = f"{record.filename}:{record.lineno}"
+    return f"{record.levelname[0]}{when:%m%d %H:%M:%S.%f} {record.process:5d} {place}] {record.getMessage()}"
+
+
+def to_stderr(record: logging.LogRecord) -> None:
+    """Show a record on stderr: bare on a terminal, else as a line of a Caffe log."""
+    click.echo(record.getMessage() if sys.stderr.isatty() else prefixed(record), err=True)
+
+
+@contextmanager
+def logging_to(show: Callable[[logging.LogRecord], None], file: str | None = None) -> Iterator[None]:
+    """Inside the block, show is called with each record of the solver and the tool; with file, they are added to it too."""
+    with ExitStack() as stack:
+        for name in LOGGERS:
+            stack.enter_context(_handled(name, show))
+        if file:
+            lines = stack.enter_context(open(file, "a", encoding="utf-8", buffering=1))
+            for name in LOGGERS:
+                stack.enter_context(_handled(name, lambda record: print(prefixed(record), file=lines)))
+        yield
+
+
+@contextmanager
+def _handled(name: str, show: Callable[[logging.LogRecord], None]) -> Iterator[None]:
+    handler = logging.Handler()
+    handler.emit = show  # type: ignore[assignment, method-assign]
+    log = logging.getLogger(name)
+    level = log.level
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
