@@ -95,6 +95,8 @@ def score_boxes(
 
 def check_detector(net: Net, has_proposals: bool) -> None:
     """Raises Error unless net has the inputs and blobs of a detector, and the proposals that it needs."""
+    if any(layer.param.type == "DetectionOutput" for layer in net.layers):
+        raise Error(f"{net.file}: this is an SSD net: use minicaffe.detect_ssd.detect_ssd")
     if "data" not in net.inputs or not {"im_info", "rois"} & set(net.inputs):
         raise Error(
             f"{net.file}: a detector's inputs are data and im_info, or data and rois; "

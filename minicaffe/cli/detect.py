@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 
 from minicaffe.class_names import default_names, read_names
 from minicaffe.detect import Detections, class_name, detect, draw, to_json
+from minicaffe.detect_ssd import SSD_MEANS, detect_ssd, ssd_layer
 from minicaffe.errors import Error
 from minicaffe.files import replacing
 from minicaffe.images import load_image
+from minicaffe.net import Net
 from minicaffe.settings import DetectionSettings, read_settings, use
 
 from .common import allow_modules, load_net, numbers, say_loudly, seed_option, state_options
@@ -34,7 +37,10 @@ IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".we
 @click.option("--cfg", metavar="FILE.yml", help="Settings in py-faster-rcnn's format.")
 @click.option("--scale", type=int, help="The short side in pixels that images are scaled to.  [default: 600]")
 @click.option("--max-size", type=int, help="The most pixels of the long side.  [default: 1000]")
-@click.option("--mean", metavar="B,G,R", help="Subtracted from the pixels.  [default: 102.9801,115.9465,122.7717]")
+@click.option(
+    "--mean", metavar="B,G,R", help="Subtracted from the pixels.  [default: 102.9801,115.9465,122.7717; SSD nets: 104,117,123]"
+)
+@click.option("--scale-factor", type=float, help="For SSD nets: multiplies the pixels after that.  [default: 1]")
 @click.option("--nms", type=float, help="Overlap above which the lower score is dropped.  [default: 0.3]")
 @click.option("--max-detections", default=100, show_default=True, help="The most detections an image.")
 @click.option(
@@ -54,6 +60,7 @@ def command(
     scale: int | None,
     max_size: int | None,
     mean: str | None,
+    scale_factor: float | None,
     nms: float | None,
     max_detections: int,
     proposals: str | None,
@@ -62,9 +69,11 @@ def command(
     stages: tuple[str, ...],
     allow_module: tuple[str, ...],
 ) -> None:
-    """Find objects in IMAGE..., files or folders, with a Faster R-CNN, R-FCN or Fast R-CNN test prototxt NET and its WEIGHTS.
+    """Find objects in IMAGE..., files or folders, with the test prototxt NET of a Faster R-CNN, R-FCN, Fast R-CNN
+    or SSD, and its WEIGHTS.
 
     Inputs and outputs go by py-faster-rcnn's names: data, im_info or rois; cls_prob, bbox_pred (class-aware or agnostic).
+    An SSD net has one image input and ends in a DetectionOutput layer.
 
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
     """
@@ -73,23 +82,26 @@ def command(
     use(settings)
     files = list(image_files(images))
     loaded = load_net(net, [weights], seed=seed, level=level, stages=stages)
+    for_rois = {"--cfg": cfg, "--scale": scale, "--max-size": max_size, "--nms": nms, "--proposals": proposals}
+    check_options(loaded, for_rois, {"--scale-factor": scale_factor})
+    means = numbers("--mean", mean, 3) if mean else SSD_MEANS
+    find = finder(loaded, proposals, means, scale_factor or 1.0, {"threshold": threshold, "max_detections": max_detections})
     names = read_names(classes) if classes else None
     results, failed = [], 0
     for file in _progress(files, as_json):
         try:
             image = load_image(file)
             start = time.perf_counter()
-            boxes = read_proposals(proposals, file)
-            found = detect(loaded, image, proposals=boxes, threshold=threshold, max_detections=max_detections)
+            found = find(image, file)
         except Error as error:
             if len(files) == 1:
                 raise
             failed += 1
             click.echo(f"minicaffe: {file}: {error}", err=True)
             continue
-        num_classes = loaded.blobs["cls_prob"].shape[1]
+        num_classes, holder = class_count(loaded)
         if names and len(names) != num_classes and file == files[0]:
-            say_loudly(f"{classes}: {len(names)} classes with the background, but cls_prob has {num_classes}")
+            say_loudly(f"{classes}: {len(names)} classes with the background, but {holder} has {num_classes}")
         shown = names or default_names(num_classes)
         if as_json:
             results.append({"image": str(file), "detections": to_json(found, shown)})
@@ -101,6 +113,32 @@ def command(
         click.echo(json.dumps(results, indent=1))
     if failed:
         raise Error(f"{failed} of {len(files)} images could not be done")
+
+
+def check_options(net: Net, for_rois: dict[str, Any], for_ssd: dict[str, Any]) -> None:
+    """Raises Error for an option that is given and means nothing to a net of this kind."""
+    is_ssd = ssd_layer(net) is not None
+    why = "the prototxt of an SSD net fixes its size and suppression" if is_ssd else "only SSD nets take it"
+    for option, value in (for_rois if is_ssd else for_ssd).items():
+        if value is not None:
+            raise Error(f"{option} does nothing here: {why}")
+
+
+def finder(
+    net: Net, proposals: str | None, means: Sequence[float], scale_factor: float, limits: dict[str, Any]
+) -> Callable[[np.ndarray, Path], Detections]:
+    """What finds the detections on an image of a file: SSD's way, or py-faster-rcnn's. limits: threshold, max_detections."""
+    if ssd_layer(net):
+        return lambda image, _: detect_ssd(net, image, means=means, scale_factor=scale_factor, **limits)
+    return lambda image, file: detect(net, image, proposals=read_proposals(proposals, file), **limits)
+
+
+def class_count(net: Net) -> tuple[int, str]:
+    """The number of classes, background included, and what has so many."""
+    layer = ssd_layer(net)
+    return (
+        (layer.param.detection_output_param.num_classes, layer.name) if layer else (net.blobs["cls_prob"].shape[1], "cls_prob")
+    )
 
 
 def image_files(paths: Sequence[str]) -> Iterator[Path]:
