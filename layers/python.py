@@ -4,12 +4,16 @@
     a class given to minicaffe.register              ->  that class
     a module given to minicaffe.allow_module         ->  imported, and the class taken from it
 
-Nothing else is imported: a prototxt is data, and loading one runs no code that the caller did not name.
+Nothing else is imported: a prototxt is data, and loading one runs no code that the caller did not name. A script that
+`minicaffe script` runs has allowed ANY module: one that its sys.path has goes before a built-in layer, which is what is left
+where that module cannot be imported (it may be Python 2, or need compiled code).
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import warnings
 from collections.abc import Mapping
 
 from minicaffe.errors import LayerError
@@ -29,6 +33,9 @@ STAND_INS: dict[tuple[str, str], type[Layer]] = {
     ("roi_data_layer.layer", "RoIDataLayer"): RoIData,
 }
 """The Python layers of py-faster-rcnn and py-R-FCN that are built in."""
+
+ANY = "*"
+"""In place of a module's name: every module that sys.path reaches."""
 
 _allowed: set[str] = set()
 
@@ -58,6 +65,8 @@ def layer_class(
     if module in _allowed:
         return _imported(module, name, param, source)
     found = STAND_INS.get((module, name)) or registered.get(f"{module}.{name}") or registered.get(name)
+    if ANY in _allowed and _exists(module):
+        return _of_any_module(param, found, source)
     if found is None:
         raise _error(
             param,
@@ -67,6 +76,26 @@ def layer_class(
             "python_param.module",
         )
     return found
+
+
+def _exists(module: str) -> bool:
+    """Whether sys.path has the module, and its packages can be imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, SyntaxError, ValueError):
+        return False
+
+
+def _of_any_module(param: caffe_pb2.LayerParameter, found: type[Layer] | None, source: LayerSource | None) -> type[Layer]:
+    """The class of a module that sys.path has; where it cannot be had, the one found otherwise, with a warning."""
+    module, name = param.python_param.module, param.python_param.layer
+    try:
+        return _imported(module, name, param, source)
+    except (LayerError, SyntaxError) as error:
+        if found is None:
+            raise
+        warnings.warn(f"{error}; minicaffe's own {found.__name__} takes its place", stacklevel=4)
+        return found
 
 
 def _imported(module: str, name: str, param: caffe_pb2.LayerParameter, source: LayerSource | None) -> type[Layer]:

@@ -4,10 +4,14 @@
     net = minicaffe.Net("test.prototxt", minicaffe.TEST, weights="net.caffemodel")
     out = net.forward(data=image)
 
-`import minicaffe as caffe` serves pycaffe's scripts. The command line is `minicaffe --help`.
+`import minicaffe as caffe` serves pycaffe's scripts: io, draw, NetSpec, layers (L), params (P), Classifier, Detector and the
+rest of its surface are imported when they are first used. The command line is `minicaffe --help`.
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from .blob import Blob
 from .errors import DeviceError, Error, LayerError, PrototxtError, WeightsError
@@ -23,12 +27,15 @@ from .solvers import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, 
 from .version import __version__
 
 __all__ = [
+    "NCCL",
     "TEST",
     "TRAIN",
     "AdaDeltaSolver",
     "AdaGradSolver",
     "AdamSolver",
     "Blob",
+    "Classifier",
+    "Detector",
     "DeviceError",
     "Error",
     "GradientError",
@@ -36,18 +43,79 @@ __all__ = [
     "LayerError",
     "NesterovSolver",
     "Net",
+    "NetSpec",
     "Phase",
     "PrototxtError",
     "RMSPropSolver",
     "SGDSolver",
+    "Timer",
     "WeightsError",
     "__version__",
     "allow_module",
     "check_gradient",
+    "classifier",
+    "coord_map",
+    "detector",
+    "draw",
     "get_solver",
+    "has_nccl",
+    "init_log",
+    "io",
+    "layer_type_list",
+    "log",
+    "net_spec",
+    "params",
+    "pycaffe",
     "register",
     "set_device",
     "set_mode_cpu",
     "set_mode_gpu",
+    "set_multiprocess",
     "set_random_seed",
+    "set_solver_count",
+    "set_solver_rank",
+    "solver_count",
+    "solver_rank",
+    "to_proto",
 ]
+
+if TYPE_CHECKING:
+    from . import classifier, coord_map, detector, draw, io, net_spec, pycaffe
+    from .classifier import Classifier
+    from .detector import Detector
+    from .net_spec import NetSpec, params, to_proto
+    from .pycaffe import (
+        NCCL,
+        Timer,
+        has_nccl,
+        init_log,
+        layer_type_list,
+        log,
+        set_multiprocess,
+        set_solver_count,
+        set_solver_rank,
+        solver_count,
+        solver_rank,
+    )
+
+_MODULES = ("classifier", "coord_map", "detector", "draw", "io", "net_spec", "pycaffe")
+_HOMES = {
+    "Classifier": "classifier",
+    "Detector": "detector",
+    **dict.fromkeys(("NetSpec", "params", "to_proto"), "net_spec"),
+    **dict.fromkeys(("NCCL", "Timer", "has_nccl", "init_log", "layer_type_list", "log"), "pycaffe"),
+    **dict.fromkeys(("set_multiprocess", "set_solver_count", "set_solver_rank", "solver_count", "solver_rank"), "pycaffe"),
+}
+"""Names of pycaffe's that are imported at first use, and the modules that have them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *_HOMES})

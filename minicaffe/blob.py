@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .errors import BlobError, Error
+from .errors import BlobError, DeviceError, Error
 
 MAX_COUNT = 2**31 - 1
 """Most elements of one blob: Caffe's INT_MAX."""
@@ -93,6 +93,16 @@ class Blob:
     def diff(self) -> NDArray[Any]:
         """The gradient: a writable view, of the blob's shape."""
         return self._diff.host()[: self._count].reshape(self._shape)
+
+    @property
+    def _gpu_data_ptr(self) -> int:
+        """pycaffe's address of data on the GPU. DeviceError."""
+        raise DeviceError("the data are in the host's memory only: there is no address on a GPU")
+
+    @property
+    def _gpu_diff_ptr(self) -> int:
+        """pycaffe's address of diff on the GPU. DeviceError."""
+        raise DeviceError("the diff is in the host's memory only: there is no address on a GPU")
 
     @property
     def data_state(self) -> MemoryState:

@@ -25,6 +25,7 @@ from .mode import TEST, Phase
 from .parameters import LearnableParameters
 from .proto import caffe_pb2
 from .prototxt import NetFile, read_net
+from .pycaffe_net import PycaffeNet
 from .splits import insert_splits
 from .upgrade import upgrade_net
 from .weights import LayerWeights, WeightsFile, read_weights
@@ -48,12 +49,13 @@ class LoadReport:
     unused: list[str] = field(default_factory=list)
 
 
-class Net:
+class Net(PycaffeNet):
     """A net ready to run.
 
     Net(file, phase, level=0, stages=None, weights=None), or the legacy Net(file, weights, phase). file: a prototxt's
     path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
+    The rest of pycaffe's surface, old names and all, is in pycaffe_net.py.
     Raises PrototxtError, LayerError, WeightsError.
     """
 
@@ -422,22 +424,6 @@ class Net:
             target[...] = array
         except ValueError as error:
             raise Error(f'"{name}" has shape {target.shape}, but the array given has {array.shape}') from error
-
-    @property
-    def _layer_names(self) -> list[str]:
-        return [layer.name for layer in self.layers]
-
-    @property
-    def _blob_names(self) -> list[str]:
-        return list(self.blobs)
-
-    def _bottom_ids(self, i: int) -> list[int]:
-        names = self._blob_names
-        return [names.index(name) for name in self._bottom_blob_names[i]]
-
-    def _top_ids(self, i: int) -> list[int]:
-        names = self._blob_names
-        return [names.index(name) for name in self._top_blob_names[i] if name in self.blobs]
 
     def __repr__(self) -> str:
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers, inputs {self.inputs}, outputs {self.outputs}'

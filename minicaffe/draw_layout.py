@@ -1,0 +1,140 @@
+"""Places for a graph's nodes in ranks: each edge leads one or more ranks on, few edges cross, neighbours lie near each other.
+
+    ranks by longest path -> long edges cut by waypoints, one a rank -> order in a rank by the mean of neighbours, swept to
+    and fro -> places along a rank: as near the mean of neighbours as the order and the gaps allow
+
+Source: the method of Sugiyama, Tagawa and Toda (1981).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from itertools import pairwise
+
+SWEEPS = 12
+GAP_ALONG, GAP_BETWEEN = 22.0, 26.0
+"""Free space between the nodes of a rank, and between ranks."""
+
+Edge = tuple[int, int]
+
+
+@dataclass
+class Layout:
+    """centres: of the nodes (along the rank, across the ranks), in the nodes' order; paths: the waypoints of each edge;
+    size: of the whole, along and across."""
+
+    centres: list[tuple[float, float]]
+    paths: list[list[tuple[float, float]]]
+    size: tuple[float, float]
+
+
+def layout(sizes: Sequence[tuple[float, float]], edges: Sequence[Edge]) -> Layout:
+    """Place nodes of these sizes (along, across) that edges (from, to), with no cycle, connect."""
+    ranks = ranked(len(sizes), edges)
+    sizes, rank_of, links, chains = _with_waypoints(sizes, edges, ranks)
+    before, after = _neighbours(links)
+    rows: dict[int, list[int]] = defaultdict(list)
+    for node, rank in enumerate(rank_of):
+        rows[rank].append(node)
+    order = [rows[rank] for rank in sorted(rows)]
+    _untangle(order, before, after)
+    along = _along(order, sizes, before, after)
+    across, height = _across(order, sizes)
+    left = min((along[node] - sizes[node][0] / 2 for node in along), default=0.0)
+    right = max((along[node] + sizes[node][0] / 2 for node in along), default=0.0)
+    places = [(along[node] - left, across[rank_of[node]]) for node in range(len(sizes))]
+    paths = [[places[node] for node in chain] for chain in chains]
+    return Layout(places[: len(ranks)], paths, (right - left, height))
+
+
+def ranked(nodes: int, edges: Sequence[Edge]) -> list[int]:
+    """The rank of each node: one more than the last of those before it; a node with none before it stands next to its first."""
+    before, after = _neighbours(edges)
+    order = list(TopologicalSorter({node: before[node] for node in range(nodes)}).static_order())
+    ranks = [0] * nodes
+    for node in order:
+        ranks[node] = max((ranks[other] + 1 for other in before[node]), default=0)
+    for node in order:
+        if not before[node] and after[node]:
+            ranks[node] = min(ranks[other] for other in after[node]) - 1
+    return ranks
+
+
+def _neighbours(edges: Sequence[Edge]) -> tuple[Mapping[int, list[int]], Mapping[int, list[int]]]:
+    before: dict[int, list[int]] = defaultdict(list)
+    after: dict[int, list[int]] = defaultdict(list)
+    for start, end in edges:
+        before[end].append(start)
+        after[start].append(end)
+    return before, after
+
+
+def _with_waypoints(
+    sizes: Sequence[tuple[float, float]], edges: Sequence[Edge], ranks: Sequence[int]
+) -> tuple[list[tuple[float, float]], list[int], list[Edge], list[list[int]]]:
+    """The nodes, with one of no size in each rank that an edge passes: sizes, ranks, edges of one rank, waypoints by edge."""
+    all_sizes, all_ranks, links, chains = list(sizes), list(ranks), [], []
+    for start, end in edges:
+        chain = []
+        for rank in range(ranks[start] + 1, ranks[end]):
+            chain.append(len(all_sizes))
+            all_sizes.append((0.0, 0.0))
+            all_ranks.append(rank)
+        links += list(zip([start, *chain], [*chain, end], strict=True))
+        chains.append(chain)
+    return all_sizes, all_ranks, links, chains
+
+
+def _untangle(order: list[list[int]], before: Mapping[int, list[int]], after: Mapping[int, list[int]]) -> None:
+    """Sort each rank, in place, by the mean place of its nodes' neighbours in the rank done just now."""
+    for sweep in range(SWEEPS):
+        near, rows = (before, order[1:]) if sweep % 2 == 0 else (after, order[-2::-1])
+        place = {node: i for row in order for i, node in enumerate(row)}
+        for row in rows:
+            row.sort(key=lambda node: _mean([place[other] for other in near[node]], place[node]))
+            place.update({node: i for i, node in enumerate(row)})
+
+
+def _along(
+    order: list[list[int]],
+    sizes: Sequence[tuple[float, float]],
+    before: Mapping[int, list[int]],
+    after: Mapping[int, list[int]],
+) -> dict[int, float]:
+    """Each node's centre along its rank."""
+    along: dict[int, float] = {}
+    for row in order:
+        along.update(_spread(row, dict.fromkeys(row, 0.0), sizes))
+    for sweep in range(SWEEPS):
+        for row in order if sweep % 2 == 0 else reversed(order):
+            wanted = {node: _mean([along[other] for other in [*before[node], *after[node]]], along[node]) for node in row}
+            along.update(_spread(row, wanted, sizes))
+    return along
+
+
+def _spread(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[tuple[float, float]]) -> dict[int, float]:
+    """Centres as near to those wanted as the row's order and gaps allow: the mean of pushing right and of pushing left."""
+    right, left = dict(wanted), dict(wanted)
+    for a, b in pairwise(row):
+        right[b] = max(right[b], right[a] + (sizes[a][0] + sizes[b][0]) / 2 + GAP_ALONG)
+    for b, a in pairwise(reversed(row)):
+        left[a] = min(left[a], left[b] - (sizes[a][0] + sizes[b][0]) / 2 - GAP_ALONG)
+    return {node: (right[node] + left[node]) / 2 for node in row}
+
+
+def _across(order: list[list[int]], sizes: Sequence[tuple[float, float]]) -> tuple[dict[int, float], float]:
+    """Each rank's centre across the ranks, and the length of all."""
+    centres: dict[int, float] = {}
+    at = 0.0
+    for rank, row in enumerate(order):
+        depth = max(sizes[node][1] for node in row)
+        centres[rank] = at + depth / 2
+        at += depth + GAP_BETWEEN
+    return centres, max(at - GAP_BETWEEN, 0.0)
+
+
+def _mean(values: Sequence[float], default: float) -> float:
+    return sum(values) / len(values) if values else default

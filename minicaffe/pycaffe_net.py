@@ -1,0 +1,103 @@
+"""The part of pycaffe's Net that minicaffe's own code has no use for: old names, indices, HDF5 by its own name.
+
+Source: pycaffe's pycaffe.py and _caffe.cpp.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .batching import batches, forward_backward_all
+from .blob import Blob
+from .errors import Error
+
+if TYPE_CHECKING:
+    from .net import LoadReport, Net
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class PycaffeNet:
+    """What Net inherits for pycaffe's scripts."""
+
+    blobs: OrderedDict[str, Blob]
+    inputs: list[str]
+    outputs: list[str]
+    blob_loss_weights: OrderedDict[str, float]
+    layers: list[Any]
+
+    @property
+    def _layer_names(self) -> list[str]:
+        return [layer.name for layer in self.layers]
+
+    @property
+    def _blob_names(self) -> list[str]:
+        return list(self.blobs)
+
+    @property
+    def _blobs(self) -> list[Blob]:
+        return list(self.blobs.values())
+
+    @property
+    def _blob_loss_weights(self) -> list[float]:
+        return [self.blob_loss_weights.get(name, 0.0) for name in self.blobs]
+
+    @property
+    def _inputs(self) -> list[int]:
+        return self._indices(self.inputs)
+
+    @property
+    def _outputs(self) -> list[int]:
+        return self._indices(self.outputs)
+
+    def _bottom_ids(self, i: int) -> list[int]:
+        return self._indices(cast("Net", self)._bottom_blob_names[i])
+
+    def _top_ids(self, i: int) -> list[int]:
+        return self._indices(cast("Net", self)._top_blob_names[i])
+
+    def _indices(self, names: Sequence[str]) -> list[int]:
+        """Where these blobs stand in the order of net.blobs."""
+        places = {name: i for i, name in enumerate(self.blobs)}
+        return [places[name] for name in names]
+
+    def _batch(self, blobs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
+        """Arrays (items, ...) in parts of the net's batch size, the last padded with zeros."""
+        return batches(cast("Net", self), blobs)
+
+    def forward_backward_all(
+        self, blobs: Sequence[str] | None = None, diffs: Sequence[str] | None = None, **inputs: ArrayLike
+    ) -> tuple[Arrays, Arrays]:
+        """forward and backward over any number of items, in batches: ({output or blob: data}, {input or diff: diff}), copies.
+
+        inputs: arrays (items, ...) for all the net's inputs and, where wanted, diffs for all its outputs, by their names.
+        """
+        return forward_backward_all(cast("Net", self), blobs, diffs, inputs)
+
+    def set_input_arrays(self, data: ArrayLike, labels: ArrayLike) -> None:
+        """Give the net's first layer, a MemoryData, its images (N, C, H, W) and labels. Raises Error."""
+        first = self.layers[0] if self.layers else None
+        if first is None or first.param.type != "MemoryData":
+            kind = f'a {first.param.type} ("{first.name}")' if first is not None else "absent"
+            raise Error(f"set_input_arrays needs a MemoryData as the net's first layer; it is {kind}")
+        first.reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
+
+    def _set_input_arrays(self, data: ArrayLike, labels: ArrayLike) -> None:
+        self.set_input_arrays(data, labels)
+
+    def save_hdf5(self, path: str | PathLike[str]) -> None:
+        """Write the weights as HDF5, whatever the name's ending."""
+        from .hdf5 import write_hdf5
+
+        net = cast("Net", self)
+        write_hdf5(path, net.param, net.params)
+
+    def load_hdf5(self, path: str | PathLike[str]) -> LoadReport:
+        """Load weights from HDF5, as copy_from does."""
+        return cast("Net", self).copy_from(path)
