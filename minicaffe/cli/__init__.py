@@ -15,10 +15,16 @@ from minicaffe.errors import Error
 from minicaffe.version import __version__
 
 COMMANDS = {
+    "compute-image-mean": "average the images of a database, for mean_file",
+    "convert-imageset": "make a database of the images of a list",
     "detect": "find objects in images with a detection net",
     "device-query": "say what nets run on here: CPU, cores, BLAS, versions",
+    "draw": "draw a net as a picture, SVG or PNG",
+    "extract-features": "store what blobs of a net hold, for each item of its data",
     "layers": "list the layer types that are built in",
+    "parse-log": "tables of a training log's losses and outputs",
     "run": "run any net forward (and backward) once",
+    "script": "run a script that was written for pycaffe",
     "summary": "layers, shapes, parameters, multiply-adds and memory of a net",
     "test": "average a net's outputs over many forward passes",
     "time": "time each layer of a net, forward and backward",

@@ -1,6 +1,7 @@
 """The caffe tool's spellings, turned into this command line's options before click reads them. Source: Caffe's tools/caffe.cpp.
 
     device_query                       device-query
+    upgrade_solver_proto_text          upgrade --solver
     -solver s.prototxt, --solver=...   --solver=s.prototxt
     -weights a,b                       --weights=a --weights=b
     -sigint_effect stop                --sigint-effect=stop
@@ -21,6 +22,13 @@ TOOL_FLAGS = (
 COMMANDS = ("train", "test", "time", "device-query")
 """The commands that take TOOL_FLAGS."""
 
+ALIASES = {
+    "upgrade-net-proto-text": ("upgrade",),
+    "upgrade-net-proto-binary": ("upgrade", "--binary"),
+    "upgrade-solver-proto-text": ("upgrade", "--solver"),
+}
+"""Caffe's other tools that are options of a command here."""
+
 LISTS = ("weights", "stage")
 """Flags whose value may hold several, with commas between them."""
 
@@ -31,11 +39,12 @@ def translate(arguments: Sequence[str], known: Sequence[str]) -> list[str]:
     place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
     if place == len(arguments):
         return list(arguments)
-    command = arguments[place]
-    if command not in known and command.replace("_", "-") in known:
-        command = command.replace("_", "-")
-    rest = arguments[place + 1 :]
-    return [*arguments[:place], command, *(_translated(rest) if command in COMMANDS else rest)]
+    command, rest = arguments[place], arguments[place + 1 :]
+    dashed = command.replace("_", "-")
+    if dashed in known:
+        command = dashed
+    words = ALIASES.get(dashed, (command,))
+    return [*arguments[:place], *words, *(_translated(rest) if command in COMMANDS else rest)]
 
 
 def _translated(words: Sequence[str]) -> Iterator[str]:
@@ -44,21 +53,29 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
     for word in rest:
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
-        if word == "--" or not word.startswith("-") or name not in TOOL_FLAGS:
+        if word == "--":
+            yield from (word, *rest)
+            return
+        if not word.startswith("-") or name not in TOOL_FLAGS:
             yield word
             continue
+        option = f"--{name.replace('_', '-')}"
         if not equals:
-            value = next(rest, "")
+            following = next(rest, None)
+            if following is None:
+                yield option  # click says what is missing
+                return
+            value = following
         if not value:
             continue
         if name in LISTS:
-            yield from (f"--{name}={part}" for part in _listed(value))
+            yield from (f"{option}={part}" for part in _listed(value))
             continue
         spelling = f"{word.partition('=')[0]} {value}"
         before, other = given.setdefault(name, (value, spelling))
         if before != value:
             raise click.UsageError(f"{other} and {spelling}: give one of them")
-        yield f"--{name.replace('_', '-')}={value}"
+        yield f"{option}={value}"
 
 
 def _listed(value: str) -> list[str]:

@@ -19,12 +19,15 @@ from minicaffe.upgrade import upgrade_net
 @click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT")
 @click.option("--solver", is_flag=True, help="IN is a solver prototxt.")
-def command(source: str, target: str, solver: bool) -> None:
+@click.option("--binary", is_flag=True, help="IN is a .caffemodel, whatever its name.")
+def command(source: str, target: str, solver: bool, binary: bool) -> None:
     """Bring IN, a net prototxt, solver prototxt (--solver) or .caffemodel of any age, to today's format and write it to OUT.
+
+    The names of Caffe's tools work too: upgrade_net_proto_text, upgrade_net_proto_binary, upgrade_solver_proto_text.
 
     Example:  minicaffe upgrade old_v1.prototxt new.prototxt
     """
-    if source.endswith(".caffemodel"):
+    if binary or source.endswith(".caffemodel"):
         upgraded = _upgrade_binary(source)
         with replacing(target) as path:
             path.write_bytes(upgraded.SerializePartialToString())

@@ -1,0 +1,93 @@
+"""A training log of Caffe's or minicaffe's, read into the rows that a plot wants. After Caffe's tools/extra/parse_log.py.
+
+A row is an iteration's: NumIters, Seconds since the line "Solving ...", LearningRate, and each net output by its name.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+from .errors import Error
+from .files import replacing
+
+Row = dict[str, float]
+
+PREFIX = re.compile(r"[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\s")
+"""A line's month, day and time, as glog writes them."""
+
+ITERATION = re.compile(r"Iteration (\d+)")
+RATE = re.compile(r"lr = (\S+)")
+OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
+
+
+def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
+    """The rows of the train net's outputs, and those of the test nets'. A log holds no year: the file's own is taken.
+
+    Lines without the prefix (`I1121 03:09:40.283104 ...`) are passed over. Raises Error when no line tells an iteration.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise Error(f"{path}: cannot be read: {error.strerror}") from error
+    rows: dict[str, list[Row]] = {"Train": [], "Test": []}
+    iteration, rate = -1, math.nan
+    for seconds, line in _timed(text.splitlines(), datetime.fromtimestamp(Path(path).stat().st_mtime).year):
+        if found := ITERATION.search(line):
+            iteration = int(found[1])
+        if found := RATE.search(line):
+            rate = _number(found[1])
+        if iteration >= 0 and (found := OUTPUT.search(line)):
+            kind = rows[found[1]]
+            if not kind or kind[-1]["NumIters"] != iteration:
+                kind.append({"NumIters": float(iteration), "Seconds": seconds, "LearningRate": rate})
+            kind[-1][found[2]] = _number(found[3])
+    if iteration < 0:
+        raise Error(
+            f'{path}: no line tells an iteration as Caffe\'s logs do ("I1121 03:09:40.283104  2001 x.cpp:1] Iteration 0...")'
+        )
+    for kind in rows.values():
+        if len(kind) > 1 and math.isnan(kind[0]["LearningRate"]):
+            kind[0]["LearningRate"] = kind[1]["LearningRate"]
+    return rows["Train"], rows["Test"]
+
+
+def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = ",") -> None:
+    """Write rows as a table with a head: the columns of all rows, in the order they come."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[float, str]]:
+    """The lines with a prefix, each with its seconds since the line "Solving" (or the first line, before that)."""
+    start = last = None
+    solving = False
+    for line in lines:
+        found = PREFIX.match(line)
+        if not found:
+            continue
+        month, day, hour, minute, second, micro = map(int, found.groups())
+        if last is not None and month < last.month:
+            year += 1
+        try:
+            last = datetime(year, month, day, hour, minute, second, micro)
+        except ValueError:
+            continue
+        if start is None or (not solving and "] Solving " in line):
+            start, solving = last, "] Solving " in line
+        yield (last - start).total_seconds(), line
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
