@@ -29,6 +29,7 @@ from .contrastive_loss import ContrastiveLoss
 from .convolution import Convolution
 from .crop import Crop
 from .deconvolution import Deconvolution
+from .depthwise_convolution import DepthwiseConvolution
 from .detection_output import DetectionOutput
 from .dropout import Dropout
 from .dummy_data import DummyData
@@ -100,8 +101,10 @@ CATALOGUE: dict[str, type[Layer]] = {
     "Concat": Concat,
     "ContrastiveLoss": ContrastiveLoss,
     "Convolution": Convolution,
+    "ConvolutionDepthwise": DepthwiseConvolution,
     "Crop": Crop,
     "Deconvolution": Deconvolution,
+    "DepthwiseConvolution": DepthwiseConvolution,
     "DetectionOutput": DetectionOutput,
     "Dropout": Dropout,
     "DummyData": DummyData,
@@ -163,8 +166,7 @@ CATALOGUE: dict[str, type[Layer]] = {
 FORK_TYPES = {
     "MultiBoxLoss": "SSD", "AnnotatedData": "SSD", "DetectionEvaluate": "SSD", "VideoData": "SSD", "Reorg": "Intel",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
-    "SpatialDropout": "Intel", "DepthwiseConvolution": "MobileNet forks",
-    "ConvolutionDepthwise": "MobileNet forks", "ShuffleChannel": "ShuffleNet",
+    "SpatialDropout": "Intel", "ShuffleChannel": "ShuffleNet",
     "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",
     **dict.fromkeys(
         "Data HDF5Data HDF5Output ImageData MemoryData WindowData".split(),

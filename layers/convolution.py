@@ -14,8 +14,11 @@ from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 
 from .convolve import add_weight_gradient, convolve, data_gradient
-from .im2col import channel_axis, folded
-from .window import checked_output, read_window
+from .im2col import folded
+from .window import Window, checked_output, read_window
+
+PIXEL = Window(kernel=(1,), stride=(1,), pad=(0,), dilation=(1,))
+"""The window of a convolution without spatial axes: a matrix product."""
 
 
 class Convolution(Layer):
@@ -23,7 +26,7 @@ class Convolution(Layer):
 
     bottom: x (N, C, *map), one or more of the same shape, sharing the weights. top: y (N, num_output, *windows), one
     for each bottom. Kernel, stride, pad and dilation in pixels. convolution_param.axis is C's axis; the axes before
-    it are all images. blobs: weight (num_output, C / group, *kernel), bias (num_output).
+    it are all images; no axis need follow. blobs: weight (num_output, C / group, *kernel), bias (num_output).
     Raises LayerError when the window is not well given or does not fit the map, there are no channels, channels or
     num_output are not divisible by group, bottoms differ, or the channels change after setup.
     """
@@ -35,28 +38,33 @@ class Convolution(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.convolution_param
-        self.axis = channel_axis(self, bottom[0])
-        self.window = read_window(self, len(bottom[0].shape) - self.axis - 1)
-        self.channels, self.num_output, self.group = bottom[0].shape[self.axis], param.num_output, param.group
+        self.axis = self.axis_of(param.axis, bottom[0], "convolution_param.axis")
+        self.spatial_axes = len(bottom[0].shape) - self.axis - 1
+        self.window = read_window(self, self.spatial_axes) if self.spatial_axes else PIXEL
+        self.channels, self.num_output = bottom[0].shape[self.axis], param.num_output
         if self.channels < 1:
             raise self.error(f"the bottom of shape {bottom[0].shape} has no channels", "bottom[0]")
         if self.num_output < 1:
             raise self.error(f"num_output must be > 0, got {self.num_output}", "convolution_param.num_output")
+        self.group = self._group(self.channels)
         for what, count in (("channels", self.channels), ("num_output", self.num_output)):
             if self.group < 1 or count % self.group:
                 raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
         shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
 
+    def _group(self, channels: int) -> int:
+        return self.param.convolution_param.group
+
     def _weight_shape(self) -> tuple[int, ...]:
-        return (self.num_output, self.channels // self.group, *self.window.kernel)
+        return (self.num_output, self.channels // self.group, *self.window.kernel[: self.spatial_axes])
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
         spatial = shape[self.axis + 1 :]
-        if len(spatial) != len(self.window.kernel) or shape[self.axis] != self.channels:
+        if len(spatial) != self.spatial_axes or shape[self.axis] != self.channels:
             raise self.error(
-                f"was set up for {self.channels} channels at axis {self.axis} and {len(self.window.kernel)} spatial axes, "
+                f"was set up for {self.channels} channels at axis {self.axis} and {self.spatial_axes} spatial axes, "
                 f"the bottom's shape is now {shape}",
                 "bottom[0]",
             )
@@ -65,7 +73,7 @@ class Convolution(Layer):
                 raise self.error(
                     f"all bottoms must have the shape of the first, {shape}; bottom {i} has {blob.shape}", f"bottom[{i}]"
                 )
-        output = self._output(spatial)
+        output = self._output(spatial) if spatial else ()
         for blob in top:
             blob.reshape(*shape[: self.axis], self.num_output, *output)
 
@@ -75,19 +83,24 @@ class Convolution(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weight = self.blobs[0].data
         for x, y in zip(bottom, top, strict=True):
-            self._product(folded(x.data, self.axis), weight, folded(y.data, self.axis))
+            self._product(self._maps(x.data), weight, self._maps(y.data))
             if len(self.blobs) > 1:
-                y.data[...] += self.blobs[1].data.reshape(-1, *[1] * len(self.window.kernel))
+                y.data[...] += self.blobs[1].data.reshape(-1, *[1] * self.spatial_axes)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
-            dy = folded(y.diff, self.axis)
+            dy = self._maps(y.diff)
             if self.param_propagate_down[0]:
-                self._add_weight_gradient(folded(x.data, self.axis), dy)
+                self._add_weight_gradient(self._maps(x.data), dy)
             if len(self.blobs) > 1 and self.param_propagate_down[1]:
                 self.blobs[1].diff[...] += dy.sum(axis=(0, *range(2, dy.ndim)))
             if wanted:
-                self._data_gradient(dy, self.blobs[0].data, folded(x.diff, self.axis))
+                self._data_gradient(dy, self.blobs[0].data, self._maps(x.diff))
+
+    def _maps(self, x: NDArray[Any]) -> NDArray[Any]:
+        """x (..., C, *map) as (N, C, *map), or without spatial axes as maps of one pixel (N, C, 1); a view."""
+        maps = folded(x, self.axis)
+        return maps if self.spatial_axes else maps[:, :, None]
 
     # What Deconvolution turns around.
 

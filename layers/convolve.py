@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .depthwise import depthwise_data_gradient
 from .im2col import add_windows, inside, padded, windows_of
 from .window import Window
 
@@ -35,6 +36,9 @@ def convolve(x: NDArray[Any], weight: NDArray[Any], window: Window, group: int, 
 
 def data_gradient(dy: NDArray[Any], weight: NDArray[Any], window: Window, group: int, dx: NDArray[Any]) -> None:
     """dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose; overwrites dx."""
+    if group == dx.shape[1] == dy.shape[1]:
+        depthwise_data_gradient(dy, weight, window, dx)
+        return
     matrix = _matrix(weight, group)
     transposed = matrix.swapaxes(1, 2)
     spatial = dx.shape[2:]

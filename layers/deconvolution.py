@@ -26,7 +26,7 @@ class Deconvolution(Convolution):
     type = "Deconvolution"
 
     def _weight_shape(self) -> tuple[int, ...]:
-        return (self.channels, self.num_output // self.group, *self.window.kernel)
+        return (self.channels, self.num_output // self.group, *self.window.kernel[: self.spatial_axes])
 
     def _output(self, spatial: Sequence[int]) -> tuple[int, ...]:
         output = self.window.input(spatial)

@@ -57,7 +57,7 @@ class Im2col(Layer):
 def channel_axis(layer: Layer, bottom: Blob) -> int:
     """convolution_param.axis counted from the front; at least one spatial axis must follow it."""
     axis, axes = layer.param.convolution_param.axis, len(bottom.shape)
-    if not 0 <= (axis + axes if axis < 0 else axis) < axes - 1:
+    if layer.axis_of(axis, bottom, "convolution_param.axis") == axes - 1:
         raise layer.error(
             f"axis {axis} must have spatial axes after it, the bottom's shape is {bottom.shape}", "convolution_param.axis"
         )
@@ -115,7 +115,11 @@ def add_windows(columns: NDArray[Any], window: Window, x: NDArray[Any]) -> None:
     output = columns.shape[-len(window.kernel) :]
     taps = np.moveaxis(columns, 1 + len(window.kernel), 0)
     for tap in itertools.product(*map(range, window.kernel)):
-        starts = [t * d for t, d in zip(tap, window.dilation)]
-        pixels: Index = (..., *(slice(a, a + s * (n - 1) + 1, s) for a, n, s in zip(starts, output, window.stride)))
         of_tap: Index = (slice(None), slice(None), *tap)
-        x[pixels] += taps[of_tap]
+        x[pixels_of_tap(tap, output, window)] += taps[of_tap]
+
+
+def pixels_of_tap(tap: Sequence[int], output: Sequence[int], window: Window) -> Index:
+    """The index of the pixels of a padded x (..., *padded) under one tap of all windows, `output` of them on each axis."""
+    starts = [t * d for t, d in zip(tap, window.dilation)]
+    return (..., *(slice(a, a + s * (n - 1) + 1, s) for a, n, s in zip(starts, output, window.stride)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from .blob import Blob
 from .layer import Layer
+from .layers.recurrent import Recurrent
 from .net import Net
 
 
@@ -71,11 +72,15 @@ def summarize(net: Net) -> NetSummary:
 
 def multiply_adds(layer: Layer, bottoms: list[Blob], tops: list[Blob]) -> int:
     """Multiply-adds of the layers that multiply by weights; 0 for others."""
-    if layer.param.type in ("Convolution", "InnerProduct") and layer.blobs:
+    if layer.type in ("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution", "InnerProduct") and layer.blobs:
         outputs = layer.param.convolution_param.num_output or layer.param.inner_product_param.num_output
         return sum(top.count for top in tops) * (layer.blobs[0].count // outputs if outputs else 0)
     if layer.param.type == "Deconvolution" and layer.blobs:
         return sum(bottom.count for bottom in bottoms) * math.prod(layer.blobs[0].shape[1:])
+    if isinstance(layer, Recurrent):
+        steps, streams = bottoms[1].count, bottoms[1].shape[1]
+        matrices = [(i, blob.count) for i, blob in enumerate(layer.blobs) if len(blob.shape) == 2]
+        return sum(count * (streams if layer.static and i == 2 else steps) for i, count in matrices)
     if layer.param.type in ("Scale", "BatchNorm"):
         return sum(top.count for top in tops)
     return 0

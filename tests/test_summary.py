@@ -42,3 +42,18 @@ def test_shared_weights_count_once() -> None:
     shared = 'bottom: "data" inner_product_param { num_output: 3 bias_term: false } param { name: "w" }'
     text = TEXT.splitlines()[1] + "".join(f'layer {{ name: "{n}" type: "InnerProduct" top: "{n}" {shared} }}\n' for n in "ab")
     assert summarize(Net(parse_net(text), TEST)).parameters == 3 * 6 * 5 * 7
+
+
+def test_multiply_adds_of_recurrent_and_depthwise_layers() -> None:
+    """An LSTM of 4 gates x 2 units on 6 steps of 3 streams: 5 inputs and 2 states a step, 7 static ones a stream."""
+    text = """
+    layer { name: "x" type: "Input" top: "x" top: "cont" top: "static" input_param {
+      shape { dim: 6 dim: 3 dim: 5 } shape { dim: 6 dim: 3 } shape { dim: 3 dim: 7 } } }
+    layer { name: "lstm" type: "LSTM" bottom: "x" bottom: "cont" bottom: "static" top: "h" recurrent_param { num_output: 2 } }
+    layer { name: "maps" type: "Input" top: "maps" input_param { shape { dim: 1 dim: 4 dim: 5 dim: 6 } } }
+    layer { name: "dw" type: "ConvolutionDepthwise" bottom: "maps" top: "dw"
+      convolution_param { num_output: 4 kernel_size: 3 pad: 1 } }
+    """
+    layers = {layer.name: layer for layer in summarize(Net(parse_net(text), TEST)).layers}
+    assert layers["lstm"].multiply_adds == 18 * 8 * (5 + 2) + 3 * 8 * 7
+    assert layers["dw"].multiply_adds == 120 * 9

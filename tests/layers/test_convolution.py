@@ -161,15 +161,27 @@ def test_blobs_that_are_there_are_kept() -> None:
         ("num_output: 4 kernel_size: 2 group: 0", r"channels \(3\) must be divisible by group \(0\)"),
         ("num_output: 2", r"kernel_size is missing"),
         ("num_output: 2 kernel_size: 6", r"the map of 4x5 with padding 0x0 is smaller than the kernel of 6x6"),
-        (
-            "num_output: 2 kernel_size: 2 axis: 3",
-            r"axis 3 must have spatial axes after it, the bottom's shape is \(2, 3, 4, 5\)",
-        ),
+        ("num_output: 2 kernel_size: 2 axis: 4", r"axis 4 is out of range for shape \(2, 3, 4, 5\)"),
     ],
 )
 def test_errors_of_setup(inside: str, message: str) -> None:
     with pytest.raises(LayerError, match=message):
         LayerCase(text(inside), normal(2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("inside", ["axis: 3", "axis: -1 group: 5", "axis: 3 kernel_size: 3 pad: 1 bias_term: false"])
+def test_without_spatial_axes_it_is_a_matrix_product(inside: str) -> None:
+    x = normal(2, 3, 4, 5)
+    case = LayerCase(text(f"num_output: 10 {inside}"), x)
+    weight, *bias = (blob.data for blob in case.layer.blobs)
+    groups = x.reshape(2, 3, 4, *(5, 1) if "group" in inside else (1, 5))
+    expected = np.einsum("...gc,gmc->...gm", groups, weight.reshape(groups.shape[3], -1, groups.shape[4]))
+    (y,) = case.forward()
+    assert weight.shape == (10, groups.shape[4])
+    np.testing.assert_allclose(y, expected.reshape(2, 3, 4, 10) + (bias[0] if bias else 0))
+    check_gradient(text(f"num_output: 10 {inside}"), x[:, :1, :2])
+    case.bottom[0].reshape(0, 3, 4, 5)
+    assert case.forward()[0].shape == (0, 3, 4, 10)
 
 
 def test_no_channels() -> None:
