@@ -24,7 +24,7 @@ from minicaffe.cli import COMMANDS, main
 from minicaffe.cli.device_query import available_cores, blas_name
 from minicaffe.cli.flags import TOOL_FLAGS, translate
 from minicaffe.errors import Error
-from minicaffe.install_caffe_command import MARK, install, scripts
+from minicaffe.install_caffe_command import MARK, TOOLS, install, scripts
 from minicaffe.mode import TEST
 from minicaffe.parse_log import parse_log, write_rows
 
@@ -305,7 +305,7 @@ SLOW = NET.replace("dim: 6 dim: 3", "dim: 64 dim: 4000").replace("dim: 6 dim: 2"
 
 
 class Training:
-    """A training in a process of its own, that runs until a signal stops it; a watchdog ends it after a minute."""
+    """A training in a process of its own, that runs until a signal stops it; a watchdog ends it after three minutes."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         (folder / "net.prototxt").write_text(SLOW)
@@ -319,7 +319,7 @@ class Training:
             text=True,
         )
         self.lines: list[str] = []
-        self.watchdog = threading.Timer(60, self.process.kill)
+        self.watchdog = threading.Timer(180, self.process.kill)
         self.watchdog.start()
 
     def until(self, pattern: str) -> str:
@@ -510,6 +510,13 @@ def test_a_caffe_elsewhere_on_the_path_is_said(folder: Path) -> None:
     done = python("-m", "minicaffe.install_caffe_command", str(folder / "bin"), PATH="")
     assert done.returncode == 0, done.stderr
     assert f"note: on your PATH, caffe is not found; put {folder / 'bin'} first on it" in done.stderr
+
+
+def test_caffes_other_tools_are_commands_here() -> None:
+    assert set(scripts("python", windows=False)) == {"caffe", *TOOLS}
+    for tool in TOOLS:
+        result = run(tool, "--help")
+        assert result.exit_code == 0 and result.output.startswith("Usage: ")
 
 
 def test_the_scripts_text() -> None:
