@@ -13,7 +13,8 @@ from __future__ import annotations
 import base64
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from . import rng
 from .blob import Blob
-from .errors import WeightsError
+from .errors import Error, WeightsError
 from .net import Net
 
 State = dict[str, Any]
@@ -35,6 +36,17 @@ def running_state(net: Net, test_nets: Sequence[Net], losses: deque[float]) -> S
         "test": [_layer_states(test_net) for test_net in test_nets],
         "losses": list(losses),
     }
+
+
+@contextmanager
+def misfits(path: Any) -> Iterator[None]:
+    """Whatever values of another kind make the block raise becomes a WeightsError that names the file."""
+    try:
+        yield
+    except Error:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise WeightsError(f"{path}: its state of random numbers and data does not fit this training: {error!r}") from error
 
 
 def restore_running_state(state: State, net: Net, test_nets: Sequence[Net], losses: deque[float]) -> None:

@@ -20,7 +20,7 @@ from .errors import Error, WeightsError
 from .lr_policy import current_step
 from .net import Net
 from .proto import caffe_pb2
-from .running_state import State, decoded_state, encoded_state, kept_weights, put_weights
+from .running_state import State, decoded_state, encoded_state, kept_weights, misfits, put_weights
 from .settings import DetectionSettings
 from .solver_nets import found
 from .solver_state import TrainingState, read_state, write_state
@@ -74,8 +74,9 @@ def load_weights(path: File, state: TrainingState, running: State, net: Net, set
     if "unfolded" not in running:
         unfold(net, settings)
         return
-    for name, kept in running["unfolded"].items():
-        put_weights(kept, net.params[name])
+    with misfits(path):
+        for name, kept in running["unfolded"].items():
+            put_weights(kept, net.params[name])
 
 
 def latest(prefix: str) -> Path | None:

@@ -30,7 +30,7 @@ from .net import Net
 from .proto import caffe_pb2
 from .prototxt import read_solver
 from .rng import set_random_seed
-from .running_state import State, restore_running_state, running_state
+from .running_state import State, misfits, restore_running_state, running_state
 from .settings import DetectionSettings, current
 from .signals import Action, Request
 from .solver_log import SolverLog, net_outputs
@@ -243,11 +243,9 @@ class SGDSolver:
 
     def _stop_asked(self) -> bool:
         """Do what has been asked for between two batches of a test; whether that was a stop."""
-        while (action := self._request()) is not Action.NONE:
-            if action is Action.SNAPSHOT:
-                self.snapshot()
-            else:
-                self.stopped = True
+        while (action := self._request()) is Action.SNAPSHOT:
+            self.snapshot()
+        self.stopped = self.stopped or action is Action.STOP
         return self.stopped
 
     # Snapshots.
@@ -277,7 +275,8 @@ class SGDSolver:
             history[...] = array.reshape(history.shape)
         self.iter = state.iteration
         if running:
-            restore_running_state(running, self.net, self.test_nets, self._losses)
+            with misfits(path):
+                restore_running_state(running, self.net, self.test_nets, self._losses)
             self._resumed = True
 
     def _running_state(self) -> State:

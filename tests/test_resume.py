@@ -1,0 +1,248 @@
+"""Going on from a snapshot is going on as if never stopped, bit for bit: weights, histories, losses shown, test results."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from detection_case import using
+from training_case import RULES, make_training
+
+from minicaffe import rng
+from minicaffe.errors import Error, SolverError, WeightsError
+from minicaffe.roidb import Entry, add_flipped
+from minicaffe.running_state import decoded_state, encoded_state
+from minicaffe.settings import read_settings
+from minicaffe.signals import Action
+from minicaffe.snapshots import latest
+from minicaffe.solver import SGDSolver
+from minicaffe.solver_state import read_state, write_state
+from minicaffe.solvers import get_solver
+
+pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
+
+SHAPES = Path(__file__).parent.parent / "examples" / "shapes"
+
+
+def bits(solver: SGDSolver) -> list[bytes]:
+    blobs = [blob.data.tobytes() for blob in solver.net.learnable_params]
+    return [*blobs, *(array.tobytes() for array in solver.history)]
+
+
+def solve(solver: SGDSolver, state: str | Path | None, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines on losses and tests of solver.solve(), without the speed."""
+    caplog.clear()
+    caplog.set_level(logging.INFO, "minicaffe.solver")
+    solver.solve(state)
+    lines = (record.getMessage() for record in caplog.records)
+    return [re.sub(r" \([^)]*iters\)", "", line) for line in lines if " = " in line]
+
+
+@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("form", ["BINARYPROTO", "HDF5"])
+def test_every_rule_goes_on_bit_for_bit(kind, form, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    more = f"max_iter: 11 snapshot: 5 display: 1 average_loss: 4 test_iter: 2 test_interval: 3 snapshot_format: {form}"
+    path = make_training(tmp_path, kind, more)
+    straight = get_solver(path)
+    assert straight.type == kind
+    lines = solve(straight, None, caplog)
+    suffix = ".h5" if form == "HDF5" else ""
+    rng.set_random_seed(77)
+    resumed = get_solver(path, seed=99)
+    assert resumed.net.params["ip1"][0].data.tobytes() != straight.net.params["ip1"][0].data.tobytes()
+    again = solve(resumed, tmp_path / f"solver_iter_5.solverstate{suffix}", caplog)
+    assert again[0].startswith("Iteration 5, loss = ") and again == lines[-len(again) :]
+    assert bits(resumed) == bits(straight)
+
+
+def test_loops_of_single_steps_go_on_too(tmp_path, monkeypatch):
+    """As py-faster-rcnn trains: step(1), snapshots by hand, another process's start in between."""
+    monkeypatch.chdir(tmp_path)
+    path = make_training(tmp_path, "SGD", "max_iter: 8")
+    straight = get_solver(path)
+    for _ in range(8):
+        straight.step(1)
+        if straight.iter == 3:
+            straight.snapshot()
+    resumed = get_solver(path)
+    resumed.step(4)
+    resumed.restore("solver_iter_3.solverstate")
+    assert resumed.iter == 3
+    for _ in range(5):
+        resumed.step(1)
+    assert bits(resumed) == bits(straight)
+
+
+def test_an_rfcn_goes_on_bit_for_bit_with_its_box_layers_unfolded(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    chosen = read_settings(SHAPES / "shapes.yml")
+    chosen = dataclasses.replace(chosen, train=dataclasses.replace(chosen.train, scales=(120,)))
+    random = np.random.default_rng(1)
+    entries = [
+        Entry(image=random.integers(0, 256, (60, 80, 3), np.uint8), boxes=np.array([box]), gt_classes=np.array([kind]))
+        for kind, box in ((1, [10, 20, 50, 50]), (2, [30, 5, 70, 40]), (3, [40, 10, 78, 58]))
+    ]
+
+    def solver() -> SGDSolver:
+        made = get_solver(SHAPES / "rfcn" / "solver.prototxt", settings=chosen)
+        made.param.snapshot_prefix = "rfcn"
+        made.net.layers[0].set_roidb(add_flipped(entries))
+        return made
+
+    with using(chosen):
+        straight = solver()
+        straight.step(2)
+        straight.snapshot()
+        straight.step(2)
+        resumed = solver()
+        resumed.restore(latest("rfcn"))
+        resumed.step(2)
+    assert bits(resumed) == bits(straight)
+
+
+def test_a_stop_while_testing_goes_on_with_the_tests_from_their_start(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    path = make_training(tmp_path, "Adam", "max_iter: 9 display: 1 test_iter: 4 test_interval: 3")
+    straight = get_solver(path)
+    lines = solve(straight, None, caplog)
+    stopped = get_solver(path)
+    asked = iter([Action.NONE] * 15)
+    stopped.set_action_function(lambda: next(asked, Action.STOP))
+    solve(stopped, None, caplog)
+    said = [record.getMessage() for record in caplog.records]
+    assert "Test interrupted." in said and said[-1] == "Optimization stopped early."
+    assert stopped.stopped and stopped.iter == 6
+    resumed = get_solver(path)
+    again = solve(resumed, "solver_iter_6.solverstate", caplog)
+    assert again == lines[-len(again) :] and len(again) == 12
+    assert bits(resumed) == bits(straight)
+
+
+def test_snapshots_asked_for_between_iterations_and_while_testing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = make_training(tmp_path, "SGD", "max_iter: 4 snapshot_after_train: false test_iter: 2 test_interval: 3")
+    asked = iter([Action.NONE, Action.SNAPSHOT, Action.NONE, Action.NONE, Action.SNAPSHOT])
+    solver = get_solver(path)
+    solver.set_action_function(lambda: next(asked, Action.NONE))
+    solver.solve()
+    assert not solver.stopped and solver.iter == 4
+    assert sorted(file.name for file in tmp_path.glob("*.solverstate")) == [
+        "solver_iter_0.solverstate",
+        "solver_iter_2.solverstate",
+    ]
+
+
+# States that cannot be gone on from.
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch) -> Path:
+    """A folder, the working directory, with an Adam solver's snapshot of iteration 2."""
+    monkeypatch.chdir(tmp_path)
+    solver = get_solver(make_training(tmp_path, "Adam", "max_iter: 2"))
+    solver.solve()
+    return tmp_path
+
+
+def test_a_state_without_minicaffes_own_field_is_gone_on_from(trained):
+    """As Caffe writes it: weights, history and iteration, and the data from its start."""
+    file = trained / "solver_iter_2.solverstate"
+    write_state(file, dataclasses.replace(read_state(file), running=b""))
+    solver = get_solver(trained / "solver.prototxt")
+    solver.restore(file)
+    assert solver.iter == 2
+    np.testing.assert_array_equal(solver.history[5], read_state(file).history[5])
+
+
+def test_a_state_of_another_rule(trained):
+    make_training(trained, "SGD", "max_iter: 3")
+    with pytest.raises(WeightsError, match="8 history blobs, but this solver keeps 4 for its net"):
+        get_solver(trained / "solver.prototxt").restore(trained / "solver_iter_2.solverstate")
+
+
+def test_a_state_of_a_net_of_other_shapes(trained):
+    make_training(trained, "Adam", "max_iter: 3", hidden=9)
+    with pytest.raises(WeightsError, match=r"history blob 0 has shape \(8, 6\), but the net's blob has \(9, 6\)"):
+        get_solver(trained / "solver.prototxt").restore(trained / "solver_iter_2.solverstate")
+
+
+def test_a_state_of_a_net_whose_layers_have_other_names(trained):
+    net = trained / "net.prototxt"
+    net.write_text(net.read_text().replace('name: "ip2"', 'name: "fc2"'))
+    with pytest.raises(WeightsError, match=r"a snapshot of another net: .*solver_iter_2\.caffemodel has no weights of fc2"):
+        get_solver(trained / "solver.prototxt").restore("solver_iter_2.solverstate")
+
+
+def test_a_state_whose_weights_are_gone(trained):
+    (trained / "solver_iter_2.caffemodel").unlink()
+    with pytest.raises(SolverError, match=r"solver_iter_2\.caffemodel: no such file"):
+        get_solver(trained / "solver.prototxt").restore("solver_iter_2.solverstate")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"{", "x: its state of random numbers and data is damaged: Expecting property name"),
+        (b"\xff", "x: its state of random numbers and data is damaged: 'utf-8' codec"),
+        (b"7", "x: its state of random numbers and data is damaged: .*int"),
+        (b'{"train": {}}', r"x: its state of random numbers and data is damaged: \['train'\] are not all its parts"),
+    ],
+)
+def test_a_damaged_running_state(text, message):
+    with pytest.raises(WeightsError, match=message):
+        decoded_state(text, "x")
+
+
+def test_running_states_are_read_as_they_were_written():
+    state = {"generator": np.random.default_rng(3).bit_generator.state, "train": {}, "test": [], "losses": [0.1, 1e-30]}
+    assert decoded_state(encoded_state(state), "x") == state
+    assert decoded_state(b"", "x") == {}
+
+
+@pytest.mark.parametrize("part", ["generator", "train", "unfolded"])
+def test_a_running_state_of_another_kind(trained, part):
+    """Well-formed JSON that fits no generator, layer or weights is an error that names the file or the layer."""
+    file = trained / "solver_iter_2.solverstate"
+    stored = read_state(file)
+    running = decoded_state(stored.running, file)
+    running[part] = {"generator": {"bit_generator": "MT1"}, "train": {"data": {"a": 1}}, "unfolded": {"ip1": []}}[part]
+    write_state(file, dataclasses.replace(stored, running=encoded_state(running)))
+    place = r'layer "data": the state' if part == "train" else r"solver_iter_2\.solverstate: its state"
+    with pytest.raises(Error, match=f"{place} .*does not fit"):
+        get_solver(trained / "solver.prototxt").restore(file)
+
+
+def test_the_newest_complete_snapshot_is_found(trained, caplog):
+    assert latest("nothing") is None
+    assert latest(str(trained / "solver")) == trained / "solver_iter_2.solverstate"
+    solver = get_solver(trained / "solver.prototxt")
+    for iteration in (9, 10):
+        solver.iter = iteration
+        solver.snapshot()
+    assert latest("solver") == Path("solver_iter_10.solverstate")
+    (trained / "other_iter_11.solverstate").write_bytes(b"")
+    model = trained / "solver_iter_10.caffemodel"
+    model.write_bytes(model.read_bytes()[:-5])
+    assert latest("solver") == Path("solver_iter_9.solverstate")
+    assert "solver_iter_10.solverstate is passed over: " in caplog.text and "solver_iter_10.caffemodel: offset" in caplog.text
+    (trained / "solver_iter_9.solverstate").write_bytes(b"\x08")
+    assert latest("solver") == Path("solver_iter_2.solverstate")
+
+
+def test_a_state_is_never_there_with_the_weights_of_another_run(trained, monkeypatch):
+    """The state goes before the weights are written anew: a crash in between leaves no pair that does not belong together."""
+    solver = get_solver(trained / "solver.prototxt")
+    solver.step(2)
+
+    def crash(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(solver.net, "save", crash)
+    with pytest.raises(KeyboardInterrupt):
+        solver.snapshot()
+    assert latest("solver") is None
