@@ -28,6 +28,7 @@ from .concat import Concat
 from .contrastive_loss import ContrastiveLoss
 from .convolution import Convolution
 from .crop import Crop
+from .data import Data
 from .deconvolution import Deconvolution
 from .depthwise_convolution import DepthwiseConvolution
 from .detection_output import DetectionOutput
@@ -40,8 +41,11 @@ from .euclidean_loss import EuclideanLoss
 from .exp import Exp
 from .filter import Filter
 from .flatten import Flatten
+from .hdf5_data import HDF5Data
+from .hdf5_output import HDF5Output
 from .hinge_loss import HingeLoss
 from .im2col import Im2col
+from .image_data import ImageData
 from .infogain_loss import InfogainLoss
 from .inner_product import InnerProduct
 from .input import Input
@@ -49,6 +53,8 @@ from .log import Log
 from .lrn import LRN
 from .lstm import LSTM
 from .lstm_unit import LSTMUnit
+from .memory_data import MemoryData
+from .multi_box_loss import MultiBoxLoss
 from .multinomial_logistic_loss import MultinomialLogisticLoss
 from .mvn import MVN
 from .normalize import Normalize
@@ -86,6 +92,7 @@ from .swish import Swish
 from .tanh import TanH
 from .threshold import Threshold
 from .tile import Tile
+from .window_data import WindowData
 
 CATALOGUE: dict[str, type[Layer]] = {
     "AbsVal": AbsVal,
@@ -103,6 +110,7 @@ CATALOGUE: dict[str, type[Layer]] = {
     "Convolution": Convolution,
     "ConvolutionDepthwise": DepthwiseConvolution,
     "Crop": Crop,
+    "Data": Data,
     "Deconvolution": Deconvolution,
     "DepthwiseConvolution": DepthwiseConvolution,
     "DetectionOutput": DetectionOutput,
@@ -115,8 +123,11 @@ CATALOGUE: dict[str, type[Layer]] = {
     "Exp": Exp,
     "Filter": Filter,
     "Flatten": Flatten,
+    "HDF5Data": HDF5Data,
+    "HDF5Output": HDF5Output,
     "HingeLoss": HingeLoss,
     "Im2col": Im2col,
+    "ImageData": ImageData,
     "InfogainLoss": InfogainLoss,
     "InnerProduct": InnerProduct,
     "Input": Input,
@@ -125,6 +136,8 @@ CATALOGUE: dict[str, type[Layer]] = {
     "LSTMUnit": LSTMUnit,
     "Log": Log,
     "MVN": MVN,
+    "MemoryData": MemoryData,
+    "MultiBoxLoss": MultiBoxLoss,
     "MultinomialLogisticLoss": MultinomialLogisticLoss,
     "Normalize": Normalize,
     "PReLU": PReLU,
@@ -161,17 +174,14 @@ CATALOGUE: dict[str, type[Layer]] = {
     "TanH": TanH,
     "Threshold": Threshold,
     "Tile": Tile,
+    "WindowData": WindowData,
 }
 
 FORK_TYPES = {
-    "MultiBoxLoss": "SSD", "AnnotatedData": "SSD", "DetectionEvaluate": "SSD", "VideoData": "SSD", "Reorg": "Intel",
+    "AnnotatedData": "SSD", "DetectionEvaluate": "SSD", "VideoData": "SSD", "Reorg": "Intel",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel", "ShuffleChannel": "ShuffleNet",
     "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",
-    **dict.fromkeys(
-        "Data HDF5Data HDF5Output ImageData MemoryData WindowData".split(),
-        "BVLC Caffe",
-    ),
     "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""

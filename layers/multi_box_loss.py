@@ -1,0 +1,95 @@
+"""MultiBoxLoss: SSD's training loss.
+
+    loss = (loc_weight * sum of smooth L1(code - target's code) over the matched priors
+            + sum of cross entropy over the matched and the mined priors) / normalizer
+
+Source: Liu et al., SSD (arXiv:1512.02325), section 2.2; the SSD fork's multibox_loss_layer.cpp and bbox_util.cpp. With
+encode_variance_in_target that file's backward leaves out the division by the variances; this one is the exact gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+
+from .box_codes import read_priors
+from .detection_output import check_predictions
+from .loss_normalization import loss_divisor, normalization_mode
+from .multi_box_matching import read_truths
+from .multi_box_mining import NONE, pick
+from .multi_box_parameters import check_parameters, mining_type
+from .multi_box_terms import confidence_loss, confidence_targets, localisation_loss
+
+Param = caffe_pb2.MultiBoxLossParameter
+
+
+class MultiBoxLoss(Layer):
+    """loss = (loc_weight * loc loss + conf loss) / normalizer, over priors matched with true boxes and mined ones.
+
+    bottom: loc (N, P * 4 * L) box codes, L the classes, or 1 with share_location; conf (N, P * C) scores; priors
+    (1, 2, P * 4); true boxes (1, 1, G, 8): image (-1: none), class, instance, xmin, ymin, xmax, ymax (1 is the image's width
+    or height), difficult. top: loss (). loc and conf get gradients. The normalizer is loss_param's, VALID (the default)
+    counting the matched priors. loc_loss_type L2 is half the squared distance. conf_loss_type LOGISTIC: unmined priors
+    have the target 0 for every class. do_neg_mining is mining_type MAX_NEGATIVE or NONE. propagate_down: false for loc or
+    conf takes that part out of the loss.
+    Raises LayerError for sizes that do not match, and for parameters and true boxes that mean nothing.
+    """
+
+    type = "MultiBoxLoss"
+    num_bottom = 4
+    num_top = 1
+    is_loss = True
+    auto_top = True
+    index_bottoms = (2, 3)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.multibox_loss_param
+        self.mining = mining_type(self, param)
+        check_parameters(self, param, self.mining)
+        self.mode = normalization_mode(self.param.loss_param)
+        counts = list(self.param.propagate_down[:2]) or [True, True]
+        self.weights = (param.loc_weight * counts[0], float(counts[1]))
+        self.background_counts = self.mining != NONE or param.conf_loss_type == Param.SOFTMAX
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.multibox_loss_param
+        self.loc_classes = 1 if param.share_location else param.num_classes
+        check_predictions(self, bottom, self.loc_classes, param.num_classes)
+        if bottom[3].count and bottom[3].shape[-1] != 8:
+            raise self.error(f"the true boxes must have the shape (1, 1, G, 8), got {bottom[3].shape}", "bottom[3]")
+        top[0].reshape(())
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, images = self.param.multibox_loss_param, bottom[0].shape[0]
+        priors = read_priors(self, bottom[2].data, param.code_type)
+        if not (priors.variances > 0).all():
+            raise self.error(f"the priors' variances must be > 0, got {priors.variances.min():g}", "bottom[2]")
+        loc = bottom[0].data.reshape(images, len(priors.boxes), self.loc_classes, 4)
+        conf = bottom[1].data.reshape(images, len(priors.boxes), param.num_classes)
+        truths = read_truths(self, bottom[3].data, images, param)
+        picks = pick(loc, conf, truths, priors, self.mining, param)
+        self.divisor = self._divisor(images, images * len(priors.boxes), len(picks.prior))
+        loc_losses, self.loc_diff = localisation_loss(loc, truths, priors, picks, param)
+        targets = confidence_targets(conf.shape, truths, picks, self.background_counts, param)
+        conf_losses, self.conf_diff = confidence_loss(conf, targets, param)
+        if self.mining != NONE:
+            kept = np.zeros(conf.shape[:2], bool)
+            kept[picks.image, picks.prior] = kept[picks.negative_image, picks.negative_prior] = True
+            conf_losses, self.conf_diff = conf_losses * kept, self.conf_diff * kept[..., None]
+        terms = (loc_losses.sum(dtype=np.float64), conf_losses.sum(dtype=np.float64))
+        top[0].data[...] = (self.weights[0] * terms[0] + self.weights[1] * terms[1]) / self.divisor
+
+    def _divisor(self, images: int, positions: int, matched: int) -> float:
+        pre_fixed = self.param.loss_param.pre_fixed_normalizer
+        return loss_divisor(self.mode, images=images, positions=positions, valid=matched, pre_fixed=pre_fixed)
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        scale = float(top[0].diff.item()) / self.divisor
+        for i, diff in enumerate((self.loc_diff, self.conf_diff)):
+            if propagate_down[i]:
+                np.multiply(diff.reshape(bottom[i].shape), scale * self.weights[i], out=bottom[i].diff)

@@ -1,0 +1,97 @@
+"""Which priors MultiBoxLoss learns from: of the many that stand for nothing, or of all, those with the largest loss.
+
+    MAX_NEGATIVE: every matched prior, and the worst neg_pos_ratio times as many free ones that overlap by < neg_overlap
+    HARD_EXAMPLE: the sample_size worst priors, matched or free, by their whole loss
+    with nms_param, of two that overlap more than nms_threshold only the worse one counts
+
+Source: the SSD fork's bbox_util.cpp (MineHardExamples). There a top_k that is not given is 0, so that nothing is mined;
+here it is no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.proto import caffe_pb2
+
+from .box_codes import Priors, box_areas, decode, nms
+from .multi_box_matching import FREE, Ints, Match, Truths, find_matches
+from .multi_box_terms import Picks, confidence_loss, confidence_targets, localisation_loss
+
+Array = NDArray[Any]
+Param = caffe_pb2.MultiBoxLossParameter
+NONE = caffe_pb2.MultiBoxLossParameter.NONE
+MAX_NEGATIVE = caffe_pb2.MultiBoxLossParameter.MAX_NEGATIVE
+HARD_EXAMPLE = caffe_pb2.MultiBoxLossParameter.HARD_EXAMPLE
+
+SMALL = 1e-5
+"""A box of a smaller area than this is never mined where nms_param is given."""
+
+
+def pick(loc: Array, conf: Array, truths: Sequence[Truths], priors: Priors, mining: int, param: Param) -> Picks:
+    """The priors to learn from, of a batch's codes (N, P, L, 4), scores (N, P, C) and true boxes."""
+    picks = []
+    for i, own in enumerate(truths):
+        matches, negatives = find_matches(loc[i], own, priors, param), np.zeros(0, np.intp)
+        if matches and mining != NONE:
+            losses = _losses(loc[i : i + 1], conf[i : i + 1], own, priors, matches, mining, param)
+            boxes = priors.boxes
+            if param.HasField("nms_param") and not param.use_prior_for_nms:
+                boxes = decode(loc[i, :, 0], priors, param.code_type, param.encode_variance_in_target)
+            stays, negatives = mine(matches[0].truth, matches[0].overlap, losses, boxes, mining, param)
+            matches = [matches[0]._replace(truth=stays)]
+        picks.append(_picks(i, matches, negatives))
+    columns = zip(*picks) if picks else [()] * len(Picks._fields)
+    return Picks(*(np.concatenate([np.zeros(0, np.intp), *column]) for column in columns))
+
+
+def _picks(image: int, matches: Sequence[Match], negatives: Ints) -> Picks:
+    """One image's picks, by loc class and prior."""
+    priors = [np.flatnonzero(match.truth >= 0) for match in matches]
+    none = [np.zeros(0, np.intp)]
+    prior = np.concatenate(none + priors)
+    slot = np.concatenate(none + [np.full(len(own), match.slot) for own, match in zip(priors, matches, strict=True)])
+    truth = np.concatenate(none + [match.truth[own] for own, match in zip(priors, matches, strict=True)])
+    return Picks(np.full(len(prior), image), prior, slot, truth, np.full(len(negatives), image), negatives)
+
+
+def _losses(
+    loc: Array, conf: Array, truths: Truths, priors: Priors, matches: Sequence[Match], mining: int, param: Param
+) -> Array:
+    """What each prior (P,) of one image (loc, conf: a batch of one) loses as things are: the measure for mining."""
+    all_matched = _picks(0, matches, np.zeros(0, np.intp))
+    targets = confidence_targets(conf.shape, [truths], all_matched, True, param)
+    losses: Array = confidence_loss(conf, targets, param)[0][0]
+    if mining == HARD_EXAMPLE:
+        losses[all_matched.prior] += localisation_loss(loc, [truths], priors, all_matched, param)[0]
+    return losses
+
+
+def mine(truth: Ints, overlap: Array, losses: Array, boxes: Array, mining: int, param: Param) -> tuple[Ints, Ints]:
+    """One image's priors to learn from: the matches that stay (P,), and the indices of the negatives, in order.
+
+    truth, overlap: the image's match (P,). losses: (P,). boxes: (P, 4), what nms_param compares.
+    """
+    if mining == MAX_NEGATIVE:
+        able = np.flatnonzero((truth == FREE) & (overlap < param.neg_overlap))
+        count = min(int(np.float32((truth >= 0).sum()) * np.float32(param.neg_pos_ratio)), len(able))
+    else:
+        able, count = np.arange(len(truth)), min(param.sample_size, len(truth))
+    chosen = np.zeros(len(truth), bool)
+    chosen[able[_worst(losses[able], boxes[able], param)[:count]]] = True
+    stays = np.where((truth >= 0) & ~chosen, FREE, truth) if mining == HARD_EXAMPLE else truth
+    return stays, np.flatnonzero(chosen & (truth == FREE))
+
+
+def _worst(losses: Array, boxes: Array, param: Param) -> Ints:
+    """Indices (n,) of losses (N,), largest first, after suppression where nms_param asks for it."""
+    if not param.HasField("nms_param") or param.nms_param.nms_threshold <= 0:
+        return np.argsort(-losses, kind="stable")
+    limit = param.nms_param.top_k if param.nms_param.HasField("top_k") and param.nms_param.top_k >= 0 else None
+    ranked = np.argsort(-losses, kind="stable")[:limit]
+    ranked = ranked[box_areas(boxes[ranked]) >= SMALL]
+    return ranked[nms(boxes[ranked], losses[ranked], param.nms_param.nms_threshold)]
