@@ -103,12 +103,21 @@ def _child(group: Any, name: str) -> Any:
 
 
 def read_float_dataset(group: Any, name: str, place: str) -> NDArray[Any]:
-    """A dataset's values, once its declared size is one that its stored bytes can have. Raises WeightsError at place."""
+    """A dataset's floats, once its declared size is one that its stored bytes can have. Raises WeightsError at place."""
+    return _read_dataset(group, name, place, "f", "floats")
+
+
+def read_number_dataset(group: Any, name: str, place: str) -> NDArray[Any]:
+    """read_float_dataset for numbers of any type."""
+    return _read_dataset(group, name, place, "fiub", "numbers")
+
+
+def _read_dataset(group: Any, name: str, place: str, kinds: str, wanted: str) -> NDArray[Any]:
     dataset = _child(group, name)
     if not isinstance(dataset, require_h5py().Dataset) or dataset.is_virtual or dataset.external:
         raise WeightsError(f"{place}: not a dataset stored in this file")
-    if dataset.shape is None or dataset.dtype.kind != "f":
-        raise WeightsError(f"{place}: holds {dataset.dtype} values, not floats")
+    if dataset.shape is None or dataset.dtype.kind not in kinds:
+        raise WeightsError(f"{place}: holds {dataset.dtype} values, not {wanted}")
     stored = dataset.id.get_storage_size()
     if dataset.size > MAX_COUNT or dataset.nbytes > stored * (DEFLATE_LIMIT if dataset.chunks else 1):
         raise WeightsError(f"{place}: shape {dataset.shape} needs {dataset.nbytes} bytes, but {stored} are stored")

@@ -412,8 +412,8 @@ def test_two_layers_with_weights_need_two_names() -> None:
 def test_caffes_own_types_that_are_not_built_in_are_named() -> None:
     with pytest.raises(LayerError, match=r'Layer layer "data": has no type; write type: .* \(made.prototxt:1\)'):
         net_of('layer { name: "data" top: "data" }')
-    with pytest.raises(LayerError, match='unknown layer type "HDF5Data", which belongs to BVLC Caffe and is not built in'):
-        net_of('layer { name: "data" type: "HDF5Data" top: "data" }')
+    with pytest.raises(LayerError, match='unknown layer type "RegionLoss", which belongs to Intel and is not built in'):
+        net_of('layer { name: "data" type: "RegionLoss" top: "data" }')
 
 
 def test_public_names() -> None:

@@ -1,0 +1,100 @@
+"""Data: images and labels from an LMDB or LevelDB of Datums. Source: Caffe's data_layer.cpp and base_data_layer.cpp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.data_transformer import DataTransformer
+from minicaffe.database import Database, open_database
+from minicaffe.datum import datum_array, parse_datum
+from minicaffe.errors import DataError
+from minicaffe.prefetch import Batch
+from minicaffe.proto import caffe_pb2
+
+from .prefetching import PrefetchingLayer
+
+
+class Data(PrefetchingLayer):
+    """The items of a database in the order of their keys, from the first again after the last.
+
+    No bottom. top: data (batch_size, C, H, W), transformed as transform_param says; optionally labels (batch_size,).
+    data_param.rand_skip: begin at a random one of the first so many items.
+    Raises LayerError for a database that is missing or damaged, items that are no images or not of one size, a crop that
+    is larger than they are, and a mean that does not fit.
+    """
+
+    type = "Data"
+    num_top = (1, 2)
+
+    def make_source(self, tops: int, generator: np.random.Generator) -> DatumSource:
+        param = self.param.data_param
+        self.positive(param.batch_size, "data_param.batch_size")
+        self.prefetched = self.positive(param.prefetch, "data_param.prefetch")
+        backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
+        transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
+        return DatumSource(open_database(param.source, backend), param, transformer, tops > 1)
+
+
+class DatumSource:
+    """Batches of a database's items, transformed."""
+
+    def __init__(
+        self, database: Database, param: caffe_pb2.DataParameter, transformer: DataTransformer, labelled: bool
+    ) -> None:
+        self.database, self.batch_size = database, param.batch_size
+        self.transformer, self.labelled = transformer, labelled
+        self.last: bytes | None = None
+        self._items = database.items()
+        for _ in range(int(transformer.generator.integers(param.rand_skip)) if param.rand_skip else 0):
+            self._next()
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        first = next(self.database.items(), None)
+        if first is None:
+            raise DataError(f"{self.database.path}: the database is empty")
+        image = self._image(*first)[0]
+        return [(self.batch_size, *self.transformer.shape(*image.shape)), (self.batch_size,)][: 1 + self.labelled]
+
+    def next_batch(self) -> Batch:
+        labels = np.empty(self.batch_size, self.transformer.dtype)
+        for i in range(self.batch_size):
+            key, value = self._next()
+            image, labels[i] = self._image(key, value)
+            try:
+                if i == 0:
+                    batch = np.empty((self.batch_size, *self.transformer.shape(*image.shape)), self.transformer.dtype)
+                self.transformer.transform(image, batch[i])
+            except DataError as error:
+                raise DataError(f"{self._name(key)}: {error}") from error
+        return (batch, labels) if self.labelled else (batch,)
+
+    def state(self) -> dict[str, Any]:
+        key = None if self.last is None else self.last.decode("latin-1")
+        return {"key": key, "generator": self.transformer.generator.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.transformer.generator.bit_generator.state = state["generator"]
+        self.last = None if state["key"] is None else state["key"].encode("latin-1")
+        self._items = self.database.items(self.last or b"")
+        if self.last is not None and next(self._items, (None,))[0] != self.last:
+            raise ValueError(f"{self._name(self.last)} is not in the database")
+
+    def _next(self) -> tuple[bytes, bytes]:
+        item = next(self._items, None)
+        if item is None:
+            self._items = self.database.items()
+            item = next(self._items, None)
+        if item is None:
+            raise DataError(f"{self.database.path}: the database is empty")
+        self.last = item[0]
+        return item
+
+    def _image(self, key: bytes, value: bytes) -> tuple[Any, int]:
+        """An item's image (C, H, W) and label."""
+        datum = parse_datum(value, self._name(key))
+        return datum_array(datum, self._name(key), self.transformer.color), datum.label
+
+    def _name(self, key: bytes) -> str:
+        return f'{self.database.path}, key "{key.decode(errors="replace")}"'

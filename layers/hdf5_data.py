@@ -1,0 +1,104 @@
+"""HDF5Data: rows of the datasets of HDF5 files, one dataset for each top. Source: Caffe's hdf5_data_layer.cpp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import DataError, WeightsError
+from minicaffe.hdf5 import read_number_dataset, reading
+from minicaffe.image_list import read_names
+from minicaffe.prefetch import Batch
+
+from .prefetching import Order, PrefetchingLayer
+
+
+class HDF5Data(PrefetchingLayer):
+    """The rows of the files that hdf5_data_param.source lists, one file after the other, then from the first again.
+
+    No bottom. top[i]: (batch_size, ...), rows of the dataset that is named as the top; numbers of any type. A file is held in
+    memory while it is read from. shuffle: the files in another order each time around, and the rows within each.
+    Raises LayerError for a transform_param (this layer transforms nothing), a list without files, a file without the
+    dataset, datasets of unequal length, and rows whose shape differs from the first file's.
+    """
+
+    type = "HDF5Data"
+    num_top = (1, None)
+
+    def make_source(self, tops: int, generator: np.random.Generator) -> RowSource:
+        param = self.param.hdf5_data_param
+        if self.param.HasField("transform_param"):
+            raise self.error("transforms nothing: leave transform_param out", "transform_param")
+        self.positive(param.batch_size, "hdf5_data_param.batch_size")
+        return RowSource(read_names(param.source), list(self.param.top), param.batch_size, param.shuffle, generator, self.dtype)
+
+
+class RowSource:
+    """Batches of the rows of HDF5 files."""
+
+    def __init__(
+        self, files: list[str], names: list[str], batch_size: int, shuffle: bool, generator: np.random.Generator, dtype: Any
+    ) -> None:
+        self.files, self.names, self.batch_size, self.dtype = files, names, batch_size, dtype
+        self.shuffle, self.generator = shuffle, generator
+        self.order = Order(len(files), shuffle, generator)
+        self.file = self.order.next()
+        self._load()
+        self.rows = Order(len(self.arrays[0]), shuffle, generator)
+        self.row_shapes = [array.shape[1:] for array in self.arrays]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [(self.batch_size, *shape) for shape in self.row_shapes]
+
+    def next_batch(self) -> Batch:
+        batch = tuple(np.empty(shape, self.dtype) for shape in self.shapes())
+        at = 0
+        while at < self.batch_size:
+            if self.rows.position == self.rows.count and len(self.files) > 1:
+                self.file = self.order.next()
+                self._load()
+                self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
+            rows = self.rows.take(self.batch_size - at)
+            for array, stored in zip(batch, self.arrays, strict=True):
+                array[at : at + len(rows)] = stored[rows]
+            at += len(rows)
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        orders = {"files": self.order.state(), "rows": self.rows.state()}
+        return {**orders, "file": self.file, "generator": self.generator.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.order.restore(state["files"])
+        self.file = state["file"]
+        self._load()
+        self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
+        self.rows.restore(state["rows"])
+        self.generator.bit_generator.state = state["generator"]
+
+    def _load(self) -> None:
+        """Read the datasets of self.file."""
+        name = self.files[self.file]
+        try:
+            with reading(name) as file:
+                self.arrays = [_dataset(file, top, name, self.dtype) for top in self.names]
+        except WeightsError as error:
+            raise DataError(str(error)) from error
+        if len({len(array) for array in self.arrays}) > 1:
+            lengths = ", ".join(f'"{top}" {len(array)}' for top, array in zip(self.names, self.arrays, strict=True))
+            raise DataError(f"{name}: its datasets differ in length: {lengths}")
+        for top, array, shape in zip(self.names, self.arrays, getattr(self, "row_shapes", []), strict=False):
+            if array.shape[1:] != shape:
+                raise DataError(f'{name}: the rows of "{top}" have shape {array.shape[1:]}, those of {self.files[0]} {shape}')
+
+
+def _dataset(file: Any, name: str, path: str, dtype: Any) -> NDArray[Any]:
+    """A dataset with at least one row."""
+    if name not in file:
+        raise DataError(f'{path}: has no dataset "{name}"; it has {", ".join(sorted(file)) or "none"}')
+    values = read_number_dataset(file, name, f'{path}: dataset "{name}"')
+    if not values.ndim or not len(values):
+        raise DataError(f'{path}: dataset "{name}" has shape {values.shape}: it has no rows')
+    return values.astype(dtype)

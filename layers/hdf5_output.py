@@ -1,0 +1,50 @@
+"""HDF5Output: writes two bottoms to a file, as the datasets data and label. Source: Caffe's hdf5_output_layer.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minicaffe.blob import Blob
+from minicaffe.hdf5 import require_h5py
+from minicaffe.layer import Layer
+
+
+class HDF5Output(Layer):
+    """Each forward adds its rows to the file, whose datasets are (N, C, H, W); the first forward starts the file anew.
+
+    bottom: data (N, ...) and label (N, ...), at most 4 axes; absent ones count as 1. No top, no gradient. (Caffe fails at the
+    second forward, as the datasets are there already.)
+    Raises LayerError when the bottoms differ in N or in their rows from those before, and for a file that cannot be written.
+    """
+
+    type = "HDF5Output"
+    num_bottom, num_top = 2, 0
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        require_h5py()
+        self.file_name = self.param.hdf5_output_param.file_name
+        if not self.file_name:
+            raise self.error("needs hdf5_output_param.file_name", "hdf5_output_param")
+        self.begun = False
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if bottom[0].num != bottom[1].num:
+            raise self.error(f"data has {bottom[0].num} rows, label has {bottom[1].num}")
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        h5py = require_h5py()
+        try:
+            with h5py.File(self.file_name, "a" if self.begun else "w") as file:
+                for name, blob in zip(("data", "label"), bottom, strict=True):
+                    rows = blob.data.reshape(blob.num, blob.channels, blob.height, blob.width)
+                    if not self.begun:
+                        file.create_dataset(name, data=rows, maxshape=(None, *rows.shape[1:]), chunks=True)
+                        continue
+                    stored = file[name]
+                    if stored.shape[1:] != rows.shape[1:]:
+                        raise self.error(f"{self.file_name} holds {name} of shape {stored.shape}, got {rows.shape}")
+                    stored.resize(len(stored) + len(rows), axis=0)
+                    stored[len(stored) - len(rows) :] = rows
+        except (OSError, KeyError) as error:
+            raise self.error(f"cannot write {self.file_name}: {error}", "hdf5_output_param.file_name") from error
+        self.begun = True

@@ -1,0 +1,95 @@
+"""ImageData: images and labels from a text file of names. Source: Caffe's image_data_layer.cpp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.data_transformer import DataTransformer
+from minicaffe.errors import DataError
+from minicaffe.image_bytes import Pixels, read_image, resized
+from minicaffe.image_list import Listed, read_image_list
+from minicaffe.prefetch import Batch
+from minicaffe.proto import caffe_pb2
+
+from .prefetching import Order, PrefetchingLayer
+
+
+class ImageData(PrefetchingLayer):
+    """The images that image_data_param.source lists, `NAME LABEL` on each line, from the first again after the last.
+
+    No bottom. top: data (batch_size, C, H, W), blue, green, red (is_color: false: grey), resized to new_height x new_width
+    where these are given, then transformed as transform_param says; labels (batch_size,). Each batch has its first image's
+    size. A name is root_folder and what the line says. shuffle: another order each time around. rand_skip: begin at a random
+    one of the first so many.
+    Raises LayerError, with the list's line, for a line that is no name and label, an image that cannot be read or is smaller
+    than the crop, images of several sizes in one batch, and a mean that does not fit.
+    """
+
+    type = "ImageData"
+    num_top = 2
+
+    def make_source(self, tops: int, generator: np.random.Generator) -> ImageListSource:
+        param = self.param.image_data_param
+        self.positive(param.batch_size, "image_data_param.batch_size")
+        if bool(param.new_height) != bool(param.new_width):
+            message = f"give both new_height and new_width, got {param.new_height} and {param.new_width}"
+            raise self.error(message, "image_data_param")
+        images = read_image_list(param.source)
+        if param.rand_skip > len(images):
+            raise self.error(
+                f"rand_skip {param.rand_skip} is more than the {len(images)} images listed", "image_data_param.rand_skip"
+            )
+        transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
+        return ImageListSource(images, param, transformer)
+
+
+class ImageListSource:
+    """Batches of the images of a list, transformed."""
+
+    def __init__(self, images: list[Listed], param: caffe_pb2.ImageDataParameter, transformer: DataTransformer) -> None:
+        self.images, self.param, self.transformer = images, param, transformer
+        generator = transformer.generator
+        skip = int(generator.integers(param.rand_skip)) if param.rand_skip else 0
+        self.order = Order(len(images), param.shuffle, generator, skip)
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        pixels = self._pixels(self.images[0])
+        shape = self._named(self.images[0], self.transformer.shape, pixels.shape[2], *pixels.shape[:2])
+        return [(self.param.batch_size, *shape), (self.param.batch_size,)]
+
+    def next_batch(self) -> Batch:
+        size = self.param.batch_size
+        labels = np.empty(size, self.transformer.dtype)
+        for i in range(size):
+            listed = self.images[self.order.next()]
+            image = self._pixels(listed).transpose(2, 0, 1)
+            if i == 0:
+                shape = self._named(listed, self.transformer.shape, *image.shape)
+                batch = np.empty((size, *shape), self.transformer.dtype)
+            self._named(listed, self.transformer.transform, image, batch[i])
+            labels[i] = listed.label
+        return batch, labels
+
+    def state(self) -> dict[str, Any]:
+        return {"order": self.order.state(), "generator": self.transformer.generator.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.order.restore(state["order"])
+        self.transformer.generator.bit_generator.state = state["generator"]
+
+    def _pixels(self, listed: Listed) -> Pixels:
+        """An image as the layer reads it (H, W, C)."""
+        param = self.param
+        pixels: Pixels = self._named(listed, read_image, param.root_folder + listed.name, param.is_color)
+        return resized(pixels, param.new_height, param.new_width) if param.new_height else pixels
+
+    def _named(self, listed: Listed, step: Any, *arguments: Any) -> Any:
+        """step(*arguments), its error with the image's line in the list."""
+        try:
+            return step(*arguments)
+        except DataError as error:
+            place = f"{self.param.source}:{listed.line}"
+            name = "" if listed.name in str(error) else f"{listed.name}: "
+            raise DataError(f"{place}: {name}{error}") from error

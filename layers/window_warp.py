@@ -1,0 +1,62 @@
+"""Where a window with its context goes in the crop. Source: Caffe's window_data_layer.cpp.
+
+the box is widened so that context_pad pixels surround it after warping -> clipped to the image -> size and place in the crop
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Box = tuple[int, int, int, int]
+
+
+class Placed(NamedTuple):
+    """The box to cut out (x1, y1, x2, y2, inclusive), the size to warp it to, and where in the crop that begins."""
+
+    box: Box
+    height: int
+    width: int
+    top: int = 0
+    left: int = 0
+
+
+def placed(box: Box, image: tuple[int, int], crop: int, context_pad: int, square: bool, mirrored: bool) -> Placed:
+    """Place a box of an image (height, width) in a crop x crop square; mirrored: the padding changes sides too."""
+    if not context_pad and not square:
+        return Placed(box, crop, crop)
+    x1, y1, x2, y2 = _widened(box, crop, context_pad, square)
+    f = np.float32
+    scale_x, scale_y = f(crop) / f(x2 - x1 + 1), f(crop) / f(y2 - y1 + 1)
+    left, top = max(0, -x1), max(0, -y1)
+    right, bottom = max(0, x2 - image[1] + 1), max(0, y2 - image[0] + 1)
+    clipped = (x1 + left, y1 + top, x2 - right, y2 - bottom)
+    width = _round(f(clipped[2] - clipped[0] + 1) * scale_x)
+    height = _round(f(clipped[3] - clipped[1] + 1) * scale_y)
+    pad_w = _round(f(right if mirrored else left) * scale_x)
+    pad_h = _round(f(top) * scale_y)
+    return Placed(clipped, min(height, crop - pad_h), min(width, crop - pad_w), pad_h, pad_w)
+
+
+def _widened(box: Box, crop: int, context_pad: int, square: bool) -> Box:
+    """The box around the same centre, crop / (crop - 2 context_pad) times as large."""
+    f = np.float32
+    x1, y1, x2, y2 = box
+    factor = f(crop) / f(crop - 2 * context_pad)
+    half_height, half_width = f(y2 - y1 + 1) / f(2), f(x2 - x1 + 1) / f(2)
+    center_x, center_y = f(x1) + half_width, f(y1) + half_height
+    if square:
+        half_height = half_width = max(half_height, half_width)
+    return (
+        _round(center_x - half_width * factor),
+        _round(center_y - half_height * factor),
+        _round(center_x + half_width * factor),
+        _round(center_y + half_height * factor),
+    )
+
+
+def _round(value: np.floating[Any]) -> int:
+    """C's round: halves away from zero."""
+    return int(math.copysign(math.floor(abs(float(value)) + 0.5), float(value)))

@@ -1,0 +1,45 @@
+"""minicaffe compute-image-mean. Source: Caffe's tools/compute_image_mean.cpp."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+
+from minicaffe.database import BACKENDS, open_database
+from minicaffe.datum import datum_array, parse_datum
+from minicaffe.errors import DataError
+from minicaffe.weights import write_binaryproto
+
+from .gflags import GflagsCommand
+from .progress import counted
+
+
+@click.command(cls=GflagsCommand)
+@click.argument("db")
+@click.argument("out", metavar="[OUT.binaryproto]", required=False)
+@click.option("--backend", type=click.Choice(BACKENDS), default="lmdb", show_default=True, help="The kind of database.")
+def command(db: str, out: str | None, backend: str) -> None:
+    """Average the images of the database DB; print each channel's mean; write the mean image for mean_file.
+
+    Example:  minicaffe compute-image-mean train_lmdb mean.binaryproto
+    """
+    total = np.zeros(0)
+    count = 0
+    database = open_database(db, backend)
+    for key, value in counted(database.items(), "images", database.count()):
+        name = f'{db}, key "{key.decode(errors="replace")}"'
+        image = datum_array(parse_datum(value, name), name)
+        total = total if count else np.zeros(image.shape)
+        if image.shape != total.shape:
+            raise DataError(f"{name}: has shape {image.shape}, those before it {total.shape}: a mean needs images of one size")
+        total += image
+        count += 1
+    if not count:
+        raise DataError(f"{db}: the database is empty")
+    mean = total / count
+    click.echo(f"{db}: {count} images of {' x '.join(map(str, mean.shape))}")
+    for i, value_ in enumerate(mean.mean(axis=(1, 2))):
+        click.echo(f"mean_value channel [{i}]: {value_:.6g}")
+    if out:
+        write_binaryproto(out, mean[None].astype(np.float32))
+        click.echo(f"written: {out}")

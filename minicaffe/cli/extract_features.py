@@ -1,0 +1,62 @@
+"""minicaffe extract-features. Source: Caffe's tools/extract_features.cpp."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import click
+
+from minicaffe.database import BACKENDS, new_database
+from minicaffe.datum import float_datum
+from minicaffe.errors import Error
+
+from .common import load_net
+from .gflags import GflagsCommand
+from .progress import counted
+
+
+@click.command(cls=GflagsCommand)
+@click.argument("weights")
+@click.argument("net")
+@click.argument("blobs", metavar="BLOB[,BLOB...]")
+@click.argument("dbs", metavar="DB[,DB...]")
+@click.argument("batches", metavar="NBATCHES", type=click.IntRange(1))
+@click.argument("db_type", metavar="[lmdb|leveldb]", required=False, type=click.Choice(BACKENDS))
+@click.argument("device", metavar="[CPU]", required=False, type=click.Choice(["CPU"]))
+@click.option("--db-type", "db_type_option", type=click.Choice(BACKENDS), help="The kind of the databases.  [default: lmdb]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of random numbers in the net.")
+def command(
+    weights: str,
+    net: str,
+    blobs: str,
+    dbs: str,
+    batches: int,
+    db_type: str | None,
+    device: str | None,
+    db_type_option: str | None,
+    seed: int,
+) -> None:
+    """Run NBATCHES batches through the net (phase TEST) and store what the blobs hold, one Datum of floats for each item.
+
+    Each blob has its own database. Keys are 0000000000, 0000000001, ...
+
+    Example:  minicaffe extract-features net.caffemodel test.prototxt fc7,prob fc7_lmdb,prob_lmdb 10
+    """
+    names, paths = blobs.split(","), dbs.split(",")
+    if len(names) != len(paths):
+        raise Error(f"{len(names)} blobs but {len(paths)} databases given: one for each")
+    loaded = load_net(net, [weights], seed=seed)
+    if unknown := [name for name in names if name not in loaded.blobs]:
+        raise Error(f'the net has no blob "{unknown[0]}"; it has {", ".join(loaded.blobs)}')
+    stored = dict.fromkeys(names, 0)
+    with ExitStack() as stack:
+        writers = [stack.enter_context(new_database(path, db_type_option or db_type or "lmdb")) for path in paths]
+        for _ in counted(range(batches), "batches"):
+            loaded.forward()
+            for name, writer in zip(names, writers, strict=True):
+                blob = loaded.blobs[name]
+                for item in blob.data.reshape(blob.num, blob.channels, blob.height, blob.width):
+                    writer.put(f"{stored[name]:010d}".encode(), float_datum(item).SerializeToString())
+                    stored[name] += 1
+    for name, path in zip(names, paths, strict=True):
+        click.echo(f"{path}: {stored[name]} items of {name}")
