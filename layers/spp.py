@@ -60,12 +60,12 @@ class SPP(Layer):
                 f"bins; a map of {spatial[0]}x{spatial[1]} is too small for {bins}x{bins}",
                 "spp_param.pyramid_height",
             )
-        param = caffe_pb2.LayerParameter(name=self.name, type="SPP")
-        pool = param.pooling_param
+        inner = caffe_pb2.LayerParameter(name=self.name, type="SPP")
+        pool = inner.pooling_param
         pool.pool = self.param.spp_param.pool  # type: ignore[assignment]  # the two enums have the same numbers
         pool.kernel_h, pool.kernel_w = pool.stride_h, pool.stride_w = kernel
         pool.pad_h, pool.pad_w = pad
-        pooling = Pooling(param, phase=self.phase, dtype=self.dtype, source=self.source)
+        pooling = Pooling(inner, phase=self.phase, dtype=self.dtype, source=self.source)
         pooling.setup([bottom], [bottom])
         return pooling
 

@@ -7,15 +7,22 @@ import re
 
 import click
 
+from minicaffe.layer_table import markdown
 from minicaffe.layers import CATALOGUE
 
 
 @click.command()
-def command() -> None:
+@click.option(
+    "--markdown", "as_table", is_flag=True, help="A table of what each type takes, reads and computes: docs/layers.md."
+)
+def command(as_table: bool) -> None:
     """List the layer types that are built in, one line each.
 
     Example:  minicaffe layers
     """
+    if as_table:
+        click.echo(markdown(), nl=False)
+        return
     width = max(map(len, CATALOGUE))
     for kind, layer in sorted(CATALOGUE.items(), key=lambda item: item[0].lower()):
         click.echo(f"{kind:{width}}  {_line(inspect.getdoc(layer) or '')}")

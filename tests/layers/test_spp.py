@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from golden import cases, run_case
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
@@ -39,6 +39,7 @@ def test_golden(case: str) -> None:
     assert run_case(case) == 2
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 20), st.integers(1, 20), st.sampled_from(["MAX", "AVE"]))
 def test_a_vector_of_one_size_from_maps_of_any_size(h: int, w: int, pool: str) -> None:
     """Each level's bins cover the map: every maximum is some pixel, the overall one is in each level."""
@@ -59,7 +60,7 @@ def test_a_vector_of_one_size_from_maps_of_any_size(h: int, w: int, pool: str) -
 
 @pytest.mark.parametrize("inside", ["pyramid_height: 1", "pyramid_height: 2 pool: AVE", "pyramid_height: 3"])
 def test_gradient(inside: str) -> None:
-    LayerCase(text(inside), normal(2, 3, 4, 7)).check_gradient()
+    LayerCase(text(inside), normal(1, 2, 4, 7)).check_gradient()
 
 
 def test_stochastic() -> None:
