@@ -22,7 +22,7 @@ def forward_all(net: Net, blobs: Sequence[str] | None, inputs: Mapping[str, Arra
 
     Raises Error when an input is missing or no array of numbers, or the inputs differ in their number of items.
     """
-    _check_names(net.inputs, inputs, "inputs")
+    _check_names(inputs, net.inputs, "inputs")
     items = _items(inputs)
     runs = (net.forward(blobs, None, None, **given) for given in batches(net, inputs))
     return _joined(runs, items)
@@ -37,9 +37,9 @@ def forward_backward_all(
     """
     given = {name: array for name, array in arrays.items() if name not in net.outputs}
     top_diffs = {name: array for name, array in arrays.items() if name in net.outputs}
-    _check_names(net.inputs, given, "inputs")
+    _check_names(given, net.inputs, "inputs")
     if top_diffs:
-        _check_names(net.outputs, top_diffs, "top diffs")
+        _check_names(top_diffs, net.outputs, "top diffs")
     items = _items(arrays)
     data: list[Arrays] = []
     gradients: list[Arrays] = []
@@ -72,9 +72,11 @@ def _items(inputs: Mapping[str, ArrayLike]) -> int:
     return counts.pop()
 
 
-def _check_names(wanted: Sequence[str], given: Iterable[str], what: str) -> None:
+def _check_names(given: Iterable[str], wanted: Sequence[str], what: str) -> None:
     if set(given) != set(wanted):
-        raise Error(f"{what} {sorted(given)} do not match the net's {what.split()[-1]} {list(wanted)}")
+        raise Error(
+            f"{what} {sorted(given)} do not match the net's {'inputs' if what == 'inputs' else 'outputs'} {list(wanted)}"
+        )
 
 
 def _copies(arrays: Arrays) -> Arrays:
