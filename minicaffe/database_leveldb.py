@@ -46,9 +46,10 @@ class LevelDatabase:
             raise DataError(f"{path}: cannot open the LevelDB: {_text(error)}") from error
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        plyvel = require_plyvel()
         try:
             yield from self.database.iterator(start=start or None, verify_checksums=True)
-        except require_plyvel().Error as error:
+        except plyvel.Error as error:
             raise DataError(f"{self.path}: damaged LevelDB: {_text(error)}") from error
 
     def count(self) -> int | None:

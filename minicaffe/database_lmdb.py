@@ -39,11 +39,12 @@ class LmdbDatabase:
             raise DataError(f"{path}: cannot open the LMDB: {error}") from error
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        lmdb = require_lmdb()
         try:
             with self.environment.begin() as transaction, transaction.cursor() as cursor:
                 if cursor.set_range(start) if start else cursor.first():
                     yield from cursor
-        except require_lmdb().Error as error:
+        except lmdb.Error as error:
             raise DataError(f"{self.path}: damaged LMDB: {error}") from error
 
     def count(self) -> int | None:
