@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from layer_case import LayerCase
 
+from minicaffe import SGDSolver
 from minicaffe.errors import LayerError
 
 KINDS = {"RNN": 1, "LSTM": 2}
@@ -173,3 +175,26 @@ def test_another_size_after_setup(kind: str) -> None:
     case.bottom[0].reshape(T, S, INPUTS + 1)
     with pytest.raises(LayerError, match="its weights take 3 inputs from bottom 0, it now gives 4"):
         case.forward()
+
+
+@both
+def test_a_training_resumes_bit_for_bit(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text(
+        f"""
+        layer {{ name: "data" type: "DummyData" top: "x" top: "cont" top: "target" dummy_data_param {{
+          shape {{ dim: 4 dim: 2 dim: 3 }} shape {{ dim: 4 dim: 2 }} shape {{ dim: 4 dim: 2 dim: 5 }}
+          data_filler {{ type: "gaussian" }} data_filler {{ value: 1 }} data_filler {{ type: "gaussian" }} }} }}
+        layer {{ name: "layer" bottom: "x" bottom: "cont" top: "y" {text(kind)} }}
+        layer {{ name: "loss" type: "EuclideanLoss" bottom: "y" bottom: "target" top: "loss" }}
+        """
+    )
+    Path("solver.prototxt").write_text(
+        'net: "net.prototxt" base_lr: 0.05 lr_policy: "fixed" random_seed: 3 snapshot: 2 snapshot_prefix: "at"'
+    )
+    whole, resumed = SGDSolver("solver.prototxt"), SGDSolver("solver.prototxt")
+    whole.step(4)
+    resumed.restore("at_iter_2.solverstate")
+    resumed.step(2)
+    for ours, theirs in zip(resumed.net.params["layer"], whole.net.params["layer"], strict=True):
+        np.testing.assert_array_equal(ours.data, theirs.data)
