@@ -31,6 +31,7 @@ from .crop import Crop
 from .data import Data
 from .deconvolution import Deconvolution
 from .depthwise_convolution import DepthwiseConvolution
+from .detection_evaluate import DetectionEvaluate
 from .detection_output import DetectionOutput
 from .dropout import Dropout
 from .dummy_data import DummyData
@@ -113,6 +114,7 @@ CATALOGUE: dict[str, type[Layer]] = {
     "Data": Data,
     "Deconvolution": Deconvolution,
     "DepthwiseConvolution": DepthwiseConvolution,
+    "DetectionEvaluate": DetectionEvaluate,
     "DetectionOutput": DetectionOutput,
     "Dropout": Dropout,
     "DummyData": DummyData,
@@ -178,7 +180,7 @@ CATALOGUE: dict[str, type[Layer]] = {
 }
 
 FORK_TYPES = {
-    "AnnotatedData": "SSD", "DetectionEvaluate": "SSD", "VideoData": "SSD", "Reorg": "Intel",
+    "AnnotatedData": "SSD", "VideoData": "SSD", "Reorg": "Intel",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel", "ShuffleChannel": "ShuffleNet",
     "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",

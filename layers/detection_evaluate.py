@@ -1,0 +1,132 @@
+"""DetectionEvaluate: which detections are right, for average precision to be computed from.
+
+    per image and class, best score first: a detection takes the true box that it overlaps most
+    right: overlap >= overlap_threshold and nobody took that box before; wrong: everything else
+
+Source: the SSD fork's detection_evaluate_layer.cpp and bbox_util.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .box_codes import jaccard
+from .boxes import bbox_overlaps
+
+Array = NDArray[Any]
+
+
+class DetectionEvaluate(Layer):
+    """Rows (1, 1, n, 5): first one for each class but the background, -1, class, number of true boxes, -1, -1; then one for
+    each detection: image, class, score, right, wrong (1 or 0), by image, class and score.
+
+    bottom: detections (1, 1, n, 7) as DetectionOutput makes them; true boxes (1, 1, G, 8) as MultiBoxLoss takes them.
+    top: the rows. evaluate_difficult_gt: false does not count difficult boxes, and a detection of one is neither right nor
+    wrong. name_size_file: lines "name height width", one for each image with detections in turn; boxes are then clipped
+    and compared in whole pixels, both corners inclusive. No gradients.
+    Raises LayerError for num_classes missing, an overlap_threshold <= 0, a bad name_size_file, other shapes, labels that
+    are no object's class; and for a resize_param that is not WARP, which is not built in.
+    """
+
+    type = "DetectionEvaluate"
+    num_bottom = 2
+    num_top = 1
+    index_bottoms = (0, 1)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.detection_evaluate_param
+        if not param.num_classes:
+            raise self.error("needs num_classes > 0", "detection_evaluate_param")
+        if not param.overlap_threshold > 0:
+            wrong = f"overlap_threshold must be > 0, got {param.overlap_threshold:g}"
+            raise self.error(wrong, "detection_evaluate_param.overlap_threshold")
+        if param.resize_param.resize_mode != param.resize_param.WARP:
+            raise self.error("of the resize modes only WARP is built in", "detection_evaluate_param.resize_param")
+        self.classes = [k for k in range(param.num_classes) if k != param.background_label_id]
+        self.sizes = self._read_sizes(param.name_size_file) if param.name_size_file else []
+        self.next_size = 0
+
+    def _read_sizes(self, file: str) -> list[tuple[int, int]]:
+        """(height, width) of each line."""
+        field = "detection_evaluate_param.name_size_file"
+        try:
+            with open(file, encoding="utf-8") as lines:
+                words = [line.split() for line in lines if line.strip()]
+            sizes = [(int(height), int(width)) for _, height, width in words]
+        except OSError as error:
+            raise self.error(f"{file}: {error.strerror}", field) from error
+        except ValueError as error:
+            raise self.error(f'{file}: its lines must be "name height width"', field) from error
+        if not sizes:
+            raise self.error(f"{file}: no sizes in it", field)
+        return sizes
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        for i, width in enumerate((7, 8)):
+            if bottom[i].shape[-1:] != (width,):
+                raise self.error(f"bottom {i} must have {width} values a row, got shape {bottom[i].shape}", f"bottom[{i}]")
+        top[0].reshape(1, 1, len(self.classes), 5)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        found, truths = (self._rows(bottom[i], i) for i in (0, 1))
+        counted = truths if self.param.detection_evaluate_param.evaluate_difficult_gt else truths[truths[:, 7] == 0]
+        rows = [np.array([[-1, k, (counted[:, 1] == k).sum(), -1, -1] for k in self.classes]).reshape(-1, 5)]
+        for image in np.unique(found[:, 0]):
+            mine, true = found[found[:, 0] == image], truths[truths[:, 0] == image]
+            for k in np.unique(mine[mine[:, 1] != -1, 1]):
+                rows.append(self._judged(mine[mine[:, 1] == k], true[true[:, 1] == k]))
+            if self.sizes:
+                self.next_size = (self.next_size + 1) % len(self.sizes)
+        table = np.concatenate(rows)
+        top[0].reshape(1, 1, len(table), 5)
+        top[0].data[0, 0] = table
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """Nothing: counts have no gradient."""
+
+    def _rows(self, blob: Blob, i: int) -> Array:
+        """The rows of a bottom that are of an image. Raises LayerError for classes that are none."""
+        rows = blob.data.reshape(-1, blob.shape[-1])
+        rows = rows[rows[:, 0] != -1]
+        allowed = self.classes + ([-1] if i == 0 else [])
+        for row in rows[~np.isin(rows[:, 1], allowed)][:1]:
+            raise self.error(f"label {row[1]:g} in bottom {i} is no object's class", f"bottom[{i}]")
+        return rows
+
+    def _judged(self, found: Array, truths: Array) -> Array:
+        """Rows (n, 5) for the detections (n, 7) of one image and class."""
+        param = self.param.detection_evaluate_param
+        found = found[np.argsort(-found[:, 2], kind="stable")]
+        overlaps = self._overlaps(found[:, 3:7], truths[:, 3:7])
+        ignored = (truths[:, 7] != 0) & (not param.evaluate_difficult_gt)
+        right, wrong = judge(overlaps, param.overlap_threshold, ignored)
+        return np.column_stack([found[:, :3], right, wrong])
+
+    def _overlaps(self, boxes: Array, others: Array) -> Array:
+        if not self.sizes:
+            return jaccard(boxes, others)
+        height, width = self.sizes[self.next_size]
+        scale = np.array([width, height, width, height])
+        overlaps: Array = bbox_overlaps(*(np.clip(corners, 0, 1) * scale for corners in (boxes, others)))
+        return overlaps
+
+
+def judge(overlaps: Array, threshold: float, ignored: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which detections (n,), best first, are right and which wrong, by their overlaps (n, G); ignored (G,): boxes that do
+    not count, a detection of which is neither."""
+    right, wrong = np.zeros(len(overlaps), bool), np.ones(len(overlaps), bool)
+    if overlaps.shape[1]:
+        own = overlaps.argmax(axis=1)
+        near = overlaps.max(axis=1) >= threshold
+        counts = near & ~ignored[own]
+        first = np.unique(own[counts], return_index=True)[1]
+        right[np.flatnonzero(counts)[first]] = True
+        wrong = ~right & ~(near & ignored[own])
+    return right, wrong

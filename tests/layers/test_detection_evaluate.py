@@ -1,0 +1,123 @@
+"""DetectionEvaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from layer_case import LayerCase
+
+from minicaffe.errors import LayerError
+from minicaffe.layers.detection_evaluate import judge
+
+FOUND = [
+    (0, 1, 0.6, 0.1, 0.1, 0.5, 0.5),
+    (0, 1, 0.9, 0.1, 0.1, 0.5, 0.55),
+    (0, 2, 0.8, 0.0, 0.0, 0.3, 0.3),
+    (1, 1, 0.7, 0.5, 0.5, 0.9, 0.9),
+]
+TRUE = [
+    (0, 1, 0, 0.1, 0.1, 0.5, 0.5, 0),
+    (1, 1, 0, 0.5, 0.5, 0.9, 0.9, 1),
+    (-1, -1, -1, -1, -1, -1, -1, -1),
+]
+
+
+def text(inside: str) -> str:
+    return f'type: "DetectionEvaluate" detection_evaluate_param {{ {inside} }}'
+
+
+def case(inside: str = "", found: object = FOUND, true: object = TRUE, dtype: type = np.float64) -> LayerCase:
+    bottoms = (np.array(found, float).reshape(1, 1, -1, 7), np.array(true, float).reshape(1, 1, -1, 8))
+    return LayerCase(text("num_classes: 3 " + inside), *bottoms, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_by_hand(dtype: type) -> None:
+    """Of two detections of one box the better is right; of class 2 there is no true box."""
+    (y,) = case(dtype=dtype).forward()
+    assert y.shape == (1, 1, 6, 5) and y.dtype == dtype
+    classes = [[-1, 1, 2, -1, -1], [-1, 2, 0, -1, -1]]
+    expected = [*classes, [0, 1, 0.9, 1, 0], [0, 1, 0.6, 0, 1], [0, 2, 0.8, 0, 1], [1, 1, 0.7, 1, 0]]
+    np.testing.assert_allclose(y[0, 0], expected, rtol=1e-6)
+
+
+def test_difficult_boxes_may_count_for_nothing() -> None:
+    rows = case("evaluate_difficult_gt: false").forward()[0][0, 0]
+    assert rows[0].tolist() == [-1, 1, 1, -1, -1]
+    assert rows[-1].tolist() == [1, 1, 0.7, 0, 0]
+
+
+def test_threshold() -> None:
+    """0.4 x 0.4 of 0.4 x 0.45 is an overlap of 8 / 9."""
+    rows = case("overlap_threshold: 0.9").forward()[0][0, 0]
+    assert rows[2:4, 3].tolist() == [0, 1] and rows[2:4, 4].tolist() == [1, 0]
+
+
+def test_nothing_found_and_nothing_true() -> None:
+    rows = case(found=[(0, -1, -1, -1, -1, -1, -1)]).forward()[0][0, 0]
+    assert rows.tolist() == [[-1, 1, 2, -1, -1], [-1, 2, 0, -1, -1]]
+    wrong = case(true=np.zeros((0, 8))).forward()[0][0, 0]
+    assert wrong[:2, 2].tolist() == [0, 0] and wrong[2:, 4].all()
+
+
+def test_sizes_from_a_file_turn_with_the_images(tmp_path: Path) -> None:
+    """In a picture of 10 x 10 pixels the first box is 5 x 5 inclusive and the better detection 5 x 5.5: still an overlap
+    of 0.9; in one of 2 x 2 pixels 1.8 / 1.9."""
+    sizes = tmp_path / "sizes.txt"
+    sizes.write_text("one 10 10\ntwo 2 2\nthree 10 10\n")
+    run = case(f'name_size_file: "{sizes}" overlap_threshold: 0.92')
+    best = [run.forward()[0][0, 0, 2, 3] for _ in range(3)]
+    assert best == [0, 0, 1]
+
+
+@given(st.integers(0, 99), st.integers(0, 6), st.integers(0, 4))
+def test_judged_as_plain_loops(seed: int, count: int, boxes: int) -> None:
+    random = np.random.default_rng(seed)
+    overlaps, ignored = random.integers(0, 5, (count, boxes)) / 4, random.integers(0, 2, boxes) > 0
+    right, wrong, taken = [], [], set()
+    for row in overlaps.tolist():
+        best = max(row, default=0.0)
+        own = row.index(best) if row else -1
+        near = bool(row) and best >= 0.5
+        right.append(near and not ignored[own] and own not in taken)
+        wrong.append(not near or (not ignored[own] and own in taken))
+        if right[-1]:
+            taken.add(own)
+    got = judge(overlaps, 0.5, ignored)
+    assert got[0].tolist() == right and got[1].tolist() == wrong
+
+
+def test_no_gradients_and_another_shape() -> None:
+    run = case()
+    run.forward()
+    assert not any(diff.any() for diff in run.backward())
+    run.bottom[0].reshape(1, 1, 1, 7)
+    assert run.forward()[0].shape == (1, 1, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ("num_classes: 0", "needs num_classes > 0"),
+        ("overlap_threshold: 0", "overlap_threshold must be > 0, got 0"),
+        ("resize_param { resize_mode: FIT_SMALL_SIZE }", "of the resize modes only WARP is built in"),
+        ('name_size_file: "absent.txt"', "absent.txt: No such file or directory"),
+        ("background_label_id: 1", "label 1 in bottom 0 is no object's class"),
+    ],
+)
+def test_errors(inside: str, message: str) -> None:
+    with pytest.raises(LayerError, match='DetectionEvaluate layer "layer": ' + message):
+        case(inside).forward()
+
+
+def test_bad_files_and_shapes(tmp_path: Path) -> None:
+    for content, message in (("name ten ten\n", 'its lines must be "name height width"'), ("", "no sizes in it")):
+        (tmp_path / "sizes.txt").write_text(content)
+        with pytest.raises(LayerError, match=message):
+            case(f'name_size_file: "{tmp_path / "sizes.txt"}"')
+    with pytest.raises(LayerError, match=r"bottom 1 must have 8 values a row, got shape \(1, 1, 2, 7\)"):
+        LayerCase(text("num_classes: 3"), np.zeros((1, 1, 2, 7)), np.zeros((1, 1, 2, 7)))
