@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
 from . import images
+from .datum import datum_array
 from .errors import DataError, Error
 from .proto import caffe_pb2
 
@@ -82,9 +83,9 @@ def array_to_datum(arr: ArrayLike, label: int | None = None) -> caffe_pb2.Datum:
 
 
 def datum_to_array(datum: caffe_pb2.Datum) -> Array:
-    """(C, H, W) of a Datum: uint8, or float64 of its float_data. Raises DataError for an encoded image and for a wrong size."""
+    """(C, H, W) of a Datum: uint8, an encoded image's too (blue, green, red), or float64 of its floats. Raises DataError."""
     if datum.encoded:
-        raise DataError("the Datum holds an encoded image (JPEG or PNG): decode datum.data first, with Pillow for instance")
+        return datum_array(datum, "the Datum")
     values: Array = np.frombuffer(datum.data, np.uint8) if datum.data else np.array(datum.float_data, np.float64)
     return _shaped(values, [datum.channels, datum.height, datum.width], "the Datum")
 

@@ -11,6 +11,7 @@ All runnable blocks of a document are one program, run in a new folder that has 
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import shlex
@@ -141,6 +142,8 @@ def test_commands_and_options_exist(document: Path) -> None:
         if words[0] == "--debug":
             words = words[1:]
         assert words[0] in COMMANDS, command
+        if words[0] == "script":  # what stands behind the script's name is its own
+            words = [words[0], *itertools.takewhile(lambda word: word.startswith("--"), words[1:])]
         options = {name for parameter in main.get_command(context, words[0]).params for name in parameter.opts}  # type: ignore[union-attr]
         for word in words[1:]:
             if word.startswith("--"):

@@ -74,8 +74,14 @@ def test_messages_that_do_not_fill_their_shape() -> None:
         io.blobproto_to_array(blob)
     with pytest.raises(DataError, match=r"got shape \(2, 3\)"):
         io.array_to_datum(np.zeros((2, 3)))
-    with pytest.raises(DataError, match="encoded image"):
+    with pytest.raises(DataError, match="the Datum: cannot read the image"):
         io.datum_to_array(caffe_pb2.Datum(encoded=True, data=b"x"))
+
+
+def test_an_encoded_datum_is_decoded(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], np.uint8)).save(tmp_path / "a.png")
+    datum = caffe_pb2.Datum(encoded=True, data=(tmp_path / "a.png").read_bytes())
+    assert io.datum_to_array(datum).tolist() == [[[3, 6]], [[2, 5]], [[1, 4]]]
 
 
 def test_load_image(tmp_path: Path) -> None:
