@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
+import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -82,9 +86,9 @@ def test_an_rfcn_goes_on_bit_for_bit_with_its_box_layers_unfolded(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     chosen = read_settings(SHAPES / "shapes.yml")
     chosen = dataclasses.replace(chosen, train=dataclasses.replace(chosen.train, scales=(120,)))
-    random = np.random.default_rng(1)
+    generator = np.random.default_rng(1)
     entries = [
-        Entry(image=random.integers(0, 256, (60, 80, 3), np.uint8), boxes=np.array([box]), gt_classes=np.array([kind]))
+        Entry(image=generator.integers(0, 256, (60, 80, 3), np.uint8), boxes=np.array([box]), gt_classes=np.array([kind]))
         for kind, box in ((1, [10, 20, 50, 50]), (2, [30, 5, 70, 40]), (3, [40, 10, 78, 58]))
     ]
 
@@ -246,3 +250,18 @@ def test_a_state_is_never_there_with_the_weights_of_another_run(trained, monkeyp
     with pytest.raises(KeyboardInterrupt):
         solver.snapshot()
     assert latest("solver") is None
+
+
+# Killed.
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_killed_training_goes_on_bit_for_bit():
+    """Five times here; tests/support/kill_training.py does it as often as is asked."""
+    script = Path(__file__).parent / "support" / "kill_training.py"
+    memory = Path("/dev/shm")
+    environment = {**os.environ, **({"TMPDIR": str(memory)} if memory.is_dir() else {})}
+    command = [sys.executable, str(script), "--times", "5", "--iterations", "20", "--seed", str(random.randrange(10**6))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    assert done.stdout.count("the same bytes at the end") == 5
