@@ -1,0 +1,77 @@
+"""The shapes detectors: the shipped weights find unseen shapes, and the training prototxts train."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+import minicaffe
+from minicaffe.cli import main as minicaffe_command
+from minicaffe.settings import read_settings, use
+
+SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
+sys.path.insert(0, str(SHAPES))
+
+import evaluate  # noqa: E402
+import scenes  # noqa: E402
+
+NETS = {"rfcn": "shapes_rfcn.caffemodel", "faster_rcnn": "shapes_faster_rcnn.caffemodel"}
+
+
+@pytest.fixture
+def settings():
+    before = minicaffe.settings.current()
+    chosen = read_settings(SHAPES / "shapes.yml")
+    use(chosen)
+    yield chosen
+    use(before)
+
+
+@pytest.fixture(scope="module")
+def roidb(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    result = CliRunner().invoke(scenes.main, [str(folder), "--count", "4"])
+    assert result.exit_code == 0, result.output
+    return folder / "roidb.json"
+
+
+@pytest.mark.parametrize("kind", NETS)
+def test_the_shipped_weights_find_unseen_shapes(kind, settings):
+    weights = SHAPES / kind / NETS[kind]
+    assert weights.stat().st_size < 2_000_000
+    net = minicaffe.Net(SHAPES / kind / "test.prototxt", minicaffe.TEST, weights=weights)
+    result = evaluate.evaluate(net, settings, range(1_000_000, 1_000_020))
+    assert set(result) == {"circle", "square", "triangle", "mAP"}
+    assert result["mAP"] > 0.85
+
+
+@pytest.mark.parametrize("kind", NETS)
+def test_three_iterations_of_training(kind, roidb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = [str(SHAPES / kind / "solver.prototxt"), "--roidb", str(roidb), "--cfg", str(SHAPES / "shapes.yml")]
+    before = minicaffe.settings.current()
+    result = CliRunner().invoke(minicaffe_command, ["train", *arguments, "--iterations", "3"])
+    use(before)
+    assert result.exit_code == 0, result.output
+    net = minicaffe.Net(SHAPES / kind / "test.prototxt", minicaffe.TEST, weights=f"shapes_{kind}_iter_3.caffemodel")
+    assert all(np.isfinite(blob.data).all() for blobs in net.params.values() for blob in blobs)
+
+
+def test_the_sample_scene_is_of_an_unseen_seed():
+    image, _, _ = scenes.scene(1_000_017)
+    with Image.open(SHAPES / "scene.png") as picture:
+        assert (np.asarray(picture) == image).mean() > 0.99
+
+
+def test_the_evaluation_command(tmp_path):
+    net, weights = SHAPES / "rfcn" / "test.prototxt", SHAPES / "rfcn" / NETS["rfcn"]
+    before = minicaffe.settings.current()
+    result = CliRunner().invoke(evaluate.main, [str(net), str(weights), "--count", "2"])
+    use(before)
+    assert result.exit_code == 0, result.output
+    assert [line.split()[0] for line in result.output.split("\n")[-5:-1]] == ["circle", "square", "triangle", "mAP"]
