@@ -60,17 +60,13 @@ _logger = logging.getLogger("minicaffe")
 # The log.
 
 
-class _StandardError(logging.StreamHandler[Any]):
+class _StandardError(logging.Handler):
     """Lines to stderr, wherever that leads now; fewer where the environment has a GLOG_minloglevel, as scripts set it."""
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def emit(self, record: logging.LogRecord) -> None:
         level = os.environ.get("GLOG_minloglevel", "0")  # noqa: SIM112
         if record.levelno >= LEVELS[min(int(level), 3) if level.isdigit() else 0]:
-            self.setStream(sys.stderr)
-            super().emit(record)
+            print(self.format(record), file=sys.stderr, flush=True)
 
 
 def init_log(level: int = 0, stderr: bool = True) -> None:
