@@ -11,7 +11,6 @@ import pytest
 from golden import SHARED, inside
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from solver_layers import stand_ins  # noqa: F401
 
 from minicaffe.errors import PrototxtError, SolverError, WeightsError
 from minicaffe.layer import Layer
@@ -53,7 +52,7 @@ def same_weights(solver: SGDSolver, stored, prefix: str) -> int:
 
 @needs_golden
 @pytest.mark.parametrize("case", CASES)
-def test_golden_training(case, stand_ins, tmp_path):  # noqa: F811
+def test_golden_training(case, tmp_path):
     stored = np.load(SOLVERS / f"{case}.npz")
     with inside(SOLVERS):
         solver = get_solver(f"{case}.solver.prototxt")
@@ -111,30 +110,27 @@ def test_every_golden_case_is_there():
 
 
 @needs_golden
-def test_golden_log(stand_ins, caplog):  # noqa: F811
+def test_golden_log(caplog):
+    """The lines that Caffe logged, number by number; only the speed is left out."""
     stored = np.load(SOLVERS / "log_test_average_loss.npz")
-    seen: list[float] = []
-    tests: list[list[float]] = []
     caplog.set_level(logging.INFO, "minicaffe.solver")
     with inside(SOLVERS):
         solver = get_solver("log_test_average_loss.solver.prototxt")
-        trained = solver.test
-
-        def test(index: int):
-            means = trained(index)
-            tests.append([solver.iter, *np.concatenate([np.ravel(mean) for mean in means.values()])])
-            return means
-
-        solver.test = test
-        solver.on_progress(lambda progress: seen.append(progress.loss))
+        put(solver, stored, "init")
         solver.solve()
-    lines = [record.getMessage() for record in caplog.records]
-    assert [" ".join(line.split()[:2]).strip(",") for line in lines if ", loss" in line] == [
-        f"Iteration {i}" for i in (0, 2, 4, 6, 8, 10)
-    ]
-    assert len(seen) == 10 and len(tests) == len(stored["log.test"]) == 3
-    assert [row[0] for row in tests] == list(stored["log.test"][:, 0])
-    assert all(len(row) == stored["log.test"].shape[1] for row in tests)
+    assert same_weights(solver, stored, "final") == 4
+    said = [re.sub(r" \(\S+ iter/s, \S+s/\d+ iters\)", "", record.getMessage()) for record in caplog.records]
+    wanted = (SOLVERS / "log_test_average_loss.log.txt").read_text().splitlines()
+    for line, theirs in zip(said[2:], wanted, strict=True):
+        assert NUMBER.sub("", line) == NUMBER.sub("", theirs)
+        np.testing.assert_allclose(numbers_in(line), numbers_in(theirs), rtol=1e-4, atol=1e-5)
+
+
+NUMBER = re.compile(r"(?<== )-?[\d.e-]+")
+
+
+def numbers_in(line: str) -> list[float]:
+    return [float(text) for text in NUMBER.findall(line)]
 
 
 # A net of one weight vector, whose gradient is known: loss = sum(w * x), so dloss/dw = x.
@@ -380,6 +376,52 @@ def test_solve_displays_tests_and_snapshots(make, caplog, tmp_path):
     ]
 
 
+def test_the_test_loss_is_the_mean_of_the_batches(make, caplog):
+    solver = make(FIXED + "test_iter: 2 test_interval: 9 test_compute_loss: true", gradients=[[1, 0], [3, 2], [9, 9]])
+    caplog.set_level(logging.INFO, "minicaffe.solver")
+    (means,) = solver.test_all()
+    assert means["loss"] == (3 + 7) / 2
+    assert "Test loss: 5" in [record.getMessage() for record in caplog.records]
+
+
+def test_debug_info_has_a_line_for_each_blob(make, caplog):
+    """w = (3, -1), its gradient (1, -2): every number worked by hand. Only displayed iterations have the lines."""
+    layer = 'param { name: "slope" }'
+    solver = make(FIXED + "debug_info: true display: 2 test_iter: 1 test_interval: 2", layer)
+    caplog.set_level(logging.INFO, "minicaffe.solver")
+    solver.step(2)
+    lines = [record.getMessage() for record in caplog.records if "ward]" in record.getMessage()]
+    forward = ["    [Forward] Layer w, top blob loss data: 5", "    [Forward] Layer w, param blob slope data: 2"]
+    backward = [
+        "    [Backward] Layer w, param blob 0 diff: 1.5",
+        "    [Backward] All net params (data, diff): L1 norm = (4, 3); L2 norm = (3.16228, 2.23607)",
+    ]
+    assert lines == [*forward, *forward, *backward]
+    caplog.clear()
+    solver.net.forward_backward()
+    assert not caplog.records
+
+
+def test_debug_info_between_layers(caplog):
+    net = """layer { name: "d" type: "DummyData" top: "x" top: "t"
+        dummy_data_param { shape { dim: 2 dim: 3 } shape { dim: 2 dim: 1 } data_filler { value: 2 } data_filler { value: 7 } } }
+      layer { name: "a" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 1 bias_term: false
+        weight_filler { type: "constant" value: 0.5 } } }
+      layer { name: "l" type: "EuclideanLoss" bottom: "y" bottom: "t" top: "loss" }"""
+    solver = get_solver(parse_solver(FIXED + f"debug_info: true display: 1 net_param {{ {net} }}"))
+    caplog.set_level(logging.INFO, "minicaffe.solver")
+    solver.step(1)
+    assert [record.getMessage() for record in caplog.records if "ward] Layer" in record.getMessage()] == [
+        "    [Forward] Layer d, top blob x data: 2",
+        "    [Forward] Layer d, top blob t data: 7",
+        "    [Forward] Layer a, top blob y data: 3",
+        "    [Forward] Layer a, param blob 0 data: 0.5",
+        "    [Forward] Layer l, top blob loss data: 8",
+        "    [Backward] Layer l, bottom blob y diff: 2",
+        "    [Backward] Layer a, param blob 0 diff: 8",
+    ]
+
+
 def test_the_test_net_sees_the_trained_weights(make):
     solver = make(FIXED + "test_iter: 2 test_interval: 100")
     solver.step(3)
@@ -467,6 +509,12 @@ def test_damaged_states(tmp_path, content, text):
     path.write_bytes(content)
     with pytest.raises(WeightsError, match=text):
         read_state(path)
+
+
+def test_states_of_ssds_fork_are_read(tmp_path):
+    path = tmp_path / "x.solverstate"
+    path.write_bytes(caffe_pb2.SolverState(iter=3, minimum_loss=0.5, iter_last_event=2).SerializeToString())
+    assert read_state(path) == TrainingState(3, "", 0, [])
 
 
 def test_an_hdf5_file_that_is_no_state(tmp_path):
