@@ -93,7 +93,7 @@ class DetectionEvaluate(Layer):
 
     def _rows(self, blob: Blob, i: int) -> Array:
         """The rows of a bottom that are of an image. Raises LayerError for classes that are none."""
-        rows = blob.data.reshape(-1, blob.shape[-1])
+        rows: Array = blob.data.reshape(-1, blob.shape[-1])
         rows = rows[rows[:, 0] != -1]
         allowed = self.classes + ([-1] if i == 0 else [])
         for row in rows[~np.isin(rows[:, 1], allowed)][:1]:
@@ -107,7 +107,8 @@ class DetectionEvaluate(Layer):
         overlaps = self._overlaps(found[:, 3:7], truths[:, 3:7])
         ignored = (truths[:, 7] != 0) & (not param.evaluate_difficult_gt)
         right, wrong = judge(overlaps, param.overlap_threshold, ignored)
-        return np.column_stack([found[:, :3], right, wrong])
+        rows: Array = np.column_stack([found[:, :3], right, wrong])
+        return rows
 
     def _overlaps(self, boxes: Array, others: Array) -> Array:
         if not self.sizes:

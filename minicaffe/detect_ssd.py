@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from .detect import Detections
 from .errors import DataError, Error
-from .images import image_blob, resize_bilinear
+from .image_bytes import resized
+from .images import image_blob
 from .inputs import put_array
 from .layer import Layer
 from .net import Net
@@ -57,12 +58,12 @@ def detect_ssd(
 
 
 def prepare_ssd_image(
-    image: NDArray[Any], size: Sequence[int], means: Sequence[float] = SSD_MEANS, scale_factor: float = 1.0
+    image: NDArray[np.uint8], size: Sequence[int], means: Sequence[float] = SSD_MEANS, scale_factor: float = 1.0
 ) -> NDArray[np.float32]:
-    """image (H, W, 3) as (1, 3, height, width) of size: resized to whole values, as 8-bit images are, means off, scaled."""
-    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
-        raise DataError(f"an image must be (height, width, 3), got shape {image.shape}")
-    pixels = np.round(resize_bilinear(image, size[0], size[1])) - np.array(means, np.float32)
+    """image (H, W, 3) as (1, 3, height, width) of size: resized as OpenCV resizes bytes, means off, scaled."""
+    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape or image.dtype != np.uint8:
+        raise DataError(f"an image must be (height, width, 3) of uint8, got shape {image.shape} of {image.dtype}")
+    pixels = resized(image, size[0], size[1]) - np.array(means, np.float32)
     return image_blob([pixels * np.float32(scale_factor)])
 
 

@@ -76,7 +76,7 @@ def test_the_resized_image_holds_whole_values_before_the_mean_goes() -> None:
     image = np.random.default_rng(1).integers(0, 256, (7, 9, 3), dtype=np.uint8)
     data = prepare_ssd_image(image, (4, 6), (0.5, 0.5, 0.5), 2.0)
     assert data.shape == (1, 3, 4, 6) and (data % 2 == 1).all()
-    with pytest.raises(DataError, match=r"an image must be \(height, width, 3\), got shape \(7, 9\)"):
+    with pytest.raises(DataError, match=r"an image must be \(height, width, 3\) of uint8, got shape \(7, 9\) of uint8"):
         prepare_ssd_image(image[..., 0], (4, 6))
 
 
