@@ -29,7 +29,8 @@ def run(prototxt: str, rois: NDArray[Any], **maps: NDArray[Any]) -> dict[str, ND
     inputs = {**maps, "rois": rois}
     for name, array in inputs.items():
         net.blobs[name].reshape(array.shape)
-    return net.forward(**inputs)
+        net.blobs[name].data[...] = array
+    return net.forward()
 
 
 def some_rois(random: np.random.Generator, count: int, height: int, width: int) -> NDArray[np.float32]:
