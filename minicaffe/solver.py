@@ -62,7 +62,7 @@ class SGDSolver:
     random_seed. folder: where the files that a SolverParameter names are looked for (default: the working directory).
     Each `display` iterations, lines like Caffe's go to the logger "minicaffe.solver".
     history: arrays of the learnable blobs' shapes, as many for each as the update rule keeps: all first ones, then all second
-    ones. stopped: whether the last step was ended by a stop asked for.
+    ones. stopped: whether the last step or test was ended by a stop asked for.
     Raises SolverError for what the solver lacks, and for a loss that is no finite number (before the update).
     """
 
@@ -219,6 +219,7 @@ class SGDSolver:
 
     def test_all(self) -> list[Arrays]:
         """Run every test net with the current weights; the mean of each output over test_iter batches."""
+        self.stopped = False
         return [self.test(i) for i in range(len(self.test_nets)) if not self.stopped]
 
     def test(self, index: int) -> Arrays:
@@ -273,7 +274,7 @@ class SGDSolver:
         snapshots.load_weights(path, state, running, self.net, self.settings, self.folder)
         for history, array in zip(self.history, state.history, strict=True):
             history[...] = array.reshape(history.shape)
-        self.iter = state.iteration
+        self.iter, self._before_tests = state.iteration, None
         if running:
             with misfits(path):
                 restore_running_state(running, self.net, self.test_nets, self._losses)

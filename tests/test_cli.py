@@ -259,6 +259,26 @@ def test_train_needs_iterations_and_writes_weights(folder: Path) -> None:
     assert (folder / "out" / "line_iter_302.caffemodel").exists()
 
 
+def test_train_goes_on_from_the_latest_snapshot(folder: Path) -> None:
+    """One command, given again until it is done; the weights to start from count the first time only."""
+    (folder / "train.prototxt").write_text(TRAIN)
+    solver = 'train_net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" type: "Adam" momentum: 0.9 snapshot: 2'
+    Net("train.prototxt", TEST).save("start.caffemodel")
+    command = ("train", "solver.prototxt", "--snapshot", "latest", "--weights", "start.caffemodel")
+    for max_iter, said in (
+        (2, "no snapshot solver_iter_... yet"),
+        (5, "going on from solver_iter_2.solverstate"),
+    ):
+        (folder / "solver.prototxt").write_text(f"{solver} max_iter: {max_iter}")
+        result = run(*command)
+        assert result.exit_code == 0 and said in result.output
+    (folder / "solver_iter_5.solverstate").write_bytes(b"cut short")
+    (folder / "solver.prototxt").write_text(solver + "max_iter: 7")
+    result = run(*command)
+    assert result.exit_code == 0 and "going on from solver_iter_4.solverstate" in result.output
+    assert (folder / "solver_iter_7.solverstate").exists()
+
+
 def test_train_shows_tests_and_snapshots(folder: Path) -> None:
     (folder / "train.prototxt").write_text(TRAIN)
     (folder / "solver.prototxt").write_text(

@@ -18,6 +18,9 @@ from training_case import RULES, make_training
 
 from minicaffe import rng
 from minicaffe.errors import Error, SolverError, WeightsError
+from minicaffe.layer import Layer
+from minicaffe.layers import CATALOGUE
+from minicaffe.prototxt import parse_solver
 from minicaffe.roidb import Entry, add_flipped
 from minicaffe.running_state import decoded_state, encoded_state
 from minicaffe.settings import read_settings
@@ -79,6 +82,46 @@ def test_loops_of_single_steps_go_on_too(tmp_path, monkeypatch):
     assert resumed.iter == 3
     for _ in range(5):
         resumed.step(1)
+    assert bits(resumed) == bits(straight)
+
+
+class Counting(Layer):
+    """The number of batches so far, as a Python layer of a user's keeps it."""
+
+    num_bottom, num_top = 0, 1
+
+    def setup(self, bottom, top):
+        self.batches = 0
+
+    def reshape(self, bottom, top):
+        top[0].reshape(2, 3)
+
+    def forward(self, bottom, top):
+        self.batches += 1
+        top[0].data[...] = self.batches
+
+    def training_state(self):
+        return {"batches": self.batches}
+
+    def restore_training_state(self, state):
+        self.batches = state["batches"]
+
+
+def test_a_layer_of_a_users_joins_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(CATALOGUE, "Counting", Counting)
+    text = f"""{RULES["AdaGrad"]} type: "AdaGrad" snapshot_prefix: "run" net_param {{
+      layer {{ name: "count" type: "Counting" top: "x" }}
+      layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param {{ num_output: 1 }} }}
+      layer {{ name: "loss" type: "Reduction" bottom: "y" top: "loss" loss_weight: 1 }} }}"""
+    straight = get_solver(parse_solver(text))
+    straight.step(2)
+    straight.snapshot()
+    straight.step(2)
+    resumed = get_solver(parse_solver(text))
+    resumed.restore("run_iter_2.solverstate")
+    resumed.step(2)
+    assert resumed.net.layers[0].batches == 4
     assert bits(resumed) == bits(straight)
 
 
