@@ -273,7 +273,7 @@ def test_train_goes_on_from_the_latest_snapshot(folder: Path) -> None:
         result = run(*command)
         assert result.exit_code == 0 and said in result.output
     (folder / "solver_iter_5.solverstate").write_bytes(b"cut short")
-    (folder / "solver.prototxt").write_text(solver + "max_iter: 7")
+    (folder / "solver.prototxt").write_text(solver + " max_iter: 7")
     result = run(*command)
     assert result.exit_code == 0 and "going on from solver_iter_4.solverstate" in result.output
     assert (folder / "solver_iter_7.solverstate").exists()
