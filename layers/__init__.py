@@ -17,6 +17,7 @@ from minicaffe.source import LayerSource
 from .abs_val import AbsVal
 from .accuracy import Accuracy
 from .anchor_target import AnchorTarget
+from .annotated_data import AnnotatedData
 from .arg_max import ArgMax
 from .batch_norm import BatchNorm
 from .batch_reindex import BatchReindex
@@ -99,6 +100,7 @@ CATALOGUE: dict[str, type[Layer]] = {
     "AbsVal": AbsVal,
     "Accuracy": Accuracy,
     "AnchorTarget": AnchorTarget,
+    "AnnotatedData": AnnotatedData,
     "ArgMax": ArgMax,
     "BNLL": BNLL,
     "BatchNorm": BatchNorm,
@@ -180,7 +182,7 @@ CATALOGUE: dict[str, type[Layer]] = {
 }
 
 FORK_TYPES = {
-    "AnnotatedData": "SSD", "VideoData": "SSD", "Reorg": "Intel",
+    "VideoData": "SSD", "Reorg": "Intel",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel", "ShuffleChannel": "ShuffleNet",
     "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",
