@@ -10,7 +10,7 @@ from minicaffe.datum import datum_array, parse_datum
 from minicaffe.errors import DataError
 from minicaffe.weights import write_binaryproto
 
-from .gflags import GflagsCommand
+from .flags import GflagsCommand
 from .progress import counted
 
 

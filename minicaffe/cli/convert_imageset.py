@@ -15,7 +15,7 @@ from minicaffe.image_list import Listed, read_image_list
 from minicaffe.proto import caffe_pb2
 
 from .common import say_loudly
-from .gflags import GflagsCommand
+from .flags import GflagsCommand
 from .progress import counted
 
 
@@ -65,7 +65,7 @@ def command(
     with new_database(db, backend) as database:
         for i, image in enumerate(counted(images, "images")):
             try:
-                datum = _datum(Path(root), image, not gray, size, encode_type, encoded)
+                datum = _datum(root, image, not gray, size, encode_type, encoded)
             except DataError as error:
                 if not skip_unreadable:
                     raise Error(f"{list_file}:{image.line}: {error}") from error
@@ -81,10 +81,11 @@ def command(
 
 
 def _datum(
-    root: Path, image: Listed, color: bool, size: tuple[int, int] | None, encode_type: str, encoded: bool
+    root: str, image: Listed, color: bool, size: tuple[int, int] | None, encode_type: str, encoded: bool
 ) -> caffe_pb2.Datum:
     """An image as it is stored: pixels, its file as it is, or encoded anew where it is of another kind, size or colour."""
-    path = root / image.name
+    slash = "/" if root and not root.endswith("/") and not image.name.startswith("/") else ""
+    path = Path(root + slash + image.name)
     pixels = read_image(path, color)
     pixels = resized(pixels, *size) if size else pixels
     suffix = path.suffix.lower().lstrip(".")

@@ -11,7 +11,7 @@ from minicaffe.datum import float_datum
 from minicaffe.errors import Error
 
 from .common import load_net
-from .gflags import GflagsCommand
+from .flags import GflagsCommand
 from .progress import counted
 
 

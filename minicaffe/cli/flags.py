@@ -7,6 +7,8 @@
     -sigint_effect stop                --sigint-effect=stop
 
 Flags are those of gflags: -x or --x, with =v or a space before the value; an empty value counts as none.
+
+The data tools' commands are GflagsCommands: their own options in these spellings, -resize_width=32 and -gray=true.
 """
 
 from __future__ import annotations
@@ -81,3 +83,25 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
 def _listed(value: str) -> list[str]:
     """A value's parts; one that is a file's name with commas in it stays whole."""
     return [value] if Path(value).exists() else [part for part in value.split(",") if part]
+
+
+class GflagsCommand(click.Command):
+    """A command whose long options may have one dash, underlines, and, where they are switches, =true or =false."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        switches = {name for p in self.params if isinstance(p, click.Option) and p.is_flag for name in p.opts}
+        return super().parse_args(ctx, list(_as_options(args, switches)))
+
+
+def _as_options(words: Sequence[str], switches: set[str]) -> Iterator[str]:
+    for word in words:
+        name, equals, value = word.partition("=")
+        bare = name.lstrip("-")
+        if not name.startswith("-") or len(bare) < 2 or not bare[0].isalpha():
+            yield word
+            continue
+        option = "--" + bare.replace("_", "-")
+        if option not in switches:
+            yield option + equals + value
+        elif value.lower() not in ("false", "0", "no"):
+            yield option
