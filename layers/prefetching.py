@@ -61,7 +61,9 @@ class PrefetchingLayer(Layer):
     def restore_training_state(self, state: dict[str, Any]) -> None:
         try:
             self.prefetcher.restore(state)
-        except (KeyError, TypeError, ValueError) as error:
+        except Error as error:
+            raise self.error(str(error)) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self.error(f"the state to resume from does not fit: {error!r}") from error
 
     def positive(self, value: int, field: str) -> int:

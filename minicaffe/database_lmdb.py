@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class LmdbDatabase:
         folder = Path(path).is_dir()
         _check_length(Path(path) / "data.mdb" if folder else Path(path), path)
         try:
-            self.environment = lmdb.open(path, readonly=True, lock=False, readahead=False, subdir=folder)
+            self.environment = _opened(lmdb, path, folder)
         except lmdb.Error as error:
             raise DataError(f"{path}: cannot open the LMDB: {error}") from error
 
@@ -49,6 +50,18 @@ class LmdbDatabase:
 
     def count(self) -> int | None:
         return int(self.environment.stat()["entries"])
+
+
+def _opened(lmdb: Any, path: str, folder: bool) -> Any:
+    """The environment; where a thread that lost its net is just about to close it, the wait for that is short."""
+    for _ in range(200):
+        try:
+            return lmdb.open(path, readonly=True, lock=False, readahead=False, subdir=folder)
+        except lmdb.Error as error:
+            if "already open" not in str(error):
+                raise
+        time.sleep(0.01)
+    return lmdb.open(path, readonly=True, lock=False, readahead=False, subdir=folder)
 
 
 _open: WeakValueDictionary[str, LmdbDatabase] = WeakValueDictionary()

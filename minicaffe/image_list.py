@@ -42,7 +42,7 @@ def text_lines(path: str | PathLike[str]) -> list[str]:
     if not str(path):
         raise DataError("no source is given")
     try:
-        return Path(path).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        return Path(path).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     except OSError as error:
         raise DataError(f"{path}: cannot read the list: {error.strerror or error}") from error
 

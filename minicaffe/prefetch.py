@@ -7,9 +7,11 @@ The thread knows the source and the queue but not their owner, so it ends when t
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -38,13 +40,13 @@ class Prefetcher:
         self.source, self.ahead = source, max(ahead, 1)
         self._state = source.state()
         self._failure: BaseException | None = None
-        self._stop: weakref.finalize[..., Prefetcher] | None = None
+        self._thread: threading.Thread | None = None
 
     def take(self) -> Batch:
         """The next batch; the thread starts with the first."""
         if self._failure is not None:
             raise self._failure
-        if self._stop is None:
+        if self._thread is None:
             self._start()
         made = self._queue.get()
         if isinstance(made, BaseException):
@@ -59,37 +61,51 @@ class Prefetcher:
 
     def restore(self, state: State) -> None:
         """Throw away what was made ahead and go on from a state."""
-        if self._stop is not None:
-            self._stop()
-        self._stop, self._failure = None, None
+        if self._thread is not None:
+            _end(self._thread, *_running[self._thread])
+        self._thread, self._failure = None, None
         self.source.restore(state)
         self._state = self.source.state()
 
     def _start(self) -> None:
         self._queue: queue.Queue[tuple[Batch, State] | BaseException] = queue.Queue(self.ahead)
         ended = threading.Event()
-        thread = threading.Thread(target=_make, args=(self.source, self._queue, ended), name="minicaffe-prefetch", daemon=True)
-        thread.start()
-        self._stop = weakref.finalize(self, _end, thread, self._queue, ended)
+        arguments = (self.source, self._queue, ended)
+        self._thread = threading.Thread(target=_make, args=arguments, name="minicaffe-prefetch", daemon=True)
+        _running[self._thread] = (self._queue, ended)
+        weakref.finalize(self, ended.set)  # no more than this: a collection may come while a lock is held
+        self._thread.start()
+
+
+_running: weakref.WeakKeyDictionary[threading.Thread, tuple[queue.Queue[Any], threading.Event]] = weakref.WeakKeyDictionary()
 
 
 def _make(source: Source, made: queue.Queue[Any], ended: threading.Event) -> None:
     """The thread: batches until it is ended or the source fails."""
-    while not ended.is_set():
+    item: Any = None
+    while not ended.is_set() and not isinstance(item, BaseException):
         try:
-            made.put((source.next_batch(), source.state()))
+            item = (source.next_batch(), source.state())
         except BaseException as error:
-            made.put(error)
-            return
+            item = error
+        while not ended.is_set():
+            try:
+                made.put(item, timeout=0.25)
+                break
+            except queue.Full:
+                continue
 
 
 def _end(thread: threading.Thread, made: queue.Queue[Any], ended: threading.Event) -> None:
-    """End the thread: emptying the queue frees it where it waits for room, and it fills at most one place more."""
+    """End a thread and wait for it; emptying the queue frees it where it waits for room."""
     ended.set()
-    while True:
-        try:
+    with suppress(queue.Empty):
+        while True:
             made.get_nowait()
-        except queue.Empty:
-            break
-    if thread is not threading.current_thread():
-        thread.join()
+    thread.join()
+
+
+@atexit.register
+def _end_all() -> None:
+    for thread, (made, ended) in list(_running.items()):
+        _end(thread, made, ended)

@@ -7,6 +7,7 @@ Source: Caffe's window_data_layer.cpp. Tokens are parted by any white space, as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike
 from typing import NamedTuple
 
@@ -46,12 +47,12 @@ class _Tokens:
         return token
 
     def whole(self, what: str) -> int:
-        return int(self.number(what))
+        return int(self.number(what, int))
 
-    def number(self, what: str) -> float:
+    def number(self, what: str, kind: Callable[[str], float] = float) -> float:
         token = self.text(what)
         try:
-            return float(token)
+            return kind(token)
         except ValueError as error:
             raise DataError(f'{self.path}:{self.line}: {what} should stand here, not "{token}"') from error
 
