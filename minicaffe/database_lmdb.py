@@ -125,3 +125,6 @@ class LmdbWriter:
                 self.waiting = []
             except self.lmdb.MapFullError:
                 self.environment.set_mapsize(self.environment.info()["map_size"] * 2)
+            except self.lmdb.Error as error:
+                self.waiting = []
+                raise Error(f"the LMDB cannot be written: {error}") from error
