@@ -16,10 +16,16 @@ LOSS, ACCURACY, GREY = "#c0392b", "#2471a3", "#888"
 
 def main(log: str, out: str) -> None:
     train, test = parse_log(log)
-    losses = [(row["NumIters"], row["loss"]) for row in train if "loss" in row]
-    accuracies = [(row["NumIters"], row["accuracy"]) for row in test if "accuracy" in row]
+    losses = last_run([(row["NumIters"], row["loss"]) for row in train if "loss" in row])
+    accuracies = last_run([(row["NumIters"], row["accuracy"]) for row in test if "accuracy" in row])
     Path(out).write_text(svg(losses, accuracies), encoding="utf-8")
     print(f"{out}: accuracy {accuracies[-1][1]:.4f} after {accuracies[-1][0]:.0f} iterations")
+
+
+def last_run(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points after the last one that begins anew: a log that was written to twice holds two runs."""
+    starts = [i for i, (iteration, _) in enumerate(points) if i and iteration <= points[i - 1][0]]
+    return points[starts[-1] if starts else 0 :]
 
 
 def svg(losses: list[tuple[float, float]], accuracies: list[tuple[float, float]]) -> str:

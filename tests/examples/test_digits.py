@@ -58,5 +58,6 @@ def test_from_the_digits_to_the_picture(tmp_path: Path, monkeypatch: pytest.Monk
     script("curve").main("train.log", "curve.svg")
     picture = Path("curve.svg").read_text()
     assert picture.startswith("<svg") and picture.count("<polyline") == 2
+    assert script("curve").last_run([(0, 1.0), (20, 0.5), (0, 0.9), (20, 0.4)]) == [(0, 0.9), (20, 0.4)]
     rows = script("curve").parse_log("train.log")[1]
     assert rows[-1]["accuracy"] > rows[0]["accuracy"] + 0.3
