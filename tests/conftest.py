@@ -1,4 +1,4 @@
-"""Hypothesis without deadlines (machines are slow at times); at the end, how many cases of the original Caffe were compared."""
+"""Hypothesis without deadlines (machines are slow at times); at the end, how many tests compared with what the original Caffe computed."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             counts[word] += "::test_golden" in report.nodeid
     said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     if said:
-        terminalreporter.write_line(f"golden cases of the original Caffe: {said}")
+        terminalreporter.write_line(f"golden tests, against what the original Caffe computed: {said}")
