@@ -84,7 +84,7 @@ def final_bytes(folder: Path, iterations: int) -> list[bytes]:
 def kill_once(folder: Path, seconds: float, whole: list[bytes], iterations: int) -> str:
     """Train in folder, kill so many seconds after the first snapshot, go on to the end. What was found, in words."""
     child = train(folder)
-    while not any(folder.glob("*.solverstate*")) and not os.waitpid(child, os.WNOHANG)[0]:
+    while not any(folder.glob("[!.]*.solverstate*")) and not os.waitpid(child, os.WNOHANG)[0]:
         time.sleep(0.001)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
