@@ -89,8 +89,11 @@ def _samples(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64], 
     return low, np.minimum(low + 1, old - 1), np.rint(part * 2048).astype(np.int64)
 
 
-def encode_image(pixels: Pixels, kind: str, name: str = "image") -> bytes:
-    """(H, W, 1 or 3) as the bytes of a file of this kind ("png", "jpg"). Raises DataError for one that Pillow cannot write."""
+def encode_image(pixels: Pixels, kind: str, name: str = "image", quality: int = 95) -> bytes:
+    """(H, W, 1 or 3) as the bytes of a file of this kind ("png", "jpg"). Raises DataError for one that Pillow cannot write.
+
+    quality: of a JPEG.
+    """
     from PIL import Image
 
     format_ = Image.registered_extensions().get("." + kind.lower().lstrip("."))
@@ -98,5 +101,5 @@ def encode_image(pixels: Pixels, kind: str, name: str = "image") -> bytes:
         raise DataError(f'{name}: cannot encode images as "{kind}"')
     image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels[:, :, ::-1]))
     buffer = io.BytesIO()
-    image.save(buffer, format_, **({"quality": 95} if format_ == "JPEG" else {}))
+    image.save(buffer, format_, **({"quality": quality} if format_ == "JPEG" else {}))
     return buffer.getvalue()

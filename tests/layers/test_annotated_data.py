@@ -10,7 +10,7 @@ from batches import batches, check_repeats_and_resumes, datum, image, make_datab
 
 from minicaffe.errors import LayerError
 from minicaffe.image_bytes import resized
-from minicaffe.layers.annotated_data import cut
+from minicaffe.layers.annotated_transform import cut
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 
@@ -82,9 +82,75 @@ def test_crops() -> None:
         assert data.shape == (3, 3, 5, 7)
         boxes = label[0, 0, :, 3:7]
         assert (label[0, 0, 0, 0] == -1) or ((boxes >= 0).all() and (boxes <= 1).all() and (boxes[:, 2:] > boxes[:, :2]).all())
-    pixels = np.arange(8 * 12).reshape(1, 8, 12)
-    np.testing.assert_array_equal(cut(pixels, np.array([0.25, 0.5, 0.75, 1.0])), pixels[:, 4:8, 3:9])
+    pixels = np.arange(8 * 12).reshape(8, 12, 1)
+    np.testing.assert_array_equal(cut(pixels, np.array([0.25, 0.5, 0.75, 1.0])), pixels[4:8, 3:9])
     assert cut(pixels, np.array([0.999, 0.999, 1.0, 1.0])).shape == (1, 1, 1)
+
+
+def jaccard_sampler(overlap: str) -> str:
+    return (
+        "batch_sampler { sampler { min_scale: 0.3 max_scale: 1.0 min_aspect_ratio: 0.5 max_aspect_ratio: 2.0 }\n"
+        f"sample_constraint {{ {overlap} }} max_sample: 1 max_trials: 50 }}\n"
+    )
+
+
+VOC_TRANSFORM = """mirror: true mean_value: 104 mean_value: 117 mean_value: 123
+resize_param { prob: 1 resize_mode: WARP height: 300 width: 300
+  interp_mode: LINEAR interp_mode: AREA interp_mode: NEAREST interp_mode: CUBIC interp_mode: LANCZOS4 }
+emit_constraint { emit_type: CENTER }
+distort_param { brightness_prob: 0.5 brightness_delta: 32 contrast_prob: 0.5 contrast_lower: 0.5 contrast_upper: 1.5
+  hue_prob: 0.5 hue_delta: 18 saturation_prob: 0.5 saturation_lower: 0.5 saturation_upper: 1.5 random_order_prob: 0.0 }
+expand_param { prob: 0.5 max_expand_ratio: 4.0 }"""
+VOC_SAMPLERS = "batch_sampler { max_sample: 1 max_trials: 1 }\n" + "".join(
+    map(jaccard_sampler, [f"min_jaccard_overlap: {part}" for part in (0.1, 0.3, 0.5, 0.7, 0.9)] + ["max_jaccard_overlap: 1.0"])
+)
+
+
+def test_the_training_data_of_ssd300() -> None:
+    """transform_param and batch_samplers as the SSD300 prototxt for VOC has them."""
+    assert VOC_SAMPLERS.count("batch_sampler") == 7
+    data = text("batch_size: 4", VOC_TRANSFORM, VOC_SAMPLERS)
+    for images, label in batches(net_of(data, TRAIN), 4):
+        assert images.shape == (4, 3, 300, 300)
+        assert images[:, 0].min() >= -104 and images[:, 2].max() <= 255 - 123 and images.std() > 1
+        boxes = label[0, 0, label[0, 0, :, 0] >= 0, 3:7]
+        assert (boxes >= 0).all() and (boxes <= 1).all() and (boxes[:, 2:] > boxes[:, :2]).all()
+    check_repeats_and_resumes(data, TRAIN, count=2)
+
+
+def test_expanded_images_lie_on_the_mean() -> None:
+    """With the mean taken off the canvas is 0, and the box covers the same pixels as before: its mean says so."""
+    transform = "mean_value: 10 expand_param { prob: 1 max_expand_ratio: 3 }"
+    sizes = set()
+    for data, label in batches(net_of(text("batch_size: 1", transform), TRAIN), 12)[::3]:
+        height, width = data.shape[2:]
+        x, y, x_end, y_end = label[0, 0, 0, 3:7] * [width, height, width, height]
+        assert (x_end - x, y_end - y) == pytest.approx((0.4 * 12, 0.4 * 8), rel=1e-5)
+        left, top = round(x - 1.2), round(y - 1.6)
+        np.testing.assert_array_equal(data[0, :, top : top + 8, left : left + 12], image(0, 8, 12).transpose(2, 0, 1) - 10.0)
+        assert np.count_nonzero(data) <= 3 * 8 * 12
+        sizes.add((height, width))
+    assert len(sizes) > 1
+
+
+def test_padded_and_cropped_boxes() -> None:
+    """8 x 12 is fitted into 12 x 12: 2 rows above and below; the crop of 10 x 6 then begins at row 1, column 3."""
+    resize = "resize_param { resize_mode: FIT_LARGE_SIZE_AND_PAD height: 12 width: 12 pad_value: 7 }"
+    ((data, label),) = batches(net_of(text("batch_size: 1", resize)), 1)
+    assert (data[0, :, :2] == 7).all() and (data[0, :, 10:] == 7).all()
+    np.testing.assert_array_equal(data[0, :, 2:10], image(0, 8, 12).transpose(2, 0, 1))
+    np.testing.assert_allclose(label[0, 0, 0, 3:7], [0.1, 3.6 / 12, 0.5, 6.8 / 12], rtol=1e-6)
+    ((cropped, label),) = batches(net_of(text("batch_size: 1", resize + " crop_h: 10 crop_w: 6")), 1)
+    np.testing.assert_array_equal(cropped, data[:, :, 1:11, 3:9])
+    np.testing.assert_allclose(label[0, 0, 0, 3:7], [0, 2.6 / 10, 3 / 6, 5.8 / 10], rtol=1e-5)
+
+
+def test_noise_and_random_crops() -> None:
+    transform = "crop_size: 5 noise_param { inverse: true }"
+    plain = (255 - image(0, 8, 12)).transpose(2, 0, 1)
+    windows = {plain[:, y : y + 5, x : x + 5].astype("f4").tobytes() for y in range(4) for x in range(8)}
+    seen = {data[0].tobytes() for data, _ in batches(net_of(text("batch_size: 1", transform), TRAIN), 18)[::3]}
+    assert seen <= windows and len(seen) > 1
 
 
 def test_a_seed_repeats_and_a_state_resumes() -> None:
@@ -96,13 +162,18 @@ def test_a_seed_repeats_and_a_state_resumes() -> None:
     [
         ({"more": "batch_size: 0"}, "batch_size must be > 0, got 0"),
         ({"source": "absent"}, "absent: no such database"),
-        ({"transform": "crop_size: 3"}, "crop_size is not built in for AnnotatedData"),
-        (
-            {"transform": "resize_param { resize_mode: FIT_SMALL_SIZE }"},
-            "of resize_param only WARP with interp_mode LINEAR and prob 1 is built in",
-        ),
         ({"transform": "resize_param { height: 3 }"}, "resize_param needs a height and a width > 0, got 3 and 0"),
-        ({"transform": "expand_param { prob: 0.5 }"}, "transform_param.expand_param belongs to SSD and is not built in"),
+        ({"transform": "resize_param { height: 3 width: 3 prob: 0.5 }"}, "of resize_param.prob only 1 is built in, got 0.5"),
+        (
+            {"transform": "resize_param { height: 3 width: 3 height_scale: 2 }"},
+            "resize_param.height_scale and width_scale are not built in",
+        ),
+        ({"transform": "expand_param { max_expand_ratio: 0.5 }"}, "expand_param.max_expand_ratio must be >= 1, got 0.5"),
+        ({"transform": 'expand_param { } mean_file: "m"'}, "AnnotatedData with crop_size or expand_param needs mean_value"),
+        ({"transform": "crop_size: 3 crop_h: 3"}, "give crop_size, or crop_h and crop_w, not both"),
+        ({"transform": "crop_h: 3"}, "crop_h and crop_w go together, got 3 and 0"),
+        ({"transform": "noise_param { clahe: true }"}, "noise_param.clahe is not built in"),
+        ({"transform": "distort_param { hue_delta: -1 }"}, "distort_param.hue_delta must be >= 0, got -1"),
     ],
 )
 def test_errors(arguments: dict[str, str], message: str) -> None:
@@ -117,5 +188,17 @@ def test_items_that_are_none(folder: Path) -> None:
     floats = caffe_pb2.Datum(channels=1, height=2, width=2, float_data=[1, 2, 3, 4])
     make_database("floats", [caffe_pb2.AnnotatedDatum(datum=floats)])  # type: ignore[list-item]
     net = net_of(text("batch_size: 1", "resize_param { height: 3 width: 3 }", source="floats"))
-    with pytest.raises(LayerError, match="floats: resize_param needs images of bytes, these are floats"):
+    with pytest.raises(LayerError, match='floats, key "00000000": resize_param needs images of bytes, these are floats'):
         net.forward()
+
+
+@pytest.mark.parametrize(
+    ("transform", "message"),
+    [
+        ("crop_size: 9", "the crop, 9 wide and 9 high, is larger than the image, 12 wide and 8 high"),
+        ("mean_value: 1 mean_value: 2 expand_param { }", "2 mean_value given for 3 channels"),
+    ],
+)
+def test_images_that_do_not_fit(transform: str, message: str) -> None:
+    with pytest.raises(LayerError, match=f'boxes, key "00000000": {message}'):
+        net_of(text("batch_size: 1", transform)).forward()

@@ -1,0 +1,105 @@
+"""noise_param on images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicaffe.augmentation import hsv_of
+from minicaffe.errors import DataError
+from minicaffe.noise import blurred, check_noise, equalised, eroded, flat_histogram, noisy
+from minicaffe.proto import caffe_pb2
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+
+
+def noise(pixels: np.ndarray = PIXELS, seed: int = 0, **fields: object) -> np.ndarray:
+    param = caffe_pb2.NoiseParameter(**fields)  # type: ignore[arg-type]
+    check_noise(param)
+    return noisy(pixels, param, np.random.default_rng(seed))
+
+
+def test_levels_by_hand() -> None:
+    np.testing.assert_array_equal(noise(inverse=True), 255 - PIXELS)
+    pixels = np.array([[[0, 63, 64], [200, 255, 128]]], np.uint8)
+    np.testing.assert_array_equal(noise(pixels, posterize=True), [[[32, 32, 96], [224, 224, 160]]])
+    np.testing.assert_array_equal(noise(pixels, decolorize=True), [[[56] * 3, [211] * 3]])
+    np.testing.assert_array_equal(noise(convert_to_hsv=True), hsv_of(PIXELS))
+    np.testing.assert_array_equal(noise(PIXELS[:, :, :1], decolorize=True), PIXELS[:, :, :1])
+
+
+def test_erosion_by_hand() -> None:
+    pixels = np.full((3, 4, 1), 9, np.uint8)
+    pixels[1, 1] = 2
+    np.testing.assert_array_equal(noise(pixels, erode=True)[:, :, 0], [[9, 2, 9, 9], [2, 2, 2, 9], [9, 2, 9, 9]])
+    assert (eroded(PIXELS) <= PIXELS).all()
+
+
+def test_blur_by_hand() -> None:
+    """A point spreads by exp(-d^2 / 4.5), made to sum to 1: 0.2707 at the point along each axis."""
+    pixels = np.zeros((9, 11, 1), np.uint8)
+    pixels[4, 5] = 255
+    spread = noise(pixels, gauss_blur=True)[:, :, 0]
+    line = np.exp(-(np.arange(-3, 4) ** 2) / 4.5)
+    expected = 255 * np.outer(line, line) / line.sum() ** 2
+    assert np.abs(spread[1:8, 2:9] - expected).max() <= 0.51 and spread.sum() == spread[1:8, 2:9].sum()
+    np.testing.assert_array_equal(blurred(np.full((2, 1, 3), 77, np.uint8)), np.full((2, 1, 3), 77))
+
+
+def test_flat_histogram_by_hand() -> None:
+    """Of the four pixels above the lowest, one is at most 20, three at most 30: 255 / 4 = 63.75, 191.25, 255."""
+    levels = np.array([[10, 20, 30, 30, 40]], np.uint8)
+    np.testing.assert_array_equal(flat_histogram(levels), [[0, 64, 191, 191, 255]])
+    np.testing.assert_array_equal(flat_histogram(np.full((2, 3), 5, np.uint8)), np.full((2, 3), 5))
+    grey = np.repeat(levels[:, :, None], 3, axis=2)
+    np.testing.assert_array_equal(equalised(grey), np.repeat(flat_histogram(levels)[:, :, None], 3, axis=2))
+    np.testing.assert_array_equal(noise(levels[:, :, None], hist_eq=True)[:, :, 0], flat_histogram(levels))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg(channels: int) -> None:
+    pixels = np.random.default_rng(2).integers(0, 256, (16, 24, channels), dtype=np.uint8)
+    poor, good = noise(pixels, jpeg=5), noise(pixels, jpeg=100)
+    assert poor.shape == good.shape == pixels.shape
+    assert np.abs(poor.astype(int) - pixels).mean() > np.abs(good.astype(int) - pixels).mean()
+
+
+@given(st.integers(0, 999), st.floats(0, 1))
+def test_salt_and_pepper(seed: int, fraction: float) -> None:
+    before = PIXELS.copy()
+    param = caffe_pb2.SaltPepperParameter(fraction=fraction, value=[1, 2, 3])
+    changed = noise(seed=seed, saltpepper=True, saltpepper_param=param)
+    differs = (changed != PIXELS).any(axis=2)
+    assert differs.sum() <= fraction * 35 + 1e-6 and (changed[differs] == [1, 2, 3]).all()
+    np.testing.assert_array_equal(changed, noise(seed=seed, saltpepper=True, saltpepper_param=param))
+    np.testing.assert_array_equal(PIXELS, before)
+
+
+def test_chance() -> None:
+    np.testing.assert_array_equal(noise(prob=0, inverse=True), PIXELS)
+    np.testing.assert_array_equal(noise(), PIXELS)
+    seen = {noise(seed=seed, prob=0.5, inverse=True).tobytes() for seed in range(20)}
+    assert seen == {PIXELS.tobytes(), (255 - PIXELS).tobytes()}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"clahe": True}, "noise_param.clahe is not built in"),
+        ({"convert_to_lab": True}, "noise_param.convert_to_lab is not built in"),
+        ({"jpeg": 101}, "noise_param.jpeg is a quality, at most 100, got 101"),
+        ({"saltpepper": True}, "noise_param.saltpepper needs a saltpepper_param.value"),
+        ({"saltpepper": True, "saltpepper_param": {"fraction": 2, "value": [1]}}, "fraction must be within 0 .. 1, got 2"),
+        ({"saltpepper": True, "saltpepper_param": {"value": [1, 2]}}, "2 saltpepper_param.value given for 3 channels"),
+    ],
+)
+def test_errors(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        noise(**fields)
+
+
+def test_two_channels() -> None:
+    with pytest.raises(DataError, match="noise_param needs images of 1 or 3 channels, got 2"):
+        noise(PIXELS[:, :, :2], inverse=True)
