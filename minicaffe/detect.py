@@ -100,7 +100,7 @@ def check_detector(net: Net, has_proposals: bool) -> None:
     if "data" not in net.inputs or not {"im_info", "rois"} & set(net.inputs):
         raise Error(
             f"{net.file}: a detector's inputs are data and im_info, or data and rois; "
-            f"this net's are {', '.join(net.inputs) or 'none'} (is it a training prototxt?)"
+            f"this net's are {', '.join(net.inputs) or 'none'} (a training prototxt? `minicaffe run` runs any net)"
         )
     for name in ("cls_prob", "rois"):
         if name not in net.blobs:

@@ -18,12 +18,15 @@ from .settings import current
 ROI_LAYERS = ("ROIPooling", "ROIAlign", "PSROIPooling", "PSROIAlign")
 
 
-def fill_inputs(net: Net, files: Mapping[str, str], *, seed: int = 0, mean: tuple[float, ...] | None = None) -> list[str]:
+def fill_inputs(
+    net: Net, files: Mapping[str, str], *, seed: int = 0, mean: tuple[float, ...] | None = None, factor: float = 1.0
+) -> list[str]:
     """Fill every input blob of net; returns a sentence for each that was made up.
 
     files: blob name -> .npy (the blob takes its shape) or an image. An image for a net with an im_info input is scaled
     as py-faster-rcnn does (settings: 600/1000 pixels) and fills im_info too; for any other net it is resized to the
-    blob's height and width. mean: subtracted from images, BGR; default: the settings' pixel means.
+    blob's height and width. mean: subtracted from images, BGR; default: the settings' pixel means. factor: multiplies an
+    image after that.
     """
     for name in files:
         if name not in net.inputs:
@@ -34,7 +37,9 @@ def fill_inputs(net: Net, files: Mapping[str, str], *, seed: int = 0, mean: tupl
             put_array(net, name, _load_array(file))
             filled.add(name)
         else:
-            filled |= _put_image(net, name, file, mean)
+            put = _put_image(net, name, file, mean)
+            net.blobs[name].data[...] *= net.dtype.type(factor)
+            filled |= put
     random = np.random.default_rng(seed)
     return [_make_up(net, name, random, seed) for name in net.inputs if name not in filled]
 

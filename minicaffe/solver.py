@@ -119,7 +119,7 @@ class SGDSolver:
     @property
     def lr(self) -> float:
         """The learning rate of the next update."""
-        return learning_rate(self.param, self.iter, self._stop_at)
+        return learning_rate(self.param, self.iter, self.param.max_iter or self._stop_at)
 
     def solve(self, resume_file: str | os.PathLike[str] | None = None, *, iterations: int | None = None) -> None:
         """Train to max_iter (or `iterations` more, where that is given), with tests, snapshots and a last snapshot."""

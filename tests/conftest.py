@@ -1,4 +1,4 @@
-"""Hypothesis without deadlines (machines are slow at times); at the end, how many tests compared with what the original Caffe computed."""
+"""Hypothesis without deadlines (machines are slow at times); at the end, how many tests compared with the original Caffe."""
 
 from __future__ import annotations
 

@@ -314,3 +314,27 @@ def test_train_says_when_the_classes_do_not_fit(folder: Path) -> None:
     (folder / "roidb.json").write_text(json.dumps({"classes": ["__background__", "circle"], "images": [image]}))
     result = run("train", "solver.prototxt", "--roidb", "roidb.json")
     assert 'roidb.json has 2 classes with the background, but layer "roi_data" is told 4' in result.output
+
+
+def test_run_takes_a_shape_and_a_factor(folder: Path) -> None:
+    (folder / "map.prototxt").write_text(
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 12 dim: 12 } } }\n'
+        'layer { name: "pool" type: "Pooling" bottom: "data" top: "pool" pooling_param { kernel_size: 1 } }\n'
+    )
+    arguments = ["run", "map.prototxt", "--input", "data=photos/one.png", "--mean", "127.5,127.5,127.5"]
+    plain = run(*arguments, "--shape", "data=1,3,48,72", "--out", "plain.npz")
+    scaled = run(*arguments, "--shape", "data=1,3,48,72", "--scale-factor", "0.5", "--out", "scaled.npz")
+    assert plain.exit_code == scaled.exit_code == 0, scaled.output
+    one, half = np.load("plain.npz")["pool"], np.load("scaled.npz")["pool"]
+    assert one.shape == (1, 3, 48, 72)
+    np.testing.assert_array_equal(half, one / 2)
+    with Image.open(folder / "photos" / "one.png") as picture:
+        np.testing.assert_allclose(one[0].transpose(1, 2, 0), np.asarray(picture)[..., ::-1] - 127.5, atol=1e-4)
+
+
+def test_weights_of_another_net_are_refused(folder: Path) -> None:
+    (folder / "other.prototxt").write_text(CLASSIFIER.replace('"conv"', '"one"').replace('"ip"', '"two"'))
+    Net("other.prototxt", TEST).save("other.caffemodel")
+    result = run("run", "small.prototxt", "other.caffemodel")
+    assert result.exit_code == 1
+    assert "none of its layers has the name of a layer with weights in small.prototxt" in result.output

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from minicaffe import rng
-from minicaffe.errors import Error
+from minicaffe.errors import Error, WeightsError
 from minicaffe.mode import TEST, TRAIN, Phase, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Net
 
@@ -85,10 +85,10 @@ def load_net(
     for file in weights:
         report = loaded.copy_from(file)
         missing -= set(report.loaded)
-        if not report.loaded:
-            say_loudly(f"no layer of {net} has its name in {file}: nothing was loaded from it")
-        elif report.unused:
-            click.echo(f"{file}: {len(report.unused)} layers are not in the net: {_short(report.unused)}", err=True)
+        if loaded.params and not report.loaded:
+            raise WeightsError(f"{file}: none of its layers has the name of a layer with weights in {net}: of another net?")
+        if report.unused:
+            click.echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
     if missing and not weights:
         say_loudly(f"no weights given: all {len(missing)} layers with parameters start from their fillers (seed {seed})")
     elif missing:
@@ -97,6 +97,24 @@ def load_net(
             f"no weights found for {len(names)} of {len(loaded.params)} layers, which start from their fillers: {_short(names)}"
         )
     return loaded
+
+
+def blob_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """BLOB=N,C,H,W as a name and a shape."""
+    name, _, dims = text.partition("=")
+    try:
+        return name, tuple(int(d) for d in dims.replace("x", ",").split(","))
+    except ValueError:
+        raise Error(f"--shape {text}: write it as BLOB=N,C,H,W") from None
+
+
+def reshape_inputs(net: Net, shapes: Sequence[str]) -> None:
+    """Give a net's inputs the shapes of --shape options. Raises Error for a blob that is no input."""
+    for text in shapes:
+        name, dims = blob_shape(text)
+        if name not in net.inputs:
+            raise Error(f"--shape {text}: the net's inputs are {', '.join(net.inputs) or 'none'}")
+        net.blobs[name].reshape(dims)
 
 
 def numbers(option: str, text: str, count: int) -> tuple[float, ...]:

@@ -31,7 +31,7 @@ IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".we
 @click.argument("weights")
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
 @click.option("--classes", metavar="FILE", help="Class names, one a line.  [default: VOC's for 21 classes, COCO's for 81]")
-@click.option("--threshold", default=0.5, show_default=True, help="The least score shown.")
+@click.option("--threshold", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="The least score shown.")
 @click.option("--draw", "draw_dir", metavar="DIR", help="Write each image with its boxes into DIR.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list in place of lines.")
 @click.option("--cfg", metavar="FILE.yml", help="Settings in py-faster-rcnn's format.")

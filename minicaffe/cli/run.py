@@ -22,6 +22,7 @@ from .common import (
     phase_of,
     phase_option,
     print_table,
+    reshape_inputs,
     say_loudly,
     seed_option,
     shape_text,
@@ -36,7 +37,9 @@ from .common import (
 @click.option(
     "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated."
 )
+@click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input; may be repeated.")
 @click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
+@click.option("--scale-factor", default=1.0, show_default=True, help="Multiplies images after the mean is subtracted.")
 @click.option(
     "--backward",
     is_flag=True,
@@ -50,7 +53,9 @@ def command(
     net: str,
     weights: tuple[str, ...],
     inputs: tuple[str, ...],
+    shapes: tuple[str, ...],
     mean: str | None,
+    scale_factor: float,
     backward: bool,
     out: str | None,
     phase: str,
@@ -65,12 +70,14 @@ def command(
     """
     allow_modules(allow_module)
     loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
+    reshape_inputs(loaded, shapes)
+    files = parse_inputs(inputs)
     before = current()
     if mean:
         blue, green, red = numbers("--mean", mean, 3)
         use(dataclasses.replace(before, pixel_means=(blue, green, red)))
     try:
-        for note in fill_inputs(loaded, parse_inputs(inputs), seed=seed):
+        for note in fill_inputs(loaded, files, seed=seed, factor=scale_factor):
             say_loudly(note)
     finally:
         use(before)

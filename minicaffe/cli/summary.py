@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.summary import summarize
 
-from .common import allow_modules, number_text, phase_of, phase_option, print_table, shape_text, state_options
+from .common import allow_modules, number_text, phase_of, phase_option, print_table, reshape_inputs, shape_text, state_options
 
 
 @click.command()
@@ -25,11 +24,7 @@ def command(
     """
     allow_modules(allow_module)
     loaded = Net(net, phase_of(phase), level, list(stages))
-    for text in shapes:
-        name, dims = _shape(text)
-        if name not in loaded.inputs:
-            raise Error(f"--shape {text}: the net's inputs are {', '.join(loaded.inputs) or 'none'}")
-        loaded.blobs[name].reshape(dims)
+    reshape_inputs(loaded, shapes)
     summary = summarize(loaded)
     rows = [
         [
@@ -49,11 +44,3 @@ def command(
         f"({summary.parameter_bytes / 2**20:.1f} MiB), {number_text(summary.multiply_adds)} multiply-adds, "
         f"{summary.blob_bytes / 2**20:.1f} MiB of blobs"
     )
-
-
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, _, dims = text.partition("=")
-    try:
-        return name, tuple(int(d) for d in dims.replace("x", ",").split(","))
-    except ValueError:
-        raise Error(f"--shape {text}: write it as BLOB=N,C,H,W") from None
