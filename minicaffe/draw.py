@@ -139,16 +139,17 @@ class _Builder:
         return None if blob is None or blob in self.read else self.writers.get(blob)
 
     def _add(self, layer: LayerParameter, lines: list[str]) -> None:
-        node = self._node(Node(lines, choose_color_by_layertype(layer.type)))
+        label = get_edge_label(layer) if self.label_edges else ""
+        label += " outputs" * label.isdigit()
+        node = self._node(Node([*lines, label] if label else lines, choose_color_by_layertype(layer.type)))
         for name in layer.bottom:
             blob = self._blob(name) if name not in self.blobs else self.blobs[name]
-            self.graph.edges.append((blob, node, ""))
+            self.graph.edges.append((blob, node))
             self.read.add(blob)
-        label = get_edge_label(layer) if self.label_edges else ""
         for name in layer.top:
             again = name in self.blobs and not layer.bottom  # the same data of another phase
             blob = self.blobs[name] if again else self._blob(name)
-            self.graph.edges.append((node, blob, label))
+            self.graph.edges.append((node, blob))
             if len(layer.top) == 1 and not again:
                 self.writers[blob] = node
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -30,11 +29,11 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes, and arrows (from, to, label) between them by index."""
+    """Nodes, and arrows (from, to) between them by index."""
 
     title: str = ""
     nodes: list[Node] = field(default_factory=list)
-    edges: list[tuple[int, int, str]] = field(default_factory=list)
+    edges: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -51,7 +50,7 @@ def arrange(graph: Graph, rankdir: str) -> Picture:
     sizes = [(LETTER * max(map(len, node.lines)) + 2 * PAD, LINE * len(node.lines) + 2 * PAD * 0.6) for node in graph.nodes]
     sideways = rankdir in ("LR", "RL")
     turned = [(height, width) if sideways else (width, height) for width, height in sizes]
-    found = layout(turned, [(start, end) for start, end, _ in graph.edges])
+    found = layout(turned, graph.edges)
     total = found.size[1]
 
     def place(along: float, across: float) -> Point:
@@ -62,7 +61,7 @@ def arrange(graph: Graph, rankdir: str) -> Picture:
     centres = [place(*centre) for centre in found.centres]
     boxes = [(x - w / 2, y - h / 2, x + w / 2, y + h / 2) for (x, y), (w, h) in zip(centres, sizes, strict=True)]
     arrows = []
-    for (start, end, _), path in zip(graph.edges, found.paths, strict=True):
+    for (start, end), path in zip(graph.edges, found.paths, strict=True):
         points = [centres[start], *(place(*point) for point in path), centres[end]]
         points[0] = _border(boxes[start], points[1], sideways)
         points[-1] = _border(boxes[end], points[-2], sideways)
@@ -79,11 +78,6 @@ def _border(box: tuple[float, float, float, float], towards: Point, sideways: bo
     return ((left + right) / 2, bottom if towards[1] > (top + bottom) / 2 else top)
 
 
-def _middle(points: Sequence[Point]) -> Point:
-    a, b = points[(len(points) - 1) // 2], points[(len(points) - 1) // 2 + 1]
-    return (a[0] + b[0]) / 2, (a[1] + b[1]) / 2
-
-
 def svg(graph: Graph, rankdir: str) -> str:
     """The drawing as an SVG document."""
     picture = arrange(graph, rankdir)
@@ -96,12 +90,9 @@ def svg(graph: Graph, rankdir: str) -> str:
         f' orient="auto"><path d="M0 0L10 5L0 10z" fill="{RULE}"/></marker></defs>',
         f'<rect width="100%" height="100%" fill="{PAPER}"/>',
     ]
-    for points, (_, _, label) in zip(picture.arrows, graph.edges, strict=True):
+    for points in picture.arrows:
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         out.append(f'<path d="{path}" fill="none" stroke="{RULE}" marker-end="url(#head)"/>')
-        if label:
-            x, y = _middle(points)
-            out.append(f'<text x="{x + 4:.1f}" y="{y + 4:.1f}" fill="{RULE}">{escape(label)}</text>')
     for node, (left, top, right, bottom) in zip(graph.nodes, picture.boxes, strict=True):
         radius = (bottom - top) / 2 if node.round else 3
         out.append(
@@ -126,12 +117,9 @@ def png(graph: Graph, rankdir: str) -> bytes:
     image = Image.new("RGB", (round(picture.size[0]) or 1, round(picture.size[1]) or 1), PAPER)
     pen = ImageDraw.Draw(image)
     font = _font()
-    for points, (_, _, label) in zip(picture.arrows, graph.edges, strict=True):
+    for points in picture.arrows:
         pen.line(points, fill=RULE, width=1)
         pen.polygon(_head(points[-2], points[-1]), fill=RULE)
-        if label:
-            x, y = _middle(points)
-            pen.text((x + 4, y - FONT / 2), label, fill=RULE, font=font)
     for node, box in zip(graph.nodes, picture.boxes, strict=True):
         pen.rounded_rectangle(box, (box[3] - box[1]) / 2 if node.round else 3, fill=node.fill, outline=RULE)
         first = (box[1] + box[3]) / 2 - LINE * len(node.lines) / 2

@@ -43,12 +43,12 @@ def test_boxes_and_arrows() -> None:
     graph = draw.net_graph(PARAM, caffe.TRAIN)
     lines = [node.lines for node in graph.nodes]
     assert lines == [
-        ["data", "Data"], ["data"], ["label"],
-        ["conv", "Convolution 3x3 / 2, pad 1", "relu  ReLU"], ["conv"],
-        ["pool", "Pooling AVE 2x2"], ["pool"], ["fc", "InnerProduct"], ["fc"], ["sum", "Eltwise"], ["sum"],
+        ["data", "Data", "batch 32"], ["data"], ["label"],
+        ["conv", "Convolution 3x3 / 2, pad 1", "7 outputs", "relu  ReLU"], ["conv"],
+        ["pool", "Pooling AVE 2x2"], ["pool"], ["fc", "InnerProduct", "5 outputs"], ["fc"], ["sum", "Eltwise"], ["sum"],
         ["loss", "SoftmaxWithLoss"], ["loss"],
     ]  # fmt: skip
-    assert graph.edges[:4] == [(0, 1, "batch 32"), (0, 2, "batch 32"), (1, 3, ""), (3, 4, "7")]
+    assert graph.edges[:4] == [(0, 1), (0, 2), (1, 3), (3, 4)]
 
 
 def test_both_phases_meet_in_one_blob() -> None:
