@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -189,24 +190,23 @@ def _settings(
 
 def _progress(files: list[Path], quiet: bool) -> Iterator[Path]:
     """The files, with a progress bar on a terminal when there are several."""
-    import sys
-
     if len(files) < 2 or quiet or not sys.stderr.isatty():
         yield from files
         return
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import Progress
 
-    yield from track(files, description="detecting", console=Console(stderr=True))
+    with Progress(console=Console(stderr=True), redirect_stdout=sys.stdout.isatty()) as bar:
+        yield from bar.track(files, description="detecting")
 
 
 def _print(file: Path, found: Detections, names: Sequence[str] | None, seconds: float) -> None:
-    click.echo(f"{file}: {len(found)} detection{'s' * (len(found) != 1)} in {seconds:.2f} s")
+    click.echo(f"{file}: {len(found)} detection{'s' * (len(found) != 1)} in {seconds:.2f} s", file=sys.stdout)
     labels = [class_name(int(k), names) for k in found.classes]
     width = max(map(len, labels), default=0)
     for label, score, box in zip(labels, found.scores, found.boxes, strict=True):
         corners = "  ".join(f"{name} {value:6.1f}" for name, value in zip(("x1", "y1", "x2", "y2"), box, strict=True))
-        click.echo(f"  {label:{width}}  {score:.3f}  {corners}")
+        click.echo(f"  {label:{width}}  {score:.3f}  {corners}", file=sys.stdout)
 
 
 def _draw(folder: Path, file: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None, *, quiet: bool) -> None:
@@ -215,4 +215,4 @@ def _draw(folder: Path, file: Path, image: np.ndarray, found: Detections, names:
     with replacing(target) as path:
         draw(image, found, names).save(path)
     if not quiet:
-        click.echo(f"  drawn: {target}")
+        click.echo(f"  drawn: {target}", file=sys.stdout)
