@@ -8,7 +8,6 @@ Source: Caffe's hinge_loss_layer.cpp.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-from .loss_bottoms import ClassAxis, check_label_count, read_labels
+from .loss_bottoms import ImageLoss, read_labels
 
 
-class HingeLoss(Layer):
+class HingeLoss(ImageLoss):
     """Hinge loss of scores against one whole label an image, with hinge_loss_param.norm L1 (default) or L2.
 
     bottom: x (N, ...) scores, of which every value after the first axis is a class; labels (N,). top: loss ().
@@ -30,18 +28,9 @@ class HingeLoss(Layer):
     """
 
     type = "HingeLoss"
-    num_bottom = 2
-    num_top = 1
-    is_loss = True
-    auto_top = True
-    index_bottoms = (1,)
 
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        shape = bottom[0].shape
-        self.split = ClassAxis(math.prod(shape[:1]), math.prod(shape[1:]), 1)
-        check_label_count(self, self.split, bottom)
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.squared = self.param.hinge_loss_param.norm == caffe_pb2.HingeLossParameter.L2
-        top[0].reshape(())
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         margins, _ = self._margins(bottom)

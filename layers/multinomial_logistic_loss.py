@@ -7,7 +7,6 @@ Source: Caffe's multinomial_logistic_loss_layer.cpp; its gradient does not see t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
 
-from .loss_bottoms import ClassAxis, check_label_count, read_labels
+from .loss_bottoms import ImageLoss, read_labels
 
 LOG_THRESHOLD = 1e-20
 """A probability below it counts as it."""
 
 
-class MultinomialLogisticLoss(Layer):
+class MultinomialLogisticLoss(ImageLoss):
     """loss = -sum(log p[label]) / N.
 
     bottom: p (N, ...) probabilities, of which every value after the first axis is a class; labels (N,). top: loss ().
@@ -31,17 +29,6 @@ class MultinomialLogisticLoss(Layer):
     """
 
     type = "MultinomialLogisticLoss"
-    num_bottom = 2
-    num_top = 1
-    is_loss = True
-    auto_top = True
-    index_bottoms = (1,)
-
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        shape = bottom[0].shape
-        self.split = ClassAxis(math.prod(shape[:1]), math.prod(shape[1:]), 1)
-        check_label_count(self, self.split, bottom)
-        top[0].reshape(())
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         true, _ = self._true(bottom)
