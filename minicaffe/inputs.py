@@ -13,19 +13,19 @@ from .blob import numbers
 from .errors import Error
 from .images import load_image, prepare_image, resize_bilinear
 from .net import Net
-from .settings import current
+from .settings import DetectionSettings, current
 
 ROI_LAYERS = ("ROIPooling", "ROIAlign", "PSROIPooling", "PSROIAlign")
 
 
 def fill_inputs(
-    net: Net, files: Mapping[str, str], *, seed: int = 0, mean: tuple[float, ...] | None = None, factor: float = 1.0
+    net: Net, files: Mapping[str, str], *, seed: int = 0, settings: DetectionSettings | None = None, factor: float = 1.0
 ) -> list[str]:
     """Fill every input blob of net; returns a sentence for each that was made up.
 
     files: blob name -> .npy (the blob takes its shape) or an image. An image for a net with an im_info input is scaled
     as py-faster-rcnn does (settings: 600/1000 pixels) and fills im_info too; for any other net it is resized to the
-    blob's height and width. mean: subtracted from images, BGR; default: the settings' pixel means. factor: multiplies an
+    blob's height and width. The settings' pixel means (the current ones' unless given) are subtracted. factor: multiplies an
     image after that.
     """
     for name in files:
@@ -37,7 +37,7 @@ def fill_inputs(
             put_array(net, name, _load_array(file))
             filled.add(name)
         else:
-            put = _put_image(net, name, file, mean)
+            put = _put_image(net, name, file, settings or current())
             net.blobs[name].data[...] *= net.dtype.type(factor)
             filled |= put
     random = np.random.default_rng(seed)
@@ -59,17 +59,17 @@ def _load_array(file: str) -> NDArray[Any]:
     return array
 
 
-def _put_image(net: Net, name: str, file: str, mean: tuple[float, ...] | None) -> set[str]:
+def _put_image(net: Net, name: str, file: str, settings: DetectionSettings) -> set[str]:
     shape = net.blobs[name].shape
     if len(shape) != 4 or shape[1] not in (1, 3):
         raise Error(f'input "{name}" of shape {shape} cannot hold the image {file}: it needs (N, 3, H, W) or (N, 1, H, W)')
     image = load_image(file)
     if "im_info" in net.inputs:
-        data, im_info = prepare_image(image, current())
+        data, im_info = prepare_image(image, settings)
         put_array(net, name, data)
         put_array(net, "im_info", im_info)
         return {name, "im_info"}
-    pixels = image.astype(np.float32) - np.asarray(current().pixel_means if mean is None else mean, np.float32)
+    pixels = image.astype(np.float32) - np.asarray(settings.pixel_means, np.float32)
     pixels = resize_bilinear(pixels, shape[2], shape[3])
     planes = pixels.transpose(2, 0, 1) if shape[1] == 3 else pixels.mean(axis=2, keepdims=True).transpose(2, 0, 1)
     put_array(net, name, np.broadcast_to(planes, (shape[0], *planes.shape)))

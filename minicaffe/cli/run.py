@@ -12,7 +12,7 @@ from minicaffe.errors import Error
 from minicaffe.files import replacing
 from minicaffe.inputs import fill_inputs
 from minicaffe.net import Net
-from minicaffe.settings import current, use
+from minicaffe.settings import current
 from minicaffe.times import Times
 
 from .common import (
@@ -72,15 +72,12 @@ def command(
     loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
     reshape_inputs(loaded, shapes)
     files = parse_inputs(inputs)
-    before = current()
+    settings = current()
     if mean:
         blue, green, red = numbers("--mean", mean, 3)
-        use(dataclasses.replace(before, pixel_means=(blue, green, red)))
-    try:
-        for note in fill_inputs(loaded, files, seed=seed, factor=scale_factor):
-            say_loudly(note)
-    finally:
-        use(before)
+        settings = dataclasses.replace(settings, pixel_means=(blue, green, red))
+    for note in fill_inputs(loaded, files, seed=seed, settings=settings, factor=scale_factor):
+        say_loudly(note)
     times = Times(loaded)
     loaded.forward()
     if backward:
