@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .blob import numbers
 from .errors import Error
+from .named import check_names
 
 if TYPE_CHECKING:
     from .net import Net
@@ -22,7 +23,7 @@ def forward_all(net: Net, blobs: Sequence[str] | None, inputs: Mapping[str, Arra
 
     Raises Error when an input is missing or no array of numbers, or the inputs differ in their number of items.
     """
-    _check_names(inputs, net.inputs, "inputs")
+    check_names(inputs, net.inputs, "inputs", "the net's inputs")
     items = _items(inputs)
     runs = (net.forward(blobs, None, None, **given) for given in batches(net, inputs))
     return _joined(runs, items)
@@ -37,9 +38,9 @@ def forward_backward_all(
     """
     given = {name: array for name, array in arrays.items() if name not in net.outputs}
     top_diffs = {name: array for name, array in arrays.items() if name in net.outputs}
-    _check_names(given, net.inputs, "inputs")
+    check_names(given, net.inputs, "inputs", "the net's inputs")
     if top_diffs:
-        _check_names(top_diffs, net.outputs, "top diffs")
+        check_names(top_diffs, net.outputs, "top diffs", "the net's outputs")
     items = _items(arrays)
     data: list[Arrays] = []
     gradients: list[Arrays] = []
@@ -70,13 +71,6 @@ def _items(inputs: Mapping[str, ArrayLike]) -> int:
     if len(counts) > 1:
         raise Error(f"the inputs differ in their number of items: { {name: len(array) for name, array in arrays.items()} }")
     return counts.pop()
-
-
-def _check_names(given: Iterable[str], wanted: Sequence[str], what: str) -> None:
-    if set(given) != set(wanted):
-        raise Error(
-            f"{what} {sorted(given)} do not match the net's {'inputs' if what == 'inputs' else 'outputs'} {list(wanted)}"
-        )
 
 
 def _copies(arrays: Arrays) -> Arrays:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -18,6 +18,8 @@ from .errors import BlobError, DeviceError, Error
 
 MAX_COUNT = 2**31 - 1
 """Most elements of one blob: Caffe's INT_MAX."""
+
+REPLACED = "a blob's {0} cannot be replaced, only written to: blob.{0}[...] = values (and blob.{0}[...] += values)"
 
 
 class MemoryState(enum.Enum):
@@ -89,10 +91,18 @@ class Blob:
         """The values: a writable view, of the blob's shape."""
         return self._data.host()[: self._count].reshape(self._shape)
 
+    @data.setter
+    def data(self, values: object) -> NoReturn:
+        raise AttributeError(REPLACED.format("data"))
+
     @property
     def diff(self) -> NDArray[Any]:
         """The gradient: a writable view, of the blob's shape."""
         return self._diff.host()[: self._count].reshape(self._shape)
+
+    @diff.setter
+    def diff(self, values: object) -> NoReturn:
+        raise AttributeError(REPLACED.format("diff"))
 
     @property
     def _gpu_data_ptr(self) -> int:
@@ -173,6 +183,11 @@ class BlobList(list[Blob]):
         blob = Blob(shape, self.dtype)
         self.append(blob)
         return blob
+
+    def __setitem__(self, i: Any, blob: Any) -> None:
+        if isinstance(i, int | np.integer) and not isinstance(blob, Blob):
+            raise TypeError(f"item {i} is a blob: write blobs[{i}].data[...] = values")
+        super().__setitem__(i, blob)
 
 
 def numbers(name: str, values: ArrayLike) -> NDArray[Any]:

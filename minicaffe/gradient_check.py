@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .errors import Error
 from .layer import Layer
 from .layers import create
 from .mode import TRAIN, Phase
+from .named import did_you_mean
 from .proto import caffe_pb2
 from .prototxt import parse_message
 
@@ -53,6 +55,10 @@ def check_gradient(
     those whose param_propagate_down is True are checked.
     options: see check_layer_gradient. Raises GradientError.
     """
+    for name in options:
+        if name not in OPTIONS:
+            hint = did_you_mean(name, OPTIONS) or f"; its options are {', '.join(OPTIONS)}"
+            raise TypeError(f'check_gradient has no option "{name}"{hint}')
     if isinstance(layer, str):
         param = caffe_pb2.LayerParameter()
         parse_message(layer, param, "<layer>")
@@ -110,6 +116,10 @@ def check_layer_gradient(
     if not worst <= tolerance:
         raise GradientError(f'{layer.param.type} layer "{layer.name}": {where} (relative error {worst:.3g} > {tolerance:g})')
     return GradientReport(elements, worst, where)
+
+
+OPTIONS = [name for name, one in signature(check_layer_gradient).parameters.items() if one.kind is one.KEYWORD_ONLY]
+"""What check_gradient may be told, by name."""
 
 
 class _Run:

@@ -58,8 +58,9 @@ def read_hdf5(path: Path) -> list[LayerWeights]:
         return [_layer(path, name, group) for name, group in _groups(data)]
 
 
-def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]]) -> None:
-    """Write a net's learnable blobs by layer name, a shared one with its first layer only. Raises Error."""
+def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False) -> None:
+    """Write a net's learnable blobs by layer name, a shared one with its first layer only; with diffs, every blob's diff as
+    /diff/<layer>/<i>, a shared one's too. Raises Error."""
     h5py = require_h5py()
     written: list[Blob] = []
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
@@ -70,6 +71,8 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
                 if not any(blob.shares_data_with(other) for other in written):
                     group.create_dataset(str(i), data=blob.data)
                     written.append(blob)
+                if diffs:
+                    file.require_group(f"diff/{layer.name}").create_dataset(str(i), data=blob.diff)
 
 
 def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

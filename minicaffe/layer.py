@@ -119,6 +119,7 @@ class Layer:
         self._check_counts(len(bottom), len(top))
         self._guard(lambda: self.setup(bottom, top))
         self.reshape_pass(bottom, top)
+        self._check_reshape(top)
         self.loss_weights = self._read_loss_weights(len(top))
         self._put_loss_weights(top)
         if not self.param_propagate_down:
@@ -201,6 +202,16 @@ class Layer:
                 raise self.error(f"takes {_count_text(least, most, what)}, got {have}", what)
         if self.equal_bottom_top and bottoms != tops:
             raise self.error(f"takes as many tops as bottoms, got {bottoms} bottoms and {tops} tops", "top")
+
+    def _check_reshape(self, top: Sequence[Blob]) -> None:
+        """A class with pycaffe's forward needs its reshape too, or a setup that shapes the tops."""
+        own, bare = type(self), [i for i, blob in enumerate(top) if not blob.shape]
+        if bare and own.forward is not Layer.forward and own.reshape is Layer.reshape:
+            i = bare[0]
+            raise self.error(
+                f"the class {own.__name__} has no reshape, so that top {i} never gets a shape:"
+                f" write reshape(self, bottom, top) with top[{i}].reshape(...)"
+            )
 
     def _read_loss_weights(self, tops: int) -> list[float]:
         given = list(self.param.loss_weight)

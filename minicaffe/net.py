@@ -22,6 +22,7 @@ from .filter import filter_layers
 from .layer import Layer
 from .layers import create
 from .mode import TEST, Phase
+from .named import Blobs, Layers, Params, check_names
 from .parameters import LearnableParameters
 from .proto import caffe_pb2
 from .prototxt import NetFile, read_net
@@ -78,7 +79,7 @@ class Net(PycaffeNet):
         self.file = net_file.file
         self.name = net_file.param.name
         self.layers: list[Layer] = []
-        self.blobs: OrderedDict[str, Blob] = OrderedDict()
+        self.blobs = Blobs()
         self.inputs: list[str] = []
         self.top_names: OrderedDict[str, list[str]] = OrderedDict()
         self.bottom_names: OrderedDict[str, list[str]] = OrderedDict()
@@ -105,8 +106,8 @@ class Net(PycaffeNet):
         for param, source in layers:
             self._add_layer(param, source, unread)
         self.outputs = sorted(unread)
-        self.layer_dict = OrderedDict((layer.name, layer) for layer in self.layers)
-        self.params = OrderedDict((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
+        self.layer_dict = Layers((layer.name, layer) for layer in self.layers)
+        self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self._learnable.share()
         self._decide_backward()
         if self.param.force_backward:
@@ -230,8 +231,7 @@ class Net(PycaffeNet):
         """
         first, last = self._index(start, 0), self._index(end, len(self.layers) - 1)
         if inputs:
-            if set(inputs) != set(self.inputs):
-                raise Error(f"inputs {sorted(inputs)} do not match the net's inputs {self.inputs}")
+            check_names(inputs, self.inputs, "inputs", "the net's inputs")
             for name, array in inputs.items():
                 self._put(name, self.blobs[name].data, array)
         self._forward(first, last)
@@ -248,8 +248,7 @@ class Net(PycaffeNet):
         first, last = self._index(start, len(self.layers) - 1), self._index(end, 0)
         if top_diffs:
             wanted = self.top_names[start] if start else self.outputs
-            if set(top_diffs) != set(wanted):
-                raise Error(f"top diffs {sorted(top_diffs)} do not match the outputs {sorted(wanted)}")
+            check_names(top_diffs, sorted(wanted), "top diffs", "the outputs")
             for name, array in top_diffs.items():
                 self._put(name, self.blobs[name].diff, array)
         self._backward(first, last)
@@ -389,14 +388,15 @@ class Net(PycaffeNet):
             for blob, theirs in zip(mine, blobs, strict=True):
                 blob.share_data(theirs)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the net with its weights as a .caffemodel (as .caffemodel.h5 when the name ends in .h5)."""
+    def save(self, path: str | PathLike[str], *, diffs: bool = False) -> None:
+        """Write the net with its weights as a .caffemodel (as .caffemodel.h5 when the name ends in .h5); with diffs, the
+        weights' diffs too."""
         from . import hdf5, weights
 
         if str(path).endswith(".h5"):
-            hdf5.write_hdf5(path, self.param, self.params)
+            hdf5.write_hdf5(path, self.param, self.params, diffs=diffs)
         else:
-            weights.write_caffemodel(path, self.param, self.params)
+            weights.write_caffemodel(path, self.param, self.params, diffs=diffs)
 
     # Lookups.
 

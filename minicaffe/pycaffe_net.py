@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from .batching import batches, forward_backward_all
 from .blob import Blob
 from .errors import Error
+from .named import Blobs
 
 if TYPE_CHECKING:
     from .net import LoadReport, Net
@@ -26,7 +27,7 @@ Arrays = dict[str, NDArray[Any]]
 class PycaffeNet:
     """What Net inherits for pycaffe's scripts."""
 
-    blobs: OrderedDict[str, Blob]
+    blobs: Blobs
     inputs: list[str]
     outputs: list[str]
     blob_loss_weights: OrderedDict[str, float]

@@ -40,14 +40,15 @@ def write(
     history: list[NDArray[Any]],
     running: State,
 ) -> Path:
-    """Write both files of a snapshot; the weights' path."""
+    """Write both files of a snapshot; the weights' path. snapshot_diff: also the weights' diffs, what the last update took
+    from them (where box targets are folded in, from the weights before that)."""
     suffix = ".h5" if param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
     base = f"{param.snapshot_prefix}_iter_{iteration}"
     model, file = Path(f"{base}.caffemodel{suffix}"), Path(f"{base}.solverstate{suffix}")
     unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}
     _remove(file)
     with folded(net, settings):
-        net.save(model)
+        net.save(model, diffs=param.snapshot_diff)
     text = encoded_state({**running, "unfolded": unfolded})
     write_state(file, TrainingState(iteration, str(model), current_step(param, iteration), history, text))
     return model

@@ -92,8 +92,11 @@ def write_binaryproto(path: Path, array: ArrayLike) -> None:
             file.write(part)
 
 
-def write_caffemodel(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]]) -> None:
-    """Write a net, its upgraded parameters and its layers' learnable blobs by layer name, as Caffe's Net::ToProto does.
+def write_caffemodel(
+    path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False
+) -> None:
+    """Write a net, its upgraded parameters and its layers' learnable blobs by layer name, as Caffe's Net::ToProto does;
+    with diffs the blobs' diffs too.
 
     Raises WeightsError for blobs of a layer that the net lacks, Error where the file cannot be written.
     """
@@ -101,7 +104,7 @@ def write_caffemodel(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[s
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(caffe_pb2.NetParameter(name=param.name).SerializeToString())
         for layer in param.layer:
-            _write_layer(file, layer, blobs.get(layer.name, ()))
+            _write_layer(file, layer, blobs.get(layer.name, ()), diffs)
 
 
 def check_names(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]]) -> None:
@@ -111,14 +114,14 @@ def check_names(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, S
         raise WeightsError(f'{path}: cannot write the blobs of layer "{unknown[0]}": the net has no such layer')
 
 
-def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequence[Blob]) -> None:
+def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequence[Blob], diffs: bool) -> None:
     bare = caffe_pb2.LayerParameter()
     bare.CopyFrom(layer)
     bare.ClearField("blobs")
     parts: list[bytes | memoryview] = [bare.SerializeToString()]
     for blob in blobs:
-        head, values = encoded_blob(blob.data)
-        parts += [header(7, len(head) + values.nbytes), head, values]
+        stored = [*encoded_blob(blob.data), *(encoded_diff(blob.diff) if diffs else ())]
+        parts += [header(7, sum(memoryview(part).nbytes for part in stored)), *stored]
     file.write(header(100, sum(memoryview(part).nbytes for part in parts)))
     for part in parts:
         file.write(part)
@@ -130,6 +133,12 @@ def encoded_blob(array: NDArray[Any]) -> tuple[bytes, memoryview]:
     dims = b"".join(encoded(dim) for dim in array.shape)
     shape = header(1, len(dims)) + dims
     return header(7, len(shape)) + shape + header(8 if values.itemsize == 8 else 5, values.nbytes), values.view(np.uint8).data
+
+
+def encoded_diff(array: NDArray[Any]) -> tuple[bytes, memoryview]:
+    """A float32 or float64 array as a BlobProto's diff: all that stands before the values, and the values."""
+    values = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
+    return header(9 if values.itemsize == 8 else 6, values.nbytes), values.view(np.uint8).data
 
 
 def mapped(path: Path) -> Buffer:

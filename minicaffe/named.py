@@ -1,0 +1,77 @@
+"""The dicts of a net, by name: a name that is not there is told with the nearest ones that are."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+from .blob import Blob, BlobList
+from .errors import Error
+
+Value = TypeVar("Value")
+
+
+class UnknownNameError(Error, KeyError):
+    """A name that a net has not; a KeyError, as of any dict."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Named(OrderedDict[str, Value]):
+    """Values by name, in order. Raises UnknownNameError."""
+
+    what: ClassVar[str] = "value"
+
+    def __missing__(self, name: Any) -> NoReturn:
+        raise UnknownNameError(f'no {self.what} "{name}"{did_you_mean(str(name), self)}')
+
+
+class Layers(Named[Any]):
+    """Layers by name."""
+
+    what = "layer"
+
+
+class Blobs(Named[Blob]):
+    """Blobs by name. Raises TypeError for a value that is no Blob."""
+
+    what = "blob"
+
+    def __setitem__(self, name: str, blob: Blob) -> None:
+        if not isinstance(blob, Blob):
+            raise TypeError(f'"{name}" is a blob: write blobs["{name}"].data[...] = values')
+        super().__setitem__(name, blob)
+
+
+class Params(Named[BlobList]):
+    """Learnable blobs by the name of their layer. Raises TypeError for a value that is no BlobList."""
+
+    what = "layer with weights"
+
+    def __setitem__(self, name: str, blobs: BlobList) -> None:
+        if not isinstance(blobs, BlobList):
+            raise TypeError(f'"{name}" has a list of blobs: write params["{name}"][0].data[...] = values')
+        super().__setitem__(name, blobs)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean "conv1"?`, with up to three names, or "" where none is near."""
+    near = [f'"{other}"' for other in get_close_matches(name, list(known), 3)]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def check_names(given: Iterable[str], wanted: Sequence[str], what: str, whose: str) -> None:
+    """All of the names wanted must be given, and no others. Raises Error, which says what is missing and what is unknown."""
+    given = sorted(given)
+    if set(given) == set(wanted):
+        return
+    text = f"{what} {given} do not match {whose} {list(wanted)}"
+    if missing := [name for name in wanted if name not in given]:
+        text += f"; missing: {', '.join(missing)}"
+    for name in given:
+        if name not in wanted:
+            text += f'; "{name}" is none of them{did_you_mean(name, wanted).replace(";", ",", 1)}'
+    raise Error(text)
