@@ -33,9 +33,10 @@ class AnnotatedData(PrefetchingLayer):
     No bottom. top: data (batch_size, C, H, W); optionally labels (1, 1, G, 8), a row for each box of the batch as
     MultiBoxLoss takes them, one of -1 where there is none. annotated_data_param: batch_sampler. transform_param: scale,
     mean_file, mean_value, mirror, force_color, force_gray, crop_size, crop_h, crop_w, resize_param, distort_param,
-    expand_param, noise_param, emit_constraint.
+    expand_param, noise_param, emit_constraint. With resize_param's FIT_SMALL_SIZE, height_scale and width_scale corners are
+    in units of these pixels, not of the image.
     Raises LayerError for what Data does, items that are no AnnotatedDatums of boxes, fields of transform_param that
-    contradict each other, and what is not built in: clahe, convert_to_lab, height_scale, width_scale.
+    contradict each other, and an image smaller than the crop or than height_scale x width_scale.
     """
 
     type = "AnnotatedData"
@@ -47,6 +48,7 @@ class AnnotatedData(PrefetchingLayer):
         self.prefetched = self.positive(param.prefetch, "data_param.prefetch")
         backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
         samplers = self.param.annotated_data_param.batch_sampler
+        self.warn_of_no_effect(boxes=True)
         change = AnnotatedTransform(self.param.transform_param, samplers, self.phase, generator)
         transformer = DataTransformer(change.plain(), self.phase, generator, self.dtype)
         return AnnotatedSource(open_database(param.source, backend), param, transformer, change, tops > 1)
@@ -81,10 +83,10 @@ class AnnotatedSource(DatumSource):
             key, value = self._next()
             image, boxes = self._annotated(key, value)
             try:
-                image, boxes = self.change(image, boxes)
+                image, boxes, window = self.change(image, boxes)
                 if i == 0:
                     batch = np.empty((self.batch_size, *image.shape), self.transformer.dtype)
-                self.transformer.transform(image, batch[i])
+                self.transformer.transform(image, batch[i], window)
             except DataError as error:
                 raise DataError(f"{self._name(key)}: {error}") from error
             rows.append(np.column_stack([np.full(len(boxes), i), boxes]))

@@ -20,7 +20,8 @@ class Data(PrefetchingLayer):
     """The items of a database in the order of their keys, from the first again after the last.
 
     No bottom. top: data (batch_size, C, H, W), transformed as transform_param says; optionally labels (batch_size,).
-    data_param.rand_skip: begin at a random one of the first so many items.
+    data_param.rand_skip: begin at a random one of the first so many items. Of SSD's transform_param resize_param, noise_param,
+    crop_h and crop_w count; distort_param, expand_param and emit_constraint change nothing, with a warning.
     Raises LayerError for a database that is missing or damaged, items that are no images or not of one size, a crop that
     is larger than they are, and a mean that does not fit.
     """
@@ -33,6 +34,7 @@ class Data(PrefetchingLayer):
         self.positive(param.batch_size, "data_param.batch_size")
         self.prefetched = self.positive(param.prefetch, "data_param.prefetch")
         backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
+        self.warn_of_no_effect(boxes=False)
         transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
         return DatumSource(open_database(param.source, backend), param, transformer, tops > 1)
 

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.errors import DataError
 from minicaffe.layer import Layer
 
 from .box_codes import jaccard
 from .boxes import bbox_overlaps
+from .image_sizes import boxes_in_pixels, check_frame, read_name_sizes
 
 Array = NDArray[Any]
 
@@ -30,9 +32,9 @@ class DetectionEvaluate(Layer):
     bottom: detections (1, 1, n, 7) as DetectionOutput makes them; true boxes (1, 1, G, 8) as MultiBoxLoss takes them.
     top: the rows. evaluate_difficult_gt: false does not count difficult boxes, and a detection of one is neither right nor
     wrong. name_size_file: lines "name height width", one for each image with detections in turn; boxes are then clipped
-    and compared in whole pixels, both corners inclusive. No gradients.
-    Raises LayerError for num_classes missing, an overlap_threshold <= 0, a bad name_size_file, other shapes, labels that
-    are no object's class; and for a resize_param that is not WARP, which is not built in.
+    and compared in pixels, both corners inclusive; resize_param says how the images became the net's input. No gradients.
+    Raises LayerError for num_classes missing, an overlap_threshold <= 0, a bad name_size_file, a resize_param without a size,
+    other shapes, and labels that are no object's class.
     """
 
     type = "DetectionEvaluate"
@@ -47,26 +49,14 @@ class DetectionEvaluate(Layer):
         if not param.overlap_threshold > 0:
             wrong = f"overlap_threshold must be > 0, got {param.overlap_threshold:g}"
             raise self.error(wrong, "detection_evaluate_param.overlap_threshold")
-        if param.resize_param.resize_mode != param.resize_param.WARP:
-            raise self.error("of the resize modes only WARP is built in", "detection_evaluate_param.resize_param")
         self.classes = [k for k in range(param.num_classes) if k != param.background_label_id]
-        self.sizes = self._read_sizes(param.name_size_file) if param.name_size_file else []
-        self.next_size = 0
-
-    def _read_sizes(self, file: str) -> list[tuple[int, int]]:
-        """(height, width) of each line."""
-        field = "detection_evaluate_param.name_size_file"
+        self.resize = param.resize_param if param.HasField("resize_param") else None
         try:
-            with open(file, encoding="utf-8") as lines:
-                words = [line.split() for line in lines if line.strip()]
-            sizes = [(int(height), int(width)) for _, height, width in words]
-        except OSError as error:
-            raise self.error(f"{file}: {error.strerror}", field) from error
-        except ValueError as error:
-            raise self.error(f'{file}: its lines must be "name height width"', field) from error
-        if not sizes:
-            raise self.error(f"{file}: no sizes in it", field)
-        return sizes
+            check_frame(self.resize)
+            self.images = read_name_sizes(param.name_size_file) if param.name_size_file else []
+        except DataError as error:
+            raise self.error(str(error), "detection_evaluate_param") from error
+        self.next_image = 0
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for i, width in enumerate((7, 8)):
@@ -82,8 +72,8 @@ class DetectionEvaluate(Layer):
             mine, true = found[found[:, 0] == image], truths[truths[:, 0] == image]
             for k in np.unique(mine[mine[:, 1] != -1, 1]):
                 rows.append(self._judged(mine[mine[:, 1] == k], true[true[:, 1] == k]))
-            if self.sizes:
-                self.next_size = (self.next_size + 1) % len(self.sizes)
+            if self.images:
+                self.next_image = (self.next_image + 1) % len(self.images)
         table = np.concatenate(rows)
         top[0].reshape(1, 1, len(table), 5)
         top[0].data[0, 0] = table
@@ -111,11 +101,10 @@ class DetectionEvaluate(Layer):
         return rows
 
     def _overlaps(self, boxes: Array, others: Array) -> Array:
-        if not self.sizes:
+        if not self.images:
             return jaccard(boxes, others)
-        height, width = self.sizes[self.next_size]
-        scale = np.array([width, height, width, height])
-        overlaps: Array = bbox_overlaps(*(np.clip(corners, 0, 1) * scale for corners in (boxes, others)))
+        image = self.images[self.next_image]
+        overlaps: Array = bbox_overlaps(*(boxes_in_pixels(corners, image, self.resize) for corners in (boxes, others)))
         return overlaps
 
 

@@ -2,13 +2,14 @@
 
     y = (x[:, h:h+crop, w:w+crop] - mean) * scale, mirrored left to right by chance
 
-The crop is at the centre in phase TEST and at random in TRAIN. A mean image is cropped where the image is.
-Source: Caffe's data_transformer.cpp.
+The crop is at the centre in phase TEST and at random in TRAIN. A mean image is cropped where the image is, or has the crop's
+size. Before all that SSD's resize_param and noise_param.
+Source: Caffe's data_transformer.cpp and the SSD fork's.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,19 @@ from numpy.typing import NDArray
 from .errors import DataError, WeightsError
 from .mode import TRAIN, Phase
 from .proto import caffe_pb2
+from .resize_and_noise import ResizeAndNoise, crop_of
 from .weights import read_binaryproto
 
 Array = NDArray[Any]
 
-SSD_FIELDS = ("crop_h", "crop_w", "resize_param", "noise_param", "distort_param", "expand_param", "emit_constraint")
+
+class Window(NamedTuple):
+    """What was cut from an image of this height and width."""
+
+    rows: slice
+    columns: slice
+    height: int
+    width: int
 
 
 class DataTransformer:
@@ -33,52 +42,46 @@ class DataTransformer:
     def __init__(
         self, param: caffe_pb2.TransformationParameter, phase: Phase, generator: np.random.Generator, dtype: Any = np.float32
     ) -> None:
-        if unknown := [field.name for field, _ in param.ListFields() if field.name in SSD_FIELDS]:
-            raise DataError(f"transform_param.{unknown[0]} belongs to SSD and is not built in")
         if param.force_color and param.force_gray:
             raise DataError("force_color and force_gray cannot both be set")
         self.dtype = np.dtype(dtype)
-        self.scale, self.mirror, self.crop_size = self.dtype.type(param.scale), param.mirror, param.crop_size
+        self.scale, self.mirror, self.crop = self.dtype.type(param.scale), param.mirror, crop_of(param)
+        self.change = ResizeAndNoise(param)
         self.random_crop, self.generator = phase == TRAIN, generator
         self.color = True if param.force_color else False if param.force_gray else None
         self.mean_file, self.mean = param.mean_file, read_mean(param, self.dtype)
 
     def shape(self, channels: int, height: int, width: int) -> tuple[int, int, int]:
         """What becomes of an image of this shape. Raises DataError where it is smaller than the crop."""
-        crop = self.crop_size
-        if crop and min(height, width) < crop:
-            raise DataError(f"crop_size {crop} is larger than the image, {width} wide and {height} high")
-        return (channels, crop, crop) if crop else (channels, height, width)
+        height, width = self.change.size(height, width)
+        if height < self.crop[0] or width < self.crop[1]:
+            high, wide = self.crop
+            crop = f"crop_size {high}" if high == wide else f"the crop, {wide} wide and {high} high,"
+            raise DataError(f"{crop} is larger than the image, {width} wide and {height} high")
+        return (channels, *self.crop) if self.crop[0] else (channels, height, width)
 
-    def transform(self, image: Array, out: Array) -> None:
-        """Write the image (C, H, W) to out, of the shape that shape() gives."""
-        channels, height, width = image.shape
-        if self.shape(channels, height, width) != out.shape:
-            raise DataError(
-                f"the image gives {self.shape(*image.shape)}, but the batch began with {out.shape}: give all one size"
-            )
+    def transform(self, image: Array, out: Array, window: Window | None = None) -> None:
+        """Write the image (C, H, W) to out, of the shape that shape() gives. window: where the image was cut from before."""
+        shape = self.shape(*image.shape)
+        if shape != out.shape:
+            raise DataError(f"the image gives {shape}, but the batch began with {out.shape}: give all one size")
         flip = self.mirror and bool(self.generator.integers(2))
-        rows, columns = self._window(height, width)
-        mean = self._mean_for(image.shape)
-        out[...] = image[:, rows, columns]
-        if mean is not None:
-            out -= mean if mean.shape[1:] == (1, 1) else mean[:, rows, columns]
+        image = self.change(image.transpose(1, 2, 0), self.generator)[0].transpose(2, 0, 1)
+        own = self._window(*image.shape[1:])
+        out[...] = image[:, own.rows, own.columns]
+        if self.mean is not None:
+            out -= mean_part(self.mean, out.shape, window or own, self.mean_file)
         if self.scale != 1:
             out *= self.scale
         if flip:
             out[...] = out[:, :, ::-1].copy()
 
-    def _window(self, height: int, width: int) -> tuple[slice, slice]:
-        if not self.crop_size:
-            return slice(None), slice(None)
-        free = (height - self.crop_size, width - self.crop_size)
+    def _window(self, height: int, width: int) -> Window:
+        if not self.crop[0]:
+            return Window(slice(None), slice(None), height, width)
+        (high, wide), free = self.crop, (height - self.crop[0], width - self.crop[1])
         top, left = (int(self.generator.integers(n + 1)) if self.random_crop else n // 2 for n in free)
-        return slice(top, top + self.crop_size), slice(left, left + self.crop_size)
-
-    def _mean_for(self, shape: tuple[int, ...]) -> Array | None:
-        if self.mean is not None:
-            check_mean(self.mean, shape, self.mean_file)
-        return self.mean
+        return Window(slice(top, top + high), slice(left, left + wide), height, width)
 
 
 def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | None:
@@ -94,6 +97,15 @@ def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | N
     if mean.size != np.prod(mean.shape[-3:]) or mean.ndim < 3:
         raise DataError(f"mean_file {param.mean_file}: holds shape {mean.shape}, not one image")
     return mean.reshape(mean.shape[-3:]).astype(dtype)
+
+
+def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) -> Array:
+    """What to subtract from an image of shape (C, H, W) that is window: mean values, or the part of a mean image of the whole
+    image's size, or a mean image of the window's. Raises DataError where mean is none of these."""
+    if file and mean.shape == shape:
+        return mean
+    check_mean(mean, (shape[0], window.height, window.width), file)
+    return mean[:, window.rows, window.columns] if file else mean
 
 
 def check_mean(mean: Array, shape: tuple[int, ...], file: str) -> None:

@@ -46,7 +46,8 @@ class UpgradeError(PrototxtError):
 
 
 class PrototxtWarning(UserWarning):
-    """A prototxt holds a field that minicaffe does not know (another fork's, or misspelt) and skips."""
+    """A prototxt holds a field that minicaffe does not know (another fork's, or misspelt) and skips, or one that changes
+    nothing where it stands."""
 
 
 class LayerError(Error):

@@ -1,25 +1,28 @@
 """noise_param: what the SSD fork does to images (H, W, C) of bytes after resizing them, one after the other in its order.
 
-    grey, blurred, equalised, through JPEG, eroded, in fewer levels, inverted, sprinkled, as hue, saturation and value
+    grey, blurred, equalised, equalised by tiles, through JPEG, eroded, in fewer levels, inverted, sprinkled,
+    as hue, saturation and value, as L*a*b*
 
 Source: the SSD fork's im_transforms.cpp (ApplyNoise).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .augmentation import as_bytes, hsv_of
+from .clahe import equalised_by_tiles
 from .errors import DataError
 from .image_bytes import Pixels, encode_image, grey_of, read_image
 from .proto import caffe_pb2
 
 
 def check_noise(param: caffe_pb2.NoiseParameter) -> None:
-    """Raises DataError for what is not built in, and for salt and pepper of no value or share."""
-    for name in ("clahe", "convert_to_lab"):
-        if getattr(param, name):
-            raise DataError(f"noise_param.{name} is not built in")
+    """Raises DataError for salt and pepper of no value or share, and a JPEG quality that is none."""
     if param.saltpepper and not param.saltpepper_param.value:
         raise DataError("noise_param.saltpepper needs a saltpepper_param.value")
     if param.saltpepper and not 0 <= param.saltpepper_param.fraction <= 1:
@@ -28,8 +31,11 @@ def check_noise(param: caffe_pb2.NoiseParameter) -> None:
         raise DataError(f"noise_param.jpeg is a quality, at most 100, got {param.jpeg:g}")
 
 
-def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Generator) -> Pixels:
-    """pixels (H, W, C) with the noise that param names, always, or by the chance prob where that is given."""
+def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Generator) -> NDArray[Any]:
+    """pixels (H, W, C) with the noise that param names, always, or by the chance prob where that is given.
+
+    Bytes, but float32 with convert_to_lab.
+    """
     if param.HasField("prob") and random.random() >= param.prob:
         return pixels
     if pixels.shape[2] not in (1, 3):
@@ -39,7 +45,9 @@ def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Gen
     if param.gauss_blur:
         pixels = blurred(pixels)
     if param.hist_eq:
-        pixels = equalised(pixels)
+        pixels = equalised(pixels, flat_histogram)
+    if param.clahe:
+        pixels = equalised(pixels, equalised_by_tiles)
     if param.jpeg > 0:
         pixels = read_image(encode_image(pixels, "jpg", quality=int(param.jpeg)), pixels.shape[2] == 3)
     if param.erode:
@@ -50,7 +58,9 @@ def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Gen
         pixels = 255 - pixels
     if param.saltpepper:
         pixels = sprinkled(pixels, param.saltpepper_param, random)
-    return hsv_of(pixels) if param.convert_to_hsv else pixels
+    if param.convert_to_hsv:
+        pixels = hsv_of(pixels)
+    return lab_of(pixels) if param.convert_to_lab else pixels
 
 
 def blurred(pixels: Pixels) -> Pixels:
@@ -63,14 +73,14 @@ def blurred(pixels: Pixels) -> Pixels:
     return as_bytes(np.sum([weight * rows[:, k : k + width] for k, weight in enumerate(kernel)], axis=0))
 
 
-def equalised(pixels: Pixels) -> Pixels:
-    """With a flat histogram of brightness; the colours, Cr and Cb, stay. (H, W, 1 or 3)"""
+def equalised(pixels: Pixels, equalise: Callable[[Pixels], Pixels]) -> Pixels:
+    """(H, W, 1 or 3) with its brightness (H, W) as equalise makes it; the colours, Cr and Cb, stay."""
     if pixels.shape[2] != 3:
-        return flat_histogram(pixels)
+        return equalise(pixels[:, :, 0])[:, :, None]
     blue, red = pixels[:, :, 0].astype(np.float32), pixels[:, :, 2].astype(np.float32)
     luma = grey_of(pixels)[:, :, 0]
     cr, cb = (as_bytes((red - luma) * 0.713 + 128) - 128.0, as_bytes((blue - luma) * 0.564 + 128) - 128.0)
-    level = flat_histogram(luma).astype(np.float32)
+    level = equalise(luma).astype(np.float32)
     return as_bytes(np.stack([level + 1.773 * cb, level - 0.714 * cr - 0.344 * cb, level + 1.403 * cr], axis=2))
 
 
@@ -99,3 +109,19 @@ def sprinkled(pixels: Pixels, param: caffe_pb2.SaltPepperParameter, random: np.r
     pixels = pixels.copy()
     pixels[random.integers(height, size=count), random.integers(width, size=count)] = as_bytes(np.array(param.value))
     return pixels
+
+
+BGR_TO_XYZ = np.array([[0.180423, 0.357580, 0.412453], [0.072169, 0.715160, 0.212671], [0.950227, 0.119193, 0.019334]])
+"""Linear blue, green, red to X, Y, Z, of which white (D65) has WHITE."""
+WHITE = np.array([0.950456, 1.0, 1.088754])
+
+
+def lab_of(pixels: Pixels) -> NDArray[np.float32]:
+    """(H, W, 3) bytes of sRGB, blue, green, red, as L* (0 .. 100), a*, b*; within 0.4 of OpenCV's table. Raises DataError."""
+    if pixels.shape[2] != 3:
+        raise DataError(f"L*a*b* needs images of 3 channels, got {pixels.shape[2]}")
+    levels = np.arange(256) / 255
+    linear = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+    share = linear[pixels] @ BGR_TO_XYZ.T / WHITE
+    x, y, z = np.moveaxis(np.where(share > 0.008856, np.cbrt(share), 7.787 * share + 16 / 116), 2, 0)
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=2).astype(np.float32)

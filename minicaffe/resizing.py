@@ -23,13 +23,9 @@ Param = caffe_pb2.ResizeParameter
 
 
 def check_resize(param: caffe_pb2.ResizeParameter) -> None:
-    """Raises DataError for a size that is none, and for what is not built in."""
+    """Raises DataError for a size that is none."""
     if not (param.height and param.width):
         raise DataError(f"resize_param needs a height and a width > 0, got {param.height} and {param.width}")
-    if param.prob != 1:
-        raise DataError(f"of resize_param.prob only 1 is built in, got {param.prob:g}: a batch holds images of one size")
-    if param.height_scale or param.width_scale:
-        raise DataError("resize_param.height_scale and width_scale are not built in: use height and width")
 
 
 def resized_by(pixels: Pixels, param: caffe_pb2.ResizeParameter, random: np.random.Generator) -> tuple[Pixels, Array | None]:
@@ -41,6 +37,18 @@ def resized_by(pixels: Pixels, param: caffe_pb2.ResizeParameter, random: np.rand
     if param.resize_mode != Param.FIT_LARGE_SIZE_AND_PAD:
         return image, None
     return padded(image, param)
+
+
+def extrapolation(size: tuple[int, int], param: caffe_pb2.ResizeParameter) -> Array | None:
+    """What boxes relative to an image of size (height, width) are multiplied by (4,), to be relative to height_scale x
+    width_scale; None without these and in modes that are not FIT_SMALL_SIZE. Raises DataError where the image is smaller."""
+    scale = (param.height_scale, param.width_scale)
+    if not all(scale) or param.resize_mode != Param.FIT_SMALL_SIZE:
+        return None
+    if size[0] < scale[0] or size[1] < scale[1]:
+        wanted = f"height_scale {scale[0]} and width_scale {scale[1]}"
+        raise DataError(f"resize_param: {wanted} are larger than the image, {size[1]} wide and {size[0]} high")
+    return np.array([size[1] / scale[1], size[0] / scale[0]] * 2)
 
 
 def fitted_size(height: int, width: int, param: caffe_pb2.ResizeParameter) -> tuple[int, int]:

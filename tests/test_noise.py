@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from minicaffe.augmentation import hsv_of
 from minicaffe.errors import DataError
-from minicaffe.noise import blurred, check_noise, equalised, eroded, flat_histogram, noisy
+from minicaffe.noise import blurred, check_noise, equalised, eroded, flat_histogram, lab_of, noisy
 from minicaffe.proto import caffe_pb2
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (5, 7, 3), dtype=np.uint8)
@@ -54,7 +54,7 @@ def test_flat_histogram_by_hand() -> None:
     np.testing.assert_array_equal(flat_histogram(levels), [[0, 64, 191, 191, 255]])
     np.testing.assert_array_equal(flat_histogram(np.full((2, 3), 5, np.uint8)), np.full((2, 3), 5))
     grey = np.repeat(levels[:, :, None], 3, axis=2)
-    np.testing.assert_array_equal(equalised(grey), np.repeat(flat_histogram(levels)[:, :, None], 3, axis=2))
+    np.testing.assert_array_equal(equalised(grey, flat_histogram), np.repeat(flat_histogram(levels)[:, :, None], 3, axis=2))
     np.testing.assert_array_equal(noise(levels[:, :, None], hist_eq=True)[:, :, 0], flat_histogram(levels))
 
 
@@ -87,8 +87,6 @@ def test_chance() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"clahe": True}, "noise_param.clahe is not built in"),
-        ({"convert_to_lab": True}, "noise_param.convert_to_lab is not built in"),
         ({"jpeg": 101}, "noise_param.jpeg is a quality, at most 100, got 101"),
         ({"saltpepper": True}, "noise_param.saltpepper needs a saltpepper_param.value"),
         ({"saltpepper": True, "saltpepper_param": {"fraction": 2, "value": [1]}}, "fraction must be within 0 .. 1, got 2"),
@@ -98,6 +96,33 @@ def test_chance() -> None:
 def test_errors(fields: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=message):
         noise(**fields)
+
+
+def test_lab_as_opencv_has_it() -> None:
+    """cv2.cvtColor(x / 255, COLOR_BGR2Lab) of OpenCV 4.14, which reads a table of 33 steps a channel."""
+    pixels = np.array([[[0, 0, 0], [255, 255, 255], [0, 0, 255], [10, 200, 30], [3, 2, 1]]], np.uint8)
+    stored = [[0, 0, 0], [100, 0, 0], [53.2410, 80.0938, 67.2031], [70.5078, -69.7344, 68.3438], [0.5066, -0.125, -0.4688]]
+    lab = noise(pixels, convert_to_lab=True)
+    assert lab.dtype == np.float32
+    np.testing.assert_allclose(lab[0], stored, atol=0.1)
+    with pytest.raises(DataError, match=r"L\*a\*b\* needs images of 3 channels, got 1"):
+        noise(pixels[:, :, :1], convert_to_lab=True)
+
+
+@given(st.integers(0, 255))
+def test_greys_have_no_colour_in_lab(level: int) -> None:
+    light, a, b = lab_of(np.full((1, 1, 3), level, np.uint8))[0, 0]
+    assert 0 <= light <= 100.001 and max(abs(a), abs(b)) < 0.01
+
+
+def test_clahe_changes_brightness_and_keeps_colour() -> None:
+    pixels = np.random.default_rng(3).integers(80, 140, (24, 32, 3), dtype=np.uint8)
+    grey = noise(pixels[:, :, :1], clahe=True)
+    assert grey.shape == (24, 32, 1) and grey.std() > 1.5 * pixels[:, :, 0].std()
+    colour = noise(pixels, clahe=True).astype(int)
+    differences = np.abs((colour[:, :, 2] - colour[:, :, 0]) - (pixels[:, :, 2].astype(int) - pixels[:, :, 0]))
+    inside = ((colour > 0) & (colour < 255)).all(axis=2)
+    assert inside.mean() > 0.5 and differences[inside].max() <= 4
 
 
 def test_two_channels() -> None:

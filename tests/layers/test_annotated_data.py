@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, datum, image, make_database, net_of
 
-from minicaffe.errors import LayerError
+from minicaffe.errors import LayerError, PrototxtWarning
 from minicaffe.image_bytes import resized
 from minicaffe.layers.annotated_transform import cut
 from minicaffe.mode import TRAIN
+from minicaffe.noise import lab_of
 from minicaffe.proto import caffe_pb2
+from minicaffe.weights import write_binaryproto
 
 pytest.importorskip("lmdb", reason="the extra minicaffe[lmdb] is not installed")
 
@@ -153,6 +155,52 @@ def test_noise_and_random_crops() -> None:
     assert seen <= windows and len(seen) > 1
 
 
+def test_lab() -> None:
+    ((data, _),) = batches(net_of(text("batch_size: 1", "noise_param { convert_to_lab: true }")), 1)
+    np.testing.assert_array_equal(data[0], lab_of(image(0, 8, 12)).transpose(2, 0, 1))
+
+
+def test_boxes_relative_to_height_scale_and_width_scale() -> None:
+    """8 x 12 becomes 4 x 6, of which 4 x 4 from column 1 is taken: the box's columns 0.6 .. 3 are -0.4 (cut to 0) .. 2 of 4,
+    and 0 .. 2 of 2 are 0 .. 1; its rows 0.8 .. 2.4 of 4 are so of 4."""
+    resize = "resize_param { resize_mode: %s height: 4 width: 4 height_scale: 4 width_scale: 2 } crop_size: 4"
+    ((_, label),) = batches(net_of(text("batch_size: 1", resize % "FIT_SMALL_SIZE")), 1)
+    np.testing.assert_allclose(label[0, 0, 0, 3:7], [0, 0.2, 1, 0.6], atol=1e-6)
+    ((_, label),) = batches(net_of(text("batch_size: 1", resize % "WARP")), 1)
+    np.testing.assert_allclose(label[0, 0, 0, 3:7], [0.1, 0.2, 0.5, 0.6], atol=1e-6)
+
+
+def test_a_chance_of_resizing_changes_nothing_and_says_so() -> None:
+    plain, chance = (f"resize_param {{ height: 3 width: 5 {more} }}" for more in ("", "prob: 0.1"))
+    with pytest.warns(
+        PrototxtWarning, match=r'"in": resize_param.prob changes nothing: every image is resized \(data.prototxt:1'
+    ):
+        net = net_of(text(transform=chance))
+    np.testing.assert_array_equal(batches(net, 1)[0][0], batches(net_of(text(transform=plain)), 1)[0][0])
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 12), (4, 6)])
+def test_a_mean_image_of_the_whole_or_of_the_crop(height: int, width: int) -> None:
+    """The centre crop of 4 x 6 begins at row 2 and column 3."""
+    mean = np.random.default_rng(7).uniform(0, 99, (1, 3, height, width)).astype(np.float32)
+    write_binaryproto("mean.binaryproto", mean)
+    ((data, _),) = batches(net_of(text("batch_size: 1", 'crop_h: 4 crop_w: 6 mean_file: "mean.binaryproto"')), 1)
+    part = mean[0, :, 2:6, 3:9] if height == 8 else mean[0]
+    np.testing.assert_array_equal(data[0], image(0, 8, 12).transpose(2, 0, 1)[:, 2:6, 3:9] - part)
+
+
+def test_a_mean_image_s_average_is_the_canvas() -> None:
+    mean = np.broadcast_to(np.array([10, 20, 30], np.float32)[:, None, None], (1, 3, 8, 12))
+    write_binaryproto("mean.binaryproto", mean)
+    resize = "resize_param { height: 8 width: 12 interp_mode: NEAREST }"
+    net = net_of(text("batch_size: 1", f'mean_file: "mean.binaryproto" expand_param {{ max_expand_ratio: 4 }} {resize}'), TRAIN)
+    share = np.mean([(data == 0).all(axis=1).mean() for data, _ in batches(net, 12)])
+    assert 0.4 < share < 0.95
+    write_binaryproto("mean.binaryproto", mean[:, :2])
+    with pytest.raises(LayerError, match="2 channels in the mean_file for 3 channels"):
+        net_of(text("batch_size: 1", 'mean_file: "mean.binaryproto" expand_param { }')).forward()
+
+
 def test_a_seed_repeats_and_a_state_resumes() -> None:
     check_repeats_and_resumes(text("batch_size: 2", "resize_param { height: 5 width: 7 } mirror: true", SAMPLER), TRAIN)
 
@@ -163,16 +211,9 @@ def test_a_seed_repeats_and_a_state_resumes() -> None:
         ({"more": "batch_size: 0"}, "batch_size must be > 0, got 0"),
         ({"source": "absent"}, "absent: no such database"),
         ({"transform": "resize_param { height: 3 }"}, "resize_param needs a height and a width > 0, got 3 and 0"),
-        ({"transform": "resize_param { height: 3 width: 3 prob: 0.5 }"}, "of resize_param.prob only 1 is built in, got 0.5"),
-        (
-            {"transform": "resize_param { height: 3 width: 3 height_scale: 2 }"},
-            "resize_param.height_scale and width_scale are not built in",
-        ),
         ({"transform": "expand_param { max_expand_ratio: 0.5 }"}, "expand_param.max_expand_ratio must be >= 1, got 0.5"),
-        ({"transform": 'expand_param { } mean_file: "m"'}, "AnnotatedData with crop_size or expand_param needs mean_value"),
         ({"transform": "crop_size: 3 crop_h: 3"}, "give crop_size, or crop_h and crop_w, not both"),
         ({"transform": "crop_h: 3"}, "crop_h and crop_w go together, got 3 and 0"),
-        ({"transform": "noise_param { clahe: true }"}, "noise_param.clahe is not built in"),
         ({"transform": "distort_param { hue_delta: -1 }"}, "distort_param.hue_delta must be >= 0, got -1"),
     ],
 )
@@ -196,6 +237,10 @@ def test_items_that_are_none(folder: Path) -> None:
     ("transform", "message"),
     [
         ("crop_size: 9", "the crop, 9 wide and 9 high, is larger than the image, 12 wide and 8 high"),
+        (
+            "resize_param { resize_mode: FIT_SMALL_SIZE height: 4 width: 4 height_scale: 4 width_scale: 7 }",
+            "resize_param: height_scale 4 and width_scale 7 are larger than the image, 6 wide and 4 high",
+        ),
         ("mean_value: 1 mean_value: 2 expand_param { }", "2 mean_value given for 3 channels"),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minicaffe.database import new_database
-from minicaffe.errors import LayerError
+from minicaffe.errors import LayerError, PrototxtWarning
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.weights import write_binaryproto
@@ -85,6 +85,31 @@ def test_a_mean_image_is_cropped_where_the_image_is(folder: Path) -> None:
     np.testing.assert_array_equal(net.blobs["data"].data[1], (pixels(1) - mean[0])[:, 1:3, 2:4])
 
 
+def test_resized_with_noise_then_cropped() -> None:
+    """4 x 6 doubled by NEAREST is 8 x 12; its centre of 4 x 6 is rows 1, 1, 2, 2 and columns 1, 2, 2, 3, 3, 4."""
+    make_database("grey", [datum(i, channels=1) for i in range(2)])
+    resize = "resize_param { height: 8 width: 12 interp_mode: NEAREST }"
+    ((data, _),) = batches(net_of(text("grey", transform=f"{resize} noise_param {{ inverse: true }} crop_h: 4 crop_w: 6")), 1)
+    original = np.frombuffer(datum(0, channels=1).data, np.uint8).reshape(4, 6)
+    np.testing.assert_array_equal(data[0, 0], 255.0 - original[[1, 1, 2, 2]][:, [1, 2, 2, 3, 3, 4]])
+    assert net_of(text("grey", transform=resize)).blobs["data"].shape == (2, 1, 8, 12)
+    check_repeats_and_resumes(text("grey", transform=resize + " noise_param { prob: 0.5 inverse: true } mirror: true"), TRAIN)
+
+
+def test_resizing_is_of_bytes() -> None:
+    make_database("floats", [caffe_pb2.Datum(channels=1, height=2, width=2, float_data=[1, 2, 3, 4])])
+    net = net_of(text("floats", transform="resize_param { height: 3 width: 3 }"))
+    with pytest.raises(LayerError, match='floats, key "00000000": resize_param needs images of bytes, these are floats'):
+        net.forward()
+
+
+@pytest.mark.parametrize("name", ["distort_param", "expand_param", "emit_constraint"])
+def test_what_only_annotated_data_looks_at(name: str) -> None:
+    with pytest.warns(PrototxtWarning, match=f'Data layer "in": {name} changes nothing here: only AnnotatedData looks at it'):
+        net = net_of(text(transform=f"{name} {{ }}"))
+    np.testing.assert_array_equal(batches(net, 1)[0][0], [pixels(0), pixels(1)])
+
+
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 @pytest.mark.parametrize("batch", [2, 5, 7])
 def test_a_seed_repeats_and_a_state_resumes(phase, batch: int) -> None:
@@ -127,7 +152,9 @@ def test_leveldb_is_read_while_another_process_could_be(folder: Path) -> None:
         (text(more="batch_size: 0"), r"batch_size must be > 0, got 0 \(data.prototxt:2\)"),
         (text(backend="LEVELDB"), "five: the database is of backend LMDB, not LEVELDB: write backend: LMDB"),
         (text(transform="crop_size: 5"), "crop_size 5 is larger than the image, 6 wide and 4 high"),
-        (text(transform="crop_h: 3"), "transform_param.crop_h belongs to SSD and is not built in"),
+        (text(transform="crop_h: 3"), "crop_h and crop_w go together, got 3 and 0"),
+        (text(transform="crop_h: 3 crop_w: 7"), "the crop, 7 wide and 3 high, is larger than the image, 6 wide and 4 high"),
+        (text(transform="resize_param { height: 3 }"), "resize_param needs a height and a width > 0, got 3 and 0"),
         (text(transform="force_color: true force_gray: true"), "force_color and force_gray cannot both be set"),
         (text(transform='mean_file: "absent" mean_value: 3'), "mean_file and mean_value cannot both be given"),
         (text(transform='mean_file: "absent.binaryproto"'), "mean_file: .*absent.binaryproto"),

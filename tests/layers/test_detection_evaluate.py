@@ -74,6 +74,18 @@ def test_sizes_from_a_file_turn_with_the_images(tmp_path: Path) -> None:
     assert best == [0, 0, 1]
 
 
+def test_boxes_of_a_padded_input(tmp_path: Path) -> None:
+    """A picture of 20 x 10 pixels fills the middle half of a square: what overlaps by 1 / 3 there has 5 x 10 and 10 x 10 of
+    its pixels, and one more each way as corners are inclusive: 6 x 11 / 11 x 11."""
+    sizes = tmp_path / "sizes.txt"
+    sizes.write_text("tall 20 10\n")
+    found, true = [(0, 1, 0.9, 0.25, 0.0, 0.5, 0.5)], [(0, 1, 0, 0.0, 0.0, 0.75, 0.5, 0)]
+    resize = "resize_param { resize_mode: FIT_LARGE_SIZE_AND_PAD height: 8 width: 8 }"
+    for threshold, right in ((0.545, 1), (0.546, 0)):
+        run = case(f'name_size_file: "{sizes}" {resize} overlap_threshold: {threshold}', found, true)
+        assert run.forward()[0][0, 0, 2, 3] == right
+
+
 @given(st.integers(0, 99), st.integers(0, 6), st.integers(0, 4))
 def test_judged_as_plain_loops(seed: int, count: int, boxes: int) -> None:
     random = np.random.default_rng(seed)
@@ -104,7 +116,7 @@ def test_no_gradients_and_another_shape() -> None:
     [
         ("num_classes: 0", "needs num_classes > 0"),
         ("overlap_threshold: 0", "overlap_threshold must be > 0, got 0"),
-        ("resize_param { resize_mode: FIT_SMALL_SIZE }", "of the resize modes only WARP is built in"),
+        ("resize_param { resize_mode: FIT_SMALL_SIZE width: 3 }", "resize_param needs a height and a width > 0, got 0 and 3"),
         ('name_size_file: "absent.txt"', "absent.txt: No such file or directory"),
         ("background_label_id: 1", "label 1 in bottom 0 is no object's class"),
     ],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from minicaffe.errors import LayerError
+from minicaffe.image_bytes import resized
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.weights import write_binaryproto
 
@@ -137,3 +138,11 @@ def test_errors_of_the_thread_name_the_line(folder: Path, second: str, transform
     net = net_of(text(transform=transform))
     with pytest.raises(LayerError, match='ImageData layer "in": ' + message):
         net.forward()
+
+
+def test_resized_by_transform_param() -> None:
+    """resize_param makes images of several sizes one."""
+    Image.fromarray(image(1, 4, 9)).save("images/im1.png")
+    ((data, _),) = batches(net_of(text(transform="resize_param { height: 4 width: 5 } mean_value: 3")), 1)
+    expected = [resized(pixels[:, :, ::-1], 4, 5).transpose(2, 0, 1) - 3.0 for pixels in (image(0), image(1, 4, 9))]
+    np.testing.assert_array_equal(data, expected)

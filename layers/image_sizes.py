@@ -1,0 +1,70 @@
+"""The images that detections are of: their names and sizes, and boxes in their pixels.
+
+Source: the SSD fork's detection_output_layer.cpp, detection_evaluate_layer.cpp (name_size_file) and bbox_util.cpp (OutputBBox).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import DataError
+from minicaffe.proto import caffe_pb2
+
+Array = NDArray[Any]
+Resize = caffe_pb2.ResizeParameter
+
+
+class Sized(NamedTuple):
+    """An image's name, and its height and width in pixels."""
+
+    name: str
+    height: int
+    width: int
+
+
+def read_name_sizes(file: str) -> list[Sized]:
+    """The images that a name_size_file lists, "name height width" on each line. Raises DataError."""
+    try:
+        with open(file, encoding="utf-8") as lines:
+            words = [line.split() for line in lines if line.strip()]
+        sizes = [Sized(name, int(height), int(width)) for name, height, width in words]
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}") from error
+    except ValueError as error:
+        raise DataError(f'{file}: its lines must be "name height width"') from error
+    if not sizes:
+        raise DataError(f"{file}: no sizes in it")
+    return sizes
+
+
+def check_frame(resize: caffe_pb2.ResizeParameter | None) -> None:
+    """Raises DataError for a resize_param without a size."""
+    if resize is not None and not (resize.height and resize.width):
+        raise DataError(f"resize_param needs a height and a width > 0, got {resize.height} and {resize.width}")
+
+
+def boxes_in_pixels(boxes: Array, image: Sized, resize: caffe_pb2.ResizeParameter | None) -> Array:
+    """Boxes (n, 4), relative to the net's input, in pixels of image and cut at its edges; resize: how it became the input.
+
+    FIT_LARGE_SIZE_AND_PAD: relative to the padded frame. FIT_SMALL_SIZE with height_scale and width_scale: to these.
+    """
+    size = np.array([image.width, image.height] * 2, boxes.dtype)
+    if resize is not None and resize.resize_mode == Resize.FIT_SMALL_SIZE and resize.height_scale and resize.width_scale:
+        scale = np.array([resize.width_scale, resize.height_scale] * 2, boxes.dtype)
+        scaled: Array = np.clip(boxes * scale, 0, size)
+        return scaled
+    if resize is not None and resize.resize_mode == Resize.FIT_LARGE_SIZE_AND_PAD:
+        boxes = (boxes - margins(image, resize)) / (1 - 2 * margins(image, resize))
+    pixels: Array = np.clip(boxes, 0, 1) * size
+    return pixels.astype(boxes.dtype)
+
+
+def margins(image: Sized, resize: caffe_pb2.ResizeParameter) -> Array:
+    """The part of the frame that is padding left, above, left, above (4,)."""
+    wide, wanted = image.width / image.height, resize.width / resize.height
+    if wide > wanted:
+        return np.array([0, (1 - wanted / wide) / 2] * 2)
+    return np.array([(1 - wide / wanted) / 2, 0] * 2)
