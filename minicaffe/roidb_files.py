@@ -10,7 +10,6 @@ Source: PASCAL VOC's devkit; COCO's format (cocodataset.org); py-faster-rcnn's d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 
 from .errors import DataError
 from .roidb import Entry, Roidb
+from .roidb_expect import check_coco, check_form, check_images, read_json, read_voc_list
 
 BACKGROUND = "__background__"
 
@@ -36,11 +36,10 @@ def read_annotations(
     """What minicaffe.roidb.load_roidb gives."""
     if path.is_dir():
         return _voc(path, split, list(classes or VOC_CLASSES))
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot read the annotations: {error}") from error
+    content = read_json(path)
+    check_form(content, path)
     if isinstance(content, dict) and "annotations" in content:
+        check_coco(content, path)
         return _read(path, lambda: _coco(content, Path(images) if images else path.parent))
     return _read(path, lambda: _json(content, path, list(classes or [])))
 
@@ -55,6 +54,7 @@ def _read(path: Path, read: Callable[[], tuple[Roidb, list[str]]]) -> tuple[Roid
 
 def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]:
     images = content["images"] if isinstance(content, dict) else content
+    check_images(images, path)
     if isinstance(content, dict):
         names = names or list(content.get("classes", []))
     if names and names[0] not in (BACKGROUND, "background"):
@@ -105,12 +105,7 @@ def _class_number(value: Any, names: list[str], place: str) -> int:
 
 def _voc(folder: Path, split: str, names: list[str]) -> tuple[Roidb, list[str]]:
     """A VOC folder; boxes become 0-based; objects marked difficult are left out, as the originals do for training."""
-    listing = folder / "ImageSets" / "Main" / f"{split}.txt"
-    try:
-        stems = [line.split()[0] for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError as error:
-        raise DataError(f"{listing}: cannot read the list of images: {error}") from error
-    return [_voc_image(folder, stem, names) for stem in stems], names
+    return [_voc_image(folder, stem, names) for stem in read_voc_list(folder, split)], names
 
 
 def _voc_image(folder: Path, stem: str, names: list[str]) -> Entry:

@@ -45,7 +45,9 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Progress:
-    """One finished iteration. loss: the smoothed one (average_loss); rate: iterations a second since step or solve began."""
+    """An iteration done, and how many there are now. loss: the smoothed one (average_loss); rate: iterations a second since
+    step or solve began. lr: of the update that comes next, as the log's line of this iteration says; at the end, of the last.
+    """
 
     iteration: int
     loss: float
@@ -163,6 +165,7 @@ class SGDSolver:
             lr = self.lr
             self._iteration()
             rate = (self.iter - start) / max(time.perf_counter() - began, 1e-9)
+            lr = lr if self.iter == self._stop_at else self.lr
             for report in self._progress:
                 report(Progress(self.iter, self.smoothed_loss, self._losses[-1], lr, rate))
             action = self._request()

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 from .blob import Blob
 from .layer import Layer
+from .layers.proposal import Proposal
+from .layers.proposal_target import ProposalTarget
 from .layers.recurrent import Recurrent
+from .layers.roi_data import RoIData
 from .net import Net
+from .settings import current
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,17 @@ class NetSummary:
         return sum(layer.bytes for layer in self.layers)
 
 
-def summarize(net: Net) -> NetSummary:
-    """Summarize a net at its current input shapes; runs no forward pass."""
-    net.reshape()
+ROIS = 300
+"""How many rois there are taken to be where nothing limits them."""
+
+
+def summarize(net: Net, rois: int | None = None) -> NetSummary:
+    """Summarize a net at its current input shapes; runs no forward pass.
+
+    rois: how many its Proposal is taken to give, by default the most that the settings of its phase let through
+    (RPN_POST_NMS_TOP_N). ProposalTarget samples BATCH_SIZE of them; RoIData without an RPN gives BATCH_SIZE.
+    """
+    _reshape(net, rois)
     counted: set[int] = set()
     layers = []
     for i, layer in enumerate(net.layers):
@@ -68,6 +80,32 @@ def summarize(net: Net) -> NetSummary:
         )
     parameters = sum(blob.count for blob in net.learnable_params)
     return NetSummary(layers, parameters, parameters * net.dtype.itemsize)
+
+
+def makes_rois(layer: Layer) -> bool:
+    """Whether it is only known after a forward pass how many rois the layer gives."""
+    return isinstance(layer, Proposal | ProposalTarget) or (isinstance(layer, RoIData) and not layer.has_rpn)
+
+
+def _reshape(net: Net, rois: int | None) -> None:
+    """Carry the shapes through all layers; tops of rois get as many as an image would give."""
+    for layer, bottoms, tops in zip(net.layers, net._bottoms, net._tops, strict=True):
+        layer.reshape_pass(bottoms, tops)
+        if makes_rois(layer):
+            count = _roi_count(layer, bottoms, rois)
+            for top in tops[1:] if isinstance(layer, RoIData) else tops:
+                top.reshape(count, *top.shape[1:])
+
+
+def _roi_count(layer: Layer, bottoms: list[Blob], rois: int | None) -> int:
+    if isinstance(layer, Proposal):
+        return rois or max(layer.limits.post_nms_top_n, 0) or ROIS
+    if isinstance(layer, ProposalTarget):
+        batch, given = layer.settings.batch_size, bottoms[0].shape[0]
+    else:
+        batch = current().train.batch_size
+        given = rois or max(batch, 0) or ROIS
+    return min(batch, given) if batch > 0 else given
 
 
 def multiply_adds(layer: Layer, bottoms: list[Blob], tops: list[Blob]) -> int:

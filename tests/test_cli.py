@@ -332,6 +332,77 @@ def test_run_takes_a_shape_and_a_factor(folder: Path) -> None:
         np.testing.assert_allclose(one[0].transpose(1, 2, 0), np.asarray(picture)[..., ::-1] - 127.5, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sumary", "small.prototxt"], "No such command 'sumary'. Did you mean 'summary'?"),
+        (["Device_Qery"], "No such command 'Device_Qery'. Did you mean 'device-query'?"),
+        (["upgrade_net_proto_txt", "a", "b"], "Did you mean 'upgrade-net-proto-text'?"),
+        (["caffe"], "No such command 'caffe'.\n"),
+        (["train", "-itertions", "5"], "No such option '-itertions'. Did you mean '--iterations'?"),
+        (["train", "-solvr=solver.prototxt"], "No such option '-solvr'. Did you mean '--solver'?"),
+        (["detect", "-max_size", "5"], "No such option '-max_size'. Did you mean '--max-size'?"),
+        (["run", "--bakward"], "Did you mean '--backward'?"),
+        (["run", "-q"], "No such option '-q'.\n"),
+    ],
+)
+def test_misspelt_words_get_the_nearest(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output.replace(": -", " '-")
+
+
+def test_detect_names_the_settings_when_nothing_is_found(folder: Path) -> None:
+    arguments = ["detect", "detector.prototxt", "detector.caffemodel", "photos", "--proposals", "boxes.npy"]
+    result = run(*arguments, "--threshold", "0.99", "--scale", "50")
+    assert result.exit_code == 0, result.output
+    assert re.search(
+        r"nothing reaches --threshold 0.99: the best score is 0\.\d+\. Taken: short side 50, long side at most 1000, "
+        r"means 102.98,115.947,122.772, proposals >= 16 pixels, NMS 0.7 and 0.3 \(--cfg FILE.yml changes them",
+        result.stderr,
+    )
+    (folder / "some.yml").write_text("TEST:\n  SCALES: [40, 60]\n")
+    assert "short side 40,60, " in (told := run(*arguments, "--threshold", "1", "--cfg", "some.yml").stderr)
+    assert told.endswith("(from some.yml)\n")
+    assert "nothing reaches" not in run(*arguments, "--threshold", "0").output
+
+
+@pytest.mark.parametrize(
+    ("policy", "rates"),
+    [
+        ('"step" stepsize: 2 gamma: 0.5', {1: "0.1", 2: "0.05", 3: "0.05", 4: "0.025", 5: "0.025"}),
+        ('"poly" power: 1', {1: "0.08", 2: "0.06", 3: "0.04", 4: "0.02", 5: "0.02"}),
+    ],
+)
+def test_train_shows_the_rate_that_the_log_has(folder: Path, policy: str, rates: dict[int, str]) -> None:
+    """Of the update that comes next, as Caffe's "Iteration N, lr = ..." is; at the end that of the last."""
+    (folder / "train.prototxt").write_text(TRAIN)
+    (folder / "solver.prototxt").write_text(
+        f'train_net: "train.prototxt" base_lr: 0.1 lr_policy: {policy} max_iter: 5 display: 1 snapshot_after_train: false'
+    )
+    output = run("train", "solver.prototxt").output
+    shown = {int(i): rate for i, rate in re.findall(r"^iteration (\d+): loss \S+  lr (\S+)", output, re.MULTILINE)}
+    logged = {int(i): rate for i, rate in re.findall(r"Iteration (\d+), lr = (\S+)", output)}
+    assert shown == rates
+    assert logged == {0: "0.1"} | {i: rate for i, rate in rates.items() if i < 5}
+
+
+def test_summary_takes_rois(folder: Path) -> None:
+    net = Path(__file__).parents[1] / "examples" / "shapes" / "rfcn"
+    told = run("summary", net / "test.prototxt")
+    assert told.exit_code == 0, told.output
+    assert "bbox_pred 300x16" in told.output and "rois 300x5" in told.output
+    assert "bbox_pred 7x16" in run("summary", net / "test.prototxt", "--rois", "7").output
+    (folder / "some.yml").write_text("TEST:\n  RPN_POST_NMS_TOP_N: 11\n")
+    assert "bbox_pred 11x16" in run("summary", net / "test.prototxt", "--cfg", "some.yml").output
+    for arguments, said in (
+        (["small.prototxt"], "--rois 9: no layer of the net proposes rois\n"),
+        (["detector.prototxt"], "--rois 9: no layer of the net proposes rois: give --shape rois=9,5"),
+    ):
+        result = run("summary", *arguments, "--rois", "9")
+        assert result.exit_code == 1 and said in result.output
+
+
 def test_weights_of_another_net_are_refused(folder: Path) -> None:
     (folder / "other.prototxt").write_text(CLASSIFIER.replace('"conv"', '"one"').replace('"ip"', '"two"'))
     Net("other.prototxt", TEST).save("other.caffemodel")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -120,3 +121,11 @@ def test_a_scale_factor_is_for_ssd_nets(net: Net) -> None:
     result = run("--scale-factor", "2")
     assert result.exit_code == 1
     assert "--scale-factor does nothing here: only SSD nets take it" in result.output
+
+
+def test_the_command_names_means_and_factor_when_nothing_is_found(net: Net) -> None:
+    result = run("--threshold", "1", "--mean", "1,2,3.5", "--scale-factor", "0.5")
+    assert result.exit_code == 0, result.output
+    assert re.search(
+        r"nothing reaches --threshold 1: the best score is \S+ Taken: means 1,2,3.5, factor 0.5 \(--mean", result.stderr
+    )

@@ -124,11 +124,18 @@ def image(**changes: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "roidb.json: cannot read the annotations"),
-        ("3", "roidb.json: not annotations that minicaffe knows: TypeError"),
-        ("{}", "roidb.json: not annotations that minicaffe knows: KeyError 'images'"),
-        ([{"image": "a.png"}], "not annotations that minicaffe knows: KeyError 'boxes'"),
-        (["a.png"], "not annotations that minicaffe knows: TypeError"),
+        ("{", r"roidb.json: not JSON \(.*line 1 column 2.*\); it begins with '{'; expected {\"classes\": "),
+        ('layer { name: "a" }\n', r"""not JSON \(.*\); it begins with 'layer { name: "a" }'; expected"""),
+        (" \n", "roidb.json: the file is empty; expected"),
+        ("3", "roidb.json: holds a whole number; expected"),
+        ("null", "roidb.json: holds null; expected"),
+        ("{}", "roidb.json: images must be a list: the file has no keys; expected .* or COCO instances"),
+        ({"pictures": [], "names": []}, "images must be a list: the file has pictures, names; expected"),
+        ({"images": "a.png"}, "images must be a list: a text; expected"),
+        ({"images": [], "classes": "cat"}, "roidb.json: classes must be a list of names, got 'cat'"),
+        ([{"image": "a.png"}], r"roidb.json: images\[0\]: has no boxes: it has image"),
+        (["a.png"], r"images\[0\]: must be an object with image, boxes, classes; got a text"),
+        (image(image=["a.png"]), r"images\[0\]: image must be a text, got a list"),
         (image(boxes=[[1, 2, 3]]), r"roidb.json: a.png: boxes must be lists of x1, y1, x2, y2, got an array of shape \(1, 3\)"),
         (image(boxes=[[1, 2, 3], [1]]), "roidb.json: a.png: boxes must be lists of x1, y1, x2, y2"),
         (image(boxes=[["a", 2, 3, 4]]), "a.png: boxes must be lists of x1, y1, x2, y2"),
@@ -137,9 +144,21 @@ def image(**changes: Any) -> list[dict[str, Any]]:
         ({"classes": NAMES, "images": image(classes=["cat"])}, 'class "cat" is not one of __background__, circle, square'),
         ({"classes": NAMES, "images": image(classes=[3])}, r"class 3 is not one of 1 to 2 \(0 is the background\)"),
         (image(classes=[0]), r"class 0 is not one of 1 to \.\.\. \(0 is the background\)"),
-        (coco(categories=[]), "not annotations that minicaffe knows: KeyError"),
-        (coco(images=[]), "not annotations that minicaffe knows: KeyError"),
-        (coco(annotations=[{"image_id": 7, "bbox": [1, 2, 3]}]), "not annotations that minicaffe knows: ValueError"),
+        (image(width="wide", height=3), "not annotations that minicaffe knows: ValueError"),
+        (coco(categories=[]), r"roidb.json: annotations\[0\]: category_id 18 is not an id of categories"),
+        (coco(images=[]), r"annotations\[0\]: image_id 9 is not an id of images"),
+        (coco(images={"7": "7.jpg"}), "roidb.json: images must be a list: an object; expected"),
+        (coco(images=[{"id": 7}]), r"images\[0\]: has no file_name: it has id"),
+        (coco(images=[{"id": [7], "file_name": "7.jpg"}]), r"images\[0\]: id must be a number or a text, got a list"),
+        ({"images": [], "annotations": []}, "categories must be a list: the file has images, annotations; expected"),
+        (
+            coco(annotations=[{"image_id": 7, "category_id": 3, "bbox": [1, 2, 3]}]),
+            r"annotations\[0\]: bbox must be x, y, width, height, got \[1, 2, 3\]",
+        ),
+        (
+            coco(annotations=[{"image_id": 7, "bbox": [1, 2, 3]}]),
+            r"annotations\[0\]: has no category_id: it has image_id, bbox",
+        ),
     ],
 )
 def test_json_errors(tmp_path: Path, content: Any, message: str) -> None:
@@ -167,7 +186,30 @@ def test_a_missing_corner_is_found_by_prepare(tmp_path: Path) -> None:
 
 
 def test_missing_files(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.json: cannot read the annotations"):
+    with pytest.raises(DataError, match=r"gone\.json: no such file or folder: give a JSON file or a PASCAL VOC folder"):
         load_roidb(tmp_path / "gone.json")
-    with pytest.raises(DataError, match=r"test.txt: cannot read the list of images"):
+    with pytest.raises(DataError, match=r"test.txt: no such list of images: the splits there are trainval"):
         load_roidb(voc(tmp_path), split="test")
+
+
+def test_a_folder_of_another_kind(tmp_path: Path) -> None:
+    other = tmp_path / "photos"
+    other.mkdir()
+    with pytest.raises(DataError, match=r"photos: not a PASCAL VOC folder: it has no Annotations and no .*; it is empty. For"):
+        load_roidb(other)
+    for name in "fedcba":
+        write(other / name, "")
+    with pytest.raises(DataError, match=r"no ImageSets/Main; it holds a, b, c, d, e, \.\.\.\. For annotations in a JSON file"):
+        load_roidb(other)
+    voc(other / "VOC2007")
+    with pytest.raises(DataError, match=r"not a PASCAL VOC folder: .*; give .*photos.VOC2007$"):
+        load_roidb(other)
+
+
+def test_binary_files(tmp_path: Path) -> None:
+    (tmp_path / "roidb.json").write_bytes(b"\x89PNG\r\n\x1a\n\xff\xfe")
+    with pytest.raises(DataError, match=r"roidb.json: not JSON but binary data; expected"):
+        load_roidb(tmp_path / "roidb.json")
+    (voc(tmp_path) / "ImageSets/Main/trainval.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"trainval.txt: cannot read the list of images: 'utf-8'"):
+        load_roidb(tmp_path)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from minicaffe import TEST, Net
+from collections.abc import Iterator
+
+import pytest
+
+from minicaffe import TEST, TRAIN, Net
+from minicaffe.mode import Phase
 from minicaffe.prototxt import parse_net
+from minicaffe.settings import DetectionSettings, TestSettings, TrainSettings, use
 from minicaffe.summary import summarize
 
 TEXT = """
@@ -57,3 +63,63 @@ def test_multiply_adds_of_recurrent_and_depthwise_layers() -> None:
     layers = {layer.name: layer for layer in summarize(Net(parse_net(text), TEST)).layers}
     assert layers["lstm"].multiply_adds == 18 * 8 * (5 + 2) + 3 * 8 * 7
     assert layers["dw"].multiply_adds == 120 * 9
+
+
+HEAD = """
+layer { name: "in" type: "Input" top: "scores" top: "deltas" top: "info" top: "gt" input_param {
+  shape { dim: 1 dim: 18 dim: 4 dim: 5 }
+  shape { dim: 1 dim: 36 dim: 4 dim: 5 } shape { dim: 1 dim: 3 } shape { dim: 2 dim: 5 } } }
+layer { name: "proposal" type: "Proposal" bottom: "scores" bottom: "deltas" bottom: "info" top: "rois"
+  python_param { param_str: "'feat_stride': 16" } }
+"""
+SAMPLED = """
+layer { name: "sample" type: "ProposalTarget" bottom: "rois" bottom: "gt"
+  top: "some" top: "labels" top: "t" top: "in_w" top: "out_w"
+  python_param { param_str: "'num_classes': 3" } }
+layer { name: "ip" type: "InnerProduct" bottom: "some" top: "ip" inner_product_param { num_output: 8 } }
+"""
+BATCH = """
+layer { name: "data" type: "RoIData" top: "data" top: "rois" top: "labels" top: "t" top: "in_w" top: "out_w"
+  python_param { param_str: "'num_classes': 3" } }
+layer { name: "ip" type: "InnerProduct" bottom: "rois" top: "ip" inner_product_param { num_output: 8 } }
+"""
+
+
+def roi_settings(train: dict[str, int], test: dict[str, int] | None = None) -> DetectionSettings:
+    return DetectionSettings(TrainSettings(**train), TestSettings(**(test or {})))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def default_settings() -> Iterator[None]:
+    yield
+    use(DetectionSettings())
+
+
+@pytest.mark.parametrize(
+    ("settings", "phase", "rois", "proposed", "sampled"),
+    [
+        (DetectionSettings(), TEST, None, 300, 128),
+        (DetectionSettings(), TRAIN, None, 2000, 128),
+        (DetectionSettings(), TRAIN, 50, 50, 50),
+        (roi_settings({"batch_size": -1}), TRAIN, None, 2000, 2000),
+        (roi_settings({"rpn_post_nms_top_n": 0, "batch_size": 7}), TRAIN, None, 300, 7),
+        (roi_settings({}, {"rpn_post_nms_top_n": 40}), TEST, None, 40, 40),
+    ],
+)
+@pytest.mark.usefixtures("default_settings")
+def test_rois_of_proposal(settings: DetectionSettings, phase: Phase, rois: int | None, proposed: int, sampled: int) -> None:
+    use(settings)
+    layers = {layer.name: layer for layer in summarize(Net(parse_net(HEAD + SAMPLED), phase), rois).layers}
+    assert layers["proposal"].shapes == [(proposed, 5)]
+    assert layers["proposal"].bytes == 4 * 5 * proposed
+    assert layers["sample"].shapes[:3] == [(sampled, 5, 1, 1), (sampled, 1, 1, 1), (sampled, 12, 1, 1)]
+    assert layers["ip"].multiply_adds == sampled * 5 * 8
+
+
+@pytest.mark.parametrize(("batch", "rois", "sampled"), [(64, None, 64), (64, 10, 10), (-1, None, 300), (-1, 10, 10)])
+@pytest.mark.usefixtures("default_settings")
+def test_rois_of_a_roidb(batch: int, rois: int | None, sampled: int) -> None:
+    use(roi_settings({"batch_size": batch}))
+    layers = {layer.name: layer for layer in summarize(Net(parse_net(BATCH), TRAIN), rois).layers}
+    assert layers["data"].shapes[:3] == [(2, 3, 600, 1000), (sampled, 5, 1, 1), (sampled, 1, 1, 1)]
+    assert layers["ip"].multiply_adds == sampled * 5 * 8

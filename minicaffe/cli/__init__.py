@@ -6,11 +6,13 @@ import importlib
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import click
 
-from minicaffe.cli.flags import translate
+from minicaffe.cli.flags import ALIASES, translate
 from minicaffe.errors import Error
 from minicaffe.version import __version__
 
@@ -32,6 +34,9 @@ COMMANDS = {
     "upgrade": "bring an old prototxt or .caffemodel to today's format",
 }
 
+WORDS = "minicaffe.words"
+"""Where a context's meta holds the command line."""
+
 
 class _Commands(click.Group):
     """Imports a command's module when it is asked for; turns minicaffe's errors into one message and exit status 1."""
@@ -46,7 +51,15 @@ class _Commands(click.Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, translate(args, list(COMMANDS)))
+        words = translate(args, list(COMMANDS))
+        ctx.meta[WORDS] = list(words)
+        return super().parse_args(ctx, words)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0].lower().replace("_", "-"), [*COMMANDS, *ALIASES], 1)
+            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{near[0]}'?" if near else ""))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -57,12 +70,25 @@ class _Commands(click.Group):
             warnings.showwarning = _show_warning
             try:
                 return super().invoke(ctx)
+            except click.NoSuchOption as error:
+                raise _whole(error, ctx.meta[WORDS]) from None
             except (Error, OSError, MemoryError) as error:
                 if ctx.params.get("debug"):
                     traceback.print_exc()
                 out_of_memory = "out of memory: " * isinstance(error, MemoryError)
                 click.echo(f"minicaffe: {out_of_memory}{error}", err=True)
                 ctx.exit(1)
+
+
+def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:
+    """error about the word -itertions, of which click names only the -i; with the options that are nearest to it."""
+    name = error.option_name
+    word = next((word for word in words if len(name) == 2 and word.startswith(name) and len(word) > 2), "").partition("=")[0]
+    if not word or error.ctx is None:
+        return error
+    options = [option for param in error.ctx.command.get_params(error.ctx) for option in param.opts]
+    near = get_close_matches(f"--{word.lstrip('-').replace('_', '-')}", [o for o in options if o.startswith("--")], 1)
+    return click.NoSuchOption(word, possibilities=near, ctx=error.ctx)
 
 
 def _show_warning(

@@ -19,6 +19,7 @@ from minicaffe.detect_ssd import SSD_MEANS, detect_ssd, ssd_layer
 from minicaffe.errors import Error
 from minicaffe.files import replacing
 from minicaffe.images import load_image
+from minicaffe.layers.boxes import rows
 from minicaffe.net import Net
 from minicaffe.settings import DetectionSettings, read_settings, use
 
@@ -88,7 +89,7 @@ def command(
     means = numbers("--mean", mean, 3) if mean else SSD_MEANS
     find = finder(loaded, proposals, means, scale_factor or 1.0, {"threshold": threshold, "max_detections": max_detections})
     names = read_names(classes) if classes else None
-    results, failed = [], 0
+    results, failed, total, best = [], 0, 0, 0.0
     for file in _progress(files, as_json):
         try:
             image = load_image(file)
@@ -100,6 +101,8 @@ def command(
             failed += 1
             click.echo(f"minicaffe: {file}: {error}", err=True)
             continue
+        total += len(found)
+        best = max(best, best_score(loaded))
         num_classes, holder = class_count(loaded)
         if names and len(names) != num_classes and file == files[0]:
             say_loudly(f"{classes}: {len(names)} classes with the background, but {holder} has {num_classes}")
@@ -112,6 +115,9 @@ def command(
             _draw(Path(draw_dir), file, image, found, shown, quiet=as_json)
     if as_json:
         click.echo(json.dumps(results, indent=1))
+    if not total and failed < len(files):
+        taken = ssd_settings(means, scale_factor or 1.0) if ssd_layer(loaded) else settings_text(settings, cfg)
+        click.echo(f"nothing reaches --threshold {threshold:g}: the best score is {best:.4g}. {taken}", err=True)
     if failed:
         raise Error(f"{failed} of {len(files)} images could not be done")
 
@@ -140,6 +146,30 @@ def class_count(net: Net) -> tuple[int, str]:
     return (
         (layer.param.detection_output_param.num_classes, layer.name) if layer else (net.blobs["cls_prob"].shape[1], "cls_prob")
     )
+
+
+def best_score(net: Net) -> float:
+    """The best score that the net's last pass gave any class but the background; 0 without any."""
+    layer = ssd_layer(net)
+    scores = net.blobs[net.top_names[layer.name][0]].data.reshape(-1, 7)[:, 2] if layer else rows(net.blobs["cls_prob"])[:, 1:]
+    return float(scores.max(initial=0))
+
+
+def settings_text(settings: DetectionSettings, cfg: str | None) -> str:
+    """One line of the settings that images are made ready with, for a net that may have been trained with others."""
+    test, means = settings.test, ",".join(f"{mean:g}" for mean in settings.pixel_means)
+    scales = ",".join(map(str, test.scales))
+    source = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
+    return (
+        f"Taken: short side {scales}, long side at most {test.max_size}, means {means}, "
+        f"proposals >= {test.rpn_min_size:g} pixels, NMS {test.rpn_nms_thresh:g} and {test.nms:g} ({source})"
+    )
+
+
+def ssd_settings(means: Sequence[float], scale_factor: float) -> str:
+    """The same line for an SSD net."""
+    text = ",".join(f"{mean:g}" for mean in means)
+    return f"Taken: means {text}, factor {scale_factor:g} (--mean and --scale-factor change them)"
 
 
 def image_files(paths: Sequence[str]) -> Iterator[Path]:

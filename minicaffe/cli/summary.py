@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from minicaffe.errors import Error
 from minicaffe.net import Net
-from minicaffe.summary import summarize
+from minicaffe.settings import read_settings, use
+from minicaffe.summary import makes_rois, summarize
 
 from .common import allow_modules, number_text, phase_of, phase_option, print_table, reshape_inputs, shape_text, state_options
 
@@ -13,19 +15,37 @@ from .common import allow_modules, number_text, phase_of, phase_option, print_ta
 @click.command()
 @click.argument("net")
 @click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input; may be repeated.")
+@click.option(
+    "--rois",
+    type=click.IntRange(1),
+    help="How many rois its Proposal is taken to give.  [default: RPN_POST_NMS_TOP_N: 300 in TEST, 2000 in TRAIN]",
+)
+@click.option("--cfg", metavar="FILE.yml", help="Detection settings in py-faster-rcnn's format.")
 @phase_option
 @state_options
 def command(
-    net: str, shapes: tuple[str, ...], phase: str, level: int, stages: tuple[str, ...], allow_module: tuple[str, ...]
+    net: str,
+    shapes: tuple[str, ...],
+    rois: int | None,
+    cfg: str | None,
+    phase: str,
+    level: int,
+    stages: tuple[str, ...],
+    allow_module: tuple[str, ...],
 ) -> None:
     """Layers, shapes, parameters, multiply-adds and memory of the net in the prototxt NET.
 
-    Example:  minicaffe summary test.prototxt --shape data=1,3,600,1000
+    Example:  minicaffe summary test.prototxt --shape data=1,3,600,1000 --rois 100
     """
     allow_modules(allow_module)
+    if cfg:
+        use(read_settings(cfg))
     loaded = Net(net, phase_of(phase), level, list(stages))
     reshape_inputs(loaded, shapes)
-    summary = summarize(loaded)
+    if rois and not any(map(makes_rois, loaded.layers)):
+        instead = f": give --shape rois={rois},5" if "rois" in loaded.inputs else ""
+        raise Error(f"--rois {rois}: no layer of the net proposes rois{instead}")
+    summary = summarize(loaded, rois)
     rows = [
         [
             layer.name,
