@@ -1,20 +1,28 @@
 """Blob: the n-d array pair (data, diff) that layers read and write, over lazily taken memory.
 
 Source: Caffe's blob.hpp and syncedmem.hpp. A blob's memory is taken at first use, zeroed, and kept by reshape when
-the new shape fits; two blobs may share one memory (Split, Reshape, shared weights).
+the new shape fits; two blobs may share one memory (Split, Reshape, shared weights). It moves between host and device
+when the other side asks for it.
 """
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from .errors import BlobError, DeviceError, Error
+from .errors import BlobError, Error
+from .mode import gpu_mode
+
+if TYPE_CHECKING:
+    from .cuda.device import Device, DeviceMemory, Stream
+
+Access = Literal["read", "write", "update"]
 
 MAX_COUNT = 2**31 - 1
 """Most elements of one blob: Caffe's INT_MAX."""
@@ -32,21 +40,95 @@ class MemoryState(enum.Enum):
 
 
 class SyncedMemory:
-    """One flat block of `size` elements, taken on first use and zeroed."""
+    """One flat block of `size` elements that lies on the host, the device, or both; taken on first use and zeroed.
 
-    __slots__ = ("_host", "dtype", "size", "state")
+    Whoever asks for it says how many elements are in use and what for: "read" leaves the other side's copy good,
+    "update" (read and write) and "write" (every element is overwritten, so nothing is copied) do not.
+    """
 
-    def __init__(self, size: int, dtype: np.dtype[Any]) -> None:
-        self.size, self.dtype = size, dtype
+    __slots__ = ("_device", "_host", "_writer", "dtype", "pinned", "size", "state")
+
+    def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False) -> None:
+        self.size, self.dtype, self.pinned = size, dtype, pinned
         self.state = MemoryState.UNINITIALISED
         self._host: NDArray[Any] | None = None
+        self._device: DeviceMemory | None = None
+        self._writer: Stream | None = None
 
-    def host(self) -> NDArray[Any]:
-        """The block as a writable flat array; handing it out counts as a host write."""
+    def host(self, count: int, access: Access = "update") -> NDArray[Any]:
+        """The first count elements as a writable flat array of the host."""
         if self._host is None:
-            self._host = np.zeros(self.size, self.dtype)
-        self.state = MemoryState.HOST
-        return self._host
+            self._host = self._new_host()
+        if self.state is MemoryState.DEVICE and access != "write":
+            self._copy_to_host(count)
+        if access != "read":
+            self.state = MemoryState.HOST
+        return self._host[:count]
+
+    def device(self, count: int, access: Access) -> int:
+        """The address of the first count elements on the device. DeviceError: out of memory; the contents are kept."""
+        from .cuda.device import current
+
+        gpu = current()
+        nbytes = count * self.dtype.itemsize
+        with gpu.active():
+            stream = gpu.current_stream
+            if self._writer is not None and self._writer is not stream:
+                self._writer.synchronize()
+            memory = self._device
+            if memory is None or memory.nbytes < nbytes or memory.device is not gpu:
+                memory = self._grow(gpu, nbytes)
+            if self.state is MemoryState.HOST and access != "write" and nbytes:
+                gpu.to_device(memory.address, self.host(count, "read"))
+                self.state, self._writer = MemoryState.SYNCED, stream
+            if access != "read":
+                self.state, self._writer = MemoryState.DEVICE, stream
+        return memory.address
+
+    def zero(self, count: int) -> None:
+        """Set the first count elements to 0, on the device where the mode is GPU."""
+        if not gpu_mode():
+            self.host(count, "write")[...] = 0
+        elif count:
+            from .cuda.device import current
+
+            current().zero(self.device(count, "write"), count * self.dtype.itemsize)
+
+    def _new_host(self) -> NDArray[Any]:
+        if self._device is not None or (self.pinned and gpu_mode()):
+            from .cuda.device import current
+
+            return current().pinned(self.size, self.dtype)
+        return np.zeros(self.size, self.dtype)
+
+    def _copy_to_host(self, count: int) -> None:
+        memory, host = self._device, self._host
+        if memory is not None and host is not None:
+            memory.device.to_host(host[: min(count, memory.nbytes // self.dtype.itemsize)], memory.address, self._writer)
+        self.state, self._writer = MemoryState.SYNCED, None
+
+    def _grow(self, gpu: Device, nbytes: int) -> DeviceMemory:
+        """Take nbytes on gpu, with what the memory there before held."""
+        old = self._device
+        if old is not None and old.device is not gpu:  # another GPU's: by way of the host
+            if self.state is MemoryState.DEVICE:
+                self.host(old.nbytes // self.dtype.itemsize, "read")
+            self.state, self._device, old = MemoryState.HOST, None, None
+        memory = gpu.allocate(nbytes)
+        if old is not None and self.state in (MemoryState.DEVICE, MemoryState.SYNCED):
+            gpu.copy(memory.address, old.address, old.nbytes)
+        self._device = memory
+        return memory
+
+
+@contextmanager
+def only_read(memories: Iterable[SyncedMemory]) -> Iterator[None]:
+    """What lies on the device of these memories stays good, although their host arrays are handed out meanwhile."""
+    before = [(memory, memory.state) for memory in memories]
+    yield
+    for memory, state in before:
+        if state in (MemoryState.DEVICE, MemoryState.SYNCED) and memory.state is MemoryState.HOST:
+            memory.state = MemoryState.SYNCED
 
 
 class Blob:
@@ -57,12 +139,13 @@ class Blob:
     Raises BlobError for a negative axis, more than MAX_COUNT elements, and memory that cannot be shared.
     """
 
-    __slots__ = ("_count", "_data", "_diff", "_shape", "dtype")
+    __slots__ = ("_count", "_data", "_diff", "_pinned", "_shape", "dtype")
 
     def __init__(self, shape: Iterable[int] = (), dtype: DTypeLike = np.float32) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._shape: tuple[int, ...] = ()
         self._count = 0
+        self._pinned = False
         self._data = SyncedMemory(0, self.dtype)
         self._diff = SyncedMemory(0, self.dtype)
         self.reshape(*shape)
@@ -82,14 +165,14 @@ class Blob:
         shape = checked_shape(dims)
         self._shape, self._count = shape, math.prod(shape)
         if self._count > self._data.size:
-            self._data = SyncedMemory(self._count, self.dtype)
+            self._data = SyncedMemory(self._count, self.dtype, self._pinned)
         if self._count > self._diff.size:
             self._diff = SyncedMemory(self._count, self.dtype)
 
     @property
     def data(self) -> NDArray[Any]:
         """The values: a writable view, of the blob's shape."""
-        return self._data.host()[: self._count].reshape(self._shape)
+        return self._data.host(self._count).reshape(self._shape)
 
     @data.setter
     def data(self, values: object) -> NoReturn:
@@ -98,21 +181,50 @@ class Blob:
     @property
     def diff(self) -> NDArray[Any]:
         """The gradient: a writable view, of the blob's shape."""
-        return self._diff.host()[: self._count].reshape(self._shape)
+        return self._diff.host(self._count).reshape(self._shape)
 
     @diff.setter
     def diff(self, values: object) -> NoReturn:
         raise AttributeError(REPLACED.format("diff"))
 
+    def read_data(self) -> NDArray[Any]:
+        """The values as an array that cannot be written to: the device's copy, if there is one, stays good."""
+        return self._read(self._data)
+
+    def read_diff(self) -> NDArray[Any]:
+        """The gradient as an array that cannot be written to."""
+        return self._read(self._diff)
+
+    def _read(self, memory: SyncedMemory) -> NDArray[Any]:
+        view = memory.host(self._count, "read").reshape(self._shape)
+        view.flags.writeable = False
+        return view
+
+    def device_data(self, access: Access) -> int:
+        """The address of data on the GPU, for a kernel that will "read", "write" (all of it) or "update" it. DeviceError."""
+        return self._data.device(self._count, access)
+
+    def device_diff(self, access: Access) -> int:
+        """The address of diff on the GPU, for a kernel that will "read", "write" (all of it) or "update" it. DeviceError."""
+        return self._diff.device(self._count, access)
+
+    def zero_diff(self) -> None:
+        """Set diff to 0, on the device where the mode is GPU."""
+        self._diff.zero(self._count)
+
+    def pin(self) -> None:
+        """Take data's memory of the host, when it is taken, page-locked where a GPU is in use: for a net's inputs."""
+        self._pinned = self._data.pinned = True
+
     @property
     def _gpu_data_ptr(self) -> int:
-        """pycaffe's address of data on the GPU. DeviceError."""
-        raise DeviceError("the data are in the host's memory only: there is no address on a GPU")
+        """pycaffe's address of data on the GPU; counts as a write there. DeviceError without a GPU."""
+        return self.device_data("update")
 
     @property
     def _gpu_diff_ptr(self) -> int:
-        """pycaffe's address of diff on the GPU. DeviceError."""
-        raise DeviceError("the diff is in the host's memory only: there is no address on a GPU")
+        """pycaffe's address of diff on the GPU; counts as a write there. DeviceError without a GPU."""
+        return self.device_diff("update")
 
     @property
     def data_state(self) -> MemoryState:

@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .blob import Blob, BlobList
-from .errors import BlobError, Error, FillerError, LayerError, PrototxtWarning
+from .blob import Blob, BlobList, only_read
+from .cuda.device import launch
+from .errors import BlobError, DeviceError, Error, FillerError, LayerError, PrototxtWarning
 from .fillers import fill
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
@@ -84,14 +85,22 @@ class Layer:
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """forward_cpu on the GPU; a layer without it runs that."""
-        self.forward_cpu(bottom, top)
+        with only_read(blob._data for blob in bottom if blob not in top):
+            self.forward_cpu(bottom, top)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Overwrite the diffs of the bottoms that propagate_down names; add to the learnable blobs' diffs."""
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """backward_cpu on the GPU; a layer without it runs that."""
-        self.backward_cpu(top, propagate_down, bottom)
+        data = [blob._data for blob in [*bottom, *top]]
+        with only_read(data + [blob._diff for blob in top if blob not in bottom]):
+            self.backward_cpu(top, propagate_down, bottom)
+
+    def launch(self, kernel: str, threads: int, *arguments: int | float) -> None:
+        """Run a kernel, "stem.name" of cuda/stem.cu, over `threads` items, compiled for the layer's dtype; pointers are
+        addresses from Blob.device_data and device_diff. Nothing runs for 0 items."""
+        launch(kernel, self.dtype, threads, *arguments)
 
     def training_state(self) -> dict[str, Any]:
         """What a resumed training needs from this layer beside its learnable blobs, as JSON holds it: a data layer's place
@@ -136,7 +145,7 @@ class Layer:
         self._put_loss_weights(top)
         self._guard(lambda: self.forward(bottom, top))
         return sum(
-            weight * float(blob.data.sum(dtype=np.float64))
+            weight * float(blob.read_data().sum(dtype=np.float64))
             for weight, blob in zip(self.loss_weights, top, strict=True)
             if weight
         )
@@ -145,7 +154,7 @@ class Layer:
         """Backward, after index bottoms' diffs are zeroed."""
         for i in self.index_bottoms:
             if i < len(bottom) and propagate_down[i]:
-                bottom[i].diff[...] = 0
+                bottom[i].zero_diff()
         self._guard(lambda: self.backward(top, propagate_down, bottom))
 
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
@@ -188,6 +197,8 @@ class Layer:
             raise self.error(str(error)) from error
         except MemoryError as error:
             raise self.error(f"out of memory: {error}") from error
+        except DeviceError as error:
+            raise DeviceError(str(self.error(str(error)))) from error
         except Error:
             raise
         except Exception as error:

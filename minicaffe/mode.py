@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-from .errors import DeviceError
-
 
 class Phase(enum.IntEnum):
     """TRAIN or TEST; an int for pycaffe's scripts, and str() is its name, for those of caffe-fast-rcnn."""
@@ -35,10 +33,16 @@ def set_mode_cpu() -> None:
 
 
 def set_mode_gpu() -> None:
-    """Run layers on the GPU. This version has no GPU kernels yet: DeviceError."""
-    raise DeviceError("this version of minicaffe has no GPU kernels; run on the CPU (set_mode_cpu, the default)")
+    """Run layers on the GPU: 0, or the one that set_device chose. DeviceError, and the mode stays, where there is none."""
+    from .cuda.device import current
+
+    global _gpu
+    current()
+    _gpu = True
 
 
 def set_device(device: int) -> None:
-    """Choose the GPU for set_mode_gpu. This version has no GPU kernels yet: DeviceError."""
-    raise DeviceError(f"this version of minicaffe has no GPU kernels, so device {device} cannot be used")
+    """Choose the GPU that set_mode_gpu uses. DeviceError where there is none of this number."""
+    from .cuda.device import choose
+
+    choose(device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
@@ -17,11 +18,12 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .batching import forward_all
 from .blob import Blob, numbers
+from .cuda.device import Stream, current
 from .errors import Error, LayerError, WeightsError
 from .filter import filter_layers
 from .layer import Layer
 from .layers import create
-from .mode import TEST, Phase
+from .mode import TEST, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names
 from .parameters import LearnableParameters
 from .proto import caffe_pb2
@@ -98,6 +100,7 @@ class Net(PycaffeNet):
             "after_backward": [],
         }
         self._learnable = LearnableParameters()
+        self._stream: Stream | None = None
 
         self.param = _state_applied(net_file.param, self.phase, level, stages or [])
         sources: list[Any] = list(net_file.sources) or [None] * len(self.param.layer)
@@ -267,22 +270,35 @@ class Net(PycaffeNet):
 
     def _forward(self, start: int, end: int) -> float:
         loss = 0.0
-        for i in range(start, end + 1):
-            for hook in self._hooks["before_forward"]:
-                hook(i)
-            loss += self.layers[i].forward_pass(self._bottoms[i], self._tops[i])
-            for hook in self._hooks["after_forward"]:
-                hook(i)
+        with self._running():
+            for i in range(start, end + 1):
+                for hook in self._hooks["before_forward"]:
+                    hook(i)
+                loss += self.layers[i].forward_pass(self._bottoms[i], self._tops[i])
+                for hook in self._hooks["after_forward"]:
+                    hook(i)
         return loss
 
     def _backward(self, start: int, end: int) -> None:
-        for i in range(start, end - 1, -1):
-            for hook in self._hooks["before_backward"]:
-                hook(i)
-            if self._layer_needs[i]:
-                self.layers[i].backward_pass(self._tops[i], self._bottom_needs[i], self._bottoms[i])
-            for hook in self._hooks["after_backward"]:
-                hook(i)
+        with self._running():
+            for i in range(start, end - 1, -1):
+                for hook in self._hooks["before_backward"]:
+                    hook(i)
+                if self._layer_needs[i]:
+                    self.layers[i].backward_pass(self._tops[i], self._bottom_needs[i], self._bottoms[i])
+                for hook in self._hooks["after_backward"]:
+                    hook(i)
+
+    def _running(self) -> AbstractContextManager[None]:
+        """On the GPU: launches go to the net's own stream, and the end waits for it."""
+        if not gpu_mode():
+            return nullcontext()
+        gpu = current()
+        if self._stream is None or self._stream.device is not gpu:
+            self._stream = Stream(gpu)
+            for name in self.inputs:
+                self.blobs[name].pin()
+        return gpu.running(self._stream)
 
     def reshape(self) -> None:
         """Carry the input blobs' shapes through all layers (forward does it by itself)."""
@@ -335,7 +351,7 @@ class Net(PycaffeNet):
     def clear_param_diffs(self) -> None:
         """Zero the diffs of all learnable blobs."""
         for blob in self.learnable_params:
-            blob.diff[...] = 0
+            blob.zero_diff()
 
     def copy_from(self, weights: str | PathLike[str] | WeightsFile) -> LoadReport:
         """Load weights by layer name from a .caffemodel of any version or a .caffemodel.h5.

@@ -1,17 +1,83 @@
-"""Hypothesis without deadlines (machines are slow at times); at the end, how many tests compared with the original Caffe."""
+"""Hypothesis without deadlines (machines are slow at times); tests on the CPU and on the GPU; at the end, how many tests
+compared with the original Caffe.
+
+A test, or a whole module (`pytestmark = pytest.mark.usefixtures("device")`), that asks for `device` runs in CPU mode, and,
+marked `gpu`, in GPU mode where there is a GPU, or the test device (tests/cpu_device/README.md).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("no deadline", deadline=None)
+import minicaffe
+from minicaffe.errors import DeviceError
+
+settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 settings.load_profile("no deadline")
 
 
+def _no_gpu() -> str:
+    """Why no test can run in GPU mode, or ""."""
+    from minicaffe.cuda.device import current
+
+    try:
+        current()
+    except DeviceError as error:
+        return str(error)
+    return ""
+
+
+NO_GPU = _no_gpu()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "device" in metafunc.fixturenames:
+        devices = ["cpu"] if NO_GPU else ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)]
+        metafunc.parametrize("device", devices, indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if NO_GPU and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason=NO_GPU))
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> Iterator[str]:
+    """"cpu" or "gpu": the mode during the test."""
+    name: str = request.param
+    if name == "gpu":
+        minicaffe.set_mode_gpu()
+    yield name
+    minicaffe.set_mode_cpu()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test marked gpu or gpu_barrier runs on a GPU or on the CPU test device (tests/cpu_device/run.py)."""
+    marked = item.get_closest_marker("gpu") or item.get_closest_marker("gpu_barrier")
+    if marked and not os.environ.get("MINICAFFE_TEST_DEVICE") and (missing := no_gpu()):
+        pytest.skip(f"{missing}; tests/cpu_device/run.py runs this test without one")
+
+
+@functools.cache
+def no_gpu() -> str | None:
+    """Why there is no GPU to test on, or None."""
+    try:
+        driver = importlib.import_module("pycuda.driver")
+        driver.init()
+        return None if driver.Device.count() else "the NVIDIA driver shows no GPU"
+    except Exception as error:  # pycuda's own errors, which cannot be named before the import
+        return f"no GPU ({error})"
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if NO_GPU:
+        terminalreporter.write_line(f"GPU mode was not tested here: {NO_GPU}")
     outcomes = {"passed": "agree", "failed": "differ", "skipped": "skipped"}
     counts: Counter[str] = Counter()
     for outcome, word in outcomes.items():

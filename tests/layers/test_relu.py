@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
+pytestmark = pytest.mark.usefixtures("device")
+
 LEAKY = 'type: "ReLU" relu_param { negative_slope: 0.25 }'
 
 

@@ -1,0 +1,16 @@
+// ReLU: y = x where x > 0, else slope * x. A NaN stays NaN. See layers/relu.py.
+#include "common.cuh"
+
+// x, y: count elements, y may be x; sign: nullptr, or where x is kept.
+extern "C" __global__ void relu(int count, const REAL* x, REAL slope, REAL* y, REAL* sign) {
+  LOOP(i, count) {
+    const REAL value = x[i];
+    if (sign) sign[i] = value;
+    y[i] = value > 0 ? value : slope == 0 && value == value ? REAL(0) : value * slope;
+  }
+}
+
+// sign: positive where x is; dy, dx: count elements, dx may be dy.
+extern "C" __global__ void relu_backward(int count, const REAL* sign, const REAL* dy, REAL slope, REAL* dx) {
+  LOOP(i, count) dx[i] = dy[i] * (sign[i] > 0 ? REAL(1) : slope);
+}
