@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 
-from .box_codes import decode, nms, read_priors
+from .box_codes import decode, read_priors
+from .detection_rows import image_detections
 
 Array = NDArray[Any]
 
@@ -80,20 +81,18 @@ class DetectionOutput(Layer):
     def _image_rows(self, image: int, boxes: Array, scores: Array) -> Array:
         """One image's detections (n, 7), from boxes (L, P, 4) and scores (C, P)."""
         param = self.param.detection_output_param
-        least = param.confidence_threshold if param.HasField("confidence_threshold") else -np.inf
-        limit = param.nms_param.top_k if param.nms_param.HasField("top_k") and param.nms_param.top_k >= 0 else None
-        found = [np.empty((0, 7), self.dtype)]
-        for k in range(len(scores)):
-            if k != param.background_label_id:
-                own = boxes[k if len(boxes) > 1 else 0]
-                overlap, eta = param.nms_param.nms_threshold, param.nms_param.eta
-                kept = nms(own, scores[k], overlap, least=least, top_k=limit, eta=eta)
-                found.append(np.column_stack([np.full((len(kept), 2), (image, k)), scores[k, kept], own[kept]]))
-        rows = np.concatenate(found)
-        if -1 < param.keep_top_k < len(rows):
-            best = np.sort(np.argsort(-rows[:, 2], kind="stable")[: param.keep_top_k])
-            rows = rows[best]
-        return rows
+        suppression = param.nms_param
+        found = image_detections(
+            boxes,
+            scores,
+            background=param.background_label_id,
+            least=param.confidence_threshold if param.HasField("confidence_threshold") else -np.inf,
+            nms_threshold=suppression.nms_threshold,
+            top_k=suppression.top_k if suppression.HasField("top_k") and suppression.top_k >= 0 else None,
+            keep_top_k=param.keep_top_k,
+            eta=suppression.eta,
+        )
+        return np.column_stack([np.full(len(found), image), found])
 
 
 def check_predictions(layer: Layer, bottom: Sequence[Blob], loc_classes: int, classes: int) -> None:

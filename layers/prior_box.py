@@ -98,7 +98,7 @@ class PriorBox(Layer):
 def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:
     """1, then each ratio that is new (by more than 1e-6), with flip followed by its inverse."""
     ratios = [1.0]
-    for ratio in given:
+    for ratio in map(float, given):
         if all(abs(ratio - other) >= 1e-6 for other in ratios):
             ratios += [ratio, 1 / ratio] if flip else [ratio]
     return ratios
@@ -109,7 +109,7 @@ def prior_sides(min_sizes: Sequence[float], max_sizes: Sequence[float], ratios: 
     sides: list[tuple[float, float]] = []
     for i, size in enumerate(map(int, min_sizes)):
         sides.append((size, size))
-        if max_sizes:
+        if len(max_sizes):
             sides.append((float(np.sqrt(size * int(max_sizes[i]))),) * 2)
         sides += [(size * float(np.sqrt(r)), size / float(np.sqrt(r))) for r in ratios if abs(r - 1) >= 1e-6]
     return np.array(sides, np.float32).reshape(-1, 2)

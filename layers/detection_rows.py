@@ -1,0 +1,43 @@
+"""One image's detections of all classes, from its boxes and scores: what DetectionOutput does for each image.
+
+    of each class: score > least, the top_k best, NMS -> the keep_top_k best of all classes
+
+Source: Liu et al., SSD (arXiv:1512.02325); the SSD fork's detection_output_layer.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .box_codes import nms
+
+Array = NDArray[Any]
+
+
+def image_detections(
+    boxes: Array,
+    scores: Array,
+    *,
+    background: int,
+    least: float,
+    nms_threshold: float,
+    top_k: int | None,
+    keep_top_k: int,
+    eta: float,
+) -> Array:
+    """One image's detections (n, 6): class, score, box, by class and score, from boxes (L, P, 4), L the classes or 1, and
+    scores (C, P). keep_top_k: of all classes, < 0 for no limit."""
+    found = [np.empty((0, 6), scores.dtype)]
+    for k in range(len(scores)):
+        if k != background:
+            own = boxes[k if len(boxes) > 1 else 0]
+            kept = nms(own, scores[k], nms_threshold, least=least, top_k=top_k, eta=eta)
+            found.append(np.column_stack([np.full(len(kept), k, scores.dtype), scores[k, kept], own[kept]]))
+    rows = np.concatenate(found)
+    if -1 < keep_top_k < len(rows):
+        best = np.sort(np.argsort(-rows[:, 1], kind="stable")[:keep_top_k])
+        rows = rows[best]
+    return rows
