@@ -1,0 +1,104 @@
+"""Runs the tests that need a GPU on the CPU test device.
+
+    python tests/cpu_device/run.py [PYTEST ARGUMENTS]                               every test marked gpu
+    python tests/cpu_device/run.py --sanitize address,undefined [PYTEST ARGUMENTS]  stray accesses and undefined behaviour in kernels
+    python tests/cpu_device/run.py --sanitize thread [PYTEST ARGUMENTS]             races: the tests marked gpu_barrier
+    python tests/cpu_device/run.py [--sanitize ...] --python PYTHON ARGUMENTS       not pytest, but any Python
+
+The device is built once and kept, with the kernels it compiled, in the user's temporary folder, under a hash of what it is made of.
+A sanitizer's reports are printed at the end; with any, the exit status is not 0.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+sys.path.insert(0, str(HERE))
+
+from build import CannotBuildError, build, include_folder, run  # noqa: E402
+
+SANITIZERS = {
+    "": "",
+    "address,undefined": "-O1 -g -fsanitize=address,undefined -fsanitize-sections=cuda_shared -fno-sanitize-recover=all",
+    "thread": "-O1 -g -fsanitize=thread -DCPU_DEVICE_THREADS",
+}
+PRELOADED = {"": [], "address,undefined": ["libasan.so"], "thread": ["libtsan.so"]}
+MARKS = {"": "gpu or gpu_barrier", "address,undefined": "gpu or gpu_barrier", "thread": "gpu_barrier"}
+FOUND = ("ERROR: AddressSanitizer", "runtime error:", "WARNING: ThreadSanitizer")  # in a report; other reports are advice
+
+
+def device_folder() -> Path:
+    """The built device: from the temporary folder, or built now."""
+    made_of = [(HERE / name).read_bytes() for name in ("fakecuda.cpp", "cpu_device.h", "kernel_entry.h", "nvcc.py", "build.py")]
+    made_of += [run("g++", "--version").encode(), str(include_folder()).encode(), sys.executable.encode()]
+    name = hashlib.sha256(b"".join(made_of)).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"minicaffe-cpu-device-{getpass.getuser()}" / name
+    if not folder.exists():
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        build(folder)
+    return folder
+
+
+def environment(sanitize: str, reports: Path) -> dict[str, str]:
+    """The environment in which PyCUDA finds the test device; sanitizers write files that begin with `reports`."""
+    folder = device_folder()
+    cache = folder / f"cache-{sanitize.replace(',', '-') or 'plain'}"  # never a real GPU's, nor another sanitizer's
+    cache.mkdir(exist_ok=True)
+    said = f"log_path={reports}"
+    changes = {
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH")])),
+        "PATH": os.pathsep.join([str(folder), os.environ.get("PATH", "")]),
+        "MINICAFFE_NVCC": str(folder / "nvcc"),
+        "MINICAFFE_TEST_DEVICE": "1",  # no device, no skipping: the tests must run
+        "MINICAFFE_TEST_DEVICE_FLAGS": SANITIZERS[sanitize],
+        "PYCUDA_CACHE_DIR": str(cache),
+        "XDG_CACHE_HOME": str(cache),
+        "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:{said}",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:{said}",
+        "TSAN_OPTIONS": f"ignore_noninstrumented_modules=1:{said}",
+    }
+    if PRELOADED[sanitize]:
+        changes["LD_PRELOAD"] = " ".join(run("g++", f"-print-file-name={name}").strip() for name in PRELOADED[sanitize])
+    return os.environ | changes
+
+
+def options(arguments: list[str]) -> tuple[str, list[str]]:
+    """(sanitizers, what Python is to run)."""
+    sanitize = ""
+    if arguments[:1] == ["--sanitize"]:
+        sanitize, arguments = (arguments[1] if len(arguments) > 1 else "?"), arguments[2:]
+        if sanitize not in SANITIZERS:
+            sys.exit("run.py: --sanitize takes address,undefined or thread")
+    if arguments[:1] == ["--python"]:
+        return sanitize, arguments[1:]
+    return sanitize, ["-m", "pytest", "-m", MARKS[sanitize], *arguments]
+
+
+def main(arguments: list[str]) -> int:
+    sanitize, command = options(arguments)
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            variables = environment(sanitize, Path(scratch) / "report")
+        except CannotBuildError as error:
+            sys.exit(f"run.py: {error}")
+        fixed = ["setarch", "-R"] if sanitize == "thread" and shutil.which("setarch") else []  # addresses the sanitizer can map
+        status = subprocess.run([*fixed, sys.executable, *command], env=variables).returncode
+        reports = [path.read_text(errors="replace") for path in sorted(Path(scratch).iterdir())]
+    reports = [report for report in reports if any(words in report for words in FOUND)]
+    if reports:
+        sys.stdout.flush()
+        sys.stderr.write("\n".join(reports))
+    return status or len(reports)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
