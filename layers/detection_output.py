@@ -15,9 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
 
 from .box_codes import decode, read_priors
+from .detection_files import files_asked
+from .detection_pictures import pictures_asked
 from .detection_rows import image_detections
 
 Array = NDArray[Any]
@@ -27,10 +30,11 @@ class DetectionOutput(Layer):
     """Detections (1, 1, n, 7), one a row: image, class, score, xmin, ymin, xmax, ymax (1 is the image's width or height).
 
     bottom: loc (N, P * 4 * L) box codes, L the classes, or 1 with share_location; conf (N, P * C) scores of the C classes;
-    priors (1, 2, P * 4), as PriorBox makes them; a fourth, the images, is not read. top: detections, by image, class, and
-    score, best first. Where no image has any: one row for each image, its number and then -1 throughout. No gradients.
-    Raises LayerError for sizes that do not match, num_classes missing, eta outside (0, 1], nms_threshold < 0, and for
-    save_output_param with a directory and visualize, which write files: minicaffe does not.
+    priors (1, 2, P * 4), as PriorBox makes them; a fourth, the images (N, C, H, W), is read by visualize alone. top:
+    detections, by image, class, and score, best first. Where no image has any: one row for each image, its number and then -1
+    throughout. No gradients. save_output_param: detection_files.py; visualize with save_file: detection_pictures.py.
+    Raises LayerError for sizes that do not match, num_classes missing, eta outside (0, 1], nms_threshold < 0, and for files
+    that cannot be read or written.
     """
 
     type = "DetectionOutput"
@@ -40,7 +44,6 @@ class DetectionOutput(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.detection_output_param
-        saving = param.save_output_param
         if not param.num_classes:
             raise self.error("needs num_classes > 0", "detection_output_param")
         if param.nms_param.nms_threshold < 0:
@@ -49,16 +52,19 @@ class DetectionOutput(Layer):
         if not 0 < param.nms_param.eta <= 1:
             wrong = f"eta must be above 0 and at most 1, got {param.nms_param.eta:g}"
             raise self.error(wrong, "detection_output_param.nms_param.eta")
-        if saving.output_directory and saving.label_map_file and saving.name_size_file:
-            wrong = "writing detections to files is not built in: leave save_output_param out, and take them from the top"
-            raise self.error(wrong, "detection_output_param.save_output_param")
-        if param.visualize:
-            raise self.error("visualize is not built in: `minicaffe detect --draw` draws", "detection_output_param.visualize")
+        try:
+            self.files = files_asked(self)
+            self.pictures = pictures_asked(self, len(bottom))
+        except DataError as error:
+            raise self.error(str(error), "detection_output_param") from error
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.detection_output_param
         self.loc_classes = 1 if param.share_location else param.num_classes
         check_predictions(self, bottom, self.loc_classes, param.num_classes)
+        if self.pictures is not None and (len(bottom[3].shape) != 4 or bottom[3].shape[0] != bottom[0].shape[0]):
+            wanted = f"{bottom[0].shape[0]} images (N, C, H, W)"
+            raise self.error(f"visualize needs {wanted}, bottom 3 has shape {bottom[3].shape}", "bottom[3]")
         top[0].reshape(1, 1, 1, 7)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -74,6 +80,29 @@ class DetectionOutput(Layer):
             found[:, 0] = np.arange(images)
         top[0].reshape(1, 1, len(found), 7)
         top[0].data[0, 0] = found
+        self._write(rows, bottom)
+
+    def _write(self, rows: list[Array], bottom: Sequence[Blob]) -> None:
+        """What files and pictures are asked for, of each image's rows."""
+        try:
+            for i, own in enumerate(rows):
+                if self.files is not None:
+                    self.files.add(own[:, 1:])
+                if self.pictures is not None:
+                    self.pictures.add(bottom[3].data[i], own[:, 1:])
+        except Error as error:
+            raise self.error(str(error), "detection_output_param") from error
+
+    def training_state(self) -> dict[str, Any]:
+        """How far the files and pictures are."""
+        state: dict[str, Any] = {} if self.files is None else {"files": self.files.state()}
+        return state if self.pictures is None else {**state, "pictures": self.pictures.written}
+
+    def restore_training_state(self, state: dict[str, Any]) -> None:
+        if self.files is not None and "files" in state:
+            self.files.restore(state["files"])
+        if self.pictures is not None:
+            self.pictures.written = state.get("pictures", 0)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Nothing: detections have no gradient."""

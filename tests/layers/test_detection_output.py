@@ -7,7 +7,7 @@ import pytest
 from layer_case import LayerCase
 from ssd_reference import made_boxes, plain_nms, priors_blob
 
-from minicaffe.errors import LayerError
+from minicaffe.errors import LayerError, PrototxtWarning
 from minicaffe.layers.box_codes import CENTER_SIZE, Priors, decode
 
 CORNERS = np.array([[0.0, 0.0, 0.5, 0.5], [0.1, 0.0, 0.6, 0.5], [0.5, 0.5, 1.0, 1.0]])
@@ -106,10 +106,10 @@ def test_the_inputs_get_no_gradient_and_a_second_reshape() -> None:
         ("", "needs num_classes > 0"),
         ("num_classes: 2 nms_param { nms_threshold: -1 }", "nms_threshold must be >= 0, got -1"),
         ("num_classes: 2 nms_param { eta: 0 }", "eta must be above 0 and at most 1, got 0"),
-        ("num_classes: 2 visualize: true", "visualize is not built in"),
+        ('num_classes: 2 visualize: true save_file: "a.png"', "visualize needs the images as a fourth bottom"),
         (
             'num_classes: 2 save_output_param { output_directory: "o" label_map_file: "m" name_size_file: "n" }',
-            "writing detections to files is not built in",
+            "n: No such file or directory",
         ),
         ("num_classes: 3", r"bottom 1 of shape \(1, 6\) does not hold 3 priors x 3 values for each of 1 images"),
         ("num_classes: 2 share_location: false", r"bottom 0 of shape \(1, 12\) does not hold 3 priors x 8 values"),
@@ -123,6 +123,13 @@ def test_errors(inside: str, message: str) -> None:
 def test_a_label_map_alone_is_ignored() -> None:
     inside = 'num_classes: 2 save_output_param { label_map_file: "labelmap_voc.prototxt" }'
     assert len(run(inside, np.zeros((1, 3, 4)), CONF))
+
+
+def test_what_cannot_be_done_is_said_once() -> None:
+    with pytest.warns(PrototxtWarning, match='"layer": save_output_param writes nothing without a label_map_file and a name_'):
+        run('num_classes: 2 save_output_param { output_directory: "absent" }', np.zeros((1, 3, 4)), CONF)
+    with pytest.warns(PrototxtWarning, match='"layer": visualize shows nothing: minicaffe opens no window; with a save_file'):
+        run("num_classes: 2 visualize: true", np.zeros((1, 3, 4)), CONF)
 
 
 def test_priors_of_a_wrong_shape_or_without_an_area() -> None:

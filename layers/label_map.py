@@ -1,0 +1,23 @@
+"""The SSD fork's label maps: prototxt files of LabelMap, a name, a label and a name to show for each class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from minicaffe.errors import DataError, Error
+from minicaffe.proto import caffe_pb2
+from minicaffe.prototxt import parse_message
+
+
+def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
+    """The items of a label map (LabelMap as prototxt) by label. Raises DataError."""
+    try:
+        items = parse_message(Path(file).read_text(encoding="utf-8"), caffe_pb2.LabelMap(), file).item
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}") from error
+    except (Error, UnicodeDecodeError) as error:
+        raise DataError(str(error)) from error
+    labels = {item.label: item for item in items}
+    if len(labels) < len(items) or len({item.name for item in items}) < len(items):
+        raise DataError(f"{file}: a name or a label stands in it twice")
+    return labels
