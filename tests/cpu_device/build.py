@@ -50,7 +50,7 @@ def run(*command: str) -> str:
     """The output of a command that must succeed."""
     if not shutil.which(command[0]):
         raise CannotBuildError(f"{command[0]} is not on this computer")
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         raise CannotBuildError(f"{' '.join(command)} failed:\n{done.stderr}")
     return done.stdout
@@ -66,19 +66,8 @@ def build(folder: Path) -> None:
     run("gcc", "-O0", "-w", "-fPIC", "-c", str(stubs), "-o", str(folder / "stubs.o"))
     sources = [str(HERE / "fakecuda.cpp"), str(folder / "stubs.o")]
     library = str(folder / "libcuda.so.1")
-    run(
-        "g++",
-        "-std=c++20",
-        "-O2",
-        "-Wall",
-        "-shared",
-        "-fPIC",
-        f"-I{include}",
-        *sources,
-        "-o",
-        library,
-        "-Wl,-soname,libcuda.so.1",
-    )
+    link = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", f"-I{include}"]
+    run("g++", "-std=c++20", "-O2", "-Wall", *link, *sources, "-o", library)
     (folder / "libcuda.so").unlink(missing_ok=True)
     (folder / "libcuda.so").symlink_to("libcuda.so.1")
     for name in ("cpu_device.h", "kernel_entry.h"):

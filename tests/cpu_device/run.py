@@ -1,16 +1,17 @@
-"""Runs the tests that need a GPU on the CPU test device.
+"""Runs the tests that need a GPU on the CPU test device, where PyCUDA runs the .cu files with no GPU.
 
-    python tests/cpu_device/run.py [PYTEST ARGUMENTS]                               every test marked gpu
-    python tests/cpu_device/run.py --sanitize address,undefined [PYTEST ARGUMENTS]  stray accesses and undefined behaviour in kernels
-    python tests/cpu_device/run.py --sanitize thread [PYTEST ARGUMENTS]             races: the tests marked gpu_barrier
-    python tests/cpu_device/run.py [--sanitize ...] --python PYTHON ARGUMENTS       not pytest, but any Python
+    python tests/cpu_device/run.py [PYTEST ARGUMENTS]                  every test marked gpu
+    python tests/cpu_device/run.py --sanitize address,undefined [...]  the same, with g++'s sanitizers in the kernels
+    python tests/cpu_device/run.py --sanitize thread [...]             tests marked gpu_barrier, each CUDA thread a real one
+    python tests/cpu_device/run.py [--sanitize ...] --python ...       not pytest: any arguments of Python
 
-The device is built once and kept, with the kernels it compiled, in the user's temporary folder, under a hash of what it is made of.
-A sanitizer's reports are printed at the end; with any, the exit status is not 0.
+The device is built once and kept, with the kernels it compiled, in the user's temporary folder, under a hash of what it is
+made of. A sanitizer's reports are printed at the end; with any, the exit status is not 0.
 """
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import hashlib
 import os
@@ -44,7 +45,10 @@ def device_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"minicaffe-cpu-device-{getpass.getuser()}" / name
     if not folder.exists():
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        build(folder)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+            build(Path(unfinished, name))
+            with contextlib.suppress(OSError):  # another run was faster
+                Path(unfinished, name).rename(folder)
     return folder
 
 
@@ -58,10 +62,10 @@ def environment(sanitize: str, reports: Path) -> dict[str, str]:
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH")])),
         "PATH": os.pathsep.join([str(folder), os.environ.get("PATH", "")]),
         "MINICAFFE_NVCC": str(folder / "nvcc"),
-        "MINICAFFE_TEST_DEVICE": "1",  # no device, no skipping: the tests must run
         "MINICAFFE_TEST_DEVICE_FLAGS": SANITIZERS[sanitize],
         "PYCUDA_CACHE_DIR": str(cache),
         "XDG_CACHE_HOME": str(cache),
+        "MINICAFFE_EXACT_MEMORY": "1" if sanitize else "",  # a pool's spare bytes would hide a stray access
         "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:{said}",
         "UBSAN_OPTIONS": f"print_stacktrace=1:{said}",
         "TSAN_OPTIONS": f"ignore_noninstrumented_modules=1:{said}",
@@ -83,6 +87,17 @@ def options(arguments: list[str]) -> tuple[str, list[str]]:
     return sanitize, ["-m", "pytest", "-m", MARKS[sanitize], *arguments]
 
 
+def check_pycuda(variables: dict[str, str]) -> None:
+    """End with PyCUDA's words where it is missing or does not take the device: no test would run."""
+    program = "import pycuda.driver as driver; driver.init(); driver.Device(0)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, env=variables | {"LD_PRELOAD": ""}, stderr=subprocess.PIPE
+    )
+    if done.returncode:
+        said = done.stderr.decode().strip().splitlines()[-1]
+        sys.exit(f"run.py: PyCUDA does not run here: {said} ({HERE / 'install_pycuda.sh'} {sys.executable} installs it)")
+
+
 def main(arguments: list[str]) -> int:
     sanitize, command = options(arguments)
     with tempfile.TemporaryDirectory() as scratch:
@@ -90,8 +105,10 @@ def main(arguments: list[str]) -> int:
             variables = environment(sanitize, Path(scratch) / "report")
         except CannotBuildError as error:
             sys.exit(f"run.py: {error}")
+        if variables.get("MINICAFFE_TEST_DEVICE_COUNT") != "0":
+            check_pycuda(variables)
         fixed = ["setarch", "-R"] if sanitize == "thread" and shutil.which("setarch") else []  # addresses the sanitizer can map
-        status = subprocess.run([*fixed, sys.executable, *command], env=variables).returncode
+        status = subprocess.run([*fixed, sys.executable, *command], check=False, env=variables).returncode
         reports = [path.read_text(errors="replace") for path in sorted(Path(scratch).iterdir())]
     reports = [report for report in reports if any(words in report for words in FOUND)]
     if reports:
