@@ -57,24 +57,6 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
     minicaffe.set_mode_cpu()
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test marked gpu or gpu_barrier runs on a GPU or on the CPU test device (tests/cpu_device/run.py)."""
-    marked = item.get_closest_marker("gpu") or item.get_closest_marker("gpu_barrier")
-    if marked and not os.environ.get("MINICAFFE_TEST_DEVICE") and (missing := no_gpu()):
-        pytest.skip(f"{missing}; tests/cpu_device/run.py runs this test without one")
-
-
-@functools.cache
-def no_gpu() -> str | None:
-    """Why there is no GPU to test on, or None."""
-    try:
-        driver = importlib.import_module("pycuda.driver")
-        driver.init()
-        return None if driver.Device.count() else "the NVIDIA driver shows no GPU"
-    except Exception as error:  # pycuda's own errors, which cannot be named before the import
-        return f"no GPU ({error})"
-
-
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if NO_GPU:
         terminalreporter.write_line(f"GPU mode was not tested here: {NO_GPU}")
