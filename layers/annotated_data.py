@@ -19,6 +19,7 @@ from minicaffe.datum import datum_array
 from minicaffe.errors import DataError
 from minicaffe.prefetch import Batch
 from minicaffe.proto import caffe_pb2
+from minicaffe.resize_and_noise import warn_of_no_effect
 
 from .annotated_transform import AnnotatedTransform
 from .data import DatumSource
@@ -48,7 +49,7 @@ class AnnotatedData(PrefetchingLayer):
         self.prefetched = self.positive(param.prefetch, "data_param.prefetch")
         backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
         samplers = self.param.annotated_data_param.batch_sampler
-        self.warn_of_no_effect(boxes=True)
+        warn_of_no_effect(self, boxes=True)
         change = AnnotatedTransform(self.param.transform_param, samplers, self.phase, generator)
         transformer = DataTransformer(change.plain(), self.phase, generator, self.dtype)
         return AnnotatedSource(open_database(param.source, backend), param, transformer, change, tops > 1)

@@ -12,6 +12,7 @@ from minicaffe.datum import datum_array, parse_datum
 from minicaffe.errors import DataError
 from minicaffe.prefetch import Batch
 from minicaffe.proto import caffe_pb2
+from minicaffe.resize_and_noise import warn_of_no_effect
 
 from .prefetching import PrefetchingLayer
 
@@ -34,7 +35,7 @@ class Data(PrefetchingLayer):
         self.positive(param.batch_size, "data_param.batch_size")
         self.prefetched = self.positive(param.prefetch, "data_param.prefetch")
         backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
-        self.warn_of_no_effect(boxes=False)
+        warn_of_no_effect(self, boxes=False)
         transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
         return DatumSource(open_database(param.source, backend), param, transformer, tops > 1)
 

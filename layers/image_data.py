@@ -12,6 +12,7 @@ from minicaffe.image_bytes import Pixels, read_image, resized
 from minicaffe.image_list import Listed, read_image_list
 from minicaffe.prefetch import Batch
 from minicaffe.proto import caffe_pb2
+from minicaffe.resize_and_noise import warn_of_no_effect
 
 from .prefetching import Order, PrefetchingLayer
 
@@ -41,7 +42,7 @@ class ImageData(PrefetchingLayer):
             raise self.error(
                 f"rand_skip {param.rand_skip} is more than the {len(images)} images listed", "image_data_param.rand_skip"
             )
-        self.warn_of_no_effect(boxes=False)
+        warn_of_no_effect(self, boxes=False)
         transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
         return ImageListSource(images, param, transformer)
 

@@ -13,7 +13,6 @@ from minicaffe.blob import Blob
 from minicaffe.errors import Error, LayerError
 from minicaffe.layer import Layer
 from minicaffe.prefetch import Prefetcher, Source
-from minicaffe.resize_and_noise import without_effect
 
 
 class ShapedSource(Source, Protocol):
@@ -46,11 +45,6 @@ class PrefetchingLayer(Layer):
         for blob, shape in zip(top, shapes, strict=True):
             blob.reshape(shape)
         self.prefetcher = Prefetcher(source, self.prefetched)
-
-    def warn_of_no_effect(self, boxes: bool) -> None:
-        """Warn of the fields of transform_param that change nothing. boxes: the layer is AnnotatedData."""
-        for field, message in without_effect(self.param.transform_param, boxes):
-            self.warn(message, field)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         try:

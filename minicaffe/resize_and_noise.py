@@ -6,13 +6,13 @@ Source: the SSD fork's data_transformer.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DataError
+from .layer import Layer
 from .noise import check_noise, noisy
 from .proto import caffe_pb2
 from .resizing import check_resize, fitted_size, resized_by
@@ -65,10 +65,11 @@ def crop_of(param: caffe_pb2.TransformationParameter) -> tuple[int, int]:
     return param.crop_h or param.crop_size, param.crop_w or param.crop_size
 
 
-def without_effect(param: caffe_pb2.TransformationParameter, boxes: bool) -> Iterator[tuple[str, str]]:
-    """The fields given that change nothing, as in the fork, each with a sentence; boxes: the layer is AnnotatedData."""
+def warn_of_no_effect(layer: Layer, boxes: bool) -> None:
+    """Warn of what in the layer's transform_param changes nothing, as in the fork. boxes: the layer is AnnotatedData."""
+    param = layer.param.transform_param
     for name in BOXES_FIELDS:
         if not boxes and param.HasField(name):  # type: ignore[arg-type]
-            yield f"transform_param.{name}", f"{name} changes nothing here: only AnnotatedData looks at it"
+            layer.warn(f"{name} changes nothing here: only AnnotatedData looks at it", f"transform_param.{name}")
     if param.resize_param.prob != 1:
-        yield "transform_param.resize_param.prob", "resize_param.prob changes nothing: every image is resized"
+        layer.warn("resize_param.prob changes nothing: every image is resized", "transform_param.resize_param.prob")
