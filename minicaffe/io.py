@@ -2,11 +2,13 @@
 
     image (H, W, C) in [0, 1], RGB  -- Transformer.preprocess -->  (C, H, W), channels swapped, scaled, mean subtracted
 
-Source: the surface of pycaffe's io.py. Nothing beyond Pillow is needed; resizing is bilinear with half-pixel centres.
+Source: the surface of pycaffe's io.py. Nothing beyond Pillow is needed; resizing is bilinear with half-pixel
+centres. Only splines (interp_order 2 to 5) need scipy.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
@@ -107,7 +109,8 @@ def load_image(filename: str | PathLike[str], color: bool = True) -> NDArray[np.
 
 
 def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) -> NDArray[np.float32]:
-    """im (H, W, C) as (*new_dims, C) float32; interp_order 0: the nearest pixel, 1: bilinear. Raises DataError for others."""
+    """im (H, W, C) as (*new_dims, C) float32; interp_order 0: the nearest pixel, 1: bilinear, 2 to 5: splines, cut to im's
+    range, which need scipy. Raises DataError for other orders, Error without scipy."""
     image = np.asarray(im, np.float32)
     if image.ndim != 3 or 0 in image.shape or min(new_dims) < 1:
         raise DataError(
@@ -116,11 +119,25 @@ def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) 
     height, width = (int(n) for n in new_dims)
     if interp_order == 1:
         return images.resize_bilinear(image, height, width)
+    if interp_order in (2, 3, 4, 5):
+        return _spline(image, height, width, interp_order)
     if interp_order != 0:
-        raise DataError(f"interp_order is 0 (nearest) or 1 (bilinear), got {interp_order}")
+        raise DataError(f"interp_order is 0 (nearest), 1 (bilinear) or 2 to 5 (splines), got {interp_order}")
     rows, columns = (((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip((height, width), image.shape))
     nearest: NDArray[np.float32] = image[rows][:, columns]
     return nearest
+
+
+def _spline(image: NDArray[np.float32], height: int, width: int, order: int) -> NDArray[np.float32]:
+    """image (H, W, C) as (height, width, C) by B-splines through its pixels, half-pixel centres, edges repeated."""
+    try:
+        ndimage: Any = importlib.import_module("scipy.ndimage")
+    except ImportError as error:
+        raise Error(f"interp_order {order} needs scipy: pip install minicaffe[resize]; 0 and 1 do without") from error
+    factors = (height / image.shape[0], width / image.shape[1], 1)
+    resized = ndimage.zoom(image, factors, order=order, mode="nearest", grid_mode=True)
+    clipped: NDArray[np.float32] = np.clip(resized, image.min(), image.max(), dtype=np.float32)
+    return clipped
 
 
 def oversample(images: Sequence[ArrayLike], crop_dims: Sequence[int]) -> NDArray[np.float32]:

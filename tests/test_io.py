@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -99,10 +100,38 @@ def test_resize_image() -> None:
     image = np.array([[0.0, 1.0]])[:, :, None]
     assert io.resize_image(image, (1, 4)).ravel().tolist() == [0, 0.25, 0.75, 1]
     assert io.resize_image(image, (2, 4), interp_order=0)[:, :, 0].tolist() == [[0, 0, 1, 1]] * 2
-    with pytest.raises(DataError, match="interp_order is 0"):
-        io.resize_image(image, (1, 4), interp_order=3)
+    with pytest.raises(DataError, match=r"interp_order is 0 \(nearest\), 1 \(bilinear\) or 2 to 5 \(splines\), got 6"):
+        io.resize_image(image, (1, 4), interp_order=6)
     with pytest.raises(DataError, match=r"cannot resize an image of shape \(1, 2\)"):
         io.resize_image(image[:, :, 0], (1, 4))
+
+
+@pytest.mark.parametrize("order", [2, 3, 4, 5])
+@pytest.mark.parametrize("size", [(14, 5), (3, 20), (7, 9)])
+def test_resize_by_splines(order: int, size: tuple[int, int]) -> None:
+    """The splines through the pixels, at the new pixels' centres, cut to the image's range."""
+    ndimage = pytest.importorskip("scipy.ndimage")
+    image = np.random.default_rng(order).random((7, 9, 4)).astype(np.float32)
+    places = np.meshgrid(*((np.arange(new) + 0.5) * old / new - 0.5 for new, old in zip(size, image.shape)), indexing="ij")
+    planes = [ndimage.map_coordinates(image[:, :, k], places, order=order, mode="nearest") for k in range(4)]
+    resized = io.resize_image(image, size, interp_order=order)
+    assert resized.dtype == np.float32 and resized.shape == (*size, 4)
+    np.testing.assert_allclose(resized, np.stack(planes, axis=2).clip(image.min(), image.max()), atol=1e-5)
+
+
+def test_splines_follow_a_curve_closer() -> None:
+    pytest.importorskip("scipy.ndimage")
+    x, fine = ((np.arange(n) + 0.5) / n for n in (16, 64))
+    image = np.exp(x)[None, :, None].repeat(3, axis=0)
+    worst = [np.abs(io.resize_image(image, (3, 64), k)[0, :, 0] - np.exp(fine))[24:-24].max() for k in range(4)]
+    assert worst[3] < worst[1] / 50 < worst[0] / 500
+
+
+def test_splines_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.ndimage", None)
+    with pytest.raises(Error, match=r"interp_order 3 needs scipy: pip install minicaffe\[resize\]"):
+        io.resize_image(np.zeros((2, 3, 1)), (4, 4), interp_order=3)
+    assert io.resize_image(np.zeros((2, 3, 1)), (4, 4)).shape == (4, 4, 1)
 
 
 def test_preprocess_resizes_and_deprocess_undoes_the_rest() -> None:
