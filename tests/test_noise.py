@@ -98,6 +98,22 @@ def test_errors(fields: dict[str, object], message: str) -> None:
         noise(**fields)
 
 
+@pytest.mark.parametrize(
+    ("field", "stored", "total"),
+    [
+        ("clahe", [[[244, 220, 222], [255, 242, 255]], [[251, 254, 205], [255, 255, 233]]], 48332),
+        ("hist_eq", [[[185, 161, 163], [245, 172, 188]], [[246, 249, 200], [255, 247, 223]]], 38201),
+    ],
+)
+def test_equalised_colour_as_opencv(field: str, stored: object, total: int) -> None:
+    """Pixels in the middle, and the sum of all, of OpenCV 4.14: BGR to YCrCb, its Y equalised, and back."""
+    i, j = np.arange(9)[:, None], np.arange(11)
+    channels = [(i * 37 + j * j * 11) % 256, (i * i * 9 + j * 5 + 40) % 256, (i * j * 7 + 90) % 256]
+    changed = noise(np.stack(channels, axis=2).astype(np.uint8), **{field: True})
+    np.testing.assert_array_equal(changed[3:5, 2:4], stored)
+    assert changed.astype(int).sum() == total
+
+
 def test_lab_as_opencv_has_it() -> None:
     """cv2.cvtColor(x / 255, COLOR_BGR2Lab) of OpenCV 4.14, which reads a table of 33 steps a channel."""
     pixels = np.array([[[0, 0, 0], [255, 255, 255], [0, 0, 255], [10, 200, 30], [3, 2, 1]]], np.uint8)
