@@ -19,8 +19,10 @@
 
 #ifdef CPU_DEVICE_THREADS
 #include <barrier>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
 #include <thread>
-#include <vector>
 #define CPU_DEVICE_PER_THREAD static thread_local
 #else
 #include <setjmp.h>
@@ -201,23 +203,52 @@ inline void synchronize(int) { block_barrier->arrive_and_wait(); }
 template <auto kernel, class... A, size_t... I>
 void call(void (*)(A...), void** a, std::index_sequence<I...>) { kernel(*static_cast<A*>(a[I])...); }
 
+// Threads that stay for all launches of the module, as the sanitizer needs milliseconds to start one.
+struct Crew {
+  std::mutex lock;
+  std::condition_variable changed;
+  std::function<void(unsigned)> work;
+  unsigned size = 0, wanted = 0, busy = 0;
+  unsigned long long launch = 0;
+
+  void serve(unsigned t, unsigned long long seen) {
+    for (;;) {
+      {
+        std::unique_lock hold(lock);
+        changed.wait(hold, [&] { return launch != seen; });
+        seen = launch;
+        if (t >= wanted) continue;
+      }
+      work(t);
+      std::lock_guard hold(lock);
+      if (--busy == 0) changed.notify_all();
+    }
+  }
+
+  void run(unsigned count, std::function<void(unsigned)> each) {
+    for (; size < count; ++size) std::thread([this, t = size, seen = launch] { serve(t, seen); }).detach();
+    std::unique_lock hold(lock);
+    work = each, wanted = busy = count, ++launch;
+    changed.notify_all();
+    changed.wait(hold, [&] { return busy == 0; });
+  }
+};
+static Crew& crew = *new Crew;  // never destroyed: its threads wait until the process ends
+
 template <auto kernel, class... A>
 const char* run_grid(void (*type)(A...), void** arguments) {
   unsigned count = blockDim.x * blockDim.y * blockDim.z;
   unsigned long long blocks = (unsigned long long)gridDim.x * gridDim.y * gridDim.z;
   std::barrier<> inner(count), end(count);
   block_barrier = &inner;
-  std::vector<std::thread> threads;
-  for (unsigned t = 0; t < count; ++t)
-    threads.emplace_back([&, t] {
-      threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
-      for (unsigned long long i = 0; i < blocks; ++i) {
-        place_block(i);
-        call<kernel>(type, arguments, std::index_sequence_for<A...>{});
-        end.arrive_and_wait();
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  crew.run(count, [&](unsigned t) {
+    threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y};
+    for (unsigned long long i = 0; i < blocks; ++i) {
+      place_block(i);
+      call<kernel>(type, arguments, std::index_sequence_for<A...>{});
+      end.arrive_and_wait();
+    }
+  });
   return nullptr;
 }
 

@@ -30,7 +30,7 @@ from build import CannotBuildError, build, include_folder, run  # noqa: E402
 SANITIZERS = {
     "": "",
     "address,undefined": "-O1 -g -fsanitize=address,undefined -fsanitize-sections=cuda_shared -fno-sanitize-recover=all",
-    "thread": "-O1 -g -fsanitize=thread -DCPU_DEVICE_THREADS",
+    "thread": "-O1 -g -fsanitize=thread -DCPU_DEVICE_THREADS -Wl,-z,nodelete",
 }
 PRELOADED = {"": [], "address,undefined": ["libasan.so"], "thread": ["libtsan.so"]}
 MARKS = {"": "gpu or gpu_barrier", "address,undefined": "gpu or gpu_barrier", "thread": "gpu_barrier"}
