@@ -46,6 +46,10 @@ class Transfers:
     to_device: int = 0
     to_host: int = 0
 
+    def reset(self) -> None:
+        """Count from 0 again."""
+        self.to_device = self.to_host = 0
+
 
 class DeviceMemory:
     """Bytes on a device, zeroed; they go back to its pool with the last reference to this object. nbytes: how many serve."""
@@ -238,6 +242,15 @@ class Stream:
         with device.active():
             self.handle = device.driver.Stream()
             self._flags: DeviceMemory | None = None
+            self._workspace: DeviceMemory | None = None
+
+    def workspace(self, nbytes: int) -> int:
+        """The address of nbytes for what a layer needs until its next launches are done; what lay there before is lost.
+        One for all layers: the stream keeps their launches in order."""
+        if self._workspace is None or self._workspace.nbytes < nbytes:
+            self._workspace = None
+            self._workspace = self.device.allocate(nbytes)
+        return self._workspace.address
 
     def watch(self, error: Callable[[int], Error]) -> int:
         """The address of an int, 0, that a kernel may set. If it did, the next synchronisation raises error(value)."""
@@ -271,6 +284,27 @@ class Stream:
         self.handle.synchronize()
 
 
+class Stopwatch:
+    """The device's own time between two points of the current stream, by events."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._stream = device, device.current_stream
+        with device.active():
+            self._first, self._last = device.driver.Event(), device.driver.Event()
+            self._first.record(self._stream.handle)
+
+    def stop(self) -> None:
+        """The second point."""
+        with self._device.active():
+            self._last.record(self._stream.handle)
+
+    def milliseconds(self) -> float:
+        """Waits for the second point. NaN on a device that has no clock."""
+        with self._device.active():
+            self._last.synchronize()
+            return float(self._first.time_till(self._last))
+
+
 class _Local(threading.local):
     device: Device | None = None
     stream: Stream | None = None
@@ -279,6 +313,27 @@ class _Local(threading.local):
 _local = _Local()
 _devices: dict[int, Device] = {}
 _ordinal = 0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What the driver says of a GPU; memory in bytes."""
+
+    ordinal: int
+    name: str
+    capability: tuple[int, int]
+    memory: int
+
+    def __str__(self) -> str:
+        major, minor = self.capability
+        return f"{self.ordinal}: {self.name}, compute capability {major}.{minor}, {self.memory / 2**30:.1f} GiB"
+
+
+def installed_gpus() -> list[Gpu]:
+    """The GPUs that the driver shows. DeviceError where PyCUDA or the driver is missing."""
+    cuda = driver()
+    gpus = [cuda.Device(i) for i in range(cuda.Device.count())]
+    return [Gpu(i, str(gpu.name()), gpu.compute_capability(), gpu.total_memory()) for i, gpu in enumerate(gpus)]
 
 
 def driver() -> Any:
