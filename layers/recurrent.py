@@ -2,7 +2,7 @@
 
     u[t] = weight_x x[t] + bias (+ weight_static x_static) + weight_h (cont[t] h[t - 1])        for t = 0 ... T - 1
 Source: Caffe's recurrent_layer.cpp, which builds a net with a copy of the layers for every step; here it is one loop.
-The product with x is taken for all steps at once. recurrent_param.debug_info, which is about that net, does nothing.
+The product with x is taken for all steps at once. With recurrent_param.debug_info that net runs too (unrolled.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
+
+from .unrolled import Unrolled
 
 Array = NDArray[Any]
 
@@ -68,6 +70,7 @@ class Recurrent(Layer):
         self.learn(shapes + self.more_shapes(units), used)
         self.h_weight = len(shapes) - 1
         self._last = [Blob((), self.dtype) for _ in self.states]
+        self._unrolled: Unrolled | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = bottom[0].shape
@@ -99,11 +102,15 @@ class Recurrent(Layer):
         if self.static:
             u += self._rows(bottom[2], 1) @ self.blobs[2].data.T
         start = [blob.data[0].copy() for blob in bottom[self.exposed] or self._last]
+        if self.param.recurrent_param.debug_info:
+            self._show_forward(bottom, start)
         last = self.steps(u, bottom[1].data, start, top[0].data)
         for blob, state in zip(top[1:] or self._last, last, strict=True):
             blob.data[0] = state
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self._unrolled is not None:
+            self._unrolled.backward(self.blobs, top[0].diff)
         for blob, wanted in zip(bottom[self.exposed], propagate_down[self.exposed], strict=True):
             if wanted:
                 blob.diff[...] = 0
@@ -117,6 +124,17 @@ class Recurrent(Layer):
             self.add_gradient(2, summed, self._rows(bottom[2], 1))
             if propagate_down[2]:
                 bottom[2].diff[...] = (summed @ self.blobs[2].data).reshape(bottom[2].shape)
+
+    def _show_forward(self, bottom: Sequence[Blob], start: Sequence[Array]) -> None:
+        """Let Caffe's unrolled net, made anew for other shapes, write its lines."""
+        inputs = dict(zip(("x", "cont", "x_static"), bottom[: 2 + self.static]))
+        shapes = {name: blob.shape for name, blob in inputs.items()}
+        if self._unrolled is None or self._unrolled.shapes != shapes:
+            kind = type(self).type
+            self._unrolled = Unrolled(kind, self.name, self.units, shapes, phase=self.phase, dtype=self.dtype)
+        arrays = {name: blob.data for name, blob in inputs.items()}
+        first = {f"{name}_0": state[None] for name, state in zip(self.states, start, strict=True)}
+        self._unrolled.forward(self.blobs, {**arrays, **first})
 
     def add_gradient(self, i: int, dy: Array, x: Array | None = None) -> None:
         """Add dy^T x, or for a bias (no x) dy's sum, to the diff of blob i; dy (M, J), x (M, K)."""

@@ -21,13 +21,14 @@ logger = logging.getLogger("minicaffe.solver")
 
 
 @contextmanager
-def debug_info(net: Net, wanted: bool = True) -> Iterator[None]:
-    """Inside the block each pass of the net over a layer writes its lines; with wanted False the block does nothing."""
+def debug_info(net: Net, wanted: bool = True, *, whole: bool = True) -> Iterator[None]:
+    """Inside the block each pass of the net over a layer writes its lines; with wanted False the block does nothing.
+    whole: a backward that reaches the first layer ends with a line on all parameters."""
     if not wanted:
         yield
         return
     forward = net.after_forward(lambda i: _forward_lines(net, i))
-    backward = net.after_backward(lambda i: _backward_lines(net, i))
+    backward = net.after_backward(lambda i: _backward_lines(net, i, whole))
     try:
         yield
     finally:
@@ -48,16 +49,16 @@ def display_name(layer: Layer, i: int) -> str:
 
 def _forward_lines(net: Net, i: int) -> None:
     layer = net.layers[i]
-    for name in net.top_names[layer.name]:
+    for name in net._top_blob_names[i]:
         logger.info("    [Forward] Layer %s, top blob %s data: %g", layer.name, name, mean_abs(net.blobs[name].data))
     for j, blob in enumerate(layer.blobs):
         logger.info("    [Forward] Layer %s, param blob %s data: %g", layer.name, display_name(layer, j), mean_abs(blob.data))
 
 
-def _backward_lines(net: Net, i: int) -> None:
+def _backward_lines(net: Net, i: int, whole: bool) -> None:
     layer = net.layers[i]
     if net._layer_needs[i]:
-        for name, needs in zip(net.bottom_names[layer.name], net._bottom_needs[i], strict=True):
+        for name, needs in zip(net._bottom_blob_names[i], net._bottom_needs[i], strict=True):
             if needs:
                 logger.info(
                     "    [Backward] Layer %s, bottom blob %s diff: %g", layer.name, name, mean_abs(net.blobs[name].diff)
@@ -65,7 +66,7 @@ def _backward_lines(net: Net, i: int) -> None:
         for j, (blob, needs) in enumerate(zip(layer.blobs, layer.param_propagate_down, strict=True)):
             if needs:
                 logger.info("    [Backward] Layer %s, param blob %d diff: %g", layer.name, j, mean_abs(blob.diff))
-    if i == 0:
+    if i == 0 and whole:
         _all_lines(net)
 
 
