@@ -81,6 +81,13 @@ class DetectionEvaluate(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Nothing: counts have no gradient."""
 
+    def training_state(self) -> dict[str, Any]:
+        """Which image of name_size_file comes next."""
+        return {"next_image": self.next_image} if self.images else {}
+
+    def restore_training_state(self, state: dict[str, Any]) -> None:
+        self.next_image = state.get("next_image", 0)
+
     def _rows(self, blob: Blob, i: int) -> Array:
         """The rows of a bottom that are of an image. Raises LayerError for classes that are none."""
         rows: Array = blob.data.reshape(-1, blob.shape[-1])

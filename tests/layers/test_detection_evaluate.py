@@ -72,6 +72,10 @@ def test_sizes_from_a_file_turn_with_the_images(tmp_path: Path) -> None:
     run = case(f'name_size_file: "{sizes}" overlap_threshold: 0.92')
     best = [run.forward()[0][0, 0, 2, 3] for _ in range(3)]
     assert best == [0, 0, 1]
+    other = case(f'name_size_file: "{sizes}" overlap_threshold: 0.92')
+    other.layer.restore_training_state(run.layer.training_state())
+    assert other.forward()[0].tolist() == run.forward()[0].tolist()
+    assert other.layer.training_state() == {"next_image": 2}
 
 
 def test_boxes_of_a_padded_input(tmp_path: Path) -> None:
