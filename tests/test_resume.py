@@ -286,7 +286,7 @@ def test_a_state_is_never_there_with_the_weights_of_another_run(trained, monkeyp
     solver = get_solver(trained / "solver.prototxt")
     solver.step(2)
 
-    def crash(path):
+    def crash(path, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(solver.net, "save", crash)
