@@ -33,6 +33,8 @@ class LevelDatabase:
     def __init__(self, path: str) -> None:
         plyvel = require_plyvel()
         self.path = path
+        if not (Path(path) / "CURRENT").is_file():
+            raise DataError(f"{path}: not a LevelDB, which is a folder with a file CURRENT in it")
         folder = Path(mkdtemp(prefix="minicaffe-leveldb-"))
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         try:

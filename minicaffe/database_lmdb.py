@@ -33,6 +33,8 @@ class LmdbDatabase:
         self.path = path
         lmdb = require_lmdb()
         folder = Path(path).is_dir()
+        if folder and not (Path(path) / "data.mdb").is_file():
+            raise DataError(f"{path}: not an LMDB, which is a folder with a file data.mdb in it, or such a file")
         _check_length(Path(path) / "data.mdb" if folder else Path(path), path)
         try:
             self.environment = _opened(lmdb, path, folder)

@@ -35,7 +35,12 @@ def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             return np.ascontiguousarray(np.asarray(image.convert("RGB"))[:, :, ::-1])
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path}: cannot read the image: {error}") from error
+        raise DataError(f"{path}: cannot read the image: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Why Pillow could not read an image."""
+    return "not an image, or damaged" if "cannot identify" in str(error) else getattr(error, "strerror", None) or str(error)
 
 
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:
@@ -47,7 +52,7 @@ def image_size(path: str | PathLike[str]) -> tuple[int, int]:
             turned = file.getexif().get(0x0112, 1) in (5, 6, 7, 8)
             return (file.height, file.width) if turned else (file.width, file.height)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path}: cannot read the image: {error}") from error
+        raise DataError(f"{path}: cannot read the image: {_reason(error)}") from error
 
 
 def scale_for(height: int, width: int, target: int, max_size: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,9 @@ def _load_array(file: str) -> NDArray[Any]:
 
 def _put_image(net: Net, name: str, file: str, settings: DetectionSettings) -> set[str]:
     shape = net.blobs[name].shape
+    if not os.path.exists(file) or os.path.isdir(file):
+        given = file or "its file, of which no name is given,"
+        raise Error(f'input "{name}": {given} is {"a folder" if os.path.isdir(file) else "not there"}')
     if len(shape) != 4 or shape[1] not in (1, 3):
         raise Error(f'input "{name}" of shape {shape} cannot hold the image {file}: it needs (N, 3, H, W) or (N, 1, H, W)')
     image = load_image(file)

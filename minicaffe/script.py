@@ -91,7 +91,10 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
 def _compiled(name: str) -> CodeType:
     try:
         with open(name, "rb") as file:
-            return compile(file.read(), name, "exec", dont_inherit=True)
+            source = file.read()
+        if b"\0" in source:
+            raise Error(f"{name}: this is a binary file, not a Python script")
+        return compile(source, name, "exec", dont_inherit=True)
     except OSError as error:
         raise Error(f"{name}: cannot read the script: {error.strerror}") from error
     except (SyntaxError, ValueError) as error:

@@ -141,8 +141,10 @@ def read_settings(path: str | PathLike[str], base: DetectionSettings | None = No
     try:
         with open(path, encoding="utf-8") as file:
             values = read_yaml(file.read())
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: cannot read the settings: {error}") from error
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot read the settings: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: cannot read the settings: not text, but a yml file is wanted") from error
     except Error as error:
         raise SettingsError(f"{path}: {error}") from error
     try:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import stat
+import subprocess
+import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -153,6 +159,46 @@ def test_run_takes_an_image(folder: Path) -> None:
         (["test", "small.prototxt", "small.caffemodel", "--iterations", "0"], "--iterations must be at least 1"),
         (["train", "absent.prototxt"], "absent.prototxt"),
         (["upgrade", "absent.prototxt", "out.prototxt"], "absent.prototxt"),
+        (["upgrade", "absent.caffemodel", "out.caffemodel"], "minicaffe: absent.caffemodel: No such file or directory\n"),
+        (["upgrade", "small.caffemodel.h5", "out"], "small.caffemodel.h5: weights in HDF5 have no older form"),
+        (["upgrade", "small.prototxt", ""], '"" is not the name of a file to write'),
+        (["upgrade", "small.prototxt", "photos"], "photos: cannot be written: Is a directory"),
+        (["run", "small.prototxt", "--input", "data=absent.png"], 'input "data": absent.png is not there'),
+        (["run", "detector.prototxt", "--input", "rois=photos"], 'input "rois": photos is a folder'),
+        (["run", "small.prototxt", "--input", "data="], 'input "data": its file, of which no name is given, is not there'),
+        (
+            ["run", "small.prototxt", "--input", "data=small.prototxt"],
+            "small.prototxt: cannot read the image: not an image, or",
+        ),
+        (["run", "small.prototxt", "--out", "photos"], "--out photos: this is a folder; give the name of a file"),
+        (["run", "small.prototxt", "--out", "no/where.npz"], "--out no/where.npz: there is no folder"),
+        (["run", "small.prototxt", "--mean", "1,nan,2", "--input", "data=photos/one.png"], "--mean 1,nan,2: give 3 numbers"),
+        (
+            ["summary", "small.prototxt", "--cfg", "absent.yml"],
+            "absent.yml: cannot read the settings: No such file or directory",
+        ),
+        (
+            ["summary", "small.prototxt", "--cfg", "small.caffemodel"],
+            "small.caffemodel: cannot read the settings: not text, but a",
+        ),
+        (["train", "a" * 300], "cannot be read: File name too long"),
+        (["time", "small.prototxt", "--weights", "a" * 300], "cannot be read: File name too long"),
+        (["train", "solver.prototxt", "--out", "no/where"], "--out no/where: there is no folder"),
+        (["train", "solver.prototxt", "--log", "photos"], "--log photos: this is a folder; give the name of a file"),
+        (
+            ["train", "solver.prototxt", "--snapshot", "a_iter_2.caffemodel"],
+            "a_iter_2.caffemodel: give the .solverstate beside it",
+        ),
+        (
+            ["train", "solver.prototxt", "--weights", "a_iter_2.solverstate"],
+            "a_iter_2.solverstate: give the .caffemodel beside it",
+        ),
+        (["script", "small.caffemodel"], "small.caffemodel: this is a binary file, not a Python script"),
+        (["compute-image-mean", "photos"], "photos: not an LMDB, which is a folder with a file data.mdb in it, or such a file"),
+        (
+            ["extract-features", "small.caffemodel", "small.prototxt", "ip,prob", "a,a", "1"],
+            "a,a: each blob needs a database of",
+        ),
     ],
 )
 def test_errors_are_one_message_and_status_1(folder: Path, arguments: list[str], message: str) -> None:
@@ -160,6 +206,114 @@ def test_errors_are_one_message_and_status_1(folder: Path, arguments: list[str],
     assert result.exit_code == 1, result.output
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "small.prototxt", "--level", "99999999999"], "99999999999 is not in the range"),
+        (["upgrade", "--solver", "small.caffemodel", "out"], "--solver is for a solver prototxt, and small.caffemodel"),
+        (["upgrade", "--solver", "--binary", "small.prototxt", "out"], "--solver is for a solver prototxt"),
+        *(
+            (["detect", "detector.prototxt", "detector.caffemodel", "photos", option, value], said)
+            for option, value, said in (
+                ("--threshold", "nan", "nan is not a finite number"),
+                ("--nms", "-1", "-1.0 is not in the range"),
+                ("--nms", "nan", "nan is not a finite number"),
+                ("--scale-factor", "0", "0.0 is not in the range"),
+                ("--scale-factor", "inf", "inf is not a finite number"),
+                ("--max-detections", "0", "0 is not in the range"),
+            )
+        ),
+    ],
+)
+def test_values_that_no_option_can_have(folder: Path, arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("array", "found"),
+    [
+        (np.zeros((2, 5)), "float64 of shape (2, 5)"),
+        (np.zeros(3, np.float32), "float32 of shape (3,)"),
+        (np.array(["a"]), "<U1 of shape (1,)"),
+        (np.zeros((1, 4), complex), "complex128 of shape (1, 4)"),
+    ],
+)
+def test_proposals_of_another_kind(folder: Path, array: np.ndarray, found: str) -> None:
+    np.save("other.npy", array)
+    result = run("detect", "detector.prototxt", "detector.caffemodel", "photos/one.png", "--proposals", "other.npy")
+    assert result.exit_code == 1
+    assert f"other.npy: proposals are numbers of shape (R, 4), x1, y1, x2, y2; got {found}" in result.output
+
+
+def test_proposals_in_an_archive(folder: Path) -> None:
+    np.savez("other.npz", np.zeros((1, 4)))
+    result = run("detect", "detector.prototxt", "detector.caffemodel", "photos/one.png", "--proposals", "other.npz")
+    assert result.exit_code == 1
+    assert "other.npz: proposals are numbers of shape (R, 4), x1, y1, x2, y2; got several arrays (.npz)" in result.output
+
+
+def test_images_in_no_folder(folder: Path) -> None:
+    (folder / "train.prototxt").write_text(
+        'layer { name: "roi_data" type: "RoIData" top: "data" top: "im_info" top: "gt_boxes"\n'
+        """python_param { param_str: "'num_classes': 4" } }\n"""
+        'layer { name: "rest" type: "Silence" bottom: "data" bottom: "im_info" bottom: "gt_boxes" }\n'
+    )
+    (folder / "solver.prototxt").write_text('train_net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 1\n')
+    result = run("train", "solver.prototxt", "--roidb", "roidb.json", "--images", "gone")
+    assert result.exit_code == 1 and "--images gone: no such folder" in result.output
+    result = run("train", "solver.prototxt", "--roidb", "photos")
+    assert result.exit_code == 1 and "photos: not a PASCAL VOC folder" in result.output
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_an_output_that_is_no_file_is_written_to_and_stays(folder: Path) -> None:
+    os.mkfifo("pipe")
+    with subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE) as reader:
+        result = run("upgrade", "small.prototxt", "pipe")
+        assert result.exit_code == 0, result.output
+        assert b'type: "InnerProduct"' in reader.communicate(timeout=60)[0]
+    assert stat.S_ISFIFO(os.stat("pipe").st_mode)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names here")
+def test_an_output_that_is_no_file_and_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo("pipe")
+    monkeypatch.setattr(
+        "minicaffe.files.shutil.copyfileobj", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    )
+    with subprocess.Popen(["cat", "pipe"]) as reader:
+        result = run("upgrade", "small.prototxt", "pipe")
+        assert result.exit_code == 1 and "pipe: cannot be written: No space left on device" in result.output
+        reader.wait(timeout=60)
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="there is no /dev/full here")
+def test_a_log_on_a_full_disk(folder: Path) -> None:
+    (folder / "train.prototxt").write_text(TRAIN)
+    (folder / "solver.prototxt").write_text('net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 2\n')
+    result = run("train", "solver.prototxt", "--log", "/dev/full")
+    assert result.exit_code == 1 and "/dev/full: the log cannot be written: No space left on device" in result.output
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(folder: Path) -> None:
+    (folder / "kept.prototxt").write_text("old")
+    (folder / "link.prototxt").symlink_to("kept.prototxt")
+    assert run("upgrade", "small.prototxt", "link.prototxt").exit_code == 0
+    assert (folder / "link.prototxt").is_symlink()
+    assert (folder / "kept.prototxt").read_text().startswith('name: "small"')
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes end otherwise there")
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = [sys.executable, "-m", "minicaffe", "layers", "--markdown"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
 
 
 def test_debug_shows_the_traceback(folder: Path) -> None:

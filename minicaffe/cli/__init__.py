@@ -14,6 +14,7 @@ import click
 
 from minicaffe.cli.flags import ALIASES, translate
 from minicaffe.errors import Error
+from minicaffe.files import plain
 from minicaffe.version import __version__
 
 COMMANDS = {
@@ -70,13 +71,16 @@ class _Commands(click.Group):
             warnings.showwarning = _show_warning
             try:
                 return super().invoke(ctx)
+            except BrokenPipeError:
+                raise  # the reader of stdout went away: click ends quietly
             except click.NoSuchOption as error:
                 raise _whole(error, ctx.meta[WORDS]) from None
             except (Error, OSError, MemoryError) as error:
                 if ctx.params.get("debug"):
                     traceback.print_exc()
+                message = plain(error) if isinstance(error, OSError) else str(error)
                 out_of_memory = "out of memory: " * isinstance(error, MemoryError)
-                click.echo(f"minicaffe: {out_of_memory}{error}", err=True)
+                click.echo(f"minicaffe: {out_of_memory}{message}", err=True)
                 ctx.exit(1)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -32,7 +34,7 @@ seed_option = click.option("--seed", type=int, default=0, show_default=True, hel
 def state_options(function: Function) -> Function:
     """--level, --stage and --allow-module."""
     for option in (
-        click.option("--level", type=int, default=0, help="The net state's level."),
+        click.option("--level", type=click.IntRange(-(2**31), 2**31 - 1), default=0, help="The net state's level."),
         click.option("--stage", "stages", multiple=True, help="A stage of the net's state; may be repeated."),
         click.option(
             "--allow-module", multiple=True, help="A module that Python layers may be imported from; may be repeated."
@@ -123,9 +125,30 @@ def numbers(option: str, text: str, count: int) -> tuple[float, ...]:
         values = tuple(float(value) for value in text.split(","))
     except ValueError:
         values = ()
-    if len(values) != count:
+    if len(values) != count or not np.isfinite(values).all():
         raise Error(f"{option} {text}: give {count} numbers with commas between them")
     return values
+
+
+def check_target(option: str, path: str | None) -> None:
+    """Raises Error, before any work is done, for a file that cannot be written because of its folder."""
+    if not path:
+        return
+    folder = Path(path).absolute().parent
+    if os.path.isdir(path):
+        raise Error(f"{option} {path}: this is a folder; give the name of a file")
+    if not os.path.isdir(folder):
+        raise Error(f"{option} {path}: there is no folder {folder}")
+    if not os.path.exists(path) and not os.access(folder, os.W_OK):
+        raise Error(f"{option} {path}: nothing can be written into {folder}: permission denied")
+
+
+class FiniteRange(click.FloatRange):
+    """click.FloatRange, and no NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return number if np.isfinite(number) else self.fail(f"{value} is not a finite number", param, ctx)
 
 
 def phase_of(name: str) -> Phase:

@@ -23,7 +23,7 @@ from minicaffe.layers.boxes import rows
 from minicaffe.net import Net
 from minicaffe.settings import DetectionSettings, read_settings, use
 
-from .common import allow_modules, load_net, numbers, say_loudly, seed_option, state_options
+from .common import FiniteRange, allow_modules, load_net, numbers, say_loudly, seed_option, state_options
 
 IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
 
@@ -33,7 +33,7 @@ IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".we
 @click.argument("weights")
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
 @click.option("--classes", metavar="FILE", help="Class names, one a line.  [default: VOC's for 21 classes, COCO's for 81]")
-@click.option("--threshold", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="The least score shown.")
+@click.option("--threshold", type=FiniteRange(0, 1), default=0.5, show_default=True, help="The least score shown.")
 @click.option("--draw", "draw_dir", metavar="DIR", help="Write each image with its boxes into DIR.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list in place of lines.")
 @click.option("--cfg", metavar="FILE.yml", help="Settings in py-faster-rcnn's format.")
@@ -42,9 +42,11 @@ IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".we
 @click.option(
     "--mean", metavar="B,G,R", help="Subtracted from the pixels.  [default: 102.9801,115.9465,122.7717; SSD nets: 104,117,123]"
 )
-@click.option("--scale-factor", type=float, help="For SSD nets: multiplies the pixels after that.  [default: 1]")
-@click.option("--nms", type=float, help="Overlap above which the lower score is dropped.  [default: 0.3]")
-@click.option("--max-detections", default=100, show_default=True, help="The most detections an image.")
+@click.option(
+    "--scale-factor", type=FiniteRange(0, min_open=True), help="For SSD nets: multiplies the pixels after that.  [default: 1]"
+)
+@click.option("--nms", type=FiniteRange(0, 1), help="Overlap above which the lower score is dropped.  [default: 0.3]")
+@click.option("--max-detections", type=click.IntRange(1), default=100, show_default=True, help="The most detections an image.")
 @click.option(
     "--proposals", metavar="FILE.npy|DIR", help="For nets that take rois: boxes (R, 4); DIR holds IMAGE-NAME.npy files."
 )
@@ -197,6 +199,9 @@ def read_proposals(source: str | None, image: Path) -> np.ndarray | None:
         raise Error(f"{path}: cannot read the proposals of {image}: {error.strerror}") from error
     except (ValueError, EOFError) as error:
         raise Error(f"{path}: not a readable .npy file of numbers") from error
+    if not isinstance(boxes, np.ndarray) or boxes.dtype.kind not in "iuf" or boxes.ndim != 2 or boxes.shape[1] != 4:
+        found = f"{boxes.dtype} of shape {boxes.shape}" if isinstance(boxes, np.ndarray) else "several arrays (.npz)"
+        raise Error(f"{path}: proposals are numbers of shape (R, 4), x1, y1, x2, y2; got {found}")
     return boxes
 
 

@@ -45,6 +45,8 @@ def command(
     names, paths = blobs.split(","), dbs.split(",")
     if len(names) != len(paths):
         raise Error(f"{len(names)} blobs but {len(paths)} databases given: one for each")
+    if len(set(paths)) < len(paths):
+        raise Error(f"{dbs}: each blob needs a database of its own name")
     loaded = load_net(net, [weights], seed=seed)
     if unknown := [name for name in names if name not in loaded.blobs]:
         raise Error(f'the net has no blob "{unknown[0]}"; it has {", ".join(loaded.blobs)}')

@@ -13,8 +13,8 @@ The data tools' commands are GflagsCommands: their own options in these spelling
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import click
 
@@ -82,7 +82,7 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
 
 def _listed(value: str) -> list[str]:
     """A value's parts; one that is a file's name with commas in it stays whole."""
-    return [value] if Path(value).exists() else [part for part in value.split(",") if part]
+    return [value] if os.path.exists(value) else [part for part in value.split(",") if part]
 
 
 class GflagsCommand(click.Command):

@@ -8,12 +8,16 @@ The prefix (severity, month and day, time, process, place in the source) is what
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from io import FileIO
 
 import click
+
+from minicaffe.errors import Error
 
 tool = logging.getLogger("minicaffe.tool")
 """What the commands say as the caffe tool does; the solver has a logger of its own."""
@@ -40,10 +44,17 @@ def logging_to(show: Callable[[logging.LogRecord], None], file: str | None = Non
         for name in LOGGERS:
             stack.enter_context(_handled(name, show))
         if file:
-            lines = stack.enter_context(open(file, "a", encoding="utf-8", buffering=1))
+            lines = stack.enter_context(open(file, "ab", buffering=0))
             for name in LOGGERS:
-                stack.enter_context(_handled(name, lambda record: print(prefixed(record), file=lines)))
+                stack.enter_context(_handled(name, lambda record: _add(lines, record)))
         yield
+
+
+def _add(file: FileIO, record: logging.LogRecord) -> None:
+    try:
+        file.write(f"{prefixed(record)}\n".encode())
+    except OSError as error:
+        raise Error(f"{os.fsdecode(file.name)}: the log cannot be written: {error.strerror}") from error
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from minicaffe.times import Times
 
 from .common import (
     allow_modules,
+    check_target,
     load_net,
     numbers,
     phase_of,
@@ -69,6 +70,7 @@ def command(
     Example:  minicaffe run deploy.prototxt net.caffemodel --input data=cat.jpg --out scores.npz
     """
     allow_modules(allow_module)
+    check_target("--out", out)
     loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
     reshape_inputs(loaded, shapes)
     files = parse_inputs(inputs)

@@ -21,7 +21,7 @@ from minicaffe.snapshots import latest
 from minicaffe.solver import Progress, SGDSolver
 from minicaffe.solvers import get_solver
 
-from .common import allow_modules, choose_device, gpu_option, one_of, say_loudly, state_options
+from .common import allow_modules, check_target, choose_device, gpu_option, one_of, say_loudly, state_options
 from .detect import read_proposals
 from .log import logging_to, to_stderr
 
@@ -97,6 +97,9 @@ def command(
         raise Error("--weights starts anew and --snapshot goes on: give one of them")
     if iterations is not None and iterations < 1:
         raise Error(f"--iterations must be at least 1, got {iterations}")
+    check_target("--out", out)
+    check_target("--log", log_file)
+    _check_kinds(weights, snapshot)
     settings = read_settings(cfg) if cfg else DetectionSettings()
     use(settings)
     param = read_solver(path)
@@ -118,6 +121,15 @@ def command(
     if out:
         trainer.save(out)
         click.echo(f"written: {out}")
+
+
+def _check_kinds(weights: Sequence[str], snapshot: str | None) -> None:
+    """Raises Error where a snapshot's two files, .caffemodel and .solverstate, are given for each other."""
+    if snapshot and snapshot.endswith((".caffemodel", ".caffemodel.h5")):
+        raise Error(f"--snapshot {snapshot}: give the .solverstate beside it; to start anew from its weights: --weights")
+    for file in weights:
+        if file.endswith((".solverstate", ".solverstate.h5")):
+            raise Error(f"--weights {file}: give the .caffemodel beside it; to go on where it stopped: --snapshot")
 
 
 def _load(trainer: SGDSolver, file: str) -> None:
@@ -152,6 +164,8 @@ def _set_roidb(
         return
     if not source:
         raise Error(f'layer "{readers[0].name}" reads a roidb: give --roidb, a JSON file or a PASCAL VOC folder')
+    if images and not Path(images).is_dir():
+        raise Error(f"--images {images}: no such folder")
     entries, classes = load_roidb(source, split=split, images=images)
     told = readers[0].num_classes
     if classes and len(classes) != told:

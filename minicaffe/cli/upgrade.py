@@ -27,6 +27,10 @@ def command(source: str, target: str, solver: bool, binary: bool) -> None:
 
     Example:  minicaffe upgrade old_v1.prototxt new.prototxt
     """
+    if source.endswith(".h5"):
+        raise WeightsError(f"{source}: weights in HDF5 have no older form: there is nothing to upgrade")
+    if solver and (binary or source.endswith(".caffemodel")):
+        raise click.UsageError(f"--solver is for a solver prototxt, and {source} is to be read as a .caffemodel")
     if binary or source.endswith(".caffemodel"):
         upgraded = _upgrade_binary(source)
         with replacing(target) as path:
