@@ -299,6 +299,19 @@ def test_a_log_on_a_full_disk(folder: Path) -> None:
     assert result.exit_code == 1 and "/dev/full: the log cannot be written: No space left on device" in result.output
 
 
+def test_an_output_in_a_folder_that_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minicaffe.cli.common.os.access", Mock(return_value=False))
+    result = run("run", "small.prototxt", "--out", "photos/out.npz")
+    assert result.exit_code == 1 and "--out photos/out.npz: nothing can be written into " in result.output
+    assert "forward" not in result.output
+
+
+def test_a_folder_that_is_no_leveldb(folder: Path) -> None:
+    pytest.importorskip("plyvel")
+    result = run("compute-image-mean", "photos", "--backend", "leveldb")
+    assert result.exit_code == 1 and "photos: not a LevelDB, which is a folder with a file CURRENT in it" in result.output
+
+
 def test_a_link_stays_and_what_it_leads_to_is_replaced(folder: Path) -> None:
     (folder / "kept.prototxt").write_text("old")
     (folder / "link.prototxt").symlink_to("kept.prototxt")
