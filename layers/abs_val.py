@@ -14,6 +14,7 @@ class AbsVal(Neuron):
     """
 
     type = "AbsVal"
+    kernel = "abs_val"
 
     def value(self, x: Array, out: Array) -> None:
         np.abs(x, out=out)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_sums
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
 
@@ -44,7 +45,9 @@ class BatchNorm(Layer):
         for field, value in (("moving_average_fraction", self.fraction), ("eps", self.eps)):
             if value < 0:
                 raise self.error(f"{field} must be >= 0, got {value:g}", f"batch_norm_param.{field}")
-        self._normalised = np.empty(0, self.dtype)
+        self._normalised = Blob((0,), self.dtype)  # of the batch
+        self._inverse_std = Blob((channels_of(bottom[0].shape),), self.dtype)
+        self._mean = Blob(self._inverse_std.shape, self.dtype)  # on the GPU: data the mean, data and diff the gradient's
         if not self.blobs:
             for size in (channels_of(bottom[0].shape), channels_of(bottom[0].shape), 1):
                 self.blobs.add_blob(size)
@@ -62,25 +65,57 @@ class BatchNorm(Layer):
                 "bottom",
             )
         top[0].reshape(bottom[0].shape)
+        if not self.use_global_stats:
+            self._normalised.reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = by_channel(bottom[0].data), by_channel(top[0].data)
         if self.use_global_stats:
             mean, var = global_statistics(*(blob.data for blob in self.blobs))
-            self._inverse_std = 1 / np.sqrt(var + self.eps)
+            inverse_std = 1 / np.sqrt(var + self.eps)
             np.subtract(x, mean[:, None], out=y)
-            y *= self._inverse_std[:, None]
+            y *= inverse_std[:, None]
+            self._inverse_std.data[...] = inverse_std
         elif x.size:
             numbers = x.size // x.shape[1]
             mean = x.mean(axis=(0, 2))
-            if self._normalised.shape != x.shape:
-                self._normalised = np.empty_like(x)
-            np.subtract(x, mean[:, None], out=self._normalised)
-            var = sum_products(self._normalised, self._normalised) / numbers
-            self._inverse_std = 1 / np.sqrt(var + self.eps)
-            self._normalised *= self._inverse_std[:, None]
-            y[...] = self._normalised
+            normalised = by_channel(self._normalised.data)
+            np.subtract(x, mean[:, None], out=normalised)
+            var = sum_products(normalised, normalised) / numbers
+            inverse_std = 1 / np.sqrt(var + self.eps)
+            normalised *= inverse_std[:, None]
+            y[...] = normalised
+            self._inverse_std.data[...] = inverse_std
             self._keep(mean, var, numbers)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count, in_place = top[0].count, top[0] is bottom[0]
+        if not count:
+            return
+        channels, positions, numbers = self._sizes(top[0])
+        mean, inverse_std = self._mean.device_data("write"), self._inverse_std.device_data("write")
+        x = bottom[0].device_data("update" if in_place else "read")
+        y = x if in_place else top[0].device_data("write")
+        kept = 0
+        if self.use_global_stats:
+            sums = [blob.device_data("read") for blob in self.blobs]
+            self.launch("batch_norm.global_statistics", channels, channels, *sums, self.eps, mean, inverse_std)
+        else:
+            kept, unbiased = self._normalised.device_data("write"), numbers / max(numbers - 1, 1)
+            launch_sums(
+                "batch_norm.batch_statistics",
+                self.dtype,
+                channels,
+                numbers,
+                *(numbers, channels, positions, x, self.eps, self.fraction, unbiased, mean, inverse_std),
+                *(blob.device_data("update") for blob in self.blobs),
+            )
+        self.launch("batch_norm.normalise", count, count, channels, positions, x, mean, inverse_std, y, kept)
+
+    def _sizes(self, x: Blob) -> tuple[int, int, int]:
+        """Channels, positions of a map, and numbers of a channel in the whole batch; x has elements."""
+        channels = channels_of(x.shape)
+        return channels, math.prod(x.shape[2:]), x.count // channels
 
     def _keep(self, mean: Array, var: Array, numbers: int) -> None:
         """Add a batch's statistics, each of `numbers` numbers a channel, to the running ones."""
@@ -95,9 +130,29 @@ class BatchNorm(Layer):
         if not propagate_down[0] or not dy.size:
             return
         if self.use_global_stats:
-            np.multiply(dy, self._inverse_std[:, None], out=dx)
+            np.multiply(dy, self._inverse_std.read_data()[:, None], out=dx)
         else:
-            batch_norm_backward(dy, self._normalised, self._inverse_std, out=dx)
+            batch_norm_backward(dy, by_channel(self._normalised.read_data()), self._inverse_std.read_data(), out=dx)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        count, in_place = top[0].count, top[0] is bottom[0]
+        if not propagate_down[0] or not count:
+            return
+        channels, positions, numbers = self._sizes(top[0])
+        inverse_std = self._inverse_std.device_data("read")
+        dy = top[0].device_diff("update" if in_place else "read")
+        dx = dy if in_place else bottom[0].device_diff("write")
+        if self.use_global_stats:
+            self.launch("batch_norm.global_backward", count, count, channels, positions, dy, inverse_std, dx)
+            return
+        y, mean, product = (
+            self._normalised.device_data("read"),
+            self._mean.device_data("write"),
+            self._mean.device_diff("write"),
+        )
+        sizes = channels, positions
+        launch_sums("batch_norm.gradient_means", self.dtype, channels, numbers, numbers, *sizes, dy, y, mean, product)
+        self.launch("batch_norm.batch_backward", count, count, *sizes, dy, y, mean, product, inverse_std, dx)
 
 
 def channels_of(shape: tuple[int, ...]) -> int:

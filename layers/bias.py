@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_sums
 from minicaffe.layer import Layer
 
 Array = NDArray[Any]
@@ -45,6 +46,13 @@ class Bias(Layer):
         x, y = (blob.data.reshape(self._split) for blob in (bottom[0], top[0]))
         np.add(x, self._bias(bottom).data.reshape(-1, 1), out=y)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        in_place, count = top[0] is bottom[0], top[0].count
+        bias = self._bias(bottom).device_data("read")
+        x = bottom[0].device_data("update" if in_place else "read")
+        y = x if in_place else top[0].device_data("write")
+        self.launch("bias.bias", count, count, *self._split[1:], x, bias, y)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = top[0].diff.reshape(self._split)
         if len(bottom) == 2:
@@ -54,6 +62,15 @@ class Bias(Layer):
             self.blobs[0].diff[...] += dy.sum(axis=(0, 2)).reshape(self.blobs[0].shape)
         if propagate_down[0] and bottom[0] is not top[0]:
             bottom[0].diff[...] = top[0].diff
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        before, lanes, after = self._split
+        dy, bias, learnt = top[0].device_diff("read"), self._bias(bottom), len(bottom) == 1
+        if self.param_propagate_down[0] if learnt else propagate_down[1]:
+            dbias = bias.device_diff("update" if learnt else "write")
+            launch_sums("bias.bias_sums", self.dtype, lanes, before * after, before * after, lanes, after, dy, dbias, learnt)
+        if propagate_down[0] and bottom[0] is not top[0]:
+            self.launch("split.copy", top[0].count, top[0].count, dy, bottom[0].device_diff("write"))
 
 
 def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ class BNLL(Neuron):
     """
 
     type = "BNLL"
+    kernel = "bnll"
 
     def value(self, x: Array, out: Array) -> None:
         np.logaddexp(x, 0, out=out)

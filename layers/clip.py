@@ -19,13 +19,18 @@ class Clip(Neuron):
     """
 
     type = "Clip"
+    kernel = "clip"
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
         param = self.param.clip_param
         if not (param.HasField("min") and param.HasField("max")):
             raise self.error("clip_param needs both min and max", "clip_param")
         if param.min > param.max:
             raise self.error(f"needs min <= max, got min {param.min:g} and max {param.max:g}", "clip_param.min")
+
+    def constants(self) -> tuple[float, float, float]:
+        return self.param.clip_param.min, self.param.clip_param.max, 0.0
 
     def value(self, x: Array, out: Array) -> None:
         np.clip(x, self.param.clip_param.min, self.param.clip_param.max, out=out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -49,6 +50,13 @@ class Concat(Layer):
         if len(bottom) > 1:
             np.concatenate([blob.data for blob in bottom], self.axis, out=top[0].data)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(bottom) > 1:
+            y = top[0].device_data("write")
+            for blob, offset in zip(bottom, offsets(bottom, self.axis), strict=True):
+                x = blob.device_data("read")
+                self.launch("concat.put", blob.count, blob.count, *rows(blob, top[0], self.axis), offset, x, y)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if len(bottom) == 1:
             return
@@ -57,6 +65,26 @@ class Concat(Layer):
         for blob, part, wanted in zip(bottom, parts, propagate_down, strict=True):
             if wanted:
                 blob.diff[...] = part
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if len(bottom) == 1 or not any(propagate_down):
+            return
+        dy = top[0].device_diff("read")
+        for blob, offset, wanted in zip(bottom, offsets(bottom, self.axis), propagate_down, strict=True):
+            if wanted:
+                dx = blob.device_diff("write")
+                self.launch("concat.take", blob.count, blob.count, *rows(blob, top[0], self.axis), offset, dy, dx)
+
+
+def rows(part: Blob, whole: Blob, axis: int) -> tuple[int, int]:
+    """The numbers that a part has in a row, and those of a whole row: a row is what follows one another from axis on."""
+    return math.prod(part.shape[axis:]), math.prod(whole.shape[axis:])
+
+
+def offsets(parts: Sequence[Blob], axis: int) -> list[int]:
+    """Where in a whole row each part begins."""
+    lengths = [math.prod(blob.shape[axis:]) for blob in parts]
+    return [sum(lengths[:i]) for i in range(len(parts))]
 
 
 def without(shape: tuple[int, ...], axis: int) -> tuple[int | None, ...]:

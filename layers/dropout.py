@@ -36,31 +36,60 @@ class Dropout(Layer):
         self.dropout_ratio, self.scale_train = param.dropout_ratio, param.scale_train
         if not 0 <= self.dropout_ratio < 1:
             raise self.error(f"dropout_ratio must be in [0, 1), got {self.dropout_ratio:g}", "dropout_param.dropout_ratio")
-        self._factor: NDArray[Any] | float = 1.0
+        self._mask, self._factor = Blob((), np.uint8), 1.0
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(bottom[0].shape)
+        if self.phase == TRAIN:
+            self._mask.reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._draw()
+        self._times_factor(bottom[0].data, top[0].data, top[0] is bottom[0])
+
+    def _draw(self) -> None:
+        """A new mask, and the factor that goes with it."""
         keep = 1 - self.dropout_ratio
         if self.phase == TRAIN:
-            self._factor = dropout_mask(bottom[0].shape, self.dropout_ratio, self.dtype)
-            if self.scale_train:
-                self._factor /= keep
+            self._mask.data[...] = dropout_mask(self._mask.shape, self.dropout_ratio, self.dtype)
+            self._factor = float(self.dtype.type(1) / self.dtype.type(keep)) if self.scale_train else 1.0
         else:
             self._factor = 1.0 if self.scale_train else keep
-        self._times_factor(bottom[0].data, top[0].data, top[0] is bottom[0])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             self._times_factor(top[0].diff, bottom[0].diff, top[0] is bottom[0])
 
     def _times_factor(self, source: NDArray[Any], target: NDArray[Any], in_place: bool) -> None:
-        if isinstance(self._factor, float) and self._factor == 1:
-            if not in_place:
-                target[...] = source
-        else:
+        if self.phase == TRAIN:
+            np.multiply(source, self._mask.read_data(), out=target)
+            if self._factor != 1:
+                target *= self._factor
+        elif self._factor != 1:
             np.multiply(source, self._factor, out=target)
+        elif not in_place:
+            target[...] = source
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._draw()
+        in_place = top[0] is bottom[0]
+        if not (in_place and self._does_nothing):
+            x = bottom[0].device_data("update" if in_place else "read")
+            self._launch(top[0].count, x, x if in_place else top[0].device_data("write"))
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        in_place = top[0] is bottom[0]
+        if propagate_down[0] and not (in_place and self._does_nothing):
+            dy = top[0].device_diff("update" if in_place else "read")
+            self._launch(top[0].count, dy, dy if in_place else bottom[0].device_diff("write"))
+
+    @property
+    def _does_nothing(self) -> bool:
+        return self.phase != TRAIN and self._factor == 1
+
+    def _launch(self, count: int, source: int, target: int) -> None:
+        mask = self._mask.device_data("read") if self.phase == TRAIN else 0
+        self.launch("dropout.dropout", count, count, source, mask, self._factor, target)
 
 
 def dropout_mask(shape: tuple[int, ...], dropout_ratio: float, dtype: np.dtype[Any]) -> NDArray[Any]:

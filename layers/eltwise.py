@@ -37,12 +37,15 @@ class Eltwise(Layer):
             name = caffe_pb2.EltwiseParameter.EltwiseOp.Name(param.operation)
             raise self.error(f"coeff is for SUM, not for {name}", "eltwise_param.coeff")
         self.coeff = list(param.coeff) or [1.0] * len(bottom)
+        self._winner = Blob((), np.int32)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for i, blob in enumerate(bottom):
             if blob.shape != bottom[0].shape:
                 raise self.error(f"bottom {i} has shape {blob.shape}, bottom 0 has {bottom[0].shape}", f"bottom[{i}]")
         top[0].reshape(bottom[0].shape)
+        if self.param.eltwise_param.operation == MAX:
+            self._winner.reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         xs, y = [blob.data for blob in bottom], top[0].data
@@ -54,7 +57,26 @@ class Eltwise(Layer):
         elif operation == SUM:
             weighted_sum(xs, self.coeff, out=y)
         else:
-            self._winner = first_maximum(xs, out=y)
+            self._winner.data[...] = first_maximum(xs, out=y)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        operation, count = self.param.eltwise_param.operation, top[0].count
+        first, *rest = [blob.device_data("read") for blob in bottom]
+        y = top[0].device_data("write")
+        if operation == PROD:
+            for x in rest:
+                self.launch("eltwise.product", count, count, first, x, y)
+                first = y
+        elif operation == SUM:
+            first_coeff, *coeff = self.coeff
+            for x, c in zip(rest, coeff, strict=True):
+                self.launch("eltwise.weighted_sum", count, count, first, first_coeff, x, c, y)
+                first, first_coeff = y, 1.0
+        else:
+            winner = self._winner.device_data("write")
+            self.launch("eltwise.maximum", count, count, first, rest[0], y, winner)
+            for i, x in enumerate(rest[1:], 2):
+                self.launch("eltwise.maximum_with", count, count, x, i, y, winner)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy, param = top[0].diff, self.param.eltwise_param
@@ -64,7 +86,7 @@ class Eltwise(Layer):
             if param.operation == SUM:
                 np.multiply(dy, self.coeff[i], out=blob.diff)
             elif param.operation == MAX:
-                np.multiply(dy, self._winner == i, out=blob.diff)
+                np.multiply(dy, self._winner.read_data() == i, out=blob.diff)
             elif param.stable_prod_grad:
                 others = [other.data for j, other in enumerate(bottom) if j != i]
                 blob.diff[...] = dy
@@ -73,6 +95,25 @@ class Eltwise(Layer):
             else:
                 np.divide(top[0].data, blob.data, out=blob.diff)
                 blob.diff[...] *= dy
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        param, count, dy = self.param.eltwise_param, top[0].count, top[0].device_diff("read")
+        for i, blob in enumerate(bottom):
+            if not propagate_down[i]:
+                continue
+            dx = blob.device_diff("write")
+            if param.operation == SUM:
+                self.launch("eltwise.scaled", count, count, dy, self.coeff[i], dx)
+            elif param.operation == MAX:
+                self.launch("eltwise.won", count, count, dy, self._winner.device_data("read"), i, dx)
+            elif param.stable_prod_grad:
+                product = dy
+                for other in [*bottom[:i], *bottom[i + 1 :]]:
+                    self.launch("eltwise.product", count, count, product, other.device_data("read"), dx)
+                    product = dx
+            else:
+                y, x = top[0].device_data("read"), blob.device_data("read")
+                self.launch("eltwise.quotient", count, count, y, x, dy, dx)
 
 
 def weighted_sum(xs: Sequence[Array], coeff: Sequence[float], out: Array) -> Array:

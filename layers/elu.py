@@ -14,6 +14,10 @@ class ELU(Neuron):
     """
 
     type = "ELU"
+    kernel = "elu"
+
+    def constants(self) -> tuple[float, float, float]:
+        return self.param.elu_param.alpha, 0.0, 0.0
 
     def value(self, x: Array, out: Array) -> None:
         negative = self.param.elu_param.alpha * np.expm1(np.minimum(x, 0))

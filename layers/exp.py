@@ -20,13 +20,18 @@ class Exp(Neuron):
     """
 
     type = "Exp"
+    kernel = "exponential"
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
         param = self.param.exp_param
         if param.base != -1 and param.base <= 0:
             raise self.error(f"base must be > 0, or -1 for e, got {param.base:g}", "exp_param.base")
         log_base = 1.0 if param.base == -1 else math.log(param.base)
         self.scale, self.shift = log_base * param.scale, log_base * param.shift
+
+    def constants(self) -> tuple[float, float, float]:
+        return self.scale, self.shift, 0.0
 
     def value(self, x: Array, out: Array) -> None:
         np.multiply(x, self.scale, out=out)

@@ -32,3 +32,5 @@ class Flatten(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Nothing: the top is the bottom's memory."""
+
+    forward_gpu = forward_cpu

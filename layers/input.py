@@ -29,3 +29,5 @@ class Input(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Nothing: the data is already there."""
+
+    forward_gpu = forward_cpu

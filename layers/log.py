@@ -20,12 +20,17 @@ class Log(Neuron):
     """
 
     type = "Log"
+    kernel = "logarithm"
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
         base = self.param.log_param.base
         if base != -1 and (base <= 0 or base == 1):
             raise self.error(f"base must be > 0 and not 1, or -1 for e, got {base:g}", "log_param.base")
         self.factor = 1.0 if base == -1 else 1 / math.log(base)
+
+    def constants(self) -> tuple[float, float, float]:
+        return self.param.log_param.scale, self.param.log_param.shift, self.factor
 
     def value(self, x: Array, out: Array) -> None:
         np.multiply(x, self.param.log_param.scale, out=out)

@@ -48,6 +48,7 @@ class LRN(Layer):
         self.axes = (1, 2) if within else (1,)  # of a block
         self.size, self.beta, self.k = param.local_size, param.beta, 1.0 if within else param.k
         self.alpha = param.alpha / param.local_size ** len(self.axes)
+        self._ratio = Blob((0,), self.dtype)  # on the GPU: what backward adds up
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom[0].shape) != 4:
@@ -57,6 +58,15 @@ class LRN(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for x, y in self._blocks(bottom[0].data, top[0].data):
             np.divide(x, powered(self._scale(x), self.beta), out=y)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count, x, y = top[0].count, bottom[0].device_data("read"), top[0].device_data("write")
+        self.launch("lrn.lrn", count, count, *self._neighbours(top[0]), self.alpha, self.beta, self.k, x, y)
+
+    def _neighbours(self, x: Blob) -> tuple[int, ...]:
+        """Length and stride of the one or two axes that sums go over, and how far they reach."""
+        _, c, h, w = x.shape
+        return (*((h, w, w, 1) if len(self.axes) == 2 else (c, h * w, 1, 1)), self.size // 2)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
@@ -69,6 +79,16 @@ class LRN(Layer):
                 around *= x
                 around *= 2 * self.alpha * self.beta
                 np.subtract(direct, around, out=dx)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        count, around = top[0].count, self._neighbours(top[0])
+        self._ratio.reshape(top[0].shape)
+        x, dy, dx = bottom[0].device_data("read"), top[0].device_diff("read"), bottom[0].device_diff("write")
+        ratio = self._ratio.device_data("write")
+        self.launch("lrn.lrn_ratio", count, count, *around, self.alpha, self.beta, self.k, x, dy, dx, ratio)
+        self.launch("lrn.lrn_spread", count, count, *around, 2 * self.alpha * self.beta, x, ratio, dx)
 
     def _scale(self, x: Array) -> Array:
         """k + alpha * sum of x^2 over the neighbours; alpha with the division by their number in it."""

@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 class Neuron(Layer):
-    """y = value(x), element by element; a layer of the family writes value and slope.
+    """y = value(x), element by element; a layer of the family writes value and slope, and its two kernels in cuda/neuron.cu.
 
     bottom: x (any shape). top: y (the same shape); may be in place, where a copy of x is kept for backward.
     Overflow gives inf and a point outside the function's domain NaN, without a warning, as in C.
@@ -24,6 +24,8 @@ class Neuron(Layer):
     num_bottom = 1
     num_top = 1
     in_place = True
+    kernel = ""
+    """Its forward kernel in cuda/neuron.cu; the backward one has _backward after that."""
 
     def value(self, x: Array, out: Array) -> None:
         """Write f(x) to out, which may be x."""
@@ -33,18 +35,42 @@ class Neuron(Layer):
         """f'(x)."""
         raise NotImplementedError
 
+    def constants(self) -> tuple[float, float, float]:
+        """The kernels' a, b and c."""
+        return 0.0, 0.0, 0.0
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._input = Blob((0,), self.dtype)  # x, where y overwrites it
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(bottom[0].shape)
+        if top[0] is bottom[0]:
+            self._input.reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = bottom[0].data
         if top[0] is bottom[0]:
-            self._input: Array = x.copy()
+            self._input.data[...] = x
         with np.errstate(all="ignore"):
             self.value(x, top[0].data)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        in_place, count = top[0] is bottom[0], top[0].count
+        x = bottom[0].device_data("update" if in_place else "read")
+        y = x if in_place else top[0].device_data("write")
+        kept = self._input.device_data("write") if in_place else 0
+        self.launch(f"neuron.{self.kernel}", count, count, x, *self.constants(), y, kept)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            x = self._input if top[0] is bottom[0] else bottom[0].data
+            x = (self._input if top[0] is bottom[0] else bottom[0]).read_data()
             with np.errstate(all="ignore"):
                 np.multiply(top[0].diff, self.slope(x), out=bottom[0].diff)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            in_place, count = top[0] is bottom[0], top[0].count
+            x = (self._input if in_place else bottom[0]).device_data("read")
+            dy = top[0].device_diff("update" if in_place else "read")
+            dx = dy if in_place else bottom[0].device_diff("write")
+            self.launch(f"neuron.{self.kernel}_backward", count, count, x, *self.constants(), dy, dx)

@@ -40,6 +40,7 @@ class Pooling(Layer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.pooling_param
         self.method = param.pool
+        self._argmax = Blob((0,), np.int32)  # on the GPU, in backward
         if len(top) > 1 and self.method != MAX:
             raise self.error("only MAX pooling has a second top, the mask", "top[1]")
         self._kernel = (0, 0) if param.global_pooling else self._pair("kernel_size", "kernel_h", "kernel_w")
@@ -111,6 +112,22 @@ class Pooling(Layer):
             else:
                 y[block] = methods.weighted_pool(x[block], rows, columns)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.method == STOCHASTIC:
+            super().forward_gpu(bottom, top)
+            return
+        x, count = bottom[0].device_data("read"), top[0].count
+        y, *mask = [blob.device_data("write") for blob in top]
+        if self.method == MAX:
+            self.launch("pooling.max_pool", count, count, x, *self._geometry(), y, mask[0] if mask else 0, 0)
+        else:
+            self.launch("pooling.ave_pool", count, count, x, *self._geometry(), y)
+
+    def _geometry(self) -> tuple[int, ...]:
+        """The kernels' H, W, PH, PW, and kernel, stride and pad on both axes."""
+        r, c = self.rows, self.columns
+        return r.size, c.size, r.pooled, c.pooled, r.kernel, c.kernel, r.stride, c.stride, r.pad, c.pad
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
             return
@@ -125,6 +142,20 @@ class Pooling(Layer):
                 methods.stochastic_pool_gradient(dy[block], self._chosen[block], *windows, dx[block])
             else:
                 methods.weighted_pool_gradient(dy[block], x[block], *windows, dx[block])
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self.method == STOCHASTIC:
+            super().backward_gpu(top, propagate_down, bottom)
+        elif propagate_down[0]:
+            dy, dx = top[0].device_diff("read"), bottom[0].device_diff("write")
+            pooled, count, sizes = top[0].count, bottom[0].count, self._geometry()
+            if self.method == AVE:
+                self.launch("pooling.ave_pool_backward", count, count, dy, *sizes, dx)
+                return
+            self._argmax.reshape(top[0].shape)
+            argmax = self._argmax.device_data("write")
+            self.launch("pooling.max_pool", pooled, pooled, bottom[0].device_data("read"), *sizes, 0, 0, argmax)
+            self.launch("pooling.max_pool_backward", count, count, dy, argmax, *sizes, dx)
 
 
 def _planes(x: NDArray[Any]) -> NDArray[Any]:

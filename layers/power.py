@@ -17,6 +17,10 @@ class Power(Neuron):
     """
 
     type = "Power"
+    kernel = "power"
+
+    def constants(self) -> tuple[float, float, float]:
+        return self.param.power_param.scale, self.param.power_param.shift, self.param.power_param.power
 
     def value(self, x: Array, out: Array) -> None:
         param = self.param.power_param

@@ -71,6 +71,8 @@ class Reshape(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Nothing: the top is the bottom's memory."""
 
+    forward_gpu = forward_cpu
+
 
 def infer_axis(shape: tuple[int, ...], new: Sequence[int]) -> int | None:
     """What -1 stands for in new, a reshaping of shape; None where nothing fits.

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_sums
 from minicaffe.fillers import fill
 from minicaffe.layer import Layer
 
 from .bias import learnt_shape, split_shape
-
-Array = NDArray[Any]
 
 
 class Scale(Layer):
@@ -34,7 +31,7 @@ class Scale(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.scale_param
-        self._input: Array | None = None
+        self._input = Blob((0,), self.dtype)
         if self.blobs:
             return
         shape = (
@@ -56,22 +53,33 @@ class Scale(Layer):
             raise self.error(f"the second bottom has shape {scale.shape}, the learnt bias {self.blobs[-1].shape}", "bottom[1]")
         top[0].reshape(bottom[0].shape)
 
+    def _kept(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob | None:
+        """Where x is kept in place: the gradient of scale needs it, and y overwrites it."""
+        if top[0] is not bottom[0] or not (len(bottom) == 2 or self.param_propagate_down[0]):
+            return None
+        self._input.reshape(bottom[0].shape)
+        return self._input
+
     def _scale(self, bottom: Sequence[Blob]) -> Blob:
         return bottom[1] if len(bottom) == 2 else self.blobs[0]
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = (blob.data.reshape(self._split) for blob in (bottom[0], top[0]))
-        if top[0] is bottom[0] and (len(bottom) == 2 or self.param_propagate_down[0]):
-            self._keep(x)  # the gradient of scale needs x, which y overwrites
+        kept = self._kept(bottom, top)
+        if kept is not None:
+            kept.data[...] = bottom[0].data
         np.multiply(x, self._scale(bottom).data.reshape(-1, 1), out=y)
         if self.param.scale_param.bias_term:
             y += self.blobs[-1].data.reshape(-1, 1)
 
-    def _keep(self, x: Array) -> None:
-        """Copy x into a buffer that is taken once for each shape."""
-        if self._input is None or self._input.shape != x.shape:
-            self._input = np.empty_like(x)
-        self._input[...] = x
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        kept, in_place, count = self._kept(bottom, top), top[0] is bottom[0], top[0].count
+        scale = self._scale(bottom).device_data("read")
+        bias = self.blobs[-1].device_data("read") if self.param.scale_param.bias_term else 0
+        x = bottom[0].device_data("update" if in_place else "read")
+        y = x if in_place else top[0].device_data("write")
+        copy = 0 if kept is None else kept.device_data("write")
+        self.launch("scale.scale", count, count, *self._split[1:], x, scale, bias, y, copy)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         scale, dy = self._scale(bottom), top[0].diff.reshape(self._split)
@@ -79,8 +87,36 @@ class Scale(Layer):
             self.blobs[-1].diff[...] += dy.sum(axis=(0, 2)).reshape(self.blobs[-1].shape)
         learnt = len(bottom) == 1
         if self.param_propagate_down[0] if learnt else propagate_down[1]:
-            x = bottom[0].data.reshape(self._split) if self._input is None else self._input
+            x = (self._kept(bottom, top) or bottom[0]).read_data().reshape(self._split)
             dscale = np.einsum("osi,osi->s", dy, x).reshape(scale.shape)
             scale.diff[...] = scale.diff + dscale if learnt else dscale
         if propagate_down[0]:
             np.multiply(dy, scale.data.reshape(-1, 1), out=bottom[0].diff.reshape(self._split))
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        before, lanes, after = self._split
+        scale, learnt, in_place = self._scale(bottom), len(bottom) == 1, top[0] is bottom[0]
+        dy = top[0].device_diff("update" if in_place and propagate_down[0] else "read")
+        wanted = self.param_propagate_down[0] if learnt else propagate_down[1]
+        bias_wanted = self.param.scale_param.bias_term and self.param_propagate_down[-1]
+        x = (self._kept(bottom, top) or bottom[0]).device_data("read") if wanted else 0
+        dscale = scale.device_diff("update" if learnt else "write") if wanted else 0
+        dbias = self.blobs[-1].device_diff("update") if bias_wanted else 0
+        if wanted or bias_wanted:
+            launch_sums(
+                "scale.scale_sums",
+                self.dtype,
+                lanes,
+                before * after,
+                before * after,
+                lanes,
+                after,
+                dy,
+                x,
+                dscale,
+                learnt,
+                dbias,
+            )
+        if propagate_down[0]:
+            dx = dy if in_place else bottom[0].device_diff("write")
+            self.launch("scale.scale", top[0].count, top[0].count, lanes, after, dy, scale.device_data("read"), 0, dx, 0)

@@ -32,10 +32,22 @@ class Sigmoid(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         sigmoid(bottom[0].data, out=top[0].data)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        in_place, count = top[0] is bottom[0], top[0].count
+        x = bottom[0].device_data("update" if in_place else "read")
+        self.launch("sigmoid.sigmoid", count, count, x, x if in_place else top[0].device_data("write"))
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             y = top[0].data
             np.multiply(top[0].diff, y * (1 - y), out=bottom[0].diff)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            in_place, count, y = top[0] is bottom[0], top[0].count, top[0].device_data("read")
+            dy = top[0].device_diff("update" if in_place else "read")
+            dx = dy if in_place else bottom[0].device_diff("write")
+            self.launch("sigmoid.sigmoid_backward", count, count, y, dy, dx)
 
 
 def sigmoid(x: NDArray[Any], *, out: NDArray[Any] | None = None) -> NDArray[Any]:

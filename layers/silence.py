@@ -21,7 +21,11 @@ class Silence(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Nothing."""
 
+    forward_gpu = forward_cpu
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for blob, wanted in zip(bottom, propagate_down, strict=True):
             if wanted:
-                blob.diff[...] = 0
+                blob.zero_diff()
+
+    backward_gpu = backward_cpu

@@ -10,6 +10,8 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 
+from .concat import offsets, rows
+
 
 class Slice(Layer):
     """top[i] = the bottom between slice_point[i - 1] and slice_point[i] on `axis` (default 1; slice_dim is its older name).
@@ -66,6 +68,20 @@ class Slice(Layer):
             for blob, part in zip(top, np.split(bottom[0].data, self.points, self.axis), strict=True):
                 blob.data[...] = part
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(top) > 1:
+            x = bottom[0].device_data("read")
+            for blob, offset in zip(top, offsets(top, self.axis), strict=True):
+                y = blob.device_data("write")
+                self.launch("concat.take", blob.count, blob.count, *rows(blob, bottom[0], self.axis), offset, x, y)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if len(top) > 1 and propagate_down[0]:
             np.concatenate([blob.diff for blob in top], self.axis, out=bottom[0].diff)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if len(top) > 1 and propagate_down[0]:
+            dx = bottom[0].device_diff("write")
+            for blob, offset in zip(top, offsets(top, self.axis), strict=True):
+                dy = blob.device_diff("read")
+                self.launch("concat.put", blob.count, blob.count, *rows(blob, bottom[0], self.axis), offset, dy, dx)

@@ -29,6 +29,8 @@ class Split(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Nothing: the tops are the bottom's memory."""
 
+    forward_gpu = forward_cpu
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
             return
@@ -39,3 +41,15 @@ class Split(Layer):
         np.add(top[0].diff, top[1].diff, out=dx)
         for blob in top[2:]:
             dx += blob.diff
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        diffs, dx = [blob.device_diff("read") for blob in top], bottom[0].device_diff("write")
+        if len(diffs) == 1:
+            self.launch("split.copy", bottom[0].count, bottom[0].count, diffs[0], dx)
+        total, *rest = diffs
+        while rest:
+            three = (*rest[:3], 0, 0)[:3]
+            self.launch("split.sum", bottom[0].count, bottom[0].count, total, *three, dx)
+            total, rest = dx, rest[3:]

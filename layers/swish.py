@@ -15,6 +15,10 @@ class Swish(Neuron):
     """
 
     type = "Swish"
+    kernel = "swish"
+
+    def constants(self) -> tuple[float, float, float]:
+        return self.param.swish_param.beta, 0.0, 0.0
 
     def value(self, x: Array, out: Array) -> None:
         np.multiply(x, sigmoid(self.param.swish_param.beta * x), out=out)

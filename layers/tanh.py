@@ -14,6 +14,7 @@ class TanH(Neuron):
     """
 
     type = "TanH"
+    kernel = "hyperbolic_tangent"
 
     def value(self, x: Array, out: Array) -> None:
         np.tanh(x, out=out)

@@ -14,7 +14,11 @@ class Threshold(Neuron):
     """
 
     type = "Threshold"
+    kernel = "threshold"
     index_bottoms = (0,)
+
+    def constants(self) -> tuple[float, float, float]:
+        return self.param.threshold_param.threshold, 0.0, 0.0
 
     def value(self, x: Array, out: Array) -> None:
         out[...] = x > self.param.threshold_param.threshold

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 from neuron_checks import check_by_hand, check_shapes, normal
 
+pytestmark = pytest.mark.usefixtures("device")
+
 TEXT = 'type: "AbsVal"'
 
 

@@ -12,6 +12,8 @@ from layer_case import LayerCase
 from minicaffe.errors import LayerError
 from minicaffe.mode import TEST, TRAIN
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 TEXT = 'type: "BatchNorm" batch_norm_param { eps: 0.0001 moving_average_fraction: 0.5 }'
 
 
@@ -29,6 +31,7 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(var, [2, 0])
     assert factor == [1]
     case.forward()
+    mean, var, factor = (blob.data for blob in case.layer.blobs)
     np.testing.assert_allclose(mean, [3, 15])
     np.testing.assert_allclose(var, [3, 0])
     assert factor == [1.5]

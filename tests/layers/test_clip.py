@@ -15,6 +15,8 @@ from minicaffe.errors import LayerError
 from minicaffe.layers import create
 from minicaffe.proto import caffe_pb2
 
+pytestmark = pytest.mark.usefixtures("device")
+
 TEXT = 'type: "Clip" clip_param { min: -1 max: 2 }'
 
 

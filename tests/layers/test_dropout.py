@@ -13,6 +13,8 @@ from minicaffe import rng
 from minicaffe.errors import LayerError
 from minicaffe.mode import TEST, TRAIN
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def text(ratio: float, scale_train: bool = True) -> str:
     return f'type: "Dropout" dropout_param {{ dropout_ratio: {ratio} scale_train: {str(scale_train).lower()} }}'

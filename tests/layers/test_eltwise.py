@@ -11,6 +11,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = pytest.mark.usefixtures("device")
+
 A, B, C = [1.0, -2.0, 3.0], [4.0, 5.0, 3.0], [0.5, 6.0, 3.0]
 
 

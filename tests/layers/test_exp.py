@@ -14,6 +14,8 @@ from neuron_checks import check_by_hand, check_shapes, normal
 
 from minicaffe.errors import LayerError
 
+pytestmark = pytest.mark.usefixtures("device")
+
 TEXT = 'type: "Exp" exp_param { base: 2 scale: 3 shift: 1 }'
 
 

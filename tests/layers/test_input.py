@@ -11,6 +11,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def text(*shapes: tuple[int, ...]) -> str:
     inside = " ".join("shape { " + " ".join(f"dim: {d}" for d in shape) + " }" for shape in shapes)

@@ -14,6 +14,8 @@ from minicaffe.errors import LayerError
 from minicaffe.layers import lrn
 from minicaffe.layers.lrn import powered
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def text(inside: str) -> str:
     return f'type: "LRN" lrn_param {{ {inside} }}'

@@ -16,6 +16,8 @@ from minicaffe import check_gradient, rng
 from minicaffe.errors import LayerError
 from minicaffe.mode import TEST, TRAIN
 
+pytestmark = pytest.mark.usefixtures("device")
+
 FLT_MAX = float(np.finfo(np.float32).max)
 
 

@@ -13,6 +13,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def text(*dims: int, more: str = "") -> str:
     return f'type: "Reshape" reshape_param {{ shape {{ {" ".join(f"dim: {d}" for d in dims)} }} {more} }}'

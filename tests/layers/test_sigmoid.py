@@ -9,6 +9,8 @@ from layer_case import LayerCase
 
 from minicaffe.layers.sigmoid import sigmoid
 
+pytestmark = pytest.mark.usefixtures("device")
+
 rng = np.random.default_rng(20)
 
 

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def test_diffs_become_zero_where_asked() -> None:
     case = LayerCase('type: "Silence"', np.ones((2, 3)), np.ones(4), tops=0)

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
+pytestmark = pytest.mark.usefixtures("device")
+
 X = np.arange(6.0).reshape(2, 3)
 
 

@@ -1,0 +1,80 @@
+// BatchNorm over x (N, channels, positions). See layers/batch_norm.py.
+#include "common.cuh"
+#include "sums.cuh"
+
+// The running sums' mean and 1 / sqrt(var + eps), one thread a channel.
+extern "C" __global__ void global_statistics(int channels, const REAL* mean_sum, const REAL* var_sum, const REAL* factor, REAL eps,
+                                             REAL* mean, REAL* inverse_std) {
+  LOOP(c, channels) {
+    const REAL inverse = factor[0] != 0 ? 1 / factor[0] : REAL(0);
+    mean[c] = mean_sum[c] * inverse;
+    inverse_std[c] = 1 / sqrt(var_sum[c] * inverse + eps);
+  }
+}
+
+// A block a channel: the batch's mean and 1 / sqrt(var + eps), and both added to the running sums. numbers: of a channel.
+extern "C" __global__ void batch_statistics(int numbers, int channels, int positions, const REAL* x, REAL eps, REAL fraction,
+                                            REAL unbiased, REAL* mean, REAL* inverse_std, REAL* mean_sum, REAL* var_sum,
+                                            REAL* factor) {
+  const unsigned c = blockIdx.x;
+  double sum = 0, squares = 0;
+  for (unsigned j = threadIdx.x; j < (unsigned)numbers; j += blockDim.x) sum += x[channel_index(j, c, channels, positions)];
+  const REAL middle = REAL(block_sum(sum) / numbers);
+  for (unsigned j = threadIdx.x; j < (unsigned)numbers; j += blockDim.x) {
+    const REAL distance = x[channel_index(j, c, channels, positions)] - middle;
+    squares += (double)distance * distance;
+  }
+  const REAL var = REAL(block_sum(squares) / numbers);
+  if (threadIdx.x == 0) {
+    mean[c] = middle;
+    inverse_std[c] = 1 / sqrt(var + eps);
+    mean_sum[c] = fraction * mean_sum[c] + middle;
+    var_sum[c] = fraction * var_sum[c] + unbiased * var;
+    if (c == 0) factor[0] = fraction * factor[0] + 1;
+  }
+}
+
+// y = (x - mean) / std; y may be x; kept: nullptr, or where a copy of y goes.
+extern "C" __global__ void normalise(int count, int channels, int positions, const REAL* x, const REAL* mean,
+                                     const REAL* inverse_std, REAL* y, REAL* kept) {
+  LOOP(i, count) {
+    const unsigned c = i / (unsigned)positions % (unsigned)channels;
+    const REAL value = (x[i] - mean[c]) * inverse_std[c];
+    y[i] = value;
+    if (kept) kept[i] = value;
+  }
+}
+
+// dx = dy / std; dx may be dy.
+extern "C" __global__ void global_backward(int count, int channels, int positions, const REAL* dy, const REAL* inverse_std,
+                                           REAL* dx) {
+  LOOP(i, count) dx[i] = dy[i] * inverse_std[i / (unsigned)positions % (unsigned)channels];
+}
+
+// A block a channel: the means of dy and of dy * y.
+extern "C" __global__ void gradient_means(int numbers, int channels, int positions, const REAL* dy, const REAL* y, REAL* mean,
+                                          REAL* product) {
+  const unsigned c = blockIdx.x;
+  double sum = 0, products = 0;
+  for (unsigned j = threadIdx.x; j < (unsigned)numbers; j += blockDim.x) {
+    const unsigned i = channel_index(j, c, channels, positions);
+    const double d = dy[i];
+    sum += d;
+    products += d * y[i];
+  }
+  sum = block_sum(sum);
+  products = block_sum(products);
+  if (threadIdx.x == 0) {
+    mean[c] = REAL(sum / numbers);
+    product[c] = REAL(products / numbers);
+  }
+}
+
+// dx = (dy - mean - y * product) / std; dx may be dy.
+extern "C" __global__ void batch_backward(int count, int channels, int positions, const REAL* dy, const REAL* y, const REAL* mean,
+                                          const REAL* product, const REAL* inverse_std, REAL* dx) {
+  LOOP(i, count) {
+    const unsigned c = i / (unsigned)positions % (unsigned)channels;
+    dx[i] = (dy[i] - mean[c] - y[i] * product[c]) * inverse_std[c];
+  }
+}

@@ -1,0 +1,46 @@
+// Eltwise: product, weighted sum and maximum of two arrays; more of them by further launches. See layers/eltwise.py.
+#include "common.cuh"
+
+// y = a * b; y may be a or b.
+extern "C" __global__ void product(int count, const REAL* a, const REAL* b, REAL* y) {
+  LOOP(i, count) y[i] = a[i] * b[i];
+}
+
+// y = a * a_coeff + b * b_coeff; y may be a or b.
+extern "C" __global__ void weighted_sum(int count, const REAL* a, REAL a_coeff, const REAL* b, REAL b_coeff, REAL* y) {
+  LOOP(i, count) y[i] = a[i] * a_coeff + b[i] * b_coeff;
+}
+
+// y = max(a, b), of equals b; winner: 0 where it is a.
+extern "C" __global__ void maximum(int count, const REAL* a, const REAL* b, REAL* y, int* winner) {
+  LOOP(i, count) {
+    const bool first = a[i] > b[i];
+    y[i] = first ? a[i] : b[i];
+    winner[i] = first ? 0 : 1;
+  }
+}
+
+// y = x where x is greater than y was; there the winner is `index`.
+extern "C" __global__ void maximum_with(int count, const REAL* x, int index, REAL* y, int* winner) {
+  LOOP(i, count) {
+    if (x[i] > y[i]) {
+      y[i] = x[i];
+      winner[i] = index;
+    }
+  }
+}
+
+// dx = dy * coeff.
+extern "C" __global__ void scaled(int count, const REAL* dy, REAL coeff, REAL* dx) {
+  LOOP(i, count) dx[i] = dy[i] * coeff;
+}
+
+// dx = dy where the winner is `index`, else 0.
+extern "C" __global__ void won(int count, const REAL* dy, const int* winner, int index, REAL* dx) {
+  LOOP(i, count) dx[i] = winner[i] == index ? dy[i] : dy[i] * REAL(0);
+}
+
+// dx = y / x * dy.
+extern "C" __global__ void quotient(int count, const REAL* y, const REAL* x, const REAL* dy, REAL* dx) {
+  LOOP(i, count) dx[i] = y[i] / x[i] * dy[i];
+}

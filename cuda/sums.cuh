@@ -1,0 +1,22 @@
+// Sums by the threads of one block, in an order that depends on nothing but the sizes.
+#pragma once
+
+// The sum of `mine` over the block's threads, for all of them. blockDim.x is a power of 2 up to 1024; every thread must come here.
+__device__ double block_sum(double mine) {
+  __shared__ double part[1024];
+  const unsigned t = threadIdx.x;
+  part[t] = mine;
+  __syncthreads();
+  for (unsigned half = blockDim.x / 2; half; half /= 2) {
+    if (t < half) part[t] += part[t + half];
+    __syncthreads();
+  }
+  const double sum = part[0];
+  __syncthreads();  // before the next sum overwrites part
+  return sum;
+}
+
+// Number j of channel c in (N, channels, positions), where each channel has N * positions numbers.
+__device__ unsigned channel_index(unsigned j, unsigned c, unsigned channels, unsigned positions) {
+  return positions == 1 ? j * channels + c : (j / positions * channels + c) * positions + j % positions;
+}
