@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.proposal import ProposalKernels
+from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN, Phase
 from minicaffe.settings import DetectionSettings, current
@@ -58,6 +60,8 @@ class Proposal(Layer):
         self.limits = limits_of(settings, self.phase)
         self.unnormalise = self.phase == TRAIN and settings.train.rpn_normalize_targets
         self.means, self.stds = settings.train.rpn_normalize_means, settings.train.rpn_normalize_stds
+        normal = [self.stds, self.means] if self.unnormalise else None
+        self._kernels = ProposalKernels(self.dtype, self.anchors, self.stride, normal)
         top[0].reshape(1, 5)
         if len(top) > 1:
             top[1].reshape(1, 1)
@@ -78,7 +82,7 @@ class Proposal(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         info = bottom[2].data.reshape(-1)[:3]
         if not (np.isfinite(info).all() and (info > 0).all()):
-            raise self.error(f"im_info must be a positive height, width and scale, got {info.tolist()}", "bottom[2]")
+            raise self._no_image(bottom[2])
         scores = by_position(bottom[0].data[:, len(self.anchors) :], 1)[:, 0]
         deltas = by_position(bottom[1].data, 4)
         if self.unnormalise:
@@ -92,6 +96,17 @@ class Proposal(Layer):
         if len(top) > 1:
             top[1].reshape(len(boxes), 1)
             top[1].data[:, 0] = scores
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """The number of rois, an int, comes back to the host: it is the top's shape."""
+        if bottom[0].count:
+            self._kernels.run(bottom, top, self.limits, lambda _: self._no_image(bottom[2]))
+        else:
+            super().forward_gpu(bottom, top)
+
+    def _no_image(self, im_info: Blob) -> LayerError:
+        given = im_info.read_data().reshape(-1)[:3].tolist()
+        return self.error(f"im_info must be a positive height, width and scale, got {given}", "bottom[2]")
 
 
 def limits_of(settings: DetectionSettings, phase: Phase) -> ProposalLimits:

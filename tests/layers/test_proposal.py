@@ -15,6 +15,8 @@ from minicaffe.errors import LayerError
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.ops import generate_anchors
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 NINE = python_layer("Proposal", feat_stride=16)
 ONE = python_layer("Proposal", feat_stride=4, scales="!!python/tuple [1]", ratios="[1]")
 """One anchor of 16 x 16: (0, 0, 15, 15), moved in steps of 4."""

@@ -1,0 +1,62 @@
+"""Non-maximum suppression on the GPU, of boxes that are sorted there: the same boxes as layers/nms.py keeps.
+
+    2048 boxes at a time: which clash, as bits (64 x 64 of them a block) -> one block goes through them in order and
+    appends the kept ones -> those remove the later boxes that they clash with
+
+Nothing comes back to the host: the number of boxes may be known to the device only, the number kept is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from minicaffe.blob import Blob
+
+from .device import launch, launch_blocks
+
+SLAB = 2048
+"""Boxes that are decided together: nms.cu's SLAB."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Addresses: where the kept boxes stand among the sorted ones (ints), and how many they are (an int)."""
+
+    places: int
+    count: int
+
+
+class Suppression:
+    """Room for the suppression of boxes of a dtype, that lasts as long as this object."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+        self._mask = Blob((SLAB, SLAB // 64), np.uint64)
+        self._removed = Blob((), np.uint8)
+        self._state = Blob((2,), np.int32)
+        self._kept = Blob((), np.int32)
+
+    def run(self, boxes: int, count: int, most: int, threshold: float, limit: int = 0) -> Kept:
+        """boxes: the address of at most `most` boxes (4 each), best first; count: that of their number, an int.
+        limit: keep so many at most (0: all)."""
+        self._removed.reshape(most)
+        self._kept.reshape(most)
+        mask, removed = self._mask.device_data("update"), self._removed.device_data("write")
+        state, kept = self._state.device_data("write"), self._kept.device_data("update")
+        launch("nms.nms_start", self.dtype, max(most, 1), most, state, removed)
+        for start in range(0, most, SLAB):
+            tiles = -(-min(most - start, SLAB) // 64)
+            given = (count, start, boxes, threshold, limit, state)
+            launch_blocks("nms.nms_mask", self.dtype, (tiles, tiles), (64, 1, 1), *given, mask)
+            launch_blocks("nms.nms_scan", self.dtype, (1, 1), (256, 1, 1), count, start, removed, mask, limit, state, kept)
+            later = most - start - SLAB
+            given = (count, start + SLAB, boxes, threshold, limit, state)
+            launch_blocks("nms.nms_remove", self.dtype, (-(-max(later, 0) // 256), 1), (256, 1, 1), *given, kept, removed)
+        return Kept(kept, state)
+
+    def count(self) -> int:
+        """How many boxes the last run kept: waits for it."""
+        return int(self._state.read_data()[0])
