@@ -5,12 +5,14 @@ Source: Caffe's conv_layer.hpp and base_conv_layer.cpp.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer
 
 from .convolve import add_weight_gradient, convolve, data_gradient
@@ -87,6 +89,17 @@ class Convolution(Layer):
             if len(self.blobs) > 1:
                 y.data[...] += self.blobs[1].data.reshape(-1, *[1] * self.spatial_axes)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.spatial_axes > gpu.MOST_AXES:
+            super().forward_gpu(bottom, top)
+            return
+        maps, weight = self._maps_gpu(bottom, top), self.blobs[0].device_data("read")
+        for x, y in zip(bottom, top, strict=True):
+            to = y.device_data("write")
+            self._gpu_products[0](maps, x.device_data("read"), weight, to)
+            if len(self.blobs) > 1:
+                gpu.add_bias(self.dtype, y.shape, self.axis, self.blobs[1].device_data("read"), to)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
             dy = self._maps(y.diff)
@@ -96,6 +109,21 @@ class Convolution(Layer):
                 self.blobs[1].diff[...] += dy.sum(axis=(0, *range(2, dy.ndim)))
             if wanted:
                 self._data_gradient(dy, self.blobs[0].data, self._maps(x.diff))
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self.spatial_axes > gpu.MOST_AXES:
+            super().backward_gpu(top, propagate_down, bottom)
+            return
+        _, of_data, of_weight = self._gpu_products
+        maps = self._maps_gpu(bottom, top)
+        for x, y, wanted in zip(bottom, top, propagate_down, strict=True):
+            dy = y.device_diff("read")
+            if self.param_propagate_down[0]:
+                of_weight(maps, x.device_data("read"), dy, self.blobs[0].device_diff("update"))
+            if len(self.blobs) > 1 and self.param_propagate_down[1]:
+                gpu.add_bias_gradient(self.dtype, y.shape, self.axis, dy, self.blobs[1].device_diff("update"))
+            if wanted:
+                of_data(maps, dy, self.blobs[0].device_data("read"), x.device_diff("write"))
 
     def _maps(self, x: NDArray[Any]) -> NDArray[Any]:
         """x (..., C, *map) as (N, C, *map), or without spatial axes as maps of one pixel (N, C, 1); a view."""
@@ -112,3 +140,14 @@ class Convolution(Layer):
 
     def _add_weight_gradient(self, x: NDArray[Any], dy: NDArray[Any]) -> None:
         add_weight_gradient(x, dy, self.window, self.group, self.blobs[0].diff)
+
+    def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
+        shape = bottom[0].shape
+        count, spatial = math.prod(shape[: self.axis]), shape[self.axis + 1 :] or (1,)
+        return gpu.Maps(self.dtype, self.window, self.group, count, self.channels, self.num_output, spatial)
+
+    _gpu_products: ClassVar[tuple[gpu.Product, gpu.Product, gpu.Product]] = (
+        gpu.convolve,
+        gpu.data_gradient,
+        gpu.add_weight_gradient,
+    )

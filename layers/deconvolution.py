@@ -6,10 +6,14 @@ Source: Caffe's deconv_layer.cpp.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.cuda import convolution as gpu
 
 from .convolution import Convolution
 from .convolve import add_weight_gradient, convolve, data_gradient
@@ -45,3 +49,14 @@ class Deconvolution(Convolution):
 
     def _add_weight_gradient(self, x: NDArray[Any], dy: NDArray[Any]) -> None:
         add_weight_gradient(dy, x, self.window, self.group, self.blobs[0].diff)
+
+    def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
+        shape = top[0].shape
+        count, spatial = math.prod(shape[: self.axis]), shape[self.axis + 1 :] or (1,)
+        return gpu.Maps(self.dtype, self.window, self.group, count, self.num_output, self.channels, spatial)
+
+    _gpu_products = (
+        gpu.data_gradient,
+        gpu.convolve,
+        lambda maps, x, dy, dweight: gpu.add_weight_gradient(maps, dy, x, dweight),
+    )

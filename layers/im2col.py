@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer
 
 from .window import Window, checked_output, read_window
@@ -47,11 +48,27 @@ class Im2col(Layer):
         columns = im2col(folded(bottom[0].data, self.axis), self.window)
         top[0].data[...] = columns.reshape(top[0].shape)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(self.window.kernel) > gpu.MOST_AXES:
+            super().forward_gpu(bottom, top)
+        else:
+            gpu.im2col(self._maps_gpu(bottom[0]), bottom[0].device_data("read"), top[0].device_data("write"))
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             dx = folded(bottom[0].diff, self.axis)
             columns = top[0].diff.reshape(*dx.shape[:2], *self.window.kernel, *self.window.output(dx.shape[2:]))
             dx[...] = col2im(columns, self.window, dx.shape[2:])
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if len(self.window.kernel) > gpu.MOST_AXES:
+            super().backward_gpu(top, propagate_down, bottom)
+        elif propagate_down[0]:
+            gpu.col2im(self._maps_gpu(bottom[0]), top[0].device_diff("read"), bottom[0].device_diff("write"))
+
+    def _maps_gpu(self, x: Blob) -> gpu.Maps:
+        count, channels = math.prod(x.shape[: self.axis]), x.shape[self.axis]
+        return gpu.Maps(self.dtype, self.window, 1, count, channels, 0, x.shape[self.axis + 1 :])
 
 
 def channel_axis(layer: Layer, bottom: Blob) -> int:

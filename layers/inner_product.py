@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blas import Matrix, gemm
+from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer
 
 BLOCK = 1 << 21
@@ -56,6 +58,14 @@ class InnerProduct(Layer):
         if len(self.blobs) > 1:
             y += self.blobs[1].data
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        rows, outputs, inputs = self._sizes(top[0])
+        y = top[0].device_data("write")
+        weight = self._matrix(self.blobs[0].device_data("read"), transposed=not self.transpose)
+        gemm(self.dtype, (rows, outputs, inputs), Matrix(bottom[0].device_data("read"), inputs), weight, Matrix(y, outputs))
+        if len(self.blobs) > 1:
+            self.launch("bias.bias", rows * outputs, rows * outputs, outputs, 1, y, self.blobs[1].device_data("read"), y)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = self._rows(top[0].diff)
         if self.param_propagate_down[0]:
@@ -65,6 +75,31 @@ class InnerProduct(Layer):
             self.blobs[1].diff[...] += dy.sum(axis=0)
         if propagate_down[0]:
             np.matmul(dy, self._weight(self.blobs[0].data), out=bottom[0].diff.reshape(len(dy), self.inputs))
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        rows, outputs, inputs = self._sizes(top[0])
+        dy = top[0].device_diff("read")
+        if self.param_propagate_down[0]:
+            x, weight = bottom[0].device_data("read"), self._matrix(self.blobs[0].device_diff("update"))
+            if self.transpose:
+                gemm(self.dtype, (inputs, outputs, rows), Matrix(x, inputs, True), Matrix(dy, outputs), weight, beta=1)
+            else:
+                gemm(self.dtype, (outputs, inputs, rows), Matrix(dy, outputs, True), Matrix(x, inputs), weight, beta=1)
+        if len(self.blobs) > 1 and self.param_propagate_down[1]:
+            grid, dbias = (-(-outputs // 32), 1), self.blobs[1].device_diff("update")
+            launch_blocks("inner_product.column_sums", self.dtype, grid, (32, 32, 1), rows, outputs, dy, dbias)
+        if propagate_down[0]:
+            dx, weight = bottom[0].device_diff("write"), self._matrix(self.blobs[0].device_data("read"), self.transpose)
+            gemm(self.dtype, (rows, inputs, outputs), Matrix(dy, outputs), weight, Matrix(dx, inputs))
+
+    def _sizes(self, top: Blob) -> tuple[int, int, int]:
+        """(N, num_output, K)."""
+        outputs = top.shape[-1]
+        return top.count // outputs, outputs, self.inputs
+
+    def _matrix(self, address: int, transposed: bool = False) -> Matrix:
+        """The weights or their diff of the device as they lie there, or transposed."""
+        return Matrix(address, self.param.inner_product_param.num_output if self.transpose else self.inputs, transposed)
 
     def _weight(self, matrix: NDArray[Any]) -> NDArray[Any]:
         """The weights or their diff as (num_output, K), a view."""

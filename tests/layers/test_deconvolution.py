@@ -14,6 +14,8 @@ from layer_case import LayerCase
 from minicaffe import check_gradient
 from minicaffe.errors import LayerError
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def text(inside: str) -> str:
     fillers = 'weight_filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 }'
@@ -24,6 +26,7 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).normal(size=shape)
 
 
+@pytest.mark.gpu_barrier
 def test_by_hand() -> None:
     case = LayerCase(text("num_output: 1 kernel_h: 1 kernel_w: 2"), [[[[1.0, 2.0]]]])
     weight, bias = case.layer.blobs

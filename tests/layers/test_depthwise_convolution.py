@@ -10,6 +10,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def text(inside: str, kind: str = "DepthwiseConvolution") -> str:
     fillers = 'weight_filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 }'
@@ -20,6 +22,7 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).normal(size=shape)
 
 
+@pytest.mark.gpu_barrier
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", ["DepthwiseConvolution", "ConvolutionDepthwise"])
 def test_by_hand(kind: str, dtype: type) -> None:

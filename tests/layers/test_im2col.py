@@ -18,6 +18,8 @@ from minicaffe.layers.window import Window
 
 TWO = 'type: "Im2col" convolution_param { kernel_size: 2 }'
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def test_by_hand() -> None:
     case = LayerCase(TWO, np.arange(1.0, 7).reshape(1, 1, 2, 3))

@@ -14,6 +14,8 @@ from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
 from minicaffe.layers import create, inner_product
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def text(inside: str) -> str:
     fillers = 'weight_filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 }'
@@ -24,6 +26,7 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).normal(size=shape)
 
 
+@pytest.mark.gpu_barrier
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("transpose", [False, True])
 def test_by_hand(transpose: bool, dtype: type) -> None:

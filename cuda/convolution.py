@@ -1,0 +1,268 @@
+"""The three products of a convolution on the GPU, on addresses: forward, gradient of the data, gradient of the weights.
+
+    columns = windows of x; y = weight columns; dx = windows added back from weight^T dy; dweight += dy columns^T
+
+The columns of several images lie side by side, (C * taps, images * windows): one im2col and one (batched) product for as many
+images as WORKSPACE bytes hold, or a part of one image's windows at a time. A 1x1 convolution needs no columns, and one with a
+kernel for each channel has kernels of its own (depthwise.cu). Every sum is made in the same order on every run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .blas import Matrix, gemm
+from .blocks import launch_sums
+from .device import current, launch
+
+if TYPE_CHECKING:
+    from minicaffe.layers.window import Window
+
+WORKSPACE = 64 << 20
+"""About how many bytes of columns are made at a time (at least one window of one image)."""
+
+MOST_AXES = 3
+"""Most axes of the maps."""
+
+SMALL = 4096
+"""Fewer windows than these: a weight's gradient puts the images of a batch side by side for one product of them all."""
+
+
+Product = Callable[["Maps", int, int, int], None]
+"""convolve and its two gradients: the sizes, the addresses of two factors, the address of the product."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    """x (count, channels, *spatial), y (count, outputs, *windows), weight (outputs, channels / group, *kernel)."""
+
+    dtype: np.dtype[Any]
+    window: Window
+    group: int
+    count: int
+    channels: int
+    outputs: int
+    spatial: tuple[int, ...]
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of x's maps."""
+        return math.prod(self.spatial)
+
+    @property
+    def windows(self) -> int:
+        """Pixels of y's maps."""
+        return math.prod(self.window.output(self.spatial))
+
+    @property
+    def taps(self) -> int:
+        """Numbers under a window, of one channel."""
+        return math.prod(self.window.kernel)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the columns' matrix, all groups together."""
+        return self.channels * self.taps
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel has kernels of its own."""
+        return self.group == self.channels > 1
+
+    @property
+    def geometry(self) -> tuple[int, ...]:
+        """What struct Window of window.cuh holds: 3 axes, the first ones of length 1 where the maps have fewer."""
+        w, missing = self.window, MOST_AXES - len(self.spatial)
+        sizes = (self.spatial, w.output(self.spatial), w.kernel, w.stride, w.pad, w.dilation)
+        return tuple(n for fill, axes in zip((1, 1, 1, 1, 0, 1), sizes) for n in ((fill,) * missing + tuple(axes)))
+
+    def address(self, start: int, elements: int) -> int:
+        """The address of so many elements after start."""
+        return start + elements * self.dtype.itemsize
+
+
+def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
+    """y = x convolved with weight; y is overwritten."""
+    if maps.depthwise:
+        count = maps.count * maps.outputs * maps.windows
+        multiplier = maps.outputs // maps.channels
+        launch("depthwise.convolve", maps.dtype, count, count, x, weight, y, maps.channels, multiplier, *maps.geometry)
+    elif maps.window.pointwise and maps.windows == 1:
+        m, k = maps.outputs // maps.group, maps.channels // maps.group
+        of_weight = Matrix(weight, k, transposed=True, stride=m * k)
+        of_x, of_y = Matrix(x, maps.channels, stride=k), Matrix(y, maps.outputs, stride=m)
+        gemm(maps.dtype, (maps.count, m, k), of_x, of_weight, of_y, batch=maps.group)
+    else:
+        for part in _parts(maps):
+            columns, ld, stride = part.columns(x)
+            of_y = Matrix(part.of_y(y), maps.windows, stride=maps.outputs * maps.windows)
+            _multiply(part, weight, False, Matrix(columns, ld, stride=stride), of_y)
+
+
+def data_gradient(maps: Maps, dy: int, weight: int, dx: int) -> None:
+    """dx from dy: convolve's transpose; dx is overwritten."""
+    if maps.depthwise:
+        count = maps.count * maps.channels * maps.pixels
+        multiplier = maps.outputs // maps.channels
+        launch("depthwise.data_gradient", maps.dtype, count, count, dy, weight, dx, maps.channels, multiplier, *maps.geometry)
+    elif maps.window.pointwise and maps.windows == 1:
+        m, k = maps.outputs // maps.group, maps.channels // maps.group
+        of_dy, of_dx = Matrix(dy, maps.outputs, stride=m), Matrix(dx, maps.channels, stride=k)
+        gemm(maps.dtype, (maps.count, k, m), of_dy, Matrix(weight, k, stride=m * k), of_dx, batch=maps.group)
+    else:
+        for part in _parts(maps):
+            of_dy = Matrix(part.of_y(dy), maps.windows, stride=maps.outputs * maps.windows)
+            columns, ld, stride = part.place(dx)
+            _multiply(part, weight, True, of_dy, Matrix(columns, ld, stride=stride))
+            part.add_back(columns, dx)
+
+
+def add_weight_gradient(maps: Maps, x: int, dy: int, dweight: int) -> None:
+    """Add to dweight what x and dy give."""
+    m, k = maps.outputs // maps.group, maps.rows // maps.group
+    of_weight = Matrix(dweight, k, stride=m * k)
+    if maps.depthwise:
+        numbers, arguments = maps.count * maps.windows, (x, dy, dweight, maps.channels, maps.outputs // maps.channels)
+        launch_sums("depthwise.weight_gradient", maps.dtype, m * k * maps.group, numbers, numbers, *arguments, *maps.geometry)
+    elif maps.window.pointwise and maps.windows == 1:
+        of_dy = Matrix(dy, maps.outputs, transposed=True, stride=m)
+        gemm(maps.dtype, (m, k, maps.count), of_dy, Matrix(x, maps.channels, stride=k), of_weight, beta=1, batch=maps.group)
+    else:
+        for part in _parts(maps, side_by_side=maps.windows < SMALL):
+            columns, ld, stride = part.columns(x)
+            gradient, dy_ld, dy_stride = part.gradient(dy)
+            inner = part.images * part.windows if part.side_by_side else part.windows
+            for i in range(1 if part.side_by_side else part.images):
+                of_dy = Matrix(maps.address(gradient, i * dy_stride), dy_ld, stride=m * dy_ld)
+                of_x = Matrix(maps.address(columns, i * stride), ld, transposed=True, stride=k * ld)
+                gemm(maps.dtype, (m, k, inner), of_dy, of_x, of_weight, beta=1, batch=maps.group)
+
+
+def add_bias(dtype: np.dtype[Any], shape: tuple[int, ...], axis: int, bias: int, y: int) -> None:
+    """y[..., c, ...] += bias[c], c on y's axis `axis`; y has this shape."""
+    count, lanes, after = math.prod(shape), shape[axis], math.prod(shape[axis + 1 :])
+    launch("bias.bias", dtype, count, count, lanes, after, y, bias, y)
+
+
+def add_bias_gradient(dtype: np.dtype[Any], shape: tuple[int, ...], axis: int, dy: int, dbias: int) -> None:
+    """dbias[c] += the sum of dy[..., c, ...]."""
+    numbers, lanes, after = math.prod(shape) // shape[axis], shape[axis], math.prod(shape[axis + 1 :])
+    launch_sums("bias.bias_sums", dtype, lanes, numbers, numbers, lanes, after, dy, dbias, 1)
+
+
+def im2col(maps: Maps, x: int, columns: int) -> None:
+    """Every window of x as a column: columns (count, channels * taps, windows)."""
+    count, stride = maps.count * maps.channels * maps.windows, maps.rows * maps.windows
+    sizes = (maps.channels, maps.count, 0, maps.windows, maps.windows, stride)
+    launch("im2col.im2col", maps.dtype, count, count, x, columns, *sizes, *maps.geometry)
+
+
+def col2im(maps: Maps, columns: int, x: int) -> None:
+    """Columns (count, channels * taps, windows) added up where they came from: im2col's transpose; x is overwritten."""
+    count, stride = maps.count * maps.channels * maps.pixels, maps.rows * maps.windows
+    sizes = (0, maps.channels, 0, maps.windows, maps.windows, stride)
+    launch("im2col.col2im", maps.dtype, count, count, columns, x, *sizes, *maps.geometry)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Images and windows that are worked on at once; where there are several images, all of their windows."""
+
+    maps: Maps
+    first_image: int
+    images: int
+    first: int
+    windows: int
+    workspace: int
+    side_by_side: bool
+
+    def columns(self, x: int) -> tuple[int, int, int]:
+        """The columns of this part: their address, how far rows and images are apart. Made in the workspace, or x itself."""
+        maps = self.maps
+        address, ld, stride = self.place(x)
+        if address == self.workspace:
+            count = maps.channels * self.images * self.windows
+            sizes = (maps.channels, self.images, self.first, self.windows, ld, stride)
+            launch("im2col.im2col", maps.dtype, count, count, self.of_x(x), address, *sizes, *maps.geometry)
+        return address, ld, stride
+
+    def place(self, x: int) -> tuple[int, int, int]:
+        """Where the columns belong: as columns returns it."""
+        if self.maps.window.pointwise and not self.side_by_side:
+            return self.of_x(x), self.maps.pixels, self.maps.channels * self.maps.pixels
+        return self.workspace, self.images * self.windows, self.windows
+
+    def add_back(self, columns: int, dx: int) -> None:
+        """Add the columns up where their windows are in dx: the first windows overwrite it."""
+        maps = self.maps
+        if not maps.window.pointwise:
+            count = self.images * maps.channels * maps.pixels
+            sizes = (int(self.first > 0), maps.channels, self.first, self.windows, self.images * self.windows, self.windows)
+            launch("im2col.col2im", maps.dtype, count, count, columns, self.of_x(dx), *sizes, *maps.geometry)
+
+    def gradient(self, dy: int) -> tuple[int, int, int]:
+        """This part's gradients: their address, how far rows and images are apart; side by side after the columns if asked."""
+        maps = self.maps
+        if not self.side_by_side:
+            return self.of_y(dy), maps.windows, maps.outputs * maps.windows
+        address = maps.address(self.workspace, maps.rows * self.images * self.windows)
+        count, ld = maps.outputs * self.images * self.windows, self.images * self.windows
+        sizes = (maps.outputs, self.images, 0, self.windows, ld, self.windows)
+        launch("im2col.im2col", maps.dtype, count, count, self.of_y(dy), address, *sizes, *_pixels(self.windows))
+        return address, ld, self.windows
+
+    def of_x(self, x: int) -> int:
+        """The address of the first image."""
+        return self.maps.address(x, self.first_image * self.maps.channels * self.maps.pixels)
+
+    def of_y(self, y: int) -> int:
+        """The address of the first window of the first image."""
+        return self.maps.address(y, self.first_image * self.maps.outputs * self.maps.windows + self.first)
+
+
+def _parts(maps: Maps, side_by_side: bool = False) -> Iterator[_Part]:
+    """The work in parts whose columns fit the workspace; side_by_side: those of y's maps too, if there are several images."""
+    side_by_side = side_by_side and maps.count > 1
+    rows = maps.rows + (maps.outputs if side_by_side else 0)
+    if maps.window.pointwise and not side_by_side:
+        if maps.count:
+            yield _Part(maps, 0, maps.count, 0, maps.windows, 0, False)
+        return
+    fitting = max(1, WORKSPACE // (rows * maps.dtype.itemsize))  # columns
+    images = max(1, min(fitting // max(maps.windows, 1), maps.count))
+    windows = min(fitting, maps.windows) if images == 1 else maps.windows
+    workspace = current().current_stream.workspace(rows * images * windows * maps.dtype.itemsize) if maps.count else 0
+    for image in range(0, maps.count, images):
+        count = min(images, maps.count - image)
+        for first in range(0, maps.windows, windows):
+            some = min(windows, maps.windows - first)
+            yield _Part(maps, image, count, first, some, workspace, side_by_side and count > 1)
+
+
+def _multiply(part: _Part, weight: int, transposed: bool, b: Matrix, c: Matrix) -> None:
+    """c = weight b, or weight^T b, for each group of each image; the matrices' strides are those between images."""
+    maps = part.maps
+    m, k = maps.outputs // maps.group, maps.rows // maps.group
+    sizes = (k, part.windows, m) if transposed else (m, part.windows, k)
+    of_group = (weight, m * k), (b.address, sizes[2] * b.ld), (c.address, sizes[0] * c.ld)
+    if maps.group == 1 or maps.group < part.images:  # a batch of images, group after group
+        for i in range(maps.group):
+            a_at, b_at, c_at = (maps.address(start, i * step) for start, step in of_group)
+            images = Matrix(b_at, b.ld, stride=b.stride), Matrix(c_at, c.ld, stride=c.stride)
+            gemm(maps.dtype, sizes, Matrix(a_at, k, transposed), *images, batch=part.images)
+        return
+    a = Matrix(weight, k, transposed, stride=m * k)
+    for i in range(part.images):  # a batch of groups, image after image
+        b_at, c_at = maps.address(b.address, i * b.stride), maps.address(c.address, i * c.stride)
+        groups = Matrix(b_at, b.ld, stride=sizes[2] * b.ld), Matrix(c_at, c.ld, stride=sizes[0] * c.ld)
+        gemm(maps.dtype, sizes, a, *groups, batch=maps.group)
+
+
+def _pixels(count: int) -> tuple[int, ...]:
+    """Maps.geometry of 1x1 windows on maps of `count` pixels in a row: im2col with it only puts images side by side."""
+    return (1, 1, count) * 2 + (1,) * 6 + (0,) * 3 + (1,) * 3
