@@ -40,6 +40,42 @@ extern "C" __global__ void max_pool(int count, const REAL* x, int h, int w, int 
   }
 }
 
+// The same where a map has one window: 32 threads a map, 8 maps a block.
+extern "C" __global__ void max_pool_whole(int planes, const REAL* x, int h, int w, int ph, int pw, int kernel_h, int kernel_w,
+                                          int stride_h, int stride_w, int pad_h, int pad_w, REAL* y, REAL* mask, int* argmax) {
+  __shared__ REAL most[8][32];
+  __shared__ int at[8][32];
+  const unsigned plane = blockIdx.x * 8 + threadIdx.y, t = threadIdx.x, m = threadIdx.y;
+  const Window rows = window(0, h, kernel_h, stride_h, pad_h), columns = window(0, w, kernel_w, stride_w, pad_w);
+  const int width = columns.end - columns.start, area = (rows.end - rows.start) * width;
+  REAL mine = LOWEST;
+  int where = -1;
+  if (plane < (unsigned)planes)
+    for (int j = t; j < area; j += 32) {
+      const int pixel = (rows.start + j / width) * w + columns.start + j % width;
+      const REAL value = x[plane * (unsigned)(h * w) + pixel];
+      if (value > mine) {
+        mine = value;
+        where = pixel;
+      }
+    }
+  most[m][t] = mine;
+  at[m][t] = where;
+  __syncthreads();
+  for (unsigned half = 16; half; half /= 2) {
+    if (t < half && (most[m][t + half] > most[m][t] || (most[m][t + half] == most[m][t] && at[m][t + half] < at[m][t]))) {
+      most[m][t] = most[m][t + half];
+      at[m][t] = at[m][t + half];
+    }
+    __syncthreads();
+  }
+  if (t == 0 && plane < (unsigned)planes) {
+    if (y) y[plane] = most[m][0];
+    if (mask) mask[plane] = REAL(at[m][0]);
+    if (argmax) argmax[plane] = at[m][0];
+  }
+}
+
 // A thread a pixel: dx is the sum of dy over the windows whose maximum it is.
 extern "C" __global__ void max_pool_backward(int count, const REAL* dy, const int* argmax, int h, int w, int ph, int pw, int kernel_h,
                                              int kernel_w, int stride_h, int stride_w, int pad_h, int pad_w, REAL* dx) {
@@ -71,6 +107,26 @@ extern "C" __global__ void ave_pool(int count, const REAL* x, int h, int w, int 
     }
     y[i] = sum / (REAL(rows.length) * REAL(columns.length));
   }
+}
+
+// The same where a map has one window: 32 threads a map, 8 maps a block.
+extern "C" __global__ void ave_pool_whole(int planes, const REAL* x, int h, int w, int ph, int pw, int kernel_h, int kernel_w,
+                                          int stride_h, int stride_w, int pad_h, int pad_w, REAL* y) {
+  __shared__ double part[8][32];
+  const unsigned plane = blockIdx.x * 8 + threadIdx.y, t = threadIdx.x, m = threadIdx.y;
+  const Window rows = window(0, h, kernel_h, stride_h, pad_h), columns = window(0, w, kernel_w, stride_w, pad_w);
+  const int width = columns.end - columns.start, area = (rows.end - rows.start) * width;
+  double sum = 0;
+  if (plane < (unsigned)planes)
+    for (int j = t; j < area; j += 32)
+      sum += x[plane * (unsigned)(h * w) + (rows.start + j / width) * w + columns.start + j % width];
+  part[m][t] = sum;
+  __syncthreads();
+  for (unsigned half = 16; half; half /= 2) {
+    if (t < half) part[m][t] += part[m][t + half];
+    __syncthreads();
+  }
+  if (t == 0 && plane < (unsigned)planes) y[plane] = REAL(part[m][0]) / (REAL(rows.length) * REAL(columns.length));
 }
 
 // A thread a pixel: dx is the sum of dy / size over the windows that it lies in.

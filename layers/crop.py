@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
+
+from .permute import on_device, steps_of
 
 
 class Crop(Layer):
@@ -20,6 +24,9 @@ class Crop(Layer):
     num_bottom = 2
     num_top = 1
     index_bottoms = (1,)
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._table = Blob((0,), np.int32)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, reference = bottom[0].shape, bottom[1].shape
@@ -48,7 +55,25 @@ class Crop(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].data[...] = bottom[0].data[self._cut]
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, y = bottom[0].device_data("read") + self._start(bottom[0]), top[0].device_data("write")
+        self.launch("permute.gather", top[0].count, top[0].count, *self._axes(bottom[0], top[0]), x, y)
+
+    def _start(self, x: Blob) -> int:
+        """Where in x the cut begins, in bytes."""
+        return sum((cut.start or 0) * step for cut, step in zip(self._cut, steps_of(x.shape))) * x.dtype.itemsize
+
+    def _axes(self, x: Blob, y: Blob) -> tuple[int, int]:
+        """How many axes there are, and the address of y's lengths and x's steps."""
+        return len(y.shape), on_device(self._table, [*y.shape, *steps_of(x.shape)])
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             bottom[0].diff[...] = 0
             bottom[0].diff[self._cut] = top[0].diff
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            bottom[0].zero_diff()
+            dy, dx = top[0].device_diff("read"), bottom[0].device_diff("update") + self._start(bottom[0])
+            self.launch("permute.scatter", top[0].count, top[0].count, *self._axes(bottom[0], top[0]), dy, dx)

@@ -44,7 +44,7 @@ class Filter(Layer):
                 raise self.error(
                     f"bottom {i} of shape {x.shape} must have as many items as the selector, {selector.count}", f"bottom[{i}]"
                 )
-        self._selected = np.flatnonzero(selector.data)
+        self._selected = np.flatnonzero(selector.read_data())
         items = len(self._selected) if self._selector_known else selector.count
         self._selector_known = True
         for x, y in zip(data, top, strict=True):

@@ -6,6 +6,7 @@ Source: Caffe's mvn_layer.cpp. Its dx takes eps for 0 beside sqrt(var); so does 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_sums
 from minicaffe.layer import Layer
 
 
@@ -29,20 +31,24 @@ class MVN(Layer):
     num_top = 1
     in_place = True
 
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._scale = Blob((0,), self.dtype)
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = bottom[0]
         if len(x.shape) > 4:
             raise self.error(f"the bottom must have at most 4 axes, its shape is {x.shape}", "bottom[0]")
         top[0].reshape(x.num, x.channels, x.height, x.width)
         self._axes = (1, 2, 3) if self.param.mvn_param.across_channels else (2, 3)
+        self._scale.reshape(*top[0].shape[: self._axes[0]], *(1,) * len(self._axes))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = top[0].data
         x = bottom[0].data.reshape(y.shape)
         np.subtract(x, mean(x, self._axes), out=y)
         if self.param.mvn_param.normalize_variance:
-            self._scale = np.sqrt(mean(y * y, self._axes)) + self.dtype.type(self.param.mvn_param.eps)
-            y /= self._scale
+            self._scale.data[...] = np.sqrt(mean(y * y, self._axes)) + self.dtype.type(self.param.mvn_param.eps)
+            y /= self._scale.data
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
@@ -53,9 +59,30 @@ class MVN(Layer):
             along_y = y * mean(y * dy, self._axes)
             np.subtract(dy, mean(dy, self._axes), out=dx)
             dx -= along_y
-            dx /= self._scale
+            dx /= self._scale.read_data()
         else:
             np.subtract(dy, mean(dy, self._axes), out=dx)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        in_place, rows, numbers = top[0] is bottom[0], self._scale.count, self._numbers(top[0])
+        x = bottom[0].device_data("update" if in_place else "read")
+        y = x if in_place else top[0].device_data("write")
+        scale = self._scale.device_data("write") if self.param.mvn_param.normalize_variance else 0
+        if numbers:
+            launch_sums("mvn.mvn", self.dtype, rows, numbers, numbers, x, self.param.mvn_param.eps, y, scale)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        in_place, rows, numbers = top[0] is bottom[0], self._scale.count, self._numbers(top[0])
+        if not propagate_down[0] or not numbers:
+            return
+        y, dy = top[0].device_data("read"), top[0].device_diff("update" if in_place else "read")
+        dx = dy if in_place else bottom[0].device_diff("write")
+        scale = self._scale.device_data("read") if self.param.mvn_param.normalize_variance else 0
+        launch_sums("mvn.mvn_backward", self.dtype, rows, numbers, numbers, y, dy, scale, dx)
+
+    def _numbers(self, x: Blob) -> int:
+        """How many numbers one mean is of."""
+        return math.prod(x.shape[self._axes[0] :])
 
 
 def mean(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:

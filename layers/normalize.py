@@ -8,6 +8,7 @@ with a scale for each channel, that file's backward leaves the scale out of sum(
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
@@ -40,7 +43,8 @@ class Normalize(Layer):
         self._check_axes(bottom[0])
         filler = param.scale_filler if param.HasField("scale_filler") else caffe_pb2.FillerParameter(value=1)
         self.learn([() if param.channel_shared else (bottom[0].shape[1],)], [filler])
-        self._norm = np.empty(0, self.dtype)
+        self._norm = Blob((0,), self.dtype)
+        self._along = Blob((0,), self.dtype)  # on the GPU, in backward
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._check_axes(bottom[0])
@@ -48,6 +52,8 @@ class Normalize(Layer):
         if scale.shape and scale.count != bottom[0].shape[1]:
             raise self.error(f"the bottom has {bottom[0].shape[1]} channels, the scale is for {scale.count}", "bottom")
         top[0].reshape(bottom[0].shape)
+        groups = 1 if self.param.norm_param.across_spatial else math.prod(bottom[0].shape[2:])
+        self._norm.reshape(bottom[0].shape[0], 1, groups)
 
     def _check_axes(self, x: Blob) -> None:
         if len(x.shape) < 2:
@@ -56,8 +62,9 @@ class Normalize(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.norm_param
         x = by_channel(bottom[0].data)
-        self._norm = lengths(x, param.eps, param.across_spatial)
-        y = np.divide(x, self._norm, out=by_channel(top[0].data))
+        norm = self._norm.data
+        norm[...] = lengths(x, param.eps, param.across_spatial)
+        y = np.divide(x, norm, out=by_channel(top[0].data))
         y *= self._scale()
 
     def _scale(self) -> Array:
@@ -65,12 +72,51 @@ class Normalize(Layer):
         return self.blobs[0].data.reshape(-1, 1)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        x, dy = by_channel(bottom[0].data), by_channel(top[0].diff)
+        x, dy, norm = by_channel(bottom[0].data), by_channel(top[0].diff), self._norm.read_data()
         if self.param_propagate_down[0]:
-            by_scale = (dy * x / self._norm).sum(axis=(0, 2))
+            by_scale = (dy * x / norm).sum(axis=(0, 2))
             self.blobs[0].diff[...] += by_scale if self.blobs[0].shape else by_scale.sum()
         if propagate_down[0]:
-            by_channel(bottom[0].diff)[...] = normalize_backward(x, dy * self._scale(), self._norm)
+            by_channel(bottom[0].diff)[...] = normalize_backward(x, dy * self._scale(), norm)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count, x, y = top[0].count, bottom[0].device_data("read"), top[0].device_data("write")
+        scale, shared = self.blobs[0].device_data("read"), not self.blobs[0].shape
+        norm = self._norm.device_data("write")
+        self._launch_sums(top[0], x, 0, scale, norm)
+        self.launch("normalize.normalize", count, count, *self._sizes(top[0]), x, norm, scale, shared, y)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        count, sizes, scales = top[0].count, self._sizes(top[0]), self.blobs[0]
+        if not count:
+            return
+        x, dy, norm = bottom[0].device_data("read"), top[0].device_diff("read"), self._norm.device_data("read")
+        if self.param_propagate_down[0]:
+            numbers, dscale = count // scales.count, scales.device_diff("update")
+            arguments = numbers, *sizes, x, norm, not scales.shape, dy, dscale
+            launch_sums("normalize.scale_sums", self.dtype, scales.count, numbers, *arguments)
+        if propagate_down[0]:
+            self._along.reshape(self._norm.shape)
+            scale, along, dx = scales.device_data("read"), self._along.device_data("write"), bottom[0].device_diff("write")
+            self._launch_sums(top[0], x, dy, scale, along)
+            shared = not scales.shape
+            self.launch("normalize.normalize_backward", count, count, *sizes, x, norm, scale, shared, along, dy, dx)
+
+    def _launch_sums(self, top: Blob, x: int, dy: int, scale: int, sums: int) -> None:
+        """The lengths, or with dy the gradient's part along x."""
+        channels, positions, groups = self._sizes(top)
+        arguments = channels, positions, x, dy, scale, not self.blobs[0].shape, self.param.norm_param.eps, sums
+        if not top.count:
+            return
+        if groups == 1:
+            launch_sums("normalize.image_sums", self.dtype, top.shape[0], channels * positions, *arguments)
+        else:
+            blocks = -(-self._norm.count // 32)
+            launch_blocks("normalize.position_sums", self.dtype, (blocks, 1), (32, 16, 1), self._norm.count, *arguments)
+
+    def _sizes(self, x: Blob) -> tuple[int, int, int]:
+        """Channels, positions, and lengths of an image."""
+        return x.shape[1], math.prod(x.shape[2:]), self._norm.shape[2]
 
 
 def lengths(x: Array, eps: float, across_spatial: bool) -> Array:

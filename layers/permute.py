@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +23,9 @@ class Permute(Layer):
     num_bottom = 1
     num_top = 1
 
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._table = Blob((0,), np.int32)
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         axes, given = len(bottom[0].shape), list(self.param.permute_param.order)
         for i, axis in enumerate(given):
@@ -35,6 +39,33 @@ class Permute(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].data[...] = bottom[0].data.transpose(self.order)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count, x, y = top[0].count, bottom[0].device_data("read"), top[0].device_data("write")
+        self.launch("permute.gather", count, count, len(self.order), self._device_table(bottom[0], top[0]), x, y)
+
+    def _device_table(self, x: Blob, y: Blob) -> int:
+        """The address of y's lengths, and x's steps in y's order."""
+        steps = steps_of(x.shape)
+        return on_device(self._table, [*y.shape, *(steps[axis] for axis in self.order)])
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             bottom[0].diff[...] = top[0].diff.transpose(np.argsort(self.order))
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            count, dy, dx = top[0].count, top[0].device_diff("read"), bottom[0].device_diff("write")
+            self.launch("permute.scatter", count, count, len(self.order), self._device_table(bottom[0], top[0]), dy, dx)
+
+
+def steps_of(shape: tuple[int, ...]) -> list[int]:
+    """How far apart neighbours on each axis lie in memory, in numbers."""
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+def on_device(table: Blob, numbers: Sequence[int]) -> int:
+    """The address of numbers on the GPU; copied there only when they are not what table (of int32) holds."""
+    if table.shape != (len(numbers),) or list(table.read_data()) != list(numbers):
+        table.reshape(len(numbers))
+        table.data[...] = numbers
+    return table.device_data("read")

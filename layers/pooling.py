@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -116,12 +117,21 @@ class Pooling(Layer):
         if self.method == STOCHASTIC:
             super().forward_gpu(bottom, top)
             return
-        x, count = bottom[0].device_data("read"), top[0].count
+        x = bottom[0].device_data("read")
         y, *mask = [blob.device_data("write") for blob in top]
         if self.method == MAX:
-            self.launch("pooling.max_pool", count, count, x, *self._geometry(), y, mask[0] if mask else 0, 0)
+            self._launch_windows("pooling.max_pool", top[0].count, x, y, mask[0] if mask else 0, 0)
         else:
-            self.launch("pooling.ave_pool", count, count, x, *self._geometry(), y)
+            self._launch_windows("pooling.ave_pool", top[0].count, x, y)
+
+    def _launch_windows(self, kernel: str, windows: int, x: int, *results: int) -> None:
+        """A thread for each window, or 32 where a map has no other and it is large."""
+        rows, columns = self.rows, self.columns
+        if rows.pooled * columns.pooled == 1 and rows.size * columns.size > 32:
+            blocks = -(-windows // 8)
+            launch_blocks(f"{kernel}_whole", self.dtype, (blocks, 1), (32, 8, 1), windows, x, *self._geometry(), *results)
+        else:
+            self.launch(kernel, windows, windows, x, *self._geometry(), *results)
 
     def _geometry(self) -> tuple[int, ...]:
         """The kernels' H, W, PH, PW, and kernel, stride and pad on both axes."""
@@ -148,13 +158,13 @@ class Pooling(Layer):
             super().backward_gpu(top, propagate_down, bottom)
         elif propagate_down[0]:
             dy, dx = top[0].device_diff("read"), bottom[0].device_diff("write")
-            pooled, count, sizes = top[0].count, bottom[0].count, self._geometry()
+            count, sizes = bottom[0].count, self._geometry()
             if self.method == AVE:
                 self.launch("pooling.ave_pool_backward", count, count, dy, *sizes, dx)
                 return
             self._argmax.reshape(top[0].shape)
             argmax = self._argmax.device_data("write")
-            self.launch("pooling.max_pool", pooled, pooled, bottom[0].device_data("read"), *sizes, 0, 0, argmax)
+            self._launch_windows("pooling.max_pool", top[0].count, bottom[0].device_data("read"), 0, 0, argmax)
             self.launch("pooling.max_pool_backward", count, count, dy, argmax, *sizes, dx)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_sums
 from minicaffe.fillers import fill
 from minicaffe.layer import Layer
 
@@ -32,6 +34,7 @@ class PReLU(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.prelu_param
+        self._input = Blob((0,), self.dtype)  # x, where y overwrites it
         if len(bottom[0].shape) < 2:
             raise self.error(f"needs 2 axes or more, the bottom has shape {bottom[0].shape}", "bottom")
         if self.blobs:
@@ -50,11 +53,13 @@ class PReLU(Layer):
                 "bottom",
             )
         top[0].reshape(bottom[0].shape)
+        if top[0] is bottom[0]:
+            self._input.reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = by_channel(bottom[0].data)
         if top[0] is bottom[0]:
-            self._input: Array = x.copy()
+            self._input.data[...] = bottom[0].data
         negative = np.minimum(x, 0) * self._slopes()
         y = by_channel(top[0].data)
         np.maximum(x, 0, out=y)
@@ -64,8 +69,20 @@ class PReLU(Layer):
         """(C, 1) or (1, 1), to go with (N, C, P)."""
         return self.blobs[0].data.reshape(-1, 1)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        in_place, count = top[0] is bottom[0], top[0].count
+        slopes = self.blobs[0].device_data("read")
+        x = bottom[0].device_data("update" if in_place else "read")
+        y = x if in_place else top[0].device_data("write")
+        kept = self._input.device_data("write") if in_place else 0
+        self.launch("prelu.prelu", count, count, *self._sizes(top[0]), x, slopes, y, kept)
+
+    def _sizes(self, x: Blob) -> tuple[int, int]:
+        """Slopes, and how many numbers after one another have the same."""
+        return (self.blobs[0].count, math.prod(x.shape[2:])) if self.blobs[0].shape else (1, x.count)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        x = self._input if top[0] is bottom[0] else by_channel(bottom[0].data)
+        x = by_channel((self._input if top[0] is bottom[0] else bottom[0]).read_data())
         dy = by_channel(top[0].diff)
         if self.param_propagate_down[0]:
             dslopes = sum_products(dy, np.minimum(x, 0))
@@ -76,3 +93,15 @@ class PReLU(Layer):
             factor = ~positive * self._slopes()
             factor += positive
             np.multiply(dy, factor, out=by_channel(bottom[0].diff))
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        in_place, count = top[0] is bottom[0], top[0].count
+        slopes, positions = self._sizes(top[0])
+        x = (self._input if in_place else bottom[0]).device_data("read")
+        dy = top[0].device_diff("update" if in_place and propagate_down[0] else "read")
+        if self.param_propagate_down[0] and count:
+            numbers, dslopes = count // slopes, self.blobs[0].device_diff("update")
+            launch_sums("prelu.prelu_sums", self.dtype, slopes, numbers, numbers, slopes, positions, x, dy, dslopes)
+        if propagate_down[0]:
+            dx, data = dy if in_place else bottom[0].device_diff("write"), self.blobs[0].device_data("read")
+            self.launch("prelu.prelu_backward", count, count, slopes, positions, x, data, dy, dx)

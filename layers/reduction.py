@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_sums
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
@@ -39,6 +40,11 @@ class Reduction(Layer):
         x = bottom[0].data.reshape(self._split)
         top[0].data[...] = (self.coeff * reduce(x, self.param.reduction_param.operation)).reshape(top[0].shape)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        (rows, numbers), operation = self._split, self.param.reduction_param.operation
+        x, y = bottom[0].device_data("read"), top[0].device_data("write")
+        launch_sums("reduction.reduction", self.dtype, rows, numbers, numbers, operation, self.coeff, x, y)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
             return
@@ -51,6 +57,12 @@ class Reduction(Layer):
             np.multiply(x, 2 * dy, out=dx)
         else:
             dx[...] = dy
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            count, sizes = bottom[0].count, (self._split[1], self.param.reduction_param.operation)
+            x, dy, dx = bottom[0].device_data("read"), top[0].device_diff("read"), bottom[0].device_diff("write")
+            self.launch("reduction.reduction_backward", count, count, *sizes, self.coeff, x, dy, dx)
 
 
 def reduce(x: Array, operation: int) -> Array:

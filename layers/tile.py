@@ -37,9 +37,18 @@ class Tile(Layer):
         before, _, after = self._split
         top[0].data.reshape(before, self.tiles, after)[...] = bottom[0].data.reshape(self._split)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count, x, y = top[0].count, bottom[0].device_data("read"), top[0].device_data("write")
+        self.launch("tile.tile", count, count, self.tiles, self._split[2], x, y)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             before, _, after = self._split
             np.sum(
                 top[0].diff.reshape(before, self.tiles, after), axis=1, keepdims=True, out=bottom[0].diff.reshape(self._split)
             )
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            count, dy, dx = bottom[0].count, top[0].device_diff("read"), bottom[0].device_diff("write")
+            self.launch("tile.tile_backward", count, count, self.tiles, self._split[2], dy, dx)

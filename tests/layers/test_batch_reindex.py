@@ -12,6 +12,8 @@ from layer_case import LayerCase
 from minicaffe.errors import LayerError
 from minicaffe.layers.batch_reindex import add_rows
 
+pytestmark = pytest.mark.usefixtures("device")
+
 TEXT = 'type: "BatchReindex"'
 X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 

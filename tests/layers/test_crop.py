@@ -12,6 +12,8 @@ from neuron_checks import normal
 
 from minicaffe.errors import LayerError
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def text(inside: str = "") -> str:
     return f'type: "Crop" crop_param {{ {inside} }}'

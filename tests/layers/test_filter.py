@@ -11,6 +11,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = pytest.mark.usefixtures("device")
+
 TEXT = 'type: "Filter"'
 X = np.arange(12.0).reshape(4, 3)
 

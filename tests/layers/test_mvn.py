@@ -11,6 +11,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 
 def text(inside: str = "") -> str:
     return f'type: "MVN" mvn_param {{ {inside} }}'

@@ -10,6 +10,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 FORMS = ["", "across_spatial: false", "channel_shared: false", "across_spatial: false channel_shared: false"]
 
 

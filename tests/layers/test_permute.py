@@ -10,6 +10,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def text(*order: int) -> str:
     return f'type: "Permute" permute_param {{ {" ".join(f"order: {axis}" for axis in order)} }}'

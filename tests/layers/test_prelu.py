@@ -12,6 +12,8 @@ from neuron_checks import check_shapes, normal
 
 from minicaffe.errors import LayerError
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 TEXT = 'type: "PReLU"'
 SHARED = 'type: "PReLU" prelu_param { channel_shared: true }'
 

@@ -12,6 +12,8 @@ from neuron_checks import normal
 
 from minicaffe.errors import LayerError
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 
 def text(inside: str = "") -> str:
     return f'type: "Reduction" reduction_param {{ {inside} }}'

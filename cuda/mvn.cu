@@ -1,0 +1,37 @@
+// MVN: rows of `numbers` numbers, each to mean 0 and, where asked for, deviation 1. A block a row. See layers/mvn.py.
+#include "common.cuh"
+#include "sums.cuh"
+
+// y may be x; scale: nullptr, or sqrt(var) + eps of each row, by which y is divided.
+extern "C" __global__ void mvn(int numbers, const REAL* x, REAL eps, REAL* y, REAL* scale) {
+  const REAL* from = x + (long long)blockIdx.x * numbers;
+  REAL* to = y + (long long)blockIdx.x * numbers;
+  double sum = 0, squares = 0;
+  for (int i = threadIdx.x; i < numbers; i += blockDim.x) sum += from[i];
+  const REAL mean = REAL(block_sum(sum) / numbers);
+  for (int i = threadIdx.x; i < numbers; i += blockDim.x) {
+    const REAL distance = from[i] - mean;
+    squares += (double)distance * distance;
+    to[i] = distance;
+  }
+  if (!scale) return;
+  const REAL deviation = sqrt(REAL(block_sum(squares) / numbers)) + eps;
+  for (int i = threadIdx.x; i < numbers; i += blockDim.x) to[i] /= deviation;
+  if (threadIdx.x == 0) scale[blockIdx.x] = deviation;
+}
+
+// dx = (dy - mean(dy) - y * mean(y * dy)) / scale; scale: nullptr where y was not divided, and dx = dy - mean(dy). dx may be dy.
+extern "C" __global__ void mvn_backward(int numbers, const REAL* y, const REAL* dy, const REAL* scale, REAL* dx) {
+  const long long start = (long long)blockIdx.x * numbers;
+  double sum = 0, products = 0;
+  for (int i = threadIdx.x; i < numbers; i += blockDim.x) {
+    sum += dy[start + i];
+    if (scale) products += (double)y[start + i] * dy[start + i];
+  }
+  const REAL mean = REAL(block_sum(sum) / numbers);
+  const REAL product = scale ? REAL(block_sum(products) / numbers) : REAL(0);
+  for (int i = threadIdx.x; i < numbers; i += blockDim.x) {
+    const REAL centred = dy[start + i] - mean;
+    dx[start + i] = scale ? (centred - y[start + i] * product) / scale[blockIdx.x] : centred;
+  }
+}

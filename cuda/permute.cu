@@ -1,0 +1,22 @@
+// Permute, and Crop: an array beside one whose axes lie elsewhere. See layers/permute.py and crop.py.
+#include "common.cuh"
+
+// Where number i of an array lies in the other one; table: the array's lengths, then the other one's steps, axis by axis.
+__device__ unsigned elsewhere(unsigned i, int axes, const int* table) {
+  unsigned place = 0;
+  for (int axis = axes - 1; axis >= 0; --axis) {
+    place += i % (unsigned)table[axis] * (unsigned)table[axes + axis];
+    i /= (unsigned)table[axis];
+  }
+  return place;
+}
+
+// y has count numbers, x may have more.
+extern "C" __global__ void gather(int count, int axes, const int* table, const REAL* x, REAL* y) {
+  LOOP(i, count) y[i] = x[elsewhere(i, axes, table)];
+}
+
+// The way back: dy has count numbers, dx may have more, which stay.
+extern "C" __global__ void scatter(int count, int axes, const int* table, const REAL* dy, REAL* dx) {
+  LOOP(i, count) dx[elsewhere(i, axes, table)] = dy[i];
+}

@@ -1,0 +1,30 @@
+// PReLU over x (N, channels, positions): one slope a channel; for one slope in all, channels is 1. See layers/prelu.py.
+#include "common.cuh"
+#include "sums.cuh"
+
+// y may be x; kept: nullptr, or where a copy of x goes.
+extern "C" __global__ void prelu(int count, int channels, int positions, const REAL* x, const REAL* slopes, REAL* y, REAL* kept) {
+  LOOP(i, count) {
+    const REAL value = x[i];
+    if (kept) kept[i] = value;
+    y[i] = value > 0 ? value : value * slopes[i / (unsigned)positions % (unsigned)channels];
+  }
+}
+
+// dx may be dy.
+extern "C" __global__ void prelu_backward(int count, int channels, int positions, const REAL* x, const REAL* slopes, const REAL* dy,
+                                          REAL* dx) {
+  LOOP(i, count) dx[i] = dy[i] * (x[i] > 0 ? REAL(1) : slopes[i / (unsigned)positions % (unsigned)channels]);
+}
+
+// A block a channel of `numbers` numbers: dslopes += sum of dy * x where x is not positive.
+extern "C" __global__ void prelu_sums(int numbers, int channels, int positions, const REAL* x, const REAL* dy, REAL* dslopes) {
+  double sum = 0;
+  for (unsigned j = threadIdx.x; j < (unsigned)numbers; j += blockDim.x) {
+    const unsigned i = channel_index(j, blockIdx.x, channels, positions);
+    const REAL value = x[i];
+    sum += (double)dy[i] * (value > 0 ? REAL(0) : value);
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) dslopes[blockIdx.x] += REAL(sum);
+}
