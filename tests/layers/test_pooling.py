@@ -16,7 +16,7 @@ from minicaffe import check_gradient, rng
 from minicaffe.errors import LayerError
 from minicaffe.mode import TEST, TRAIN
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
 
 FLT_MAX = float(np.finfo(np.float32).max)
 
@@ -151,6 +151,21 @@ def test_second_reshape_an_empty_batch_and_inputs_untouched(pool: str, dtype: ty
         case.bottom[0].reshape(n, 2, 5, 8)
         assert case.forward()[0].shape == (n, 2, 2, 4)
         assert case.backward(np.zeros((n, 2, 2, 4)))[0].shape == (n, 2, 5, 8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_window_over_a_large_map(dtype: type) -> None:
+    """Its first maximum counts, wherever it lies, and the padding stays out of it."""
+    x = np.random.default_rng(2).integers(-3, 3, (5, 3, 9, 7)).astype(dtype)  # ties
+    x[0, 0], x[0, 1, :3] = np.nan, np.nan
+    for inside, area in (("global_pooling: true", 63), ("kernel_h: 10 kernel_w: 8 stride: 9 pad: 1 round_mode: FLOOR", 80)):
+        cut = x if area == 63 else x[:, :, :9, :7]
+        y, mask = LayerCase(text(inside), x, tops=2, dtype=dtype).forward()
+        maps = np.nan_to_num(cut, nan=-np.inf).reshape(15, 63)
+        np.testing.assert_array_equal(mask.ravel(), np.where(maps.max(1) > -np.inf, maps.argmax(1), -1))
+        np.testing.assert_array_equal(y.ravel(), np.maximum(maps.max(1), dtype(-FLT_MAX)))
+        mean = LayerCase(text("pool: AVE " + inside), x, dtype=dtype).forward()[0]
+        np.testing.assert_allclose(mean, cut.sum((2, 3), keepdims=True) / area, rtol=1e-5)
 
 
 def test_global_pooling_follows_the_map() -> None:
