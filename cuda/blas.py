@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike
 
+from minicaffe.errors import DeviceError
+
 from .device import Stream, current, launch_blocks
 
 logger = logging.getLogger("minicaffe.cuda")
@@ -62,7 +64,10 @@ def gemm(
         return
     device = current()
     with device.active():
-        library.gemm(device.current_stream, dtype, sizes, a, b, c, np.array([alpha, beta], dtype), batch)
+        try:
+            library.gemm(device.current_stream, dtype, sizes, a, b, c, np.array([alpha, beta], dtype), batch)
+        except Exception as error:  # nvmath's own, which cannot be named before its import
+            raise DeviceError(f"cuBLAS, a product of {m} x {k} and {k} x {n}: {error}") from error
 
 
 def backend() -> str:

@@ -1,0 +1,124 @@
+"""Convolutions on the GPU against those of the CPU: all ways of doing them, by our kernel and by what cuBLAS is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cublas_stand_in import StandIn, installed
+from layer_case import LayerCase
+
+import minicaffe
+from minicaffe.blob import MemoryState
+from minicaffe.cuda import blas, convolution
+from minicaffe.cuda.device import current
+
+pytestmark = pytest.mark.gpu
+
+CASES = [  # fields, the bottom's shape
+    ("num_output: 6 kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1 pad_h: 1 pad_w: 2", (3, 4, 7, 5)),
+    ("num_output: 6 kernel_size: 3 pad: 2 dilation: 2 group: 2", (5, 4, 6, 7)),
+    ("num_output: 8 kernel_size: 2 stride: 3 group: 4", (2, 8, 7, 6)),
+    ("num_output: 6 kernel_size: 1", (3, 5, 4, 7)),
+    ("num_output: 6 kernel_size: 1 group: 3", (2, 9, 4, 7)),
+    ("num_output: 6 kernel_size: 1 group: 3", (5, 9, 1, 1)),
+    ("num_output: 6 kernel_size: 3 group: 2", (5, 4, 3, 3)),
+    ("num_output: 6 kernel_size: 1 stride: 2 pad: 1", (2, 4, 5, 7)),
+    ("num_output: 8 kernel_size: 3 pad: 1 stride: 2 group: 4", (3, 4, 5, 7)),
+    ("num_output: 4 kernel_size: 4 pad: 1 stride: 2 group: 4", (2, 4, 5, 7)),
+    ("num_output: 3 kernel_size: 3 pad: 1", (2, 4, 9)),
+    ("num_output: 3 kernel_size: 2 stride: 2", (2, 4, 3, 5, 6)),
+    ("num_output: 3 kernel_size: 2 group: 1", (2, 4, 3, 4, 2, 3)),
+    ("num_output: 3 axis: -1", (4, 5, 6)),
+]
+
+
+@pytest.fixture(autouse=True)
+def gpu() -> Iterator[None]:
+    minicaffe.set_mode_gpu()
+    yield
+    minicaffe.set_mode_cpu()
+
+
+@pytest.fixture(params=["kernel", "cuBLAS"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> StandIn | None:
+    """What multiplies: whatever is there, or the stand-in for cuBLAS."""
+    return installed(monkeypatch) if request.param == "cuBLAS" else None
+
+
+def results(text: str, shape: tuple[int, ...], dtype: Any) -> list[np.ndarray]:
+    """y, dx and the weights' gradients in the mode that is set, the weights' on top of what their diffs held."""
+    rng = np.random.default_rng(1)
+    case = LayerCase(text, rng.normal(size=shape), dtype=dtype)
+    for blob in case.layer.blobs:
+        blob.data[...] = rng.normal(size=blob.shape)
+        blob.diff[...] = rng.normal(size=blob.shape)
+    (y,) = case.forward()
+    (dx,) = case.backward(rng.normal(size=y.shape))
+    return [y, dx, *(blob.diff.copy() for blob in case.layer.blobs)]
+
+
+@pytest.mark.parametrize(("workspace", "small"), [(64 << 20, 4096), (4000, 4096), (4000, 0), (1, 0)])
+@pytest.mark.parametrize("kind", ["Convolution", "Deconvolution"])
+def test_as_on_the_cpu(library: StandIn | None, kind: str, workspace: int, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution, "WORKSPACE", workspace)
+    monkeypatch.setattr(convolution, "SMALL", small)
+    for (inside, shape), dtype in zip(CASES, [np.float32, np.float64] * len(CASES)):
+        text = f'type: "{kind}" convolution_param {{ {inside} }}'
+        minicaffe.set_mode_cpu()
+        expected = results(text, shape, np.float64)
+        minicaffe.set_mode_gpu()
+        got = results(text, shape, dtype)
+        for ours, theirs in zip(got, expected, strict=True):
+            assert ours.dtype == dtype
+            np.testing.assert_allclose(
+                ours, theirs, rtol=0, atol=(1e-5 if dtype == np.float32 else 1e-12) * np.abs(theirs).max()
+            )
+        assert all(np.array_equal(a, b) for a, b in zip(got, results(text, shape, dtype), strict=True))  # bit for bit
+
+
+def test_launches_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch takes one im2col, one product and one bias; nothing but the inputs moves, and nothing waits."""
+    case = LayerCase('type: "Convolution" convolution_param { num_output: 5 kernel_size: 3 }', np.ones((4, 3, 7, 6)))
+    sent: list[str] = []
+    monkeypatch.setattr(convolution, "launch", lambda kernel, *rest: sent.append(kernel))
+    monkeypatch.setattr(convolution, "gemm", lambda *rest, **options: sent.append("gemm"))
+    transfers = current().transfers
+    transfers.reset()
+    case.layer.forward_pass(case.bottom, case.top)
+    assert sent == ["im2col.im2col", "gemm", "bias.bias"]
+    learnt = sum(blob.count for blob in case.layer.blobs)
+    assert (transfers.to_device, transfers.to_host) == (8 * (case.bottom[0].count + learnt), 0)
+    assert case.top[0].data_state is MemoryState.DEVICE
+
+
+def test_the_workspace_is_one() -> None:
+    """Layers of a stream share it; it grows, and stays within the limit whatever the batch."""
+    stream = current().current_stream
+    small = stream.workspace(1000)
+    assert stream.workspace(10) == small
+    maps = convolution.Maps(np.dtype(np.float32), window((3, 3)), 1, 1000, 64, 64, (100, 100))
+    sizes = [(part.images, part.windows) for part in convolution._parts(maps)]
+    assert sum(images * windows for images, windows in sizes) == 1000 * 98 * 98
+    assert max(images * windows for images, windows in sizes) * 64 * 9 * 4 <= convolution.WORKSPACE
+
+
+def window(kernel: tuple[int, ...]) -> Any:
+    ones = (1,) * len(kernel)
+    return minicaffe.layers.window.Window(kernel, ones, (0,) * len(kernel), ones)
+
+
+@pytest.mark.gpu_barrier
+def test_sums_of_the_weights_gradients_have_no_races() -> None:
+    text = 'type: "Convolution" convolution_param { num_output: 2 kernel_size: 2 group: 2 }'
+    minicaffe.set_mode_cpu()
+    expected = results(text, (2, 2, 4, 5), np.float64)
+    minicaffe.set_mode_gpu()
+    for ours, theirs in zip(results(text, (2, 2, 4, 5), np.float64), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_backend_is_said() -> None:
+    assert blas.backend() == "cuBLAS" or blas.backend().startswith("gemm.cu (")

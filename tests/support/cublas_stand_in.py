@@ -1,0 +1,97 @@
+"""A stand-in for nvmath.bindings.cublas that computes on the memory of the host, where the test device's memory lies."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minicaffe.cuda import blas
+from minicaffe.cuda.device import current
+
+
+class Operation(enum.IntEnum):
+    N, T, C = 0, 1, 2
+
+
+class Math(enum.IntEnum):
+    DEFAULT_MATH, TF32_TENSOR_OP_MATH = 0, 3
+
+
+class StandIn(ModuleType):
+    """nvmath.bindings.cublas on the host's memory: column-major products as the BLAS defines them, and what was asked."""
+
+    Operation, Math = Operation, Math
+
+    def __init__(self) -> None:
+        super().__init__("nvmath.bindings.cublas")
+        self.made, self.streams, self.modes, self.calls = 0, [], [], []
+
+    def create(self) -> int:
+        self.made += 1
+        return 1000 + self.made
+
+    def set_stream(self, handle: int, stream: int) -> None:
+        self.streams.append((handle, stream))
+
+    def set_math_mode(self, handle: int, mode: int) -> None:
+        self.modes.append((handle, Math(mode)))
+
+    def sgemm(self, *arguments: int) -> None:
+        self._one("sgemm", ctypes.c_float, arguments)
+
+    def dgemm(self, *arguments: int) -> None:
+        self._one("dgemm", ctypes.c_double, arguments)
+
+    def sgemm_strided_batched(self, *arguments: int) -> None:
+        self._batch("sgemm_strided_batched", ctypes.c_float, arguments)
+
+    def dgemm_strided_batched(self, *arguments: int) -> None:
+        self._batch("dgemm_strided_batched", ctypes.c_double, arguments)
+
+    def _one(self, name: str, kind: Any, arguments: tuple[int, ...]) -> None:
+        handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = arguments
+        self.calls.append((name, handle))
+        column_major(kind, (ta, tb), (m, n, k), (alpha, beta), ((a, lda), (b, ldb), (c, ldc)))
+
+    def _batch(self, name: str, kind: Any, arguments: tuple[int, ...]) -> None:
+        handle, ta, tb, m, n, k, alpha, a, lda, sa, b, ldb, sb, beta, c, ldc, sc, count = arguments
+        self.calls.append((name, handle))
+        size = ctypes.sizeof(kind)
+        for i in range(count):
+            places = ((a + i * sa * size, lda), (b + i * sb * size, ldb), (c + i * sc * size, ldc))
+            column_major(kind, (ta, tb), (m, n, k), (alpha, beta), places)
+
+
+def column_major(kind: Any, ops: Any, sizes: tuple[int, int, int], factors: tuple[int, int], places: Any) -> None:
+    """The BLAS's xGEMM: element (i, j) of a matrix at address + i + j * ld; op(A) is (m, k), op(B) (k, n), C (m, n)."""
+    (m, n, k), (alpha, beta) = sizes, (kind.from_address(p).value for p in factors)
+
+    def view(place: tuple[int, int], rows: int, columns: int) -> Any:
+        address, ld = place
+        assert ld >= max(1, rows), "cuBLAS refuses such a leading dimension"
+        flat = np.ctypeslib.as_array((kind * max(ld * (columns - 1) + rows, 0)).from_address(address))
+        return np.lib.stride_tricks.as_strided(flat, (rows, columns), (flat.itemsize, ld * flat.itemsize))
+
+    a = view(places[0], k, m).T if ops[0] else view(places[0], m, k)
+    b = view(places[1], n, k).T if ops[1] else view(places[1], k, n)
+    c = view(places[2], m, n)
+    product = alpha * (a @ b)
+    c[...] = product if beta == 0 else product + beta * c
+
+
+def installed(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """The stand-in, where blas finds it. Skips on a GPU, whose memory it cannot read."""
+    if "test device" not in current().name:
+        pytest.skip("the stand-in needs a device whose memory is the host's")
+    stand_in = StandIn()
+    bindings = SimpleNamespace(cublas=stand_in)
+    for name, module in (("nvmath", SimpleNamespace()), ("nvmath.bindings", bindings), (stand_in.__name__, stand_in)):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(blas, "_state", blas._State())
+    return stand_in
