@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.device import current
+from minicaffe.cuda.loss import lanes_of, launch_loss
 from minicaffe.layer import Layer
 
-from .loss_bottoms import check_label_count, class_axis, read_labels
+from .loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
 from .loss_normalization import ignored_label
 
 
@@ -35,6 +37,9 @@ class Accuracy(Layer):
     num_top = (1, 2)
     index_bottoms = (0, 1)
 
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._seen = Blob((), np.int32)  # on the GPU: how often each class is there, and how often it is right
+
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.accuracy_param
         self.split = class_axis(self, bottom[0], param.axis, "accuracy_param.axis")
@@ -46,6 +51,7 @@ class Accuracy(Layer):
         top[0].reshape(())
         if len(top) > 1:
             top[1].reshape(self.split.classes)
+            self._seen.reshape(2, self.split.classes)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         labels, kept = read_labels(self, bottom[1].data, self.split, ignored_label(self.param.accuracy_param))
@@ -54,6 +60,28 @@ class Accuracy(Layer):
         if len(top) > 1:
             seen, hits = (np.bincount(labels[which], minlength=self.split.classes) for which in (kept, right))
             top[1].data[...] = hits / np.maximum(1, seen)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        (outer, classes, inner), seen = self.split, 0
+        positions = outer * inner
+        if len(top) > 1:
+            seen = self._seen.device_data("write")
+            current().zero(seen, 4 * self._seen.count)
+        lanes = lanes_of(inner)
+        labels = watch_labels(self, bottom[1], self.split, ignored_label(self.param.accuracy_param))
+        given = (
+            positions,
+            classes,
+            inner,
+            lanes,
+            self.param.accuracy_param.top_k,
+            bottom[0].device_data("read"),
+            *labels,
+            seen,
+        )
+        launch_loss("accuracy.accuracy", self.dtype, positions * lanes, *given, loss=top[0], fixed=None)
+        if len(top) > 1:
+            self.launch("accuracy.accuracy_of_classes", classes, classes, seen, top[1].device_data("write"))
 
 
 def among_top(x: NDArray[Any], labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.device import current, launch_blocks
+from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 
 
@@ -36,6 +38,7 @@ class BoxAnnotatorOHEM(Layer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if not self.param.box_annotator_ohem_param.roi_per_img:
             raise self.error("roi_per_img must be > 0, got 0", "box_annotator_ohem_param.roi_per_img")
+        self._chosen = Blob((), np.uint8)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         rois = bottom[0]
@@ -48,19 +51,36 @@ class BoxAnnotatorOHEM(Layer):
                     f"bottom[{i}]",
                 )
         top[0].reshape(rois.num, 1, rois.height, rois.width)
+        self._chosen.reshape(top[0].shape)
         top[1].reshape(rois.num, bottom[3].channels, rois.height, rois.width)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.box_annotator_ohem_param
         shape = top[0].shape
-        images = bottom[0].data.reshape(shape[0], 5, *shape[2:])[:, 0].reshape(-1)
+        images = self._images(bottom[0])
         wrong = ~((images >= 0) & (images == np.floor(images)))
         if wrong.any():
-            where = int(wrong.argmax())
-            raise self.error(f"roi {where} has batch index {images[where]:g}, which is not a whole number >= 0", "bottom[0]")
+            raise self._no_index(images, int(wrong.argmax()))
         chosen = hardest(images, bottom[1].data.reshape(-1), param.roi_per_img).reshape(shape)
         top[0].data[...] = np.where(chosen, bottom[2].data.reshape(shape), param.ignore_label)
         top[1].data[...] = np.where(chosen, bottom[3].data.reshape(top[1].shape), 0)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, count = self.param.box_annotator_ohem_param, top[0].count
+        inner, channels = top[0].height * top[0].width, top[1].channels
+        rois, losses, labels, weights = (blob.device_data("read") for blob in bottom)
+        wrong = current().current_stream.watch(lambda left: self._no_index(self._images(bottom[0]), top[0].count - left))
+        chosen, kept = self._chosen.device_data("write"), top[0].device_data("write")
+        given = (count, inner, rois, losses, labels, param.roi_per_img, param.ignore_label, chosen, kept, wrong)
+        launch_blocks("box_annotator_ohem.choose_hardest", self.dtype, (-(-count // 8), 1), (256, 1, 1), *given)
+        count, kept = top[1].count, top[1].device_data("write")
+        self.launch("box_annotator_ohem.keep_hardest", count, count, channels, inner, chosen, weights, kept)
+
+    def _images(self, rois: Blob) -> NDArray[Any]:
+        return rois.read_data().reshape(rois.num, 5, rois.height, rois.width)[:, 0].reshape(-1)
+
+    def _no_index(self, images: NDArray[Any], roi: int) -> LayerError:
+        return self.error(f"roi {roi} has batch index {images[roi]:g}, which is not a whole number >= 0", "bottom[0]")
 
 
 def hardest(images: NDArray[Any], losses: NDArray[Any], per_image: int) -> NDArray[np.bool_]:

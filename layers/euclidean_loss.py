@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.loss import launch_loss
 from minicaffe.layer import Layer
 
 from .loss_bottoms import check_same_size
-from .smooth_l1_loss import put_opposite
+from .smooth_l1_loss import device_diffs, put_opposite
 
 
 class EuclideanLoss(Layer):
@@ -44,6 +45,17 @@ class EuclideanLoss(Layer):
         np.subtract(bottom[0].data, bottom[1].data.reshape(d.shape), out=d)
         top[0].data[...] = np.square(d).sum(dtype=np.float64) / (2 * max(1, bottom[0].shape[0]))
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count, fixed = bottom[0].count, 2.0 * max(1, bottom[0].shape[0])
+        x, target = (blob.device_data("read") for blob in bottom)
+        given = (count, x, target, self.difference.device_data("write"))
+        launch_loss("euclidean_loss.euclidean_loss", self.dtype, count, *given, loss=top[0], fixed=fixed)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         scale = float(top[0].diff.item()) / max(1, bottom[0].shape[0])
         put_opposite(self.difference.data * scale, propagate_down, bottom)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        count, images = bottom[0].count, max(1.0, bottom[0].shape[0])
+        given = (count, self.difference.device_data("read"), top[0].device_diff("read"), images)
+        self.launch("euclidean_loss.euclidean_loss_backward", count, *given, *device_diffs(bottom[:2], propagate_down))

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.device import current
+from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 
 
@@ -102,10 +104,25 @@ def read_labels(
     wrong = kept & ~((flat >= 0) & (flat < split.classes) & (flat == np.floor(flat)))
     if wrong.any():
         where = int(wrong.argmax())
-        kind = "a label from" if flat[where] == np.floor(flat[where]) else "a whole label from"
-        ignored = "" if ignore is None else f", nor the ignored {ignore}"
-        raise layer.error(
-            f"label {flat[where]:g} at position {where} is not {kind} 0 to {split.classes - 1}{ignored}", "bottom[1]"
-        )
+        raise label_error(layer, float(flat[where]), where, split, ignore)
     whole = np.where(kept, flat, 0).astype(np.intp)
     return whole.reshape(split.outer, split.inner), kept.reshape(split.outer, split.inner)
+
+
+def label_error(layer: Layer, label: float, where: int, split: ClassAxis, ignore: int | None) -> LayerError:
+    """What read_labels raises."""
+    kind = "a label from" if label == np.floor(label) else "a whole label from"
+    ignored = "" if ignore is None else f", nor the ignored {ignore}"
+    return layer.error(f"label {label:g} at position {where} is not {kind} 0 to {split.classes - 1}{ignored}", "bottom[1]")
+
+
+def watch_labels(layer: Layer, labels: Blob, split: ClassAxis, ignore: int | None) -> tuple[int, int, int, int]:
+    """The arguments of a kernel that reads labels (cuda/labels.cuh): their address, whether one is ignored, and which, and
+    where a wrong one is told: it becomes label_error's error."""
+
+    def error(left: int) -> LayerError:
+        where = labels.count - left
+        return label_error(layer, float(labels.read_data().reshape(-1)[where]), where, split, ignore)
+
+    wrong = current().current_stream.watch(error)
+    return labels.device_data("read"), ignore is not None, ignore or 0, wrong

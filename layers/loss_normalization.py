@@ -31,6 +31,11 @@ def loss_divisor(mode: int, *, images: int, positions: int, valid: int, pre_fixe
     return max(1.0, float(counts.get(mode, 1.0)))
 
 
+def fixed_divisor(mode: int, images: int, positions: int, pre_fixed: float) -> float | None:
+    """loss_divisor where it does not depend on what is ignored, else None."""
+    return None if mode == VALID else loss_divisor(mode, images=images, positions=positions, valid=0, pre_fixed=pre_fixed)
+
+
 def ignored_label(param: caffe_pb2.LossParameter | caffe_pb2.AccuracyParameter) -> int | None:
     """The label whose positions do not count, or None."""
     return param.ignore_label if param.HasField("ignore_label") else None

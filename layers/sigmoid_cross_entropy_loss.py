@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.loss import launch_loss
 from minicaffe.layer import Layer
 
 from .loss_bottoms import check_same_size
-from .loss_normalization import BATCH_SIZE, ignored_label, loss_divisor, normalization_mode
+from .loss_normalization import BATCH_SIZE, fixed_divisor, ignored_label, loss_divisor, normalization_mode
 from .sigmoid import sigmoid
 
 
@@ -40,6 +41,7 @@ class SigmoidCrossEntropyLoss(Layer):
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.mode = normalization_mode(self.param.loss_param, default=BATCH_SIZE)
         self.ignore = ignored_label(self.param.loss_param)
+        self.divisor = Blob((), np.float64)  # forward's
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         check_same_size(self, bottom, 1)
@@ -48,13 +50,31 @@ class SigmoidCrossEntropyLoss(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         target, kept = self._target(bottom)
         losses = sigmoid_cross_entropy(bottom[0].data, target) * kept
-        top[0].data[...] = losses.sum(dtype=np.float64) / self._divisor(kept)
+        self.divisor.data[...] = self._divisor(kept)
+        top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count = bottom[0].count
+        fixed = fixed_divisor(self.mode, bottom[0].shape[0], count, self.param.loss_param.pre_fixed_normalizer)
+        kernel = "sigmoid_cross_entropy_loss.sigmoid_cross_entropy"
+        launch_loss(kernel, self.dtype, count, *self._given(bottom), loss=top[0], fixed=fixed, divisor=self.divisor)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             target, kept = self._target(bottom)
-            scale = float(top[0].diff.item()) / self._divisor(kept)
+            scale = float(top[0].diff.item()) / float(self.divisor.read_data())
             bottom[0].diff[...] = (sigmoid(bottom[0].data) - target) * kept * scale
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            scale = (top[0].device_diff("read"), self.divisor.device_data("read"))
+            given = (*self._given(bottom), *scale, bottom[0].device_diff("write"))
+            self.launch("sigmoid_cross_entropy_loss.sigmoid_cross_entropy_backward", bottom[0].count, *given)
+
+    def _given(self, bottom: Sequence[Blob]) -> tuple[int, ...]:
+        """The kernels' first arguments."""
+        x, target = (blob.device_data("read") for blob in bottom)
+        return bottom[0].count, x, target, self.ignore is not None, self.ignore or 0
 
     def _target(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """The targets, and which of them count, in x's shape."""

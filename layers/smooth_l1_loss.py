@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.loss import launch_loss
 from minicaffe.layer import Layer
 
 from .loss_bottoms import check_same_shape
@@ -55,12 +56,30 @@ class SmoothL1Loss(Layer):
             losses *= bottom[3].data.reshape(losses.shape)
         top[0].data[...] = losses.sum(dtype=np.float64) / max(1, bottom[0].num)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        count = bottom[0].count
+        given = (count, *self._addresses(bottom), *self._bounds(), self.difference.device_data("write"))
+        launch_loss("smooth_l1_loss.smooth_l1_loss", self.dtype, count, *given, loss=top[0], fixed=max(1.0, bottom[0].num))
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dx = smooth_l1_backward(self.difference.data, self.sigma)
         for weight in _alike(bottom)[2:]:
             dx *= weight
         dx *= float(top[0].diff.item()) / max(1, bottom[0].num)
         put_opposite(dx, propagate_down, bottom)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        count, weights = bottom[0].count, self._addresses(bottom)[2:]
+        given = (count, self.difference.device_data("read"), *weights, *self._bounds(), top[0].device_diff("read"))
+        diffs = device_diffs(bottom[:2], propagate_down)
+        self.launch("smooth_l1_loss.smooth_l1_loss_backward", count, *given, max(1.0, bottom[0].num), *diffs)
+
+    def _addresses(self, bottom: Sequence[Blob]) -> list[int]:
+        """Of x, target, and the weights, 0 where there are none."""
+        return [blob.device_data("read") for blob in bottom] + [0] * (4 - len(bottom))
+
+    def _bounds(self) -> tuple[float, float]:
+        return self.sigma**2, 1 / self.sigma**2
 
 
 def put_opposite(dx: NDArray[Any], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -69,6 +88,11 @@ def put_opposite(dx: NDArray[Any], propagate_down: Sequence[bool], bottom: Seque
         bottom[0].diff[...] = dx
     if propagate_down[1]:
         bottom[1].diff[...] = -dx.reshape(bottom[1].shape)
+
+
+def device_diffs(bottom: Sequence[Blob], propagate_down: Sequence[bool]) -> list[int]:
+    """The addresses of the bottoms' diffs, to be overwritten, 0 where propagate_down says no."""
+    return [blob.device_diff("write") if wanted else 0 for blob, wanted in zip(bottom, propagate_down)]
 
 
 def _alike(bottom: Sequence[Blob]) -> list[NDArray[Any]]:

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.loss import lanes_of, launch_loss
 from minicaffe.layer import Layer
 
 from .loss_bottoms import check_same_shape
 from .loss_normalization import loss_divisor, normalization_mode
-from .smooth_l1_loss import put_opposite, smooth_l1, smooth_l1_backward, weighted_difference
+from .smooth_l1_loss import device_diffs, put_opposite, smooth_l1, smooth_l1_backward, weighted_difference
 
 
 class SmoothL1LossOHEM(Layer):
@@ -58,12 +59,28 @@ class SmoothL1LossOHEM(Layer):
         if len(top) > 1:
             top[1].data[...] = losses
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape, positions = self.difference.shape, bottom[0].num * bottom[0].height * bottom[0].width
+        inner = shape[2] * shape[3]
+        lanes = lanes_of(inner)
+        arrays = [blob.device_data("read") for blob in bottom] + [0] * (3 - len(bottom))
+        arrays += [self.difference.device_data("write"), top[1].device_data("write") if len(top) > 1 else 0]
+        given = (positions, shape[1], inner, lanes, *arrays)
+        divisor = self._divisor(bottom[0])
+        launch_loss("smooth_l1_loss.smooth_l1_positions", self.dtype, positions * lanes, *given, loss=top[0], fixed=divisor)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dx = smooth_l1_backward(self.difference.data)
         for weight in self._arrays(bottom)[2:]:
             dx *= weight
         dx *= float(top[0].diff.item()) / self._divisor(bottom[0])
         put_opposite(dx.reshape(bottom[0].shape), propagate_down, bottom)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        count, divisor = bottom[0].count, self._divisor(bottom[0])
+        weight = bottom[2].device_data("read") if len(bottom) > 2 else 0
+        given = (count, self.difference.device_data("read"), weight, 0, 1.0, 1.0, top[0].device_diff("read"), divisor)
+        self.launch("smooth_l1_loss.smooth_l1_loss_backward", count, *given, *device_diffs(bottom[:2], propagate_down))
 
     def _arrays(self, bottom: Sequence[Blob]) -> list[NDArray[Any]]:
         """The bottoms' data (R, C, H, W)."""

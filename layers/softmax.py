@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.softmax import launch_softmax
 from minicaffe.layer import Layer
 
 
@@ -41,7 +41,7 @@ class Softmax(Layer):
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         in_place = top[0] is bottom[0]
         x = bottom[0].device_data("update" if in_place else "read")
-        self._launch_lines(top[0], x, x if in_place else top[0].device_data("write"))
+        self._launch(x, x if in_place else top[0].device_data("write"), like=top[0])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
@@ -51,21 +51,12 @@ class Softmax(Layer):
         if propagate_down[0]:
             y, in_place = top[0].device_data("read"), top[0] is bottom[0]
             dy = top[0].device_diff("update" if in_place else "read")
-            self._launch_lines(top[0], y, dy, dy if in_place else bottom[0].device_diff("write"))
+            self._launch(y, dy, dy if in_place else bottom[0].device_diff("write"), like=top[0], backward=True)
 
-    def _launch_lines(self, top: Blob, *arrays: int) -> None:
-        """Forward (x, y) or backward (y, dy, dx): a thread for each line along the axis, or a block where the lines' own
-        numbers are closer to each other than to the next line's."""
-        axis = self.axis_of(self.param.softmax_param.axis, top)
-        length, inner = top.shape[axis], math.prod(top.shape[axis + 1 :])
-        end = "_backward" if len(arrays) == 3 else ""
-        if not top.count:
-            return
-        lines = top.count // length
-        if inner >= length:
-            self.launch(f"softmax.softmax_lines{end}", lines, lines, length, inner, *arrays)
-        else:
-            launch_sums(f"softmax.softmax_rows{end}", self.dtype, lines, length, length, inner, *arrays)
+    def _launch(self, *arrays: int, like: Blob, backward: bool = False) -> None:
+        axis, shape = self.axis_of(self.param.softmax_param.axis, like), like.shape
+        split = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        launch_softmax(self.dtype, *split, *arrays, backward=backward)
 
 
 def softmax(x: NDArray[Any], axis: int = 1, *, out: NDArray[Any] | None = None) -> NDArray[Any]:

@@ -14,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.device import current
+from minicaffe.cuda.loss import launch_loss
+from minicaffe.cuda.softmax import launch_softmax
 from minicaffe.layer import Count, Layer
 
-from .loss_bottoms import check_label_count, class_axis, read_labels
-from .loss_normalization import ignored_label, loss_divisor, normalization_mode
+from .loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
+from .loss_normalization import fixed_divisor, ignored_label, loss_divisor, normalization_mode
 from .softmax import softmax
 
 FLT_MIN = 2.0**-126
@@ -44,6 +47,7 @@ class SoftmaxWithLoss(Layer):
         self.mode = normalization_mode(self.param.loss_param)
         self.ignore = ignored_label(self.param.loss_param)
         self.prob = Blob((), self.dtype)
+        self.divisor = Blob((), np.float64)  # forward's
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.split = class_axis(self, bottom[0], self.param.softmax_param.axis, "softmax_param.axis")
@@ -57,17 +61,40 @@ class SoftmaxWithLoss(Layer):
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         losses = cross_entropy(prob, labels, kept)
-        top[0].data[...] = losses.sum(dtype=np.float64) / self._divisor(kept)
+        self.divisor.data[...] = self._divisor(kept)
+        top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
         for blob, values in zip(top[1:], (prob, losses), strict=False):
             blob.data[...] = values.reshape(blob.shape)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        outer, classes, inner = self.split
+        prob, losses = self.prob.device_data("write"), top[2].device_data("write") if len(top) > 2 else 0
+        launch_softmax(self.dtype, *self.split, bottom[0].device_data("read"), prob)
+        labels = watch_labels(self, bottom[1], self.split, self.ignore)
+        given = (outer * inner, classes, inner, prob, *labels, losses)
+        fixed = fixed_divisor(self.mode, outer, outer * inner, self.param.loss_param.pre_fixed_normalizer)
+        launch_loss(
+            "softmax_with_loss.cross_entropy", self.dtype, outer * inner, *given, loss=top[0], fixed=fixed, divisor=self.divisor
+        )
+        for blob in top[1:2]:
+            current().copy(blob.device_data("write"), prob, blob.count * self.dtype.itemsize)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
             return
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         dx = cross_entropy_backward(self.prob.data, labels, kept)
-        dx *= float(top[0].diff.item()) / self._divisor(kept)
+        dx *= float(top[0].diff.item()) / float(self.divisor.read_data())
         bottom[0].diff[...] = dx.reshape(bottom[0].shape)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        count, (_, classes, inner) = bottom[0].count, self.split
+        labels = (bottom[1].device_data("read"), self.ignore is not None, self.ignore or 0)
+        scale = (top[0].device_diff("read"), self.divisor.device_data("read"))
+        given = (count, classes, inner, self.prob.device_data("read"), *labels, *scale, bottom[0].device_diff("write"))
+        self.launch("softmax_with_loss.cross_entropy_backward", count, *given)
 
     def _divisor(self, kept: NDArray[np.bool_]) -> float:
         """What the sum over kept (outer, inner) is divided by."""

@@ -9,6 +9,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 rng = np.random.default_rng(13)
 
 

@@ -10,6 +10,8 @@ from layer_case import LayerCase
 from minicaffe.errors import LayerError
 from minicaffe.layers.box_annotator_ohem import hardest
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 
 def annotator(images, losses, labels, weights, text="roi_per_img: 2"):
     rois = np.zeros((len(images), 5))

@@ -10,6 +10,8 @@ from layer_case import LayerCase
 from minicaffe.errors import LayerError
 from minicaffe.layers.sigmoid_cross_entropy_loss import sigmoid_cross_entropy
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 rng = np.random.default_rng(22)
 TYPE = 'type: "SigmoidCrossEntropyLoss"'
 

@@ -10,6 +10,8 @@ from layer_case import LayerCase
 from minicaffe.errors import LayerError
 from minicaffe.layers.smooth_l1_loss import smooth_l1, smooth_l1_backward
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 rng = np.random.default_rng(10)
 WEIGHTED = 'type: "SmoothL1Loss" loss_weight: 1'
 

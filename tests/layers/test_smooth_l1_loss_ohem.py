@@ -9,6 +9,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 rng = np.random.default_rng(11)
 WEIGHTED = 'type: "SmoothL1LossOHEM" loss_weight: 1'
 TWO_TOPS = WEIGHTED + " loss_weight: 0"

@@ -10,6 +10,8 @@ from layer_case import LayerCase
 from minicaffe.errors import LayerError
 from minicaffe.layers.softmax import softmax
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 rng = np.random.default_rng(8)
 SCORES = rng.normal(size=(2, 3, 4, 5))
 LABELS = rng.integers(0, 3, size=(2, 4, 5))

@@ -9,6 +9,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 rng = np.random.default_rng(9)
 SCORES = rng.normal(size=(7, 3, 1, 1))
 LABELS = np.array([0, 2, -1, 1, 1, -1, 0]).reshape(7, 1, 1, 1)

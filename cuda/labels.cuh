@@ -1,0 +1,15 @@
+// Whole labels, as layers/loss_bottoms.py reads them.
+#pragma once
+
+#include "common.cuh"
+
+enum { IGNORED = -1, WRONG = -2 };
+
+// The class of label i of count, IGNORED, or WRONG; *wrong becomes count - i of the first wrong one.
+__device__ __forceinline__ int read_label(const REAL* labels, unsigned i, int count, int classes, int ignores, int ignore, int* wrong) {
+  const REAL label = labels[i];
+  if (ignores && label == ignore) return IGNORED;
+  if (label >= 0 && label < classes && label == floor(label)) return (int)label;
+  if (wrong) atomicMax(wrong, count - (int)i);
+  return WRONG;
+}

@@ -1,0 +1,18 @@
+// The end of every loss: one number from the blocks' sums. See loss.py.
+#include "loss.cuh"
+
+// partial (blocks, 2): sums of losses and of how many count. loss = sum / divisor, where the divisor is `fixed`, or, where
+// that is 0, how many count (at least 1), which goes to `divisor` too, unless that is nullptr. A block of LOSS_THREADS.
+extern "C" __global__ void finish_loss(int blocks, const double* partial, double fixed, REAL* loss, double* divisor) {
+  double sum = 0, counted = 0;
+  for (int i = threadIdx.x; i < blocks; i += LOSS_THREADS) {
+    sum += partial[2 * i];
+    counted += partial[2 * i + 1];
+  }
+  sum = block_sum(sum);
+  counted = block_sum(counted);
+  if (threadIdx.x) return;
+  const double by = fixed ? fixed : counted < 1 ? 1.0 : counted;
+  *loss = (REAL)(sum / by);
+  if (divisor) *divisor = by;
+}

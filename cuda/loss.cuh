@@ -1,0 +1,34 @@
+// What the losses' kernels share: the sums of a block's threads, for loss.cu's finish_loss to add up.
+#pragma once
+
+#include "common.cuh"
+#include "sums.cuh"
+
+constexpr int LOSS_THREADS = 256;  // of a block; loss.py's THREADS
+
+// One block's sums of the losses and of how many count, at its place in partial (blocks, 2). Every thread must come here.
+__device__ void put_sums(double loss, double counted, double* partial) {
+  loss = block_sum(loss);
+  counted = block_sum(counted);
+  if (threadIdx.x == 0) {
+    partial[2 * blockIdx.x] = loss;
+    partial[2 * blockIdx.x + 1] = counted;
+  }
+}
+
+// Sums over groups of `lanes` adjacent threads, a power of 2: the result is for the first of each group.
+__device__ double lanes_sum(double mine, unsigned lanes) {
+  __shared__ double part[LOSS_THREADS];
+  const unsigned t = threadIdx.x, lane = t % lanes;
+  if (lanes == 1) return mine;
+  part[t] = mine;
+  __syncthreads();
+  for (unsigned half = lanes / 2; half; half /= 2) {
+    if (lane < half) part[t] += part[t + half];
+    __syncthreads();
+  }
+  return part[t];
+}
+
+// What backward multiplies by: the loss's diff over forward's divisor.
+__device__ __forceinline__ REAL loss_scale(const REAL* dy, double divisor) { return (REAL)((double)*dy / divisor); }
