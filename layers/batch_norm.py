@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
+
+from .channels import by_channel, channels_of, sum_products
 
 Array = NDArray[Any]
 
@@ -47,7 +50,7 @@ class BatchNorm(Layer):
                 raise self.error(f"{field} must be >= 0, got {value:g}", f"batch_norm_param.{field}")
         self._normalised = Blob((0,), self.dtype)  # of the batch
         self._inverse_std = Blob((channels_of(bottom[0].shape),), self.dtype)
-        self._mean = Blob(self._inverse_std.shape, self.dtype)  # on the GPU: data the mean, data and diff the gradient's
+        self._mean = Blob(self._inverse_std.shape, self.dtype)  # on the GPU: the mean; in backward the gradient's two
         if not self.blobs:
             for size in (channels_of(bottom[0].shape), channels_of(bottom[0].shape), 1):
                 self.blobs.add_blob(size)
@@ -89,27 +92,22 @@ class BatchNorm(Layer):
             self._keep(mean, var, numbers)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        count, in_place = top[0].count, top[0] is bottom[0]
+        count = top[0].count
         if not count:
             return
         channels, positions, numbers = self._sizes(top[0])
         mean, inverse_std = self._mean.device_data("write"), self._inverse_std.device_data("write")
-        x = bottom[0].device_data("update" if in_place else "read")
-        y = x if in_place else top[0].device_data("write")
+        x, y = data_pair(bottom[0], top[0])
         kept = 0
         if self.use_global_stats:
             sums = [blob.device_data("read") for blob in self.blobs]
             self.launch("batch_norm.global_statistics", channels, channels, *sums, self.eps, mean, inverse_std)
         else:
             kept, unbiased = self._normalised.device_data("write"), numbers / max(numbers - 1, 1)
-            launch_sums(
-                "batch_norm.batch_statistics",
-                self.dtype,
-                channels,
-                numbers,
-                *(numbers, channels, positions, x, self.eps, self.fraction, unbiased, mean, inverse_std),
-                *(blob.device_data("update") for blob in self.blobs),
-            )
+            constants = self.eps, self.fraction, unbiased
+            results = mean, inverse_std, *(blob.device_data("update") for blob in self.blobs)
+            arguments = numbers, channels, positions, x, *constants, *results
+            launch_sums("batch_norm.batch_statistics", self.dtype, channels, numbers, *arguments)
         self.launch("batch_norm.normalise", count, count, channels, positions, x, mean, inverse_std, y, kept)
 
     def _sizes(self, x: Blob) -> tuple[int, int, int]:
@@ -135,45 +133,24 @@ class BatchNorm(Layer):
             batch_norm_backward(dy, by_channel(self._normalised.read_data()), self._inverse_std.read_data(), out=dx)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        count, in_place = top[0].count, top[0] is bottom[0]
+        count = top[0].count
         if not propagate_down[0] or not count:
             return
         channels, positions, numbers = self._sizes(top[0])
-        inverse_std = self._inverse_std.device_data("read")
-        dy = top[0].device_diff("update" if in_place else "read")
-        dx = dy if in_place else bottom[0].device_diff("write")
+        inverse_std, (dy, dx) = self._inverse_std.device_data("read"), diff_pair(top[0], bottom[0])
         if self.use_global_stats:
             self.launch("batch_norm.global_backward", count, count, channels, positions, dy, inverse_std, dx)
             return
-        y, mean, product = (
-            self._normalised.device_data("read"),
-            self._mean.device_data("write"),
-            self._mean.device_diff("write"),
-        )
-        sizes = channels, positions
+        y, sizes = self._normalised.device_data("read"), (channels, positions)
+        mean, product = self._mean.device_data("write"), self._mean.device_diff("write")
         launch_sums("batch_norm.gradient_means", self.dtype, channels, numbers, numbers, *sizes, dy, y, mean, product)
         self.launch("batch_norm.batch_backward", count, count, *sizes, dy, y, mean, product, inverse_std, dx)
-
-
-def channels_of(shape: tuple[int, ...]) -> int:
-    """(N, C, ...) -> C; one axis or none is one channel."""
-    return shape[1] if len(shape) > 1 else 1
-
-
-def by_channel(x: Array) -> Array:
-    """(N, C, ...) -> (N, C, P), a view."""
-    return x.reshape(x.shape[0] if x.ndim else 1, channels_of(x.shape), math.prod(x.shape[2:]))
 
 
 def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[Array, Array]:
     """(C,), (C,), (1,) -> mean (C,), var (C,)."""
     inverse = 1 / factor[0] if factor[0] != 0 else factor[0]
     return mean_sum * inverse, var_sum * inverse
-
-
-def sum_products(a: Array, b: Array) -> Array:
-    """(N, C, P), (N, C, P) -> (C,): the sum of a * b in each channel."""
-    return np.einsum("ncp,ncp->c", a, b)  # type: ignore[no-any-return]
 
 
 def batch_norm_backward(dy: Array, normalised: Array, inverse_std: Array, out: Array) -> Array:

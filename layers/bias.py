@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
 Array = NDArray[Any]
@@ -47,10 +48,8 @@ class Bias(Layer):
         np.add(x, self._bias(bottom).data.reshape(-1, 1), out=y)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        in_place, count = top[0] is bottom[0], top[0].count
-        bias = self._bias(bottom).device_data("read")
-        x = bottom[0].device_data("update" if in_place else "read")
-        y = x if in_place else top[0].device_data("write")
+        count, bias = top[0].count, self._bias(bottom).device_data("read")
+        x, y = data_pair(bottom[0], top[0])
         self.launch("bias.bias", count, count, *self._split[1:], x, bias, y)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

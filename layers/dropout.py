@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from minicaffe import rng
 from minicaffe.blob import Blob
+from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 
@@ -72,16 +73,12 @@ class Dropout(Layer):
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._draw()
-        in_place = top[0] is bottom[0]
-        if not (in_place and self._does_nothing):
-            x = bottom[0].device_data("update" if in_place else "read")
-            self._launch(top[0].count, x, x if in_place else top[0].device_data("write"))
+        if not self._does_nothing or top[0] is not bottom[0]:
+            self._launch(top[0].count, *data_pair(bottom[0], top[0]))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        in_place = top[0] is bottom[0]
-        if propagate_down[0] and not (in_place and self._does_nothing):
-            dy = top[0].device_diff("update" if in_place else "read")
-            self._launch(top[0].count, dy, dy if in_place else bottom[0].device_diff("write"))
+        if propagate_down[0] and (not self._does_nothing or top[0] is not bottom[0]):
+            self._launch(top[0].count, *diff_pair(top[0], bottom[0]))
 
     @property
     def _does_nothing(self) -> bool:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 
 
@@ -64,19 +65,17 @@ class MVN(Layer):
             np.subtract(dy, mean(dy, self._axes), out=dx)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        in_place, rows, numbers = top[0] is bottom[0], self._scale.count, self._numbers(top[0])
-        x = bottom[0].device_data("update" if in_place else "read")
-        y = x if in_place else top[0].device_data("write")
+        rows, numbers = self._scale.count, self._numbers(top[0])
+        x, y = data_pair(bottom[0], top[0])
         scale = self._scale.device_data("write") if self.param.mvn_param.normalize_variance else 0
         if numbers:
             launch_sums("mvn.mvn", self.dtype, rows, numbers, numbers, x, self.param.mvn_param.eps, y, scale)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        in_place, rows, numbers = top[0] is bottom[0], self._scale.count, self._numbers(top[0])
+        rows, numbers = self._scale.count, self._numbers(top[0])
         if not propagate_down[0] or not numbers:
             return
-        y, dy = top[0].device_data("read"), top[0].device_diff("update" if in_place else "read")
-        dx = dy if in_place else bottom[0].device_diff("write")
+        y, (dy, dx) = top[0].device_data("read"), diff_pair(top[0], bottom[0])
         scale = self._scale.device_data("read") if self.param.mvn_param.normalize_variance else 0
         launch_sums("mvn.mvn_backward", self.dtype, rows, numbers, numbers, y, dy, scale, dx)
 

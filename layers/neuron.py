@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 
 Array = NDArray[Any]
@@ -55,10 +56,9 @@ class Neuron(Layer):
             self.value(x, top[0].data)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        in_place, count = top[0] is bottom[0], top[0].count
-        x = bottom[0].device_data("update" if in_place else "read")
-        y = x if in_place else top[0].device_data("write")
-        kept = self._input.device_data("write") if in_place else 0
+        count = top[0].count
+        x, y = data_pair(bottom[0], top[0])
+        kept = self._input.device_data("write") if top[0] is bottom[0] else 0
         self.launch(f"neuron.{self.kernel}", count, count, x, *self.constants(), y, kept)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -69,8 +69,5 @@ class Neuron(Layer):
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            in_place, count = top[0] is bottom[0], top[0].count
-            x = (self._input if in_place else bottom[0]).device_data("read")
-            dy = top[0].device_diff("update" if in_place else "read")
-            dx = dy if in_place else bottom[0].device_diff("write")
-            self.launch(f"neuron.{self.kernel}_backward", count, count, x, *self.constants(), dy, dx)
+            count, x = top[0].count, (self._input if top[0] is bottom[0] else bottom[0]).device_data("read")
+            self.launch(f"neuron.{self.kernel}_backward", count, count, x, *self.constants(), *diff_pair(top[0], bottom[0]))

@@ -21,7 +21,7 @@ from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-from .batch_norm import by_channel
+from .channels import by_channel
 
 Array = NDArray[Any]
 

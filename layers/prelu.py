@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
 from minicaffe.layer import Layer
 
-from .batch_norm import by_channel, channels_of, sum_products
+from .channels import by_channel, channels_of, sum_products
 
 Array = NDArray[Any]
 
@@ -70,11 +71,9 @@ class PReLU(Layer):
         return self.blobs[0].data.reshape(-1, 1)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        in_place, count = top[0] is bottom[0], top[0].count
-        slopes = self.blobs[0].device_data("read")
-        x = bottom[0].device_data("update" if in_place else "read")
-        y = x if in_place else top[0].device_data("write")
-        kept = self._input.device_data("write") if in_place else 0
+        count, slopes = top[0].count, self.blobs[0].device_data("read")
+        x, y = data_pair(bottom[0], top[0])
+        kept = self._input.device_data("write") if top[0] is bottom[0] else 0
         self.launch("prelu.prelu", count, count, *self._sizes(top[0]), x, slopes, y, kept)
 
     def _sizes(self, x: Blob) -> tuple[int, int]:
@@ -95,13 +94,13 @@ class PReLU(Layer):
             np.multiply(dy, factor, out=by_channel(bottom[0].diff))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        in_place, count = top[0] is bottom[0], top[0].count
+        count = top[0].count
         slopes, positions = self._sizes(top[0])
-        x = (self._input if in_place else bottom[0]).device_data("read")
-        dy = top[0].device_diff("update" if in_place and propagate_down[0] else "read")
+        x = (self._input if top[0] is bottom[0] else bottom[0]).device_data("read")
         if self.param_propagate_down[0] and count:
             numbers, dslopes = count // slopes, self.blobs[0].device_diff("update")
+            dy = top[0].device_diff("read")
             launch_sums("prelu.prelu_sums", self.dtype, slopes, numbers, numbers, slopes, positions, x, dy, dslopes)
         if propagate_down[0]:
-            dx, data = dy if in_place else bottom[0].device_diff("write"), self.blobs[0].device_data("read")
-            self.launch("prelu.prelu_backward", count, count, slopes, positions, x, data, dy, dx)
+            data, diffs = self.blobs[0].device_data("read"), diff_pair(top[0], bottom[0])
+            self.launch("prelu.prelu_backward", count, count, slopes, positions, x, data, *diffs)

@@ -8,6 +8,7 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
 from minicaffe.layer import Layer
 
@@ -73,11 +74,10 @@ class Scale(Layer):
             y += self.blobs[-1].data.reshape(-1, 1)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        kept, in_place, count = self._kept(bottom, top), top[0] is bottom[0], top[0].count
+        kept, count = self._kept(bottom, top), top[0].count
         scale = self._scale(bottom).device_data("read")
         bias = self.blobs[-1].device_data("read") if self.param.scale_param.bias_term else 0
-        x = bottom[0].device_data("update" if in_place else "read")
-        y = x if in_place else top[0].device_data("write")
+        x, y = data_pair(bottom[0], top[0])
         copy = 0 if kept is None else kept.device_data("write")
         self.launch("scale.scale", count, count, *self._split[1:], x, scale, bias, y, copy)
 
@@ -95,8 +95,7 @@ class Scale(Layer):
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         before, lanes, after = self._split
-        scale, learnt, in_place = self._scale(bottom), len(bottom) == 1, top[0] is bottom[0]
-        dy = top[0].device_diff("update" if in_place and propagate_down[0] else "read")
+        scale, learnt, dy = self._scale(bottom), len(bottom) == 1, top[0].device_diff("read")
         wanted = self.param_propagate_down[0] if learnt else propagate_down[1]
         bias_wanted = self.param.scale_param.bias_term and self.param_propagate_down[-1]
         x = (self._kept(bottom, top) or bottom[0]).device_data("read") if wanted else 0
@@ -118,5 +117,5 @@ class Scale(Layer):
                 dbias,
             )
         if propagate_down[0]:
-            dx = dy if in_place else bottom[0].device_diff("write")
-            self.launch("scale.scale", top[0].count, top[0].count, lanes, after, dy, scale.device_data("read"), 0, dx, 0)
+            count, (dy, dx) = top[0].count, diff_pair(top[0], bottom[0])
+            self.launch("scale.scale", count, count, lanes, after, dy, scale.device_data("read"), 0, dx, 0)

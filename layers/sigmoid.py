@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 
 
@@ -33,9 +34,7 @@ class Sigmoid(Layer):
         sigmoid(bottom[0].data, out=top[0].data)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        in_place, count = top[0] is bottom[0], top[0].count
-        x = bottom[0].device_data("update" if in_place else "read")
-        self.launch("sigmoid.sigmoid", count, count, x, x if in_place else top[0].device_data("write"))
+        self.launch("sigmoid.sigmoid", top[0].count, top[0].count, *data_pair(bottom[0], top[0]))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
@@ -44,10 +43,8 @@ class Sigmoid(Layer):
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            in_place, count, y = top[0] is bottom[0], top[0].count, top[0].device_data("read")
-            dy = top[0].device_diff("update" if in_place else "read")
-            dx = dy if in_place else bottom[0].device_diff("write")
-            self.launch("sigmoid.sigmoid_backward", count, count, y, dy, dx)
+            count, y = top[0].count, top[0].device_data("read")
+            self.launch("sigmoid.sigmoid_backward", count, count, y, *diff_pair(top[0], bottom[0]))
 
 
 def sigmoid(x: NDArray[Any], *, out: NDArray[Any] | None = None) -> NDArray[Any]:

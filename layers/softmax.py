@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.cuda.softmax import launch_softmax
 from minicaffe.layer import Layer
 
@@ -39,9 +40,7 @@ class Softmax(Layer):
         softmax(bottom[0].data, self.param.softmax_param.axis, out=top[0].data)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        in_place = top[0] is bottom[0]
-        x = bottom[0].device_data("update" if in_place else "read")
-        self._launch(x, x if in_place else top[0].device_data("write"), like=top[0])
+        self._launch(*data_pair(bottom[0], top[0]), like=top[0])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
@@ -49,9 +48,7 @@ class Softmax(Layer):
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            y, in_place = top[0].device_data("read"), top[0] is bottom[0]
-            dy = top[0].device_diff("update" if in_place else "read")
-            self._launch(y, dy, dy if in_place else bottom[0].device_diff("write"), like=top[0], backward=True)
+            self._launch(top[0].device_data("read"), *diff_pair(top[0], bottom[0]), like=top[0], backward=True)
 
     def _launch(self, *arrays: int, like: Blob, backward: bool = False) -> None:
         axis, shape = self.axis_of(self.param.softmax_param.axis, like), like.shape
