@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda import rows as gpu
 from minicaffe.layer import Layer
 
 
@@ -37,15 +38,26 @@ class BatchReindex(Layer):
         top[0].reshape(*index, *x[1:])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._index = whole_numbers(self, bottom[1].data, bottom[0].shape[0], "bottom[1]")
-        if len(self._index):
-            np.take(bottom[0].data, self._index, axis=0, out=top[0].data, mode="clip")
+        index = self._index(bottom)
+        if len(index):
+            np.take(bottom[0].data, index, axis=0, out=top[0].data, mode="clip")
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        gpu.take(self, bottom[1], "bottom[1]", bottom[0].device_data("read"), bottom[0].shape[0], top[0])
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             dx = bottom[0].diff
             dx[...] = 0
-            add_rows(top[0].diff, self._index, dx)
+            add_rows(top[0].diff, self._index(bottom), dx)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if propagate_down[0]:
+            bottom[0].zero_diff()
+            gpu.add(self, bottom[1], top[0], bottom[0].shape[0], bottom[0].device_diff("update"))
+
+    def _index(self, bottom: Sequence[Blob]) -> NDArray[np.intp]:
+        return whole_numbers(self, bottom[1].data, bottom[0].shape[0], "bottom[1]")
 
 
 def whole_numbers(layer: Layer, values: NDArray[Any], end: int, field: str) -> NDArray[np.intp]:

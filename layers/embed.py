@@ -6,10 +6,14 @@ Source: Caffe's embed_layer.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda import rows
+from minicaffe.cuda.blocks import column_sums
 from minicaffe.layer import Layer
 
 from .batch_reindex import add_rows, whole_numbers
@@ -41,14 +45,27 @@ class Embed(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weight, y = self.blobs[0].data, top[0].data
-        self._index = whole_numbers(self, bottom[0].data, len(weight), "bottom[0]")
-        np.take(weight, self._index, axis=0, out=y, mode="clip")
+        np.take(weight, self._index(bottom), axis=0, out=y, mode="clip")
         if len(self.blobs) > 1:
             y += self.blobs[1].data
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        table, *bias = (blob.device_data("read") for blob in self.blobs)
+        rows.take(self, bottom[0], "bottom[0]", table, self.blobs[0].shape[0], top[0], *bias)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        dy = top[0].diff.reshape(self._index.size, top[0].shape[-1])
+        dy = top[0].diff.reshape(bottom[0].count, top[0].shape[-1])
         if self.param_propagate_down[0]:
-            add_rows(dy, self._index.reshape(-1), self.blobs[0].diff)
+            add_rows(dy, self._index(bottom).reshape(-1), self.blobs[0].diff)
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
             self.blobs[1].diff[...] += dy.sum(axis=0)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self.param_propagate_down[0]:
+            rows.add(self, bottom[0], top[0], self.blobs[0].shape[0], self.blobs[0].device_diff("update"))
+        if len(self.blobs) > 1 and self.param_propagate_down[1]:
+            dy, dbias, width = top[0].device_diff("read"), self.blobs[1].device_diff("update"), top[0].shape[-1]
+            column_sums(self.dtype, bottom[0].count, width, dy, dbias)
+
+    def _index(self, bottom: Sequence[Blob]) -> NDArray[Any]:
+        return whole_numbers(self, bottom[0].data, self.blobs[0].shape[0], "bottom[0]")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blas import Matrix, gemm
-from minicaffe.cuda.device import launch_blocks
+from minicaffe.cuda.blocks import column_sums
 from minicaffe.layer import Layer
 
 BLOCK = 1 << 21
@@ -86,8 +86,7 @@ class InnerProduct(Layer):
             else:
                 gemm(self.dtype, (outputs, inputs, rows), Matrix(dy, outputs, True), Matrix(x, inputs), weight, beta=1)
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
-            grid, dbias = (-(-outputs // 32), 1), self.blobs[1].device_diff("update")
-            launch_blocks("inner_product.column_sums", self.dtype, grid, (32, 32, 1), rows, outputs, dy, dbias)
+            column_sums(self.dtype, rows, outputs, dy, self.blobs[1].device_diff("update"))
         if propagate_down[0]:
             dx, weight = bottom[0].device_diff("write"), self._matrix(self.blobs[0].device_data("read"), self.transpose)
             gemm(self.dtype, (rows, inputs, outputs), Matrix(dy, outputs), weight, Matrix(dx, inputs))

@@ -122,3 +122,32 @@ def test_sums_of_the_weights_gradients_have_no_races() -> None:
 
 def test_backend_is_said() -> None:
     assert blas.backend() == "cuBLAS" or blas.backend().startswith("gemm.cu (")
+
+
+@pytest.mark.parametrize(
+    ("text", "bottoms"),
+    [
+        ('type: "Convolution" convolution_param { num_output: 4 kernel_size: 2 group: 2 }', [np.ones((2, 6, 3, 4))]),
+        ('type: "InnerProduct" inner_product_param { num_output: 4 }', [np.ones((2, 6))]),
+        ('type: "Embed" embed_param { num_output: 4 input_dim: 3 }', [np.array([2, 0, 2])]),
+        ('type: "BatchReindex"', [np.ones((2, 3)), np.array([1, 1, 0])]),
+    ],
+)
+def test_the_mode_may_change_in_between(text: str, bottoms: list[np.ndarray]) -> None:
+    """Forward on one, backward on the other."""
+    case = LayerCase(text, *bottoms)
+    rng = np.random.default_rng(2)
+    for blob in case.layer.blobs:
+        blob.data[...] = rng.normal(size=blob.shape)
+    dy = rng.normal(size=case.top[0].shape)
+    results = []
+    for forward_on_gpu, backward_on_gpu in ((False, False), (True, False), (False, True), (True, True)):
+        for blob in case.layer.blobs:
+            blob.diff[...] = 1
+        (minicaffe.set_mode_gpu if forward_on_gpu else minicaffe.set_mode_cpu)()
+        (y,) = case.forward()
+        (minicaffe.set_mode_gpu if backward_on_gpu else minicaffe.set_mode_cpu)()
+        results.append([y, *case.backward(dy), *(blob.diff.copy() for blob in case.layer.blobs)])
+    for ours in results[1:]:
+        for a, b in zip(ours, results[0], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12)

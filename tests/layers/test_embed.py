@@ -11,6 +11,8 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
+pytestmark = pytest.mark.usefixtures("device")
+
 
 def text(inside: str) -> str:
     fillers = 'weight_filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 }'
