@@ -20,6 +20,7 @@ from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 
 from . import pooling_methods as methods
+from .pooling_sizes import read_sizes
 from .pooling_windows import PoolAxis, plane_blocks
 
 MAX, AVE, STOCHASTIC = (caffe_pb2.PoolingParameter.PoolMethod.Value(name) for name in ("MAX", "AVE", "STOCHASTIC"))
@@ -44,39 +45,7 @@ class Pooling(Layer):
         self._argmax = Blob((0,), np.int32)  # on the GPU, in backward
         if len(top) > 1 and self.method != MAX:
             raise self.error("only MAX pooling has a second top, the mask", "top[1]")
-        self._kernel = (0, 0) if param.global_pooling else self._pair("kernel_size", "kernel_h", "kernel_w")
-        self._stride = self._pair("stride", "stride_h", "stride_w")
-        self._pad = self._pair("pad", "pad_h", "pad_w")
-        if param.global_pooling:
-            if any(param.HasField(f) for f in ("kernel_size", "kernel_h", "kernel_w")):
-                raise self.error(
-                    "global_pooling takes the whole map: no kernel size can be given", "pooling_param.global_pooling"
-                )
-            if self._stride != (1, 1) or self._pad != (0, 0):
-                raise self.error(
-                    f"global_pooling needs stride 1 and pad 0, got stride {self._stride} and pad {self._pad}",
-                    "pooling_param.global_pooling",
-                )
-        elif min(self._kernel) < 1:
-            raise self.error(f"the kernel must be > 0 on both axes, got {self._kernel}", "pooling_param.kernel_size")
-        if min(self._stride) < 1:
-            raise self.error(f"the stride must be > 0 on both axes, got {self._stride}", "pooling_param.stride")
-        if any(self._pad) and self.method == STOCHASTIC:
-            raise self.error("padding is for MAX and AVE pooling, not for STOCHASTIC", "pooling_param.pad")
-        if any(self._pad) and any(p >= k for p, k in zip(self._pad, self._kernel)):
-            raise self.error(f"pad {self._pad} must be smaller than the kernel {self._kernel}", "pooling_param.pad")
-
-    def _pair(self, both: str, h: str, w: str) -> tuple[int, int]:
-        """A size given once for both axes, or once for each."""
-        param: Any = self.param.pooling_param
-        given = [f for f in (h, w) if param.HasField(f)]
-        if given and param.HasField(both):
-            raise self.error(f"{both} and {' and '.join(given)} are both given: give one of them", f"pooling_param.{both}")
-        if len(given) == 1:
-            raise self.error(f"{h} and {w} go together, only {given[0]} is given", f"pooling_param.{given[0]}")
-        if not given and both == "kernel_size" and not param.HasField(both):
-            raise self.error(f"{both} is missing: give {both}, or {h} and {w}, or global_pooling", "pooling_param")
-        return (getattr(param, h), getattr(param, w)) if given else (getattr(param, both),) * 2
+        self._kernel, self._stride, self._pad = read_sizes(self, param)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
@@ -134,9 +103,10 @@ class Pooling(Layer):
             self.launch(kernel, windows, windows, x, *self._geometry(), *results)
 
     def _geometry(self) -> tuple[int, ...]:
-        """The kernels' H, W, PH, PW, and kernel, stride and pad on both axes."""
+        """The kernels' H, W, PH, PW, and kernel (no more than the padded map), stride and pad on both axes."""
         r, c = self.rows, self.columns
-        return r.size, c.size, r.pooled, c.pooled, r.kernel, c.kernel, r.stride, c.stride, r.pad, c.pad
+        kernel = min(r.kernel, r.size + 2 * r.pad), min(c.kernel, c.size + 2 * c.pad)
+        return r.size, c.size, r.pooled, c.pooled, *kernel, r.stride, c.stride, r.pad, c.pad
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
