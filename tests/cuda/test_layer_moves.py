@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import minicaffe
 from minicaffe import rng
 from minicaffe.blob import MemoryState
 from minicaffe.mode import TEST, TRAIN, Phase
+from minicaffe.net import Net
 
 pytestmark = pytest.mark.gpu
 
@@ -138,3 +140,42 @@ def test_layers_that_share_memory_move_nothing(text: str, request: pytest.Fixtur
     case.layer.backward_pass(case.top, [True], case.bottom)
     assert (transfers.to_device, transfers.to_host) == before
     assert case.bottom[0].data_state == MemoryState.DEVICE
+
+
+NET = """
+input: "data" input_shape { dim: 2 dim: 3 dim: 9 dim: 8 }
+layer { name: "norm" type: "LRN" bottom: "data" top: "norm" }
+layer { name: "pool" type: "Pooling" bottom: "norm" top: "pool" pooling_param { kernel_size: 3 stride: 2 } }
+layer { name: "bn" type: "BatchNorm" bottom: "pool" top: "bn" }
+layer { name: "scale" type: "Scale" bottom: "bn" top: "bn" scale_param { bias_term: true } }
+layer { name: "relu" type: "ReLU" bottom: "bn" top: "bn" }
+layer { name: "sum" type: "Eltwise" bottom: "pool" bottom: "bn" top: "sum" }
+layer { name: "drop" type: "Dropout" bottom: "sum" top: "sum" }
+layer { name: "both" type: "Concat" bottom: "sum" bottom: "pool" top: "both" }
+layer { name: "mean" type: "Pooling" bottom: "both" top: "mean" pooling_param { pool: AVE global_pooling: true } }
+layer { name: "flat" type: "Flatten" bottom: "mean" top: "flat" }
+layer { name: "prob" type: "Softmax" bottom: "flat" top: "prob" }
+"""
+
+
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+def test_a_net_moves_its_input_its_output_and_a_mask(phase: Phase, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(minicaffe.set_mode_cpu)
+    path = tmp_path / "net.prototxt"
+    path.write_text(NET)
+    net, x = Net(str(path), phase), numbers(2, 3, 9, 8)
+    for blob in net.layer_dict["bn"].blobs:
+        blob.data[...] = 1
+    rng.set_random_seed(2)
+    expected = net.forward(data=x)["prob"].copy()
+    minicaffe.set_mode_gpu()
+    from minicaffe.cuda.device import current
+
+    net.forward(data=x)  # takes the weights there
+    transfers = current().transfers
+    before = transfers.to_device, transfers.to_host
+    rng.set_random_seed(2)
+    np.testing.assert_allclose(net.forward(data=x)["prob"], expected, rtol=1e-5)
+    mask = net.blobs["sum"].count if phase == TRAIN else 0
+    moved = transfers.to_device - before[0], transfers.to_host - before[1]
+    assert moved == (net.blobs["data"].count * 4 + mask, expected.nbytes)
