@@ -20,7 +20,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 find_headers() { "$python" -c "import sys; sys.path.insert(0, '$here'); import build; print(build.include_folder())"; }
 include=$(find_headers 2>"$work/why") || {
-  "$python" -m pip install --no-deps nvidia-cuda-runtime  # cuda.h, here and for the test device
+  "$python" -m pip install --no-deps nvidia-cuda-runtime nvidia-cuda-profiler-api  # cuda.h, here and for the test device
   include=$(find_headers)
 }
 CUDA_ROOT=$(dirname "$include") "$python" "$here/build.py" "$work/stub"
