@@ -15,6 +15,7 @@ import math
 import os
 import shutil
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,6 +81,26 @@ class PinnedMemory:
             self._pool.give(self._size, self._block)
 
 
+class Spares:
+    """Streams or events that are used again: PyCUDA can destroy one only where its context is current."""
+
+    def __init__(self, device: Device, make: Callable[[], Any]) -> None:
+        self._device, self._make = device, make
+        self._unused: deque[Any] = deque()
+
+    def take(self) -> Any:
+        """An unused one, or a new one."""
+        try:
+            return self._unused.pop()
+        except IndexError:
+            with self._device.active():
+                return self._make()
+
+    def give(self, used: Any) -> None:
+        """Take one back, on any thread, at any moment."""
+        self._unused.append(used)
+
+
 class Device:
     """One GPU. Raises DeviceError where PyCUDA, the driver or the device is missing, and says which."""
 
@@ -100,6 +121,8 @@ class Device:
         full = self.driver.MemoryError
         self._pool = Pool(self.driver.mem_alloc, full)
         self._pinned = Pool(lambda nbytes: self.driver.pagelocked_empty(nbytes, np.uint8), full)
+        self.spare_streams = Spares(self, self.driver.Stream)
+        self.spare_events = Spares(self, self.driver.Event)
         self.stream = Stream(self)
         atexit.register(self.release_memory)
 
@@ -239,10 +262,9 @@ class Stream:
     def __init__(self, device: Device) -> None:
         self.device = device
         self._watchers: list[Callable[[int], Error]] = []
-        with device.active():
-            self.handle = device.driver.Stream()
-            self._flags: DeviceMemory | None = None
-            self._workspace: DeviceMemory | None = None
+        self.handle = device.spare_streams.take()
+        self._flags: DeviceMemory | None = None
+        self._workspace: DeviceMemory | None = None
 
     def workspace(self, nbytes: int) -> int:
         """The address of nbytes for what a layer needs until its next launches are done; what lay there before is lost.
@@ -251,6 +273,10 @@ class Stream:
             self._workspace = None
             self._workspace = self.device.allocate(nbytes)
         return self._workspace.address
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self.device.spare_streams.give(self.handle)
 
     def watch(self, error: Callable[[int], Error]) -> int:
         """The address of an int, 0, that a kernel may set. If it did, the next synchronisation raises error(value)."""
@@ -289,9 +315,14 @@ class Stopwatch:
 
     def __init__(self, device: Device) -> None:
         self._device, self._stream = device, device.current_stream
+        self._first, self._last = device.spare_events.take(), device.spare_events.take()
         with device.active():
-            self._first, self._last = device.driver.Event(), device.driver.Event()
             self._first.record(self._stream.handle)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_last"):
+            self._device.spare_events.give(self._first)
+            self._device.spare_events.give(self._last)
 
     def stop(self) -> None:
         """The second point."""
