@@ -29,10 +29,13 @@ extern "C" __global__ void gemm(int m, int n, int k, REAL alpha, const REAL* a, 
       fetch(of_a, a + item * a_stride, lda, !a_transposed, first_row, m, first_k, k);
       fetch(of_b, b + item * b_stride, ldb, b_transposed, first_column, n, first_k, k);
       __syncthreads();
+      REAL part[4][4] = {};  // a sum of short sums: long ones lose less
       for (int d = 0; d < DEPTH; ++d)
         for (int i = 0; i < 4; ++i)
           for (int j = 0; j < 4; ++j)
-            sum[i][j] = fma(of_a[d][threadIdx.y + 16 * i], of_b[d][threadIdx.x + 16 * j], sum[i][j]);
+            part[i][j] = fma(of_a[d][threadIdx.y + 16 * i], of_b[d][threadIdx.x + 16 * j], part[i][j]);
+      for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < 4; ++j) sum[i][j] += part[i][j];
       __syncthreads();
     }
     for (int i = 0; i < 4; ++i) {

@@ -84,6 +84,15 @@ def test_the_kernel(no_library: None, transposed: tuple[bool, bool], dtype: Any)
         check(sizes, transposed, dtype, batch=3, alpha=-0.5, beta=2.0)
 
 
+def test_long_sums_stay_exact(no_library: None) -> None:
+    """100000 numbers one after the other would lose two digits more."""
+    x = np.random.default_rng(1).uniform(size=(2, 100000)).astype(np.float32)
+    a, c = on_device(x), Blob((2, 2))
+    where, to = a.device_data("read"), c.device_data("write")
+    gemm(np.float32, (2, 2, 100000), Matrix(where, 100000), Matrix(where, 100000, True), Matrix(to, 2))
+    np.testing.assert_allclose(c.data, x.astype(np.float64) @ x.T.astype(np.float64), rtol=1e-5)
+
+
 @pytest.mark.gpu_barrier
 @pytest.mark.parametrize("transposed", [(False, False), (True, True)])
 def test_the_kernel_has_no_races(no_library: None, transposed: tuple[bool, bool]) -> None:

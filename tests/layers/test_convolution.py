@@ -43,7 +43,6 @@ def convolve_by_loops(x: Any, weight: Any, bias: Any, *, stride: int, pad: int, 
     return y
 
 
-@pytest.mark.gpu_barrier
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_by_hand(dtype: type) -> None:
     case = LayerCase(text("num_output: 1 kernel_h: 1 kernel_w: 2"), [[[[1.0, 2.0, 3.0]]]], dtype=dtype)

@@ -26,7 +26,6 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).normal(size=shape)
 
 
-@pytest.mark.gpu_barrier
 def test_by_hand() -> None:
     case = LayerCase(text("num_output: 1 kernel_h: 1 kernel_w: 2"), [[[[1.0, 2.0]]]])
     weight, bias = case.layer.blobs

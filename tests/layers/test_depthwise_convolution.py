@@ -22,7 +22,6 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).normal(size=shape)
 
 
-@pytest.mark.gpu_barrier
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", ["DepthwiseConvolution", "ConvolutionDepthwise"])
 def test_by_hand(kind: str, dtype: type) -> None:
