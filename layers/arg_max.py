@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_sums
 from minicaffe.layer import Layer
 
 
@@ -53,6 +55,24 @@ class ArgMax(Layer):
         y[:, 0] = indices.reshape(y[:, 0].shape)
         if param.out_max_val:
             y[:, 1] = np.take_along_axis(rows, indices, -1).reshape(y[:, 1].shape)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, shape = self.param.argmax_param, bottom[0].shape
+        x, y = bottom[0].device_data("read"), top[0].device_data("write")
+        if self.axis is None:
+            lines, length, inner, k = shape[0], math.prod(shape[1:]), 1, param.top_k
+            step = top[0].count // max(lines, 1)
+            values = y + k * self.dtype.itemsize if param.out_max_val else 0
+            launch_sums("arg_max.arg_max", self.dtype, lines, length, length, inner, k, step, x, y, values)
+            return
+        length, inner = shape[self.axis], math.prod(shape[self.axis + 1 :])
+        results = (0, y) if param.out_max_val else (y, 0)
+        lines = bottom[0].count // length
+        if param.top_k == 1 and inner >= length:
+            self.launch("arg_max.arg_max_lines", lines, lines, length, inner, x, *results)
+        else:
+            arguments = length, inner, param.top_k, param.top_k * inner, x, *results
+            launch_sums("arg_max.arg_max", self.dtype, lines, length, *arguments)
 
 
 def largest(rows: NDArray[Any], count: int) -> NDArray[np.intp]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
+
+from .permute import on_device
 
 
 class Filter(Layer):
@@ -32,6 +35,7 @@ class Filter(Layer):
             )
         self.index_bottoms = (len(bottom) - 1,)
         self._selector_known = False
+        self._table = Blob((0,), np.int32)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         *data, selector = bottom
@@ -54,9 +58,28 @@ class Filter(Layer):
         for x, y in zip(bottom, top):
             y.data[...] = x.data[self._selected]
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        kept = self._device_table(bottom[-1].count)
+        for x, y in zip(bottom, top):
+            source, target = x.device_data("read"), y.device_data("write")
+            self.launch("filter.filter", y.count, y.count, math.prod(x.shape[1:]), kept, source, target)
+
+    def _device_table(self, items: int) -> int:
+        """The address of the kept items' numbers, then of every item's place among them, -1 for none."""
+        places = np.full(items, -1)
+        places[self._selected] = np.arange(len(self._selected))
+        return on_device(self._table, [*self._selected.tolist(), *places.tolist()])
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for x, y, wanted in zip(bottom, top, propagate_down):
             if wanted:
                 dx = x.diff
                 dx[...] = 0
                 dx[self._selected] = y.diff
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        places = self._device_table(bottom[-1].count) + 4 * len(self._selected)
+        for x, y, wanted in zip(bottom, top, propagate_down):
+            if wanted:
+                dy, dx = y.device_diff("read"), x.device_diff("write")
+                self.launch("filter.filter_backward", x.count, x.count, math.prod(x.shape[1:]), places, dy, dx)

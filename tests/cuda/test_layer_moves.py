@@ -30,6 +30,7 @@ class Kept(NamedTuple):
 
 MAP = (2, 3, 4, 5)
 LAYERS = [
+    Kept('type: "ArgMax" argmax_param { axis: 1 top_k: 2 }', [MAP]),
     Kept('type: "BatchNorm"', [MAP]),
     Kept('type: "BatchNorm"', [MAP], in_place=True),
     Kept('type: "BatchNorm"', [MAP], phase=TEST),
@@ -42,6 +43,7 @@ LAYERS = [
     Kept('type: "Eltwise" eltwise_param { operation: PROD }', [MAP, MAP, MAP]),
     Kept('type: "Eltwise" eltwise_param { coeff: 1 coeff: -2 coeff: 3 }', [MAP, MAP, MAP]),
     Kept('type: "ELU"', [MAP], in_place=True),
+    Kept('type: "Filter"', [MAP, (2,)]),
     Kept('type: "LRN"', [MAP]),
     Kept('type: "LRN" lrn_param { norm_region: WITHIN_CHANNEL local_size: 3 }', [MAP]),
     Kept('type: "MVN"', [MAP]),

@@ -11,8 +11,9 @@ from layer_case import LayerCase
 from neuron_checks import normal
 
 from minicaffe.errors import LayerError
+from minicaffe.layers.arg_max import largest
 
-pytestmark = pytest.mark.usefixtures("device")
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
 
 
 def text(inside: str = "") -> str:
@@ -55,6 +56,19 @@ def test_sorted_by_value_then_index_both_falling(values: list[int], data: st.Dat
     count = data.draw(st.integers(1, len(values)))
     (y,) = LayerCase(text(f"axis: 0 top_k: {count}"), values).forward()
     expected = sorted(range(len(values)), key=lambda i: (values[i], i), reverse=True)[:count]
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("shape", [(3, 200, 2), (2, 5, 7)])
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("values", ["true", "false"])
+def test_along_an_axis_with_ties_and_nan(shape: tuple[int, ...], count: int, values: str) -> None:
+    """One NaN is what numpy's argmax finds first, and what its argsort puts last."""
+    x = np.random.default_rng(count).integers(-9, 9, shape).astype(float)
+    x[1, 3, 1] = np.nan
+    indices = np.moveaxis(largest(np.moveaxis(x, 1, -1), count), -1, 1)
+    expected = np.take_along_axis(x, indices, 1) if values == "true" else indices
+    (y,) = LayerCase(text(f"axis: 1 top_k: {count} out_max_val: {values}"), x).forward()
     np.testing.assert_array_equal(y, expected)
 
 
