@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.roi import PositionSensitive
 
 from .psroi_layer import PSROILayer, check_channels, grouped, ungrouped
 from .roi_geometry import Array, Ints, batch_index, bin_numbers, checked
@@ -35,6 +36,7 @@ class PSROIAlign(PSROILayer):
         param = self.param.psroi_align_param
         self.read_group(param, "psroi_align_param")
         self.sample_num = self.read_positive(param, "psroi_align_param", "sample_num")
+        self.kernels = PositionSensitive("psroi_align", self.dtype, self.sample_num)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         rois = self.rois(bottom)

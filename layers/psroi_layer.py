@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.roi import PositionSensitive, Sizes
 from minicaffe.errors import Error
 
 from .roi_geometry import Array, Bins
@@ -15,7 +16,12 @@ from .roi_layer import RoiLayer
 
 
 class PSROILayer(RoiLayer):
-    """bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5). top: y (R, output_dim, group_size, group_size)."""
+    """bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5). top: y (R, output_dim, group_size, group_size).
+
+    A subclass's setup sets kernels.
+    """
+
+    kernels: PositionSensitive
 
     def read_group(self, param: Any, block: str) -> None:
         """Take spatial_scale, output_dim and group_size from param; LayerError when one is missing or not positive."""
@@ -32,6 +38,12 @@ class PSROILayer(RoiLayer):
             wanted = f"output_dim * group_size^2 = {dim} * {group}^2 = {dim * group**2}"
             raise self.error(f"the feature map has {channels} channels, but {wanted} are needed", "bottom[0]")
         top[0].reshape(bottom[1].shape[0], dim, group, group)
+
+    def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+        self.kernels.pool(sizes, bottom[0], bottom[1], top[0], bad)
+
+    def spread_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+        self.kernels.backward(sizes, bottom[1], top[0], bottom[0], bad)
 
 
 def check_channels(channels: int, group: int) -> None:

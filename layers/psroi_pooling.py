@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.roi import PositionSensitive
 
 from .psroi_layer import PSROILayer, bin_slices, check_channels, ungrouped
 from .psroi_sums import bin_sums
@@ -32,6 +33,7 @@ class PSROIPooling(PSROILayer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.read_group(self.param.psroi_pooling_param, "psroi_pooling_param")
+        self.kernels = PositionSensitive("psroi_pooling", self.dtype)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].data[...] = ps_roi_pool(bottom[0].data, self.rois(bottom), self.group_size, self.spatial_scale)

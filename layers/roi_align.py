@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.roi import Means, Sizes, Winners
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 
 from .roi_align_max import roi_align_max, roi_align_max_argmax, roi_align_max_backward
 from .roi_align_mean import roi_align, roi_align_backward
-from .roi_geometry import Array
 from .roi_layer import RoiLayer
 
 
@@ -49,7 +49,9 @@ class ROIAlign(RoiLayer):
         self.aligned = self.param.roi_align_param.aligned
         if self.mean and len(bottom) > 2:
             raise self.error("a third bottom (the spatial scale) belongs to pool: MAX; this layer's pool is AVE", "bottom[2]")
-        self._argmax: Array | None = None
+        self._means, self._maxima = Means(self.dtype), Winners("roi_align_max", self.dtype)
+        self._argmax: Blob | None = None
+        self._places = Blob((), np.int32)
 
     def _read_pool(self) -> bool:
         """Whether the pool is AVE."""
@@ -90,15 +92,44 @@ class ROIAlign(RoiLayer):
             dx = roi_align_backward(dy, rois, self.spatial_scale, shape, sampling_ratio=ratio, aligned=aligned)
             bottom[0].diff[...] = dx
         else:
-            argmax = self._find_argmax(bottom) if self._argmax is None else self._argmax
+            argmax = (self._argmax or self._find_argmax(bottom)).read_data()
             bottom[0].diff[...] = roi_align_max_backward(dy, rois, argmax, self.spatial_scale, shape)
 
-    def _find_argmax(self, bottom: Sequence[Blob]) -> Array:
-        return roi_align_max_argmax(bottom[0].data, self.rois(bottom), self.pooled_h, self.pooled_w, self.spatial_scale)
+    def _find_argmax(self, bottom: Sequence[Blob]) -> Blob:
+        x, rois = bottom[0].read_data(), self.rois(bottom)
+        self._places.reshape(len(rois), x.shape[1], self.pooled_h, self.pooled_w)
+        self._places.data[...] = roi_align_max_argmax(x, rois, self.pooled_h, self.pooled_w, self.spatial_scale)
+        return self._places
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self._take_scale(bottom)
+        super().forward_gpu(bottom, top)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        self._take_scale(bottom)
+        super().backward_gpu(top, propagate_down, bottom)
+
+    def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+        if self.mean:
+            self._means.pool(sizes, bottom[0], bottom[1], top[0], (self.sampling_ratio, self.aligned), bad)
+            return
+        self._argmax = self._places if self.phase == TRAIN else None
+        self._places.reshape(top[0].shape)
+        at = self._places.device_data("write") if self._argmax else 0
+        self._maxima.pool(sizes, bottom[0], bottom[1], top[0].device_data("write"), at, bad)
+
+    def spread_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+        if self.mean:
+            self._means.backward(sizes, bottom[1], top[0], bottom[0], (self.sampling_ratio, self.aligned), bad)
+            return
+        if self._argmax is None:
+            self._places.reshape(top[0].shape)
+            self._maxima.pool(sizes, bottom[0], bottom[1], 0, self._places.device_data("write"), bad)
+        self._maxima.backward(sizes, bottom[1], self._places.device_data("read"), top[0], bottom[0], bad)
 
     def _take_scale(self, bottom: Sequence[Blob]) -> None:
         """The third bottom's scale, if there is one."""
         if len(bottom) > 2:
-            self.spatial_scale = abs(float(bottom[2].data.reshape(-1)[0]))
+            self.spatial_scale = abs(float(bottom[2].read_data().reshape(-1)[0]))
             if not np.isfinite(self.spatial_scale):
                 raise self.error(f"the third bottom's spatial scale must be finite, got {self.spatial_scale}", "bottom[2]")

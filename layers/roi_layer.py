@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.device import current
+from minicaffe.cuda.roi import Sizes, fits
+from minicaffe.errors import LayerError
 from minicaffe.layer import Count, Layer
 
 from .roi_geometry import Array, rois_problem, width_problem
@@ -15,7 +18,8 @@ from .roi_geometry import Array, rois_problem, width_problem
 class RoiLayer(Layer):
     """bottom: x (N, C, H, W); rois (R, 5) or (R, 5, 1, 1). top: y (R, ?, PH, PW). Checks what all of them check.
 
-    A subclass's setup sets spatial_scale. The diff of rois is zero.
+    A subclass's setup sets spatial_scale, and it has pool_gpu and spread_gpu, launched where there is something to do. The diff
+    of rois is zero.
     """
 
     num_bottom: ClassVar[Count] = 2
@@ -47,8 +51,53 @@ class RoiLayer(Layer):
 
     def rois(self, bottom: Sequence[Blob]) -> Array:
         """The rois as (R, 5), or LayerError that names the first bad one."""
-        rois = bottom[1].data.reshape(-1, 5)
+        rois = bottom[1].read_data().reshape(-1, 5)
         problem = rois_problem(rois, bottom[0].shape[0], self.spatial_scale)
         if problem:
             raise self.error(problem, "bottom[1]")
         return rois
+
+    # On the GPU.
+
+    def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+        """Forward; bad: the address of the flag for bad rois."""
+        raise NotImplementedError
+
+    def spread_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+        """Backward to bottom[0]; bad: the address of the flag for bad rois."""
+        raise NotImplementedError
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        sizes = self._sizes(bottom, top)
+        if top[0].count:
+            self.pool_gpu(bottom, top, sizes, self._watch(bottom))
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        """A row of the map must fit in shared memory; backward_cpu serves where it does not."""
+        if not propagate_down[0]:
+            return
+        if not fits(bottom[0].shape[3], self.dtype):
+            super().backward_gpu(top, propagate_down, bottom)
+            return
+        sizes = self._sizes(bottom, top)
+        if bottom[0].count and top[0].count:
+            self.spread_gpu(top, bottom, sizes, self._watch(bottom))
+        else:
+            bottom[0].zero_diff()
+
+    def _sizes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Sizes:
+        (images, channels, height, width), pooled = bottom[0].shape, top[0].shape[2:]
+        return Sizes(bottom[1].shape[0], images, channels, height, width, pooled[0], pooled[1], self.spatial_scale)
+
+    def _watch(self, bottom: Sequence[Blob]) -> int:
+        """The address of the flag that a kernel sets to R - (first bad row): rois() then raises as on the CPU."""
+        count = bottom[1].shape[0]
+
+        def error(value: int) -> LayerError:
+            try:
+                self.rois(bottom)
+            except LayerError as problem:
+                return problem
+            return self.error(f"roi {count - value} was bad; it has been overwritten since", "bottom[1]")
+
+        return current().current_stream.watch(error)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.roi import Sizes, Winners
 from minicaffe.mode import TRAIN
 
 from .roi_geometry import Array, Bins, add_at, batch_index, bin_numbers, checked, round_half_away
@@ -36,7 +37,9 @@ class ROIPooling(RoiLayer):
         self.pooled_h = self.read_positive(param, "roi_pooling_param", "pooled_h")
         self.pooled_w = self.read_positive(param, "roi_pooling_param", "pooled_w")
         self.spatial_scale = self.read_scale(param, "roi_pooling_param")
-        self._argmax: Array | None = None
+        self._kernels = Winners("roi_pooling", self.dtype)
+        self._argmax: Blob | None = None
+        self._places = Blob((), np.int32)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.check_shapes(bottom)
@@ -50,11 +53,26 @@ class ROIPooling(RoiLayer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            argmax = self._find_argmax(bottom) if self._argmax is None else self._argmax
+            argmax = (self._argmax or self._find_argmax(bottom)).read_data()
             bottom[0].diff[...] = roi_pool_backward(top[0].diff, self.rois(bottom), argmax, bottom[0].shape)
 
-    def _find_argmax(self, bottom: Sequence[Blob]) -> Array:
-        return roi_pool_argmax(bottom[0].data, self.rois(bottom), self.pooled_h, self.pooled_w, self.spatial_scale)
+    def _find_argmax(self, bottom: Sequence[Blob]) -> Blob:
+        x, rois = bottom[0].read_data(), self.rois(bottom)
+        self._places.reshape(len(rois), x.shape[1], self.pooled_h, self.pooled_w)
+        self._places.data[...] = roi_pool_argmax(x, rois, self.pooled_h, self.pooled_w, self.spatial_scale)
+        return self._places
+
+    def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+        self._argmax = self._places if self.phase == TRAIN else None
+        self._places.reshape(top[0].shape)
+        at = self._places.device_data("write") if self._argmax else 0
+        self._kernels.pool(sizes, bottom[0], bottom[1], top[0].device_data("write"), at, bad)
+
+    def spread_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+        if self._argmax is None:
+            self._places.reshape(top[0].shape)
+            self._kernels.pool(sizes, bottom[0], bottom[1], 0, self._places.device_data("write"), bad)
+        self._kernels.backward(sizes, bottom[1], self._places.device_data("read"), top[0], bottom[0], bad)
 
 
 def roi_pool_bins(rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int]) -> Bins:

@@ -12,6 +12,8 @@ from roi_cases import Case, cases, some_rois
 from minicaffe.errors import LayerError
 from minicaffe.ops import ps_roi_align, ps_roi_align_backward
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 
 def layer(sample_num: int = 2) -> str:
     more = f"spatial_scale: 0.5 output_dim: 3 group_size: 2 sample_num: {sample_num}"
@@ -92,7 +94,7 @@ def test_a_second_reshape_and_untouched_bottoms() -> None:
     case.bottom[1].reshape(2, 5)
     x, rois = random_map(1, 12, 5, 6), some_rois(1)[:2]
     case.bottom[0].data[...], case.bottom[1].data[...] = x, rois
-    np.testing.assert_array_equal(case.forward()[0], ps_roi_align(x, rois, 2, 0.5))
+    np.testing.assert_allclose(case.forward()[0], ps_roi_align(x, rois, 2, 0.5), rtol=1e-12, atol=1e-15)
     assert case.backward(np.ones((2, 3, 2, 2)))[0].shape == x.shape
     np.testing.assert_array_equal(case.bottom[0].data, x)
     np.testing.assert_array_equal(case.bottom[1].data, rois)

@@ -13,6 +13,8 @@ from minicaffe.errors import LayerError
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.ops import roi_align, roi_align_backward, roi_align_max, roi_align_max_argmax, roi_align_max_backward
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 FLT_MAX = np.finfo(np.float32).max
 
 

@@ -11,6 +11,8 @@ from layer_case import LayerCase
 from minicaffe import TEST, Net, ops
 from minicaffe.errors import Error, LayerError
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 LAYERS = {
     "ROIPooling": "type: 'ROIPooling' roi_pooling_param {{ pooled_h: 2 pooled_w: 2 spatial_scale: {scale} }}",
     "ROIAlign max": "type: 'ROIAlign' roi_align_param {{ pooled_h: 2 pooled_w: 2 spatial_scale: {scale} }}",

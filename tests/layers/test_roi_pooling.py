@@ -11,6 +11,8 @@ from roi_cases import Case, cases, some_rois
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.ops import roi_pool, roi_pool_argmax, roi_pool_backward
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 FLT_MAX = np.finfo(np.float32).max
 
 

@@ -1,0 +1,202 @@
+"""Launching the ROI layers' kernels: blobs in, scratch memory kept from call to call.
+
+Forward reads a copy of the map with the channels last (roi_layout.cu), but for the position-sensitive layers; backward
+gathers in a fixed order, without atomic additions. What each kernel does is said in its .cu and .cuh files.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minicaffe.blob import Blob
+
+from .device import launch, launch_blocks
+
+COLUMNS = 132
+"""Columns of the grid of blocks that pool slabs of channels: best a GPU's multiprocessors; an H200 has so many."""
+
+RESIDENT = 2048
+"""Threads that a multiprocessor runs at a time."""
+
+SLAB, TILE = 16, 64
+"""SLAB and TILE of roi_slabs.cuh."""
+
+SHARED = 44 * 1024
+"""Bytes of shared memory that backward keeps planes of the map in: CELLS of the .cu files."""
+
+MOST_GROUPS = 8
+"""Most groups of threads that share the rois of a plane."""
+
+TABLE = 2**24
+"""About how many weights of ROIAlign's mean are made at a time (at least one roi's)."""
+
+
+class Sizes(NamedTuple):
+    """The first arguments of most kernels."""
+
+    rois: int
+    images: int
+    channels: int
+    height: int
+    width: int
+    pooled_h: int
+    pooled_w: int
+    scale: float
+
+    @property
+    def bins(self) -> int:
+        """Bins of a roi."""
+        return self.pooled_h * self.pooled_w
+
+
+def fits(width: int, dtype: np.dtype[Any]) -> bool:
+    """Whether a row of a map this wide finds room in backward's shared memory."""
+    return width * dtype.itemsize <= SHARED
+
+
+class Scratch:
+    """Memory of one layer's kernels, which keeps nothing from one call to the next."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+        self._blobs: dict[str, Blob] = {}
+
+    def reals(self, name: str, count: int) -> int:
+        """The address of count REALs."""
+        return self._address(name, count, self.dtype)
+
+    def ints(self, name: str, count: int) -> int:
+        """The address of count ints."""
+        return self._address(name, count, np.dtype(np.int32))
+
+    def _address(self, name: str, count: int, dtype: np.dtype[Any]) -> int:
+        blob = self._blobs.setdefault(name, Blob((), dtype))
+        blob.reshape(count)
+        return blob.device_data("write")
+
+    def channels_last(self, sizes: Sizes, x: Blob) -> int:
+        """The address of a copy of x, (N, H, W, C)."""
+        address, pixels = self.reals("map", x.count), sizes.height * sizes.width
+        tiles = -(-pixels // 32) * -(-sizes.channels // 32) * sizes.images
+        arguments = sizes.images, sizes.channels, pixels, x.device_data("read"), address
+        launch_blocks("roi_layout.channels_last", self.dtype, (min(tiles, 2**20), 1), (32, 8, 1), *arguments)
+        return address
+
+
+class Winners:
+    """ROIPooling and ROIAlign's maxima: stem.pool, stem.plan, stem.backward."""
+
+    def __init__(self, stem: str, dtype: np.dtype[Any]) -> None:
+        self.stem, self.dtype = stem, dtype
+        self.scratch = Scratch(dtype)
+
+    def pool(self, sizes: Sizes, x: Blob, rois: Blob, y: int, at: int, bad: int) -> None:
+        """Maxima y and their places at, both (R, C, PH, PW), to these addresses; 0: not wanted."""
+        maps = self.scratch.channels_last(sizes, x)
+        launch_slabs(f"{self.stem}.pool", self.dtype, sizes, *sizes, rois.device_data("read"), maps, y, at, bad)
+
+    def backward(self, sizes: Sizes, rois: Blob, at: int, dy: Blob, dx: Blob, bad: int) -> None:
+        """dx (N, C, H, W): each dy to where its maximum was."""
+        plan, roi = self.scratch.ints("plan", 4 * sizes.rois), rois.device_data("read")
+        launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
+        threads = min(-(-sizes.bins // 32) * 32, 256)
+        blocks, rows, groups = planes_of(sizes, self.dtype, threads)
+        addresses = at, dy.device_diff("read"), dx.device_diff("write")
+        block = groups * threads, 1, 1
+        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), block, *sizes, roi, plan, rows, threads, *addresses)
+
+
+class Means:
+    """ROIAlign's means, by tables of weights for some rois at a time: roi_align_mean.cu."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+        self.scratch = Scratch(dtype)
+
+    def pool(self, sizes: Sizes, x: Blob, rois: Blob, y: Blob, grid: tuple[int, bool], bad: int) -> None:
+        """Means y (R, C, PH, PW). grid: sampling_ratio, aligned."""
+        maps, to = self.scratch.channels_last(sizes, x), y.device_data("write")
+        for first, part, tables in self._tables(sizes, rois, grid, bad):
+            at = to + first * sizes.channels * sizes.bins * self.dtype.itemsize
+            launch_slabs("roi_align_mean.pool", self.dtype, part, *part, *tables, maps, at)
+
+    def backward(self, sizes: Sizes, rois: Blob, dy: Blob, dx: Blob, grid: tuple[int, bool], bad: int) -> None:
+        """dx (N, C, H, W): each dy to the pixels of its samples."""
+        blocks, rows, groups = planes_of(sizes, self.dtype, 64)
+        source, to = dy.device_diff("read"), dx.device_diff("write")
+        for first, part, tables in self._tables(sizes, rois, grid, bad):
+            at = source + first * sizes.channels * sizes.bins * self.dtype.itemsize
+            arguments = *part, *tables, rows, int(first > 0), at, to
+            launch_blocks("roi_align_mean.backward", self.dtype, (blocks, 1), (groups * 64, 1, 1), *arguments)
+
+    def _tables(self, sizes: Sizes, rois: Blob, grid: tuple[int, bool], bad: int) -> Any:
+        """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
+        reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
+        ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)
+        count = min(sizes.rois, max(1, TABLE // max(reals, ints)))
+        tables = self.scratch.reals("weights", count * reals), self.scratch.ints("numbers", count * ints)
+        roi = rois.device_data("read")
+        for first in range(0, sizes.rois, count):
+            part = sizes._replace(rois=min(count, sizes.rois - first))
+            arguments = *part, roi + 5 * first * self.dtype.itemsize, grid[0], int(grid[1]), *tables, bad
+            launch_blocks("roi_align_mean.weights", self.dtype, (part.rois, 1), (64, 1, 1), *arguments)
+            yield first, part, tables
+
+
+class PositionSensitive:
+    """PSROIPooling (samples 0) and PSROIAlign: a table of the bins of every roi, then stem.pool or stem.backward."""
+
+    def __init__(self, stem: str, dtype: np.dtype[Any], samples: int = 0) -> None:
+        self.stem, self.dtype, self.samples = stem, dtype, samples
+        self.scratch = Scratch(dtype)
+
+    def pool(self, sizes: Sizes, x: Blob, rois: Blob, y: Blob, bad: int) -> None:
+        """y (R, D, G, G) from x (N, D * G * G, H, W)."""
+        arguments, pixels = self._bins(sizes, rois, bad), sizes.height * sizes.width
+        room = SHARED // self.dtype.itemsize
+        planes = 2 if 2 * pixels <= room else 1
+        blocks = sizes.images * -(-sizes.channels // planes)
+        threads = min(512, -(-sizes.rois * planes // 32) * 32)
+        last = planes, int(pixels <= room), x.device_data("read"), y.device_data("write")
+        launch_blocks(f"{self.stem}.pool", self.dtype, (blocks, 1), (threads, 1, 1), *arguments, *last)
+
+    def backward(self, sizes: Sizes, rois: Blob, dy: Blob, dx: Blob, bad: int) -> None:
+        """dx (N, D * G * G, H, W): each dy to the pixels that its bin read."""
+        arguments = self._bins(sizes, rois, bad)
+        blocks, rows, groups = planes_of(sizes, self.dtype, 32)
+        last = rows, dy.device_diff("read"), dx.device_diff("write")
+        launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (groups * 32, 1, 1), *arguments, *last)
+
+    def _bins(self, sizes: Sizes, rois: Blob, bad: int) -> tuple[Any, ...]:
+        """Make the table; the arguments that pool and backward begin with."""
+        count, roi = 4 * sizes.pooled_h * sizes.rois, rois.device_data("read")
+        images = self.scratch.ints("images", sizes.rois)
+        if self.samples:
+            shape: tuple[Any, ...] = *sizes[:6], self.samples
+            tables: tuple[int, ...] = self.scratch.reals("edges", count), self.scratch.reals("steps", 2 * sizes.rois), images
+            launch(f"{self.stem}.bins", self.dtype, sizes.rois, *shape, sizes.scale, roi, *tables, bad)
+        else:
+            shape, tables = (*sizes[:6], sizes.scale), (self.scratch.ints("spans", count), images)
+            launch(f"{self.stem}.bins", self.dtype, sizes.rois, *shape, roi, *tables, bad)
+        return *shape, *tables
+
+
+def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: Any) -> None:
+    """Run a kernel of roi_slabs.cuh."""
+    units = sizes.rois * -(-sizes.channels // SLAB)
+    bins = min(sizes.bins, TILE)
+    down = -(-bins // -(-bins // 32))  # as few idle threads in the last round as can be
+    columns = min(COLUMNS, units)
+    stack = min(-(-units // max(columns, 1)), max(1, RESIDENT // (-(-SLAB * down // 32) * 32)))
+    launch_blocks(kernel, dtype, (columns, stack), (SLAB, down, 1), *arguments)
+
+
+def planes_of(sizes: Sizes, dtype: np.dtype[Any], threads: int) -> tuple[int, int, int]:
+    """Of a backward kernel: blocks, rows of the map in each, and how many groups of `threads` threads a block has."""
+    room = SHARED // dtype.itemsize
+    rows = min(sizes.height, room // sizes.width)
+    tiles = -(-sizes.height // rows)
+    groups = min(room // (rows * sizes.width), MOST_GROUPS, 512 // threads, max(1, sizes.rois))
+    return sizes.images * sizes.channels * tiles, rows, groups

@@ -1,0 +1,102 @@
+// Caffe's ROIAlign: maxima of bilinear samples at unit steps. See layers/roi_align_max.py.
+#include "roi.cuh"
+
+struct Edges {
+  REAL start, end;
+};
+
+struct Bin {
+  int image;
+  Edges rows, columns;
+};
+
+// Where a bin starts and ends along one axis, clipped to [0, size]. Its samples: start, start + 1, ... below end.
+__device__ inline Edges edges_of(const Shape& s, const Roi& roi, bool columns, int bin) {
+  const REAL first = (columns ? roi.x1 : roi.y1) * REAL(s.scale), last = (columns ? roi.x2 : roi.y2) * REAL(s.scale);
+  const REAL size = REAL(columns ? s.width : s.height);
+  const REAL length = (last - first + REAL(1)) / REAL(columns ? s.pooled_w : s.pooled_h);
+  return {clip(REAL(bin) * length + first, size), clip(REAL(bin + 1) * length + first, size)};
+}
+
+#include "roi_slabs.cuh"
+
+__device__ inline Bin bin_at(const Pooling& p, int r, int ph, int pw) {
+  const Roi roi = read_roi(p.s, p.rois, r, p.bad);
+  if (roi.image < 0) return {0, {0, 0}, {0, 0}};
+  return {roi.image, edges_of(p.s, roi, false, ph), edges_of(p.s, roi, true, pw)};
+}
+
+// The greatest sample and, as at, i * (W + 1) + j of the first such; 0 and -1 for an empty bin.
+__device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, int& at) {
+  const int height = p.s.height, width = p.s.width;
+  const unsigned channels = p.s.channels, image = (unsigned)bin.image * height;
+  if (!(bin.rows.start < bin.rows.end && bin.columns.start < bin.columns.end)) return 0;
+  REAL best = LOWEST;
+  int i = 0;
+  for (REAL h = bin.rows.start; h < bin.rows.end; h += 1, ++i) {
+    const REAL low_h = floor(h), high_h = ceil(h), upper = 1 - h + low_h, lower = 1 - high_h + h;
+    const REAL* top = x + (image + (unsigned)low_h) * width * channels;
+    const REAL* bottom = x + (image + (unsigned)high_h) * width * channels;
+    const bool inside = high_h < height;
+    int j = 0;
+    for (REAL w = bin.columns.start; w < bin.columns.end; w += 1, ++j) {
+      const REAL low_w = floor(w), high_w = ceil(w), left = 1 - w + low_w, right = 1 - high_w + w;
+      const unsigned a = (unsigned)low_w * channels, b = (unsigned)high_w * channels;
+      const bool within = high_w < width;
+      REAL value = 0;  // a neighbour past the map adds 0
+      value += left * lower * (inside ? bottom[a] : REAL(0));
+      value += right * lower * (inside && within ? bottom[b] : REAL(0));
+      value += left * upper * top[a];
+      value += right * upper * (within ? top[b] : REAL(0));
+      if (value > best) best = value, at = i * (width + 1) + j;
+    }
+  }
+  return best;
+}
+
+// x: (N, H, W, C); y, at: (R, C, PH, PW) or nullptr; bad: nullptr or where read_roi flags. Blocks of 16 x any threads.
+extern "C" __global__ void pool(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
+                                double scale, const REAL* roi, const REAL* x, REAL* y, int* at, int* bad) {
+  pool_slabs({{rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, x, nullptr, nullptr, bad}, y, at);
+}
+
+// The pixels that the samples of a bin read along one axis.
+__device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, int bin) {
+  const Edges edges = edges_of(s, roi, columns, bin);
+  if (!(edges.start < edges.end)) return {0, 0};
+  REAL last = edges.start;
+  while (last + 1 < edges.end) last += 1;
+  return {(int)edges.start, min((int)ceil(last) + 1, columns ? s.width : s.height)};
+}
+
+__device__ inline void spread(const Shape& s, const REAL* rois, int r, int ph, int pw, int at, REAL dy, REAL* sums, int row,
+                              int rows) {
+  const Roi roi = read_roi(s, rois, r, nullptr);
+  REAL h = edges_of(s, roi, false, ph).start, w = edges_of(s, roi, true, pw).start;
+  for (int i = at / (s.width + 1); i > 0; --i) h += 1;
+  for (int j = at % (s.width + 1); j > 0; --j) w += 1;
+  const REAL low_h = floor(h), low_w = floor(w), high_h = ceil(h), high_w = ceil(w);
+  const REAL weight_h[2] = {1 - h + low_h, 1 - high_h + h}, weight_w[2] = {1 - w + low_w, 1 - high_w + w};
+  const int line[2] = {(int)low_h - row, (int)high_h - row}, column[2] = {(int)low_w, (int)high_w};
+#pragma unroll
+  for (int a = 0; a < 2; ++a)
+#pragma unroll
+    for (int b = 0; b < 2; ++b)
+      if (line[a] >= 0 && line[a] < rows && column[b] < s.width)
+        sums[line[a] * s.width + column[b]] += weight_h[a] * weight_w[b] * dy;
+}
+
+#include "roi_winners.cuh"
+
+// made: (R, 4) ints, a Plan each.
+extern "C" __global__ void plan(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
+                                double scale, const REAL* roi, int* made, int* bad) {
+  make_plan({rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, (Plan*)made, bad);
+}
+
+extern "C" __global__ void backward(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
+                                    double scale, const REAL* roi, const int* plan, int tile_rows, int threads,
+                                    const int* at, const REAL* dy, REAL* dx) {
+  gather_winners({rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, (const Plan*)plan, tile_rows,
+                 threads, at, dy, dx);
+}

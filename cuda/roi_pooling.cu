@@ -1,0 +1,67 @@
+// ROIPooling: maxima over bins. See layers/roi_pooling.py.
+#include "roi.cuh"
+
+struct Bin {
+  int image;
+  Span rows, columns;
+};
+
+// The pixels of a bin along one axis: [floor, ceil), clipped to the map.
+__device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, int bin) {
+  const int first = (int)round_half_away((columns ? roi.x1 : roi.y1) * REAL(s.scale));
+  const int last = (int)round_half_away((columns ? roi.x2 : roi.y2) * REAL(s.scale));
+  const int size = columns ? s.width : s.height;
+  const REAL length = REAL(max(last - first + 1, 1)) / REAL(columns ? s.pooled_w : s.pooled_h);
+  const int start = (int)floor(REAL(bin) * length) + first, end = (int)ceil(REAL(bin + 1) * length) + first;
+  return {clip(start, size), clip(end, size)};
+}
+
+#include "roi_slabs.cuh"
+
+__device__ inline Bin bin_at(const Pooling& p, int r, int ph, int pw) {
+  const Roi roi = read_roi(p.s, p.rois, r, p.bad);
+  if (roi.image < 0) return {0, {0, 0}, {0, 0}};
+  return {roi.image, cells_of(p.s, roi, false, ph), cells_of(p.s, roi, true, pw)};
+}
+
+// The bin's maximum and, as at, its first place h * W + w; 0 and -1 where it is empty, -FLT_MAX and -1 where nothing wins.
+__device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, int& at) {
+  const unsigned channels = p.s.channels, width = p.s.width;
+  REAL best = LOWEST;
+  if (bin.rows.end <= bin.rows.first || bin.columns.end <= bin.columns.first) return 0;
+  for (int h = bin.rows.first; h < bin.rows.end; ++h) {
+    const int line = h * (int)width;
+    const REAL* pixel = x + ((unsigned)bin.image * p.s.height * width + line + bin.columns.first) * channels;
+    for (int w = bin.columns.first; w < bin.columns.end; ++w, pixel += channels) {
+      const REAL value = *pixel;
+      if (value > best) best = value, at = line + w;
+    }
+  }
+  return best;
+}
+
+// x: (N, H, W, C); y, at: (R, C, PH, PW) or nullptr; bad: nullptr or where read_roi flags. Blocks of 16 x any threads.
+extern "C" __global__ void pool(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
+                                double scale, const REAL* roi, const REAL* x, REAL* y, int* at, int* bad) {
+  pool_slabs({{rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, x, nullptr, nullptr, bad}, y, at);
+}
+
+__device__ inline void spread(const Shape& s, const REAL*, int, int, int, int at, REAL dy, REAL* sums, int row, int rows) {
+  const int cell = at - row * s.width;
+  if (cell >= 0 && cell < rows * s.width) sums[cell] += dy;
+}
+
+#include "roi_winners.cuh"
+
+// made: (R, 4) ints, a Plan each.
+extern "C" __global__ void plan(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
+                                double scale, const REAL* roi, int* made, int* bad) {
+  make_plan({rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, (Plan*)made, bad);
+}
+
+extern "C" __global__ void backward(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
+                                    double scale, const REAL* roi, const int* plan, int tile_rows, int threads,
+                                    const int* at, const REAL* dy, REAL* dx) {
+  gather_winners({rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, (const Plan*)plan, tile_rows,
+                 threads, at, dy, dx);
+}
