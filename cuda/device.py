@@ -119,7 +119,7 @@ class Device:
         self._modules: dict[tuple[str, np.dtype[Any]], Any] = {}
         self._lock = threading.RLock()
         full = self.driver.MemoryError
-        self._pool = Pool(self.driver.mem_alloc, full)
+        self._pool = Pool(self.driver.mem_alloc, full, exact=bool(os.environ.get("MINICAFFE_EXACT_MEMORY")))
         self._pinned = Pool(lambda nbytes: self.driver.pagelocked_empty(nbytes, np.uint8), full)
         self.spare_streams = Spares(self, self.driver.Stream)
         self.spare_events = Spares(self, self.driver.Event)

@@ -13,10 +13,13 @@ from typing import Any
 
 
 class Pool:
-    """Blocks by size. allocate(nbytes): a new block, or an exception where there is no room; freed with its last reference."""
+    """Blocks by size. allocate(nbytes): a new block, or `full` where there is no room; freed with its last reference.
 
-    def __init__(self, allocate: Callable[[int], Any], full: type[Exception]) -> None:
-        self._allocate, self._full = allocate, full
+    exact: sizes are not rounded up, so that a tool that watches memory sees an access beyond the end.
+    """
+
+    def __init__(self, allocate: Callable[[int], Any], full: type[Exception], exact: bool = False) -> None:
+        self._allocate, self._full, self._exact = allocate, full, exact
         self._lock = threading.Lock()
         self._returned: deque[tuple[int, Any]] = deque()
         self._held: defaultdict[int, list[Any]] = defaultdict(list)
@@ -25,7 +28,7 @@ class Pool:
 
     def take(self, nbytes: int) -> tuple[int, Any]:
         """(its size, a block of at least nbytes); what is held unused is let go before the allocator's exception is raised."""
-        size = block_size(nbytes)
+        size = max(nbytes, 1) if self._exact else block_size(nbytes)
         with self._lock:
             self._sort()
             if self._held[size]:

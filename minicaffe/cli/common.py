@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 import numpy as np
 
 from minicaffe import rng
-from minicaffe.errors import Error, WeightsError
-from minicaffe.mode import TEST, TRAIN, Phase, set_mode_cpu, set_mode_gpu
+from minicaffe.errors import DeviceError, Error, WeightsError
+from minicaffe.mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Net
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -25,9 +26,6 @@ def phase_option_with(default: str) -> Callable[[Function], Function]:
 
 
 phase_option = phase_option_with("TEST")
-gpu_option = click.option(
-    "--gpu", metavar="IDS", help="As in the caffe tool. This version runs on the CPU only, so it is an error."
-)
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Of random weights, inputs and samples.")
 
 
@@ -56,11 +54,53 @@ def allow_modules(modules: Iterable[str]) -> None:
         allow_module(module)
 
 
-def choose_device(gpu: str | None) -> None:
-    """Run on the GPUs named, which this version cannot (DeviceError), or on the CPU."""
-    if gpu:
+def device_options(function: Function) -> Function:
+    """--device and --gpu, which set the mode before the command runs; after it the mode is CPU again."""
+
+    @functools.wraps(function)
+    def on_device(*args: Any, device: str | None, gpu: str | None, **options: Any) -> Any:
+        choose_device(device, gpu)
+        try:
+            return function(*args, **options)
+        finally:
+            set_mode_cpu()
+
+    for option in (
+        click.option("--gpu", metavar="ID", help="As in the caffe tool: the number of the GPU, or all."),
+        click.option(
+            "--device",
+            metavar="cpu|gpu|gpu:N|auto",
+            help="Where layers run; auto takes a GPU if there is one.  [default: cpu]",
+        ),
+    ):
+        on_device = option(on_device)
+    return cast(Function, on_device)
+
+
+def choose_device(device: str | None, gpu: str | None) -> None:
+    """Set the mode: --device's, or --gpu's. DeviceError where a GPU is asked for and there is none."""
+    if device and gpu:
+        raise click.UsageError(f"--device {device} and --gpu {gpu}: give one of them")
+    if gpu is not None:
+        if "," in gpu:
+            raise Error(f"--gpu {gpu}: a net runs on one GPU here; give one number")
+        device = "gpu" if gpu == "all" else f"gpu:{gpu}"
+    kind, _, number = (device or "cpu").partition(":")
+    if kind not in ("cpu", "gpu", "auto") or (number and (kind != "gpu" or not number.isdecimal())):
+        raise Error(
+            f"--device {device}: give cpu, gpu, gpu:N or auto" if gpu is None else f"--gpu {gpu}: give a number, or all"
+        )
+    if kind == "cpu":
+        set_mode_cpu()
+        return
+    try:
+        if number:
+            set_device(int(number))
         set_mode_gpu()
-    set_mode_cpu()
+    except DeviceError as error:
+        if kind != "auto":
+            raise
+        click.echo(f"on the CPU: {error}", err=True)
 
 
 def one_of(argument: str | None, option: str | None, place: str, flag: str) -> str:

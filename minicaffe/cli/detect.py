@@ -23,7 +23,7 @@ from minicaffe.layers.boxes import rows
 from minicaffe.net import Net
 from minicaffe.settings import DetectionSettings, read_settings, use
 
-from .common import FiniteRange, allow_modules, load_net, numbers, say_loudly, seed_option, state_options
+from .common import FiniteRange, allow_modules, device_options, load_net, numbers, say_loudly, seed_option, state_options
 
 IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
 
@@ -50,6 +50,7 @@ IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".we
 @click.option(
     "--proposals", metavar="FILE.npy|DIR", help="For nets that take rois: boxes (R, 4); DIR holds IMAGE-NAME.npy files."
 )
+@device_options
 @seed_option
 @state_options
 def command(

@@ -11,24 +11,29 @@ from typing import Any
 import click
 import numpy as np
 
+from minicaffe.cuda.device import installed_gpus
+from minicaffe.errors import DeviceError
 from minicaffe.version import __version__
 
-from .common import choose_device, gpu_option
+from .common import choose_device
 
 PACKAGES = ("numpy", "protobuf", "pillow", "h5py", "lmdb")
 VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @click.command()
-@gpu_option
+@click.option("--gpu", metavar="ID", help="As in the caffe tool: the GPU that must be there; a number, or all.")
 def command(gpu: str | None) -> None:
-    """Say what nets run on here: no GPU in this version; the CPU, its cores, NumPy's BLAS, and the versions.
+    """Say what nets run on here: the GPUs, the CPU, its cores, NumPy's BLAS, and the versions.
+
+    `minicaffe doctor` says what is missing where no GPU is found.
 
     Example:  minicaffe device-query
     """
-    choose_device(gpu)
+    if gpu is not None:
+        choose_device(None, gpu)
     facts = {
-        "GPU": "not supported by this version of minicaffe: all layers run on the CPU",
+        "GPU": "; ".join(gpu_facts()),
         "CPU": cpu_name(),
         "cores": f"{available_cores()} of {os.cpu_count()} for this process",
         "BLAS": blas_name(numpy_config()),
@@ -40,6 +45,14 @@ def command(gpu: str | None) -> None:
     }
     for name, fact in facts.items():
         click.echo(f"{name + ':':<11}{fact}")
+
+
+def gpu_facts() -> list[str]:
+    """A line for each GPU, or why there is none."""
+    try:
+        return [str(gpu) for gpu in installed_gpus()]
+    except DeviceError as error:
+        return [str(error)]
 
 
 def cpu_name() -> str:

@@ -10,7 +10,7 @@ from minicaffe.database import BACKENDS, new_database
 from minicaffe.datum import float_datum
 from minicaffe.errors import Error
 
-from .common import load_net
+from .common import choose_device, load_net
 from .flags import GflagsCommand
 from .progress import counted
 
@@ -22,7 +22,8 @@ from .progress import counted
 @click.argument("dbs", metavar="DB[,DB...]")
 @click.argument("batches", metavar="NBATCHES", type=click.IntRange(1))
 @click.argument("db_type", metavar="[lmdb|leveldb]", required=False, type=click.Choice(BACKENDS))
-@click.argument("device", metavar="[CPU]", required=False, type=click.Choice(["CPU"]))
+@click.argument("device", metavar="[CPU|GPU [ID]]", required=False, type=click.Choice(["CPU", "GPU"]))
+@click.argument("ordinal", metavar="", required=False, type=click.IntRange(0))
 @click.option("--db-type", "db_type_option", type=click.Choice(BACKENDS), help="The kind of the databases.  [default: lmdb]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random numbers in the net.")
 def command(
@@ -33,6 +34,7 @@ def command(
     batches: int,
     db_type: str | None,
     device: str | None,
+    ordinal: int | None,
     db_type_option: str | None,
     seed: int,
 ) -> None:
@@ -47,6 +49,7 @@ def command(
         raise Error(f"{len(names)} blobs but {len(paths)} databases given: one for each")
     if len(set(paths)) < len(paths):
         raise Error(f"{dbs}: each blob needs a database of its own name")
+    choose_device(f"gpu:{ordinal or 0}" if device == "GPU" else None, None)
     loaded = load_net(net, [weights], seed=seed)
     if unknown := [name for name in names if name not in loaded.blobs]:
         raise Error(f'the net has no blob "{unknown[0]}"; it has {", ".join(loaded.blobs)}')

@@ -18,6 +18,7 @@ from minicaffe.times import Times
 from .common import (
     allow_modules,
     check_target,
+    device_options,
     load_net,
     numbers,
     phase_of,
@@ -47,6 +48,7 @@ from .common import (
     help="Run backward too: from the losses; in a net without any, from ones at its outputs.",
 )
 @click.option("--out", metavar="FILE.npz", help="Write the outputs (and with --backward every weight's diff).")
+@device_options
 @phase_option
 @seed_option
 @state_options

@@ -13,8 +13,7 @@ from minicaffe.solver_log import scored
 
 from .common import (
     allow_modules,
-    choose_device,
-    gpu_option,
+    device_options,
     load_net,
     one_of,
     phase_of,
@@ -39,7 +38,7 @@ LOGGED = 100
 @click.option(
     "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated."
 )
-@gpu_option
+@device_options
 @phase_option
 @seed_option
 @state_options
@@ -50,7 +49,6 @@ def command(
     more_weights: tuple[str, ...],
     iterations: int,
     inputs: tuple[str, ...],
-    gpu: str | None,
     phase: str,
     seed: int,
     level: int,
@@ -68,7 +66,6 @@ def command(
     path = one_of(net, model, "NET", "--model")
     if bool(weights) == bool(more_weights):
         raise click.UsageError("give WEIGHTS, or --weights FILE" + ", not both" * bool(weights))
-    choose_device(gpu)
     allow_modules(allow_module)
     if iterations < 1:
         raise Error(f"--iterations must be at least 1, got {iterations}")

@@ -6,16 +6,17 @@ from time import perf_counter
 
 import click
 
+from minicaffe.cuda.device import current
 from minicaffe.errors import Error
 from minicaffe.inputs import fill_inputs
+from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
 from minicaffe.solver import loss_parts
 from minicaffe.times import Times
 
 from .common import (
     allow_modules,
-    choose_device,
-    gpu_option,
+    device_options,
     load_net,
     one_of,
     phase_of,
@@ -33,7 +34,7 @@ from .log import logging_to, to_stderr, tool
 @click.option("--model", metavar="FILE", help="The net, in place of the argument.")
 @click.option("--weights", multiple=True, metavar="FILE,...", help="Weights; without any, layers start from their fillers.")
 @click.option("--iterations", default=50, show_default=True, help="Forward and backward passes that are averaged.")
-@gpu_option
+@device_options
 @phase_option_with("TRAIN")
 @seed_option
 @state_options
@@ -42,7 +43,6 @@ def command(
     model: str | None,
     weights: tuple[str, ...],
     iterations: int,
-    gpu: str | None,
     phase: str,
     seed: int,
     level: int,
@@ -59,7 +59,6 @@ def command(
     Example:  minicaffe time -model train_val.prototxt -iterations 10
     """
     path = one_of(net, model, "NET", "--model")
-    choose_device(gpu)
     allow_modules(allow_module)
     if iterations < 1:
         raise Error(f"--iterations must be at least 1, got {iterations}")
@@ -86,6 +85,8 @@ def measure(net: Net, iterations: int) -> tuple[Times, float]:
     tool.info("*** Benchmark begins ***")
     tool.info("Testing for %d iterations.", iterations)
     times, start = Times(net), perf_counter()
+    if gpu_mode():
+        current().transfers.reset()
     for i in range(iterations):
         before = perf_counter()
         net.forward_backward()
@@ -121,3 +122,9 @@ def _print(net: Net, times: Times, iterations: int) -> None:
     print_table(f"{net.name or net.file} ({net.phase}), means of {iterations} iterations", columns, rows, right=columns[2:])
     forward, backward = sum(times.forward) / iterations, sum(times.backward) / iterations
     click.echo(f"{len(net.layers)} layers, forward {forward:.2f} ms, backward {backward:.2f} ms")
+    if gpu_mode():
+        moved = current().transfers
+        click.echo(
+            f"on {current().name}; copied an iteration: {moved.to_device // iterations} bytes to the device, "
+            f"{moved.to_host // iterations} bytes to the host"
+        )

@@ -21,7 +21,7 @@ from minicaffe.snapshots import latest
 from minicaffe.solver import Progress, SGDSolver
 from minicaffe.solvers import get_solver
 
-from .common import allow_modules, check_target, choose_device, gpu_option, one_of, say_loudly, state_options
+from .common import allow_modules, check_target, device_options, one_of, say_loudly, state_options
 from .detect import read_proposals
 from .log import logging_to, to_stderr
 
@@ -56,7 +56,7 @@ EFFECTS = click.Choice([action.value for action in Action])
     "--sigint-effect", type=EFFECTS, default="stop", show_default=True, help="What Ctrl-C does; stop writes a snapshot too."
 )
 @click.option("--sighup-effect", type=EFFECTS, default="snapshot", show_default=True, help="What the signal SIGHUP does.")
-@gpu_option
+@device_options
 @state_options
 def command(
     solver: str | None,
@@ -74,7 +74,6 @@ def command(
     log_file: str | None,
     sigint_effect: str,
     sighup_effect: str,
-    gpu: str | None,
     level: int,
     stages: tuple[str, ...],
     allow_module: tuple[str, ...],
@@ -91,7 +90,6 @@ def command(
     Example:  minicaffe train -solver solver.prototxt -snapshot lenet_iter_5000.solverstate
     """
     path = one_of(solver, solver_option, "SOLVER", "--solver")
-    choose_device(gpu)
     allow_modules(allow_module)
     if weights and snapshot and snapshot != LATEST:
         raise Error("--weights starts anew and --snapshot goes on: give one of them")

@@ -1,0 +1,17 @@
+"""minicaffe doctor"""
+
+from __future__ import annotations
+
+import click
+
+from minicaffe.doctor import examine
+
+
+@click.command()
+def command() -> None:
+    """Say which GPU, driver, compiler and libraries are found here, and what to do about those that are not.
+
+    Example:  minicaffe doctor
+    """
+    for finding in examine():
+        click.echo(str(finding))

@@ -1,0 +1,57 @@
+"""The .cu files: what the compilers get, and the house's rules for them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from minicaffe.cuda import source
+from minicaffe.errors import DeviceError
+
+FILES = sorted(path.stem for path in source.FOLDER.glob("*.cu"))
+
+
+def test_includes_are_written_out_once_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "FOLDER", tmp_path)
+    (tmp_path / "a.cuh").write_text('#include "b.cuh"\nint a;\n')
+    (tmp_path / "b.cuh").write_text("int b;\n")
+    (tmp_path / "k.cu").write_text('// k\n#include "a.cuh"\n#include "b.cuh"\nint k;\n')
+    lines = source.text.__wrapped__("k").splitlines()
+    where = {}
+    for line in lines:
+        found = re.match(r'#line (\d+) "cuda/([\w.]+)"', line)
+        if found:
+            number, file = int(found[1]), found[2]
+            continue
+        if line.startswith("int"):
+            where[line] = (file, number)
+        number += 1
+    assert where == {"int a;": ("a.cuh", 2), "int b;": ("b.cuh", 1), "int k;": ("k.cu", 4)}
+
+
+def test_argument_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "FOLDER", tmp_path)
+    (tmp_path / "types.cu").write_text(
+        'extern "C" __global__ void __launch_bounds__(256) one(int n, const REAL* __restrict__ x, REAL scale,\n'
+        "    unsigned long long bits, long long far, unsigned u, double d, float f) {}\n"
+        'extern "C" __global__ void two(int* y) {}\n'
+    )
+    assert source.signatures.__wrapped__("types") == {
+        "one": ("i", "P", "REAL", "Q", "q", "I", "d", "f"),
+        "two": ("P",),
+    }
+    (tmp_path / "wrong.cu").write_text("__global__ void f(Mine m) {}")
+    with pytest.raises(DeviceError, match=r'cuda/wrong.cu: a kernel\'s argument "Mine m" has a type that cannot be passed'):
+        source.signatures.__wrapped__("wrong")
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_rules(stem: str) -> None:
+    """Every file has kernels that C can name, says what it is, and needs no standard header."""
+    text = (source.FOLDER / f"{stem}.cu").read_text()
+    assert text.startswith("//")
+    assert "#include <" not in text
+    assert source.signatures(stem)
+    assert text.count("__global__") == len(re.findall(r'extern "C" __global__', text))
