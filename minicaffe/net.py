@@ -270,7 +270,7 @@ class Net(PycaffeNet):
 
     def _forward(self, start: int, end: int) -> float:
         loss = 0.0
-        with self._running():
+        with self.running():
             for i in range(start, end + 1):
                 for hook in self._hooks["before_forward"]:
                     hook(i)
@@ -280,7 +280,7 @@ class Net(PycaffeNet):
         return loss
 
     def _backward(self, start: int, end: int) -> None:
-        with self._running():
+        with self.running():
             for i in range(start, end - 1, -1):
                 for hook in self._hooks["before_backward"]:
                     hook(i)
@@ -289,7 +289,7 @@ class Net(PycaffeNet):
                 for hook in self._hooks["after_backward"]:
                     hook(i)
 
-    def _running(self) -> AbstractContextManager[None]:
+    def running(self) -> AbstractContextManager[None]:
         """On the GPU: launches go to the net's own stream, and the end waits for it."""
         if not gpu_mode():
             return nullcontext()

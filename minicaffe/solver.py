@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from . import snapshots, solver_nets, updates
+from .blob import Blob
+from .cuda.updates import Rule
 from .debug_info import debug_info
 from .errors import SolverError
 from .lr_policy import check_policy, learning_rate
@@ -34,6 +35,7 @@ from .running_state import State, misfits, restore_running_state, running_state
 from .settings import DetectionSettings, current
 from .signals import Action, Request
 from .solver_log import SolverLog, net_outputs
+from .solver_updates import apply_update
 from .target_scaling import folded
 from .upgrade import upgrade_solver
 
@@ -96,7 +98,7 @@ class SGDSolver:
             for name in names.split(","):
                 self.net.copy_from(solver_nets.found(name.strip(), self.folder))
         self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder)
-        self.history = [np.zeros(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
+        self.history_blobs = [Blob(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._stop_at = self.param.max_iter
         self._callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
@@ -115,6 +117,16 @@ class SGDSolver:
     def gradient_to_step(self, diff: NDArray[Any], history: Sequence[NDArray[Any]], rate: float) -> None:
         """Turn diff, in place, from the gradient into what the weights go down by; update the rule's histories of the blob."""
         updates.sgd(diff, history[0], rate, self.param.momentum)
+
+    def kernel(self, rate: float) -> Rule:
+        """gradient_to_step as a rule of cuda/updates.cu. Without one beside its gradient_to_step, a class's updates are made
+        on the host in GPU mode too."""
+        return Rule("SGD", rate, keep=self.param.momentum)
+
+    @property
+    def history(self) -> list[NDArray[Any]]:
+        """What the rule keeps: arrays that may be written to."""
+        return [blob.data for blob in self.history_blobs]
 
     # Running.
 
@@ -192,20 +204,10 @@ class SGDSolver:
 
     def apply_update(self) -> None:
         """Turn the gradients in the net's diffs into an update of its weights; counts as one iteration."""
-        param, blobs = self.param, self.net.learnable_params
-        if param.clip_gradients >= 0:
-            updates.clip([blob.diff for blob in blobs], param.clip_gradients)
         rate = self.lr
-        if self._due(param.display):
+        if self._due(self.param.display):
             logger.info("Iteration %d, lr = %g", self.iter, rate)
-        for i, blob in enumerate(blobs):
-            local_rate, decay = rate * self.net.params_lr[i], param.weight_decay * self.net.params_weight_decay[i]
-            for data, diff, *history in updates.parts(blob.data, blob.diff, *self.history[i :: len(blobs)]):
-                if param.iter_size > 1:
-                    np.divide(diff, param.iter_size, out=diff)
-                updates.regularise(data, diff, decay, param.regularization_type)
-                self.gradient_to_step(diff, history, local_rate)
-                np.subtract(data, diff, out=data)
+        apply_update(self, rate)
         self.iter += 1
 
     # The loss.
@@ -258,7 +260,8 @@ class SGDSolver:
         """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; the former's path."""
         self._make_snapshot_folder()
         running = self._before_tests or self._running_state()
-        model = snapshots.write(self.param, self.settings, self.net, self.iter, self.history, running)
+        history = [blob.read_data() for blob in self.history_blobs]
+        model = snapshots.write(self.param, self.settings, self.net, self.iter, history, running)
         logger.info("Snapshot written to %s", model)
         return model
 
@@ -273,7 +276,7 @@ class SGDSolver:
 
         Raises WeightsError for a state of another net or solver, or without its weights.
         """
-        state, running = snapshots.read(path, [array.shape for array in self.history])
+        state, running = snapshots.read(path, [blob.shape for blob in self.history_blobs])
         snapshots.load_weights(path, state, running, self.net, self.settings, self.folder)
         for history, array in zip(self.history, state.history, strict=True):
             history[...] = array.reshape(history.shape)

@@ -12,6 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from . import updates
+from .cuda.updates import Rule
 from .errors import SolverError
 from .proto import caffe_pb2
 from .prototxt import read_solver
@@ -30,6 +31,9 @@ class NesterovSolver(SGDSolver):
     def gradient_to_step(self, diff: Array, history: Sequence[Array], rate: float) -> None:
         updates.nesterov(diff, history[0], rate, self.param.momentum)
 
+    def kernel(self, rate: float) -> Rule:
+        return Rule("Nesterov", rate, keep=self.param.momentum)
+
 
 class AdaGradSolver(SGDSolver):
     """AdaGrad (Duchi et al., 2011). delta. Raises SolverError for a momentum."""
@@ -41,6 +45,9 @@ class AdaGradSolver(SGDSolver):
 
     def gradient_to_step(self, diff: Array, history: Sequence[Array], rate: float) -> None:
         updates.adagrad(diff, history[0], rate, self.param.delta)
+
+    def kernel(self, rate: float) -> Rule:
+        return Rule("AdaGrad", rate, delta=self.param.delta)
 
 
 class RMSPropSolver(SGDSolver):
@@ -56,6 +63,9 @@ class RMSPropSolver(SGDSolver):
     def gradient_to_step(self, diff: Array, history: Sequence[Array], rate: float) -> None:
         updates.rmsprop(diff, history[0], rate, self.param.rms_decay, self.param.delta)
 
+    def kernel(self, rate: float) -> Rule:
+        return Rule("RMSProp", rate, keep=self.param.rms_decay, delta=self.param.delta)
+
 
 class AdaDeltaSolver(SGDSolver):
     """AdaDelta (Zeiler, 2012). momentum, delta."""
@@ -65,6 +75,9 @@ class AdaDeltaSolver(SGDSolver):
 
     def gradient_to_step(self, diff: Array, history: Sequence[Array], rate: float) -> None:
         updates.adadelta(diff, history[0], history[1], rate, self.param.momentum, self.param.delta)
+
+    def kernel(self, rate: float) -> Rule:
+        return Rule("AdaDelta", rate, keep=self.param.momentum, delta=self.param.delta)
 
 
 class AdamSolver(SGDSolver):
@@ -80,8 +93,14 @@ class AdamSolver(SGDSolver):
 
     def gradient_to_step(self, diff: Array, history: Sequence[Array], rate: float) -> None:
         param = self.param
-        rate *= updates.adam_correction(self.iter + 1, param.momentum, param.momentum2)
-        updates.adam(diff, history[0], history[1], rate, param.momentum, param.momentum2, param.delta)
+        updates.adam(diff, history[0], history[1], self._corrected(rate), param.momentum, param.momentum2, param.delta)
+
+    def kernel(self, rate: float) -> Rule:
+        param = self.param
+        return Rule("Adam", self._corrected(rate), keep=param.momentum, keep2=param.momentum2, delta=param.delta)
+
+    def _corrected(self, rate: float) -> float:
+        return rate * updates.adam_correction(self.iter + 1, self.param.momentum, self.param.momentum2)
 
 
 SOLVERS = {kind.type: kind for kind in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)}
