@@ -32,7 +32,11 @@ SANITIZERS = {
     "address,undefined": "-O1 -g -fsanitize=address,undefined -fsanitize-sections=cuda_shared -fno-sanitize-recover=all",
     "thread": "-O1 -g -fsanitize=thread -DCPU_DEVICE_THREADS -Wl,-z,nodelete",
 }
-PRELOADED = {"": [], "address,undefined": ["libasan.so"], "thread": ["libtsan.so"]}
+PRELOADED = {  # the C++ library too: the sanitizers find its throw only where it is loaded from the start
+    "": [],
+    "address,undefined": ["libasan.so", "libstdc++.so.6"],
+    "thread": ["libtsan.so", "libstdc++.so.6"],
+}
 MARKS = {"": "gpu or gpu_barrier", "address,undefined": "gpu or gpu_barrier", "thread": "gpu_barrier"}
 FOUND = ("ERROR: AddressSanitizer", "runtime error:", "WARNING: ThreadSanitizer")  # in a report; other reports are advice
 
