@@ -135,7 +135,7 @@ class Means:
         """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
         ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)
-        count = min(sizes.rois, max(1, TABLE // max(reals, ints)))
+        count = max(1, min(sizes.rois, TABLE // max(reals, ints)))
         tables = self.scratch.reals("weights", count * reals), self.scratch.ints("numbers", count * ints)
         roi = rois.device_data("read")
         for first in range(0, sizes.rois, count):
@@ -157,7 +157,7 @@ class PositionSensitive:
         arguments, pixels = self._bins(sizes, rois, bad), sizes.height * sizes.width
         room = SHARED // self.dtype.itemsize
         planes = 2 if 2 * pixels <= room else 1
-        blocks = sizes.images * -(-sizes.channels // planes)
+        blocks = sizes.images * -(-sizes.channels // planes) if sizes.rois else 0
         threads = min(512, -(-sizes.rois * planes // 32) * 32)
         last = planes, int(pixels <= room), x.device_data("read"), y.device_data("write")
         launch_blocks(f"{self.stem}.pool", self.dtype, (blocks, 1), (threads, 1, 1), *arguments, *last)

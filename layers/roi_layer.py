@@ -18,8 +18,7 @@ from .roi_geometry import Array, rois_problem, width_problem
 class RoiLayer(Layer):
     """bottom: x (N, C, H, W); rois (R, 5) or (R, 5, 1, 1). top: y (R, ?, PH, PW). Checks what all of them check.
 
-    A subclass's setup sets spatial_scale, and it has pool_gpu and spread_gpu, launched where there is something to do. The diff
-    of rois is zero.
+    A subclass's setup sets spatial_scale, and it has pool_gpu and spread_gpu. The diff of rois is zero.
     """
 
     num_bottom: ClassVar[Count] = 2
@@ -64,13 +63,11 @@ class RoiLayer(Layer):
         raise NotImplementedError
 
     def spread_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        """Backward to bottom[0]; bad: the address of the flag for bad rois."""
+        """Backward to bottom[0], where it and the top have elements; bad: the address of the flag for bad rois."""
         raise NotImplementedError
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        sizes = self._sizes(bottom, top)
-        if top[0].count:
-            self.pool_gpu(bottom, top, sizes, self._watch(bottom))
+        self.pool_gpu(bottom, top, self._sizes(bottom, top), self._watch(bottom))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """A row of the map must fit in shared memory; backward_cpu serves where it does not."""
