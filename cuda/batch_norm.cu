@@ -1,5 +1,6 @@
 // BatchNorm over x (N, channels, positions). See layers/batch_norm.py.
 #include "common.cuh"
+#include "planes.cuh"
 #include "sums.cuh"
 
 // The running sums' mean and 1 / sqrt(var + eps), one thread a channel.
@@ -35,20 +36,25 @@ extern "C" __global__ void batch_statistics(int numbers, int channels, int posit
 }
 
 // y = (x - mean) / std; y may be x; kept: nullptr, or where a copy of y goes.
-extern "C" __global__ void normalise(int count, int channels, int positions, const REAL* x, const REAL* mean,
+extern "C" __global__ void normalise(int planes, int positions, int channels, const REAL* x, const REAL* mean,
                                      const REAL* inverse_std, REAL* y, REAL* kept) {
-  LOOP(i, count) {
-    const unsigned c = i / (unsigned)positions % (unsigned)channels;
-    const REAL value = (x[i] - mean[c]) * inverse_std[c];
+  const unsigned plane = plane_of_thread(), c = plane % (unsigned)channels;
+  if (plane >= (unsigned)planes) return;
+  const REAL middle = mean[c], factor = inverse_std[c];
+  POSITIONS(i, plane, positions) {
+    const REAL value = (x[i] - middle) * factor;
     y[i] = value;
     if (kept) kept[i] = value;
   }
 }
 
 // dx = dy / std; dx may be dy.
-extern "C" __global__ void global_backward(int count, int channels, int positions, const REAL* dy, const REAL* inverse_std,
+extern "C" __global__ void global_backward(int planes, int positions, int channels, const REAL* dy, const REAL* inverse_std,
                                            REAL* dx) {
-  LOOP(i, count) dx[i] = dy[i] * inverse_std[i / (unsigned)positions % (unsigned)channels];
+  const unsigned plane = plane_of_thread();
+  if (plane >= (unsigned)planes) return;
+  const REAL factor = inverse_std[plane % (unsigned)channels];
+  POSITIONS(i, plane, positions) dx[i] = dy[i] * factor;
 }
 
 // A block a channel: the means of dy and of dy * y.
@@ -71,10 +77,10 @@ extern "C" __global__ void gradient_means(int numbers, int channels, int positio
 }
 
 // dx = (dy - mean - y * product) / std; dx may be dy.
-extern "C" __global__ void batch_backward(int count, int channels, int positions, const REAL* dy, const REAL* y, const REAL* mean,
+extern "C" __global__ void batch_backward(int planes, int positions, int channels, const REAL* dy, const REAL* y, const REAL* mean,
                                           const REAL* product, const REAL* inverse_std, REAL* dx) {
-  LOOP(i, count) {
-    const unsigned c = i / (unsigned)positions % (unsigned)channels;
-    dx[i] = (dy[i] - mean[c] - y[i] * product[c]) * inverse_std[c];
-  }
+  const unsigned plane = plane_of_thread(), c = plane % (unsigned)channels;
+  if (plane >= (unsigned)planes) return;
+  const REAL middle = mean[c], along = product[c], factor = inverse_std[c];
+  POSITIONS(i, plane, positions) dx[i] = (dy[i] - middle - y[i] * along) * factor;
 }

@@ -1,10 +1,14 @@
 // Bias: y = x + bias along some axes. x is (before, lanes, after), bias (lanes). See layers/bias.py.
 #include "common.cuh"
+#include "planes.cuh"
 #include "sums.cuh"
 
-// y may be x.
-extern "C" __global__ void bias(int count, int lanes, int after, const REAL* x, const REAL* addend, REAL* y) {
-  LOOP(i, count) y[i] = x[i] + addend[i / (unsigned)after % (unsigned)lanes];
+// planes: before * lanes; y may be x.
+extern "C" __global__ void bias(int planes, int after, int lanes, const REAL* x, const REAL* bias, REAL* y) {
+  const unsigned plane = plane_of_thread();
+  if (plane >= (unsigned)planes) return;
+  const REAL addend = bias[plane % (unsigned)lanes];
+  POSITIONS(i, plane, after) y[i] = x[i] + addend;
 }
 
 // A block a lane: dbias[s] (+)= sum of dy over `numbers` = before * after numbers; add: whether it is added to.

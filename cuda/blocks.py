@@ -1,4 +1,4 @@
-"""Launches with one block for each result: sums and maxima over many numbers (see sums.cuh)."""
+"""Launches in other shapes than a line of threads: a block for each sum (see sums.cuh), planes (see planes.cuh)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ from typing import Any
 
 from numpy.typing import DTypeLike
 
-from .device import launch_blocks
+from .device import THREADS, launch_blocks
 
 
 def launch_sums(kernel: str, dtype: DTypeLike, sums: int, numbers: int, *arguments: Any) -> None:
     """Run the kernel "stem.name" with a block for each of `sums` results, each over `numbers` numbers."""
     launch_blocks(kernel, dtype, (sums, 1), (threads_of(numbers), 1, 1), *arguments)
+
+
+def launch_planes(kernel: str, dtype: DTypeLike, planes: int, positions: int, *arguments: Any) -> None:
+    """Run the kernel "stem.name", which takes these two numbers first, over planes of `positions` numbers. About 4 numbers a
+    thread where a plane is large."""
+    if not planes or not positions:
+        return
+    across = min(1 << (positions - 1).bit_length(), THREADS)
+    down = THREADS // across
+    grid = -(-planes // down), min(-(-positions // (4 * across)), 65535)
+    launch_blocks(kernel, dtype, grid, (across, down, 1), planes, positions, *arguments)
 
 
 def column_sums(dtype: DTypeLike, rows: int, columns: int, x: int, total: int) -> None:

@@ -1,12 +1,19 @@
 // Concat and Slice: rows of `length` numbers that stand at `offset` in rows of `whole` numbers. See layers/concat.py and slice.py.
 #include "common.cuh"
+#include "planes.cuh"
 
-// part (rows, length) -> whole; count = rows * length.
-extern "C" __global__ void put(int count, int length, int whole, int offset, const REAL* part, REAL* joined) {
-  LOOP(i, count) joined[i / (unsigned)length * (unsigned)whole + offset + i % (unsigned)length] = part[i];
+// part (rows, length) -> joined.
+extern "C" __global__ void put(int rows, int length, int whole, int offset, const REAL* part, REAL* joined) {
+  const unsigned row = plane_of_thread();
+  if (row >= (unsigned)rows) return;
+  REAL* to = joined + (row * (unsigned)whole + offset);
+  POSITIONS(i, row, length) to[p] = part[i];
 }
 
-// whole -> part (rows, length); count = rows * length.
-extern "C" __global__ void take(int count, int length, int whole, int offset, const REAL* joined, REAL* part) {
-  LOOP(i, count) part[i] = joined[i / (unsigned)length * (unsigned)whole + offset + i % (unsigned)length];
+// joined -> part (rows, length).
+extern "C" __global__ void take(int rows, int length, int whole, int offset, const REAL* joined, REAL* part) {
+  const unsigned row = plane_of_thread();
+  if (row >= (unsigned)rows) return;
+  const REAL* from = joined + (row * (unsigned)whole + offset);
+  POSITIONS(i, row, length) part[i] = from[p];
 }

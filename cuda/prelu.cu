@@ -1,20 +1,27 @@
 // PReLU over x (N, channels, positions): one slope a channel; for one slope in all, channels is 1. See layers/prelu.py.
 #include "common.cuh"
+#include "planes.cuh"
 #include "sums.cuh"
 
 // y may be x; kept: nullptr, or where a copy of x goes.
-extern "C" __global__ void prelu(int count, int channels, int positions, const REAL* x, const REAL* slopes, REAL* y, REAL* kept) {
-  LOOP(i, count) {
+extern "C" __global__ void prelu(int planes, int positions, int channels, const REAL* x, const REAL* slopes, REAL* y, REAL* kept) {
+  const unsigned plane = plane_of_thread();
+  if (plane >= (unsigned)planes) return;
+  const REAL slope = slopes[plane % (unsigned)channels];
+  POSITIONS(i, plane, positions) {
     const REAL value = x[i];
     if (kept) kept[i] = value;
-    y[i] = value > 0 ? value : value * slopes[i / (unsigned)positions % (unsigned)channels];
+    y[i] = value > 0 ? value : value * slope;
   }
 }
 
 // dx may be dy.
-extern "C" __global__ void prelu_backward(int count, int channels, int positions, const REAL* x, const REAL* slopes, const REAL* dy,
+extern "C" __global__ void prelu_backward(int planes, int positions, int channels, const REAL* x, const REAL* slopes, const REAL* dy,
                                           REAL* dx) {
-  LOOP(i, count) dx[i] = dy[i] * (x[i] > 0 ? REAL(1) : slopes[i / (unsigned)positions % (unsigned)channels]);
+  const unsigned plane = plane_of_thread();
+  if (plane >= (unsigned)planes) return;
+  const REAL slope = slopes[plane % (unsigned)channels];
+  POSITIONS(i, plane, positions) dx[i] = dy[i] * (x[i] > 0 ? REAL(1) : slope);
 }
 
 // A block a channel of `numbers` numbers: dslopes += sum of dy * x where x is not positive.

@@ -1,17 +1,19 @@
 // Scale: y = x * scale + bias along some axes. x is (before, lanes, after), scale and bias (lanes). See layers/scale.py.
 #include "common.cuh"
+#include "planes.cuh"
 #include "sums.cuh"
 
-// y may be x; bias: nullptr for none; kept: nullptr, or where a copy of x goes.
-extern "C" __global__ void scale(int count, int lanes, int after, const REAL* x, const REAL* factor, const REAL* bias, REAL* y,
+// planes: before * lanes; y may be x; bias: nullptr for none; kept: nullptr, or where a copy of x goes.
+extern "C" __global__ void scale(int planes, int after, int lanes, const REAL* x, const REAL* scale, const REAL* bias, REAL* y,
                                  REAL* kept) {
-  LOOP(i, count) {
-    const unsigned s = i / (unsigned)after % (unsigned)lanes;
+  const unsigned plane = plane_of_thread();
+  if (plane >= (unsigned)planes) return;
+  const unsigned s = plane % (unsigned)lanes;
+  const REAL factor = scale[s], addend = bias ? bias[s] : REAL(0);
+  POSITIONS(i, plane, after) {
     const REAL value = x[i];
-    REAL result = value * factor[s];
-    if (bias) result += bias[s];
     if (kept) kept[i] = value;
-    y[i] = result;
+    y[i] = bias ? value * factor + addend : value * factor;
   }
 }
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
@@ -108,7 +108,8 @@ class BatchNorm(Layer):
             results = mean, inverse_std, *(blob.device_data("update") for blob in self.blobs)
             arguments = numbers, channels, positions, x, *constants, *results
             launch_sums("batch_norm.batch_statistics", self.dtype, channels, numbers, *arguments)
-        self.launch("batch_norm.normalise", count, count, channels, positions, x, mean, inverse_std, y, kept)
+        sizes = count // positions, positions, channels
+        launch_planes("batch_norm.normalise", self.dtype, *sizes, x, mean, inverse_std, y, kept)
 
     def _sizes(self, x: Blob) -> tuple[int, int, int]:
         """Channels, positions of a map, and numbers of a channel in the whole batch; x has elements."""
@@ -137,14 +138,16 @@ class BatchNorm(Layer):
         if not propagate_down[0] or not count:
             return
         channels, positions, numbers = self._sizes(top[0])
+        sizes = count // positions, positions, channels
         inverse_std, (dy, dx) = self._inverse_std.device_data("read"), diff_pair(top[0], bottom[0])
         if self.use_global_stats:
-            self.launch("batch_norm.global_backward", count, count, channels, positions, dy, inverse_std, dx)
+            launch_planes("batch_norm.global_backward", self.dtype, *sizes, dy, inverse_std, dx)
             return
-        y, sizes = self._normalised.device_data("read"), (channels, positions)
+        y = self._normalised.device_data("read")
         mean, product = self._mean.device_data("write"), self._mean.device_diff("write")
-        launch_sums("batch_norm.gradient_means", self.dtype, channels, numbers, numbers, *sizes, dy, y, mean, product)
-        self.launch("batch_norm.batch_backward", count, count, *sizes, dy, y, mean, product, inverse_std, dx)
+        arguments = numbers, channels, positions, dy, y, mean, product
+        launch_sums("batch_norm.gradient_means", self.dtype, channels, numbers, *arguments)
+        launch_planes("batch_norm.batch_backward", self.dtype, *sizes, dy, y, mean, product, inverse_std, dx)
 
 
 def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[Array, Array]:

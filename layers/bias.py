@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
@@ -48,9 +48,9 @@ class Bias(Layer):
         np.add(x, self._bias(bottom).data.reshape(-1, 1), out=y)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        count, bias = top[0].count, self._bias(bottom).device_data("read")
+        (before, lanes, after), bias = self._split, self._bias(bottom).device_data("read")
         x, y = data_pair(bottom[0], top[0])
-        self.launch("bias.bias", count, count, *self._split[1:], x, bias, y)
+        launch_planes("bias.bias", self.dtype, before * lanes, after, lanes, x, bias, y)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = top[0].diff.reshape(self._split)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_planes
 from minicaffe.layer import Layer
 
 
@@ -55,7 +56,7 @@ class Concat(Layer):
             y = top[0].device_data("write")
             for blob, offset in zip(bottom, offsets(bottom, self.axis), strict=True):
                 x = blob.device_data("read")
-                self.launch("concat.put", blob.count, blob.count, *rows(blob, top[0], self.axis), offset, x, y)
+                launch_planes("concat.put", self.dtype, *rows(blob, top[0], self.axis), offset, x, y)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if len(bottom) == 1:
@@ -73,12 +74,12 @@ class Concat(Layer):
         for blob, offset, wanted in zip(bottom, offsets(bottom, self.axis), propagate_down, strict=True):
             if wanted:
                 dx = blob.device_diff("write")
-                self.launch("concat.take", blob.count, blob.count, *rows(blob, top[0], self.axis), offset, dy, dx)
+                launch_planes("concat.take", self.dtype, *rows(blob, top[0], self.axis), offset, dy, dx)
 
 
-def rows(part: Blob, whole: Blob, axis: int) -> tuple[int, int]:
-    """The numbers that a part has in a row, and those of a whole row: a row is what follows one another from axis on."""
-    return math.prod(part.shape[axis:]), math.prod(whole.shape[axis:])
+def rows(part: Blob, whole: Blob, axis: int) -> tuple[int, int, int]:
+    """How many rows there are (what follows one another from axis on), a part's numbers in one, and the whole's."""
+    return math.prod(part.shape[:axis]), math.prod(part.shape[axis:]), math.prod(whole.shape[axis:])
 
 
 def offsets(parts: Sequence[Blob], axis: int) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
 from minicaffe.layer import Layer
@@ -71,14 +71,17 @@ class PReLU(Layer):
         return self.blobs[0].data.reshape(-1, 1)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        count, slopes = top[0].count, self.blobs[0].device_data("read")
+        slopes, (channels, positions) = self.blobs[0].device_data("read"), self._sizes(top[0])
         x, y = data_pair(bottom[0], top[0])
         kept = self._input.device_data("write") if top[0] is bottom[0] else 0
-        self.launch("prelu.prelu", count, count, *self._sizes(top[0]), x, slopes, y, kept)
+        launch_planes("prelu.prelu", self.dtype, self._planes(top[0]), positions, channels, x, slopes, y, kept)
 
     def _sizes(self, x: Blob) -> tuple[int, int]:
         """Slopes, and how many numbers after one another have the same."""
         return (self.blobs[0].count, math.prod(x.shape[2:])) if self.blobs[0].shape else (1, x.count)
+
+    def _planes(self, x: Blob) -> int:
+        return x.count // max(self._sizes(x)[1], 1)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         x = by_channel((self._input if top[0] is bottom[0] else bottom[0]).read_data())
@@ -103,4 +106,5 @@ class PReLU(Layer):
             launch_sums("prelu.prelu_sums", self.dtype, slopes, numbers, numbers, slopes, positions, x, dy, dslopes)
         if propagate_down[0]:
             data, diffs = self.blobs[0].device_data("read"), diff_pair(top[0], bottom[0])
-            self.launch("prelu.prelu_backward", count, count, slopes, positions, x, data, *diffs)
+            planes = self._planes(top[0])
+            launch_planes("prelu.prelu_backward", self.dtype, planes, positions, slopes, x, data, *diffs)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.blocks import launch_sums
+from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
 from minicaffe.layer import Layer
@@ -74,12 +74,13 @@ class Scale(Layer):
             y += self.blobs[-1].data.reshape(-1, 1)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        kept, count = self._kept(bottom, top), top[0].count
+        kept = self._kept(bottom, top)
         scale = self._scale(bottom).device_data("read")
         bias = self.blobs[-1].device_data("read") if self.param.scale_param.bias_term else 0
         x, y = data_pair(bottom[0], top[0])
         copy = 0 if kept is None else kept.device_data("write")
-        self.launch("scale.scale", count, count, *self._split[1:], x, scale, bias, y, copy)
+        before, lanes, after = self._split
+        launch_planes("scale.scale", self.dtype, before * lanes, after, lanes, x, scale, bias, y, copy)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         scale, dy = self._scale(bottom), top[0].diff.reshape(self._split)
@@ -117,5 +118,5 @@ class Scale(Layer):
                 dbias,
             )
         if propagate_down[0]:
-            count, (dy, dx) = top[0].count, diff_pair(top[0], bottom[0])
-            self.launch("scale.scale", count, count, lanes, after, dy, scale.device_data("read"), 0, dx, 0)
+            dy, dx = diff_pair(top[0], bottom[0])
+            launch_planes("scale.scale", self.dtype, before * lanes, after, lanes, dy, scale.device_data("read"), 0, dx, 0)

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.blocks import launch_planes
 from minicaffe.layer import Layer
 
 from .concat import offsets, rows
@@ -73,7 +74,7 @@ class Slice(Layer):
             x = bottom[0].device_data("read")
             for blob, offset in zip(top, offsets(top, self.axis), strict=True):
                 y = blob.device_data("write")
-                self.launch("concat.take", blob.count, blob.count, *rows(blob, bottom[0], self.axis), offset, x, y)
+                launch_planes("concat.take", self.dtype, *rows(blob, bottom[0], self.axis), offset, x, y)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if len(top) > 1 and propagate_down[0]:
@@ -84,4 +85,4 @@ class Slice(Layer):
             dx = bottom[0].device_diff("write")
             for blob, offset in zip(top, offsets(top, self.axis), strict=True):
                 dy = blob.device_diff("read")
-                self.launch("concat.put", blob.count, blob.count, *rows(blob, bottom[0], self.axis), offset, dy, dx)
+                launch_planes("concat.put", self.dtype, *rows(blob, bottom[0], self.axis), offset, dy, dx)
