@@ -16,10 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.cuda.device import current
+from minicaffe.cuda.loss import launch_loss
+from minicaffe.cuda.softmax import launch_softmax
 from minicaffe.errors import WeightsError
 from minicaffe.weights import read_binaryproto
 
-from .loss_bottoms import check_label_count, class_axis, read_labels
+from .loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
 from .multinomial_logistic_loss import LOG_THRESHOLD
 from .softmax import softmax
 from .softmax_with_loss import SoftmaxWithLoss
@@ -46,14 +49,16 @@ class InfogainLoss(SoftmaxWithLoss):
         if not source:
             raise self.error("needs a third bottom or infogain_loss_param.source for its matrix", "infogain_loss_param")
         try:
-            self.stored = read_binaryproto(Path(source)).astype(self.dtype)
+            stored = read_binaryproto(Path(source))
         except WeightsError as error:
             raise self.error(str(error), "infogain_loss_param.source") from error
+        self.stored = Blob(stored.shape, self.dtype)
+        self.stored.data[...] = stored
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.split = class_axis(self, bottom[0], self.param.infogain_loss_param.axis, "infogain_loss_param.axis")
         check_label_count(self, self.split, bottom)
-        shape = bottom[2].shape if len(bottom) == 3 else self.stored.shape
+        shape = self._matrix(bottom).shape
         if np.prod(shape) != self.split.classes**2:
             wanted = f"{self.split.classes} x {self.split.classes} values for its {self.split.classes} classes"
             raise self.error(f"the infogain matrix needs {wanted}, got shape {shape}", "bottom[2]")
@@ -66,19 +71,42 @@ class InfogainLoss(SoftmaxWithLoss):
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
         weight, kept = self._weights(bottom)
         losses = -weight * np.log(np.maximum(prob, LOG_THRESHOLD))
-        top[0].data[...] = losses.sum(dtype=np.float64) / self._divisor(kept)
+        self.divisor.data[...] = self._divisor(kept)
+        top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
         if len(top) > 1:
             top[1].data[...] = prob.reshape(top[1].shape)
 
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        (outer, classes, inner), prob = self.split, self.prob.device_data("write")
+        launch_softmax(self.dtype, *self.split, bottom[0].device_data("read"), prob)
+        labels, matrix = watch_labels(self, bottom[1], self.split, self.ignore), self._matrix(bottom).device_data("read")
+        given = (outer * inner, classes, inner, prob, matrix, LOG_THRESHOLD, *labels)
+        fixed, kernel = self._fixed_divisor(), "infogain_loss.infogain"
+        launch_loss(kernel, self.dtype, outer * inner, *given, loss=top[0], fixed=fixed, divisor=self.divisor)
+        for blob in top[1:]:
+            current().copy(blob.device_data("write"), prob, blob.count * self.dtype.itemsize)
+
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            weight, kept = self._weights(bottom)
+            weight, _ = self._weights(bottom)
             dx = self.prob.data * weight.sum(axis=1, keepdims=True) - weight
-            dx *= float(top[0].diff.item()) / self._divisor(kept)
+            dx *= float(top[0].diff.item()) / float(self.divisor.read_data())
             bottom[0].diff[...] = dx.reshape(bottom[0].shape)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not propagate_down[0]:
+            return
+        outer, classes, inner = self.split
+        arrays = [blob.device_data("read") for blob in (self.prob, self._matrix(bottom), bottom[1])]
+        scale = (top[0].device_diff("read"), self.divisor.device_data("read"), bottom[0].device_diff("write"))
+        given = (outer * inner, classes, inner, *arrays, self.ignore is not None, self.ignore or 0, *scale)
+        self.launch("infogain_loss.infogain_backward", outer * inner, *given)
+
+    def _matrix(self, bottom: Sequence[Blob]) -> Blob:
+        return bottom[2] if len(bottom) == 3 else self.stored
 
     def _weights(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """The rows of H at the labels (outer, C, inner), 0 where ignored, and which labels count (outer, inner)."""
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
-        matrix = (bottom[2].data if len(bottom) == 3 else self.stored).reshape(self.split.classes, self.split.classes)
+        matrix = self._matrix(bottom).read_data().reshape(self.split.classes, self.split.classes)
         return np.moveaxis(matrix[labels], 2, 1) * kept[:, None], kept

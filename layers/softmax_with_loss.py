@@ -72,7 +72,7 @@ class SoftmaxWithLoss(Layer):
         launch_softmax(self.dtype, *self.split, bottom[0].device_data("read"), prob)
         labels = watch_labels(self, bottom[1], self.split, self.ignore)
         given = (outer * inner, classes, inner, prob, *labels, losses)
-        fixed = fixed_divisor(self.mode, outer, outer * inner, self.param.loss_param.pre_fixed_normalizer)
+        fixed = self._fixed_divisor()
         launch_loss(
             "softmax_with_loss.cross_entropy", self.dtype, outer * inner, *given, loss=top[0], fixed=fixed, divisor=self.divisor
         )
@@ -95,6 +95,11 @@ class SoftmaxWithLoss(Layer):
         scale = (top[0].device_diff("read"), self.divisor.device_data("read"))
         given = (count, classes, inner, self.prob.device_data("read"), *labels, *scale, bottom[0].device_diff("write"))
         self.launch("softmax_with_loss.cross_entropy_backward", count, *given)
+
+    def _fixed_divisor(self) -> float | None:
+        """The divisor, or None where it is how many labels count."""
+        positions = self.split.outer * self.split.inner
+        return fixed_divisor(self.mode, self.split.outer, positions, self.param.loss_param.pre_fixed_normalizer)
 
     def _divisor(self, kept: NDArray[np.bool_]) -> float:
         """What the sum over kept (outer, inner) is divided by."""

@@ -33,6 +33,7 @@ LABELLED = {
     f'type: "SoftmaxWithLoss" {IGNORE}': 2,
     'type: "SoftmaxWithLoss" softmax_param { axis: 2 } loss_param { ignore_label: -1 normalization: FULL }': 2,
     f'type: "SoftmaxWithLossOHEM" loss_weight: 1 loss_weight: 0 loss_weight: 0 {IGNORE}': 3,
+    f'type: "InfogainLoss" {IGNORE}': 2,
     'type: "Accuracy"': 1,
     'type: "Accuracy" accuracy_param { axis: 2 ignore_label: -1 top_k: 2 }': 2,
 }
@@ -64,7 +65,8 @@ def bottoms_of(text: str, shape: tuple[int, ...], seed: int) -> tuple[list[np.nd
     axis = 2 if "axis: 2" in text else 1
     labels = rng.integers(-1 if "ignore" in text else 0, min(shape[axis], 21), np.delete(shape, axis)) if np.prod(shape) else []
     scores = rng.normal(0, 3, shape)
-    return [scores, np.reshape(labels, np.delete(shape, axis))], LABELLED[text]
+    matrix = [rng.normal(size=(shape[axis], shape[axis]))] if "Infogain" in text else []
+    return [scores, np.reshape(labels, np.delete(shape, axis)), *matrix], LABELLED[text]
 
 
 def run(text: str, bottoms: list[np.ndarray], tops: int, dtype: Any, forward: str, backward: str) -> list[np.ndarray]:

@@ -11,6 +11,8 @@ from minicaffe.errors import LayerError
 from minicaffe.layers.softmax import softmax
 from minicaffe.weights import write_binaryproto
 
+pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+
 rng = np.random.default_rng(26)
 TYPE = 'type: "InfogainLoss"'
 
