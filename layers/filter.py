@@ -68,7 +68,7 @@ class Filter(Layer):
         """The address of the kept items' numbers, then of every item's place among them, -1 for none."""
         places = np.full(items, -1)
         places[self._selected] = np.arange(len(self._selected))
-        return on_device(self._table, [*self._selected.tolist(), *places.tolist()])
+        return on_device(self._table, np.concatenate([self._selected, places]))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         for x, y, wanted in zip(bottom, top, propagate_down):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
@@ -63,9 +64,10 @@ def steps_of(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-def on_device(table: Blob, numbers: Sequence[int]) -> int:
-    """The address of numbers on the GPU; copied there only when they are not what table (of int32) holds."""
-    if table.shape != (len(numbers),) or list(table.read_data()) != list(numbers):
-        table.reshape(len(numbers))
-        table.data[...] = numbers
+def on_device(table: Blob, numbers: ArrayLike) -> int:
+    """The address of numbers (K,) on the GPU; copied there only when they are not what table (of int32) holds."""
+    array = np.asarray(numbers, np.int32)
+    if not np.array_equal(table.read_data(), array):
+        table.reshape(array.shape)
+        table.data[...] = array
     return table.device_data("read")

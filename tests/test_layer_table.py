@@ -24,7 +24,7 @@ def test_the_file_is_current() -> None:
     [
         ("Pooling", "`Pooling` 1 1_to_2 `pooling_param` yes yes yes"),
         ("Flatten", "`Flatten` 1 1 `flatten_param` yes yes yes"),
-        ("ArgMax", "`ArgMax` 1 1 `argmax_param` yes none on_the_CPU"),
+        ("ArgMax", "`ArgMax` 1 1 `argmax_param` yes none yes"),
         ("Input", "`Input` 0 1_or_more `input_param` yes – yes"),
         ("LSTM", "`LSTM` 2_to_5 1_to_3 `recurrent_param` yes yes on_the_CPU"),
         ("PriorBox", "`PriorBox` 2 1 `prior_box_param` yes none on_the_CPU"),
