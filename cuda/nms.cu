@@ -1,5 +1,5 @@
 // Non-maximum suppression of sorted boxes, SLAB at a time. See nms.py; the definition is layers/nms.py's.
-#include "common.cuh"
+#include "sort.cuh"
 
 constexpr int SLAB = 2048;        // nms.py's SLAB
 constexpr int WORDS = SLAB / 64;  // of 64 bits, one for each box of a slab
@@ -134,4 +134,20 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
     for (int j = 0; j < some && here && !gone; ++j) gone = clash(best[j], areas[j], box, own, threshold);
   }
   if (gone) removed[mine] = 1;
+}
+
+// dets (count, 5): boxes and scores.
+extern "C" __global__ void nms_keys(int count, const REAL* dets, KEY* keys) {
+  LOOP(i, count) keys[i] = descending_key(dets[5 * i + 4]);
+}
+
+// boxes (count, 4): those of dets, in order.
+extern "C" __global__ void nms_ranked(int count, const REAL* dets, const int* order, REAL* boxes) {
+  LOOP(i, count)
+  for (int k = 0; k < 4; ++k) boxes[4 * i + k] = dets[5 * order[i] + k];
+}
+
+// found: the places in dets of the boxes kept; *kept_count of `most` are there.
+extern "C" __global__ void nms_found(int most, const int* kept_count, const int* kept, const int* order, int* found) {
+  LOOP(i, most) found[i] = (int)i < *kept_count ? order[kept[i]] : -1;
 }

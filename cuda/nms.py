@@ -9,13 +9,15 @@ Nothing comes back to the host: the number of boxes may be known to the device o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from minicaffe.blob import Blob
 
 from .device import launch, launch_blocks
+from .sort import Sorting
 
 SLAB = 2048
 """Boxes that are decided together: nms.cu's SLAB."""
@@ -60,3 +62,24 @@ class Suppression:
     def count(self) -> int:
         """How many boxes the last run kept: waits for it."""
         return int(self._state.read_data()[0])
+
+
+def nms(dets: NDArray[Any], threshold: float, limit: int = 0) -> NDArray[np.intp]:
+    """layers/nms.py's nms, of dets (N, 5), float32 or float64, N > 0."""
+    count, dtype = len(dets), dets.dtype
+    table, ranked, number, found = (
+        Blob(dets.shape, dtype),
+        Blob((count, 4), dtype),
+        Blob((), np.int32),
+        Blob((count,), np.int32),
+    )
+    table.data[...] = dets
+    number.data[...] = count
+    rows, boxes, places = table.device_data("read"), ranked.device_data("write"), found.device_data("write")
+    sorting, suppression = Sorting(dtype), Suppression(dtype)
+    launch("nms.nms_keys", dtype, count, count, rows, sorting.keys(count))
+    order = sorting.run()[1]
+    launch("nms.nms_ranked", dtype, count, count, rows, order, boxes)
+    kept = suppression.run(boxes, number.device_data("read"), count, threshold, limit)
+    launch("nms.nms_found", dtype, count, count, kept.count, kept.places, order, places)
+    return found.read_data()[: suppression.count()].astype(np.intp)

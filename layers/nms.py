@@ -11,9 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minicaffe.cuda.nms import nms as gpu_nms
+from minicaffe.mode import gpu_mode
+
 from .boxes import box_area
 
 Array = NDArray[Any]
+
+GPU_FROM = 1000
+"""Boxes below which the host is left to do it: a dozen launches and two copies wait for too little work."""
 
 BLOCK = 256
 """Boxes that are decided together: against all kept so far in one step, and then against each other."""
@@ -22,9 +28,11 @@ BLOCK = 256
 def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
     """Indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: stop at so many (0: all).
 
-    A NaN score sorts last. Overlaps are computed in the dtype of dets.
+    A NaN score sorts last. Overlaps are computed in the dtype of dets. In GPU mode, the GPU does it for GPU_FROM boxes and more.
     """
     table = np.asarray(dets)
+    if gpu_mode() and len(table) >= GPU_FROM and table.dtype in (np.float32, np.float64):
+        return gpu_nms(table, threshold, limit)
     order = np.argsort(-table[:, 4], kind="stable")
     boxes = table[order, :4]
     kept = np.zeros(0, np.intp)

@@ -133,3 +133,19 @@ def test_equal_boxes_nan_and_no_area() -> None:
     for threshold in (0.0, 0.5, 1.0, -0.5):
         kept = suppressed(Suppression(np.float32), boxes, 9, threshold, 0)
         np.testing.assert_array_equal(kept, expected(boxes, threshold, 0))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("limit", [0, 50])
+def test_the_op(limit: int, dtype: type) -> None:
+    """Unsorted, with equal scores and NaN."""
+    boxes = boxes_of(2 * SLAB + 9, dtype, 900)
+    scores = np.random.default_rng(1).integers(0, 99, len(boxes)) / 99
+    scores[:5] = np.nan
+    dets = np.column_stack([boxes, scores]).astype(dtype)
+    current().transfers.reset()
+    found = minicaffe.ops.nms(dets, 0.4, limit)
+    assert current().transfers.to_device == dets.nbytes + 4
+    minicaffe.set_mode_cpu()
+    np.testing.assert_array_equal(found, minicaffe.ops.nms(dets, 0.4, limit))
+    assert found.dtype == np.intp
