@@ -23,9 +23,10 @@ from minicaffe import Net, set_random_seed
 from minicaffe.cli import COMMANDS, main
 from minicaffe.cli.device_query import available_cores, blas_name
 from minicaffe.cli.flags import TOOL_FLAGS, translate
+from minicaffe.cuda.device import current
 from minicaffe.errors import Error
 from minicaffe.install_caffe_command import MARK, TOOLS, install, scripts
-from minicaffe.mode import TEST
+from minicaffe.mode import TEST, gpu_mode
 from minicaffe.parse_log import parse_log, write_rows
 
 ROOT = Path(__file__).parent.parent
@@ -147,21 +148,77 @@ def test_wrong_use_is_said(folder: Path, arguments: list[str], message: str) -> 
     assert message in result.output
 
 
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without PyCUDA."""
+    monkeypatch.setattr("minicaffe.cuda.device._devices", {})
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ["train", "-solver", "solver.prototxt", "-gpu", "0"],
         ["test", "-model=net.prototxt", "-weights=net.caffemodel", "-gpu=all"],
-        ["time", "--model=net.prototxt", "--gpu=0,1"],
+        ["time", "--model=net.prototxt", "--device", "gpu"],
         ["device_query", "-gpu", "0"],
     ],
 )
-def test_gpu_is_a_clear_error(folder: Path, arguments: list[str]) -> None:
+def test_no_gpu_is_a_clear_error(folder: Path, no_gpu: None, arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.exit_code == 1
-    assert (
-        result.output == "minicaffe: this version of minicaffe has no GPU kernels; run on the CPU (set_mode_cpu, the default)\n"
-    )
+    missing = "no GPU: PyCUDA is not installed (pip install minicaffe[gpu]); `minicaffe doctor` says more"
+    assert result.output == f"minicaffe: {missing}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--gpu=0,1"], "--gpu 0,1: a net runs on one GPU here; give one number"),
+        (["--gpu=first"], "--gpu first: give a number, or all"),
+        (["--gpu=-1"], "--gpu -1: give a number, or all"),
+        (["--device", "tpu"], "--device tpu: give cpu, gpu, gpu:N or auto"),
+        (["--device", "cpu:1"], "--device cpu:1: give cpu, gpu, gpu:N or auto"),
+        (["--device", "gpu:one"], "--device gpu:one: give cpu, gpu, gpu:N or auto"),
+        (["--device", "gpu", "--gpu", "1"], "--device gpu and --gpu 1: give one of them"),
+    ],
+)
+def test_device_options_are_checked(folder: Path, options: list[str], message: str) -> None:
+    result = run("time", "net.prototxt", *options)
+    assert result.exit_code != 0
+    assert message in result.output
+    assert not gpu_mode()
+
+
+def test_auto_runs_on_the_cpu_and_says_so(folder: Path, no_gpu: None) -> None:
+    result = run("time", "net.prototxt", "--device", "auto", "--iterations", "1")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("on the CPU: no GPU: PyCUDA is not installed")
+    assert "copied an iteration" not in result.stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", [["--device", "auto"], ["--device", "gpu:0"], ["--gpu", "all"], ["-gpu", "0"]])
+def test_time_on_a_gpu_says_what_was_copied(folder: Path, options: list[str]) -> None:
+    result = run("time", "net.prototxt", *options, "--iterations", "2")
+    assert result.exit_code == 0, result.output
+    found = re.search(r"on (.+); copied an iteration: (\d+) bytes to the device, (\d+) bytes to the host", result.stdout)
+    assert found, result.stdout
+    assert found[1] == current().name
+    batch = (6 * 3 + 6 * 2) * 4
+    assert int(found[2]) <= batch + 64
+    assert int(found[3]) <= 64
+    assert not gpu_mode()
+
+
+@pytest.mark.gpu
+def test_a_number_without_a_gpu_is_an_error(folder: Path) -> None:
+    result = run("time", "net.prototxt", "--device", "gpu:99")
+    assert result.exit_code == 1
+    assert "there is no GPU 99: the driver shows" in result.output
+    assert not gpu_mode()
+    result = run("time", "net.prototxt", "--device", "auto", "--iterations", "1")
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("arguments", [["time", "net.prototxt"], ["test", "net.prototxt", "net.caffemodel"]])
@@ -244,14 +301,21 @@ def test_test_leaves_long_outputs_out_of_the_lines(folder: Path) -> None:
     assert "y: 102 values" in result.stdout
 
 
-def test_device_query_says_what_is_there() -> None:
+def test_device_query_says_what_is_there(no_gpu: None) -> None:
     result = run("device-query")
     assert result.exit_code == 0
     facts = dict(re.split(r": +", line, maxsplit=1) for line in result.output.splitlines())
-    assert facts["GPU"].startswith("not supported")
+    assert facts["GPU"].startswith("no GPU: PyCUDA is not installed")
     assert facts["numpy"] == np.__version__
     assert facts["cores"].startswith(f"{available_cores()} of ")
     assert run("device_query").output == result.output
+
+
+@pytest.mark.gpu
+def test_device_query_lists_the_gpus() -> None:
+    result = run("device_query", "-gpu", "0")
+    assert result.exit_code == 0, result.output
+    assert re.match(rf"GPU: +0: {re.escape(current().name)}, compute capability \d+\.\d, [\d.]+ GiB", result.output)
 
 
 def test_blas_name() -> None:

@@ -108,11 +108,18 @@ def test_set_input_arrays_needs_memory_data(net: caffe.Net) -> None:
         net.set_input_arrays(np.zeros((2, 3)), np.zeros(2))
 
 
-def test_no_address_on_a_gpu(net: caffe.Net) -> None:
-    with pytest.raises(DeviceError, match="the data are in the host's memory"):
-        _ = net.blobs["x"]._gpu_data_ptr
-    with pytest.raises(DeviceError, match="the diff is in the host's memory"):
-        _ = net.blobs["x"]._gpu_diff_ptr
+def test_no_address_without_a_gpu(net: caffe.Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minicaffe.cuda.device._devices", {})
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+    for name in ("_gpu_data_ptr", "_gpu_diff_ptr"):
+        with pytest.raises(DeviceError, match="no GPU: PyCUDA is not installed"):
+            getattr(net.blobs["x"], name)
+
+
+@pytest.mark.gpu
+def test_the_address_on_a_gpu(net: caffe.Net) -> None:
+    x = net.blobs["x"]
+    assert (x._gpu_data_ptr, x._gpu_diff_ptr) == (x.device_data("read"), x.device_diff("read"))
 
 
 def test_one_process_trains_one_net() -> None:
