@@ -26,6 +26,7 @@ def bins(start, end, size):
     ]
 
 
+@pytest.mark.usefixtures("device")
 def test_roi_pool5_is_the_maximum_of_each_bin():
     features = np.random.default_rng(1).standard_normal((2, 5, HEIGHT, WIDTH)).astype(np.float32)
     pooled = heads.run("roi_pool5.prototxt", ROIS, conv5_3=features)["pool5"]
@@ -40,6 +41,7 @@ def test_roi_pool5_is_the_maximum_of_each_bin():
                 np.testing.assert_array_equal(pooled[r, :, i, j], wanted)
 
 
+@pytest.mark.usefixtures("device")
 def test_psroi_heads_are_the_votes_of_the_bins():
     random = np.random.default_rng(2)
     scores = random.standard_normal((2, 21 * 49, HEIGHT, WIDTH)).astype(np.float32)
@@ -59,6 +61,7 @@ def test_psroi_heads_are_the_votes_of_the_bins():
             np.testing.assert_allclose(outputs[name][r, :, 0, 0], np.mean(votes, axis=0), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_any_number_of_rois(count):
     rois = heads.some_rois(np.random.default_rng(3), count, HEIGHT, WIDTH)
