@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .blas import Matrix, gemm
-from .blocks import launch_sums
+from .blocks import launch_planes, launch_sums
 from .device import current, launch
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def add_weight_gradient(maps: Maps, x: int, dy: int, dweight: int) -> None:
 
 def add_bias(dtype: np.dtype[Any], shape: tuple[int, ...], axis: int, bias: int, y: int) -> None:
     """y[..., c, ...] += bias[c], c on y's axis `axis`; y has this shape."""
-    count, lanes, after = math.prod(shape), shape[axis], math.prod(shape[axis + 1 :])
-    launch("bias.bias", dtype, count, count, lanes, after, y, bias, y)
+    planes, after = math.prod(shape[: axis + 1]), math.prod(shape[axis + 1 :])
+    launch_planes("bias.bias", dtype, planes, after, shape[axis], y, bias, y)
 
 
 def add_bias_gradient(dtype: np.dtype[Any], shape: tuple[int, ...], axis: int, dy: int, dbias: int) -> None:

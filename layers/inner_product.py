@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blas import Matrix, gemm
-from minicaffe.cuda.blocks import column_sums
+from minicaffe.cuda.blocks import column_sums, launch_planes
 from minicaffe.layer import Layer
 
 BLOCK = 1 << 21
@@ -64,7 +64,8 @@ class InnerProduct(Layer):
         weight = self._matrix(self.blobs[0].device_data("read"), transposed=not self.transpose)
         gemm(self.dtype, (rows, outputs, inputs), Matrix(bottom[0].device_data("read"), inputs), weight, Matrix(y, outputs))
         if len(self.blobs) > 1:
-            self.launch("bias.bias", rows * outputs, rows * outputs, outputs, 1, y, self.blobs[1].device_data("read"), y)
+            bias = self.blobs[1].device_data("read")
+            launch_planes("bias.bias", self.dtype, rows * outputs, 1, outputs, y, bias, y)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = self._rows(top[0].diff)

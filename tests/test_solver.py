@@ -51,6 +51,7 @@ def same_weights(solver: SGDSolver, stored, prefix: str) -> int:
 
 
 @needs_golden
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("case", CASES)
 def test_golden_training(case, tmp_path):
     stored = np.load(SOLVERS / f"{case}.npz")
