@@ -47,9 +47,8 @@ __device__ inline Axis axis_of(const Shape& s, const Roi& roi, bool columns, int
   return {first, length, ratio > 0 ? REAL(ratio) : rounded > 0 ? rounded : REAL(0)};
 }
 
-// The weights of one bin along one axis, and the pixels that it reads.
+// The weights of one bin along one axis, -1 before, and the pixels that it reads.
 __device__ inline Span fill(const Axis& axis, int bin, int size, REAL divisor, REAL* weight) {
-  for (int i = 0; i < size; ++i) weight[i] = -1;
   const REAL start = axis.first + REAL(bin) * axis.length, count = axis.count > 1 ? axis.count : REAL(1);
   double low = 0, high = axis.count;
   if (axis.length > 0) {  // of a huge roi's samples, those that can be on the map
@@ -82,6 +81,9 @@ extern "C" __global__ void weights(int rois, int images, int channels, int heigh
     const Table t = table_of(s, table, numbers, r);
     if (!threadIdx.x) t.numbers[0] = mine.image;
     if (mine.image < 0) continue;  // the same for the whole block
+    const int reals = pooled_h * height + pooled_w * width;
+    for (int i = threadIdx.x; i < reals; i += blockDim.x) t.weights[i] = -1;
+    __syncthreads();
     const Axis axis[2] = {axis_of(s, mine, false, ratio, aligned), axis_of(s, mine, true, ratio, aligned)};
     const REAL samples = axis[0].count * axis[1].count;
     for (int i = threadIdx.x; i < pooled_h + pooled_w; i += blockDim.x) {
@@ -169,17 +171,19 @@ __device__ inline void gather_weighted(const Shape& s, const REAL* table, const 
     if (t.numbers[0] != image) continue;
     const Span down = *t.read(false), across = *t.read(true);
     const Span *row_bins = t.bins(s, false), *column_bins = t.bins(s, true);
+    const REAL *row_weights = t.of(s, false, 0), *column_weights = t.of(s, true, 0);
     const REAL* grid = dy + ((unsigned)r * channels + channel) * s.pooled_h * s.pooled_w;
     const int top = max(down.first, row), bottom = min(down.end, row + rows);
     for (int h = top + ((i - top) & (SIDE - 1)); h < bottom; h += SIDE)
       for (int w = across.first + ((j - across.first) & (SIDE - 1)); w < across.end; w += SIDE) {
         REAL sum = 0;
-        for (int ph = row_bins[h].first; ph < row_bins[h].end; ++ph) {
-          const REAL row_weight = t.of(s, false, ph)[h];
+        const Span high = row_bins[h], wide = column_bins[w];
+        for (int ph = high.first; ph < high.end; ++ph) {
+          const REAL row_weight = row_weights[ph * height + h];
           if (row_weight < 0) continue;
           REAL line = 0;
-          for (int pw = column_bins[w].first; pw < column_bins[w].end; ++pw) {
-            const REAL weight = t.of(s, true, pw)[w];
+          for (int pw = wide.first; pw < wide.end; ++pw) {
+            const REAL weight = column_weights[pw * width + w];
             if (weight >= 0) line += weight * grid[ph * s.pooled_w + pw];
           }
           sum += row_weight * line;
@@ -196,8 +200,8 @@ __device__ inline void gather_weighted(const Shape& s, const REAL* table, const 
   }
 }
 
-extern "C" __global__ void backward(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
-                                    double scale, const REAL* table, const int* numbers, int tile_rows, int more,
-                                    const REAL* dy, REAL* dx) {
+extern "C" __global__ void __launch_bounds__(512, 2)
+backward(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w, double scale,
+         const REAL* table, const int* numbers, int tile_rows, int more, const REAL* dy, REAL* dx) {
   gather_weighted({rois, images, channels, height, width, pooled_h, pooled_w, scale}, table, numbers, tile_rows, more, dy, dx);
 }
