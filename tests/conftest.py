@@ -41,10 +41,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("device", devices, indirect=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if NO_GPU and item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason=NO_GPU))
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if NO_GPU and item.get_closest_marker("gpu")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+    config.stash[LEFT_OUT] = len(left_out)
 
 
 @pytest.fixture
@@ -59,7 +64,8 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if NO_GPU:
-        terminalreporter.write_line(f"GPU mode was not tested here: {NO_GPU}")
+        left_out = terminalreporter.config.stash.get(LEFT_OUT, 0)
+        terminalreporter.write_line(f"GPU mode was not tested, and {left_out} tests left out that need it: {NO_GPU}")
     outcomes = {"passed": "agree", "failed": "differ", "skipped": "skipped"}
     counts: Counter[str] = Counter()
     for outcome, word in outcomes.items():

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import cublas_stand_in
 import numpy as np
 import pytest
 from golden import GOLDEN, compare, inside
 from numpy.typing import NDArray
 
+import minicaffe
+from minicaffe.cuda.device import current
 from minicaffe.mode import Phase
 from minicaffe.net import Net
 from minicaffe.settings import DetectionSettings, use
@@ -31,8 +34,11 @@ BLOBS, PARAM_DIFFS = 1e-3, 5e-3
 
 def whole_nets() -> list[Any]:
     if not GOLDEN.is_dir():
-        return [pytest.param("", marks=pytest.mark.skip(reason="../shared/golden is absent"))]
-    return sorted(path.stem for path in FOLDER.glob("*.json"))
+        return [pytest.param(("", "cpu"), marks=pytest.mark.skip(reason="../shared/golden is absent"))]
+    names = sorted(path.stem for path in FOLDER.glob("*.json"))
+    return [pytest.param((name, "cpu"), id=name) for name in names] + [
+        pytest.param((name, "gpu"), id=f"{name}-gpu", marks=pytest.mark.gpu) for name in names
+    ]
 
 
 @dataclass
@@ -52,7 +58,19 @@ class Run:
 
 @pytest.fixture(scope="module", params=whole_nets())
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
-    case = request.param
+    case, device = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        if device == "gpu":
+            minicaffe.set_mode_gpu()
+            if "test device" in current().name:
+                cublas_stand_in.installed(patch)  # its own products take minutes
+        try:
+            yield from ran(case, device)
+        finally:
+            minicaffe.set_mode_cpu()
+
+
+def ran(case: str, device: str) -> Iterator[Run]:
     use(DetectionSettings())
     facts = json.loads((FOLDER / f"{case}.json").read_text())
     with np.load(FOLDER / f"{case}.npz") as file, inside(FOLDER):
@@ -61,6 +79,8 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     done = Run(case, facts, stored, net)
     done.digest = put_weights(net, facts["weight_seed"], facts["weight_scale"])
     put_inputs(done)
+    if device == "gpu" and facts["phase"] == "TEST":
+        check_what_moves(net)
     if "proposal" in net.layer_dict:
         run_around_proposal(done)
     else:
@@ -71,6 +91,16 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     yield done
     del done, net
     gc.collect()
+
+
+def check_what_moves(net: Net) -> None:
+    """On the GPU only the inputs, once, and the outputs; and of Proposal the number of rois, and what checks found."""
+    net.forward()
+    transfers = current().transfers
+    transfers.reset()
+    outputs = net.forward()
+    assert transfers.to_device == 0
+    assert transfers.to_host - sum(array.nbytes for array in outputs.values()) in range(64)
 
 
 def put_weights(net: Net, seed: int, scales: dict[str, float]) -> str:
