@@ -16,7 +16,7 @@ from minicaffe.blob import MemoryState
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import MOST_BLOCKS, THREADS
 
-pytestmark = [pytest.mark.gpu, pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from minicaffe.blob import MemoryState
 from minicaffe.cuda.device import current
 from minicaffe.mode import TRAIN
 
-pytestmark = [pytest.mark.gpu, pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.gpu
 
 NINE = python_layer("Proposal", feat_stride=16)
 

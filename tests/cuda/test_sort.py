@@ -17,7 +17,7 @@ from minicaffe.cuda.nms import SLAB, Suppression
 from minicaffe.cuda.sort import CHUNK, Sorting
 from minicaffe.layers.nms import nms
 
-pytestmark = [pytest.mark.gpu, pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +126,13 @@ def test_many_boxes_and_many_kept(limit: int) -> None:
     assert len(kept) > SLAB
 
 
+@pytest.mark.gpu_barrier
+def test_the_second_slab_is_cleared_by_the_first() -> None:
+    boxes = boxes_of(SLAB + 130, np.float32, 60)
+    np.testing.assert_array_equal(suppressed(Suppression(np.float32), boxes, len(boxes), 0.3, 0), expected(boxes, 0.3, 0))
+
+
+@pytest.mark.gpu_barrier
 def test_equal_boxes_nan_and_no_area() -> None:
     boxes = np.tile(np.float32([[1, 2, 9, 8]]), (9, 1))
     boxes[[2, 5]] = np.nan

@@ -17,7 +17,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.solver import SGDSolver
 from minicaffe.solvers import SOLVERS
 
-pytestmark = [pytest.mark.gpu, pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.gpu
 
 NET = """
 layer { name: "data" type: "DummyData" top: "x" top: "t" dummy_data_param {
@@ -95,6 +95,7 @@ def test_an_update_is_the_cpus_to_the_bit(kind: str) -> None:
         np.testing.assert_array_equal(gpu, cpu)
 
 
+@pytest.mark.gpu_barrier
 def test_clipping_scales_only_a_norm_above_the_limit() -> None:
     minicaffe.set_mode_gpu()
     for limit, factor in ((100.0, 1.0), (2.5, 0.5)):

@@ -9,7 +9,7 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
-pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.usefixtures("device")
 
 rng = np.random.default_rng(13)
 
@@ -18,6 +18,7 @@ def accuracy(text, x, labels, tops=1):
     return LayerCase(f'type: "Accuracy" accuracy_param {{ {text} }}', x, labels, tops=tops)
 
 
+@pytest.mark.gpu_barrier
 def test_by_hand():
     scores = [[0.1, 0.9, 0.0], [0.5, 0.2, 0.3], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]]
     assert accuracy("", scores, [1, 0, 1, 0]).forward()[0] == 0.5

@@ -10,7 +10,7 @@ from layer_case import LayerCase
 from minicaffe.errors import LayerError
 from minicaffe.layers.box_annotator_ohem import hardest
 
-pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def annotator(images, losses, labels, weights, text="roi_per_img: 2"):
@@ -20,6 +20,7 @@ def annotator(images, losses, labels, weights, text="roi_per_img: 2"):
     return LayerCase(f'type: "BoxAnnotatorOHEM" box_annotator_ohem_param {{ {text} }}', rois, losses, labels, weights, tops=2)
 
 
+@pytest.mark.gpu_barrier
 def test_by_hand():
     weights = np.arange(1, 13).reshape(6, 2)
     case = annotator([0, 1, 0, 0, 1, 0], [1, 5, 3, 2, 4, 3], [10, 11, 12, 13, 14, 15], weights)

@@ -9,12 +9,13 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
-pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.usefixtures("device")
 
 rng = np.random.default_rng(21)
 TYPE = 'type: "EuclideanLoss"'
 
 
+@pytest.mark.gpu_barrier
 def test_by_hand():
     case = LayerCase(TYPE, [[1.0, 2.0], [3.0, 4.0]], [[0.0, 2.0], [3.0, 1.0]])
     assert case.forward()[0] == (1 + 9) / 4

@@ -11,12 +11,13 @@ from minicaffe.errors import LayerError
 from minicaffe.layers.softmax import softmax
 from minicaffe.weights import write_binaryproto
 
-pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.usefixtures("device")
 
 rng = np.random.default_rng(26)
 TYPE = 'type: "InfogainLoss"'
 
 
+@pytest.mark.gpu_barrier
 def test_by_hand():
     case = LayerCase(TYPE, [[0.0, np.log(3)], [5.0, 5.0]], [1, 0], [[2, 1], [0, 3]])
     np.testing.assert_allclose(case.forward()[0], -(3 * np.log(0.75) + 3 * np.log(0.5)) / 2)

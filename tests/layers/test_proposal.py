@@ -15,7 +15,7 @@ from minicaffe.errors import LayerError
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.ops import generate_anchors
 
-pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.usefixtures("device")
 
 NINE = python_layer("Proposal", feat_stride=16)
 ONE = python_layer("Proposal", feat_stride=4, scales="!!python/tuple [1]", ratios="[1]")
@@ -48,6 +48,7 @@ def _overlap(a: list[float], b: list[float]) -> float:
     return width * height / (area[0] + area[1] - width * height)
 
 
+@pytest.mark.gpu_barrier
 def test_by_hand() -> None:
     """Three positions in a row. Position 0 stays, (0, 0, 16, 16); 1 doubles its width: x from 4 - 8 to 4 + 24, clipped to
     0 and 22; 2 is (8, 0, 24, 16), clipped to 22. Position 1 is best, and overlaps 0 by 17/23 and 2 by 15/23."""

@@ -10,12 +10,13 @@ from layer_case import LayerCase
 from minicaffe.errors import LayerError
 from minicaffe.layers.sigmoid_cross_entropy_loss import sigmoid_cross_entropy
 
-pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.usefixtures("device")
 
 rng = np.random.default_rng(22)
 TYPE = 'type: "SigmoidCrossEntropyLoss"'
 
 
+@pytest.mark.gpu_barrier
 def test_by_hand():
     case = LayerCase(TYPE, [[0.0, np.log(3)], [np.log(3), 0.0]], [[1, 1], [0, 0.5]])
     np.testing.assert_allclose(case.forward()[0], -(np.log(0.5) + np.log(0.75) + np.log(0.25) + np.log(0.5)) / 2)

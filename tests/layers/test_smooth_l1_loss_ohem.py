@@ -9,7 +9,7 @@ from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 
-pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
+pytestmark = pytest.mark.usefixtures("device")
 
 rng = np.random.default_rng(11)
 WEIGHTED = 'type: "SmoothL1LossOHEM" loss_weight: 1'
@@ -22,6 +22,7 @@ def arrays(*shape, seed=12):
     return random.normal(size=shape), random.normal(size=shape), random.uniform(0.5, 2, size=shape)
 
 
+@pytest.mark.gpu_barrier
 def test_by_hand():
     case = LayerCase(TWO_TOPS, [[0.5, 3.0], [-1.0, 2.0]], [[0.0, 1.0], [0.0, 2.0]], [[1, 1], [0.5, 9]], tops=2)
     loss, losses = case.forward()
