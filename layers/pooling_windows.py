@@ -58,10 +58,15 @@ class PoolAxis:
         """Whether a pixel may lie in two windows."""
         return self.stride < self.kernel
 
+    def spans(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Each window's first pixel and one past its last (pooled,), before they are clipped to [0, size)."""
+        start = np.arange(self.pooled) * self.stride - self.pad
+        return start, np.minimum(start + self.kernel, self.size + self.pad)
+
     def lengths(self, dtype: DTypeLike) -> NDArray[Any]:
         """Each window's length as Caffe's average counts it, padding included: (pooled,); 0 or less where it is empty."""
-        start = np.arange(self.pooled) * self.stride - self.pad
-        return (np.minimum(start + self.kernel, self.size + self.pad) - start).astype(dtype)
+        start, end = self.spans()
+        return (end - start).astype(dtype)
 
 
 def reduce_windows(operation: np.ufunc, x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, start: float) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.roi import PositionSensitive
 
 from .psroi_layer import PSROILayer, check_channels, grouped, ungrouped
-from .roi_geometry import Array, Ints, batch_index, bin_numbers, checked
+from .roi_geometry import Array, AxisSteps, Ints, RoiSteps, batch_index, bin_numbers, checked
 from .roi_samples import Samples, bilinear_taps
 
 
@@ -50,22 +50,37 @@ class PSROIAlign(PSROILayer):
 
 def ps_roi_align_samples(rois: Array, group: int, spatial_scale: float, size: tuple[int, int], sample_num: int) -> Samples:
     """The samples of rois (R, 5) on a map of size (H, W): h and w (R, G, sample_num)."""
-    corners = rois[:, 1:].copy()
-    corners[:, 2:] += 1
-    corners *= rois.dtype.type(spatial_scale)
-    w = _axis_samples(corners[:, 0], corners[:, 2], group, size[1], sample_num)
-    h = _axis_samples(corners[:, 1], corners[:, 3], group, size[0], sample_num)
+    steps = ps_roi_align_steps(rois, group, spatial_scale)
+    h, w = _axis_samples(steps.h, size[0], sample_num), _axis_samples(steps.w, size[1], sample_num)
     return Samples(h, w, np.full(len(rois), sample_num**2, rois.dtype))
 
 
-def _axis_samples(first: Array, end: Array, group: int, size: int, sample_num: int) -> Array:
-    """Places (R, group, sample_num) along one axis from the roi's edges (R,) on the map; NaN at or past a bin's end."""
+def ps_roi_align_steps(rois: Array, group: int, spatial_scale: float) -> RoiSteps:
+    """rois (R, 5) with the end one pixel further, then scaled, then cut into bins; nothing is rounded."""
+    longer = rois[:, 1:].copy()
+    longer[:, 2:] += 1
+    corners = longer * rois.dtype.type(spatial_scale)
+    w = _axis_steps(corners[:, 0], corners[:, 2], group)
+    h = _axis_steps(corners[:, 1], corners[:, 3], group)
+    return RoiSteps(longer, corners, h, w)
+
+
+def _axis_steps(first: Array, end: Array, group: int) -> AxisSteps:
+    """The bins along one axis from the roi's edges (R,) on the map."""
     dtype = first.dtype.type
-    length = np.maximum(end - first, dtype(0.1)) / dtype(group)
-    edges = (bin_numbers(group, dtype) * length[:, None] + first[:, None]).clip(0, max(size - 1, 0))
-    step = length / dtype(sample_num + 1)
-    places = edges[:, :-1, None] + bin_numbers(sample_num, dtype)[1:] * step[:, None, None]
-    kept: Array = np.where(places < edges[:, 1:, None], places, dtype(np.nan))
+    extent = np.maximum(end - first, dtype(0.1))
+    length = extent / dtype(group)
+    edges = bin_numbers(group, dtype) * length[:, None] + first[:, None]
+    return AxisSteps(extent, length, edges, edges[:, :-1], edges[:, 1:])
+
+
+def _axis_samples(steps: AxisSteps, size: int, sample_num: int) -> Array:
+    """Places (R, group, sample_num) along an axis of that size; NaN at or past a bin's end."""
+    dtype = steps.length.dtype.type
+    start, end = steps.start.clip(0, max(size - 1, 0)), steps.end.clip(0, max(size - 1, 0))
+    step = steps.length / dtype(sample_num + 1)
+    places = start[:, :, None] + bin_numbers(sample_num, dtype)[1:] * step[:, None, None]
+    kept: Array = np.where(places < end[:, :, None], places, dtype(np.nan))
     return kept
 
 

@@ -18,7 +18,7 @@ from minicaffe.cuda.roi import PositionSensitive
 
 from .psroi_layer import PSROILayer, bin_slices, check_channels, ungrouped
 from .psroi_sums import bin_sums
-from .roi_geometry import Array, Bins, batch_index, bin_numbers, checked, round_half_away
+from .roi_geometry import Array, AxisSteps, Bins, RoiSteps, batch_index, bin_numbers, checked, clipped_bins, round_half_away
 
 
 class PSROIPooling(PSROILayer):
@@ -46,20 +46,27 @@ class PSROIPooling(PSROILayer):
 
 def ps_roi_pool_bins(rois: Array, group: int, spatial_scale: float, size: tuple[int, int]) -> Bins:
     """The bins of rois (R, 5) on a map of size (H, W): rows and columns (R, G)."""
-    corners = round_half_away(rois[:, 1:])
-    corners[:, 2:] += 1
-    corners *= rois.dtype.type(spatial_scale)
-    wstart, wend = _axis_bins(corners[:, 0], corners[:, 2], group, size[1])
-    hstart, hend = _axis_bins(corners[:, 1], corners[:, 3], group, size[0])
-    return Bins(hstart, hend, wstart, wend)
+    return clipped_bins(ps_roi_pool_steps(rois, group, spatial_scale), size)
 
 
-def _axis_bins(first: Array, end: Array, group: int, size: int) -> tuple[Array, Array]:
-    """[start, end) of each bin along one axis, (R, group), from the roi's edges (R,) on the map."""
+def ps_roi_pool_steps(rois: Array, group: int, spatial_scale: float) -> RoiSteps:
+    """rois (R, 5) rounded to pixels with the end one further, then scaled, then cut into bins."""
+    rounded = round_half_away(rois[:, 1:])
+    rounded[:, 2:] += 1
+    corners = rounded * rois.dtype.type(spatial_scale)
+    w = _axis_steps(corners[:, 0], corners[:, 2], group)
+    h = _axis_steps(corners[:, 1], corners[:, 3], group)
+    return RoiSteps(rounded, corners, h, w)
+
+
+def _axis_steps(first: Array, end: Array, group: int) -> AxisSteps:
+    """The bins along one axis from the roi's edges (R,) on the map."""
     dtype = first.dtype.type
-    edges = bin_numbers(group, dtype) * (np.maximum(end - first, dtype(0.1)) / dtype(group))[:, None] + first[:, None]
+    extent = np.maximum(end - first, dtype(0.1))
+    length = extent / dtype(group)
+    edges = bin_numbers(group, dtype) * length[:, None] + first[:, None]
     start, stop = np.floor(edges[:, :-1]).astype(np.int64), np.ceil(edges[:, 1:]).astype(np.int64)
-    return start.clip(0, size), stop.clip(0, size)
+    return AxisSteps(extent, length, edges, start, stop)
 
 
 def ps_roi_pool(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: float) -> Array:

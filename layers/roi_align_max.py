@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .roi_geometry import LOWEST, Array, Ints, add_at, batch_index, bin_numbers, checked
+from .roi_geometry import LOWEST, Array, AxisSteps, Ints, RoiSteps, add_at, batch_index, bin_numbers, checked
 from .roi_max import Scratch, block_maxima, never, ordered_keys, pixels_of
 from .roi_samples import Samples
 
@@ -24,19 +24,32 @@ CHUNK = 2**22
 
 def roi_align_max_samples(rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int]) -> Samples:
     """The samples of rois (R, 5) on a map of size (H, W): h (R, PH, H + 1) and w (R, PW, W + 1) at most."""
+    steps = roi_align_max_steps(rois, pooled, spatial_scale)
+    return Samples(_axis_samples(steps.h, size[0]), _axis_samples(steps.w, size[1]), np.ones(len(rois), rois.dtype))
+
+
+def roi_align_max_steps(rois: Array, pooled: tuple[int, int], spatial_scale: float) -> RoiSteps:
+    """rois (R, 5) scaled, in one step, and cut into bins; nothing is rounded."""
     corners = rois[:, 1:] * rois.dtype.type(spatial_scale)
-    w = _axis_samples(corners[:, 0], corners[:, 2], pooled[1], size[1])
-    h = _axis_samples(corners[:, 1], corners[:, 3], pooled[0], size[0])
-    return Samples(h, w, np.ones(len(rois), rois.dtype))
+    w = _axis_steps(corners[:, 0], corners[:, 2], pooled[1])
+    h = _axis_steps(corners[:, 1], corners[:, 3], pooled[0])
+    return RoiSteps(corners, corners, h, w)
 
 
-def _axis_samples(first: Array, last: Array, pooled: int, size: int) -> Array:
-    """Places (R, pooled, K) along one axis, a running sum of ones from the bin's start, NaN from the bin's end on."""
+def _axis_steps(first: Array, last: Array, pooled: int) -> AxisSteps:
+    """The bins along one axis from the roi's ends (R,) on the map."""
     dtype = first.dtype.type
-    offset = bin_numbers(pooled, dtype) * ((last - first + dtype(1)) / dtype(pooled))[:, None]
-    edges = (offset + first[:, None]).clip(0, size)
-    start, end = edges[:, :-1], edges[:, 1:]
-    places = np.ones((*start.shape, int(np.ceil(end - start).max(initial=0)) + 1), first.dtype)
+    extent = last - first + dtype(1)
+    length = extent / dtype(pooled)
+    edges = bin_numbers(pooled, dtype) * length[:, None] + first[:, None]
+    return AxisSteps(extent, length, edges, edges[:, :-1], edges[:, 1:])
+
+
+def _axis_samples(steps: AxisSteps, size: int) -> Array:
+    """Places (R, pooled, K) along an axis of that size, a running sum of ones from the bin's start, NaN from its end on."""
+    dtype = steps.length.dtype.type
+    start, end = steps.start.clip(0, size), steps.end.clip(0, size)
+    places = np.ones((*start.shape, int(np.ceil(end - start).max(initial=0)) + 1), start.dtype)
     places[:, :, 0] = start
     np.cumsum(places, axis=2, out=places)
     return np.where(places < end[:, :, None], places, dtype(np.nan))
@@ -47,7 +60,7 @@ def roi_align_max(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, s
     x, rois = checked(x, rois, spatial_scale)
     y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype)
     samples = roi_align_max_samples(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
-    for r, (values, rows, columns) in enumerate(_sampled(x, batch_index(rois), samples)):
+    for r, (values, rows, columns) in enumerate(sampled(x, batch_index(rois), samples)):
         scratch = Scratch((pooled_h, pooled_w), values.shape[1], x.shape[1], x.dtype)
         y[r] = block_maxima([values], rows, columns, 0, scratch).transpose(2, 0, 1)
     return y
@@ -60,7 +73,7 @@ def roi_align_max_argmax(
     x, rois = checked(x, rois, spatial_scale)
     argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32)
     samples = roi_align_max_samples(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
-    for r, (values, rows, columns) in enumerate(_sampled(x, batch_index(rois), samples)):
+    for r, (values, rows, columns) in enumerate(sampled(x, batch_index(rois), samples)):
         scratch = Scratch((pooled_h, pooled_w), values.shape[1], x.shape[1], np.int64)
         pixels = values.shape[0] * values.shape[1]
         best = pixels_of(block_maxima([ordered_keys(values)], rows, columns, never(pixels), scratch), pixels)
@@ -71,7 +84,7 @@ def roi_align_max_argmax(
     return argmax
 
 
-def _sampled(x: Array, images: Ints, samples: Samples) -> Iterator[tuple[Array, list[tuple[int, int]], list[tuple[int, int]]]]:
+def sampled(x: Array, images: Ints, samples: Samples) -> Iterator[tuple[Array, list[tuple[int, int]], list[tuple[int, int]]]]:
     """For each roi the values (SH, SW, C) at its samples, bin after bin, and each bin's span of rows and columns."""
     n, c, h, w = x.shape
     padded = np.zeros((n, h + 1, w + 1, c), x.dtype)  # the row and the column past the map, which add 0
@@ -110,16 +123,16 @@ def roi_align_max_backward(dy: Array, rois: ArrayLike, argmax: Array, spatial_sc
     for part in (slice(r, r + step) for r in range(0, len(rois), step)):
         won = argmax[part] >= 0
         i, j = np.divmod(np.where(won, argmax[part], 0), w + 1)
-        place_h = _chosen(samples.h[part], i.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
-        place_w = _chosen(samples.w[part], j.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
-        for row, weight_h in _two_pixels(place_h, h):
-            for column, weight_w in _two_pixels(place_w, w):
+        place_h = chosen_places(samples.h[part], i.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+        place_w = chosen_places(samples.w[part], j.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+        for row, weight_h in two_pixels(place_h, h):
+            for column, weight_w in two_pixels(place_w, w):
                 index = np.where(won & (row >= 0) & (column >= 0), (plane[part] * h + row) * w + column, -1)
                 dx += add_at(index, weight_h * weight_w * dy[part], dx.size)
     return dx.astype(dy.dtype).reshape(n, c, h, w)
 
 
-def _chosen(places: Array, number: Ints) -> Array:
+def chosen_places(places: Array, number: Ints) -> Array:
     """places (R, P, K), number (R, P, ...) -> the place of that number, 0 where it is NaN."""
     rois, pooled, k = places.shape
     bins = np.arange(rois * pooled).reshape(rois, pooled, *[1] * (number.ndim - 2))
@@ -127,7 +140,7 @@ def _chosen(places: Array, number: Ints) -> Array:
     return np.where(np.isnan(chosen), 0, chosen)
 
 
-def _two_pixels(place: Array, size: int) -> list[tuple[Ints, Array]]:
+def two_pixels(place: Array, size: int) -> list[tuple[Ints, Array]]:
     """The floor and the ceil of each place with their weights; a pixel past the map is -1."""
     low, high = np.floor(place), np.ceil(place)
     one = place.dtype.type(1)

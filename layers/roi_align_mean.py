@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .roi_bilinear import pool_by_matrices, pool_by_pixels, spread_by_matrices, spread_by_pixels
-from .roi_geometry import Array, batch_index, bin_numbers, checked
+from .roi_geometry import Array, AxisSteps, RoiSteps, batch_index, bin_numbers, checked
 from .roi_samples import Samples
 
 
@@ -23,24 +23,39 @@ def roi_align_samples(
     rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int], *, sampling_ratio: int, aligned: bool
 ) -> Samples:
     """The samples of rois (R, 5) on a map of size (H, W): h (R, PH, KH), w (R, PW, KW)."""
+    steps = roi_align_steps(rois, pooled, spatial_scale, aligned=aligned)
+    w, count_w = _axis_samples(steps.w, size[1], sampling_ratio)
+    h, count_h = _axis_samples(steps.h, size[0], sampling_ratio)
+    return Samples(h, w, np.maximum(count_h * count_w, rois.dtype.type(1)))
+
+
+def roi_align_steps(rois: Array, pooled: tuple[int, int], spatial_scale: float, *, aligned: bool) -> RoiSteps:
+    """rois (R, 5) scaled, then moved by half a pixel if aligned, then cut into bins; nothing is rounded."""
     dtype = rois.dtype.type
-    corners = rois[:, 1:] * dtype(spatial_scale) - dtype(0.5 if aligned else 0)
-    length = corners[:, 2:] - corners[:, :2]
-    if not aligned:
-        length = np.maximum(length, dtype(1))
-    w, count_w = _axis_samples(corners[:, 0], length[:, 0] / dtype(pooled[1]), pooled[1], size[1], sampling_ratio)
-    h, count_h = _axis_samples(corners[:, 1], length[:, 1] / dtype(pooled[0]), pooled[0], size[0], sampling_ratio)
-    return Samples(h, w, np.maximum(count_h * count_w, dtype(1)))
+    scaled = rois[:, 1:] * dtype(spatial_scale)
+    corners = scaled - dtype(0.5 if aligned else 0)
+    w = _axis_steps(corners[:, 0], corners[:, 2], pooled[1], aligned)
+    h = _axis_steps(corners[:, 1], corners[:, 3], pooled[0], aligned)
+    return RoiSteps(scaled, corners, h, w)
 
 
-def _axis_samples(first: Array, length: Array, pooled: int, size: int, sampling_ratio: int) -> tuple[Array, Array]:
-    """Places (R, pooled, K) along one axis, NaN outside [-1, size], and the number of places in a bin (R,).
-
-    first (R,): the roi's start; length (R,): a bin's size. Only the K places of a bin that can be on the map are listed.
-    """
+def _axis_steps(first: Array, last: Array, pooled: int, aligned: bool) -> AxisSteps:
+    """The bins along one axis from the roi's ends (R,) on the map."""
     dtype = first.dtype.type
+    extent = last - first if aligned else np.maximum(last - first, dtype(1))
+    length = extent / dtype(pooled)
+    edges = first[:, None] + bin_numbers(pooled, dtype) * length[:, None]
+    return AxisSteps(extent, length, edges, edges[:, :-1], edges[:, 1:])
+
+
+def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Array, Array]:
+    """Places (R, pooled, K) along an axis of that size, NaN outside [-1, size], and the number of places in a bin (R,).
+
+    Only the K places of a bin that can be on the map are listed.
+    """
+    length, start = steps.length, steps.start
+    dtype = length.dtype.type
     count = np.full_like(length, sampling_ratio) if sampling_ratio > 0 else np.maximum(np.ceil(length), dtype(0))
-    start = first[:, None] + bin_numbers(pooled, dtype)[:-1] * length[:, None]
     step = np.maximum(length, 0).astype(np.float64) / np.maximum(count, 1)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         low = np.floor((-1 - start) / step[:, None]) - 2

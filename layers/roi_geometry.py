@@ -40,6 +40,35 @@ class Bins(NamedTuple):
         return areas
 
 
+class AxisSteps(NamedTuple):
+    """How bins come to lie along one axis of the map, step by step, before they are clipped to it.
+
+    extent (R,): the roi's length; length (R,): a bin's; edges (R, P + 1): where the bins meet, not rounded; start, end
+    (R, P): each bin's own two edges, rounded to pixels where the layer does that.
+    """
+
+    extent: Array
+    length: Array
+    edges: Array
+    start: Array
+    end: Array
+
+
+class RoiSteps(NamedTuple):
+    """How rois come to lie on the map: x1, y1, x2, y2 (R, 4) after the first of two steps and after both; then each axis."""
+
+    halfway: Array
+    corners: Array
+    h: AxisSteps
+    w: AxisSteps
+
+
+def clipped_bins(steps: RoiSteps, size: tuple[int, int]) -> Bins:
+    """The bins, clipped to a map of size (H, W)."""
+    h, w = steps.h, steps.w
+    return Bins(h.start.clip(0, size[0]), h.end.clip(0, size[0]), w.start.clip(0, size[1]), w.end.clip(0, size[1]))
+
+
 def width_problem(shape: tuple[int, ...]) -> str:
     """What is wrong with the shape of a rois array, or ""."""
     if len(shape) in (2, 4) and shape[1:] in ((5,), (5, 1, 1)):

@@ -17,7 +17,18 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.roi import Sizes, Winners
 from minicaffe.mode import TRAIN
 
-from .roi_geometry import Array, Bins, add_at, batch_index, bin_numbers, checked, round_half_away
+from .roi_geometry import (
+    Array,
+    AxisSteps,
+    Bins,
+    RoiSteps,
+    add_at,
+    batch_index,
+    bin_numbers,
+    checked,
+    clipped_bins,
+    round_half_away,
+)
 from .roi_layer import RoiLayer
 from .roi_max import bin_maxima, channels_last, never, ordered_keys, padded, pixels_of
 
@@ -77,19 +88,26 @@ class ROIPooling(RoiLayer):
 
 def roi_pool_bins(rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int]) -> Bins:
     """The bins of rois (R, 5) on a map of size (H, W): rows (R, PH), columns (R, PW)."""
-    corners = round_half_away(rois[:, 1:] * rois.dtype.type(spatial_scale)).astype(np.int64)
-    wstart, wend = _axis_bins(corners[:, 0], corners[:, 2], pooled[1], size[1], rois.dtype)
-    hstart, hend = _axis_bins(corners[:, 1], corners[:, 3], pooled[0], size[0], rois.dtype)
-    return Bins(hstart, hend, wstart, wend)
+    return clipped_bins(roi_pool_steps(rois, pooled, spatial_scale), size)
 
 
-def _axis_bins(first: Array, last: Array, pooled: int, size: int, dtype: np.dtype[np.floating]) -> tuple[Array, Array]:
-    """[start, end) of each bin along one axis, (R, pooled), from the roi's first and last pixel (R,)."""
-    length = np.maximum(last - first + 1, 1).astype(dtype) / dtype.type(pooled)
+def roi_pool_steps(rois: Array, pooled: tuple[int, int], spatial_scale: float) -> RoiSteps:
+    """rois (R, 5) scaled, then rounded to pixels, then cut into bins; the edges are counted from the roi's first pixel."""
+    scaled = rois[:, 1:] * rois.dtype.type(spatial_scale)
+    corners = round_half_away(scaled).astype(np.int64)
+    w = _axis_steps(corners[:, 0], corners[:, 2], pooled[1], rois.dtype)
+    h = _axis_steps(corners[:, 1], corners[:, 3], pooled[0], rois.dtype)
+    return RoiSteps(scaled, corners, h, w)
+
+
+def _axis_steps(first: Array, last: Array, pooled: int, dtype: np.dtype[np.floating]) -> AxisSteps:
+    """The bins along one axis from the roi's first and last pixel (R,)."""
+    extent = np.maximum(last - first + 1, 1)
+    length = extent.astype(dtype) / dtype.type(pooled)
     edges = bin_numbers(pooled, dtype) * length[:, None]
     start = np.floor(edges[:, :-1]).astype(np.int64) + first[:, None]
     end = np.ceil(edges[:, 1:]).astype(np.int64) + first[:, None]
-    return start.clip(0, size), end.clip(0, size)
+    return AxisSteps(extent, length, edges, start, end)
 
 
 def roi_pool(
