@@ -1,8 +1,9 @@
-"""python -m benchmarks NAME: run benchmarks/NAME.py, a table of ratios taken side by side in one run, one thread each."""
+"""python -m benchmarks NAME [OPTIONS]: run benchmarks/NAME.py, a table of one run; one thread each on the CPU."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -14,10 +15,13 @@ NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if 
 
 
 def main() -> int:
-    if len(sys.argv) != 2 or sys.argv[1] not in NAMES:
-        print(f"usage: python -m benchmarks {{{', '.join(NAMES)}}}", file=sys.stderr)
+    name, options = "".join(sys.argv[1:2]), sys.argv[2:]
+    run = importlib.import_module(f"benchmarks.{name}").main if name in NAMES else None
+    takes_options = run is not None and bool(inspect.signature(run).parameters)
+    if run is None or (options and not takes_options):
+        print(f"usage: python -m benchmarks {{{', '.join(NAMES)}}} [options of gpu]", file=sys.stderr)
         return 2
-    importlib.import_module(f"benchmarks.{sys.argv[1]}").main()
+    run(*([options] if takes_options else []))
     return 0
 
 
