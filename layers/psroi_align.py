@@ -31,6 +31,8 @@ class PSROIAlign(PSROILayer):
     """
 
     type = "PSROIAlign"
+    forward_gpu = PSROILayer.forward_gpu
+    backward_gpu = PSROILayer.backward_gpu
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.psroi_align_param

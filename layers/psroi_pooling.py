@@ -30,6 +30,8 @@ class PSROIPooling(PSROILayer):
     """
 
     type = "PSROIPooling"
+    forward_gpu = PSROILayer.forward_gpu
+    backward_gpu = PSROILayer.backward_gpu
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.read_group(self.param.psroi_pooling_param, "psroi_pooling_param")

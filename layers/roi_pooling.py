@@ -42,6 +42,8 @@ class ROIPooling(RoiLayer):
     """
 
     type = "ROIPooling"
+    forward_gpu = RoiLayer.forward_gpu
+    backward_gpu = RoiLayer.backward_gpu
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.roi_pooling_param

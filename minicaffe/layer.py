@@ -11,7 +11,7 @@ A built-in layer writes setup, reshape, forward_cpu, backward_cpu (and the GPU t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -71,6 +71,13 @@ class Layer:
         self.param_str = param.python_param.param_str
         self.param_str_ = self.param_str
 
+    def __init_subclass__(cls) -> None:
+        """A class that computes anew on the CPU does not inherit what its base computes on the GPU."""
+        super().__init_subclass__()
+        for way in ("forward", "backward"):
+            if f"{way}_cpu" in cls.__dict__ and f"{way}_gpu" not in cls.__dict__:
+                setattr(cls, f"{way}_gpu", getattr(Layer, f"{way}_gpu"))
+
     # What a layer writes.
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -124,10 +131,12 @@ class Layer:
 
     # What the net calls.
 
-    def connect(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Set the layer up on its blobs (Caffe's SetUp). Raises LayerError."""
+    def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
+        """Set the layer up on its blobs (Caffe's SetUp); is_set_up: called between setup and reshape. Raises LayerError."""
         self._check_counts(len(bottom), len(top))
         self._guard(lambda: self.setup(bottom, top))
+        if is_set_up:
+            is_set_up()
         self.reshape_pass(bottom, top)
         self._check_reshape(top)
         self.loss_weights = self._read_loss_weights(len(top))
@@ -139,9 +148,11 @@ class Layer:
         """Reshape. Raises LayerError, also for shapes that no blob can have."""
         self._guard(lambda: self.reshape(bottom, top))
 
-    def forward_pass(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> float:
-        """Reshape, then forward; returns the tops' weighted part of the loss."""
+    def forward_pass(self, bottom: Sequence[Blob], top: Sequence[Blob], reshaped: Callable[[], None] | None = None) -> float:
+        """Reshape, then forward; returns the tops' weighted part of the loss. reshaped: called between the two."""
         self.reshape_pass(bottom, top)
+        if reshaped:
+            reshaped()
         self._put_loss_weights(top)
         self._guard(lambda: self.forward(bottom, top))
         return sum(

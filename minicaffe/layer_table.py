@@ -49,7 +49,7 @@ def row(kind: str, layer: type[Layer]) -> list[str]:
     forward = "yes" if _writes(layer, "forward_cpu") else "the class's"
     name = f"`{kind}`" if layer.type == kind else f"`{kind}`, the same as `{layer.type}`"
     blocks = ", ".join(f"`{block}`" for block in parameters(layer))
-    on_gpu = forward if forward != "yes" else "yes" if _writes(layer, "forward_gpu") else "on the CPU"
+    on_gpu = forward if forward != "yes" else "yes" if layer.forward_gpu is not Layer.forward_gpu else "on the CPU"
     return [name, _count(layer.num_bottom), _count(layer.num_top), blocks or DASH, forward, _backward(layer, forward), on_gpu]
 
 

@@ -84,6 +84,7 @@ def test_launches_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     case = LayerCase('type: "Convolution" convolution_param { num_output: 5 kernel_size: 3 }', np.ones((4, 3, 7, 6)))
     sent: list[str] = []
     monkeypatch.setattr(convolution, "launch", lambda kernel, *rest: sent.append(kernel))
+    monkeypatch.setattr(convolution, "launch_planes", lambda kernel, *rest: sent.append(kernel))
     monkeypatch.setattr(convolution, "gemm", lambda *rest, **options: sent.append("gemm"))
     transfers = current().transfers
     transfers.reset()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import minicaffe
+from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE, FORK_TYPES
@@ -126,3 +128,23 @@ def test_a_kernel_file_has_the_name_of_a_layer_s_file() -> None:
 
 def least_bottoms(layer: Layer) -> int:
     return layer.num_bottom if isinstance(layer.num_bottom, int) else layer.num_bottom[0]
+
+
+def test_a_class_that_computes_anew_does_not_inherit_what_its_base_does_on_the_gpu() -> None:
+    class Mine(BUILT_IN["ReLU"]):  # type: ignore[misc]
+        def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+            top[0].data[...] = 7
+
+    assert Mine.forward_gpu is Layer.forward_gpu
+    assert Mine.backward_gpu is BUILT_IN["ReLU"].backward_gpu
+
+
+def test_the_types_that_a_net_in_gpu_mode_runs_on_the_host() -> None:
+    on_the_host = {kind for kind, layer in CATALOGUE.items() if layer.forward_gpu is Layer.forward_gpu}
+    assert on_the_host == {
+        *("AnnotatedData", "Data", "DummyData", "HDF5Data", "HDF5Output", "ImageData", "MemoryData", "Parameter", "WindowData"),
+        *("AnchorTarget", "ProposalTarget", "RoIData", "Python"),
+        *("DetectionEvaluate", "DetectionOutput", "MultiBoxLoss", "PriorBox"),
+        *("ContrastiveLoss", "HingeLoss", "MultinomialLogisticLoss"),
+        *("LSTM", "LSTMUnit", "RNN", "SPP"),
+    }
