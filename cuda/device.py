@@ -449,17 +449,27 @@ def find_nvcc() -> str | None:
     return None
 
 
+def nvrtc_version() -> str:
+    """NVRTC's version. DeviceError where it, or cuda.core, by way of which it compiles, is not installed."""
+    advice = "pip install minicaffe[gpu-cu13], or cuda-core, cuda-bindings and nvidia-cuda-nvrtc"
+    try:
+        importlib.import_module("cuda.core")
+        _, major, minor = importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
+    except ImportError as error:
+        raise DeviceError(f"no compiler for the kernels: neither nvcc (the CUDA toolkit) nor NVRTC ({advice})") from error
+    except RuntimeError as error:  # cuda.bindings finds no libnvrtc
+        raise DeviceError(f"no compiler for the kernels: no nvcc, and NVRTC does not load ({advice}): {error}") from error
+    return f"{major}.{minor}"
+
+
 def _by_nvrtc(stem: str, real: str, capability: tuple[int, int]) -> Any:
     """cuda/<stem>.cu as machine code by NVRTC, through cuda.core."""
-    try:
-        core = importlib.import_module("cuda.core")
-    except ImportError as error:
-        raise DeviceError(
-            "no compiler for the kernels: neither nvcc (the CUDA toolkit) nor NVRTC (pip install cuda-core nvidia-cuda-nvrtc)"
-        ) from error
+    nvrtc_version()
+    core = importlib.import_module("cuda.core")
     arch = "sm_{}{}".format(*capability)
     options = core.ProgramOptions(std="c++17", arch=arch, define_macro=("REAL", real), fma=False)
     try:
         return core.Program(source.text(stem), "c++", options).compile("cubin").code
     except Exception as error:  # cuda.core's errors have no common class
-        raise DeviceError(f"cuda/{stem}.cu does not compile for REAL = {real}, {arch}:\n{error}") from error
+        said = str(error).rstrip("\0\n ")
+        raise DeviceError(f"cuda/{stem}.cu does not compile for REAL = {real}, {arch}:\n{said}") from error

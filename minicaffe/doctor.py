@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes.util
-import importlib.util
 import platform
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from importlib import metadata
 import numpy as np
 
 from .blob import Blob
-from .cuda import device
+from .cuda import blas, device
 from .errors import DeviceError
 from .version import __version__
 
@@ -43,7 +42,6 @@ def examine() -> Iterator[Finding]:
         "pip install minicaffe[gpu]; its wheel is built on the spot: it wants the CUDA toolkit, g++ and NumPy",
     )
     yield _compiler()
-    yield _cublas()
     try:
         gpus = device.installed_gpus()
     except DeviceError as error:
@@ -54,6 +52,7 @@ def examine() -> Iterator[Finding]:
     for gpu in gpus:
         yield Finding("GPU", True, str(gpu))
     yield _kernel()
+    yield _products()
 
 
 def _driver_library() -> Finding:
@@ -85,19 +84,20 @@ def _compiler() -> Finding:
             return Finding("kernel compiler", False, f"{nvcc} does not run: {error}", "reinstall the CUDA toolkit")
         version = next((line for line in lines if "release" in line), lines[0] if lines else "")
         return Finding("kernel compiler", True, f"{nvcc}: {version}")
-    if importlib.util.find_spec("cuda") and importlib.util.find_spec("cuda.core"):
-        return Finding("kernel compiler", True, f"NVRTC through cuda.core {metadata.version('cuda-core')} (there is no nvcc)")
-    advice = "install the CUDA toolkit, or pip install cuda-core nvidia-cuda-nvrtc"
-    return Finding("kernel compiler", False, "neither nvcc nor NVRTC", advice)
+    try:
+        return Finding("kernel compiler", True, f"NVRTC {device.nvrtc_version()} (there is no nvcc)")
+    except DeviceError as error:
+        advice = "install the CUDA toolkit, or pip install minicaffe[gpu-cu13]"
+        return Finding("kernel compiler", False, str(error).partition(": ")[2], advice)
 
 
-def _cublas() -> Finding:
-    finding = _package("nvmath-python", "cuBLAS (nvmath-python)", "pip install nvmath-python nvidia-cublas")
-    return (
-        finding
-        if finding.good
-        else Finding(finding.what, False, "not installed: minicaffe's own kernel serves, slower", finding.advice)
-    )
+def _products() -> Finding:
+    """What multiplies matrices; asked of the device, which must be there."""
+    used = blas.backend()
+    if used == "cuBLAS":
+        return Finding("matrix products", True, f"cuBLAS, by nvmath-python {metadata.version('nvmath-python')}")
+    advice = "minicaffe's own kernel serves, slower; pip install minicaffe[gpu-cu13] for cuBLAS"
+    return Finding("matrix products", False, used, advice)
 
 
 def _kernel() -> Finding:
