@@ -107,6 +107,10 @@ class Graph:
         blobs = self.run({})
         return {name: blobs[name].cpu().numpy() for name in self.net.outputs}
 
+    def count(self, name: str) -> int:
+        """How many items torch's own run has in a blob."""
+        return len(self.run({})[name])
+
     def comparable(self) -> dict[str, Any]:
         """Blobs that must equal the net's. The rois are the net's: one of two all but equal scores decides about a box.
         What comes after a layer that torchvision computes otherwise is left out."""
