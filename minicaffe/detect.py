@@ -86,11 +86,16 @@ def score_boxes(
         net.blobs[name].reshape(array.shape)
         net.blobs[name].data[...] = array
     net.forward()
+    scores, boxes = read_boxes(net, scale, image.shape[:2], settings)
+    return (scores, boxes) if again is None else (scores[again], boxes[again])
+
+
+def read_boxes(net: Net, scale: float, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:
+    """What the net's last pass gave for an image of size (height, width), scaled by scale: scores (R, C), boxes (R, C, 4)."""
     boxes = rows(net.blobs["rois"])[:, 1:5] / np.float32(scale)
     scores = rows(net.blobs["cls_prob"]).copy()
     moved = _class_boxes(net, boxes, scores.shape[1], settings.test.bbox_reg)
-    moved = clip_boxes(moved.reshape(-1, 4), image.shape[:2]).reshape(moved.shape)
-    return (scores, moved) if again is None else (scores[again], moved[again])
+    return scores, clip_boxes(moved.reshape(-1, 4), size).reshape(moved.shape)
 
 
 def check_detector(net: Net, has_proposals: bool) -> None:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -36,6 +37,9 @@ from .weights import LayerWeights, WeightsFile, read_weights
 Hook = Callable[[int], None]
 """Called with a layer's index, before or after its forward or backward."""
 
+Watch = Callable[["Net", Layer, str], None]
+"""Called while a net is made, with the net so far, a layer and what has happened to it: "created", "setup", "reshape"."""
+
 Arrays = dict[str, NDArray[Any]]
 
 AUTOMATIC = "(automatic)"
@@ -57,6 +61,7 @@ class Net(PycaffeNet):
 
     Net(file, phase, level=0, stages=None, weights=None), or the legacy Net(file, weights, phase). file: a prototxt's
     path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
+    watch: called after each step of making each layer (the tracer's way in).
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     The rest of pycaffe's surface, old names and all, is in pycaffe_net.py.
     Raises PrototxtError, LayerError, WeightsError.
@@ -71,6 +76,7 @@ class Net(PycaffeNet):
         stages: Sequence[str] | None = None,
         weights: str | PathLike[str] | None = None,
         dtype: DTypeLike = np.float32,
+        watch: Watch | None = None,
     ) -> None:
         phase, level, stages, weights = _arguments(args, phase, level, stages, weights)
         net_file = _net_file(file)
@@ -95,6 +101,7 @@ class Net(PycaffeNet):
         self._blob_needs: dict[str, bool] = {}
         self._hooks: dict[str, list[Hook]] = {
             "before_forward": [],
+            "after_reshape": [],
             "after_forward": [],
             "before_backward": [],
             "after_backward": [],
@@ -107,7 +114,7 @@ class Net(PycaffeNet):
         layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
         unread: dict[str, None] = {}
         for param, source in layers:
-            self._add_layer(param, source, unread)
+            self._add_layer(param, source, unread, watch)
         self.outputs = sorted(unread)
         self.layer_dict = Layers((layer.name, layer) for layer in self.layers)
         self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
@@ -122,9 +129,11 @@ class Net(PycaffeNet):
 
     # Construction.
 
-    def _add_layer(self, param: caffe_pb2.LayerParameter, source: Any, unread: dict[str, None]) -> None:
+    def _add_layer(self, param: caffe_pb2.LayerParameter, source: Any, unread: dict[str, None], watch: Watch | None) -> None:
         phase = Phase(param.phase) if param.HasField("phase") else self.phase
         layer = create(param, phase=phase, dtype=self.dtype, source=source)
+        if watch:
+            watch(self, layer, "created")
         if param.propagate_down and len(param.propagate_down) != len(param.bottom):
             raise layer.error(
                 f"{len(param.propagate_down)} propagate_down given for {len(param.bottom)} bottoms: one for each, or none",
@@ -132,8 +141,10 @@ class Net(PycaffeNet):
             )
         bottom_needs = self._append_bottoms(layer, unread)
         self._append_tops(layer, unread)
-        layer.connect(self._bottoms[-1], self._tops[-1])
+        layer.connect(self._bottoms[-1], self._tops[-1], partial(watch, self, layer, "setup") if watch else None)
         self.layers.append(layer)
+        if watch:
+            watch(self, layer, "reshape")
         for name, weight in zip(self._top_blob_names[-1], layer.loss_weights, strict=True):
             self.blob_loss_weights[name] = weight
         self._check_new_name(layer)
@@ -274,10 +285,15 @@ class Net(PycaffeNet):
             for i in range(start, end + 1):
                 for hook in self._hooks["before_forward"]:
                     hook(i)
-                loss += self.layers[i].forward_pass(self._bottoms[i], self._tops[i])
+                reshaped = partial(self._reshaped, i) if self._hooks["after_reshape"] else None
+                loss += self.layers[i].forward_pass(self._bottoms[i], self._tops[i], reshaped)
                 for hook in self._hooks["after_forward"]:
                     hook(i)
         return loss
+
+    def _reshaped(self, i: int) -> None:
+        for hook in self._hooks["after_reshape"]:
+            hook(i)
 
     def _backward(self, start: int, end: int) -> None:
         with self.running():
@@ -308,6 +324,10 @@ class Net(PycaffeNet):
     def before_forward(self, hook: Hook) -> Hook:
         """Call hook(layer index) before each layer's forward."""
         return self._hook("before_forward", hook)
+
+    def after_reshape(self, hook: Hook) -> Hook:
+        """Call hook(layer index) in each layer's forward, after its reshape."""
+        return self._hook("after_reshape", hook)
 
     def after_forward(self, hook: Hook) -> Hook:
         """Call hook(layer index) after each layer's forward."""

@@ -1,0 +1,99 @@
+"""Trace: what a Tracer saw of one run of a net, as plain data. trace_document.py makes JSON of it, trace_page.py a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .trace_roi import RoiShot
+from .trace_shots import Shot
+
+
+@dataclass(frozen=True)
+class BlobShot:
+    """A blob after a step. role: "top" or "bottom" of the layer; part: "data" or "diff"."""
+
+    name: str
+    role: str
+    part: str
+    shot: Shot
+
+
+@dataclass(frozen=True)
+class Step:
+    """One layer's "setup", "reshape", "forward" or "backward". ms: None where it was not timed.
+
+    bytes: the memory that all blobs of the net have taken after it; shapes: of the layer's tops.
+    """
+
+    kind: str
+    layer: int
+    ms: float | None
+    bytes: int
+    shapes: list[tuple[int, ...]]
+    blobs: list[BlobShot] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ParamShot:
+    """A learnable blob at the end; diff: after a backward that reached it."""
+
+    name: str
+    data: Shot
+    diff: Shot | None
+
+
+@dataclass(frozen=True)
+class LayerFacts:
+    """A layer. place: where its block stands in the prototxt; top_bytes: taken by tops that share no memory with a bottom."""
+
+    name: str
+    type: str
+    place: str | None
+    bottoms: list[str]
+    tops: list[str]
+    in_place: bool
+    is_split: bool
+    param: str
+    top_bytes: int
+    params: list[ParamShot]
+    roi: RoiShot | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What ended the run: the layer's index, "setup", "reshape", "forward" or "backward", and the message."""
+
+    layer: int
+    way: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The image, shrunk for showing: rgb (h, w, 3); scale: pixels of the net's input for one of these."""
+
+    rgb: NDArray[np.uint8]
+    scale: float
+
+
+@dataclass
+class Trace:
+    """One run: the layers in order, the steps in order, and what is said about them. detections: as detect.to_json gives
+    them, in pixels of the net's input; None where the net is no detector or no image was given."""
+
+    name: str
+    file: str
+    phase: str
+    dtype: str
+    device: str
+    weights: list[str]
+    notes: list[str]
+    layers: list[LayerFacts]
+    steps: list[Step]
+    error: Failure | None
+    picture: Picture | None
+    detections: list[dict[str, Any]] | None

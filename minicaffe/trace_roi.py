@@ -1,0 +1,110 @@
+"""What a trace keeps of a layer that pools rois: the map, the rois, the bins or samples and what came out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .layers.psroi_align import PSROIAlign, ps_roi_align_samples
+from .layers.psroi_layer import PSROILayer
+from .layers.psroi_pooling import PSROIPooling, ps_roi_pool_bins
+from .layers.roi_align import ROIAlign
+from .layers.roi_align_max import roi_align_max_samples
+from .layers.roi_align_mean import roi_align_samples
+from .layers.roi_layer import RoiLayer
+from .layers.roi_pooling import ROIPooling, roi_pool_bins
+from .layers.roi_samples import Samples
+
+Array = NDArray[Any]
+
+MAP_BYTES = 3 * 2**20
+"""Most bytes of a map, of its gradient, and (half of it) of an output."""
+
+
+@dataclass
+class RoiShot:
+    """kind: max_bins, max_samples, mean_samples, psroi_bins or psroi_samples. map (C', H, W): the first channels of `channels`
+    of that item of the batch. geometry: arrays by the names that the page knows. output, dy (R, C'', PH, PW), dx (C', H, W)."""
+
+    kind: str
+    rois: Array
+    spatial_scale: float
+    pooled: tuple[int, int]
+    group: int | None
+    output_dim: int
+    item: int
+    channels: int
+    map: Array
+    output: Array | None
+    geometry: dict[str, Array]
+    explained: list[str] = field(default_factory=list)
+    dy: Array | None = None
+    dx: Array | None = None
+
+    def notes(self, name: str) -> list[str]:
+        """What was left out."""
+        notes = []
+        if len(self.map) < self.channels:
+            notes.append(f"{name}: the first {len(self.map)} of {self.channels} channels of its feature map are kept")
+        if self.output is not None and self.output.shape[1] < self.output_dim:
+            notes.append(f"{name}: the first {self.output.shape[1]} of {self.output_dim} channels of its output are kept")
+        return notes
+
+
+def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
+    """After a forward of layer over x (N, C, H, W) and rois (R, 5) to y."""
+    rois = rois.reshape(-1, 5).copy()
+    group = layer.group_size if isinstance(layer, PSROILayer) else None
+    item = int(rois[0, 0]) if len(rois) else 0
+    kind, geometry = _geometry(layer, rois, y.shape[2:], x.shape[2:])
+    return RoiShot(
+        kind=kind,
+        rois=rois,
+        spatial_scale=layer.spatial_scale,
+        pooled=y.shape[2:],
+        group=group,
+        output_dim=y.shape[1],
+        item=item,
+        channels=x.shape[1],
+        map=_first_channels(x[item], 0, MAP_BYTES, (group or 1) ** 2),
+        output=_first_channels(y, 1, MAP_BYTES // 2, 1),
+        geometry=geometry,
+    )
+
+
+def add_gradients(shot: RoiShot, dy: Array, dx: Array) -> None:
+    """After a backward: dy (R, C, PH, PW) and dx (N, C, H, W)."""
+    channels = shot.output.shape[1] if shot.output is not None else dy.shape[1]
+    shot.dy = dy[:, :channels].astype(np.float32)
+    shot.dx = dx[shot.item, : len(shot.map)].astype(np.float32)
+
+
+def _first_channels(array: Array, axis: int, room: int, multiple: int) -> NDArray[np.float32]:
+    """A float32 copy of as many channels as fit, a multiple of `multiple` and at least that many."""
+    one = 4 * max(array.size // max(array.shape[axis], 1), 1)
+    count = max(room // one // multiple, 1) * multiple
+    part: NDArray[np.float32] = np.take(array, np.arange(min(count, array.shape[axis])), axis=axis).astype(np.float32)
+    return part
+
+
+def _geometry(layer: RoiLayer, rois: Array, pooled: tuple[int, ...], size: tuple[int, ...]) -> tuple[str, dict[str, Array]]:
+    scale, ph, pw, map_size = layer.spatial_scale, pooled[0], pooled[1], (size[0], size[1])
+    if isinstance(layer, ROIPooling):
+        return "max_bins", roi_pool_bins(rois, (ph, pw), scale, map_size)._asdict()
+    if isinstance(layer, PSROIPooling):
+        return "psroi_bins", ps_roi_pool_bins(rois, layer.group_size, scale, map_size)._asdict()
+    if isinstance(layer, PSROIAlign):
+        return "psroi_samples", _of(ps_roi_align_samples(rois, layer.group_size, scale, map_size, layer.sample_num))
+    assert isinstance(layer, ROIAlign)
+    if layer.mean:
+        ratio, aligned = layer.sampling_ratio, layer.aligned
+        samples = roi_align_samples(rois, (ph, pw), scale, map_size, sampling_ratio=ratio, aligned=aligned)
+        return "mean_samples", _of(samples)
+    return "max_samples", _of(roi_align_max_samples(rois, (ph, pw), scale, map_size))
+
+
+def _of(samples: Samples) -> dict[str, Array]:
+    return samples._asdict()

@@ -1,0 +1,160 @@
+"""What a trace keeps of an array: statistics, a histogram, its maps as small grey pictures, the values of a small one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+BINS = 32
+SAMPLED = 2**18
+"""Most values that a histogram counts; of more it counts every k-th."""
+WHOLE = 8192
+"""Most values of a blob that is kept whole."""
+MOST_TILES = 256
+NOT_FINITE = 255
+"""A tile's pixel that stands for a value that is not finite; 0 to 254 stand for the tile's low to high."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """min, mean, max, std: of the finite values, None without any. zeros: their share. nan, inf: how many."""
+
+    min: float | None
+    mean: float | None
+    max: float | None
+    std: float | None
+    zeros: float
+    nan: int
+    inf: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """counts: how many values lie in each of the equal parts of [low, high]. every: of how many values one was counted."""
+
+    low: float
+    high: float
+    counts: list[int]
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Maps as pictures: pixels (page, h, w) of the first of `channels` maps, each from low to high.
+
+    n: the item of the batch. shrunk: a pixel is the mean of so many by so many. per: for weights, the inputs of each output.
+    """
+
+    n: int
+    channels: int
+    shrunk: int
+    per: int
+    pixels: NDArray[np.uint8]
+    low: list[float]
+    high: list[float]
+
+
+@dataclass(frozen=True)
+class Shot:
+    """An array at one moment."""
+
+    shape: tuple[int, ...]
+    statistics: Statistics
+    histogram: Histogram | None
+    tiles: Tiles | None
+    values: NDArray[np.float32] | None
+
+
+def shot(array: Array, tile_bytes: int, *, weights: bool = False) -> Shot:
+    """What is kept of array; tile_bytes: how many its pictures may take (0: none). weights: (O, I, h, w) in place of maps."""
+    found = statistics(array)
+    small = array.size <= WHOLE and not weights
+    return Shot(
+        array.shape,
+        found,
+        histogram(array, found),
+        tiles(array, tile_bytes, weights=weights) if tile_bytes else None,
+        array.astype(np.float32) if small and tile_bytes else None,
+    )
+
+
+def statistics(array: Array) -> Statistics:
+    """Of any array, an empty one too."""
+    count = array.size
+    nan = inf = 0
+    zeros = 1 - np.count_nonzero(array) / count if count else 0.0
+    values = array.reshape(-1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = values.sum(dtype=np.float64)
+    if not np.isfinite(total):  # cheaper than to look at each
+        finite = np.isfinite(values)
+        nan = int(np.isnan(values).sum())
+        inf = count - int(finite.sum()) - nan
+        values = values[finite]
+    if not values.size:
+        return Statistics(None, None, None, None, zeros, nan, inf, count)
+    mean = float(values.mean(dtype=np.float64))
+    with np.errstate(over="ignore"):
+        std = float(values.std(dtype=np.float64))
+    return Statistics(float(values.min()), mean, float(values.max()), std, zeros, nan, inf, count)
+
+
+def histogram(array: Array, found: Statistics, bins: int = BINS) -> Histogram | None:
+    """Of the finite values; None without any."""
+    low, high = found.min, found.max
+    if low is None or high is None:
+        return None
+    every = max(1, -(-array.size // SAMPLED))
+    values = array.reshape(-1)[::every].astype(np.float64)
+    if found.nan or found.inf:
+        values = values[np.isfinite(values)]
+    place = (values - low) * (bins / (high - low) if high > low else 0)
+    counts = np.bincount(place.astype(np.int64).clip(0, bins - 1), minlength=bins)
+    return Histogram(low, high, counts.tolist(), every)
+
+
+def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | None:
+    """The first item's maps of an array (N, C, H, W), or all maps of weights (O, I, h, w), in that many bytes or fewer."""
+    if array.ndim != 4 or not array.size or array.shape[2] * array.shape[3] < 2:
+        return None
+    maps = array.reshape(-1, *array.shape[2:]) if weights else array[0]
+    channels, height, width = maps.shape
+    room = max(tile_bytes // min(channels, 32), 64)
+    factor = 1
+    while -(-height // factor) * -(-width // factor) > room:
+        factor += 1
+    page = min(channels, MOST_TILES, max(1, tile_bytes // (-(-height // factor) * -(-width // factor))))
+    shown = shrunk(maps[:page].astype(np.float64), factor)
+    pixels, low, high = grey(shown)
+    return Tiles(0, channels, factor, array.shape[1] if weights else 1, pixels, low, high)
+
+
+def shrunk(maps: Array, factor: int) -> Array:
+    """maps (C, H, W) -> (C, ceil(H / factor), ceil(W / factor)): means of blocks, smaller ones at the right and bottom."""
+    if factor == 1:
+        return maps
+    for axis in (1, 2):
+        size = maps.shape[axis]
+        starts = np.arange(0, size, factor)
+        lengths = np.diff([*starts, size]).reshape((-1, 1) if axis == 1 else (1, -1))
+        with np.errstate(invalid="ignore", over="ignore"):
+            maps = np.add.reduceat(maps, starts, axis=axis) / lengths
+    return maps
+
+
+def grey(maps: Array) -> tuple[NDArray[np.uint8], list[float], list[float]]:
+    """maps (C, H, W) as bytes, 0 to 254 from each map's least finite value to its greatest; the least and the greatest."""
+    finite = np.isfinite(maps)
+    low = np.where(finite, maps, np.inf).min(axis=(1, 2), keepdims=True)
+    high = np.where(finite, maps, -np.inf).max(axis=(1, 2), keepdims=True)
+    low, high = np.where(np.isfinite(low), low, 0), np.where(np.isfinite(high), high, 0)
+    with np.errstate(invalid="ignore"):
+        pixels = np.rint((np.where(finite, maps, low) - low) * (254 / np.where(high > low, high - low, 1)))
+    pixels = np.where(finite, pixels, NOT_FINITE).astype(np.uint8)
+    return pixels, low.ravel().tolist(), high.ravel().tolist()

@@ -1,0 +1,309 @@
+"""Tracer: watches a net's run through its hooks and keeps, after every step of every layer, what the step left.
+
+    with Tracer(net, "trace.html"):
+        net.forward()
+
+A net that is made inside the block, Net(file, watch=tracer.watch), is traced from its first layer's setup on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from google.protobuf import text_format
+from numpy.typing import NDArray
+
+from .blob import Blob, MemoryState
+from .cuda.device import Stopwatch, current
+from .layer import Layer
+from .layers.roi_layer import RoiLayer
+from .mode import gpu_mode
+from .net import Net
+from .trace import BlobShot, Failure, LayerFacts, ParamShot, Step, Trace
+from .trace_picture import found_detections, picture
+from .trace_roi import RoiShot, add_gradients, roi_shot
+from .trace_shots import MOST_TILES, SAMPLED, shot
+
+TILE_BYTES = 8 * 2**20
+"""What the pictures of all blobs together may take."""
+MOST_OF_ONE = 2**18
+"""What those of one blob may take."""
+
+OnStep = Callable[[Step], None]
+
+
+class Tracer:
+    """A context manager that traces what net does in its block; `trace` holds the result, write(path) makes a page of it.
+
+    path: a page to write at the end of the block, also of a run that fails in a layer. backward: whether backward passes are
+    kept. image: the picture (H, W, 3), BGR, that the net's input holds, to show and to draw detections on. weights, notes:
+    to be named on the page. tile_bytes: what pictures of maps may take, 0 for none. on_step: called after each step.
+    A second forward pass replaces what was kept of the first.
+    """
+
+    def __init__(
+        self,
+        net: Net | None = None,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        backward: bool = True,
+        image: NDArray[np.uint8] | None = None,
+        weights: Iterable[str] = (),
+        notes: Iterable[str] = (),
+        tile_bytes: int = TILE_BYTES,
+        on_step: OnStep | None = None,
+    ) -> None:
+        self.net, self.path, self.backward, self.image = net, path, backward, image
+        self.weights, self.notes = list(weights), list(notes)
+        self.on_step = on_step
+        self.steps: list[Step] = []
+        self.error: Failure | None = None
+        self._tile_bytes, self._passes = tile_bytes, 0
+        self._rois: dict[int, RoiShot] = {}
+        self._making: Layer | None = None
+        self._inside: tuple[str, int] | None = None
+        self._start: Stopwatch | float = 0.0
+        self._attached = False
+        self._went_back: set[int] = set()
+        self._trace: Trace | None = None
+
+    def __enter__(self) -> Tracer:
+        if self.net is not None:
+            self._attach(self.net)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.detach()
+        if error is not None and self._inside is not None:
+            way, layer = self._inside
+            self.error = Failure(layer, way, str(error) or type(error).__name__)
+        if self.net is not None and (error is None or self.error):
+            self._trace = self._collect()
+            if self.path is not None:
+                self.write(self.path)
+
+    @property
+    def trace(self) -> Trace:
+        """What was seen: up to now inside the block, of the whole run after it."""
+        return self._trace or self._collect()
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the page."""
+        from .trace_page import write_page
+
+        write_page(self.trace, path)
+
+    def watch(self, net: Net, layer: Layer, moment: str) -> None:
+        """For Net(file, watch=...): the steps of making it."""
+        if moment == "created":
+            self.net, self._making = net, layer
+            self._attach(net)
+            self._begin("setup", len(net.layers))
+        elif moment == "setup":
+            self._end("setup", len(net.layers))
+            self._begin("reshape", len(net.layers))
+        else:
+            self._making = None
+            self._end("reshape", len(net.layers) - 1)
+
+    def detach(self) -> None:
+        """Take the hooks back."""
+        if self.net is not None:
+            for hook in (self._before_forward, self._after_reshape, self._after_forward):
+                self.net.remove_hook(hook)
+            for hook in (self._before_backward, self._after_backward):
+                self.net.remove_hook(hook)
+        self._attached = False
+
+    # The hooks.
+
+    def _attach(self, net: Net) -> None:
+        if self._attached:
+            return
+        self._attached = True
+        net.before_forward(self._before_forward)
+        net.after_reshape(self._after_reshape)
+        net.after_forward(self._after_forward)
+        if self.backward:
+            net.before_backward(self._before_backward)
+            net.after_backward(self._after_backward)
+
+    def _before_forward(self, i: int) -> None:
+        if any(step.kind == "forward" and step.layer == i for step in self.steps):
+            self._forget()
+        if not any(step.kind == "setup" for step in self.steps):
+            self._make_up_setup()
+        self._begin("reshape", i)
+
+    def _after_reshape(self, i: int) -> None:
+        self._end("reshape", i)
+        self._begin("forward", i)
+
+    def _after_forward(self, i: int) -> None:
+        ms = self._lap()
+        assert self.net is not None
+        layer, tops, bottoms = self.net.layers[i], self.net._tops[i], self.net._bottoms[i]
+        names = self.net._top_blob_names[i]
+        room = self._room()
+        blobs = [BlobShot(name, "top", "data", shot(blob.read_data(), room)) for name, blob in zip(names, tops, strict=True)]
+        if self._tile_bytes and isinstance(layer, RoiLayer):
+            self._rois[i] = roi_shot(layer, *(blob.read_data() for blob in (*bottoms[:2], tops[0])))
+        self._add("forward", i, ms, blobs)
+
+    def _before_backward(self, i: int) -> None:
+        if self.net is not None and self.net._layer_needs[i]:
+            self._begin("backward", i)
+
+    def _after_backward(self, i: int) -> None:
+        net = self.net
+        if net is None or not net._layer_needs[i]:
+            return
+        ms, room = self._lap(), self._room()
+        self._went_back.add(i)
+        chosen = zip(net._bottom_blob_names[i], net._bottoms[i], net._bottom_needs[i], strict=True)
+        blobs = [BlobShot(name, "bottom", "diff", shot(blob.read_diff(), room)) for name, blob, needs in chosen if needs]
+        if i in self._rois and net._bottom_needs[i][0]:
+            add_gradients(self._rois[i], net._tops[i][0].read_diff(), net._bottoms[i][0].read_diff())
+        self._add("backward", i, ms, blobs)
+
+    def _begin(self, way: str, i: int) -> None:
+        self._inside = (way, i)
+        self._start = Stopwatch(current()) if gpu_mode() else time.perf_counter()
+
+    def _lap(self) -> float:
+        """The milliseconds since _begin; nothing runs now."""
+        self._inside = None
+        if isinstance(self._start, Stopwatch):
+            self._start.stop()
+            return self._start.milliseconds()
+        return (time.perf_counter() - self._start) * 1e3
+
+    def _end(self, kind: str, i: int) -> None:
+        self._add(kind, i, self._lap(), [])
+
+    def _add(self, kind: str, i: int, ms: float | None, blobs: list[BlobShot]) -> None:
+        assert self.net is not None
+        step = Step(kind, i, ms, bytes_in_use(self._all_blobs()), [top.shape for top in self.net._tops[i]], blobs)
+        self.steps.append(step)
+        if self.on_step:
+            self.on_step(step)
+
+    def _forget(self) -> None:
+        """A pass begins anew: of those before it nothing stays but the making of the net."""
+        first = next(n for n, step in enumerate(self.steps) if step.kind == "forward")
+        if first and self.steps[first - 1].layer == self.steps[first].layer:
+            first -= 1  # its reshape
+        del self.steps[first:]
+        self._rois.clear()
+        self._went_back.clear()
+        self._passes += 1
+
+    def _make_up_setup(self) -> None:
+        """The net was made before the tracer came."""
+        assert self.net is not None
+        taken = bytes_in_use(self._all_blobs())
+        self.steps[:0] = [Step("setup", i, None, taken, [top.shape for top in tops]) for i, tops in enumerate(self.net._tops)]
+        self.notes.append("LayerSetUp is not timed: the net was made before the tracer came")
+
+    # The result.
+
+    def _layers(self) -> list[Layer]:
+        assert self.net is not None
+        return [*self.net.layers, *([self._making] if self._making else [])]
+
+    def _all_blobs(self) -> list[Blob]:
+        assert self.net is not None
+        return [*(top for tops in self.net._tops for top in tops), *(blob for layer in self._layers() for blob in layer.blobs)]
+
+    def _room(self) -> int:
+        """The bytes for one blob's pictures."""
+        assert self.net is not None
+        shots = sum(map(len, self.net._tops)) + sum(len(layer.blobs) for layer in self.net.layers)
+        if self.backward:
+            shots *= 2
+        return min(MOST_OF_ONE, self._tile_bytes // max(shots, 1))
+
+    def _collect(self) -> Trace:
+        net = self.net
+        if net is None:
+            raise ValueError("a Tracer without a net has no trace")
+        layers = [self._facts(i, layer) for i, layer in enumerate(self._layers())]
+        done = self.error is None and any(step.kind == "forward" for step in self.steps)
+        return Trace(
+            name=net.name,
+            file=str(net.file),
+            phase=str(net.phase),
+            dtype=str(net.dtype),
+            device=current().name if gpu_mode() else "cpu",
+            weights=self.weights,
+            notes=[*self.notes, *self._sampled(layers)],
+            layers=layers,
+            steps=list(self.steps),
+            error=self.error,
+            picture=picture(net, self.image),
+            detections=found_detections(net, self.image) if done else None,
+        )
+
+    def _facts(self, i: int, layer: Layer) -> LayerFacts:
+        assert self.net is not None
+        tops = self.net._tops[i] if i < len(self.net._tops) else []
+        bottoms = self.net._bottoms[i] if i < len(self.net._bottoms) else []
+        bottom_names = list(layer.param.bottom)
+        top_names = self.net._top_blob_names[i] if i < len(self.net._tops) else list(layer.param.top)
+        shared = {id(memory) for blob in bottoms for memory in (blob._data, blob._diff)}
+        return LayerFacts(
+            name=layer.name,
+            type=layer.type,
+            place=str(layer.source.at()) if layer.source else None,
+            bottoms=bottom_names,
+            tops=list(top_names),
+            in_place=bool(set(top_names) & set(bottom_names)),
+            is_split=layer.type == "Split",
+            param=text_format.MessageToString(layer.param),
+            top_bytes=bytes_in_use(tops, without=shared),
+            params=[self._param(i, layer, j) for j in range(len(layer.blobs))],
+            roi=self._rois.get(i),
+        )
+
+    def _param(self, i: int, layer: Layer, j: int) -> ParamShot:
+        blob, room = layer.blobs[j], self._room()
+        name = ("weight", "bias")[j] if j < 2 and layer.type in WEIGHT_AND_BIAS else f"blob {j}"
+        went = i in self._went_back and layer.param_propagate_down[j]
+        diff = shot(blob.read_diff(), room, weights=True) if went else None
+        return ParamShot(name, shot(blob.read_data(), room, weights=True), diff)
+
+    def _sampled(self, layers: list[LayerFacts]) -> list[str]:
+        """What is left out, in words."""
+        notes = [f"{self._passes + 1} forward passes ran: the last is shown"] if self._passes else []
+        shots = [blob.shot for step in self.steps for blob in step.blobs]
+        shots += [part for layer in layers for param in layer.params for part in (param.data, param.diff) if part]
+        kept = [item.tiles for item in shots if item.tiles]
+        if any(tiles.shrunk > 1 for tiles in kept):
+            most = max(tiles.shrunk for tiles in kept)
+            notes.append(f"large maps are shrunk: one pixel is the mean of up to {most} x {most} values")
+        if any(len(tiles.pixels) < tiles.channels for tiles in kept):
+            notes.append(f"of blobs with many maps the first are shown, at most {MOST_TILES}, fewer of large ones")
+        if any(item.histogram and item.histogram.every > 1 for item in shots):
+            notes.append(f"histograms of more than {SAMPLED} values count every k-th")
+        if any(len(item.shape) == 4 and item.shape[0] > 1 and item.tiles and item.tiles.per == 1 for item in shots):
+            notes.append("of a batch the first item's maps are shown")
+        return notes + [note for layer in layers if layer.roi for note in layer.roi.notes(layer.name)]
+
+
+WEIGHT_AND_BIAS = ("Convolution", "Deconvolution", "InnerProduct", "DepthwiseConvolution", "Scale", "Embed", "Bias")
+
+
+def bytes_in_use(blobs: Iterable[Blob], without: Iterable[Any] = ()) -> int:
+    """The memory, of data and diffs, that these blobs have taken; shared memory counts once. without: ids of memories."""
+    taken = {
+        id(memory): memory.size * memory.dtype.itemsize
+        for blob in blobs
+        for memory in (blob._data, blob._diff)
+        if memory.state is not MemoryState.UNINITIALISED
+    }
+    return sum(size for key, size in taken.items() if key not in set(without))
