@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from PIL import Image
 import minicaffe.cli.convert_imageset
 from minicaffe import TEST, Net, set_random_seed
 from minicaffe.cli import main
+from minicaffe.cuda.device import current
 from minicaffe.database import open_database
 from minicaffe.datum import datum_array, parse_datum
+from minicaffe.mode import gpu_mode
 from minicaffe.weights import read_binaryproto
 
 pytest.importorskip("lmdb", reason="the extra minicaffe[lmdb] is not installed")
@@ -208,6 +211,39 @@ def test_features_are_the_blobs() -> None:
         assert [key for key, *_ in stored] == [f"{i:010d}" for i in range(4)]
         expected = np.concatenate([batch[name] for batch in taken]).reshape(4, *shape)
         np.testing.assert_array_equal([array for _, array, _ in stored], expected)
+
+
+@pytest.mark.gpu
+def test_features_on_a_gpu() -> None:
+    run("convert-imageset", "images", "list.txt", "db")
+    Path("net.prototxt").write_text(NET)
+    Net("net.prototxt", TEST).save("net.caffemodel")
+    for path, device in (("cpu_db", ["CPU"]), ("gpu_db", ["GPU", "0"]), ("first_db", ["GPU"])):
+        transfers = current().transfers
+        transfers.reset()
+        result = run("extract_features", "net.caffemodel", "net.prototxt", "y", path, 2, "lmdb", *device)
+        assert result.exit_code == 0, result.output
+        assert (transfers.to_device > 0) == (path != "cpu_db")
+        assert not gpu_mode()
+        for (key, found, _), (other, expected, _) in zip(items(path), items("cpu_db"), strict=True):
+            assert key == other
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+    result = run("extract_features", "net.caffemodel", "net.prototxt", "y", "db99", 2, "lmdb", "GPU", "99")
+    assert result.exit_code == 1
+    assert "there is no GPU 99: the driver shows" in result.output
+    assert not Path("db99").exists()
+
+
+def test_features_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    run("convert-imageset", "images", "list.txt", "db")
+    Path("net.prototxt").write_text(NET)
+    Net("net.prototxt", TEST).save("net.caffemodel")
+    monkeypatch.setattr("minicaffe.cuda.device._devices", {})
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+    result = run("extract_features", "net.caffemodel", "net.prototxt", "y", "y_db", 2, "lmdb", "GPU")
+    assert result.exit_code == 1
+    assert "no GPU: PyCUDA is not installed" in result.output
+    assert not Path("y_db").exists()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import numpy as np
 
 from minicaffe.cuda.device import installed_gpus
 from minicaffe.errors import DeviceError
+from minicaffe.mode import set_mode_cpu
 from minicaffe.version import __version__
 
 from .common import choose_device
@@ -32,6 +33,7 @@ def command(gpu: str | None) -> None:
     """
     if gpu is not None:
         choose_device(None, gpu)
+        set_mode_cpu()
     facts = {
         "GPU": "; ".join(gpu_facts()),
         "CPU": cpu_name(),

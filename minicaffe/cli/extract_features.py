@@ -9,6 +9,7 @@ import click
 from minicaffe.database import BACKENDS, new_database
 from minicaffe.datum import float_datum
 from minicaffe.errors import Error
+from minicaffe.mode import set_mode_cpu
 
 from .common import choose_device, load_net
 from .flags import GflagsCommand
@@ -49,12 +50,13 @@ def command(
         raise Error(f"{len(names)} blobs but {len(paths)} databases given: one for each")
     if len(set(paths)) < len(paths):
         raise Error(f"{dbs}: each blob needs a database of its own name")
-    choose_device(f"gpu:{ordinal or 0}" if device == "GPU" else None, None)
-    loaded = load_net(net, [weights], seed=seed)
-    if unknown := [name for name in names if name not in loaded.blobs]:
-        raise Error(f'the net has no blob "{unknown[0]}"; it has {", ".join(loaded.blobs)}')
     stored = dict.fromkeys(names, 0)
     with ExitStack() as stack:
+        stack.callback(set_mode_cpu)
+        choose_device(f"gpu:{ordinal or 0}" if device == "GPU" else None, None)
+        loaded = load_net(net, [weights], seed=seed)
+        if unknown := [name for name in names if name not in loaded.blobs]:
+            raise Error(f'the net has no blob "{unknown[0]}"; it has {", ".join(loaded.blobs)}')
         writers = [stack.enter_context(new_database(path, db_type_option or db_type or "lmdb")) for path in paths]
         for _ in counted(range(batches), "batches"):
             loaded.forward()
