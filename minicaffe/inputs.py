@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,30 @@ def fill_inputs(
             filled |= put
     random = np.random.default_rng(seed)
     return [_make_up(net, name, random, seed) for name in net.inputs if name not in filled]
+
+
+def start_backward(net: Net, end: str | None = None) -> None:
+    """Make a net ready for backward from layer end (default: the last): from its losses; in a net without any, from ones at
+    that layer's tops (the outputs), and then every gradient is computed, in the inputs too."""
+    if not any(net.blob_loss_weights.values()):
+        net.force_backward()  # with no loss, Caffe's rule would compute nothing
+    net.clear_param_diffs()
+    for name in net.top_names[end] if end else net.outputs:
+        if not net.blob_loss_weights[name]:
+            net.blobs[name].diff[...] = 1
+
+
+def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
+    """Give these layers' weights that are all 0 (they name no filler) Gaussian values; a sentence that says so, or ""."""
+    random = np.random.default_rng(seed)
+    done = []
+    for name in names:
+        for blob in net.params[name]:
+            if len(blob.shape) > 1 and blob.count and not blob.data.any():
+                std = (2 / (blob.count / blob.shape[0])) ** 0.5
+                blob.data[...] = random.standard_normal(blob.shape, np.float32) * np.float32(std)
+                done.append(name)
+    return f"{len(done)} of these layers name no weight_filler and got Gaussian values (seed {seed})" if done else ""
 
 
 def put_array(net: Net, name: str, array: NDArray[Any]) -> None:

@@ -32,6 +32,7 @@ COMMANDS = {
     "summary": "layers, shapes, parameters, multiply-adds and memory of a net",
     "test": "average a net's outputs over many forward passes",
     "time": "time each layer of a net, forward and backward",
+    "trace": "write a page that shows what every layer of a net does",
     "train": "train a net as its solver prototxt says",
     "upgrade": "bring an old prototxt or .caffemodel to today's format",
 }

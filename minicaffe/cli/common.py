@@ -13,8 +13,9 @@ import numpy as np
 
 from minicaffe import rng
 from minicaffe.errors import DeviceError, Error, WeightsError
+from minicaffe.inputs import make_up_weights
 from minicaffe.mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
-from minicaffe.net import Net
+from minicaffe.net import Net, Watch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -111,6 +112,11 @@ def one_of(argument: str | None, option: str | None, place: str, flag: str) -> s
     return argument or option or ""
 
 
+def say_loudly(message: str) -> None:
+    """A warning that nobody overlooks, on stderr."""
+    click.secho(f"WARNING: {message}", fg="yellow", bold=True, err=True)
+
+
 def load_net(
     net: str,
     weights: Sequence[str],
@@ -119,10 +125,16 @@ def load_net(
     seed: int = 0,
     level: int = 0,
     stages: Sequence[str] = (),
+    watch: Watch | None = None,
+    say: Callable[[str], None] = say_loudly,
+    no_zeros: bool = False,
 ) -> Net:
-    """The net with the weights of all files given; layers left at their random start are named on stderr."""
+    """The net with the weights of all files given; layers left at their random start are named to say.
+
+    watch: as Net's. no_zeros: weights that no file and no filler gives are Gaussian.
+    """
     rng.set_random_seed(seed)
-    loaded = Net(net, phase, level, list(stages))
+    loaded = Net(net, phase, level, list(stages), watch=watch)
     missing = set(loaded.params)
     for file in weights:
         report = loaded.copy_from(file)
@@ -132,12 +144,14 @@ def load_net(
         if report.unused:
             click.echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
     if missing and not weights:
-        say_loudly(f"no weights given: all {len(missing)} layers with parameters start from their fillers (seed {seed})")
+        say(f"no weights given: all {len(missing)} layers with parameters start from their fillers (seed {seed})")
     elif missing:
         names = [name for name in loaded.params if name in missing]
-        say_loudly(
+        say(
             f"no weights found for {len(names)} of {len(loaded.params)} layers, which start from their fillers: {_short(names)}"
         )
+    if no_zeros and (note := make_up_weights(loaded, [name for name in loaded.params if name in missing], seed)):
+        say(note)
     return loaded
 
 
@@ -193,11 +207,6 @@ class FiniteRange(click.FloatRange):
 
 def phase_of(name: str) -> Phase:
     return TRAIN if name.upper() == "TRAIN" else TEST
-
-
-def say_loudly(message: str) -> None:
-    """A warning that nobody overlooks, on stderr."""
-    click.secho(f"WARNING: {message}", fg="yellow", bold=True, err=True)
 
 
 def shape_text(shape: Sequence[int]) -> str:

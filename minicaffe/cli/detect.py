@@ -83,7 +83,7 @@ def command(
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
     """
     allow_modules(allow_module)
-    settings = _settings(cfg, scale, max_size, mean, nms)
+    settings = settings_given(cfg, scale, max_size, mean, nms)
     use(settings)
     files = list(image_files(images))
     loaded = load_net(net, [weights], seed=seed, level=level, stages=stages)
@@ -206,9 +206,10 @@ def read_proposals(source: str | None, image: Path) -> np.ndarray | None:
     return boxes
 
 
-def _settings(
+def settings_given(
     cfg: str | None, scale: int | None, max_size: int | None, mean: str | None, nms: float | None
 ) -> DetectionSettings:
+    """The settings of --cfg, or the defaults, with what the other options change."""
     settings = read_settings(cfg) if cfg else DetectionSettings()
     test = settings.test
     if scale is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from minicaffe.errors import Error
 from minicaffe.files import replacing
-from minicaffe.inputs import fill_inputs
+from minicaffe.inputs import fill_inputs, start_backward
 from minicaffe.net import Net
 from minicaffe.settings import current
 from minicaffe.times import Times
@@ -85,12 +85,7 @@ def command(
     times = Times(loaded)
     loaded.forward()
     if backward:
-        if not any(loaded.blob_loss_weights.values()):
-            loaded.force_backward()  # with no loss, Caffe's rule would compute nothing
-        loaded.clear_param_diffs()
-        for name in loaded.outputs:
-            if not loaded.blob_loss_weights[name]:
-                loaded.blobs[name].diff[...] = 1
+        start_backward(loaded)
         loaded.backward()
     _print(loaded, times, backward)
     if out:

@@ -1,0 +1,87 @@
+"""The table of `minicaffe trace --text`: a line for each layer that has run, with what it left in its tops."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from minicaffe.trace import BlobShot, Step
+from minicaffe.trace_shots import Statistics
+from minicaffe.tracer import Tracer
+
+from .common import print_table, say_loudly, shape_text
+
+COLUMNS = ("layer", "type", "blobs", "ms", "min / mean / max")
+ROOM = 8
+"""Lines of a terminal that are left free below the growing table."""
+
+
+class TraceTable:
+    """A context manager: follows tracer's steps, shows the last lines on a terminal meanwhile, and prints all at the end."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._rows: list[list[str]] = []
+        self._loud: list[str] = []
+        self._live: Any = None
+
+    def __enter__(self) -> TraceTable:
+        self._tracer.on_step = self._step
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(transient=True, auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._live:
+            self._live.stop()
+        net = self._tracer.net
+        if net is not None and self._rows:
+            print_table(f"{net.name or net.file} ({net.phase})", COLUMNS, self._rows, right=["ms"])
+        if self._loud:
+            more = f" and {len(self._loud) - 1} more" if len(self._loud) > 1 else ""
+            say_loudly(f"not a number: first in {self._loud[0]}{more}")
+
+    def _step(self, step: Step) -> None:
+        if step.kind not in ("forward", "backward"):
+            return
+        assert self._tracer.net is not None
+        layer = self._tracer.net.layers[step.layer]
+        back = " (backward)" if step.kind == "backward" else ""
+        first = [layer.name + back, layer.type]
+        ms = "" if step.ms is None else f"{step.ms:.2f}"
+        if not step.blobs:
+            self._rows.append([*first, "", ms, ""])
+        for blob in step.blobs:
+            self._rows.append([*first, *_columns(blob, ms)])
+            first, ms = ["", ""], ""
+            if blob.shot.statistics.nan or blob.shot.statistics.inf:
+                self._loud.append(f'{step.kind} of layer "{layer.name}": {blob.name}')
+        if self._live:
+            self._show()
+
+    def _show(self) -> None:
+        from rich.table import Table
+
+        table = Table(*COLUMNS, box=None)
+        for row in self._rows[-max(self._live.console.height - ROOM, 4) :]:
+            table.add_row(*row)
+        self._live.update(table, refresh=True)
+
+
+def _columns(blob: BlobShot, ms: str) -> list[str]:
+    """A blob with its shape, the time, its statistics; NaN and infinity stand out."""
+    diff = " diff" * (blob.part == "diff")
+    return [f"{blob.name}{diff} {shape_text(blob.shot.shape)}", ms, statistics_cell(blob.shot.statistics)]
+
+
+def statistics_cell(found: Statistics) -> str:
+    """min, mean, max; how many NaN and infinities where there are any."""
+    if not found.count:
+        return "empty"
+    if found.nan or found.inf:
+        return f"[bold red]!! {found.nan} NaN, {found.inf} inf of {found.count}[/]"
+    return f"{found.min:.4g} / {found.mean:.4g} / {found.max:.4g}"
