@@ -1,0 +1,109 @@
+"""minicaffe merge-bn"""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+from google.protobuf import text_format
+
+from minicaffe.errors import Error, WeightsError
+from minicaffe.files import replacing
+from minicaffe.filter import filter_layers
+from minicaffe.inputs import fill_inputs
+from minicaffe.merge_bn import Merged, merge_batch_norm, put_weights, weights_of
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+from minicaffe.proto import caffe_pb2
+from minicaffe.prototxt import NetFile, read_net
+
+from .common import allow_modules, check_target, reshape_inputs, say_loudly, seed_option, state_options
+
+
+@click.command()
+@click.argument("net")
+@click.argument("weights")
+@click.option("--out-net", required=True, metavar="FILE", help="The prototxt to write.")
+@click.option("--out-weights", required=True, metavar="FILE", help="The weights to write (HDF5 when the name ends in .h5).")
+@click.option("--check", is_flag=True, help="Run both nets on one random input and print how far the outputs are apart.")
+@click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for --check's input.")
+@seed_option
+@state_options
+def command(
+    net: str,
+    weights: str,
+    out_net: str,
+    out_weights: str,
+    check: bool,
+    shapes: tuple[str, ...],
+    seed: int,
+    level: int,
+    stages: tuple[str, ...],
+    allow_module: tuple[str, ...],
+) -> None:
+    """Fold the BatchNorm, Scale and Bias layers of the prototxt NET and its WEIGHTS into the convolutions before them.
+
+    The files written hold the TEST net without those layers, in Caffe's own format: same outputs, fewer layers.
+
+    Example:  minicaffe merge-bn test.prototxt net.caffemodel --out-net merged.prototxt --out-weights merged.caffemodel
+    """
+    allow_modules(allow_module)
+    check_target("--out-net", out_net)
+    check_target("--out-weights", out_weights)
+    file = read_net(net)
+    before = Net(file, TEST, level, list(stages))
+    report = before.copy_from(weights)
+    if not report.loaded:
+        raise WeightsError(f"{weights}: none of its layers has the name of a layer with weights in {net}: of another net?")
+    if report.missing:
+        raise WeightsError(f"{weights}: it has no weights for {', '.join(report.missing)}: nothing true can be folded")
+    merged = merge_batch_norm(_test_net(file, before), weights_of(before))
+    after = Net(merged.param, TEST, level, list(stages))
+    put_weights(after, merged.weights)
+    with replacing(out_net) as path:
+        path.write_text(text_format.MessageToString(merged.param), encoding="utf-8")
+    after.save(out_weights)
+    _say(merged, len(before.param.layer), len(after.param.layer))
+    click.echo(f"written: {out_net}, {out_weights}")
+    if check:
+        _check(before, after, shapes, seed)
+
+
+def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
+    """The layers of the file that the net consists of, with no Split layers."""
+    param = caffe_pb2.NetParameter()
+    param.CopyFrom(file.param)
+    sources = list(file.sources)
+    kept = filter_layers(list(zip(file.param.layer, sources, strict=True)), net.param.state)
+    del param.layer[:]
+    param.layer.extend(layer for layer, _ in kept)
+    return param
+
+
+def _say(merged: Merged, before: int, after: int) -> None:
+    gone = sum(map(len, merged.folded.values()))
+    if not (gone or merged.left):
+        click.echo("the net has no BatchNorm, Scale or Bias layer: written as it is")
+        return
+    click.echo(f"{gone} layers folded into {len(merged.folded)}; {len(merged.left)} left where they are")
+    for root, names in merged.folded.items():
+        click.echo(f"  {root} <- {', '.join(names)}")
+    for name, reason in merged.left.items():
+        click.echo(f"left: {name}: {reason}")
+    for name, note in merged.notes.items():
+        say_loudly(f"{name}: {note}")
+
+
+def _check(before: Net, after: Net, shapes: tuple[str, ...], seed: int) -> None:
+    """Both nets on one input; the largest difference of each output, beside its largest value."""
+    reshape_inputs(before, shapes)
+    for note in fill_inputs(before, {}, seed=seed):
+        click.echo(note)
+    for name in before.inputs:
+        after.blobs[name].reshape(*before.blobs[name].shape)
+        after.blobs[name].data[...] = before.blobs[name].data
+    expected, got = before.forward(), after.forward()
+    for name, array in expected.items():
+        if array.shape != got[name].shape:
+            raise Error(f'output "{name}" has shape {array.shape} before and {got[name].shape} after')
+        largest = np.abs(array - got[name]).max(initial=0)
+        click.echo(f"{name}: largest difference {largest:.3g}, largest value {np.abs(array).max(initial=0):.3g}")
