@@ -49,6 +49,7 @@ __all__ = [
     "RMSPropSolver",
     "SGDSolver",
     "Timer",
+    "Tracer",
     "WeightsError",
     "__version__",
     "allow_module",
@@ -97,16 +98,18 @@ if TYPE_CHECKING:
         solver_count,
         solver_rank,
     )
+    from .tracer import Tracer
 
 _MODULES = ("classifier", "coord_map", "detector", "draw", "io", "net_spec", "pycaffe")
 _HOMES = {
+    "Tracer": "tracer",
     "Classifier": "classifier",
     "Detector": "detector",
     **dict.fromkeys(("NetSpec", "params", "to_proto"), "net_spec"),
     **dict.fromkeys(("NCCL", "Timer", "has_nccl", "init_log", "layer_type_list", "log"), "pycaffe"),
     **dict.fromkeys(("set_multiprocess", "set_solver_count", "set_solver_rank", "solver_count", "solver_rank"), "pycaffe"),
 }
-"""Names of pycaffe's that are imported at first use, and the modules that have them."""
+"""Names that are imported at first use, and the modules that have them."""
 
 
 def __getattr__(name: str) -> Any:

@@ -464,6 +464,12 @@ class Net(PycaffeNet):
     def __repr__(self) -> str:
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers, inputs {self.inputs}, outputs {self.outputs}'
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        from .representations import net_html
+
+        return net_html(self)
+
 
 def _arguments(
     args: tuple[Any, ...], phase: int | None, level: int, stages: Sequence[str] | None, weights: Any

@@ -98,6 +98,12 @@ class Tracer:
 
         write_page(self.trace, path)
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the page."""
+        from .representations import trace_html
+
+        return trace_html(self.trace)
+
     def watch(self, net: Net, layer: Layer, moment: str) -> None:
         """For Net(file, watch=...): the steps of making it."""
         if moment == "created":
