@@ -149,7 +149,7 @@ def _tiles(tiles: Tiles | None, arrays: Arrays) -> Json | None:
 
 def _roi(roi: RoiShot, arrays: Arrays) -> Json:
     geometry = {key: arrays.put(value, "i4" if value.dtype.kind == "i" else "f4") for key, value in roi.geometry.items()}
-    bins = {key: geometry.pop(key) for key in list(geometry) if key.endswith(("start", "end")) and key != "start"}
+    bins = {key: geometry.pop(key) for key in list(geometry) if key.endswith(("hstart", "hend", "wstart", "wend"))}
     return {
         "kind": roi.kind,
         "rois": arrays.put(roi.rois),
@@ -161,6 +161,7 @@ def _roi(roi: RoiShot, arrays: Arrays) -> Json:
         "map": arrays.put(roi.map),
         "map_channels": roi.channels,
         "bins": bins or None,
+        **dict.fromkeys(("start", "rounded", "size", "h", "w", "per_bin")),
         **geometry,
         "output": arrays.put(roi.output),
         "output_channels": roi.output_dim,

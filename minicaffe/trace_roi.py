@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .layers.psroi_align import PSROIAlign, ps_roi_align_samples
+from .layers.psroi_align import PSROIAlign, ps_roi_align_samples, ps_roi_align_steps
 from .layers.psroi_layer import PSROILayer
-from .layers.psroi_pooling import PSROIPooling, ps_roi_pool_bins
+from .layers.psroi_pooling import PSROIPooling, ps_roi_pool_steps
 from .layers.roi_align import ROIAlign
-from .layers.roi_align_max import roi_align_max_samples
-from .layers.roi_align_mean import roi_align_samples
+from .layers.roi_align_max import roi_align_max_samples, roi_align_max_steps
+from .layers.roi_align_mean import roi_align_samples, roi_align_steps
+from .layers.roi_geometry import Bins, RoiSteps, clipped_bins
 from .layers.roi_layer import RoiLayer
-from .layers.roi_pooling import ROIPooling, roi_pool_bins
+from .layers.roi_pooling import ROIPooling, roi_pool_steps
 from .layers.roi_samples import Samples
 
 Array = NDArray[Any]
@@ -91,20 +92,35 @@ def _first_channels(array: Array, axis: int, room: int, multiple: int) -> NDArra
 
 
 def _geometry(layer: RoiLayer, rois: Array, pooled: tuple[int, ...], size: tuple[int, ...]) -> tuple[str, dict[str, Array]]:
-    scale, ph, pw, map_size = layer.spatial_scale, pooled[0], pooled[1], (size[0], size[1])
+    scale, both, map_size = layer.spatial_scale, (pooled[0], pooled[1]), (size[0], size[1])
     if isinstance(layer, ROIPooling):
-        return "max_bins", roi_pool_bins(rois, (ph, pw), scale, map_size)._asdict()
+        steps = roi_pool_steps(rois, both, scale)
+        return "max_bins", _of_bins(steps.halfway, steps, map_size)
     if isinstance(layer, PSROIPooling):
-        return "psroi_bins", ps_roi_pool_bins(rois, layer.group_size, scale, map_size)._asdict()
+        steps = ps_roi_pool_steps(rois, layer.group_size, scale)
+        return "psroi_bins", _of_bins(rois[:, 1:] * rois.dtype.type(scale), steps, map_size)
     if isinstance(layer, PSROIAlign):
-        return "psroi_samples", _of(ps_roi_align_samples(rois, layer.group_size, scale, map_size, layer.sample_num))
+        steps, group = ps_roi_align_steps(rois, layer.group_size, scale), layer.group_size
+        return "psroi_samples", _of_samples(steps, ps_roi_align_samples(rois, group, scale, map_size, layer.sample_num))
     assert isinstance(layer, ROIAlign)
     if layer.mean:
         ratio, aligned = layer.sampling_ratio, layer.aligned
-        samples = roi_align_samples(rois, (ph, pw), scale, map_size, sampling_ratio=ratio, aligned=aligned)
-        return "mean_samples", _of(samples)
-    return "max_samples", _of(roi_align_max_samples(rois, (ph, pw), scale, map_size))
+        samples = roi_align_samples(rois, both, scale, map_size, sampling_ratio=ratio, aligned=aligned)
+        return "mean_samples", _of_samples(roi_align_steps(rois, both, scale, aligned=aligned), samples)
+    samples = roi_align_max_samples(rois, both, scale, map_size)
+    return "max_samples", _of_samples(roi_align_max_steps(rois, both, scale), samples)
 
 
-def _of(samples: Samples) -> dict[str, Array]:
-    return samples._asdict()
+def _of_bins(start: Array, steps: RoiSteps, size: tuple[int, int]) -> dict[str, Array]:
+    raw = Bins(steps.h.start, steps.h.end, steps.w.start, steps.w.end)._asdict()
+    bins = clipped_bins(steps, size)._asdict() | {f"raw_{key}": value for key, value in raw.items()}
+    return bins | {"start": start, "rounded": steps.corners, "size": _bin_size(steps)}
+
+
+def _of_samples(steps: RoiSteps, samples: Samples) -> dict[str, Array]:
+    return samples._asdict() | {"start": steps.corners, "size": _bin_size(steps)}
+
+
+def _bin_size(steps: RoiSteps) -> Array:
+    """Height and width of the bins of each roi, (R, 2)."""
+    return np.stack([steps.h.length, steps.w.length], axis=1)

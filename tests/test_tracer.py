@@ -320,6 +320,30 @@ def test_the_bins_of_a_trace_give_the_layers_maxima() -> None:
         assert y[r, c, i, j] == (cells.max() if cells.size else 0)
 
 
+def test_the_steps_to_the_bins_are_there_before_and_after_rounding_and_clipping() -> None:
+    net = made(ROIS)
+    with Tracer(net) as tracer:
+        net.forward()
+    data, raw = document(tracer.trace)
+    pool, align, align_max, ps, ps_align = (layer["roi"] for layer in data["layers"] if layer["roi"])
+    # roi 1 is -6, -5, 3, 30 in pixels, the map 9 x 7 cells of 2 x 2 pixels
+    assert read(pool["start"], raw)[1].tolist() == [-3, -2.5, 1.5, 15]
+    assert read(pool["rounded"], raw)[1].tolist() == [-3, -3, 2, 15]
+    assert read(pool["size"], raw)[1].tolist() == [9.5, 2]
+    bins = {key: read(reference, raw)[1].tolist() for key, reference in pool["bins"].items()}
+    assert (bins["raw_hstart"], bins["raw_hend"]) == ([-3, 6], [7, 16])
+    assert (bins["hstart"], bins["hend"]) == ([0, 6], [7, 9])
+    assert (bins["raw_wstart"], bins["wstart"]) == ([-3, -1, 1], [0, 0, 1])
+    assert read(ps["start"], raw)[1].tolist() == [-3, -2.5, 1.5, 15]
+    assert read(ps["rounded"], raw)[1].tolist() == [-3, -2.5, 2, 15.5]
+    assert read(align["start"], raw)[1].tolist() == read(align_max["start"], raw)[1].tolist() == [-3, -2.5, 1.5, 15]
+    assert read(align["size"], raw)[1].tolist() == [8.75, 1.5]
+    assert read(align_max["size"], raw)[1].tolist() == [9.25, pytest.approx(5.5 / 3)]
+    assert align["rounded"] is None is align["bins"]
+    assert read(align["h"], raw).shape[:2] == (3, 2)
+    assert read(ps_align["per_bin"], raw).tolist() == [4, 4, 4]
+
+
 # Failures.
 
 
