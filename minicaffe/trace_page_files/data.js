@@ -1,0 +1,82 @@
+// The trace: the document, the arrays it refers to, and what is looked up in it.
+
+const trace = JSON.parse(document.getElementById("trace").textContent);
+
+const KINDS = {setup: "LayerSetUp", reshape: "Reshape", forward: "Forward", backward: "Backward"};
+
+const ARRAY_TYPES = {f4: Float32Array, i4: Int32Array, u1: Uint8Array};
+
+/** Promise of the bytes of all arrays, inflated once. */
+const bytes = inflated(document.getElementById("arrays"));
+
+async function inflated(element) {
+  const packed = fromBase64(element.textContent.trim());
+  element.remove();
+  if (!packed.length) return new ArrayBuffer(0);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
+}
+
+function fromBase64(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const characters = atob(text);
+  const result = new Uint8Array(characters.length);
+  for (let i = 0; i < result.length; i++) result[i] = characters.charCodeAt(i);
+  return result;
+}
+
+/** The array of a reference {at, dtype, shape}: a typed array with its shape; null for null. */
+async function read(ref) {
+  if (!ref) return null;
+  const count = ref.shape.reduce((a, b) => a * b, 1);
+  const buffer = await bytes;
+  const Type = ARRAY_TYPES[ref.dtype];
+  const data = new Type(buffer.slice(ref.at, ref.at + count * Type.BYTES_PER_ELEMENT));
+  data.shape = ref.shape;
+  return data;
+}
+
+/** A number for people: up to `digits` significant digits. */
+function number(v, digits = 5) {
+  if (v === null || v === undefined) return "–";
+  if (Number.isNaN(v)) return "NaN";
+  if (!Number.isFinite(v)) return v > 0 ? "+infinity" : "−infinity";
+  if (v === 0) return "0";
+  const size = Math.abs(v);
+  const text = size >= 1e6 || size < 1e-4 ? v.toExponential(digits - 1).replace(/\.?0+e/, "e") : String(Number(v.toPrecision(digits)));
+  return text.replace("-", "−");
+}
+
+function byteText(count) {
+  if (count < 1e3) return `${count} B`;
+  const [unit, size] = count < 1e6 ? ["kB", 1e3] : count < 1e9 ? ["MB", 1e6] : ["GB", 1e9];
+  return `${number(count / size, 3)} ${unit}`;
+}
+
+const timeText = (ms) => (ms === null || ms === undefined ? "not timed" : ms >= 1000 ? `${number(ms / 1000, 3)} s` : `${number(ms, 3)} ms`);
+
+const shapeText = (shape) => (shape.length ? shape.join(" × ") : "one number");
+
+/** For each layer: its steps by kind. */
+const stepsOf = trace.layers.map(() => ({}));
+trace.steps.forEach((step, i) => { stepsOf[step.layer][step.kind] = i; });
+
+/** For each layer: the shapes of its tops, and of its bottoms, by blob name, as far as the trace saw them. */
+const shapesOf = (() => {
+  const latest = {};
+  return trace.layers.map((layer, i) => {
+    const own = stepsOf[i];
+    const shapes = trace.steps[own.forward ?? own.reshape ?? own.setup]?.shapes ?? [];
+    const bottoms = Object.fromEntries(layer.bottoms.map((name) => [name, latest[name]]));
+    const tops = Object.fromEntries(layer.tops.map((name, t) => [name, shapes[t]]));
+    Object.assign(latest, tops);
+    return {top: tops, bottom: bottoms};
+  });
+})();
+
+/** The step to show for a layer: of the given kind if it has one, else the nearest kind before it. */
+function stepFor(layer, kind) {
+  const order = ["backward", "forward", "reshape", "setup"];
+  const found = order.slice(order.indexOf(kind)).concat(order).find((k) => stepsOf[layer][k] !== undefined);
+  return found ? stepsOf[layer][found] : null;
+}

@@ -1,0 +1,49 @@
+// Short ways to make elements.
+
+/** An HTML element: attributes (class, data-..., on... as functions) and children (elements, text, null). */
+function el(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+/** An SVG element, likewise. */
+function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const button = (text, label, onclick, attributes = {}) => el("button", {type: "button", "aria-label": label, title: label, onclick, ...attributes}, text);
+
+/** A labelled slider with a number field beside it. onchange gets the number. */
+function slider(label, low, high, value, onchange) {
+  const range = el("input", {type: "range", min: low, max: high, value, "aria-label": `${label}, slider`, tabindex: 0});
+  const field = el("input", {type: "number", min: low, max: high, value, "aria-label": label});
+  const take = (event) => {
+    const wanted = Math.round(Number(event.target.value));
+    if (event.target.value === "" || Number.isNaN(wanted)) return;
+    onchange(Math.min(Math.max(wanted, low), high));
+  };
+  range.addEventListener("input", take);
+  field.addEventListener("change", take);
+  const row = el("label", {class: "slider"}, el("span", {}, label), range, field, el("span", {class: "quiet"}, `of ${high + 1 - low}`));
+  row.set = (now) => { range.value = now; field.value = now; };
+  return row;
+}
+
+/** Call draw once, when the element is first about to be seen. */
+function whenSeen(element, draw) {
+  new IntersectionObserver((entries, observer) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    observer.disconnect();
+    draw();
+  }, {rootMargin: "200px"}).observe(element);
+  return element;
+}

@@ -1,0 +1,64 @@
+// A stage: a picture with an overlay, both in the same world coordinates, in a frame that keeps its shape.
+
+const ASPECT = 4 / 3;
+
+function stage(title, attributes = {}) {
+  const frame = el("div", {class: "stage", ...attributes});
+  const caption = el("figcaption", {}, el("strong", {}, title), el("span", {class: "quiet"}));
+  const overlay = svg("svg", {"aria-hidden": "true"});
+  frame.append(overlay);
+  let world = [0, 0, 1, 1];
+  let picture = null, box = null;
+
+  const place = () => {
+    if (!picture) return;
+    const [x, y, w, h] = world;
+    Object.assign(picture.style, {left: `${100 * (box[0] - x) / w}%`, top: `${100 * (box[1] - y) / h}%`, width: `${100 * box[2] / w}%`, height: `${100 * box[3] / h}%`});
+  };
+  return {
+    frame, overlay,
+    figure: el("figure", {class: "view"}, caption, frame),
+    /** Show at least this rectangle of the world: the frame's shape is kept. */
+    look(x, y, w, h) {
+      const width = Math.max(w, h * ASPECT), height = width / ASPECT;
+      world = [x - (width - w) / 2, y - (height - h) / 2, width, height];
+      overlay.setAttribute("viewBox", world.join(" "));
+      place();
+    },
+    /** Put a canvas at a rectangle of the world. */
+    paint(canvas, x, y, w, h) {
+      picture?.remove();
+      picture = canvas;
+      box = [x, y, w, h];
+      frame.prepend(canvas);
+      place();
+    },
+    draw(...children) { overlay.replaceChildren(...children.flat().filter(Boolean)); },
+    say(text) { caption.lastChild.textContent = text; },
+    /** World units per pixel of the frame. */
+    grain: () => world[2] / Math.max(frame.clientWidth, 1),
+    /** Where in the world a mouse event is. */
+    at(event) {
+      const rect = frame.getBoundingClientRect();
+      return [world[0] + (event.clientX - rect.left) / rect.width * world[2], world[1] + (event.clientY - rect.top) / rect.height * world[3]];
+    },
+  };
+}
+
+const box = (x1, y1, x2, y2, attributes) => svg("rect", {x: Math.min(x1, x2), y: Math.min(y1, y2), width: Math.abs(x2 - x1), height: Math.abs(y2 - y1), ...attributes});
+
+/** Numbers in cells: [{h, w, text, strong}], when a cell has room for them. */
+function cellTexts(cells, grain) {
+  const size = Math.min(0.24, 12 * grain);
+  if (1 / grain < 34) return [];
+  return cells.map(({h, w, text, strong}) => svg("text", {x: w + 0.5, y: h + 0.5 + size * 0.36, "font-size": size, class: strong ? "cell strong" : "cell"}, text));
+}
+
+let photo = null;
+
+/** The image of the trace on a new canvas, or null. */
+async function photoCanvas() {
+  if (!trace.image) return null;
+  photo ??= await read(trace.image.rgb);
+  return paintedCanvas(trace.image.height, trace.image.width, (i) => [photo[3 * i], photo[3 * i + 1], photo[3 * i + 2], 255]);
+}

@@ -1,0 +1,122 @@
+// The steps in their order: a bar of time for each, memory as a line; buttons and keys go from step to step.
+
+const PLAY_MS = 350;
+
+function timelineView(root, goTo) {
+  const steps = trace.steps;
+  const canvas = el("canvas", {class: "bars", role: "slider", tabindex: 0, "aria-label": "Step", "aria-valuemin": 1, "aria-valuemax": steps.length});
+  const most = Math.max(...steps.map((step) => step.ms ?? 0), 1e-9), memory = Math.max(...steps.map((step) => step.bytes), 1);
+  const timed = steps.some((step) => step.ms !== null);
+  let current = 0, playing = null;
+
+  const stop = () => { clearInterval(playing); playing = null; play.textContent = "▶"; play.setAttribute("aria-label", "Play"); };
+  const toggle = () => {
+    if (playing) return stop();
+    if (current === steps.length - 1) goTo(0);
+    play.textContent = "❚❚";
+    play.setAttribute("aria-label", "Pause");
+    playing = setInterval(() => (current < steps.length - 1 ? goTo(current + 1) : stop()), PLAY_MS);
+  };
+  const by = (count) => { stop(); goTo(Math.min(Math.max(current + count, 0), steps.length - 1)); };
+  const to = (step) => { stop(); goTo(step); };
+  const play = button("▶", "Play", toggle, {class: "play"});
+  const kinds = Object.keys(KINDS).filter((kind) => steps.some((step) => step.kind === kind));
+  const jumps = kinds.map((kind) => button(KINDS[kind], `The first ${KINDS[kind]}`, () => to(steps.findIndex((step) => step.kind === kind)), {class: "kind", "data-kind": kind}));
+  const label = el("p", {class: "step-label", "aria-live": "polite"});
+  root.append(
+    el("div", {class: "row controls"}, button("⇤", "First step (Home)", () => by(-steps.length)), button("‹", "One step back (left arrow)", () => by(-1)), play,
+      button("›", "One step on (right arrow)", () => by(1)), button("⇥", "Last step (End)", () => by(steps.length)), el("span", {class: "jumps"}, jumps), label),
+    canvas,
+    el("p", {class: "quiet legend"}, timed ? el("span", {}, el("i", {class: "key time"}), `time of a step, square root scale, up to ${timeText(most)}`) : null,
+      el("span", {}, el("i", {class: "key memory"}), `memory in use after it, up to ${byteText(memory)}`)));
+
+  const paint = () => {
+    const {width, height} = canvas.getBoundingClientRect();
+    const dense = window.devicePixelRatio || 1;
+    canvas.width = width * dense;
+    canvas.height = height * dense;
+    const context = canvas.getContext("2d");
+    context.scale(dense, dense);
+    paintBars(context, width, height, {steps, most, memory, current, colour: cssColours(root)});
+  };
+  canvas.addEventListener("pointerdown", (event) => {
+    canvas.setPointerCapture(event.pointerId);
+    pick(event);
+  });
+  canvas.addEventListener("pointermove", (event) => { if (event.buttons) pick(event); });
+  const pick = (event) => {
+    const at = canvas.getBoundingClientRect();
+    to(Math.min(Math.max(Math.floor((event.clientX - at.left) / at.width * steps.length), 0), steps.length - 1));
+  };
+  new ResizeObserver(paint).observe(canvas);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+  new MutationObserver(paint).observe(document.documentElement, {attributes: true, attributeFilter: ["data-theme"]});
+
+  const keys = {ArrowLeft: () => by(-1), ArrowRight: () => by(1), Home: () => by(-steps.length), End: () => by(steps.length), " ": toggle};
+  document.addEventListener("keydown", (event) => {
+    const own = event.target.closest("input, select, textarea, summary") || (event.key === " " && event.target.closest("button, a, [role=button]"));
+    if (own || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  });
+
+  return (state) => {
+    if (state.step === null) return;
+    current = state.step;
+    const step = steps[current], layer = trace.layers[step.layer];
+    label.replaceChildren(el("strong", {}, `${KINDS[step.kind]} ${layer.name}`), el("span", {class: "quiet"}, ` step ${current + 1} of ${steps.length} · ${timeText(step.ms)} · ${byteText(step.bytes)}`));
+    canvas.setAttribute("aria-valuenow", current + 1);
+    canvas.setAttribute("aria-valuetext", label.textContent);
+    for (const jump of jumps) jump.setAttribute("aria-pressed", jump.dataset.kind === step.kind);
+    paint();
+  };
+}
+
+/** The custom properties that canvases paint with. */
+function cssColours(element) {
+  const style = getComputedStyle(element);
+  return Object.fromEntries(["ink", "quiet", "faint", "accent", "bar", "bar-back", "memory"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
+function paintBars(context, width, height, {steps, most, memory, current, colour}) {
+  const top = 16, floor = height - 1, slot = width / steps.length;
+  context.clearRect(0, 0, width, height);
+  context.font = "11px system-ui, sans-serif";
+  for (const [name, first, end] of spans(steps)) {
+    context.fillStyle = colour.faint;
+    if (first) context.fillRect(first * slot, 0, 1, height);
+    context.fillStyle = colour.quiet;
+    if (context.measureText(name).width + 8 < (end - first) * slot) context.fillText(name, first * slot + 5, 11);
+  }
+  steps.forEach((step, i) => {
+    const tall = Math.sqrt((step.ms ?? 0) / most) * (floor - top);
+    context.fillStyle = step.kind === "backward" ? colour["bar-back"] : colour.bar;
+    const gap = slot > 4 ? 1 : 0;
+    context.fillRect(i * slot + gap / 2, floor - Math.max(tall, 1), Math.max(slot - gap, 0.5), Math.max(tall, 1));
+  });
+  context.beginPath();
+  steps.forEach((step, i) => {
+    const y = floor - step.bytes / memory * (floor - top);
+    context.lineTo(i * slot, y);
+    context.lineTo((i + 1) * slot, y);
+  });
+  context.strokeStyle = colour.memory;
+  context.lineWidth = 1.5;
+  context.stroke();
+  context.fillStyle = colour.accent;
+  context.globalAlpha = 0.28;
+  context.fillRect(current * slot + slot / 2 - Math.max(slot, 4) / 2, 0, Math.max(slot, 4), height);
+  context.globalAlpha = 1;
+  context.fillRect(current * slot + slot / 2 - 1, 0, 2, height);
+}
+
+/** Runs of steps of a kind: [name, first, end]. Caffe sets up and reshapes layer by layer: one run. */
+function spans(steps) {
+  const group = (step) => (step.kind === "setup" || step.kind === "reshape" ? "LayerSetUp and Reshape" : KINDS[step.kind]);
+  const runs = [];
+  steps.forEach((step, i) => {
+    if (runs.length && runs.at(-1)[0] === group(step)) runs.at(-1)[2] = i + 1;
+    else runs.push([group(step), i, i + 1]);
+  });
+  return runs;
+}
