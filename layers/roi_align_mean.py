@@ -55,7 +55,7 @@ def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Arr
     """
     length, start = steps.length, steps.start
     dtype = length.dtype.type
-    count = np.full_like(length, sampling_ratio) if sampling_ratio > 0 else np.maximum(np.ceil(length), dtype(0))
+    count = sample_counts(length, sampling_ratio)
     step = np.maximum(length, 0).astype(np.float64) / np.maximum(count, 1)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         low = np.floor((-1 - start) / step[:, None]) - 2
@@ -68,6 +68,14 @@ def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Arr
     places = start[:, :, None] + offset
     used = (number < count[:, None, None]) & (places >= -1) & (places <= size)
     return np.where(used, places, dtype(np.nan)), count
+
+
+def sample_counts(length: Array, sampling_ratio: int) -> Array:
+    """length (R,) of a bin along one axis -> how many samples it has there (R,), those off the map too."""
+    if sampling_ratio > 0:
+        return np.full_like(length, sampling_ratio)
+    counts: Array = np.maximum(np.ceil(length), length.dtype.type(0))
+    return counts
 
 
 def roi_align(

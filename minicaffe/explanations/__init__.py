@@ -1,0 +1,54 @@
+"""minicaffe.explain: one number of a layer worked out as on paper, with the numbers typed and the working printed.
+
+    print(minicaffe.explain(net, "roi_pool5", roi=3, channel=12, bin=(2, 5)))
+    minicaffe.explain(net, "conv1", (0, 4, 10, 7)).terms[0]
+
+The geometry is the layers' own functions; every explanation holds the layer's number (`value`) and what its working gives
+(`computed`).
+"""
+
+from .covered import COVERED
+from .explanation import (
+    Explanation,
+    FunctionExplanation,
+    GradientExplanation,
+    MaxExplanation,
+    SumExplanation,
+    Term,
+    Terms,
+)
+from .rois import (
+    AxisWork,
+    CellsExplanation,
+    MaxBinExplanation,
+    MeanBinExplanation,
+    Neighbour,
+    Roi,
+    RoiExplanation,
+    Sample,
+    SamplesExplanation,
+    ScoreMap,
+)
+from .runs import explain
+
+__all__ = [
+    "COVERED",
+    "AxisWork",
+    "CellsExplanation",
+    "Explanation",
+    "FunctionExplanation",
+    "GradientExplanation",
+    "MaxBinExplanation",
+    "MaxExplanation",
+    "MeanBinExplanation",
+    "Neighbour",
+    "Roi",
+    "RoiExplanation",
+    "Sample",
+    "SamplesExplanation",
+    "ScoreMap",
+    "SumExplanation",
+    "Term",
+    "Terms",
+    "explain",
+]

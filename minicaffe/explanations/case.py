@@ -1,0 +1,92 @@
+"""One run of one layer, kept for explaining it: what it read, what it wrote, and in backward the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import Error
+
+from .explanation import SHARE, Explanation, GradientExplanation, Index, SumExplanation, Terms
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Copies of a layer's bottoms before it ran and its tops after; dy, dx: the tops' and bottoms' diffs, in backward.
+
+    number: which top is explained, or in backward which bottom.
+    """
+
+    layer: Any
+    bottom_names: Sequence[str]
+    top_names: Sequence[str]
+    bottoms: Sequence[Array]
+    tops: Sequence[Array]
+    dy: Sequence[Array] = ()
+    dx: Sequence[Array] = ()
+    number: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def x(self) -> Array:
+        """The first bottom."""
+        return self.bottoms[0]
+
+    @property
+    def y(self) -> Array:
+        """The first top."""
+        return self.tops[0]
+
+    def named(self, at: Index, backward: bool = False) -> dict[str, Any]:
+        """An explanation's fields that say what is explained."""
+        arrays, names = (self.dx, self.bottom_names) if backward else (self.tops, self.top_names)
+        return {
+            "layer": self.layer.name,
+            "type": self.layer.param.type or self.layer.type,
+            "blob": names[self.number],
+            "at": at,
+            "value": float(arrays[self.number][at]),
+            "notes": self.notes,
+        }
+
+    def sum(self, at: Index, formula: str, terms: Terms, **more: Any) -> SumExplanation:
+        """A SumExplanation of top[at], its result worked out from the terms, `bias` and `divisor`."""
+        bias, divisor = more.get("bias"), more.get("divisor", 1.0)
+        with np.errstate(all="ignore"):
+            computed = float(np.float64(terms.total() + (bias or 0)) / divisor)
+            tolerance = float(SHARE * np.float64(terms.size() + abs(bias or 0)) / abs(divisor))
+        return SumExplanation(formula=formula, terms=terms, computed=computed, tolerance=tolerance, **more, **self.named(at))
+
+    def gradient(self, at: Index, formula: str, terms: Terms, **more: Any) -> GradientExplanation:
+        """A GradientExplanation of bottom[at]; size: the sum of the absolute terms, where a product is a difference."""
+        size = more.pop("size", terms.size())
+        named = self.named(at, backward=True)
+        return GradientExplanation(
+            formula=formula, terms=terms, computed=terms.total(), tolerance=SHARE * size, **more, **named
+        )
+
+    def error(self, message: str) -> Error:
+        """An Error that names the layer."""
+        return Error(f'{self.layer.param.type} layer "{self.layer.name}": {message}')
+
+
+Explain = Callable[[Case, Index], Explanation]
+"""Explains the element of a top, or in backward of a bottom, at an index that is in range."""
+
+
+def sent(case: Case, index: Array, dy: Array, factor: Array, title: str = "times", top: int = 0) -> Terms:
+    """Gradient terms: dy times factor (T,) from the elements index (T, axes) of a top."""
+    dy, factor = np.asarray(dy, np.float64).reshape(-1), np.asarray(factor, np.float64).reshape(-1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return Terms.of(case.top_names[top], index, {"dy": dy, title: factor}, dy * factor, "sends")
+
+
+def one(case: Case, at: Index, factor: float, title: str = "times", top: int = 0) -> Terms:
+    """The one gradient term of a layer that works element by element."""
+    return sent(case, np.array([at]), np.array([case.dy[top][at]]), np.array([factor]), title, top)

@@ -1,0 +1,78 @@
+"""Concat, Slice, Split, Flatten and Reshape explained: which element is copied."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .case import Case, one
+from .explanation import Explanation, FunctionExplanation, GradientExplanation, Index, Terms
+from .text import number, place
+
+
+def _copy(case: Case, at: Index, source: int, index: Index, step: str) -> Explanation:
+    value = float(case.bottoms[source][index])
+    steps = (step, f"y = {place(case.bottom_names[source], index)} = {number(value)}")
+    return FunctionExplanation(formula="y = one x, copied", computed=value, steps=steps, **case.named(at))
+
+
+def _sent_by(case: Case, at: Index, top: int, index: Index, step: str) -> Explanation:
+    terms = one(case, index, 1.0, top=top)
+    named = case.named(at, backward=True)
+    computed = float(terms.product[0])
+    return GradientExplanation(formula="dx = the dy of its copy", computed=computed, terms=terms, steps=(step,), **named)
+
+
+def _moved(at: Index, axis: int, by: int) -> Index:
+    return (*at[:axis], at[axis] + by, *at[axis + 1 :])
+
+
+def concat(case: Case, at: Index) -> Explanation:
+    axis = case.layer.axis
+    ends = np.cumsum([b.shape[axis] for b in case.bottoms])
+    source = int(np.searchsorted(ends, at[axis], side="right"))
+    start = int(ends[source]) - case.bottoms[source].shape[axis]
+    step = f"along axis {axis}, {start} to {ends[source] - 1} are bottom {source}, {case.bottom_names[source]}"
+    return _copy(case, at, source, _moved(at, axis, -start), step)
+
+
+def concat_gradient(case: Case, at: Index) -> Explanation:
+    axis = case.layer.axis
+    start = sum(b.shape[axis] for b in case.bottoms[: case.number])
+    step = f"along axis {axis}, bottom {case.number} begins at {start} of the top"
+    return _sent_by(case, at, 0, _moved(at, axis, start), step)
+
+
+def slice_(case: Case, at: Index) -> Explanation:
+    axis = case.layer.axis
+    start = [0, *case.layer.points][case.number]
+    step = f"along axis {axis}, top {case.number}, {case.top_names[case.number]}, begins at {start} of the bottom"
+    return _copy(case, at, 0, _moved(at, axis, start), step)
+
+
+def slice_gradient(case: Case, at: Index) -> Explanation:
+    axis, starts = case.layer.axis, [0, *case.layer.points]
+    top = int(np.searchsorted(starts, at[axis], side="right")) - 1
+    step = f"along axis {axis}, it is in top {top}, {case.top_names[top]}, which begins at {starts[top]}"
+    return _sent_by(case, at, top, _moved(at, axis, -starts[top]), step)
+
+
+def split(case: Case, at: Index) -> Explanation:
+    return _copy(case, at, 0, at, "every top of a Split is its bottom")
+
+
+def split_gradient(case: Case, at: Index) -> Explanation:
+    dy = np.array([diff[at] for diff in case.dy], np.float64)
+    terms = Terms(tuple(case.top_names), np.arange(len(dy)), np.array([at] * len(dy)).reshape(len(dy), -1), {}, dy, "dy")
+    return case.gradient(at, "dx = the sum of dy of all tops", terms)
+
+
+def reshaped(case: Case, at: Index) -> Explanation:
+    flat = int(np.ravel_multi_index(at, case.y.shape)) if at else 0
+    index = tuple(int(i) for i in np.unravel_index(flat, case.x.shape))
+    return _copy(case, at, 0, index, f"both are number {flat} of the same memory: no number moves, only the shape changes")
+
+
+def reshaped_gradient(case: Case, at: Index) -> Explanation:
+    flat = int(np.ravel_multi_index(at, case.x.shape)) if at else 0
+    index = tuple(int(i) for i in np.unravel_index(flat, case.y.shape))
+    return _sent_by(case, at, 0, index, f"both are number {flat} of the same memory")

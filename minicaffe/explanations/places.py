@@ -1,0 +1,101 @@
+"""Which element is asked for: indices checked against the blobs, with errors that say the range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .case import Case
+from .covered import ROI_TYPES
+from .explanation import Index
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The ways to name an element: at; of a ROI layer roi, channel and bin, in backward image, channel and cell."""
+
+    at: Sequence[int] | None = None
+    roi: int | None = None
+    channel: int | None = None
+    bin: Sequence[int] | None = None
+    image: int | None = None
+    cell: Sequence[int] | None = None
+
+    def index(self, case: Case, backward: bool) -> Index:
+        """The index into the top (in backward: the bottom) that is explained. Raises Error."""
+        array = (case.bottoms if backward else case.tops)[case.number]
+        names = case.bottom_names if backward else case.top_names
+        self._check_kind(case, backward)
+        if case.layer.type not in ROI_TYPES:
+            return self._plain(case, names[case.number], array.shape)
+        if not array.shape[0] and not backward:
+            raise case.error("there are no rois: nothing to explain")
+        return self._of_bin(case, array.shape, backward)
+
+    def _check_kind(self, case: Case, backward: bool) -> None:
+        """Only what the layer and the direction know can be given."""
+        roi_layer = case.layer.type in ROI_TYPES
+        known = {"at"} | ({"channel", "cell", "image"} if backward else {"roi", "channel", "bin"}) if roi_layer else {"at"}
+        given = {name for name in vars(self) if getattr(self, name) is not None}
+        for name in sorted(given - known):
+            if not roi_layer:
+                raise case.error(f"{name} is for ROI layers; name the element of a {case.layer.type} layer by at")
+            raise case.error(f"{name} is for {'forward' if backward else 'backward'}; give {self._wanted(backward)}, or at")
+        if "at" in given and len(given) > 1:
+            raise case.error(f"at and {' and '.join(sorted(given - {'at'}))} are both given: give one way to name the element")
+
+    @staticmethod
+    def _wanted(backward: bool) -> str:
+        return "channel and cell" if backward else "roi, channel and bin"
+
+    def _plain(self, case: Case, name: str, shape: Index) -> Index:
+        if self.at is None:
+            if not shape:
+                return ()
+            raise case.error(
+                f"give at, an index into {name} of shape {_text(shape)}: {_zeros(shape)} to {_last(case, name, shape)}"
+            )
+        return _checked(case, "at", self.at, name, shape)
+
+    def _of_bin(self, case: Case, shape: Index, backward: bool) -> Index:
+        """roi, channel and bin, or image, channel and cell."""
+        if self.at is not None:
+            return _checked(case, "at", self.at, (case.bottom_names if backward else case.top_names)[0], shape)
+        first, last = (self.image, self.cell) if backward else (self.roi, self.bin)
+        if backward and first is None:
+            first = 0
+        if first is None or self.channel is None or last is None:
+            named = "cell" if backward else "bin"
+            start = "" if backward else f"roi (0 to {shape[0] - 1}), "
+            ranges = f"channel (0 to {shape[1] - 1}) and {named} (0,0 to {shape[2] - 1},{shape[3] - 1})"
+            raise case.error(f"give {start}{ranges}" + f"; image is 0 unless given (0 to {shape[0] - 1})" * backward)
+        blob = (case.bottom_names if backward else case.top_names)[0]
+        for name, value, size in (("image" if backward else "roi", first, shape[0]), ("channel", self.channel, shape[1])):
+            if not 0 <= value < size:
+                raise case.error(f"{name} {value} is out of range: {blob} of shape {_text(shape)} has {name}s 0 to {size - 1}")
+        pair = _checked(case, "cell" if backward else "bin", last, blob, shape[2:])
+        return (first, self.channel, *pair)
+
+
+def _checked(case: Case, what: str, index: Sequence[int], blob: str, shape: Index) -> Index:
+    """index, which must have an element of shape. Raises Error."""
+    text = ",".join(map(str, index))
+    if len(index) != len(shape):
+        raise case.error(f"{what} {text} has {len(index)} numbers, but {len(shape)} are needed for {blob} ({_text(shape)})")
+    if not all(0 <= i < n for i, n in zip(index, shape)):
+        raise case.error(f"{what} {text} is out of range: in {blob} it goes from {_zeros(shape)} to {_last(case, blob, shape)}")
+    return tuple(int(i) for i in index)
+
+
+def _last(case: Case, blob: str, shape: Index) -> str:
+    if 0 in shape:
+        raise case.error(f"{blob} of shape {_text(shape)} is empty: nothing to explain")
+    return ",".join(str(n - 1) for n in shape)
+
+
+def _zeros(shape: Index) -> str:
+    return ",".join("0" for _ in shape)
+
+
+def _text(shape: Index) -> str:
+    return "x".join(map(str, shape)) or "scalar"

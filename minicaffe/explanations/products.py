@@ -1,0 +1,133 @@
+"""InnerProduct, Scale, Bias and Eltwise explained."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from minicaffe.layers.eltwise import MAX, PROD
+from minicaffe.layers.eltwise import SUM as ELTWISE_SUM
+
+from .case import Array, Case, one, sent
+from .explanation import SHARE, Explanation, FunctionExplanation, Index, MaxExplanation, Terms, indices
+from .text import number, place, signed
+
+
+def inner_product(case: Case, at: Index) -> Explanation:
+    layer, m = case.layer, at[-1]
+    x = case.x[at[:-1]]
+    index = np.column_stack([*(np.full(x.size, i) for i in at[:-1]), *np.unravel_index(np.arange(x.size), x.shape)])
+    weight = layer._weight(layer.blobs[0].data)[m].astype(np.float64)
+    values = x.reshape(-1).astype(np.float64)
+    terms = Terms.of(case.bottom_names[0], index, {"x": values, "weight": weight}, values * weight)
+    bias = float(layer.blobs[1].data[m]) if len(layer.blobs) > 1 else None
+    return case.sum(at, "y = the bias + the sum over all inputs of weight * x", terms, bias=bias)
+
+
+def inner_product_gradient(case: Case, at: Index) -> Explanation:
+    layer, dy = case.layer, case.dy[0]
+    first = at[: layer.axis]
+    k = int(np.ravel_multi_index(at[layer.axis :], case.x.shape[layer.axis :]))
+    weight = layer._weight(layer.blobs[0].data)[:, k]
+    index = np.column_stack([*(np.full(len(weight), i) for i in first), np.arange(len(weight))])
+    return case.gradient(at, "dx = the sum over all outputs of dy * weight", sent(case, index, dy[first], weight, "weight"))
+
+
+def _lane(case: Case, at: Index) -> int:
+    """Which number of a scale or bias an element goes with."""
+    before, lanes, after = case.layer._split
+    return int(np.ravel_multi_index(at, case.x.shape)) // after % lanes if before * lanes * after else 0
+
+
+def scale(case: Case, at: Index) -> Explanation:
+    layer, lane, x = case.layer, _lane(case, at), float(case.x[at])
+    factor = float((case.bottoms[1] if len(case.bottoms) == 2 else layer.blobs[0].data).reshape(-1)[lane])
+    bias = float(layer.blobs[-1].data.reshape(-1)[lane]) if layer.param.scale_param.bias_term else None
+    terms = Terms.of(
+        case.bottom_names[0], np.array([at]), {"x": np.array([x]), "scale": np.array([factor])}, np.array([x * factor])
+    )
+    return case.sum(at, "y = x * scale" + " + bias" * (bias is not None), terms, bias=bias, steps=(f"lane {lane}",))
+
+
+def bias(case: Case, at: Index) -> Explanation:
+    lane = _lane(case, at)
+    added = float((case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].data).reshape(-1)[lane])
+    terms = Terms.of(case.bottom_names[0], np.array([at]), {}, np.array([case.x[at]]), "x")
+    return case.sum(at, "y = x + bias", terms, bias=added, steps=(f"lane {lane}",))
+
+
+def scale_gradient(case: Case, at: Index) -> Explanation:
+    if case.number:
+        return _lane_gradient(case, at, "dscale = the sum over all x that it multiplies of dy * x", case.x)
+    factor = (case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].data).reshape(-1)[_lane(case, at)]
+    return case.gradient(at, "dx = dy * scale", one(case, at, float(factor), "scale"))
+
+
+def bias_gradient(case: Case, at: Index) -> Explanation:
+    if case.number:
+        return _lane_gradient(case, at, "dbias = the sum of dy of all x that it is added to", np.ones_like(case.x))
+    return case.gradient(at, "dx = dy", one(case, at, 1.0))
+
+
+def _lane_gradient(case: Case, at: Index, formula: str, factor: Array) -> Explanation:
+    """The gradient in the second bottom: the sum over all elements of its lane."""
+    shape, split = case.x.shape, case.layer._split
+    lane = int(np.ravel_multi_index(at, case.bottoms[1].shape)) if at else 0
+    flat = np.arange(case.x.size).reshape(split)[:, lane].reshape(-1)
+    index = indices(flat, shape)
+    return case.gradient(at, formula, sent(case, index, case.dy[0].reshape(-1)[flat], factor.reshape(-1)[flat], "x"))
+
+
+# Eltwise.
+
+
+def eltwise(case: Case, at: Index) -> Explanation:
+    layer, operation = case.layer, case.layer.param.eltwise_param.operation
+    x = np.array([b[at] for b in case.bottoms], np.float64)
+    index = np.array([at] * len(x))
+    names, which = tuple(case.bottom_names), np.arange(len(x))
+    if operation == ELTWISE_SUM:
+        coeff = np.array(layer.coeff, np.float64)
+        columns = {"x": x, "coeff": coeff}
+        return case.sum(at, "y = the sum of coeff * x", Terms(names, which, index, columns, x * coeff))
+    terms = Terms(names, which, index, {}, x, "x")
+    if operation == MAX:
+        winner = 0 if x[0] > x[1] else 1
+        for i in range(2, len(x)):
+            winner = i if x[i] > x[winner] else winner
+        formula = "y = the greatest x; of the first two equal ones the second, later ones only where greater"
+        named = case.named(at)
+        return MaxExplanation(formula=formula, computed=float(x[winner]), terms=terms, winner=winner, **named)
+    product = math.prod(x.tolist())
+    steps = (f"y = {' * '.join(signed(v) for v in x)} = {number(product)}",)
+    more = case.named(at)
+    return FunctionExplanation(
+        formula="y = the product of all x", computed=product, tolerance=SHARE * abs(product), steps=steps, terms=terms, **more
+    )
+
+
+def eltwise_gradient(case: Case, at: Index) -> Explanation:
+    layer, i, param = case.layer, case.number, case.layer.param.eltwise_param
+    if param.operation == ELTWISE_SUM:
+        return case.gradient(at, "dx = dy * coeff", one(case, at, layer.coeff[i], "coeff"))
+    if param.operation == MAX:
+        won = eltwise(_forward(case), at)
+        assert isinstance(won, MaxExplanation)
+        index = won.winner or 0
+        text = f"the greatest is {place(case.bottom_names[index], at)} = {number(won.computed)}"
+        return case.gradient(
+            at, "dx = dy where this x is the greatest, else 0", one(case, at, float(index == i)), steps=(text,)
+        )
+    assert param.operation == PROD
+    others = [float(b[at]) for j, b in enumerate(case.bottoms) if j != i]
+    if param.stable_prod_grad:
+        return case.gradient(at, "dx = dy * the product of the other x", one(case, at, math.prod(others), "other x"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = float(np.float64(case.y[at]) / np.float64(case.bottoms[i][at]))
+    return case.gradient(at, "dx = dy * y / x", one(case, at, factor, "y / x"))
+
+
+def _forward(case: Case) -> Case:
+    """The same run, with its first top to be explained."""
+    return Case(case.layer, case.bottom_names, case.top_names, case.bottoms, case.tops)

@@ -1,0 +1,180 @@
+"""explain: run a net up to a layer (in backward: through it and back), and explain one number of that layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from minicaffe.errors import Error
+from minicaffe.net import Net
+
+from .case import Array, Case
+from .covered import COVERED
+from .explanation import Explanation
+from .places import Asked
+
+
+def explain(
+    net: Net,
+    layer: str,
+    at: Sequence[int] | int | None = None,
+    *,
+    roi: int | None = None,
+    channel: int | None = None,
+    bin: Sequence[int] | None = None,
+    top: int = 0,
+    backward: bool = False,
+    bottom: int = 0,
+    cell: Sequence[int] | None = None,
+    image: int | None = None,
+    dy: str | ArrayLike | None = None,
+    seed: int = 0,
+    notes: Sequence[str] = (),
+) -> Explanation:
+    """How one number of a layer comes about, on what the net's inputs hold now.
+
+    Forward: the element `at` of the layer's top number `top`; of a ROI layer also by roi, channel and bin (row, column).
+    The net is run up to the layer. Backward: the gradient in the element `at` of the bottom number `bottom`; of a ROI layer
+    also by channel, cell (row, column) and image. dy: None for the gradient of the loss, or ones where no loss reads the
+    layer; "ones", "random" (seed) or an array for the first top's dy. Weights and their diffs are left as they are.
+    notes: said at the head of the text. Raises Error for what is out of range, and for types that are not covered.
+    """
+    index = net._index(layer, 0)
+    found = net.layers[index]
+    if found.type not in COVERED:
+        raise Error(f'explain does not cover {found.type} (layer "{layer}"); it covers {", ".join(sorted(COVERED))}')
+    count, what = (len(net._bottoms[index]), "bottom") if backward else (len(net._tops[index]), "top")
+    number = bottom if backward else top
+    if not 0 <= number < count:
+        raise Error(f'{found.type} layer "{layer}": {what} {number} is out of range: it has {what}s 0 to {count - 1}')
+    if backward and number in found.index_bottoms:
+        raise Error(f'{found.type} layer "{layer}": bottom {number} has no gradient ({net.bottom_names[layer][number]})')
+    at = (at,) if isinstance(at, int) else at
+    asked = Asked(at, roi, channel, bin, image, cell)
+    case = _forward(net, index, number, whole=backward and dy is None, notes=notes)
+    place = asked.index(case, backward)
+    if backward:
+        case = _backward(net, index, case, dy, seed)
+    forward_of, gradient_of = COVERED[found.type]
+    return (gradient_of if backward else forward_of)(case, place)
+
+
+def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str]) -> Case:
+    """Run the net to the layer, or whole; copies of its bottoms before it ran and of its tops after."""
+    bottoms, tops = net._bottoms[index], net._tops[index]
+    before: list[Array] = []
+    after: list[Array] = []
+
+    def keep_bottoms(i: int) -> None:
+        if i == index:
+            before.extend(blob.read_data().copy() for blob in bottoms)
+
+    def keep_tops(i: int) -> None:
+        if i == index:
+            after.extend(blob.read_data().copy() for blob in tops)
+
+    net.before_forward(keep_bottoms)
+    net.after_forward(keep_tops)
+    try:
+        with _statistics_kept(net):
+            net._forward(0, len(net.layers) - 1 if whole else index)
+    finally:
+        net.remove_hook(keep_bottoms)
+        net.remove_hook(keep_tops)
+    names = net._bottom_blob_names[index], net._top_blob_names[index]
+    said = list(notes)
+    if set(names[0]) & set(names[1]):
+        said.append(f"{names[0][0]} is overwritten in place: x is what it held before this layer")
+    return Case(net.layers[index], *names, before, after, number=number, notes=tuple(said))
+
+
+def _backward(net: Net, index: int, case: Case, dy: str | ArrayLike | None, seed: int) -> Case:
+    """The case with the gradients of one backward through the layer."""
+    layer, bottoms, tops = net.layers[index], net._bottoms[index], net._tops[index]
+    with _only_data_gradients(net), net.running():
+        kept = [(blob, blob.read_diff().copy()) for blob in tops]
+        note = _put_dy(net, index, dy, seed)
+        dys = [blob.read_diff().copy() for blob in tops]
+        wanted = [i not in layer.index_bottoms for i in range(len(bottoms))]
+        layer.backward_pass(tops, wanted, bottoms)
+        dxs = [blob.read_diff().copy() for blob in bottoms]
+        for (blob, diff), weight in zip(kept, layer.loss_weights, strict=True):
+            if weight:
+                blob.diff[...] = diff
+    names = case.bottom_names, case.top_names
+    return Case(layer, *names, case.bottoms, case.tops, dys, dxs, case.number, (*case.notes, note))
+
+
+def _put_dy(net: Net, index: int, dy: str | ArrayLike | None, seed: int) -> str:
+    """Give the layer's tops their gradient, and say which."""
+    tops = net._tops[index]
+    names = net._top_blob_names[index]
+    if dy is None and (readers := _way_to_losses(net, index)) is not None:
+        for i in (index, *readers):
+            for blob, weight in zip(net._tops[i], net.layers[i].loss_weights, strict=True):
+                if not weight:
+                    blob.zero_diff()
+        for i in reversed(readers):
+            _run_back(net, i)
+        losses = [name for name, weight in net.blob_loss_weights.items() if weight]
+        return f"dy is the gradient of the loss ({', '.join(losses)})"
+    for blob in tops[1:]:
+        blob.zero_diff()
+    text = "dy as given"
+    if dy is None or (isinstance(dy, str) and dy == "ones"):
+        tops[0].diff[...] = 1
+        text = "every dy is 1" + "; no loss of the net reads this layer" * (dy is None)
+    elif isinstance(dy, str):
+        if dy != "random":
+            raise Error(f'dy is "ones", "random" or an array, got "{dy}"')
+        tops[0].diff[...] = np.random.default_rng(seed).standard_normal(tops[0].shape)
+        text = f"dy are standard normal values (seed {seed})"
+    else:
+        net._put(names[0], tops[0].diff, dy)
+    return text
+
+
+def _way_to_losses(net: Net, index: int) -> list[int] | None:
+    """The layers after this one that its tops reach, if there is a loss among them or it is one; else None."""
+    reached, found = set(net._top_blob_names[index]), []
+    for i in range(index + 1, len(net.layers)):
+        if reached & set(net._bottom_blob_names[i]):
+            reached |= set(net._top_blob_names[i])
+            found.append(i)
+    return found if any(any(net.layers[i].loss_weights) for i in (index, *found)) else None
+
+
+def _run_back(net: Net, i: int) -> None:
+    """One layer after the explained one, backward into every bottom that can have a gradient."""
+    layer, bottoms, tops = net.layers[i], net._bottoms[i], net._tops[i]
+    layer.backward_pass(tops, [j not in layer.index_bottoms for j in range(len(bottoms))], bottoms)
+
+
+@contextmanager
+def _only_data_gradients(net: Net) -> Iterator[None]:
+    """No layer adds to its weights' diffs meanwhile."""
+    kept = [(layer, layer.param_propagate_down) for layer in net.layers]
+    for layer, wanted in kept:
+        layer.param_propagate_down = [False] * len(wanted)
+    try:
+        yield
+    finally:
+        for layer, wanted in kept:
+            layer.param_propagate_down = wanted
+
+
+@contextmanager
+def _statistics_kept(net: Net) -> Iterator[None]:
+    """Blobs that forward itself writes (BatchNorm's running statistics) stay as they were."""
+    running = [layer for layer in net.layers if layer.blobs and not any(layer.param_propagate_down)]
+    kept: list[tuple[Any, Array]] = [(b, b.read_data().copy()) for layer in running for b in layer.blobs]
+    try:
+        yield
+    finally:
+        for blob, data in kept:
+            if not np.array_equal(blob.read_data(), data, equal_nan=True):
+                blob.data[...] = data
