@@ -58,6 +58,7 @@ __all__ = [
     "coord_map",
     "detector",
     "draw",
+    "explain",
     "get_solver",
     "has_nccl",
     "init_log",
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from . import classifier, coord_map, detector, draw, io, net_spec, pycaffe
     from .classifier import Classifier
     from .detector import Detector
+    from .explanations import explain
     from .net_spec import NetSpec, params, to_proto
     from .pycaffe import (
         NCCL,
@@ -105,6 +107,7 @@ _HOMES = {
     "Tracer": "tracer",
     "Classifier": "classifier",
     "Detector": "detector",
+    "explain": "explanations",
     **dict.fromkeys(("NetSpec", "params", "to_proto"), "net_spec"),
     **dict.fromkeys(("NCCL", "Timer", "has_nccl", "init_log", "layer_type_list", "log"), "pycaffe"),
     **dict.fromkeys(("set_multiprocess", "set_solver_count", "set_solver_rank", "solver_count", "solver_rank"), "pycaffe"),

@@ -25,6 +25,7 @@ COMMANDS = {
     "doctor": "say what a GPU needs here, what is found, and what to do about the rest",
     "draw": "draw a net as a picture, SVG or PNG",
     "dump": "the arrays in any .caffemodel, .h5, .solverstate or .binaryproto, as .npz or a list",
+    "explain": "work one number of a layer out as on paper, or where a gradient comes from",
     "extract-features": "store what blobs of a net hold, for each item of its data",
     "layers": "list the layer types that are built in",
     "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
