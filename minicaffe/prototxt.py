@@ -58,7 +58,7 @@ class _Places(Mapping[str, Place]):
 
 def read_net(path: str | os.PathLike[str], *, strict: bool = False) -> NetFile:
     """The net in a prototxt file. Raises PrototxtError."""
-    return parse_net(_read_text(path), str(path), strict=strict)
+    return parse_net(read_text(path), str(path), strict=strict)
 
 
 def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFile:
@@ -80,7 +80,7 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFi
 
 def read_solver(path: str | os.PathLike[str]) -> caffe_pb2.SolverParameter:
     """The solver in a prototxt file; a missing snapshot_prefix becomes the file's name, as in Caffe. Raises PrototxtError."""
-    solver = parse_solver(_read_text(path), str(path))
+    solver = parse_solver(read_text(path), str(path))
     default_snapshot_prefix(solver, path)
     return solver
 
@@ -117,7 +117,7 @@ def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
     return parser
 
 
-def _read_text(path: str | os.PathLike[str]) -> str:
+def read_text(path: str | os.PathLike[str]) -> str:
     """The file's text; bytes that are not UTF-8 (in old comments) stay as surrogates."""
     try:
         with Path(path).open("rb") as file:

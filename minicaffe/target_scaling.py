@@ -7,6 +7,7 @@ Source: the snapshot methods of py-faster-rcnn's and py-R-FCN's fast_rcnn/train.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +23,9 @@ Floats = NDArray[np.floating[Any]]
 
 GROUPED = {"PSROIPooling": "psroi_pooling_param", "PSROIAlign": "psroi_align_param"}
 """The layers that read rfcn_bbox, each coordinate of which has group_size^2 channels."""
+
+BOX_LAYER = re.compile(r"(bbox_pred|rfcn_bbox)(_\d+)?")
+"""The names of box layers; bbox_pred_4 is one whose class count was changed."""
 
 
 @contextmanager
@@ -85,8 +89,8 @@ def _box_layers(net: Net, settings: DetectionSettings) -> Iterator[tuple[Layer, 
     train = settings.train
     if train.bbox_reg and train.bbox_normalize_targets:
         statistics = _target_statistics(net, settings)
-        for name in ("bbox_pred", "rfcn_bbox"):
-            if statistics and name in net.params:
+        for name in net.params:
+            if statistics and BOX_LAYER.fullmatch(name):
                 yield _spread(net, name, *statistics)
     if train.rpn_normalize_targets and "rpn_bbox_pred" in net.params:
         yield _spread(net, "rpn_bbox_pred", train.rpn_normalize_means, train.rpn_normalize_stds)

@@ -66,6 +66,12 @@ def test_inside_the_block_the_net_gives_unnormalised_boxes_and_after_it_the_very
             np.testing.assert_array_equal(blob.data, value)
 
 
+@pytest.mark.parametrize(("name", "found"), [("bbox_pred_4", True), ("bbox_pred_pre", False), ("old_bbox_pred", False)])
+def test_a_box_layer_that_got_a_number_for_other_classes(name, found):
+    with folded(net(box_layer(8, name)), settings()) as names:
+        assert names == [name] * found
+
+
 def test_weights_are_put_back_after_an_error_too():
     boxes = net(box_layer(8))
     before = boxes.params["bbox_pred"][0].data.copy()

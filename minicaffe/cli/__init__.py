@@ -31,6 +31,7 @@ COMMANDS = {
     "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
     "parse-log": "tables of a training log's losses and outputs",
     "run": "run any net forward (and backward) once",
+    "retarget": "change a detection prototxt to another number of classes",
     "script": "run a script that was written for pycaffe",
     "summary": "layers, shapes, parameters, multiply-adds and memory of a net",
     "test": "average a net's outputs over many forward passes",

@@ -1,0 +1,47 @@
+"""SSD's class count: the conf layers (priors * classes outputs), their Reshape, and num_classes of the layers at the end."""
+
+from __future__ import annotations
+
+from .errors import Error
+from .retarget_heads import Graph, Plan
+
+ENDS = {
+    "DetectionOutput": "detection_output_param",
+    "MultiBoxLoss": "multibox_loss_param",
+    "DetectionEvaluate": "detection_evaluate_param",
+}
+
+
+def plan_ssd(plan: Plan) -> None:
+    """All changes of an SSD, in both phases."""
+    for graph in plan.graphs():
+        for end in graph.of_type(*ENDS):
+            _plan_end(plan, graph, end)
+
+
+def _plan_end(plan: Plan, graph: Graph, end: int) -> None:
+    layer = graph.layers[end]
+    block = getattr(layer, ENDS[layer.type])
+    if not block.num_classes:
+        return
+    plan.found(block.num_classes, end)
+    plan.change(end, f"{ENDS[layer.type]}.num_classes", plan.old, plan.new)
+    if layer.type == "DetectionOutput" and block.save_output_param.label_map_file:
+        plan.note(end, f"its label_map_file {block.save_output_param.label_map_file} must list the new classes")
+    if layer.type == "DetectionEvaluate" or len(graph.makers[end]) < 3:
+        return
+    _outputs(plan, graph, graph.makers[end][1], 1)
+    if not block.share_location:
+        _outputs(plan, graph, graph.makers[end][0], 4)
+
+
+def _outputs(plan: Plan, graph: Graph, start: int, values: int) -> None:
+    """The layers that give so many values for each class and prior, before start. Raises Error for other numbers of outputs."""
+    for i, path in graph.heads(start):
+        layer = graph.layers[i]
+        count, each = layer.convolution_param.num_output or layer.inner_product_param.num_output, values * plan.old
+        if count % each:
+            place = plan.net.sources[i].at()
+            raise Error(f'{place}: layer "{layer.name}" has num_output {count}, no multiple of {each} for {plan.old} classes')
+        plan.resize(i, count, count // each * values * plan.new)
+        plan.reshapes(path, {plan.old: plan.new})
