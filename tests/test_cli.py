@@ -20,6 +20,7 @@ from PIL import Image
 from minicaffe import Net, set_random_seed
 from minicaffe.cli import COMMANDS, main
 from minicaffe.mode import TEST
+from minicaffe.prototxt import parse_net
 
 CLASSIFIER = """name: "small"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 6 } } }
@@ -576,3 +577,21 @@ def test_weights_of_another_net_are_refused(folder: Path) -> None:
     result = run("run", "small.prototxt", "other.caffemodel")
     assert result.exit_code == 1
     assert "none of its layers has the name of a layer with weights in small.prototxt" in result.output
+
+
+def test_weights_that_fit_no_layer_are_told_with_the_nearest_ones(tmp_path: Path) -> None:
+    layer = 'layer {{ name: "{}" type: "InnerProduct" bottom: "{}" top: "{}" inner_product_param {{ num_output: {} }} }}'
+    inputs = 'input: "x" input_shape { dim: 1 dim: 3 }'
+    ours = inputs + layer.format("fc1", "x", "a", 4) + layer.format("fc2", "a", "b", 5)
+    (tmp_path / "net.prototxt").write_text(ours)
+
+    def said(theirs: str) -> str:
+        Net(parse_net(theirs)).save(tmp_path / "theirs.caffemodel")
+        result = run("run", tmp_path / "net.prototxt", tmp_path / "theirs.caffemodel")
+        assert result.exit_code == 1
+        return result.output
+
+    one_alike = said(inputs + layer.format("module/FC_1", "x", "a", 4) + layer.format("other", "a", "b", 6))
+    assert "nearly matching, with the same shapes: fc1 (in the file: module/FC_1)" in one_alike
+    assert "fc2 (in the file: dense2)" in said(ours.replace("fc", "dense"))
+    assert "its layers are called q, and none nearly matches" in said(inputs + layer.format("q", "x", "a", 9))

@@ -15,7 +15,9 @@ from minicaffe import rng
 from minicaffe.errors import DeviceError, Error, WeightsError
 from minicaffe.inputs import make_up_weights
 from minicaffe.mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
+from minicaffe.near_layers import near_text
 from minicaffe.net import Net, Watch
+from minicaffe.weights import read_weights
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -140,7 +142,8 @@ def load_net(
         report = loaded.copy_from(file)
         missing -= set(report.loaded)
         if loaded.params and not report.loaded:
-            raise WeightsError(f"{file}: none of its layers has the name of a layer with weights in {net}: of another net?")
+            none = f"{file}: none of its layers has the name of a layer with weights in {net}: of another net?"
+            raise WeightsError(none.rstrip("?") + near_text(loaded, read_weights(file)))
         if report.unused:
             click.echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
     if missing and not weights:

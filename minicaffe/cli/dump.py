@@ -1,0 +1,55 @@
+"""minicaffe dump"""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+
+from minicaffe.dump import Dump, read
+
+from .common import check_target, print_table, say_loudly, shape_text, statistics_text
+
+
+@click.command()
+@click.argument("file")
+@click.option("-o", "--out", metavar="FILE.npz", help="Write the arrays.  [default, without --list: FILE with .npz added]")
+@click.option("--list", "listed", is_flag=True, help="Print layers, types, shapes and statistics, and the fork it comes from.")
+def command(file: str, out: str | None, listed: bool) -> None:
+    """Write what a .caffemodel, .h5, .solverstate or .binaryproto holds as an .npz; no prototxt is needed.
+
+    A net's arrays are named LAYER.0, LAYER.1; a training state's iter, history.0; a mean's data.
+
+    Example:  minicaffe dump net.caffemodel -o net.npz
+    """
+    target = out or ("" if listed else f"{file}.npz")
+    check_target("--out", target)
+    dump = read(file)
+    if listed:
+        _print(dump)
+    broken = [name for name, array in dump.arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if broken:
+        say_loudly(f"{file}: NaN or infinite values in {', '.join(broken)}")
+    if target:
+        dump.write(target)
+        click.echo(f"written: {target} ({len(dump.arrays)} arrays)")
+
+
+def _print(dump: Dump) -> None:
+    types = {layer.name: layer.type for layer in dump.layers}
+    rows = []
+    for name, array in dump.arrays.items():
+        kind = types.get(name.rpartition(".")[0], "")
+        numbers = statistics_text(array) if array.dtype.kind in "fiu" else str(array)
+        rows.append([name, kind, shape_text(array.shape), str(array.dtype), numbers])
+    print_table(f"{dump.path} ({dump.kind})", ["array", "type", "shape", "stored as", "min / mean / max"], rows)
+    bare = [f"{layer.name} ({layer.type or 'type unknown'})" for layer in dump.layers if not any(layer.blobs)]
+    if bare:
+        click.echo(f"{len(bare)} layers without weights: {', '.join(bare)}")
+    values = sum(array.size for array in dump.arrays.values())
+    click.echo(f"{len(dump.arrays)} arrays, {values} values")
+    if dump.kind == ".caffemodel":
+        click.echo(f"written by: {dump.origin}")
+        for evidence in dump.origin.evidence[:8]:
+            click.echo(f"  {evidence}")
+        if len(dump.origin.evidence) > 8:
+            click.echo(f"  and {len(dump.origin.evidence) - 8} more such fields")

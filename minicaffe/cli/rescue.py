@@ -1,0 +1,53 @@
+"""minicaffe rescue"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from minicaffe.files import replacing
+from minicaffe.inputs import fill_inputs
+from minicaffe.net import Net
+from minicaffe.rescue import Rescued, rescue
+
+from .common import allow_modules, check_target, say_loudly, shape_text
+
+
+@click.command()
+@click.argument("weights")
+@click.option("-o", "--out", metavar="FILE.prototxt", help="Write it there.  [default: stdout]")
+@click.option("--check/--no-check", default=True, show_default=True, help="Load it with the weights and run it once.")
+@click.option("--allow-module", multiple=True, help="A module that Python layers may be imported from; may be repeated.")
+def command(weights: str, out: str | None, check: bool, allow_module: tuple[str, ...]) -> None:
+    """Make a prototxt to run of the training net that the .caffemodel WEIGHTS carries.
+
+    Data layers become inputs, losses their probabilities; comments at its top say what was changed.
+
+    Example:  minicaffe rescue net.caffemodel -o deploy.prototxt
+    """
+    allow_modules(allow_module)
+    check_target("--out", out)
+    rescued = rescue(weights)
+    if out:
+        with replacing(out) as path:
+            path.write_text(rescued.text, encoding="utf-8")
+        click.echo(f"written: {out} ({len(rescued.param.layer)} layers)", err=True)
+    else:
+        sys.stdout.write(rescued.text)
+    if check:
+        _check(rescued, weights)
+
+
+def _check(rescued: Rescued, weights: str) -> None:
+    """Load and run it, and say what comes out."""
+    net = Net(rescued.param)
+    report = net.copy_from(weights)
+    fill_inputs(net, {})
+    outputs = net.forward()
+    if report.missing:
+        say_loudly(f"no weights found for {', '.join(report.missing)}")
+    if report.unused:
+        click.echo(f"weights of layers for training only: {', '.join(report.unused)}", err=True)
+    shown = ", ".join(f"{name} {shape_text(array.shape)}" for name, array in outputs.items())
+    click.echo(f"it loads with {len(report.loaded)} layers' weights and runs: {shown}", err=True)

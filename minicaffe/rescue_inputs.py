@@ -1,0 +1,162 @@
+"""The inputs of a rescued net: which blobs its data layers gave, and their shapes, as the weights tell them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .errors import Error
+from .net import Net
+from .proto import caffe_pb2
+from .weights import LayerWeights, WeightsFile
+
+LayerParameter = caffe_pb2.LayerParameter
+
+COMMON_SIZES = (224, 227, 32, 28, 256, 299, 231, 112, 96, 128, 64, 48, 24, 12, 300, 512)
+"""Tried first, where an InnerProduct tells what the map before it must be."""
+LARGEST = 640
+CHANNELS_FROM = ("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution")
+
+
+def add_inputs(
+    layers: list[LayerParameter], original: list[LayerParameter], weights: WeightsFile, notes: list[str]
+) -> list[LayerParameter]:
+    """layers with an Input layer for each blob that they read and do not make."""
+    given: set[str] = set()
+    needed: dict[str, None] = {}
+    for layer in layers:
+        needed.update(dict.fromkeys(name for name in layer.bottom if name not in given))
+        given.update(layer.top)
+    if not needed:
+        return layers
+    stored = {layer.name: layer for layer in weights.layers if layer.blobs}
+    sources = {top: layer for layer in original if not layer.bottom for top in layer.top}
+    shapes = {name: _shape(name, sources.get(name), layers, stored) for name in needed}
+    inputs = [
+        LayerParameter(
+            name=name, type="Input", top=[name], input_param=caffe_pb2.InputParameter(shape=[caffe_pb2.BlobShape(dim=shape)])
+        )
+        for name, (shape, _) in shapes.items()
+    ]
+    sized = [layer for layer, (_, sure) in zip(inputs, shapes.values()) if not sure]
+    for layer in sized:
+        _fit(layer, inputs, layers, stored, notes)
+    for layer in inputs:
+        source = sources.get(layer.name)
+        kind = f" in the place of {source.name} ({source.type})" if source else ""
+        notes.append(f"Input {layer.name}{kind}: {'x'.join(map(str, layer.input_param.shape[0].dim))}.")
+    return [*inputs, *layers]
+
+
+def _shape(
+    name: str, source: LayerParameter | None, layers: list[LayerParameter], stored: dict[str, LayerWeights]
+) -> tuple[tuple[int, ...], bool]:
+    """A shape for an input, and whether it is sure."""
+    if name == "im_info":
+        return (1, 3), True
+    if name == "rois":
+        return (1, 5), True
+    if source is not None and source.type == "DummyData" and source.dummy_data_param.shape:
+        shapes = source.dummy_data_param.shape
+        return tuple(shapes[min(list(source.top).index(name), len(shapes) - 1)].dim), True
+    if source is not None and source.type == "MemoryData":
+        block = source.memory_data_param
+        return (1, block.channels, block.height, block.width), True
+    channels = _channels(name, layers, stored)
+    if channels is None:
+        return _features(name, layers, stored), True
+    crop = _crop(source) if source is not None else 0
+    return (1, channels, crop or 224, crop or 224), bool(crop)
+
+
+def _crop(source: LayerParameter) -> int:
+    blocks = (source.data_param, source.image_data_param, source.window_data_param)
+    sizes = [source.transform_param.crop_size, *(block.crop_size for block in blocks)]
+    sizes.append(source.image_data_param.new_height)
+    sizes.append(source.transform_param.resize_param.height)
+    return next((size for size in sizes if size), 0)
+
+
+def _channels(name: str, layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> int | None:
+    """The channels of a map, from the weights of the first convolution that reads it, also through layers without weights;
+    None where an InnerProduct comes first."""
+    reached = {name}
+    for layer in layers:
+        if not reached & set(layer.bottom):
+            continue
+        blob = stored[layer.name].blobs[0] if layer.name in stored else None
+        if blob is None:
+            reached.update(layer.top)
+        elif layer.type in CHANNELS_FROM:
+            depthwise = layer.type != "Convolution"
+            return blob.shape[0] if depthwise else blob.shape[1] * max(layer.convolution_param.group, 1)
+        elif layer.type in ("BatchNorm", "Scale", "PReLU", "Bias", "Normalize"):
+            return int(np.prod(blob.shape))
+        elif layer.type == "Deconvolution":
+            return blob.shape[0]
+        else:
+            return None
+    return 3
+
+
+def _features(name: str, layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> tuple[int, ...]:
+    """The shape of what an InnerProduct reads: a vector on its axis."""
+    reached = {name}
+    for layer in layers:
+        if reached & set(layer.bottom):
+            reached.update(layer.top)
+            if layer.type == "InnerProduct" and layer.name in stored:
+                return (1,) * max(layer.inner_product_param.axis, 1) + (_length(layer, stored),)
+    return 1, 1
+
+
+def _fit(
+    given: LayerParameter,
+    inputs: list[LayerParameter],
+    layers: list[LayerParameter],
+    stored: dict[str, LayerWeights],
+    notes: list[str],
+) -> None:
+    """Find the height and width with which the first InnerProduct's weights fit the map before it."""
+    at = next((i for i, layer in enumerate(layers) if layer.type == "InnerProduct" and layer.name in stored), None)
+    if at is None or any(layer.type.startswith(("ROI", "PSROI")) for layer in layers[:at]):
+        notes.append(f"The size of {given.name} is not in the file: any that the layers take will do.")
+        return
+    wanted = _length(layers[at], stored)
+    net = caffe_pb2.NetParameter(layer=[*inputs, *_before(layers[:at], layers[at].bottom[0])])
+    for layer in net.layer:
+        for descriptor, block in layer.ListFields():
+            for filler in ("weight_filler", "bias_filler"):
+                if descriptor.message_type and filler in descriptor.message_type.fields_by_name:
+                    block.ClearField(filler)
+    try:
+        running = Net(net)
+    except Error:
+        return
+    batch, channels = given.input_param.shape[0].dim[:2]
+    for size in (*COMMON_SIZES, *range(1, LARGEST)):
+        running.blobs[given.name].reshape(batch, channels, size, size)
+        try:
+            running.reshape()
+        except Error:
+            continue
+        if np.prod(running.blobs[layers[at].bottom[0]].shape[1:]) == wanted:
+            given.input_param.shape[0].dim[2:] = [size, size]
+            notes.append(f"The size of {given.name} is one with which the weights of {layers[at].name} fit.")
+            return
+    notes.append(f"No square {given.name} fits the weights of {layers[at].name}: give the Input layer its real shape.")
+
+
+def _length(layer: LayerParameter, stored: dict[str, LayerWeights]) -> int:
+    blob = stored[layer.name].blobs[0]
+    assert blob is not None
+    return blob.shape[-2 if layer.inner_product_param.transpose else -1]
+
+
+def _before(layers: list[LayerParameter], blob: str) -> list[LayerParameter]:
+    """The layers that lead to a blob."""
+    needed, kept = {blob}, []
+    for layer in reversed(layers):
+        if needed & set(layer.top):
+            needed.update(layer.bottom)
+            kept.append(layer)
+    return kept[::-1]
