@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .explanations.case import Case
+from .explanations.covered import COVERED
 from .layers.psroi_align import PSROIAlign, ps_roi_align_samples, ps_roi_align_steps
 from .layers.psroi_layer import PSROILayer
 from .layers.psroi_pooling import PSROIPooling, ps_roi_pool_steps
@@ -74,6 +77,15 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
         output=_first_channels(y, 1, MAP_BYTES // 2, 1),
         geometry=geometry,
     )
+
+
+def explained(layer: RoiLayer, bottoms: Sequence[str], tops: Sequence[str], arrays: Sequence[Array]) -> list[str]:
+    """What `minicaffe explain` says of the first roi's first channel and middle bin; arrays: the bottoms', then the top's."""
+    y = arrays[-1]
+    if layer.type not in COVERED or not y.size:
+        return []
+    case = Case(layer, bottoms, tops, arrays[:-1], [y])
+    return COVERED[layer.type][0](case, (0, 0, y.shape[2] // 2, y.shape[3] // 2)).text().splitlines()
 
 
 def add_gradients(shot: RoiShot, dy: Array, dx: Array) -> None:

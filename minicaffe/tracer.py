@@ -26,7 +26,7 @@ from .mode import gpu_mode
 from .net import Net
 from .trace import BlobShot, Failure, LayerFacts, ParamShot, Step, Trace
 from .trace_picture import found_detections, picture
-from .trace_roi import RoiShot, add_gradients, roi_shot
+from .trace_roi import RoiShot, add_gradients, explained, roi_shot
 from .trace_shots import MOST_TILES, SAMPLED, shot
 
 TILE_BYTES = 8 * 2**20
@@ -158,7 +158,9 @@ class Tracer:
         room = self._room()
         blobs = [BlobShot(name, "top", "data", shot(blob.read_data(), room)) for name, blob in zip(names, tops, strict=True)]
         if self._tile_bytes and isinstance(layer, RoiLayer):
-            self._rois[i] = roi_shot(layer, *(blob.read_data() for blob in (*bottoms[:2], tops[0])))
+            arrays = [blob.read_data() for blob in (*bottoms, tops[0])]
+            self._rois[i] = roi_shot(layer, arrays[0], arrays[1], arrays[-1])
+            self._rois[i].explained = explained(layer, self.net._bottom_blob_names[i], names, arrays)
         self._add("forward", i, ms, blobs)
 
     def _before_backward(self, i: int) -> None:

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from minicaffe import TEST, TRAIN, LayerError, Net, Tracer, set_random_seed
+from minicaffe.blob import MemoryState
+from minicaffe.explanations import explain
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.prototxt import parse_net
@@ -193,6 +195,31 @@ def test_the_traced_run_computes_the_same() -> None:
         np.testing.assert_array_equal(plain.blobs[name].diff, traced.blobs[name].diff)
 
 
+def test_in_gpu_mode_too(device: str) -> None:
+    plain, net = made(CHAIN), made(CHAIN)
+    plain.forward_backward()
+    seen: list[MemoryState] = []
+    with Tracer(net) as tracer:
+        net.after_forward(lambda i: seen.append(net._tops[i][0].data_state))
+        net.forward_backward()
+    for step in tracer.trace.steps:
+        if step.kind == "forward" and tracer.trace.layers[step.layer].name in ("ip", "loss"):
+            np.testing.assert_array_equal(step.blobs[0].shot.values, plain.blobs[step.blobs[0].name].data)
+    assert MemoryState.HOST not in seen[1:] or device == "cpu"
+    assert (tracer.trace.device == "cpu") == (device == "cpu")
+    json.dumps(document(tracer.trace)[0], allow_nan=False)
+
+
+def test_roi_layers_in_gpu_mode_too(device: str) -> None:
+    net = made(ROIS)
+    with Tracer(net) as tracer:
+        net.forward()
+    for layer in tracer.trace.layers:
+        if layer.roi:
+            np.testing.assert_array_equal(layer.roi.output, net.blobs[layer.name].data)
+            assert layer.roi.explained
+
+
 def test_on_step_is_called_with_every_step() -> None:
     net, seen = made(CHAIN), []
     with Tracer(net, on_step=seen.append, tile_bytes=0) as tracer:
@@ -305,6 +332,8 @@ def test_roi_layers_keep_their_map_geometry_and_output() -> None:
         np.testing.assert_array_equal(roi.dy, net.blobs[name].diff)
         assert roi.dx.shape == (8, 9, 7)
         assert roi.dx.any()
+        assert any("roi 0" in line for line in roi.explained)
+        assert roi.explained == explain(net, name, roi=0, channel=0, bin=[n // 2 for n in roi.pooled]).text().splitlines()
 
 
 def test_the_bins_of_a_trace_give_the_layers_maxima() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from types import TracebackType
 from typing import Any
@@ -52,7 +53,7 @@ class TraceTable:
         layer = self._tracer.net.layers[step.layer]
         back = " (backward)" if step.kind == "backward" else ""
         first = [layer.name + back, layer.type]
-        ms = "" if step.ms is None else f"{step.ms:.2f}"
+        ms = "" if step.ms is None or math.isnan(step.ms) else f"{step.ms:.2f}"
         if not step.blobs:
             self._rows.append([*first, "", ms, ""])
         for blob in step.blobs:
