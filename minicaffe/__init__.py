@@ -59,6 +59,7 @@ __all__ = [
     "detector",
     "draw",
     "explain",
+    "export_onnx",
     "get_solver",
     "has_nccl",
     "init_log",
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from .detector import Detector
     from .explanations import explain
     from .net_spec import NetSpec, params, to_proto
+    from .onnx_export import export_onnx
     from .pycaffe import (
         NCCL,
         Timer,
@@ -110,6 +112,7 @@ _HOMES = {
     "explain": "explanations",
     **dict.fromkeys(("NetSpec", "params", "to_proto"), "net_spec"),
     **dict.fromkeys(("NCCL", "Timer", "has_nccl", "init_log", "layer_type_list", "log"), "pycaffe"),
+    "export_onnx": "onnx_export",
     **dict.fromkeys(("set_multiprocess", "set_solver_count", "set_solver_rank", "solver_count", "solver_rank"), "pycaffe"),
 }
 """Names that are imported at first use, and the modules that have them."""

@@ -1,0 +1,148 @@
+"""The layers that join, cut, reorder, add up and choose: Concat, Slice, Reshape, Permute, Eltwise, ArgMax and the like."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import numpy as np
+
+from minicaffe.layer import Layer
+from minicaffe.layers.arg_max import ArgMax
+from minicaffe.layers.concat import Concat
+from minicaffe.layers.crop import Crop
+from minicaffe.layers.eltwise import MAX, PROD, Eltwise
+from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.permute import Permute
+from minicaffe.layers.reduction import ASUM, MEAN, SUMSQ, Reduction
+from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.slice import Slice
+from minicaffe.layers.tile import Tile
+
+from .graph import Dims, Emitter, Graph, Operand, Value
+
+LAST = np.iinfo(np.int64).max
+"""Past the end of any axis."""
+
+
+def concat(g: Graph, layer: Concat, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Concat", *bottom, axis=layer.axis) if len(bottom) > 1 else bottom[0].name]
+
+
+def slice_(g: Graph, layer: Slice, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """One Slice for each top; equal parts of a free axis by Split."""
+    x, axis = bottom[0], layer.axis
+    if len(top) == 1:
+        return [x.name]
+    if not layer.param.slice_param.slice_point and not isinstance(x.dims[axis], int):
+        return g.several("Split", len(top), x, axis=axis, num_outputs=len(top))
+    ends = [*layer.points, LAST]
+    return [g("Slice", x, [start], [end], [axis]) for start, end in zip([0, *layer.points], ends)]
+
+
+def split(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [bottom[0].name] * len(top)
+
+
+def silence(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return []
+
+
+def eltwise(g: Graph, layer: Eltwise, bottom: list[Value], top: list[Dims]) -> list[str]:
+    operation = layer.param.eltwise_param.operation
+    if operation == MAX:
+        return [g("Max", *bottom)]
+    if operation == PROD:
+        return [g.name(reduce(lambda a, b: g("Mul", a, b), bottom[1:], bottom[0]))]  # type: ignore[arg-type, return-value]
+    terms: list[Operand] = [x if c == 1 else g("Mul", x, float(c)) for x, c in zip(bottom, layer.coeff, strict=True)]
+    return [g("Sum", *terms) if len(terms) > 2 else g("Add", *terms)]
+
+
+def flatten(g: Graph, layer: Flatten, bottom: list[Value], top: list[Dims]) -> list[str]:
+    x, param = bottom[0], layer.param.flatten_param
+    start, end = param.axis % x.rank, param.end_axis % x.rank + 1
+    if start == 1 and end == x.rank:
+        return [g("Flatten", x, axis=1)]
+    merged = top[0][start]
+    return [g.reshape(x, g.shape(x, 0, start), [merged if isinstance(merged, int) else -1], g.shape(x, end))]
+
+
+def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """The new lengths: fixed ones as numbers, 0 and the axes left alone from the bottom at run time, and -1."""
+    x, dims = bottom[0], list(layer.param.reshape_param.shape.dim)
+    start, end = layer._replaced((1,) * x.rank)
+    source = [*range(start), *(start + i if dim == 0 else None for i, dim in enumerate(dims)), *range(end, x.rank)]
+    parts: list[Operand] = []
+    for length, axis in zip(top[0], source, strict=True):
+        if isinstance(length, int):
+            parts.append([length])
+        elif axis is not None:
+            parts.append(g.size(x, axis))
+        else:
+            parts.append(g.size(x, x.dims.index(length)) if length in x.dims else [-1])
+    return [g.reshape(x, *parts)]
+
+
+def permute(g: Graph, layer: Permute, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Transpose", bottom[0], perm=list(layer.order))]
+
+
+def crop(g: Graph, layer: Crop, bottom: list[Value], top: list[Dims]) -> list[str]:
+    x, like = bottom
+    axis = layer.param.crop_param.axis % x.rank
+    offsets = layer._offsets(x.rank - axis)
+    return [g("Slice", x, offsets, g("Add", g.shape(like, axis), np.array(offsets)), list(range(axis, x.rank)))]
+
+
+def tile(g: Graph, layer: Tile, bottom: list[Value], top: list[Dims]) -> list[str]:
+    repeats = [1] * bottom[0].rank
+    repeats[layer.param.tile_param.axis] = layer.tiles
+    return [g("Tile", bottom[0], repeats)]
+
+
+def reduction(g: Graph, layer: Reduction, bottom: list[Value], top: list[Dims]) -> list[str]:
+    param, x = layer.param.reduction_param, bottom[0]
+    kind = {ASUM: "ReduceL1", SUMSQ: "ReduceSumSquare", MEAN: "ReduceMean"}.get(param.operation, "ReduceSum")
+    y = g(kind, x, list(range(len(top[0]), x.rank)), keepdims=0)
+    return [y if param.coeff == 1 else g("Mul", y, float(param.coeff))]
+
+
+def arg_max(g: Graph, layer: ArgMax, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """TopK of the reversed axis: of equal numbers the larger index comes first."""
+    param, x, rank = layer.param.argmax_param, bottom[0], bottom[0].rank
+    axis = 1 if layer.axis is None else layer.axis
+    rows = g("Flatten", x, axis=1) if layer.axis is None else x.name
+    backward = g("Slice", rows, [LAST], [-LAST], [axis], [-1])
+    values, index = g.several("TopK", 2, backward, [param.top_k], axis=axis, largest=1, sorted=1)
+    length = g("Shape", rows, start=axis, end=axis + 1)
+    place = g.cast(g("Sub", g("Sub", length, [1]), index), np.float32)
+    if layer.axis is not None:
+        return [values if param.out_max_val else place]
+    found = [g("Unsqueeze", part, [1]) for part in ([place, values] if param.out_max_val else [place])]
+    y = g("Concat", *found, axis=1) if len(found) > 1 else found[0]
+    return [g("Unsqueeze", y, list(range(3, rank))) if rank > 3 else y]
+
+
+def batch_reindex(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Gather", bottom[0], g.cast(bottom[1], np.int64), axis=0)]
+
+
+def parameter(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g.weight(layer, 0)]
+
+
+EMITTERS: dict[str, Emitter] = {
+    "ArgMax": arg_max,
+    "BatchReindex": batch_reindex,
+    "Concat": concat,
+    "Crop": crop,
+    "Eltwise": eltwise,
+    "Flatten": flatten,
+    "Parameter": parameter,
+    "Permute": permute,
+    "Reduction": reduction,
+    "Reshape": reshape,
+    "Silence": silence,
+    "Slice": slice_,
+    "Split": split,
+    "Tile": tile,
+}

@@ -1,0 +1,164 @@
+"""An ONNX graph under construction: nodes, constants, and the few idioms that the emitters share.
+
+g("Add", x, 1.0)     one node; a float is a float32 constant, an int and a list of ints are int64, an array is itself
+g.shape(x, 0, 2)     the lengths of axes 0 and 1 as int64 (2,): a constant where they are fixed, read at run time elsewhere
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.layer import Layer
+
+Array = NDArray[Any]
+Dims = tuple[int | str, ...]
+"""A shape: a number for each fixed axis, a name for each that may have another length at run time."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the graph: its name and its shape."""
+
+    name: str
+    dims: Dims
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+
+Operand = Union[str, Value, float, int, Sequence[int], Array, "np.generic[Any]", None]
+"""What a node reads: a tensor's name, a constant, or None for an input that is left out."""
+
+Emitter = Callable[["Graph", Any, list[Value], list[Dims]], list[str]]
+"""(graph, layer, bottoms, the tops' shapes) -> the names of the tensors that are the tops."""
+
+SHARED = 64
+"""Constants of up to so many numbers are there once."""
+
+
+class Graph:
+    """Nodes in order and constants by name; scope, the layer's name, begins the names of what is added."""
+
+    def __init__(self, parent: Graph | None = None) -> None:
+        self.nodes: list[Any] = []
+        self.scope: str = parent.scope if parent else ""
+        self.constants: dict[str, Array] = parent.constants if parent else {}
+        self._names: set[str] = parent._names if parent else set()
+        self._known: dict[Any, str] = parent._known if parent else {}
+
+    def reserve(self, name: str) -> str:
+        """name, with a number after it where it is taken."""
+        free, number = name, 1
+        while free in self._names:
+            number += 1
+            free = f"{name}_{number}"
+        self._names.add(free)
+        return free
+
+    def __call__(self, kind: str, *inputs: Operand, **attributes: Any) -> str:
+        """Add a node with one output; the output's name."""
+        return self.several(kind, 1, *inputs, **attributes)[0]
+
+    def several(self, kind: str, outputs: int, *inputs: Operand, **attributes: Any) -> list[str]:
+        """Add a node; its outputs' names."""
+        from onnx import helper
+
+        names = [self.reserve(f"{self.scope}/{kind}") for _ in range(outputs)]
+        given = {key: value for key, value in attributes.items() if value is not None}
+        self.nodes.append(helper.make_node(kind, [self.name(x) for x in inputs], names, name=names[0], **given))
+        return names
+
+    def name(self, operand: Operand) -> str:
+        """The name of the tensor that an operand stands for."""
+        if operand is None:
+            return ""
+        if isinstance(operand, str):
+            return operand
+        if isinstance(operand, Value):
+            return operand.name
+        if isinstance(operand, np.ndarray | np.generic):
+            return self.constant(np.asarray(operand))
+        kind = np.float32 if isinstance(operand, float) else np.int64
+        return self.constant(np.array(operand, kind))
+
+    def constant(self, array: Array, name: str = "constant") -> str:
+        """Add a constant; its name. Small ones that are equal are one."""
+        key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= SHARED else None
+        if key in self._known:
+            return self._known[key]
+        found = self.reserve(f"{self.scope}/{name}")
+        self.constants[found] = np.ascontiguousarray(array)
+        if key is not None:
+            self._known[key] = found
+        return found
+
+    def weight(self, layer: Layer, i: int, shape: Sequence[int] | None = None) -> str:
+        """A learnt blob of a layer, in float32 and in another shape if one is given; blobs that layers share are one."""
+        blob = layer.blobs[i].read_data()
+        array = np.asarray(blob, np.float32).reshape(blob.shape if shape is None else tuple(shape))
+        key = ("weight", blob.__array_interface__["data"][0], array.shape)
+        if key not in self._known:
+            self._known[key] = self.constant(array, f"blobs.{i}")
+        return self._known[key]
+
+    # Shapes.
+
+    def shape(self, x: Value, start: int = 0, end: int | None = None) -> str:
+        """The lengths of axes start to end as int64 (K,)."""
+        dims = x.dims[start:end]
+        if all(isinstance(d, int) for d in dims):
+            return self.name(np.array(dims, np.int64))
+        return self("Shape", x, start=start, end=x.rank if end is None else end)
+
+    def size(self, x: Value, axis: int) -> str:
+        """The length of one axis as int64 (1,)."""
+        return self.shape(x, axis, axis + 1)
+
+    def number(self, x: Value, axis: int, dtype: Any = np.int64) -> str:
+        """The length of one axis as a scalar."""
+        scalar = self("Squeeze", self.size(x, axis), [0])
+        return scalar if dtype == np.int64 else self.cast(scalar, dtype)
+
+    def reshape(self, x: Operand, *parts: Operand) -> str:
+        """x in the shape that parts say: int64 vectors or lists, one after another; one -1 at most."""
+        lists = [list(p) for p in parts if isinstance(p, list | tuple)]
+        if len(lists) == len(parts):
+            target = self.name([n for numbers in lists for n in numbers])
+        else:
+            target = self("Concat", *(p for p in parts if not isinstance(p, list | tuple) or p), axis=0)
+        inferred = any(-1 in numbers for numbers in lists)
+        return self("Reshape", x, target, allowzero=None if inferred else 1)
+
+    def cast(self, x: Operand, dtype: Any) -> str:
+        from onnx import helper
+
+        return self("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    def columns(self, x: Operand, start: int, end: int) -> str:
+        """x[:, start:end]."""
+        return self("Slice", x, [start], [end], [1])
+
+    def arange(self, end: Operand, dtype: Any = np.int64) -> str:
+        """0, 1, ..., end - 1; end a scalar int64."""
+        numbers = self("Range", 0, end, 1)
+        return numbers if dtype == np.int64 else self.cast(numbers, dtype)
+
+    def sub_graph(self, inputs: Sequence[tuple[str, Any]], body: Callable[[Graph, list[str]], list[tuple[str, Any]]]) -> Any:
+        """A GraphProto for a Loop: inputs and what body returns are (name, dtype); it may read this graph's tensors."""
+        from onnx import helper
+
+        inner = Graph(self)
+        names = [self.reserve(f"{self.scope}/{name}") for name, _ in inputs]
+
+        def info(name: str, dtype: Any) -> Any:
+            return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
+
+        outputs = body(inner, names)
+        given = [info(name, dtype) for name, (_, dtype) in zip(names, inputs, strict=True)]
+        return helper.make_graph(inner.nodes, self.reserve(f"{self.scope}/body"), given, [info(*o) for o in outputs])

@@ -1,0 +1,159 @@
+"""A net as an ONNX model: its layers' nodes one after another, its weights, and free axes as names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import Error
+from minicaffe.layer import Layer
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+from minicaffe.version import __version__
+
+from .emitters import emitter_of
+from .graph import Dims, Graph, Value
+from .sizes import kind_of, symbolic_shapes
+
+OLDEST_OPSET = 18
+"""Reductions take their axes as an input, Split its number of parts, from here on."""
+
+DEFAULT_OPSET = 18
+
+ALWAYS_OUTPUT = ("Proposal",)
+"""Layers whose tops are outputs also where other layers read them: the rois that a detector's boxes are counted from."""
+
+
+def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None) -> Any:
+    """The ModelProto of net, or of what the layer `until` needs. Raises Error, and LayerError for a layer without a form."""
+    _check(net, opset)
+    layers, outputs = _wanted(net, until)
+    shapes = symbolic_shapes(net)
+    graph = Graph()
+    inputs = [name for name in net.inputs if any(name in net.bottom_names[layer.name] for layer in layers) or name in outputs]
+    values = {name: Value(graph.reserve(name), shapes[name]) for name in inputs}
+    for layer in layers:
+        if layer.type != "Input":
+            _emit(graph, net, layer, values, shapes)
+    return _assembled(graph, net, inputs, outputs, values, opset)
+
+
+def _check(net: Net, opset: int) -> None:
+    try:
+        from onnx import defs
+    except ImportError:
+        raise Error('the export needs onnx: pip install "minicaffe[onnx]"') from None
+    newest = defs.onnx_opset_version()
+    if not OLDEST_OPSET <= opset <= newest:
+        raise Error(
+            f"opset {opset}: the export writes opsets {OLDEST_OPSET} to {newest}, the newest that the installed onnx knows"
+        )
+    if net.phase != TEST:
+        raise Error("a net is exported in TEST; this one is in TRAIN, where layers drop, sample and learn")
+
+
+def _wanted(net: Net, until: str | None) -> tuple[list[Layer], list[str]]:
+    """The layers to export, in order, and the blobs that are the outputs."""
+    layers, outputs = list(net.layers), list(net.outputs)
+    if until is not None:
+        end = net._index(until, 0)
+        layers, outputs = layers[: end + 1], list(net.top_names[until])
+        if not outputs:
+            raise net.layers[end].error("has no top that could be an output")
+    for layer in layers:
+        if until is None and kind_of(layer) in ALWAYS_OUTPUT:
+            outputs += [top for top in net.top_names[layer.name] if top not in outputs]
+    needed, chosen = set(outputs), []
+    for layer in reversed(layers):
+        tops = net.top_names[layer.name]
+        if needed & set(tops):
+            chosen.append(layer)
+            needed |= set(net.bottom_names[layer.name])
+    return chosen[::-1], outputs
+
+
+def _emit(graph: Graph, net: Net, layer: Layer, values: dict[str, Value], shapes: dict[str, Dims]) -> None:
+    emitter = emitter_of(layer)
+    bottoms, tops = net.bottom_names[layer.name], net.top_names[layer.name]
+    if emitter is None:
+        raise layer.error(f"this layer has no ONNX form{_why(layer)}{_instead(net, bottoms)}")
+    graph.scope = layer.name
+    made = emitter(graph, layer, [values[name] for name in bottoms], [shapes[name] for name in tops])
+    values.update((top, Value(name, shapes[top])) for top, name in zip(tops, made, strict=True))
+
+
+def _why(layer: Layer) -> str:
+    if layer.is_loss:
+        return ": it computes a loss, for training"
+    if layer.type != "Parameter" and not layer.param.bottom:
+        return ": it reads data; give the net an Input layer in its place"
+    return ""
+
+
+def _instead(net: Net, bottoms: Sequence[str]) -> str:
+    """The sub-net that can be had: up to the layer that makes this one's bottom."""
+    makers = [layer.name for layer in net.layers if bottoms and bottoms[0] in layer.param.top and layer.type != "Input"]
+    makers = [name for name in makers if net.layer_dict[name].type != "Split"] or makers
+    return f"; --until {makers[-1]} (until={makers[-1]!r}) exports the net up to what it reads" if makers else ""
+
+
+def _assembled(
+    graph: Graph, net: Net, inputs: Sequence[str], outputs: Sequence[str], values: dict[str, Value], opset: int
+) -> Any:
+    from onnx import helper, numpy_helper
+
+    _name_after_blobs(graph, inputs, outputs, values)
+
+    def info(name: str) -> Any:
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), values[name].dims)
+
+    weights = [numpy_helper.from_array(array, name) for name, array in _used(graph).items()]
+    whole = helper.make_graph(graph.nodes, net.name or "net", [info(n) for n in inputs], [info(n) for n in outputs], weights)
+    opsets = [helper.make_opsetid("", opset)]
+    model = helper.make_model(whole, opset_imports=opsets, producer_name="minicaffe", producer_version=__version__)
+    model.ir_version = helper.find_min_ir_version_for(opsets)
+    return model
+
+
+def _used(graph: Graph) -> dict[str, Any]:
+    """The constants that a node reads."""
+    read = set(_names_read(graph.nodes))
+    return {name: array for name, array in graph.constants.items() if name in read}
+
+
+def _names_read(nodes: Iterable[Any]) -> Iterable[str]:
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _names_read(attribute.g.node)
+
+
+def _name_after_blobs(graph: Graph, inputs: Sequence[str], outputs: Sequence[str], values: dict[str, Value]) -> None:
+    """Give tensors the names of the net's blobs (of one that layers changed in place, the last)."""
+    made = {name for node in graph.nodes for name in node.output}
+    renamed: dict[str, str] = {}
+    for blob in (*outputs, *values):
+        name = values[blob].name
+        if name in made and name not in renamed:
+            renamed[name] = blob
+    for node in _with_inner(graph.nodes):
+        for names in (node.input, node.output):
+            for i, name in enumerate(names):
+                names[i] = renamed.get(name, name)
+    for blob in outputs:
+        name = renamed.get(values[blob].name, values[blob].name)
+        if name != blob:
+            from onnx import helper
+
+            graph.nodes.append(helper.make_node("Identity", [name], [blob], name=graph.reserve(f"{blob}/Identity")))
+
+
+def _with_inner(nodes: Iterable[Any]) -> Iterable[Any]:
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _with_inner(attribute.g.node)

@@ -1,0 +1,114 @@
+"""BatchNorm, Scale, Bias, LRN, MVN, Normalize, Softmax and Dropout."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicaffe.layers.batch_norm import BatchNorm, global_statistics
+from minicaffe.layers.bias import Bias
+from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.lrn import LRN
+from minicaffe.layers.mvn import MVN
+from minicaffe.layers.normalize import Normalize
+from minicaffe.layers.scale import Scale
+from minicaffe.layers.softmax import Softmax
+
+from .graph import Dims, Emitter, Graph, Operand, Value
+
+
+def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """BatchNormalization with the statistics divided by their factor, or the batch's own statistics."""
+    x = bottom[0]
+    if not layer.use_global_stats:
+        axes = [axis for axis in range(x.rank) if axis != 1 or x.rank == 1]
+        centred = g("Sub", x, g("ReduceMean", x, axes))
+        variance = g("ReduceMean", g("Mul", centred, centred), axes)
+        return [g("Div", centred, g("Sqrt", g("Add", variance, float(layer.eps))))]
+    mean, var = (np.asarray(a, np.float32) for a in global_statistics(*(blob.read_data() for blob in layer.blobs)))
+    if x.rank == 1:
+        scale = np.float32(1) / np.sqrt(var + np.float32(layer.eps))
+        return [g("Mul", g("Sub", x, g.constant(mean, "mean")), g.constant(scale, "scale"))]
+    one, zero = np.ones_like(mean), np.zeros_like(mean)
+    return [g("BatchNormalization", x, one, zero, g.constant(mean, "mean"), g.constant(var, "var"), epsilon=float(layer.eps))]
+
+
+def scale(g: Graph, layer: Scale, bottom: list[Value], top: list[Dims]) -> list[str]:
+    param = layer.param.scale_param
+    y = g("Mul", bottom[0], _along(g, layer, bottom, 0, param.axis))
+    if param.bias_term:
+        shape = bottom[1].rank if len(bottom) == 2 else len(layer.blobs[0].shape)
+        y = g("Add", y, _aligned_weight(g, layer, len(layer.blobs) - 1, bottom[0], param.axis, shape))
+    return [y]
+
+
+def bias(g: Graph, layer: Bias, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Add", bottom[0], _along(g, layer, bottom, 0, layer.param.bias_param.axis))]
+
+
+def _along(g: Graph, layer: Scale | Bias, bottom: list[Value], i: int, axis: int) -> Operand:
+    """The second bottom, or learnt blob i, with axes of length 1 after its own so that it lies along x's axes from axis on."""
+    x = bottom[0]
+    if len(bottom) == 1:
+        return _aligned_weight(g, layer, i, x, axis, len(layer.blobs[i].shape))
+    after = x.rank - axis % max(x.rank, 1) - bottom[1].rank if bottom[1].rank else 0
+    if not after:
+        return bottom[1]
+    return g("Unsqueeze", bottom[1], list(range(bottom[1].rank, bottom[1].rank + after)))
+
+
+def _aligned_weight(g: Graph, layer: Scale | Bias, i: int, x: Value, axis: int, axes: int) -> str:
+    shape = layer.blobs[i].shape
+    return g.weight(layer, i, (*shape, *[1] * (x.rank - axis % x.rank - axes)) if axes else ())
+
+
+def lrn(g: Graph, layer: LRN, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """LRN; within a channel the mean of squares is an AveragePool."""
+    x, size = bottom[0], layer.size
+    if len(layer.axes) == 1:
+        alpha = float(layer.param.lrn_param.alpha)
+        return [g("LRN", x, size=size, alpha=alpha, beta=float(layer.beta), bias=float(layer.k))]
+    around = {"kernel_shape": [size, size], "pads": [size // 2] * 4, "strides": [1, 1], "count_include_pad": 1}
+    mean = g("AveragePool", g("Mul", x, x), **around)
+    scale = g("Add", g("Mul", mean, float(layer.param.lrn_param.alpha)), 1.0)
+    return [g("Div", x, g("Pow", scale, float(layer.beta)))]
+
+
+def mvn(g: Graph, layer: MVN, bottom: list[Value], top: list[Dims]) -> list[str]:
+    x = bottom[0]
+    if x.rank < 4:
+        x = Value(g("Unsqueeze", x, list(range(x.rank, 4))), top[0])
+    axes = list(layer._axes)
+    y = g("Sub", x, g("ReduceMean", x, axes))
+    if not layer.param.mvn_param.normalize_variance:
+        return [y]
+    deviation = g("Sqrt", g("ReduceMean", g("Mul", y, y), axes))
+    return [g("Div", y, g("Add", deviation, float(layer.param.mvn_param.eps)))]
+
+
+def normalize(g: Graph, layer: Normalize, bottom: list[Value], top: list[Dims]) -> list[str]:
+    x, param = bottom[0], layer.param.norm_param
+    axes = list(range(1, x.rank)) if param.across_spatial else [1]
+    length = g("Sqrt", g("Add", g("ReduceSumSquare", x, axes), float(param.eps)))
+    scale = g.weight(layer, 0, () if param.channel_shared else (layer.blobs[0].count, *[1] * (x.rank - 2)))
+    return [g("Mul", g("Div", x, length), scale)]
+
+
+def softmax(g: Graph, layer: Softmax, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Softmax", bottom[0], axis=layer.param.softmax_param.axis)]
+
+
+def dropout(g: Graph, layer: Dropout, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """Nothing; without scale_train the factor of TEST."""
+    return [bottom[0].name if layer.scale_train else g("Mul", bottom[0], float(1 - layer.dropout_ratio))]
+
+
+EMITTERS: dict[str, Emitter] = {
+    "BatchNorm": batch_norm,
+    "Bias": bias,
+    "Dropout": dropout,
+    "LRN": lrn,
+    "MVN": mvn,
+    "Normalize": normalize,
+    "Scale": scale,
+    "Softmax": softmax,
+}

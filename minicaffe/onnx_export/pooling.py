@@ -1,0 +1,88 @@
+"""Pooling and SPP as MaxPool and AveragePool.
+
+With ceil_mode these have Caffe's windows: the last one may reach past the map, is left out where it would start in the
+padding at the end, and the mean's divisor counts padding up to H + pad. Where the stride is greater than the kernel ONNX
+leaves out a window that Caffe keeps: there the map is padded at run time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.layers.pooling import AVE, MAX, Pooling
+from minicaffe.layers.pooling_windows import PoolAxis
+from minicaffe.layers.roi_geometry import LOWEST
+from minicaffe.layers.spp import SPP
+
+from .graph import Dims, Emitter, Graph, Value
+
+NO_END = 2**40
+"""Added to a size that is no bound."""
+
+
+def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> list[str]:
+    x, axes = bottom[0], (layer.rows, layer.columns)
+    if layer.method not in (MAX, AVE):
+        raise layer.error("STOCHASTIC pooling has no ONNX form", "pooling_param.pool")
+    if layer.param.pooling_param.global_pooling:
+        if len(top) > 1:
+            raise layer.error("the mask of global pooling has no ONNX form", "top[1]")
+        return [g("GlobalMaxPool" if layer.method == MAX else "GlobalAveragePool", x)]
+    if any(a.stride > a.kernel and not a.pad and not a.floor for a in axes):
+        return _sparse(g, layer, x, len(top))
+    if layer.method == AVE:
+        return [g("AveragePool", x, count_include_pad=1, **_window(axes, ceil=not axes[0].floor))]
+    window = _window(axes, ceil=not axes[0].floor)
+    if len(top) == 1:
+        return [g("MaxPool", x, **window)]
+    y, index = g.several("MaxPool", 2, x, **window)
+    return [y, g.cast(g("Mod", index, g("Mul", g.number(x, 2), g.number(x, 3))), np.float32)]
+
+
+def _window(axes: tuple[PoolAxis, ...], *, ceil: bool) -> dict[str, Any]:
+    pads = [a.pad for a in axes]
+    return {
+        "kernel_shape": [a.kernel for a in axes],
+        "strides": [a.stride for a in axes],
+        "pads": [*pads, *pads],
+        "ceil_mode": int(ceil),
+    }
+
+
+def _sparse(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
+    """Windows further apart than they are long: the map is padded to where the last one ends."""
+    if tops > 1:
+        raise layer.error("the mask of windows further apart than they are long has no ONNX form", "top[1]")
+    axes = (layer.rows, layer.columns)
+    kernel, stride, pad = (np.array([getattr(a, what) for a in axes]) for what in ("kernel", "stride", "pad"))
+    room = g("Add", g.shape(x, 2), 2 * pad - kernel)
+    most = g("Div", g("Add", g.shape(x, 2), pad - 1 + NO_END * (pad == 0)), stride)
+    steps = g("Min", g("Div", g("Add", room, stride - 1), stride), most)  # Div rounds to 0: the room is >= 1 - stride
+    past = g("Sub", g("Add", g("Mul", steps, stride), kernel), g("Add", g.shape(x, 2), pad))
+    ends = g("Concat", [0, 0, *pad.tolist(), 0, 0], g("Max", past, np.zeros(2, np.int64)), axis=0)
+    window = {"kernel_shape": kernel.tolist(), "strides": stride.tolist()}
+    if layer.method == MAX:
+        return [g("MaxPool", g("Pad", x, ends, np.float32(LOWEST)), **window)]
+    ones = g("ConstantOfShape", g("Concat", [1, 1], g("Add", g.shape(x, 2), 2 * pad), axis=0), value=_one())
+    beyond = g("Sub", ends, np.array([0, 0, *pad, 0, 0, *pad]))
+    divisor = g("AveragePool", g("Pad", ones, g("Max", beyond, np.zeros(8, np.int64))), **window)
+    return [g("Div", g("AveragePool", g("Pad", x, ends), **window), divisor)]
+
+
+def _one() -> Any:
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(np.ones(1, np.float32))
+
+
+def spp(g: Graph, layer: SPP, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """Each level's pooling, flattened and joined; for the one size of map that the net has."""
+    levels = [pooling(g, level, bottom, [top[0]])[0] for level, _ in layer._levels]
+    if len(levels) == 1:
+        return levels
+    return [g("Concat", *(g("Flatten", y, axis=1) for y in levels), axis=1)]
+
+
+EMITTERS: dict[str, Emitter] = {"Pooling": pooling, "SPP": spp}

@@ -1,0 +1,74 @@
+"""Convolution, Deconvolution, InnerProduct and Embed as Conv, ConvTranspose, Gemm and Gather."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicaffe.layers.convolution import Convolution
+from minicaffe.layers.deconvolution import Deconvolution
+from minicaffe.layers.embed import Embed
+from minicaffe.layers.inner_product import InnerProduct
+
+from .graph import Dims, Emitter, Graph, Value
+
+MOST_AXES = 3
+"""Axes that a Conv of onnxruntime's slides over."""
+
+
+def convolution(g: Graph, layer: Convolution, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """One Conv or ConvTranspose for each bottom; axes before the channels' are folded into one around it."""
+    if layer.spatial_axes > MOST_AXES:
+        raise layer.error(f"onnxruntime convolves over {MOST_AXES} axes at most, this layer has {layer.spatial_axes}")
+    return [_convolved(g, layer, x, dims) for x, dims in zip(bottom, top, strict=True)]
+
+
+def _convolved(g: Graph, layer: Convolution, x: Value, dims: Dims) -> str:
+    window, axis = layer.window, layer.axis
+    folded: str | Value = x
+    if axis != 1:
+        folded = g.reshape(x, [-1], g.shape(x, axis))
+    if not layer.spatial_axes:
+        folded = g("Unsqueeze", folded, [2])
+    weight = g.weight(layer, 0, (*layer.blobs[0].shape[:2], *window.kernel))
+    y = g(
+        "ConvTranspose" if isinstance(layer, Deconvolution) else "Conv",
+        folded,
+        weight,
+        g.weight(layer, 1) if len(layer.blobs) > 1 else None,
+        kernel_shape=list(window.kernel),
+        strides=list(window.stride),
+        pads=[*window.pad, *window.pad],
+        dilations=list(window.dilation),
+        group=layer.group,
+    )
+    if not layer.spatial_axes:
+        y = g("Squeeze", y, [2])
+    if axis != 1:
+        y = g.reshape(y, g.shape(x, 0, axis), g("Shape", y, start=1))
+    return y
+
+
+def inner_product(g: Graph, layer: InnerProduct, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """Flatten and Gemm, and the axes before layer.axis put back."""
+    x, axis = bottom[0], layer.axis
+    rows = x if x.rank == 2 and axis == 1 else g("Flatten", x, axis=axis)
+    bias = g.weight(layer, 1) if len(layer.blobs) > 1 else None
+    y = g("Gemm", rows, g.weight(layer, 0), bias, transB=0 if layer.transpose else 1)
+    if axis != 1:
+        y = g.reshape(y, g.shape(x, 0, axis), [layer.param.inner_product_param.num_output])
+    return [y]
+
+
+def embed(g: Graph, layer: Embed, bottom: list[Value], top: list[Dims]) -> list[str]:
+    y = g("Gather", g.weight(layer, 0), g.cast(bottom[0], np.int64), axis=0)
+    return [g("Add", y, g.weight(layer, 1)) if len(layer.blobs) > 1 else y]
+
+
+EMITTERS: dict[str, Emitter] = {
+    "Convolution": convolution,
+    "ConvolutionDepthwise": convolution,
+    "Deconvolution": convolution,
+    "DepthwiseConvolution": convolution,
+    "Embed": embed,
+    "InnerProduct": inner_product,
+}

@@ -1,0 +1,181 @@
+"""Export whole nets to ONNX, run them in onnxruntime, and print how far their outputs are from minicaffe's.
+
+    python tests/exported_models.py [--match TEXT] [--fold] [--opset N]
+
+The two nets of examples/shapes; the models of ../shared/zoo on their own images; of ../shared/models the published Faster
+R-CNN (ZF, VGG16) and R-FCN (ResNet-50) nets with seeded random weights, at 224x320. Each net that takes another size of image
+runs at one too, in the model that was exported before. The exit status is 1 where an output differs by more than 1e-4 of its
+largest number, or the boxes are not the same in the same order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from published_models import MODELS, SHARED, randomize
+
+from minicaffe import TEST, Net
+from minicaffe.inputs import fill_inputs
+from minicaffe.onnx_export import DEFAULT_OPSET, compare_with_net, export_onnx
+from minicaffe.settings import DetectionSettings, read_settings, use
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPES = ROOT / "examples" / "shapes"
+ZOO = SHARED / "zoo"
+PUBLISHED = {
+    "ZF, Faster R-CNN": "py-faster-rcnn/pascal_voc/ZF/faster_rcnn_end2end/test.prototxt",
+    "VGG16, Faster R-CNN": "py-faster-rcnn/pascal_voc/VGG16/faster_rcnn_end2end/test.prototxt",
+    "ResNet-50, R-FCN": "py-R-FCN/pascal_voc/ResNet-50/rfcn_end2end/test_agnostic.prototxt",
+}
+ZOO_NETS = [
+    ("yufacedetect_v2/yufacedetectnet-open-v2", "data", "yufacedetect_v2/test2.jpg", (104, 117, 123), 1.0),
+    ("hyperlpr_mininet_ssd/mininet_ssd_v1", "data", "hyperlpr_mininet_ssd/demo.png", (127.5,) * 3, 0.007843),
+    ("hyperlpr_mininet_ssd/HorizonalFinemapping", "data", "", (), 1.0),
+    ("ultraface/RFB-320", "input", "ultraface/10.jpg", (127, 127, 127), 1 / 128),
+    ("mtcnn/det1", "data", "mtcnn/test1.jpg", (127.5,) * 3, 0.0078125),
+    ("mtcnn/det2", "data", "mtcnn/test1.jpg", (127.5,) * 3, 0.0078125),
+    ("mtcnn/det3", "data", "mtcnn/test1.jpg", (127.5,) * 3, 0.0078125),
+]
+CIFAR = ZOO / "cifar10_bvlc_examples"
+
+
+def shapes_net(kind: str) -> Callable[[], Net]:
+    def make() -> Net:
+        use(read_settings(SHAPES / "shapes.yml"))
+        folder = SHAPES / kind
+        net = Net(folder / "test.prototxt", TEST, weights=folder / f"shapes_{kind}.caffemodel")
+        fill_inputs(net, {"data": str(SHAPES / "scene.png")})
+        return net
+
+    return make
+
+
+def published_net(prototxt: str) -> Callable[[], Net]:
+    def make() -> Net:
+        use(DetectionSettings())
+        net = Net(MODELS / prototxt, TEST)
+        randomize(net, 4)
+        net.blobs["data"].reshape(1, 3, 224, 320)
+        return with_noise(net, 5)
+
+    return make
+
+
+def with_noise(net: Net, seed: int) -> Net:
+    """Pixels around 0 and what goes with them."""
+    fill_inputs(net, {}, seed=seed)
+    for name in net.inputs:
+        if name in ("data", "input"):
+            net.blobs[name].data[...] *= 50
+    return net
+
+
+def zoo_net(name: str, blob: str, image: str, means: tuple[float, ...], factor: float) -> Callable[[], Net]:
+    def make() -> Net:
+        net = Net(ZOO / f"{name}.prototxt", TEST, weights=ZOO / f"{name}.caffemodel")
+        if not image:
+            fill_inputs(net, {}, seed=1)
+            return net
+        settings = DetectionSettings(pixel_means=means)  # type: ignore[arg-type]
+        fill_inputs(net, {blob: str(ZOO / image)}, settings=settings, factor=factor)
+        return net
+
+    return make
+
+
+def cifar_net(name: str, weights: str) -> Callable[[], Net]:
+    def make() -> Net:
+        net = Net(CIFAR / f"{name}.prototxt", TEST, weights=CIFAR / weights)
+        fill_inputs(net, {"data": str(ZOO / "bvlc_images" / "cat.jpg")})
+        return net
+
+    return make
+
+
+def random_net(prototxt: Path) -> Callable[[], Net]:
+    def make() -> Net:
+        net = Net(prototxt, TEST)
+        randomize(net, 4)
+        return with_noise(net, 5)
+
+    return make
+
+
+def nets() -> Iterator[tuple[str, Callable[[], Net]]]:
+    yield "shapes R-FCN", shapes_net("rfcn")
+    yield "shapes Faster R-CNN", shapes_net("faster_rcnn")
+    if not MODELS.is_dir():
+        return
+    for name, *rest in ZOO_NETS:
+        yield Path(name).name, zoo_net(name, *rest)
+    yield "cifar10_quick", cifar_net("cifar10_quick", "cifar10_quick_iter_4000.caffemodel")
+    yield "cifar10_full", cifar_net("cifar10_full", "cifar10_full_iter_60000.caffemodel.h5")
+    yield "CaffeNet", random_net(ZOO / "bvlc_images" / "deploy.prototxt")
+    yield "LeNet", random_net(ZOO / "bvlc_images" / "lenet.prototxt")
+    for name, prototxt in PUBLISHED.items():
+        yield name, published_net(prototxt)
+
+
+def other_size(net: Net, dims: dict[str, list[int | str]]) -> bool:
+    """Give the image another size where the model has names for its height and width; whether it has."""
+    for name, shape in dims.items():
+        if len(shape) == 4 and all(isinstance(d, str) for d in shape[2:]):
+            height, width = net.blobs[name].shape[2:]
+            net.blobs[name].reshape(net.blobs[name].shape[0], shape[1], height + 33, width - 26 if width > 100 else width + 7)
+            with_noise(net, 6)
+            return True
+    return False
+
+
+def input_dims(model: Path) -> dict[str, list[int | str]]:
+    import onnx
+
+    inputs = onnx.load(model, load_external_data=False).graph.input
+    return {x.name: [d.dim_param or d.dim_value for d in x.type.tensor_type.shape.dim] for x in inputs}
+
+
+def run(name: str, make: Callable[[], Net], folder: Path, fold: bool, opset: int) -> bool:
+    """Print a line for each output, at one size of image or two; whether all agree."""
+    start = time.perf_counter()
+    net, model = make(), folder / "model.onnx"
+    export_onnx(net, model, fold=fold, opset=opset)
+    print(f"{name}: exported in {time.perf_counter() - start:.1f} s, {model.stat().st_size / 2**20:.1f} MiB", flush=True)
+    agree = compared(net, model)
+    if other_size(net, input_dims(model)):
+        agree &= compared(net, model)
+    return agree
+
+
+def compared(net: Net, model: Path) -> bool:
+    """Print a line for each output; whether all agree."""
+    size = "x".join(map(str, net.blobs[net.inputs[0]].shape))
+    found = compare_with_net(net, model)
+    for one in found:
+        shape = "x".join(map(str, one.shape))
+        print(f"  {size}  {one.name} {shape}: {one.largest:.2e}, relative {one.relative:.2e}", flush=True)
+    return all(one.agrees for one in found)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--match", default="", help="only nets whose name holds this text")
+    parser.add_argument("--fold", action="store_true", help="fold BatchNorm and Scale into convolutions")
+    parser.add_argument("--opset", type=int, default=DEFAULT_OPSET)
+    arguments = parser.parse_args()
+    failed = count = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make in nets():
+            if arguments.match in name:
+                count += 1
+                failed += not run(name, make, Path(folder), arguments.fold, arguments.opset)
+    print(f"exported models: {count - failed} of {count} agree to 1e-4")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
