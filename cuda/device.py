@@ -399,6 +399,17 @@ def current() -> Device:
     return _devices[_ordinal]
 
 
+@contextmanager
+def chosen(ordinal: int) -> Iterator[Device]:
+    """Let current() be this GPU for a while."""
+    before = _ordinal
+    choose(ordinal)
+    try:
+        yield _devices[ordinal]
+    finally:
+        choose(before)
+
+
 def launch(kernel: str, dtype: DTypeLike, threads: int, *arguments: Any) -> None:
     """Run a one-dimensional kernel, "stem.name", whose loop covers `threads` items (none: nothing runs)."""
     if threads:

@@ -45,7 +45,7 @@ class Pooling(Layer):
         self._argmax = Blob((0,), np.int32)  # on the GPU, in backward
         if len(top) > 1 and self.method != MAX:
             raise self.error("only MAX pooling has a second top, the mask", "top[1]")
-        self._kernel, self._stride, self._pad = read_sizes(self, param)
+        self.sizes = self._kernel, self._stride, self._pad = read_sizes(self, param)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape

@@ -30,8 +30,7 @@ class Reshape(Layer):
             raise self.error(f"only one dim can be -1, got {dims}", "reshape_param.shape")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        start, end = self._replaced(bottom[0].shape)
-        top[0].reshape(self._new_shape(bottom[0].shape, start, end))
+        top[0].reshape(self.new_shape(bottom[0].shape))
         top[0].share_data(bottom[0])
         top[0].share_diff(bottom[0])
 
@@ -48,7 +47,9 @@ class Reshape(Layer):
             )
         return start, end
 
-    def _new_shape(self, shape: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
+    def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """What the layer makes of a shape."""
+        start, end = self._replaced(shape)
         dims = list(self.param.reshape_param.shape.dim)
         for i, dim in enumerate(dims):
             if dim == 0:

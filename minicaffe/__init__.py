@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     )
     from .tracer import Tracer
 
-_MODULES = ("classifier", "coord_map", "detector", "draw", "io", "net_spec", "pycaffe")
+_MODULES = ("classifier", "coord_map", "detector", "draw", "io", "net_spec", "pycaffe", "torch")
 _HOMES = {
     "Tracer": "tracer",
     "Classifier": "classifier",

@@ -17,3 +17,9 @@ def test_import_brings_in_nothing_optional() -> None:
 def test_python_m_minicaffe_is_the_command_line() -> None:
     result = subprocess.run([sys.executable, "-m", "minicaffe", "--version"], capture_output=True, text=True, check=True)
     assert result.stdout.startswith("minicaffe, version ")
+
+
+def test_minicaffe_torch_without_torch_names_the_extra() -> None:
+    code = "import sys; sys.modules['torch'] = None; import minicaffe; minicaffe.torch"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "Error: minicaffe.torch needs PyTorch: pip install minicaffe[torch]" in result.stderr

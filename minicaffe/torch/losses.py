@@ -1,0 +1,69 @@
+"""The losses that have a torch form, as functions made of the layer: their value is the top's, without its loss_weight."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from minicaffe.layers.loss_normalization import loss_divisor
+from minicaffe.layers.softmax_with_loss import FLT_MIN
+
+from .steps import Step
+
+MOST = -math.log(FLT_MIN)
+"""The most that one position adds to SoftmaxWithLoss."""
+
+
+def softmax_with_loss(layer: Any, tops: int) -> Step:
+    """The loss, and with two tops the probabilities. The gradient does not see that a position's loss is at most MOST."""
+    axis, ignore = layer.param.softmax_param.axis, layer.ignore
+
+    def run(scores: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        log_prob = functional.log_softmax(scores, axis)
+        classes = log_prob.movedim(axis, -1)
+        label = labels.detach().reshape(classes.shape[:-1])
+        kept = torch.ones_like(label, dtype=torch.bool) if ignore is None else label != ignore
+        loss = -classes.gather(-1, torch.where(kept, label, 0).long()[..., None])[..., 0] * kept
+        loss = loss - (loss - loss.clamp(max=MOST)).detach()
+        total = loss.sum() / _divisor(layer, kept, math.prod(scores.shape[: axis % scores.ndim]))
+        return (total, log_prob.detach().exp())[:tops]
+
+    return run
+
+
+def sigmoid_cross_entropy_loss(layer: Any) -> Step:
+    def run(x: Tensor, target: Tensor) -> Tensor:
+        target = target.detach().reshape(x.shape)
+        kept = torch.ones_like(target, dtype=torch.bool) if layer.ignore is None else target.trunc() != layer.ignore
+        loss = functional.binary_cross_entropy_with_logits(x, target, reduction="none") * kept
+        return loss.sum() / _divisor(layer, kept, x.shape[0])
+
+    return run
+
+
+def _divisor(layer: Any, kept: Tensor, images: int) -> float:
+    pre_fixed = layer.param.loss_param.pre_fixed_normalizer
+    return loss_divisor(layer.mode, images=images, positions=kept.numel(), valid=int(kept.sum()), pre_fixed=pre_fixed)
+
+
+def smooth_l1_loss(layer: Any) -> Step:
+    square = layer.sigma**2
+
+    def run(x: Tensor, target: Tensor, inside: Tensor | None = None, outside: Tensor | None = None) -> Tensor:
+        d = x - target.reshape(x.shape)
+        d = d if inside is None else d * inside.detach().reshape(x.shape)
+        size = d.abs()
+        near = size.clamp(max=1 / square)
+        loss = square * near * (size - 0.5 * near)
+        loss = loss if outside is None else loss * outside.detach().reshape(x.shape)
+        return loss.sum() / max(1, x.shape[0])
+
+    return run
+
+
+def euclidean_loss(layer: Any) -> Step:
+    return lambda x, target: (x - target.reshape(x.shape)).square().sum() / (2 * max(1, x.shape[0]))

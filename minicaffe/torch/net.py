@@ -1,0 +1,157 @@
+"""to_torch: a Net as a torch Module, with named parameters, that trains, saves and loads as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from minicaffe.blob import Blob
+from minicaffe.errors import Error
+from minicaffe.mode import TRAIN
+from minicaffe.named import check_names
+from minicaffe.net import Net
+
+from .forms import Form, form, is_source, weight_names
+
+
+@dataclass(frozen=True)
+class Step:
+    """One layer: its Module's name, and blobs' names."""
+
+    module: str
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+    loss_weights: tuple[float, ...]
+
+
+@dataclass
+class Weight:
+    """One learnable blob: where it lies in the Module and in the net, and its multipliers."""
+
+    tensor: Tensor
+    blob: Blob
+    lr_mult: float
+    decay_mult: float
+
+
+class CaffeNet(nn.Module):
+    """A Net's layers as Modules under the layers' names ("." becomes "_"); made by to_torch.
+
+    module(*inputs) or module(data=..., im_info=...) gives {name: tensor} of the outputs; loss(...) the weighted sum of the
+    losses. inputs: the net's inputs and the tops of the layers that read data. outputs: tops that no layer reads.
+    """
+
+    def __init__(self, net: Net, forms: Mapping[str, Form]) -> None:
+        super().__init__()
+        self.inputs: list[str] = []
+        self.outputs = list(net.outputs)
+        self.steps: list[Step] = []
+        self.layer_modules: dict[str, str] = {}
+        self._weights: list[Weight] = []
+        for i, layer in enumerate(net.layers):
+            bottoms, tops = net._bottom_blob_names[i], net._top_blob_names[i]
+            if is_source(layer):
+                self.inputs.extend(tops)
+                continue
+            module = form(layer, net._bottoms[i], net._tops[i], forms)
+            name = self._new_name(layer.name)
+            self.add_module(name, module)
+            self.steps.append(Step(name, tuple(bottoms), tuple(tops), tuple(layer.loss_weights)))
+            if layer.blobs:
+                self.layer_modules[layer.name] = name
+                self._join_weights(net, layer, module)
+        self.train(net.phase == TRAIN)
+
+    def _new_name(self, layer: str) -> str:
+        """A layer's name as a Module's: no dot in it, and none that this class has already."""
+        name = layer.replace(".", "_") or "_"
+        while hasattr(self, name):
+            name += "_"
+        return name
+
+    def _join_weights(self, net: Net, layer: Any, module: nn.Module) -> None:
+        """Note the layer's weights; those that it shares with a layer before become one Parameter."""
+        for i, name in enumerate(weight_names(module)):
+            blob = layer.blobs[i]
+            owner = next((weight for weight in self._weights if weight.blob.shares_data_with(blob)), None)
+            if owner is None:
+                specs = layer.param.param
+                mults = (specs[i].lr_mult, specs[i].decay_mult) if i < len(specs) else (1.0, 1.0)
+                self._weights.append(Weight(getattr(module, name), blob, *mults))
+            elif owner.blob.shape != blob.shape:
+                raise layer.error(f"shares a weight of shape {owner.blob.shape} as {blob.shape}: PyTorch cannot", f"param[{i}]")
+            else:
+                setattr(module, name, owner.tensor)
+
+    def forward(self, *arrays: Tensor, blobs: Sequence[str] = (), **inputs: Tensor) -> dict[str, Tensor]:
+        """{name: tensor} of the outputs and of blobs. arrays: the inputs in their order; inputs: by name."""
+        wanted = list(dict.fromkeys([*self.outputs, *blobs]))
+        values, _ = self._run(arrays, inputs, set(wanted))
+        missing = [name for name in wanted if name not in values]
+        if missing:
+            raise Error(f"the net has no blob {missing[0]!r}")
+        return {name: values[name] for name in wanted}
+
+    def loss(self, *arrays: Tensor, **inputs: Tensor) -> Tensor:
+        """The loss: the sum of the tops that have a loss_weight, times it."""
+        _, losses = self._run(arrays, inputs, set())
+        if not losses:
+            raise Error("the net has no loss: no top has a loss_weight")
+        return torch.stack(losses).sum()
+
+    def _run(
+        self, arrays: Sequence[Tensor], inputs: dict[str, Tensor], wanted: set[str]
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Run all layers: the blobs wanted, as they are at the end, and the parts of the loss."""
+        if len(arrays) > len(self.inputs):
+            raise Error(f"{len(arrays)} inputs given, the net has {len(self.inputs)}: {', '.join(self.inputs)}")
+        values = {**dict(zip(self.inputs, arrays)), **inputs}
+        check_names(values, self.inputs, "inputs", "the net's inputs")
+        last = {name: i for i, step in enumerate(self.steps) for name in step.bottoms}
+        losses: list[Tensor] = []
+        for i, step in enumerate(self.steps):
+            tops = getattr(self, step.module)(*(values[name] for name in step.bottoms))
+            tops = (tops,) if isinstance(tops, Tensor) else tops
+            for name in step.bottoms:
+                if last[name] == i and name not in wanted:
+                    values.pop(name, None)
+            values.update(zip(step.tops, tops))
+            losses += [weight * top.sum() for weight, top in zip(step.loss_weights, tops) if weight]
+        return values, losses
+
+    def parameter_groups(self, lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """Groups for a torch optimizer, each weight with its lr_mult and decay_mult; frozen ones are left out."""
+        groups: dict[tuple[float, float], list[Tensor]] = {}
+        for weight in self._weights:
+            if isinstance(weight.tensor, nn.Parameter) and weight.tensor.requires_grad:
+                groups.setdefault((weight.lr_mult, weight.decay_mult), []).append(weight.tensor)
+        return [
+            {"params": tensors, "lr": lr * lr_mult, "weight_decay": weight_decay * decay_mult}
+            for (lr_mult, decay_mult), tensors in groups.items()
+        ]
+
+    @torch.no_grad()
+    def copy_to(self, net: Net) -> None:
+        """Write the weights into a Net with the same layers, to save them as a caffemodel. Raises Error for another shape."""
+        for layer, name in self.layer_modules.items():
+            module = getattr(self, name)
+            blobs = net.params[layer]
+            for i, (weight, blob) in enumerate(zip(weight_names(module), blobs, strict=True)):
+                tensor = getattr(module, weight)
+                if tuple(tensor.shape) != blob.shape:
+                    raise Error(f"{layer}, blob {i}: shape {tuple(tensor.shape)} here, {blob.shape} in the net")
+                blob.data[...] = tensor.detach().to("cpu", torch.float64).numpy()
+
+
+def to_torch(net: Net, forms: Mapping[str, Form] | None = None) -> CaffeNet:
+    """net, with copies of its weights, as a torch Module; it trains if the net's phase is TRAIN.
+
+    forms: what makes a Module of a layer, by the layer's type (or a Python layer's class), for types of yours:
+    a function of (layer, bottoms, tops), or minicaffe.torch.OurLayer.
+    Raises LayerError for a layer without a form; it names the layer and its place.
+    """
+    return CaffeNet(net, forms or {})

@@ -1,0 +1,96 @@
+"""OurLayer: a layer of minicaffe as a step of a torch Module, on the CPU: for the types that torch has no function for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .weights import learnt
+
+NO_GRADIENT = {
+    "Accuracy", "AnchorTarget", "ArgMax", "BoxAnnotatorOHEM", "DetectionEvaluate", "DetectionOutput", "DummyData", "PriorBox",
+    "Proposal", "ProposalTarget", "Threshold",
+}  # fmt: skip
+"""Types whose tops depend on nothing that is learnt: autograd does not see them."""
+
+
+class Run(Function):
+    """A layer's forward and backward. apply(step, *bottoms, *weights) -> tops."""
+
+    @staticmethod
+    def forward(ctx: Any, step: OurLayer, *given: Tensor) -> tuple[Tensor, ...]:
+        ctx.step, ctx.run = step, object()
+        ctx.save_for_backward(*given)
+        return step.run(given, ctx.run)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *dtops: Tensor) -> tuple[Tensor | None, ...]:
+        return (None, *ctx.step.gradients(ctx.saved_tensors, ctx.run, dtops, ctx.needs_input_grad[1:]))
+
+
+class OurLayer(nn.Module):
+    """A layer of the same parameters, with blobs of its own. Weights: blob0, blob1, ..."""
+
+    def __init__(self, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().__init__()
+        self.layer = type(layer)(layer.param, phase=layer.phase, dtype=layer.dtype, source=layer.source)
+        self.bottoms = [Blob(blob.shape, layer.dtype) for blob in bottom]
+        self.tops = [Blob((), layer.dtype) for _ in top]
+        self.layer.connect(self.bottoms, self.tops)
+        self.names = tuple(f"blob{i}" for i in range(len(layer.blobs)))
+        for i, name in enumerate(self.names):
+            self.register_parameter(name, learnt(layer, i))
+        self.last: object = None
+
+    def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
+        given = *bottoms, *(getattr(self, name) for name in self.names)
+        if type(self.layer).type in NO_GRADIENT:
+            return self.run(given, None)
+        tops: tuple[Tensor, ...] = Run.apply(self, *given)
+        return tops
+
+    def run(self, given: Sequence[Tensor], run: object) -> tuple[Tensor, ...]:
+        """The tops of bottoms and weights; run: which forward this is."""
+        for blob, tensor in zip([*self.bottoms, *self.layer.blobs], given, strict=True):
+            blob.reshape(tuple(tensor.shape))
+            blob.data[...] = self._array(tensor)
+        self.layer.forward_pass(self.bottoms, self.tops)
+        self.last = run
+        device = given[0].device if given else None
+        return tuple(torch.tensor(blob.read_data(), device=device) for blob in self.tops)
+
+    def gradients(
+        self, given: Sequence[Tensor], run: object, dtops: Sequence[Tensor], needed: Sequence[bool]
+    ) -> list[Tensor | None]:
+        """The gradients in bottoms and weights that are needed."""
+        if self.last is not run:
+            self.run(given, run)
+        for blob, dtop in zip(self.tops, dtops, strict=True):
+            blob.diff[...] = self._array(dtop)
+        count = len(self.bottoms)
+        wanted = [n and i not in self.layer.index_bottoms for i, n in enumerate(needed[:count])]
+        self.layer.param_propagate_down = list(needed[count:])
+        for blob in self.layer.blobs:
+            blob.zero_diff()
+        self.layer.backward_pass(self.tops, wanted, self.bottoms)
+        flags = [*wanted, *needed[count:]]
+        blobs = zip([*self.bottoms, *self.layer.blobs], given, flags, strict=True)
+        return [torch.tensor(blob.read_diff()).to(tensor) if flag else None for blob, tensor, flag in blobs]
+
+    def _array(self, tensor: Tensor) -> np.ndarray[Any, Any]:
+        dtype = torch.float64 if self.layer.dtype == np.float64 else torch.float32
+        array: np.ndarray[Any, Any] = tensor.detach().to("cpu", dtype).numpy()
+        return array
+
+    def extra_repr(self) -> str:
+        return f"{self.layer.type}, on the CPU"

@@ -1,0 +1,94 @@
+"""The ROI operators as functions of tensors, with gradients: layers/ does the work on the tensors' own memory.
+
+x (N, C, H, W) is float32 or float64; float16 and bfloat16 are computed in float32 and cast back, under autocast too. rois: see
+boxes.rois_table. The gradient goes to x; rois have none, and there is no second gradient. Tensors on a GPU: roi_gpu.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from minicaffe.errors import Error
+
+from .boxes import rois_table
+from .operators import Operator, PsRoiAlign, PsRoiPool, RoiAlign, RoiAlignMax, RoiPool
+from .roi_gpu import pool_on_gpu, spread_on_gpu
+
+Rois: TypeAlias = Tensor | Sequence[Tensor]
+Size: TypeAlias = int | tuple[int, int]
+
+
+class Pool(Function):
+    """An operator's forward and backward. apply(x (N, C, H, W), rois (R, 5) of x's type, operator) -> y."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rois: Tensor, operator: Operator) -> Tensor:
+        ctx.save_for_backward(x, rois)
+        ctx.operator = operator
+        if x.is_cuda:
+            return pool_on_gpu(operator, x, rois)
+        return torch.from_numpy(operator.pool(x.detach().numpy(), rois.numpy()))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, None, None]:
+        x, rois = ctx.saved_tensors
+        if not ctx.needs_input_grad[0]:
+            return None, None, None
+        if x.is_cuda:
+            return spread_on_gpu(ctx.operator, dy.contiguous(), x, rois), None, None
+        dx = ctx.operator.spread(dy.contiguous().numpy(), x.detach().numpy(), rois.numpy())
+        return torch.from_numpy(dx).contiguous(), None, None
+
+
+def pooled(operator: Operator, x: Tensor, rois: Rois) -> Tensor:
+    """y of an operator, in x's type."""
+    if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
+        raise Error(f"the feature map must be a floating-point tensor (N, C, H, W), got {_text(x)}")
+    given = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    y: Tensor = Pool.apply(given, rois_table(rois, given), operator)
+    return y.to(x.dtype)
+
+
+def _text(x: object) -> str:
+    return f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+
+
+def pair(size: Size) -> tuple[int, int]:
+    """An output size, one number or (height, width)."""
+    h, w = (size, size) if isinstance(size, int) else size
+    return int(h), int(w)
+
+
+def roi_pool(x: Tensor, rois: Rois, output_size: Size, spatial_scale: float = 1.0) -> Tensor:
+    """Caffe's ROIPooling: maxima (R, C, PH, PW)."""
+    return pooled(RoiPool(*pair(output_size), float(spatial_scale)), x, rois)
+
+
+def roi_align(
+    x: Tensor, rois: Rois, output_size: Size, spatial_scale: float = 1.0, sampling_ratio: int = 0, aligned: bool = False
+) -> Tensor:
+    """Mask R-CNN's ROIAlign: means of bilinear samples (R, C, PH, PW). sampling_ratio 0 or -1: as many as a bin has pixels."""
+    operator = RoiAlign(*pair(output_size), float(spatial_scale), int(sampling_ratio), bool(aligned))
+    return pooled(operator, x, rois)
+
+
+def roi_align_max(x: Tensor, rois: Rois, output_size: Size, spatial_scale: float = 1.0) -> Tensor:
+    """The ROIAlign written for Caffe: maxima of bilinear samples (R, C, PH, PW)."""
+    return pooled(RoiAlignMax(*pair(output_size), float(spatial_scale)), x, rois)
+
+
+def ps_roi_pool(x: Tensor, rois: Rois, group_size: int, spatial_scale: float = 1.0) -> Tensor:
+    """R-FCN's PSROIPooling: x (N, D * G * G, H, W) -> averages (R, D, G, G). torchvision's ps_roi_pool is another function."""
+    return pooled(PsRoiPool(int(group_size), float(spatial_scale)), x, rois)
+
+
+def ps_roi_align(x: Tensor, rois: Rois, group_size: int, spatial_scale: float = 1.0, sample_num: int = 2) -> Tensor:
+    """PSROIAlign: x (N, D * G * G, H, W) -> averages of sample_num^2 bilinear samples (R, D, G, G)."""
+    return pooled(PsRoiAlign(int(group_size), float(spatial_scale), int(sample_num)), x, rois)

@@ -1,0 +1,176 @@
+"""The types with learnable blobs as torch Modules. names: what the blobs are called, in their order.
+
+A Module is made of the layer, its bottoms and its tops; its forward takes and gives tensors in their order.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from minicaffe.layer import Layer
+from minicaffe.layers.batch_norm import BatchNorm as OurBatchNorm
+from minicaffe.layers.channels import channels_of
+from minicaffe.layers.convolution import Convolution as OurConvolution
+from minicaffe.layers.inner_product import InnerProduct as OurInnerProduct
+
+CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+DECONVOLVE = {1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d}
+
+
+def copied(layer: Layer, index: int) -> Tensor:
+    """A copy of a layer's blob."""
+    return torch.tensor(layer.blobs[index].read_data())
+
+
+def learnt(layer: Layer, index: int) -> nn.Parameter:
+    """A copy of a layer's blob as a Parameter, frozen where its lr_mult is 0."""
+    specs = layer.param.param
+    frozen = index < len(specs) and specs[index].lr_mult == 0
+    return nn.Parameter(copied(layer, index), requires_grad=not frozen)
+
+
+class Weighted(nn.Module):
+    """weight and bias from a layer's blobs; names says which there are."""
+
+    names: tuple[str, ...] = ("weight", "bias")
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.names = self.names[: len(layer.blobs)]
+        for name in ("weight", "bias"):
+            self.register_parameter(name, None)
+        for i, name in enumerate(self.names):
+            setattr(self, name, learnt(layer, i))
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}: {tuple(getattr(self, name).shape)}" for name in self.names)
+
+
+class Convolution(Weighted):
+    """Convolution and DepthwiseConvolution, of one to three spatial axes."""
+
+    functions = CONVOLVE
+
+    def __init__(self, layer: OurConvolution) -> None:
+        super().__init__(layer)
+        window, self.axes = layer.window, layer.spatial_axes
+        self.sizes = {"stride": window.stride, "padding": window.pad, "dilation": window.dilation, "groups": layer.group}
+
+    def forward(self, *xs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.functions[self.axes](x, self.weight, self.bias, **self.sizes) for x in xs)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, " + ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+
+
+class Deconvolution(Convolution):
+    """Deconvolution, of one to three spatial axes."""
+
+    functions = DECONVOLVE
+
+
+class InnerProduct(Weighted):
+    """InnerProduct; the weight lies as Caffe's does, transposed or not."""
+
+    def __init__(self, layer: OurInnerProduct) -> None:
+        super().__init__(layer)
+        self.axis, self.inputs, self.transpose = layer.axis, layer.inputs, layer.transpose
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight.T if self.transpose else self.weight
+        return functional.linear(x.reshape(*x.shape[: self.axis], self.inputs), weight, self.bias)
+
+
+class Embed(Weighted):
+    """Embed."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.embedding(x.long(), self.weight)
+        return y if self.bias is None else y + self.bias
+
+
+class PReLU(Weighted):
+    """PReLU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.prelu(x, self.weight.reshape(-1))
+
+
+class Parameter(Weighted):
+    """Parameter: the weight itself."""
+
+    def forward(self) -> Tensor | None:
+        return self.weight
+
+
+def along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
+    """weight in a shape that goes with x where it lies along x's axes from axis on."""
+    start = axis % x.ndim if weight.ndim else 0
+    return weight.reshape(weight.shape + (1,) * (x.ndim - start - weight.ndim))
+
+
+class Scale(Weighted):
+    """Scale; with two bottoms the second is the scale, and a learnt blob the bias."""
+
+    def __init__(self, layer: Layer, second: bool) -> None:
+        self.names = ("bias",) if second else ("weight", "bias")
+        super().__init__(layer)
+        self.axis = layer.param.scale_param.axis
+
+    def forward(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
+        y = x * along(self.weight if scale is None else scale, x, self.axis)
+        return y if self.bias is None else y + along(self.bias, x, self.axis)
+
+
+class Bias(Weighted):
+    """Bias; with two bottoms the second is the bias."""
+
+    names = ("bias",)
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__(layer)
+        self.axis = layer.param.bias_param.axis
+
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        return x + along(self.bias if bias is None else bias, x, self.axis)
+
+
+class BatchNorm(nn.Module):
+    """BatchNorm with Caffe's running sums as buffers: mean_sum, variance_sum, factor.
+
+    The batch's own statistics are used where the prototxt says so, or where it says nothing and the Module trains.
+    """
+
+    names = ("mean_sum", "variance_sum", "factor")
+
+    def __init__(self, layer: OurBatchNorm) -> None:
+        super().__init__()
+        param = layer.param.batch_norm_param
+        self.use_global = param.use_global_stats if param.HasField("use_global_stats") else None
+        self.eps, self.fraction = layer.eps, layer.fraction
+        for i, name in enumerate(self.names):
+            self.register_buffer(name, copied(layer, i))
+
+    def forward(self, x: Tensor) -> Tensor:
+        channels = channels_of(tuple(x.shape))
+        table = x.reshape(-1, channels, *x.shape[2:])
+        if self.training if self.use_global is None else not self.use_global:
+            self._keep(table.detach(), channels)
+            return functional.batch_norm(table, None, None, training=True, eps=self.eps).reshape(x.shape)
+        inverse = torch.where(self.factor == 0, self.factor, 1 / self.factor)
+        mean, variance = self.mean_sum * inverse, self.variance_sum * inverse
+        return functional.batch_norm(table, mean, variance, eps=self.eps).reshape(x.shape)
+
+    def _keep(self, x: Tensor, channels: int) -> None:
+        """Add the batch's statistics to the running sums."""
+        rows = x.transpose(0, 1).reshape(channels, -1)
+        self.mean_sum.mul_(self.fraction).add_(rows.mean(1))
+        self.variance_sum.mul_(self.fraction).add_(rows.var(1, unbiased=rows.shape[1] > 1))
+        self.factor.mul_(self.fraction).add_(1)
+
+    def extra_repr(self) -> str:
+        return f"{len(self.mean_sum)} channels, eps={self.eps:g}"
