@@ -8,6 +8,7 @@ from minicaffe.errors import Error
 from minicaffe.explanations import explain
 from minicaffe.explanations.text import ROWS
 from minicaffe.inputs import fill_inputs
+from minicaffe.settings import use
 
 from .common import (
     allow_modules,
@@ -20,6 +21,7 @@ from .common import (
     seed_option,
     state_options,
 )
+from .detect import settings_given
 from .run import parse_inputs
 
 
@@ -39,6 +41,9 @@ def index_of(context: click.Context, option: click.Parameter, text: str | None) 
     "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated."
 )
 @click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input; may be repeated.")
+@click.option("--cfg", metavar="FILE.yml", help="Settings in py-faster-rcnn's format, for images.")
+@click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
+@click.option("--scale-factor", default=1.0, show_default=True, help="Multiplies images after the mean is subtracted.")
 @click.option("--roi", type=int, help="ROI layers: which roi.")
 @click.option("--channel", type=int, help="ROI layers: which channel of the top (with --backward: of the map).")
 @click.option("--bin", callback=index_of, metavar="PH,PW", help="ROI layers: which bin, row and column.")
@@ -49,7 +54,7 @@ def index_of(context: click.Context, option: click.Parameter, text: str | None) 
 @click.option("--backward", is_flag=True, help="Explain the gradient in an element of a bottom: who sends it how much.")
 @click.option("--bottom", type=int, default=0, show_default=True, help="--backward: which bottom of the layer.")
 @click.option("--cell", callback=index_of, metavar="H,W", help="--backward, ROI layers: which cell of the map.")
-@click.option("--image", type=int, help="--backward, ROI layers: which image of the batch.  [default: 0]")
+@click.option("--item", type=int, help="--backward, ROI layers: which image of the batch.  [default: 0]")
 @click.option(
     "--dy",
     type=click.Choice(["ones", "random"]),
@@ -66,6 +71,9 @@ def command(
     weights: tuple[str, ...],
     inputs: tuple[str, ...],
     shapes: tuple[str, ...],
+    cfg: str | None,
+    mean: str | None,
+    scale_factor: float,
     roi: int | None,
     channel: int | None,
     bin: tuple[int, ...] | None,
@@ -74,7 +82,7 @@ def command(
     backward: bool,
     bottom: int,
     cell: tuple[int, ...] | None,
-    image: int | None,
+    item: int | None,
     dy: str | None,
     rows: int,
     phase: str,
@@ -91,10 +99,12 @@ def command(
     --bin 2,5
     """
     allow_modules(allow_module)
-    loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
+    use(settings_given(cfg, None, None, mean, None))
+    state = {"level": level, "stages": stages}
+    loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, no_zeros=True, **state)  # type: ignore[arg-type]
     reshape_inputs(loaded, shapes)
-    for note in fill_inputs(loaded, parse_inputs(inputs), seed=seed):
+    for note in fill_inputs(loaded, parse_inputs(inputs), seed=seed, factor=scale_factor):
         say_loudly(note)
-    sides = {"roi": roi, "channel": channel, "bin": bin, "cell": cell, "image": image, "dy": dy}
+    sides = {"roi": roi, "channel": channel, "bin": bin, "cell": cell, "item": item, "dy": dy}
     found = explain(loaded, layer, at, top=top, backward=backward, bottom=bottom, seed=seed, **sides)  # type: ignore[arg-type]
     click.echo(found.text(rows))

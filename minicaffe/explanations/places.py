@@ -12,13 +12,13 @@ from .explanation import Index
 
 @dataclass(frozen=True)
 class Asked:
-    """The ways to name an element: at; of a ROI layer roi, channel and bin, in backward image, channel and cell."""
+    """The ways to name an element: at; of a ROI layer roi, channel and bin, in backward item, channel and cell."""
 
     at: Sequence[int] | None = None
     roi: int | None = None
     channel: int | None = None
     bin: Sequence[int] | None = None
-    image: int | None = None
+    item: int | None = None
     cell: Sequence[int] | None = None
 
     def index(self, case: Case, backward: bool) -> Index:
@@ -35,7 +35,7 @@ class Asked:
     def _check_kind(self, case: Case, backward: bool) -> None:
         """Only what the layer and the direction know can be given."""
         roi_layer = case.layer.type in ROI_TYPES
-        known = {"at"} | ({"channel", "cell", "image"} if backward else {"roi", "channel", "bin"}) if roi_layer else {"at"}
+        known = {"at"} | ({"channel", "cell", "item"} if backward else {"roi", "channel", "bin"}) if roi_layer else {"at"}
         given = {name for name in vars(self) if getattr(self, name) is not None}
         for name in sorted(given - known):
             if not roi_layer:
@@ -61,16 +61,16 @@ class Asked:
         """roi, channel and bin, or image, channel and cell."""
         if self.at is not None:
             return _checked(case, "at", self.at, (case.bottom_names if backward else case.top_names)[0], shape)
-        first, last = (self.image, self.cell) if backward else (self.roi, self.bin)
+        first, last = (self.item, self.cell) if backward else (self.roi, self.bin)
         if backward and first is None:
             first = 0
         if first is None or self.channel is None or last is None:
             named = "cell" if backward else "bin"
             start = "" if backward else f"roi (0 to {shape[0] - 1}), "
             ranges = f"channel (0 to {shape[1] - 1}) and {named} (0,0 to {shape[2] - 1},{shape[3] - 1})"
-            raise case.error(f"give {start}{ranges}" + f"; image is 0 unless given (0 to {shape[0] - 1})" * backward)
+            raise case.error(f"give {start}{ranges}" + f"; item is 0 unless given (0 to {shape[0] - 1})" * backward)
         blob = (case.bottom_names if backward else case.top_names)[0]
-        for name, value, size in (("image" if backward else "roi", first, shape[0]), ("channel", self.channel, shape[1])):
+        for name, value, size in (("item" if backward else "roi", first, shape[0]), ("channel", self.channel, shape[1])):
             if not 0 <= value < size:
                 raise case.error(f"{name} {value} is out of range: {blob} of shape {_text(shape)} has {name}s 0 to {size - 1}")
         pair = _checked(case, "cell" if backward else "bin", last, blob, shape[2:])

@@ -224,12 +224,21 @@ def _axis(steps: RoiSteps, axis: AxisSteps, i: int, image: Pair, first: int, cli
         number=i,
         count=axis.start.shape[1],
         image=image,
-        halfway=(steps.halfway[0, first], steps.halfway[0, first + 2]),
-        corners=(steps.corners[0, first], steps.corners[0, first + 2]),
-        extent=axis.extent[0],
+        halfway=_pair(steps.halfway[0, first], steps.halfway[0, first + 2]),
+        corners=_pair(steps.corners[0, first], steps.corners[0, first + 2]),
+        extent=_whole(axis.extent[0]),
         length=axis.length[0],
         edges=(axis.edges[0, i], axis.edges[0, i + 1]),
-        raw=(axis.start[0, i], axis.end[0, i]),
+        raw=_pair(axis.start[0, i], axis.end[0, i]),
         clipped=clipped,
         size=size,
     )
+
+
+def _pair(first: Any, last: Any) -> Pair:
+    return _whole(first), _whole(last)
+
+
+def _whole(value: Any) -> Any:
+    """A pixel as an int; a number that is not rounded as it is, of the layer's type."""
+    return int(value) if isinstance(value, np.integer) else value

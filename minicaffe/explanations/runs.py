@@ -30,7 +30,7 @@ def explain(
     backward: bool = False,
     bottom: int = 0,
     cell: Sequence[int] | None = None,
-    image: int | None = None,
+    item: int | None = None,
     dy: str | ArrayLike | None = None,
     seed: int = 0,
     notes: Sequence[str] = (),
@@ -39,9 +39,10 @@ def explain(
 
     Forward: the element `at` of the layer's top number `top`; of a ROI layer also by roi, channel and bin (row, column).
     The net is run up to the layer. Backward: the gradient in the element `at` of the bottom number `bottom`; of a ROI layer
-    also by channel, cell (row, column) and image. dy: None for the gradient of the loss, or ones where no loss reads the
-    layer; "ones", "random" (seed) or an array for the first top's dy. Weights and their diffs are left as they are.
-    notes: said at the head of the text. Raises Error for what is out of range, and for types that are not covered.
+    also by channel, cell (row, column) and item (which image of the batch). dy: None for the gradient of the loss, or ones
+    where no loss reads the layer; "ones", "random" (seed) or an array for the first top's dy. Weights and their diffs are
+    left as they are. notes: said at the head of the text.
+    Raises Error for what is out of range, and for types that are not covered.
     """
     index = net._index(layer, 0)
     found = net.layers[index]
@@ -54,7 +55,7 @@ def explain(
     if backward and number in found.index_bottoms:
         raise Error(f'{found.type} layer "{layer}": bottom {number} has no gradient ({net.bottom_names[layer][number]})')
     at = (at,) if isinstance(at, int) else at
-    asked = Asked(at, roi, channel, bin, image, cell)
+    asked = Asked(at, roi, channel, bin, item, cell)
     case = _forward(net, index, number, whole=backward and dy is None, notes=notes)
     place = asked.index(case, backward)
     if backward:

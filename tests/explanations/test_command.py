@@ -1,0 +1,73 @@
+"""minicaffe explain: what it prints, what it says it made up, and its errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from minicaffe.cli import main
+
+NET = """input: "map" input_shape { dim: 1 dim: 8 dim: 5 dim: 6 }  input: "rois" input_shape { dim: 3 dim: 5 }
+layer { name: "conv" type: "Convolution" bottom: "map" top: "conv" convolution_param { num_output: 8 kernel_size: 1 } }
+layer { name: "pool" type: "PSROIAlign" bottom: "conv" bottom: "rois" top: "pool"
+  psroi_align_param { group_size: 2 output_dim: 2 spatial_scale: 0.5 sample_num: 2 } }
+"""
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    path = tmp_path / "net.prototxt"
+    path.write_text(NET)
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["explain", *map(str, arguments)])
+
+
+def test_a_bin(net: Path) -> None:
+    result = run(net, "pool", "--roi", 1, "--channel", 1, "--bin", "0,1")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith('PSROIAlign layer "pool": pool[1, 1, 0, 1] = ')
+    assert "channel 5 = (1 * 2 + 0) * 2 + 1 = (d * g + gh) * g + gw" in result.stdout
+    assert "THEY DIFFER" not in result.stdout
+    for made_up in ("no weights given", "Gaussian", "input map not given", "input rois not given"):
+        assert made_up in result.stderr
+    again = run(net, "pool", "--at", "1,1,0,1", "--seed", 0)
+    assert again.stdout == result.stdout
+    assert run(net, "pool", "--at", "1,1,0,1", "--seed", 5).stdout != result.stdout
+
+
+def test_a_gradient_with_inputs(net: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "rois.npy", np.array([[0, 0, 0, 11, 9.0]]))
+    options = ["--input", f"rois={tmp_path / 'rois.npy'}", "--backward", "--channel", 4, "--cell", "1,2"]
+    result = run(net, "pool", *options)
+    assert result.exit_code == 0, result.output
+    assert "backward: the gradient in conv[0, 4, 1, 2] is 0.291667" in result.stdout  # (0.8333 + 0.3333) * 1 / 4
+    assert "1 of the 1 rois are in image 0; 1 bin of 1 rois send it gradient" in result.stdout
+    assert "dy are standard normal values (seed 3)" in run(net, "pool", *options, "--dy", "random", "--seed", 3).stdout
+    assert run(net, "pool", *options, "--item", 0).stdout == result.stdout
+
+
+def test_rows(net: Path) -> None:
+    short, long = (run(net, "conv", "--at", "0,0,1,1", "--rows", n).stdout for n in (3, 8))
+    assert "5 smaller ones not shown, together" in short and "not shown" not in long
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["poool"], 'the net has no layer "poool"; nearest: pool'),
+        (["pool"], "give roi (0 to 2), channel (0 to 1) and bin (0,0 to 1,1)"),
+        (["pool", "--roi", 3, "--channel", 0, "--bin", "0,0"], "roi 3 is out of range: pool of shape 3x2x2x2 has rois 0 to 2"),
+        (["pool", "--roi", 0, "--channel", 0, "--bin", "0;0"], "--bin 0;0: give whole numbers with commas between them"),
+        (["input", "--at", "0"], "explain does not cover Input"),
+    ],
+)
+def test_errors(net: Path, arguments: list[object], message: str) -> None:
+    result = run(net, *arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr and "Traceback" not in result.output
