@@ -1,0 +1,77 @@
+"""examples/port: the model of 2013, upgraded, run, exported, and what its README says it prints."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from minicaffe.cli import main
+from minicaffe.net import Net
+from minicaffe.weights import read_weights
+
+PORT = Path(__file__).resolve().parents[2] / "examples" / "port"
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"port_{name}", PORT / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.chdir(tmp_path)
+    module = script("make_old")
+    module.main()
+    return module
+
+
+def commands() -> list[list[str]]:
+    """The minicaffe commands of the README."""
+    lines = [line.strip() for line in (PORT / "README.md").read_text().splitlines() if line.startswith("    minicaffe ")]
+    return [line.split()[1:] for line in lines]
+
+
+def test_the_files_are_old(made: ModuleType) -> None:
+    assert 'layers { layer { name: "conv1" type: "conv"' in Path("port/deploy.prototxt").read_text()
+    stored = {layer.name: layer for layer in read_weights("port/net.caffemodel").layers}
+    assert stored["conv1"].type == "Convolution"
+    assert [(blob.shape, blob.legacy) for blob in stored["fc3"].blobs] == [((1, 1, 4, 2760), True), ((1, 1, 1, 4), True)]
+
+
+def test_the_old_pair_and_the_upgraded_one_tell_the_direction(made: ModuleType) -> None:
+    for command in commands()[1:3]:
+        run(*command)
+    old = Net("port/deploy.prototxt", "port/net.caffemodel", 1)
+    new = Net("port/net.prototxt", "port/new.caffemodel", 1)
+    assert "layers {" not in Path("port/net.prototxt").read_text()
+    for k, angle in enumerate(made.ANGLES):
+        with Image.open(f"port/stripes_{angle}.png") as image:
+            data = np.asarray(image, np.float32).transpose(2, 0, 1)[None] - 128
+        prob = new.forward(data=data)["prob"]
+        assert prob.argmax() == k
+        assert prob.max() > 0.8
+        np.testing.assert_array_equal(old.forward(data=data)["prob"], prob)
+
+
+def test_the_readme_from_end_to_end(made: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra minicaffe[onnx] is not installed")
+    for command in commands():
+        run(*command)
+    capsys.readouterr()
+    script("run_onnx").main("port/net.onnx", *(f"port/stripes_{angle}.png" for angle in (0, 135, 45, 90)))
+    said = capsys.readouterr().out
+    assert said.splitlines() == [line.strip() for line in (PORT / "README.md").read_text().splitlines() if " degrees (" in line]
