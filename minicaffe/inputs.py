@@ -57,16 +57,24 @@ def start_backward(net: Net, end: str | None = None) -> None:
 
 
 def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
-    """Give these layers' weights that are all 0 (they name no filler) Gaussian values; a sentence that says so, or ""."""
+    """Give these layers' weights that are all 0 (they name no filler) Gaussian values, and their BatchNorms a variance of 1;
+    a sentence that says so, or ""."""
     random = np.random.default_rng(seed)
-    done = []
+    done, normal = [], []
     for name in names:
-        for blob in net.params[name]:
+        blobs = net.params[name]
+        if net.layer_dict[name].type == "BatchNorm" and not blobs[1].data.any():
+            blobs[1].data[...], blobs[2].data[...] = 1, 1
+            normal.append(name)
+            continue
+        for blob in blobs:
             if len(blob.shape) > 1 and blob.count and not blob.data.any():
                 std = (2 / (blob.count / blob.shape[0])) ** 0.5
                 blob.data[...] = random.standard_normal(blob.shape, np.float32) * np.float32(std)
                 done.append(name)
-    return f"{len(done)} of these layers name no weight_filler and got Gaussian values (seed {seed})" if done else ""
+    gaussian = f"{len(done)} of these layers name no weight_filler and got Gaussian values (seed {seed})" if done else ""
+    batch_norm = f"{len(normal)} BatchNorm layers got mean 0 and variance 1" if normal else ""
+    return "; ".join(filter(None, [gaussian, batch_norm]))
 
 
 def put_array(net: Net, name: str, array: NDArray[Any]) -> None:

@@ -314,4 +314,4 @@ def bytes_in_use(blobs: Iterable[Blob], without: Iterable[Any] = ()) -> int:
         for memory in (blob._data, blob._diff)
         if memory.state is not MemoryState.UNINITIALISED
     }
-    return sum(size for key, size in taken.items() if key not in set(without))
+    return sum(taken.values()) - sum(taken.get(key, 0) for key in set(without))
