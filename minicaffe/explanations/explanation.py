@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -68,6 +69,10 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.text()
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        return f"<pre>{escape(self.text())}</pre>"
 
 
 class Term(NamedTuple):

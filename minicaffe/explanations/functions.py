@@ -120,7 +120,7 @@ def _spread(layer: Any, x: float) -> float:
 
 
 def _slope_of_prelu(case: Case, at: Index) -> float:
-    slopes = case.layer.blobs[0].data.reshape(-1)
+    slopes = case.layer.blobs[0].read_data().reshape(-1)
     return float(slopes[at[1] if slopes.size > 1 else 0])
 
 

@@ -121,7 +121,7 @@ def _statistics(case: Case, at: Index) -> tuple[float, float, Array, str]:
     channel = at[1] if len(at) > 1 else 0
     values = (case.x[:, channel] if case.x.ndim > 1 else case.x).astype(np.float64).reshape(-1)
     if layer.use_global_stats:
-        sums = [blob.data.astype(np.float64) for blob in layer.blobs]
+        sums = [blob.read_data().astype(np.float64) for blob in layer.blobs]
         mean, var = global_statistics(*sums)
         text = f"the sums kept, divided by the factor {number(sums[2][0])}"
         return float(mean[channel]), float(var[channel]), values, text

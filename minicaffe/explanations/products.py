@@ -18,10 +18,10 @@ def inner_product(case: Case, at: Index) -> Explanation:
     layer, m = case.layer, at[-1]
     x = case.x[at[:-1]]
     index = np.column_stack([*(np.full(x.size, i) for i in at[:-1]), *np.unravel_index(np.arange(x.size), x.shape)])
-    weight = layer._weight(layer.blobs[0].data)[m].astype(np.float64)
+    weight = layer._weight(layer.blobs[0].read_data())[m].astype(np.float64)
     values = x.reshape(-1).astype(np.float64)
     terms = Terms.of(case.bottom_names[0], index, {"x": values, "weight": weight}, values * weight)
-    bias = float(layer.blobs[1].data[m]) if len(layer.blobs) > 1 else None
+    bias = float(layer.blobs[1].read_data()[m]) if len(layer.blobs) > 1 else None
     return case.sum(at, "y = the bias + the sum over all inputs of weight * x", terms, bias=bias)
 
 
@@ -29,7 +29,7 @@ def inner_product_gradient(case: Case, at: Index) -> Explanation:
     layer, dy = case.layer, case.dy[0]
     first = at[: layer.axis]
     k = int(np.ravel_multi_index(at[layer.axis :], case.x.shape[layer.axis :]))
-    weight = layer._weight(layer.blobs[0].data)[:, k]
+    weight = layer._weight(layer.blobs[0].read_data())[:, k]
     index = np.column_stack([*(np.full(len(weight), i) for i in first), np.arange(len(weight))])
     return case.gradient(at, "dx = the sum over all outputs of dy * weight", sent(case, index, dy[first], weight, "weight"))
 
@@ -42,8 +42,8 @@ def _lane(case: Case, at: Index) -> int:
 
 def scale(case: Case, at: Index) -> Explanation:
     layer, lane, x = case.layer, _lane(case, at), float(case.x[at])
-    factor = float((case.bottoms[1] if len(case.bottoms) == 2 else layer.blobs[0].data).reshape(-1)[lane])
-    bias = float(layer.blobs[-1].data.reshape(-1)[lane]) if layer.param.scale_param.bias_term else None
+    factor = float((case.bottoms[1] if len(case.bottoms) == 2 else layer.blobs[0].read_data()).reshape(-1)[lane])
+    bias = float(layer.blobs[-1].read_data().reshape(-1)[lane]) if layer.param.scale_param.bias_term else None
     terms = Terms.of(
         case.bottom_names[0], np.array([at]), {"x": np.array([x]), "scale": np.array([factor])}, np.array([x * factor])
     )
@@ -52,7 +52,7 @@ def scale(case: Case, at: Index) -> Explanation:
 
 def bias(case: Case, at: Index) -> Explanation:
     lane = _lane(case, at)
-    added = float((case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].data).reshape(-1)[lane])
+    added = float((case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].read_data()).reshape(-1)[lane])
     terms = Terms.of(case.bottom_names[0], np.array([at]), {}, np.array([case.x[at]]), "x")
     return case.sum(at, "y = x + bias", terms, bias=added, steps=(f"lane {lane}",))
 
@@ -60,7 +60,7 @@ def bias(case: Case, at: Index) -> Explanation:
 def scale_gradient(case: Case, at: Index) -> Explanation:
     if case.number:
         return _lane_gradient(case, at, "dscale = the sum over all x that it multiplies of dy * x", case.x)
-    factor = (case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].data).reshape(-1)[_lane(case, at)]
+    factor = (case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].read_data()).reshape(-1)[_lane(case, at)]
     return case.gradient(at, "dx = dy * scale", one(case, at, float(factor), "scale"))
 
 

@@ -93,8 +93,9 @@ def _gradient(
 ) -> Explanation:
     dy = case.dy[0][index]
     cell = place(case.bottom_names[0], at)
-    bins = len(factor)
-    who = f"{bins} bin{'s' * (bins != 1)} of {len(set(index[0].tolist()))} rois send it gradient"
+    bins, senders = len(factor), len(set(index[0].tolist()))
+    sends = f"send{'s' * (bins == 1)} it gradient"
+    who = f"{bins} bin{'s' * (bins != 1)} of {senders} roi{'s' * (senders != 1)} {sends}"
     steps = (*more, f"{cell} = {number(case.x[at])}", f"{rois} of the {case.y.shape[0]} rois are in image {at[0]}; {who}")
     return case.gradient(at, formula, sent(case, np.column_stack(index), dy, factor), steps=steps)
 

@@ -210,10 +210,12 @@ class SamplesExplanation(RoiExplanation):
     def _table(self, rows: int) -> list[str]:
         first = min(max((self.greatest or 0) - rows + 1, 0), len(self.samples))
         shown = self.samples[first : first + rows]
-        body = [["", "at h", "at w", *["weight * value [h, w]"] * 4, "sample"]]
+        body = [["", "at h", "at w", *["weight * value [h, w]"] * 2, "their sum"]]
         for i, s in enumerate(shown, first):
             mark = "*" if i == self.greatest else ""
-            body.append([f"{i}{mark}", exact(s.h), exact(s.w), *map(_neighbour_text, s.neighbours), number(s.value)])
+            around = [_neighbour_text(n) for n in s.neighbours]
+            body.append([f"{i}{mark}", exact(s.h), exact(s.w), *around[:2]])
+            body.append(["", "", "", *around[2:], f"= {number(s.value)}"])
         rest = len(self.samples) - len(shown)
         return [*table(body), *([f"  {rest} more samples not shown"] if rest else [])]
 

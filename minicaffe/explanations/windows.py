@@ -16,7 +16,7 @@ from .text import number, place
 
 
 def convolution(case: Case, at: Index) -> Explanation:
-    layer, weight = case.layer, case.layer.blobs[0].data
+    layer, weight = case.layer, case.layer.blobs[0].read_data()
     m = at[layer.axis]
     index, taps = _reads(layer, case.bottoms[case.number].shape, at)
     channels, here = _group(layer, layer.channels, layer.num_output, m)
@@ -26,7 +26,7 @@ def convolution(case: Case, at: Index) -> Explanation:
 
 
 def deconvolution(case: Case, at: Index) -> Explanation:
-    layer, weight = case.layer, case.layer.blobs[0].data
+    layer, weight = case.layer, case.layer.blobs[0].read_data()
     m = at[layer.axis]
     index, taps = _lands(layer, case.bottoms[case.number].shape, at)
     channels, here = _group(layer, layer.channels, layer.num_output, m)
@@ -38,7 +38,7 @@ def deconvolution(case: Case, at: Index) -> Explanation:
 
 
 def convolution_gradient(case: Case, at: Index) -> Explanation:
-    layer, weight = case.layer, case.layer.blobs[0].data
+    layer, weight = case.layer, case.layer.blobs[0].read_data()
     c = at[layer.axis]
     index, taps = _lands(layer, case.dy[case.number].shape, at)
     outputs, here = _group(layer, layer.num_output, layer.channels, c)
@@ -50,7 +50,7 @@ def convolution_gradient(case: Case, at: Index) -> Explanation:
 
 
 def deconvolution_gradient(case: Case, at: Index) -> Explanation:
-    layer, weight = case.layer, case.layer.blobs[0].data
+    layer, weight = case.layer, case.layer.blobs[0].read_data()
     c = at[layer.axis]
     index, taps = _reads(layer, case.dy[case.number].shape, at)
     outputs, here = _group(layer, layer.num_output, layer.channels, c)
@@ -64,7 +64,7 @@ def _products(case: Case, at: Index, index: Array, weight: Array, text: str, ste
     x = case.bottoms[case.number][tuple(index.T)].astype(np.float64)
     terms = Terms.of(case.bottom_names[case.number], index, {"x": x, "weight": weight}, x * weight)
     layer = case.layer
-    bias = float(layer.blobs[1].data[m]) if len(layer.blobs) > 1 else None
+    bias = float(layer.blobs[1].read_data()[m]) if len(layer.blobs) > 1 else None
     window = layer.window
     sizes = ", ".join(
         f"{name} {'x'.join(map(str, value))}"

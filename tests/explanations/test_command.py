@@ -47,7 +47,7 @@ def test_a_gradient_with_inputs(net: Path, tmp_path: Path) -> None:
     result = run(net, "pool", *options)
     assert result.exit_code == 0, result.output
     assert "backward: the gradient in conv[0, 4, 1, 2] is 0.291667" in result.stdout  # (0.8333 + 0.3333) * 1 / 4
-    assert "1 of the 1 rois are in image 0; 1 bin of 1 rois send it gradient" in result.stdout
+    assert "1 of the 1 rois are in image 0; 1 bin of 1 roi sends it gradient" in result.stdout
     assert "dy are standard normal values (seed 3)" in run(net, "pool", *options, "--dy", "random", "--seed", 3).stdout
     assert run(net, "pool", *options, "--item", 0).stdout == result.stdout
 

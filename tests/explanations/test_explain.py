@@ -21,6 +21,8 @@ from minicaffe.explanations import (
 )
 from minicaffe.proto import caffe_pb2
 
+pytestmark = pytest.mark.usefixtures("device")
+
 MAP = np.arange(60.0).reshape(1, 2, 5, 6)
 ROIS = np.array([[0, 2, 1, 9, 8.6], [0, 0, 0, 3, 3]])
 
@@ -131,7 +133,7 @@ def test_where_a_gradient_comes_from() -> None:
     found = minicaffe.explain(net, "it", backward=True, channel=1, cell=(4, 5))
     assert isinstance(found, GradientExplanation)
     assert [(t.blob, t.at, t.columns["dy"], t.product) for t in found.terms] == [("out0", (0, 1, 0, 0), 1, 1)]
-    assert "2 of the 2 rois are in image 0; 1 bin of 1 rois" in str(found)
+    assert "2 of the 2 rois are in image 0; 1 bin of 1 roi sends" in str(found)
     assert "every dy is 1; no loss of the net reads this layer" in str(found)
     nothing = minicaffe.explain(net, "it", backward=True, channel=1, cell=(0, 0))
     assert nothing.value == 0 and "nothing sends it any" in str(nothing)
@@ -255,3 +257,18 @@ def test_terms_are_a_sequence() -> None:
     assert found.terms[-1].at == (1, 2, 2, 2) and set(found.terms[0].columns) == {"x", "weight"}
     assert "11 smaller ones not shown, together" in str(found)
     assert "not shown" not in found.text(rows=27)
+
+
+def test_blobs_behind_a_split_have_their_own_name() -> None:
+    text = """input: "x" input_shape { dim: 2 dim: 3 }
+    layer { name: "a" type: "ReLU" bottom: "x" top: "a" }  layer { name: "b" type: "Eltwise" bottom: "x" bottom: "a" top: "b" }"""
+    net = Net(text_format.Parse(text, caffe_pb2.NetParameter()), TEST)
+    found = minicaffe.explain(net, "b", (1, 2))
+    assert isinstance(found, SumExplanation)
+    assert [term.blob for term in found.terms] == ["x", "a"]
+    assert minicaffe.explain(net, "b", (1, 2), backward=True).blob == "x"
+
+
+def test_in_a_notebook() -> None:
+    found = minicaffe.explain(chain(), "relu", (0, 0, 0, 0))
+    assert found._repr_html_().startswith("<pre>ReLU layer") and "x &gt; 0" in found._repr_html_()
