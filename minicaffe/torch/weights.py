@@ -5,6 +5,8 @@ A Module is made of the layer, its bottoms and its tops; its forward takes and g
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -35,8 +37,8 @@ class Weighted(nn.Module):
     """weight and bias from a layer's blobs; names says which there are."""
 
     names: tuple[str, ...] = ("weight", "bias")
-    weight: Tensor | None
-    bias: Tensor | None
+    weight: Any  # a Parameter, or None
+    bias: Any
 
     def __init__(self, layer: Layer) -> None:
         super().__init__()
@@ -103,7 +105,7 @@ class PReLU(Weighted):
 class Parameter(Weighted):
     """Parameter: the weight itself."""
 
-    def forward(self) -> Tensor | None:
+    def forward(self) -> Tensor:
         return self.weight
 
 
