@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from . import retarget_ssd
 from .errors import Error
 from .prototxt import parse_net, read_text
-from .retarget_heads import Plan, plan_heads
+from .retarget_heads import plan_heads
+from .retarget_plan import Plan
 from .retarget_text import Edited, edit
 
 

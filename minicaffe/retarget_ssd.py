@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .errors import Error
-from .retarget_heads import Graph, Plan
+from .retarget_graph import Graph
+from .retarget_plan import Plan
 
 ENDS = {
     "DetectionOutput": "detection_output_param",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .errors import Error
 from .prototxt import NetFile
-from .retarget_heads import NUM_CLASSES, Change
+from .retarget_plan import NUM_CLASSES, Change
 from .source import Place
 from .tokens import NAME, STRING, Text, Tokens
 

@@ -1,0 +1,125 @@
+"""The changes that make a net one of another class count, gathered before the text is touched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .errors import Error
+from .merge_bn import LINEAR
+from .mode import TEST, TRAIN
+from .proto import caffe_pb2
+from .prototxt import NetFile
+from .retarget_graph import Graph
+from .target_scaling import GROUPED
+
+NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d+)")
+
+
+@dataclass(frozen=True)
+class Change:
+    """The field at path of a layer (by index in the file) gets another value."""
+
+    layer: int
+    path: str
+    old: int | str
+    new: int | str
+
+
+@dataclass
+class Plan:
+    """The changes gathered so far. old: the class count found (0: none)."""
+
+    net: NetFile
+    new: int
+    boxes: str = ""
+    old: int = 0
+    changes: list[Change] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    agnostic: bool = False
+    resized: list[int] = field(default_factory=list)
+
+    def graphs(self) -> list[Graph]:
+        return [Graph(self.net.param, phase) for phase in (TEST, TRAIN)]
+
+    def layer(self, i: int) -> caffe_pb2.LayerParameter:
+        return self.net.param.layer[i]
+
+    def found(self, count: int, i: int) -> None:
+        """A layer says how many classes there are. Raises Error where another said otherwise."""
+        if self.old and self.old != count:
+            place = self.net.sources[i].at()
+            raise Error(f'{place}: layer "{self.layer(i).name}" is for {count} classes, another of the net for {self.old}')
+        self.old = count
+
+    def change(self, i: int, path: str, old: int | str, new: int | str) -> None:
+        change = Change(i, path, old, new)
+        if change not in self.changes:
+            self.changes.append(change)
+
+    def note(self, i: int, text: str) -> None:
+        note = f'{self.net.sources[i].at()}: {self.layer(i).type} layer "{self.layer(i).name}": {text}'
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def resize(self, i: int, old: int, new: int) -> None:
+        """The layer's outputs, old in number (else an Error), become new: num_output, or output_dim."""
+        layer = self.layer(i)
+        block = LINEAR.get(layer.type) or GROUPED[layer.type]
+        name = "num_output" if layer.type in LINEAR else "output_dim"
+        if getattr(getattr(layer, block), name) != old:
+            place, given = self.net.sources[i].at(f"{block}.{name}"), getattr(getattr(layer, block), name)
+            raise Error(f'{place}: layer "{layer.name}" has {name} {given}, but {self.old} classes need {old} there')
+        self.change(i, f"{block}.{name}", old, new)
+        if layer.type in LINEAR and i not in self.resized:
+            self.resized.append(i)
+            if any(spec.lr_mult == 0 for spec in layer.param):
+                self.note(i, "its lr_mult is 0: as a new layer it would never learn")
+
+    def reshapes(self, path: Sequence[int], sizes: dict[int, int]) -> None:
+        """Reshape layers on a path: dims that are one of sizes become what it says."""
+        for i in path:
+            if self.layer(i).type == "Reshape":
+                for k, dim in enumerate(self.layer(i).reshape_param.shape.dim):
+                    if dim in sizes:
+                        self.change(i, f"reshape_param.shape.dim[{k}]", dim, sizes[dim])
+            elif self.layer(i).type == "Slice":
+                self.note(i, "it cuts what has another size now: look at its slice_point")
+
+    def python_layers(self) -> None:
+        """num_classes in param_str; of a net with neither heads nor boxes (one stage of training) it is the class count."""
+        given = {
+            i: int(match[2])
+            for i, layer in enumerate(self.net.param.layer)
+            if layer.type == "Python" and (match := NUM_CLASSES.search(layer.python_param.param_str))
+        }
+        if not self.old:
+            for i, count in given.items():
+                self.found(count, i)
+        for i, count in given.items():
+            of_boxes = self.layer(i).python_param.layer == "ProposalTargetLayer"
+            if self.agnostic and of_boxes and count == 2:
+                continue  # background and object: class-agnostic box targets
+            if count != self.old:
+                self.note(i, f"left alone: its num_classes is {count}, not {self.old}")
+                continue
+            self.change(i, "python_param.param_str", count, self.new)
+
+    def rename(self) -> None:
+        """A new name for every layer whose weights change shape: name_N, without the _C that an earlier change left there."""
+        names = {layer.name for layer in self.net.param.layer}
+        for i in self.resized:
+            old = self.layer(i).name
+            new = f"{old.removesuffix(f'_{self.old}')}_{self.new}"
+            if new in names:
+                raise Error(f'{self.net.sources[i].at("name")}: layer "{old}" should become "{new}", but there is such a layer')
+            self.renamed[old] = new
+            self.change(i, "name", old, new)
+
+    def hint(self) -> str:
+        """What to say of a net in which no class count is found."""
+        if any(layer.type == "Python" and layer.python_param.layer == "ProposalLayer" for layer in self.net.param.layer):
+            return "; a region proposal net (object or not) fits any number of classes as it is"
+        return ""
