@@ -3,6 +3,7 @@
 function graphView(root, choose) {
   const {width, height, nodes, edges} = trace.graph;
   const margin = 16;
+  const readable = () => Math.max(camera.scale, 0.9);
   const boxes = nodes.map((node) => nodeBox(node, choose));
   const world = svg("svg", {role: "group", "aria-label": "Layers: up and down go from layer to layer"},
     svg("defs", {}, arrowHead()), svg("g", {class: "edges"}, edges.map(edgePath)), svg("g", {}, boxes));
@@ -39,15 +40,14 @@ function graphView(root, choose) {
   };
   const seen = (node) => {
     const size = world.getBoundingClientRect();
-    return node.x >= camera.x && node.y >= camera.y + 30 / camera.scale
-      && node.x + node.w <= camera.x + size.width / camera.scale && node.y + node.h <= camera.y + (size.height - 30) / camera.scale;
+    return node.x >= camera.x && node.y >= camera.y + 8 / camera.scale
+      && node.x + node.w <= camera.x + size.width / camera.scale && node.y + node.h <= camera.y + (size.height - 48) / camera.scale;
   };
   const tools = el("div", {class: "tools"},
     button("+", "Zoom in", () => zoom(1.3)), button("−", "Zoom out", () => zoom(1 / 1.3)),
     button("Fit", "Fit the whole net", fit), button("Here", "Go to the current layer", () => { camera.scale = readable(); centre(current); }));
   root.append(world, tools);
 
-  const readable = () => Math.max(camera.scale, 0.8);
   let current = 0;
   whenDragged(world, (dx, dy) => { camera.x -= dx / camera.scale; camera.y -= dy / camera.scale; place(); });
   world.addEventListener("wheel", (event) => {
@@ -59,8 +59,12 @@ function graphView(root, choose) {
   new ResizeObserver(place).observe(world);
 
   fit();
-  camera.scale = Math.max(camera.scale, Math.min(0.9, world.getBoundingClientRect().width / (width + 2 * margin)), 0.55);
-  centre(0);
+  if (camera.scale < readable()) {
+    camera.scale = readable();
+    centre(nodes[0]?.layer);
+    camera.y = -margin;
+    place();
+  }
 
   return (state) => {
     byLayer.get(current)?.box.classList.remove("current");
@@ -87,7 +91,7 @@ function nodeBox(node, choose) {
     : node.h < 32 ? [[layer.name, layer.type]] : [[layer.name, ""], ["", `${layer.type}${shapes.length ? ` ${shapes[0]}` : ""}${shapes.length > 1 ? ` +${shapes.length - 1}` : ""}`]];
   const step = node.h / (lines.length + 1);
   const text = lines.map(([strong, quiet], i) => svg("text", {x: middle, y: node.y + step * (i + 1) + (lines.length > 1 ? (i ? 5.5 : 2.5) : 4)},
-    strong ? svg("tspan", {class: "name"}, shortened(strong, node.w - (quiet ? 6.5 * quiet.length + 20 : 16))) : null,
+    strong ? svg("tspan", {class: "name"}, layer.split ? strong : shortened(strong, node.w - (quiet ? 6.5 * quiet.length + 20 : 16))) : null,
     quiet ? svg("tspan", {class: "type", dx: strong ? 6 : null}, shortened(quiet, node.w - 12)) : null));
   return svg("g", {class: kind.filter(Boolean).join(" "), role: "button", tabindex: -1, "aria-label": label, "data-layer": node.layer,
     onclick: () => choose(node.layer),

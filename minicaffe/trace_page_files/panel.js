@@ -20,7 +20,7 @@ function layerPanel({layer: i, step: s}) {
     trace.error?.layer === i ? el("p", {class: "error"}, el("strong", {}, `This layer's ${KINDS[trace.error.way] ?? trace.error.way} failed. `), trace.error.message) : null,
     blobTable(layer, i),
     layer.roi && running ? inspectorView(layer, kind === "backward") : null,
-    ...(step?.blobs ?? []).map((blob) => blobCard(blob, `${blob.role} ${blob.part}`)),
+    ...[...(kind === "backward" ? topDiffs(layer, i) : []), ...(step?.blobs ?? [])].map((blob) => blobCard(blob, `${blob.role} ${blob.part}`)),
     ...layer.params.flatMap((param) => paramCards(param, kind)),
     el("details", {class: "card", open: true}, el("summary", {}, "Its block in the prototxt"), el("pre", {}, layer.param)),
   ].filter(Boolean);
@@ -34,10 +34,18 @@ function layerHead(layer, i, step) {
     el("h2", {}, layer.name, el("span", {class: "type"}, layer.type)),
     el("p", {class: "quiet"}, facts.join(" · ")),
     el("div", {class: "row", role: "group", "aria-label": "Steps of this layer"},
-      kinds.map((kind) => button(KINDS[kind], `${KINDS[kind]} of this layer`, () => show({step: lastStep(i, kind), layer: i, view: "layers"}), {class: "kind", "aria-pressed": String(kind === step?.kind)}))));
+      kinds.map((kind) => button(KINDS[kind], `${KINDS[kind]} of this layer`, () => show({step: stepsOf[i][kind], layer: i, view: "layers"}), {class: "kind", "aria-pressed": String(kind === step?.kind)}))));
 }
 
-const lastStep = (layer, kind) => stepsOf[layer][kind];
+/** The diffs that a layer's tops had when its backward ran: what their readers left in them. */
+function topDiffs(layer, i) {
+  return layer.tops.map((name) => {
+    const [reader] = readersOf(i, name);
+    const step = trace.steps[stepsOf[reader]?.backward];
+    const blob = step?.blobs.find((other) => other.name === name && other.part === "diff");
+    return blob ? {...blob, role: "top"} : null;
+  }).filter(Boolean);
+}
 
 /** Bottoms and tops with their shapes; a click goes to who wrote or reads them. */
 function blobTable(layer, i) {

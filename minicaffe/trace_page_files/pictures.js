@@ -40,7 +40,7 @@ function rangeOf(values, offset, count, symmetric = false) {
 function tilesView(tiles, what) {
   const {page: stored, height, width} = tiles;
   const size = tileSize(height, width);
-  const perPage = Math.min(stored, size.width < 40 ? 64 : 24);
+  const perPage = Math.min(stored, size.width < 40 ? 48 : 24);
   const grid = el("div", {class: "tiles", style: `--tile: ${size.width}px; --tile-height: ${size.height}px`});
   const where = el("span", {class: "quiet", "aria-live": "polite"});
   let first = 0;

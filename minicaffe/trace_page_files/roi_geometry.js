@@ -70,7 +70,14 @@ function readBin(roi, arrays, r, c, ph, pw) {
     bin.items.forEach((item, i) => { if (item.value > (bin.best < 0 ? -Infinity : bin.items[bin.best].value)) bin.best = i; });
   }
   bin.divisor = readsBins(roi) ? Math.max(bin.items.length, 1) : arrays.per_bin?.[r] ?? 1;
+  bin.value = takesMaximum(roi) ? maximum(bin) : bin.items.reduce((total, item) => total + item.value, 0) / bin.divisor;
   return bin;
+}
+
+/** 0 for an empty bin; the lowest float where NaN and -infinity are all there is. */
+function maximum(bin) {
+  if (!bin.items.length) return 0;
+  return bin.best < 0 ? -3.4028234663852886e38 : bin.items[bin.best].value;
 }
 
 /** The share of a bin's gradient that each cell gets: [{h, w, share}], cells read twice added up. */

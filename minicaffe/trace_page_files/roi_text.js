@@ -63,8 +63,7 @@ function valueLines(roi, bin) {
   }
   if (!bin.items.length) return ["nothing to read: 0"];
   if (takesMaximum(roi)) return lines;
-  const sum = bin.items.reduce((total, item) => total + item.value, 0);
-  return [...lines, `sum ${number(sum, 7)} / ${number(bin.divisor)} = ${number(sum / bin.divisor, 7)}`];
+  return [...lines, `sum ${number(bin.value * bin.divisor, 7)} / ${number(bin.divisor)} = ${number(bin.value, 7)}`];
 }
 
 function sampleLine(item) {

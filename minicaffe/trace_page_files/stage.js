@@ -33,7 +33,7 @@ function stage(title, attributes = {}) {
       frame.prepend(canvas);
       place();
     },
-    draw(...children) { overlay.replaceChildren(...children.flat().filter(Boolean)); },
+    draw(...children) { overlay.replaceChildren(...children.flat(Infinity).filter(Boolean)); },
     say(text) { caption.lastChild.textContent = text; },
     /** World units per pixel of the frame. */
     grain: () => world[2] / Math.max(frame.clientWidth, 1),
@@ -47,11 +47,12 @@ function stage(title, attributes = {}) {
 
 const box = (x1, y1, x2, y2, attributes) => svg("rect", {x: Math.min(x1, x2), y: Math.min(y1, y2), width: Math.abs(x2 - x1), height: Math.abs(y2 - y1), ...attributes});
 
-/** Numbers in cells: [{h, w, text, strong}], when a cell has room for them. */
-function cellTexts(cells, grain) {
-  const size = Math.min(0.24, 12 * grain);
-  if (1 / grain < 34) return [];
-  return cells.map(({h, w, text, strong}) => svg("text", {x: w + 0.5, y: h + 0.5 + size * 0.36, "font-size": size, class: strong ? "cell strong" : "cell"}, text));
+/** Numbers in cells: [{h, w, value, strong}], when a cell has room for them; dark on what the range shows light. */
+function cellTexts(cells, [low, high], grain) {
+  const size = Math.min(0.22, 12.5 * grain);
+  if (1 / grain < 38) return [];
+  return cells.map(({h, w, value, strong}) => svg("text", {x: w + 0.5, y: h + 0.5 + size * 0.36, "font-size": size,
+    class: `cell${strong ? " strong" : ""}${value - low > (high - low) / 2 ? " on-light" : ""}`}, number(value, 3)));
 }
 
 let photo = null;

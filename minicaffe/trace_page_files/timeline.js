@@ -110,13 +110,15 @@ function paintBars(context, width, height, {steps, most, memory, current, colour
   context.fillRect(current * slot + slot / 2 - 1, 0, 2, height);
 }
 
-/** Runs of steps of a kind: [name, first, end]. Caffe sets up and reshapes layer by layer: one run. */
+/** Runs of steps: [name, first, end]. Making a net sets up and reshapes each layer; a pass forward reshapes and runs each. */
 function spans(steps) {
-  const group = (step) => (step.kind === "setup" || step.kind === "reshape" ? "LayerSetUp and Reshape" : KINDS[step.kind]);
+  const forward = steps.findIndex((step, i) => [step, steps[i + 1]].some((next) => next?.kind === "forward" && next.layer === step.layer));
+  const group = (step, i) => (step.kind === "backward" ? "Backward" : forward >= 0 && i >= forward ? "Reshape and Forward" : "LayerSetUp and Reshape");
   const runs = [];
   steps.forEach((step, i) => {
-    if (runs.length && runs.at(-1)[0] === group(step)) runs.at(-1)[2] = i + 1;
-    else runs.push([group(step), i, i + 1]);
+    const name = group(step, i);
+    if (runs.at(-1)?.[0] === name) runs.at(-1)[2] = i + 1;
+    else runs.push([name, i, i + 1]);
   });
   return runs;
 }

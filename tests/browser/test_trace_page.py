@@ -1,0 +1,454 @@
+"""The page of a trace in a real browser: it opens from disk, shows every layer, and what it marks is what the layers read.
+
+Needs Playwright (the `test` extra) and a Chromium on the PATH.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minicaffe import TEST, Error, Net, Tracer, set_random_seed
+from minicaffe.inputs import start_backward
+from minicaffe.layers.psroi_align import ps_roi_align_samples
+from minicaffe.layers.psroi_pooling import ps_roi_pool_bins
+from minicaffe.layers.roi_align_max import roi_align_max_argmax, roi_align_max_samples
+from minicaffe.layers.roi_align_mean import roi_align_samples
+from minicaffe.layers.roi_pooling import roi_pool_argmax, roi_pool_bins
+from minicaffe.prototxt import parse_net
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH")
+
+TOP = Path(__file__).resolve().parents[2]
+SHAPES = TOP / "examples" / "shapes"
+ZF = TOP.parent / "shared" / "models" / "py-faster-rcnn" / "pascal_voc" / "ZF" / "faster_rcnn_end2end" / "test.prototxt"
+
+NET = """name: "all the rois" force_backward: true
+input: "data" input_shape { dim: 1 dim: 8 dim: 9 dim: 7 }
+input: "rois" input_shape { dim: 3 dim: 5 }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
+  convolution_param { num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } } }
+layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" relu_param { negative_slope: 0.5 } }
+layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool"
+  roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 } }
+layer { name: "align" type: "ROIAlign" bottom: "conv" bottom: "rois" top: "align"
+  roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 sampling_ratio: 2 } }
+layer { name: "align_max" type: "ROIAlign" bottom: "conv" bottom: "rois" top: "align_max"
+  roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 } }
+layer { name: "ps" type: "PSROIPooling" bottom: "conv" bottom: "rois" top: "ps"
+  psroi_pooling_param { output_dim: 2 group_size: 2 spatial_scale: 0.5 } }
+layer { name: "ps_align" type: "PSROIAlign" bottom: "conv" bottom: "rois" top: "ps_align"
+  psroi_align_param { output_dim: 2 group_size: 2 spatial_scale: 0.5 sample_num: 2 } }
+"""
+ROIS = np.array([[0, 1, 2, 9, 12], [0, -6, -5, 3, 30], [0, 4, 4, 4, 4]], np.float32)
+SIZE, SCALE = (9, 7), 0.5
+
+FAILING = """name: "half-way"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 6 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 4 kernel_size: 3 } }
+layer { name: "sum" type: "Eltwise" bottom: "conv" bottom: "data" top: "sum" }
+layer { name: "after" type: "ReLU" bottom: "sum" top: "sum" }
+"""
+
+QUIET = """name: "quiet"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 6 } } }
+layer { name: "relu" type: "ReLU" bottom: "data" top: "relu" }
+"""
+
+
+@dataclass
+class Opened:
+    """A page with what it logged and asked for."""
+
+    page: Any
+    problems: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def layer(self, name: str) -> None:
+        """Click a layer in the graph."""
+        self.page.locator(f'.node[aria-label^="{name},"]').dispatch_event("click")
+
+    def step(self) -> str:
+        return str(self.page.locator(".step-label strong").inner_text())
+
+    def overlay(self) -> dict[str, str]:
+        """The data attributes of what is drawn on the feature map."""
+        return dict(self.page.locator(".overlay").evaluate("e => ({...e.dataset})"))
+
+    def put(self, label: str, value: int) -> None:
+        """Put a number into a field of the inspector."""
+        field = self.page.get_by_label(label, exact=True)
+        field.evaluate("(e, value) => { e.value = value; e.dispatchEvent(new Event('change')); }", value)
+
+    def select(self, layer: str, roi: int, channel: int, row: int, column: int) -> dict[str, str]:
+        self.layer(layer)
+        self.page.locator(".overlay").wait_for(state="attached")
+        for label, value in (("roi", roi), ("channel", channel), ("bin row", row), ("bin column", column)):
+            self.put(label, value)
+        found = self.overlay()
+        assert (found["roi"], found["bin"]) == (str(roi), f"{row},{column}")
+        return found
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    quiet = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    options = [*quiet, "--disable-component-update", "--disable-sync"]
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Any) -> Iterator[Open]:
+    """Opens a file; at the end, no page may have logged an error or asked for anything but itself."""
+    opened: list[Opened] = []
+
+    def open_file(path: Path, width: int = 1440, height: int = 900, scheme: str = "light") -> Opened:
+        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        result = Opened(context.new_page())
+        result.page.on("console", lambda m: result.problems.append(m.text) if m.type in ("error", "warning") else None)
+        result.page.on("pageerror", lambda error: result.problems.append(str(error)))
+        result.page.on("request", lambda request: result.requests.append(request.url))
+        result.page.route(re.compile("^(?!file:|data:)"), lambda route: route.abort())
+        opened.append(result)
+        result.page.goto(path.as_uri())
+        result.page.wait_for_selector("html[data-ready]", state="attached")
+        return result
+
+    yield open_file
+    for result in opened:
+        assert result.problems == []
+        assert [url for url in result.requests if not url.startswith(("file:", "data:"))] == []
+        assert len([url for url in result.requests if url.startswith("file:")]) == 1
+        result.page.context.close()
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Net]:
+    """A net with every ROI layer, and its page."""
+    set_random_seed(1)
+    net = Net(parse_net(NET), TEST)
+    net.blobs["data"].data[...] = np.random.default_rng(2).standard_normal(net.blobs["data"].shape)
+    net.blobs["rois"].data[...] = ROIS
+    path = tmp_path_factory.mktemp("page") / "trace.html"
+    with Tracer(net, path, notes=["a note"]):
+        net.forward()
+        start_backward(net, None)
+        net.backward()
+    return path, net
+
+
+def test_opens_from_disk(traced: tuple[Path, Net], open_page: Open) -> None:
+    """No console error and no request (the fixture's end says so); the net's name, and a node for each layer."""
+    path, net = traced
+    opened = open_page(path)
+    assert opened.page.locator("h1").inner_text() == "all the rois"
+    assert opened.page.locator(".node").count() == len(net.layers)
+    assert opened.page.url.startswith("file:")
+
+
+def test_a_layer_shows_its_shapes(traced: tuple[Path, Net], open_page: Open) -> None:
+    path, net = traced
+    opened = open_page(path)
+    for index, layer in enumerate(net.layers):
+        opened.page.locator(f'.node[data-layer="{index}"]').dispatch_event("click")
+        assert opened.page.locator("h2").inner_text().startswith(layer.name)
+        shapes = opened.page.locator(".blobs .shape").all_inner_texts()
+        names = [*net.bottom_names[layer.name], *net.top_names[layer.name]]
+        assert shapes == [" × ".join(map(str, net.blobs[name].shape)) for name in names]
+    assert opened.page.locator(".node.part").count() == 1
+    assert opened.page.locator(".node.split").count() == 2
+
+
+def test_a_real_click_on_a_node(traced: tuple[Path, Net], open_page: Open) -> None:
+    opened = open_page(traced[0])
+    opened.page.locator('.node[aria-label^="conv,"]').click()
+    assert opened.step() == "Forward conv"
+    card = opened.page.locator('.card[data-blob="conv"]').first
+    assert "1 × 8 × 9 × 7" in card.inner_text()
+    weights = opened.page.locator('.card[data-role="learned"]').first
+    weights.scroll_into_view_if_needed()
+    weights.locator(".tile").first.wait_for()
+    assert weights.locator(".tile").count() == 48
+    weights.get_by_label("next filters").click()
+    assert "48 to 63 of 64" in weights.inner_text()
+
+
+def test_statistics_are_the_blobs(traced: tuple[Path, Net], open_page: Open) -> None:
+    path, net = traced
+    opened = open_page(path)
+    opened.layer("pool")
+    card = opened.page.locator('.card[data-blob="pool"][data-role="top data"]')
+    shown = dict(zip(card.locator("dt").all_inner_texts(), card.locator("dd").all_inner_texts()))
+    assert float(shown["max"].replace("−", "-")) == pytest.approx(net.blobs["pool"].data.max(), rel=1e-4)
+    assert int(shown["values"]) == net.blobs["pool"].count
+
+
+def bins_of(layer: str) -> Any:
+    if layer == "pool":
+        return roi_pool_bins(ROIS, (2, 3), SCALE, SIZE)
+    return ps_roi_pool_bins(ROIS, 2, SCALE, SIZE)
+
+
+@pytest.mark.parametrize("layer", ["pool", "ps"])
+def test_the_overlay_lies_on_the_cells_of_the_bin(traced: tuple[Path, Net], open_page: Open, layer: str) -> None:
+    path, net = traced
+    opened, bins = open_page(path), bins_of(layer)
+    y = net.blobs[layer].data
+    argmax = roi_pool_argmax(net.blobs["conv"].data, ROIS, 2, 3, SCALE)
+    for r, c, ph, pw in [(0, 0, 0, 0), (0, 1, 1, 1), (1, 1, 1, 0), (1, 0, 0, 1), (2, 1, 1, 1), (2, 0, 0, 0)]:
+        found = opened.select(layer, r, c, ph, pw)
+        bounds = [int(found[key]) for key in ("hstart", "hend", "wstart", "wend")]
+        assert bounds == [bins.hstart[r, ph], bins.hend[r, ph], bins.wstart[r, pw], bins.wend[r, pw]]
+        assert int(found["channel"]) == ((c * 2 + ph) * 2 + pw if layer == "ps" else c)
+        assert float(found["value"]) == pytest.approx(float(y[r, c, ph, pw]), rel=1e-5, abs=1e-7)
+        box = opened.page.locator(".overlay .bin").evaluate("e => ['y', 'height', 'x', 'width'].map(k => +e.getAttribute(k))")
+        assert box == [bounds[0], bounds[1] - bounds[0], bounds[2], bounds[3] - bounds[2]]
+        if layer == "pool" and argmax[r, c, ph, pw] >= 0:
+            assert found["argmax"] == ",".join(map(str, divmod(int(argmax[r, c, ph, pw]), SIZE[1])))
+
+
+def samples_of(layer: str) -> Any:
+    if layer == "align":
+        return roi_align_samples(ROIS, (2, 3), SCALE, SIZE, sampling_ratio=2, aligned=False)
+    if layer == "align_max":
+        return roi_align_max_samples(ROIS, (2, 3), SCALE, SIZE)
+    return ps_roi_align_samples(ROIS, 2, SCALE, SIZE, 2)
+
+
+@pytest.mark.parametrize("layer", ["align", "align_max", "ps_align"])
+def test_the_overlay_lies_on_the_samples_of_the_bin(traced: tuple[Path, Net], open_page: Open, layer: str) -> None:
+    path, net = traced
+    opened, samples = open_page(path), samples_of(layer)
+    y = net.blobs[layer].data
+    argmax = roi_align_max_argmax(net.blobs["conv"].data, ROIS, 2, 3, SCALE)
+    for r, c, ph, pw in [(0, 0, 0, 0), (0, 1, 1, 1), (1, 1, 1, 0), (1, 0, 0, 1), (2, 1, 1, 1)]:
+        found = opened.select(layer, r, c, ph, pw)
+        h, w = samples.h[r, ph], samples.w[r, pw]
+        wanted = [(float(a), float(b)) for a in h[~np.isnan(h)] for b in w[~np.isnan(w)]]
+        assert [tuple(map(float, place.split(","))) for place in found["samples"].split(";") if place] == wanted
+        assert opened.page.locator(".overlay .sample").count() == len(wanted)
+        assert float(found["value"]) == pytest.approx(float(y[r, c, ph, pw]), rel=1e-5, abs=1e-7)
+        if layer == "align_max" and argmax[r, c, ph, pw] >= 0:
+            i, j = divmod(int(argmax[r, c, ph, pw]), SIZE[1] + 1)
+            assert tuple(map(float, found["argmax"].split(","))) == (h[i], w[j])
+        if layer == "ps_align":
+            assert int(found["channel"]) == (c * 2 + ph) * 2 + pw
+
+
+def test_mouse_and_keys_choose_roi_and_bin(traced: tuple[Path, Net], open_page: Open) -> None:
+    opened = open_page(traced[0])
+    opened.select("pool", 0, 0, 0, 0)
+    number = opened.page.get_by_label("channel", exact=True)
+    number.fill("1000")
+    number.press("Enter")
+    assert opened.overlay()["channel"] == "7"
+    output = opened.page.locator(".inspector .stage").nth(2)
+    output.focus()
+    opened.page.keyboard.press("ArrowDown")
+    opened.page.keyboard.press("ArrowRight")
+    assert opened.overlay()["bin"] == "1,1"
+    assert opened.step() == "Forward pool"
+    size = output.bounding_box()
+    opened.page.mouse.click(size["x"] + size["width"] * 0.85, size["y"] + size["height"] * 0.3)
+    assert opened.overlay()["bin"] == "0,2"
+    image = opened.page.locator(".inspector .stage").nth(0).bounding_box()  # roi 2 is one pixel: at (4, 4) of 14 x 18 pixels
+    pixel = image["height"] / 18
+    middle = image["x"] + image["width"] / 2
+    opened.page.mouse.click(middle + (6 - 7) * pixel, image["y"] + 6 * pixel)
+    assert opened.overlay()["roi"] == "0"
+    opened.page.mouse.click(middle + (2 - 7) * pixel, image["y"] + 15 * pixel)
+    assert opened.overlay()["roi"] == "1"
+
+
+def test_the_worked_example_says_the_numbers(traced: tuple[Path, Net], open_page: Open) -> None:
+    opened = open_page(traced[0])
+    opened.select("pool", 0, 0, 1, 2)
+    text = opened.page.locator(".worked").inner_text()
+    assert "roi 0 in image pixels: (1, 2, 9, 12)" in text
+    assert "times spatial_scale 0.5: (0.5, 1, 4.5, 6) on the map" in text
+    assert "rounded, halves away from zero: (1, 1, 5, 6), both ends inclusive: 5 wide and 6 high" in text
+    assert "rows: floor 4 to ceil 7" in text
+    opened.select("ps", 0, 1, 1, 0)
+    assert "reads score map (1 × 2 + 1) × 2 + 0 = 6" in opened.page.locator(".worked").inner_text()
+
+
+@pytest.mark.parametrize("layer", ["pool", "align", "align_max", "ps", "ps_align"])
+def test_backward_shows_where_the_gradient_lands(traced: tuple[Path, Net], open_page: Open, layer: str) -> None:
+    """Every cell's senders add up to the layer's dx: the net's outputs got ones."""
+    path, net = traced
+    opened = open_page(path)
+    opened.select(layer, 0, 0, 1, 1)
+    opened.page.locator(".head").get_by_text("Backward").click()
+    assert opened.step() == f"Backward {layer}"
+    opened.page.locator(".overlay").wait_for(state="attached")
+    assert "Gradient of the feature map" in opened.page.locator(".inspector").inner_text()
+    assert opened.page.locator(".overlay .gets").count() > 0
+    opened.page.get_by_label("map shows").select_option("map")
+    map_stage = opened.page.locator(".inspector .stage").nth(1).bounding_box()
+    cell = map_stage["height"] / SIZE[0]
+    left = map_stage["x"] + map_stage["width"] / 2 - SIZE[1] / 2 * cell
+    opened.page.mouse.click(left + 3.5 * cell, map_stage["y"] + 4.5 * cell)
+    text = opened.page.locator(".worked").inner_text().replace("−", "-")
+    assert "Cell [4, 3] gets" in text
+    total = float(re.search(r"^sum: (\S+)$", text, re.M)[1])  # type: ignore[index]
+    dx = net.blobs[net.bottom_names[layer][0]].diff
+    found = opened.overlay()
+    assert total == pytest.approx(float(dx[0, int(found["channel"]), 4, 3]), rel=1e-5)
+
+
+def test_backward_shows_diffs(traced: tuple[Path, Net], open_page: Open) -> None:
+    opened = open_page(traced[0])
+    opened.layer("conv")
+    opened.page.locator(".head").get_by_text("Backward").click()
+    roles = opened.page.locator(".card.diff").evaluate_all("all => all.map(e => e.dataset.role)")
+    assert "top diff" in roles
+    assert "bottom diff" in roles
+    assert "gradient" in roles
+
+
+def test_keys_step_through_the_timeline(traced: tuple[Path, Net], open_page: Open) -> None:
+    opened = open_page(traced[0])
+    steps = json.loads(opened.page.locator("#trace").text_content())["steps"]
+    press = opened.page.keyboard.press
+    shown = opened.page.locator(".bars")
+    press("Home")
+    assert shown.get_attribute("aria-valuenow") == "1"
+    press("ArrowRight")
+    press("ArrowRight")
+    press("ArrowLeft")
+    assert shown.get_attribute("aria-valuenow") == "2"
+    press("End")
+    assert shown.get_attribute("aria-valuenow") == str(len(steps))
+    assert opened.step().startswith("Backward")
+    press("Home")
+    press(" ")
+    opened.page.wait_for_function("+document.querySelector('.bars').getAttribute('aria-valuenow') > 2")
+    press(" ")
+    assert opened.page.get_by_label("Play").count() == 1
+
+
+def test_layers_by_keyboard(traced: tuple[Path, Net], open_page: Open) -> None:
+    opened = open_page(traced[0])
+    opened.layer("conv")
+    opened.page.locator(".node.current").focus()
+    opened.page.keyboard.press("ArrowDown")
+    assert opened.page.locator("h2").inner_text().startswith("relu")
+    assert opened.page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("relu")
+
+
+def background(opened: Opened) -> tuple[int, ...]:
+    colour = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return tuple(map(int, re.findall(r"\d+", colour)[:3]))
+
+
+def test_light_and_dark(traced: tuple[Path, Net], open_page: Open) -> None:
+    """As the system wishes, and by the button; text stands out from the paper."""
+    assert sum(background(open_page(traced[0], scheme="light"))) > 700
+    opened = open_page(traced[0], scheme="dark")
+    assert sum(background(opened)) < 120
+    ink = re.findall(r"\d+", opened.page.evaluate("getComputedStyle(document.body).color"))
+    assert sum(map(int, ink[:3])) > 600
+    opened.page.locator("#theme").click()
+    assert sum(background(opened)) > 700
+    opened.page.locator("#theme").click()
+    assert sum(background(opened)) < 120
+
+
+def test_a_narrow_screen_scrolls_one_way(traced: tuple[Path, Net], open_page: Open) -> None:
+    path, net = traced
+    opened = open_page(path, width=390, height=844)
+    for index in range(len(net.layers)):
+        opened.page.locator(f'.node[data-layer="{index}"]').dispatch_event("click")
+        assert opened.page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_notes_are_there_on_request(traced: tuple[Path, Net], open_page: Open) -> None:
+    opened = open_page(traced[0])
+    assert not opened.page.locator("#notes").is_visible()
+    opened.page.locator("#open-notes").click()
+    assert "a note" in opened.page.locator("#notes").inner_text()
+
+
+def test_what_is_not_finite_is_loud(tmp_path: Path, open_page: Open) -> None:
+    net = Net(parse_net(QUIET), TEST)
+    net.blobs["data"].data[0, 0, 0, 0] = np.nan
+    net.blobs["data"].data[0, 1, 5, 5] = np.inf
+    with Tracer(net, tmp_path / "nan.html"):
+        net.forward()
+    opened = open_page(tmp_path / "nan.html")
+    opened.layer("data")
+    assert opened.page.locator(".loud").first.inner_text() == "1 NaN and 1 infinite of 144 values"
+
+
+def test_a_net_that_fails_half_way(tmp_path: Path, open_page: Open) -> None:
+    tracer = Tracer(path=tmp_path / "failed.html")
+    with pytest.raises(Error, match="sum"), tracer:
+        Net(parse_net(FAILING), TEST, watch=tracer.watch)
+    opened = open_page(tmp_path / "failed.html")
+    banner = opened.page.locator("#error")
+    assert banner.is_visible()
+    assert "sum (Eltwise) failed" in banner.inner_text()
+    assert opened.page.locator(".node.failed").count() == 1
+    opened.layer("conv")
+    assert opened.page.locator(".blobs .shape").all_inner_texts()[-1] == "1 × 4 × 6 × 4"
+    banner.get_by_text("Show the layer").click()
+    assert opened.page.locator("h2").inner_text().startswith("sum")
+
+
+def test_detections_are_drawn(tmp_path: Path, open_page: Open) -> None:
+    from click.testing import CliRunner
+
+    from minicaffe.cli import main
+
+    page = tmp_path / "shapes.html"
+    net, weights = SHAPES / "rfcn" / "test.prototxt", SHAPES / "rfcn" / "shapes_rfcn.caffemodel"
+    options = ["--image", SHAPES / "scene.png", "--cfg", SHAPES / "shapes.yml", "-o", page]
+    result = CliRunner().invoke(main, ["trace", *map(str, [net, weights, *options])])
+    assert result.exit_code == 0, result.output
+    opened = open_page(page)
+    opened.page.locator("#open-result").click()
+    opened.page.locator(".detection").first.wait_for()
+    assert opened.page.locator(".detection").count() == 8
+    assert opened.page.locator(".detections li").count() == 8
+
+
+@pytest.mark.skipif(not ZF.exists(), reason="the published prototxts are not here")
+def test_a_large_net_is_ready_within_two_seconds(tmp_path: Path, open_page: Open) -> None:
+    """ZF Faster R-CNN at 600 x 1000, backward too: under 15 MB, and a step after the start draws its tiles."""
+    net = Net(str(ZF), TEST)
+    net.blobs["data"].reshape(1, 3, 600, 1000)
+    net.blobs["data"].data[...] = np.random.default_rng(3).integers(-120, 130, net.blobs["data"].shape)
+    net.blobs["im_info"].data[...] = [600, 1000, 1]
+    path = tmp_path / "zf.html"
+    with Tracer(net, path):
+        net.forward()
+    assert path.stat().st_size < 15_000_000
+    assert min(milliseconds_to_tiles(open_page(path)) for _ in range(3)) < 2000
+
+
+def milliseconds_to_tiles(opened: Opened) -> float:
+    """By the page's own clock: from opening to ready, and from a click on conv1 to its tiles."""
+    ready = float(opened.page.get_attribute("html", "data-ready"))
+    clicked = """async () => {
+        const start = performance.now();
+        document.querySelector('.node[aria-label^="conv1,"]').dispatchEvent(new MouseEvent("click", {bubbles: true}));
+        while (!document.querySelector(".tile")) await new Promise(requestAnimationFrame);
+        return performance.now() - start;
+    }"""
+    return ready + float(opened.page.evaluate(clicked))
