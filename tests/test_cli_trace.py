@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +155,26 @@ def test_nan_is_loud_in_the_table(net: str) -> None:
 def test_cells_of_the_table() -> None:
     assert statistics_cell(statistics(np.zeros((0, 3), np.float32))) == "empty"
     assert statistics_cell(statistics(np.array([1, 2, 6], np.float32))) == "1 / 3 / 6"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_on_a_terminal_the_table_grows_and_is_whole_at_the_end(net: str) -> None:
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "minicaffe", "trace", net, "--text"]
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "12"}
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=environment) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # the end of a pseudo-terminal
+            while part := os.read(ours, 65536):
+                shown += part
+        os.close(ours)
+        assert process.wait() == 0
+    text = shown.decode()
+    assert text.count("Convolution") > 2
+    assert all(name in text[text.rindex("small (TEST)") :] for name in ("data", "conv", "relu", "ip", "prob"))
 
 
 def test_debug_info_lines(net: str) -> None:

@@ -216,6 +216,35 @@ def test_hooks_see_every_layer_and_can_be_taken_back() -> None:
     assert seen == [0, 1]
 
 
+def test_hooks_come_before_after_the_reshape_and_after() -> None:
+    net = net_of(HEAD + IP)
+    seen: list[tuple[str, int]] = []
+    for when in ("before_forward", "after_reshape", "after_forward", "before_backward", "after_backward"):
+        getattr(net, when)(lambda i, when=when: seen.append((when, i)))
+    net.forward_backward()
+    forward = [(when, i) for i in (0, 1) for when in ("before_forward", "after_reshape", "after_forward")]
+    assert seen == forward + [(when, i) for i in (1, 0) for when in ("before_backward", "after_backward")]
+
+
+def test_after_reshape_sees_the_new_shape_and_the_old_values() -> None:
+    net = net_of(HEAD + IP)
+    net.blobs["ip"].data[...] = 7
+    seen = []
+    net.after_reshape(lambda i: seen.append((net._tops[i][0].shape, float(net._tops[i][0].data.flat[0]))))
+    net.forward()
+    assert seen[1] == (net.blobs["ip"].shape, 7)
+
+
+def test_watch_follows_the_making_of_a_net() -> None:
+    seen: list[tuple[str, str, int]] = []
+    net = Net(parse_net(HEAD + IP), TEST, watch=lambda net, layer, moment: seen.append((layer.name, moment, len(net.layers))))
+    first, second = net.layers[0].name, net.layers[1].name
+    assert seen == [
+        (first, "created", 0), (first, "setup", 0), (first, "reshape", 1),
+        (second, "created", 1), (second, "setup", 1), (second, "reshape", 2),
+    ]  # fmt: skip
+
+
 def start_end_net() -> tuple[Net, dict[str, np.ndarray]]:
     stored = dict(np.load(GOLDEN / "nets" / "forward_start_end.npz"))
     with inside(GOLDEN / "nets"):
