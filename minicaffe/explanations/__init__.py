@@ -8,28 +8,11 @@ The geometry is the layers' own functions; every explanation holds the layer's n
 """
 
 from .covered import COVERED
-from .explanation import (
-    Explanation,
-    FunctionExplanation,
-    GradientExplanation,
-    MaxExplanation,
-    SumExplanation,
-    Term,
-    Terms,
-)
-from .rois import (
-    AxisWork,
-    CellsExplanation,
-    MaxBinExplanation,
-    MeanBinExplanation,
-    Neighbour,
-    Roi,
-    RoiExplanation,
-    Sample,
-    SamplesExplanation,
-    ScoreMap,
-)
+from .explanation import Explanation, FunctionExplanation, GradientExplanation, MaxExplanation, SumExplanation
+from .roi_explanations import CellsExplanation, MaxBinExplanation, MeanBinExplanation, Neighbour, Sample, SamplesExplanation
+from .rois import AxisWork, Roi, RoiExplanation, ScoreMap
 from .runs import explain
+from .terms import Term, Terms
 
 __all__ = [
     "COVERED",

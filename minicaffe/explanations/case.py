@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from minicaffe.errors import Error
 
-from .explanation import SHARE, Explanation, GradientExplanation, Index, SumExplanation, Terms
+from .explanation import SHARE, Explanation, GradientExplanation, SumExplanation
+from .terms import Index, Terms
 
 Array = NDArray[Any]
 

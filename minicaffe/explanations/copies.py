@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from .case import Case, one
-from .explanation import Explanation, FunctionExplanation, GradientExplanation, Index, Terms
+from .explanation import Explanation, FunctionExplanation, GradientExplanation
+from .terms import Index, Terms
 from .text import number, place
 
 

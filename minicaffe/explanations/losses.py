@@ -12,8 +12,9 @@ from minicaffe.layers.softmax import softmax as probabilities
 from minicaffe.layers.softmax_with_loss import FLT_MIN
 
 from .case import Array, Case, one
-from .explanation import SHARE, Explanation, FunctionExplanation, Index, Terms, indices
-from .normalisations import softmax_of
+from .explanation import SHARE, Explanation, FunctionExplanation
+from .softmax import softmax_of
+from .terms import Index, Terms, indices
 from .text import number
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .case import Case
 from .covered import ROI_TYPES
-from .explanation import Index
+from .terms import Index
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from minicaffe.layers.eltwise import MAX, PROD
 from minicaffe.layers.eltwise import SUM as ELTWISE_SUM
 
 from .case import Array, Case, one, sent
-from .explanation import SHARE, Explanation, FunctionExplanation, Index, MaxExplanation, Terms, indices
+from .explanation import SHARE, Explanation, FunctionExplanation, MaxExplanation
+from .terms import Index, Terms, indices
 from .text import number, place, signed
 
 

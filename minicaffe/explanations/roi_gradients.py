@@ -12,8 +12,9 @@ from minicaffe.layers.roi_pooling import roi_pool_argmax
 from minicaffe.layers.roi_samples import Samples, bilinear_taps
 
 from .case import Array, Case, sent
-from .explanation import Explanation, Index
-from .roi_layers import score_map
+from .explanation import Explanation
+from .roi_steps import score_map
+from .terms import Index
 from .text import number, place
 
 

@@ -261,7 +261,8 @@ def test_terms_are_a_sequence() -> None:
 
 def test_blobs_behind_a_split_have_their_own_name() -> None:
     text = """input: "x" input_shape { dim: 2 dim: 3 }
-    layer { name: "a" type: "ReLU" bottom: "x" top: "a" }  layer { name: "b" type: "Eltwise" bottom: "x" bottom: "a" top: "b" }"""
+    layer { name: "a" type: "ReLU" bottom: "x" top: "a" }
+    layer { name: "b" type: "Eltwise" bottom: "x" bottom: "a" top: "b" }"""
     net = Net(text_format.Parse(text, caffe_pb2.NetParameter()), TEST)
     found = minicaffe.explain(net, "b", (1, 2))
     assert isinstance(found, SumExplanation)

@@ -1,0 +1,75 @@
+"""The steps from a roi to a bin, of one roi, for an explanation."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from minicaffe.layers.roi_geometry import AxisSteps, RoiSteps
+
+from .case import Array, Case
+from .rois import AxisWork, Pair, Roi, ScoreMap
+from .terms import Index
+
+
+def score_map(group: int, d: int, gh: int, gw: int) -> ScoreMap:
+    return ScoreMap(d, group, gh, gw, (d * group + gh) * group + gw)
+
+
+def one_roi(case: Case, r: int) -> Array:
+    """Roi r as an array (1, 5) of the map's type."""
+    rois: Array = case.bottoms[1].reshape(-1, 5)[r : r + 1]
+    return rois
+
+
+def span_of(start: Array, end: Array, i: int) -> tuple[int, int]:
+    return int(start[0, i]), int(end[0, i])
+
+
+def clipped_to(axis: AxisSteps, i: int, last: int) -> Pair:
+    return axis.start.clip(0, last)[0, i], axis.end.clip(0, last)[0, i]
+
+
+def geometry_of(case: Case, at: Index, steps: RoiSteps, clipped: Any, channel: int, lines: Any) -> dict[str, Any]:
+    """The fields of a RoiExplanation that say how the bin comes about; clipped: (rows, columns)."""
+    r, _, ph, pw = at
+    roi = one_roi(case, r)[0]
+    shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
+    rows = _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], case.x.shape[2])
+    columns = _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], case.x.shape[3])
+    return {
+        "roi": Roi(r, int(roi[0]), *roi[1:]),
+        "map": case.bottom_names[0],
+        "channel": channel,
+        "scale": float(shown),
+        "rows": rows,
+        "columns": columns,
+        "axis_lines": partial(lines, shown),
+    }
+
+
+def _axis(steps: RoiSteps, axis: AxisSteps, i: int, image: Pair, first: int, clipped: Pair, size: int) -> AxisWork:
+    return AxisWork(
+        number=i,
+        count=axis.start.shape[1],
+        image=image,
+        halfway=_pair(steps.halfway[0, first], steps.halfway[0, first + 2]),
+        corners=_pair(steps.corners[0, first], steps.corners[0, first + 2]),
+        extent=_whole(axis.extent[0]),
+        length=axis.length[0],
+        edges=(axis.edges[0, i], axis.edges[0, i + 1]),
+        raw=_pair(axis.start[0, i], axis.end[0, i]),
+        clipped=clipped,
+        size=size,
+    )
+
+
+def _pair(first: Any, last: Any) -> Pair:
+    return _whole(first), _whole(last)
+
+
+def _whole(value: Any) -> Any:
+    """A pixel as an int; a number that is not rounded as it is, of the layer's type."""
+    return int(value) if isinstance(value, np.integer) else value

@@ -1,0 +1,93 @@
+"""The terms of a sum as arrays, and their table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .text import number, place, table
+
+Array = NDArray[Any]
+
+
+Index = tuple[int, ...]
+
+
+class Term(NamedTuple):
+    """One line of a sum: the element it comes from, its columns by name, and what it adds."""
+
+    blob: str
+    at: Index
+    columns: dict[str, float]
+    product: float
+
+
+def indices(flat: Array, shape: Index) -> Array:
+    """Flat numbers (T,) of elements of an array of this shape as indices (T, axes)."""
+    return np.stack(np.unravel_index(flat, shape), axis=1) if shape else np.zeros((len(flat), 0), int)
+
+
+@dataclass(frozen=True, eq=False)
+class Terms(Sequence[Term]):
+    """The terms of a sum, as arrays: which blob (T,) of `blobs`, places (T, axes), columns by name (T,), product (T,)."""
+
+    blobs: tuple[str, ...]
+    which: Array
+    places: Array
+    columns: Mapping[str, Array]
+    product: Array
+    title: str = "product"
+
+    @classmethod
+    def of(cls, blob: str, index: Array, columns: Mapping[str, Array], product: Array, title: str = "product") -> Terms:
+        """Terms that all come from one blob; columns and product are taken as float64."""
+        wide = {name: np.asarray(column, np.float64).reshape(-1) for name, column in columns.items()}
+        flat = np.asarray(product, np.float64).reshape(-1)
+        return cls((blob,), np.zeros(len(flat), int), np.asarray(index, int), wide, flat, title)
+
+    def __len__(self) -> int:
+        return len(self.product)
+
+    @overload
+    def __getitem__(self, i: int) -> Term: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Term]: ...
+    def __getitem__(self, i: int | slice) -> Term | list[Term]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        index = tuple(int(v) for v in self.places[i])
+        columns = {name: float(column[i]) for name, column in self.columns.items()}
+        return Term(self.blobs[self.which[i]], index, columns, float(self.product[i]))
+
+    def __iter__(self) -> Iterator[Term]:
+        return (self[i] for i in range(len(self)))
+
+    def total(self) -> float:
+        """The sum, correctly rounded; as numbers that are not finite add up."""
+        finite = np.isfinite(self.product).all()
+        return math.fsum(self.product.tolist()) if finite else float(np.add.reduce(self.product))
+
+    def size(self) -> float:
+        """The sum of the absolute terms."""
+        return float(np.abs(self.product).sum())
+
+    def lines(self, rows: int) -> list[str]:
+        """A table; of a long one the largest terms, in their order, and what the others add up to."""
+        shown = np.arange(len(self))
+        if len(self) > rows:
+            shown = np.sort(np.argsort(-np.abs(self.product), kind="stable")[:rows])
+        head = ["", *self.columns, self.title]
+        body = [[place(t.blob, t.at), *map(number, t.columns.values()), number(t.product)] for t in map(self._at, shown)]
+        if len(self) > rows:
+            rest = np.delete(self.product, shown)
+            blank = [""] * len(self.columns)
+            body.append([f"{len(rest)} smaller ones not shown, together", *blank, number(rest.sum())])
+        return table([head, *body])
+
+    def _at(self, i: Any) -> Term:
+        return self[int(i)]
