@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from .errors import Error
 from .merge_bn import LINEAR
 from .retarget_graph import Graph
-from .retarget_plan import Plan
+from .retarget_plan import SOFTMAX, Plan
 from .target_scaling import GROUPED
 
 ROI_LAYERS = ("ROIPooling", "ROIAlign", *GROUPED)
-SOFTMAX = ("Softmax", "SoftmaxWithLoss", "SoftmaxWithLossOHEM")
 
 
 def plan_heads(plan: Plan) -> None:

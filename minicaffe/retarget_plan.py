@@ -14,6 +14,7 @@ from .prototxt import NetFile
 from .retarget_graph import Graph
 from .target_scaling import GROUPED
 
+SOFTMAX = ("Softmax", "SoftmaxWithLoss", "SoftmaxWithLossOHEM")
 NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d+)")
 
 
@@ -122,4 +123,6 @@ class Plan:
         """What to say of a net in which no class count is found."""
         if any(layer.type == "Python" and layer.python_param.layer == "ProposalLayer" for layer in self.net.param.layer):
             return "; a region proposal net (object or not) fits any number of classes as it is"
-        return ""
+        graph = self.graphs()[0]
+        names = [f'"{self.layer(i).name}"' for end in graph.of_type(*SOFTMAX) for i, _ in graph.heads(end)]
+        return f"; if it is a classifier: change num_output of {names[0]} and its name" if names else ""

@@ -194,6 +194,19 @@ def test_command(tmp_path: Path) -> None:
     np.testing.assert_allclose(new.forward()["r"], net.forward()["r"], rtol=1e-5, atol=1e-5)
 
 
+def test_command_with_a_stage(tmp_path: Path) -> None:
+    """What a stage and a level let in is part of the net written, which needs neither."""
+    rule = "include { phase: TEST stage: 'deploy' min_level: 2 }"
+    (tmp_path / "a.prototxt").write_text(INPUT + PLAIN + NORM % rule + SCALE.replace("scale_param", rule + " scale_param"))
+    net = net_of(PLAIN + NORM % "" + SCALE, dtype=np.float32)
+    net.save(tmp_path / "a.caffemodel")
+    files = [str(tmp_path / name) for name in ("a.prototxt", "a.caffemodel", "b.prototxt", "b.caffemodel")]
+    run(*files[:2], "--stage", "deploy", "--level", "2", "--out-net", files[2], "--out-weights", files[3])
+    assert Net(files[2], files[3], 1).outputs == ["s"]
+    staged = Net(files[0], 1, 2, ["deploy"], files[1])
+    assert merge_net(staged)[0].outputs == ["s"]
+
+
 def test_command_without_all_weights(tmp_path: Path) -> None:
     (tmp_path / "a.prototxt").write_text(INPUT + PLAIN + NORM % "")
     net_of(PLAIN).save(tmp_path / "a.caffemodel")

@@ -170,6 +170,8 @@ def test_ssd(tmp_path: Path, shared: str, loc: int) -> None:
         (HEAD % (21, 84) + 'layer { name: "s" type: "Softmax" bottom: "bbox_pred" top: "s" }', 4,
          'layer "bbox_pred" is for 84 classes, another of the net for 21'),
         ("layers { name: 'x' type: RELU bottom: 'x' }", 4, "no class count found"),
+        ((HEAD % (21, 84)).replace("ROIPooling", "Flatten"), 4,
+         'if it is a classifier: change num_output of "cls_score" and its name'),
     ],
 )  # fmt: skip
 def test_errors(tmp_path: Path, text: str, classes: int, message: str) -> None:

@@ -69,13 +69,15 @@ def command(
 
 
 def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
-    """The layers of the file that the net consists of, with no Split layers."""
+    """The layers of the file that the net consists of, with no Split layers and no rules: they are all to stay."""
     param = caffe_pb2.NetParameter()
     param.CopyFrom(file.param)
     sources = list(file.sources)
     kept = filter_layers(list(zip(file.param.layer, sources, strict=True)), net.param.state)
     del param.layer[:]
     param.layer.extend(layer for layer, _ in kept)
+    for layer in param.layer:
+        del layer.include[:], layer.exclude[:]
     return param
 
 
