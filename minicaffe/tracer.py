@@ -12,22 +12,22 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any
 
 import numpy as np
-from google.protobuf import text_format
 from numpy.typing import NDArray
 
-from .blob import Blob, MemoryState
+from .blob import Blob
 from .cuda.device import Stopwatch, current
+from .explanations.runs import shown_name
 from .layer import Layer
 from .layers.roi_layer import RoiLayer
 from .mode import gpu_mode
 from .net import Net
-from .trace import BlobShot, Failure, LayerFacts, ParamShot, Step, Trace
+from .trace import BlobShot, Failure, Step, Trace
+from .trace_facts import bytes_in_use, layer_facts, left_out
 from .trace_picture import found_detections, picture
 from .trace_roi import RoiShot, add_gradients, explained, roi_shot
-from .trace_shots import MOST_TILES, SAMPLED, shot
+from .trace_shots import shot
 
 TILE_BYTES = 8 * 2**20
 """What the pictures of all blobs together may take."""
@@ -160,7 +160,8 @@ class Tracer:
         if self._tile_bytes and isinstance(layer, RoiLayer):
             arrays = [blob.read_data() for blob in (*bottoms, tops[0])]
             self._rois[i] = roi_shot(layer, arrays[0], arrays[1], arrays[-1])
-            self._rois[i].explained = explained(layer, self.net._bottom_blob_names[i], names, arrays)
+            read = [shown_name(self.net, name) for name in self.net._bottom_blob_names[i]]
+            self._rois[i].explained = explained(layer, read, names, arrays)
         self._add("forward", i, ms, blobs)
 
     def _before_backward(self, i: int) -> None:
@@ -240,7 +241,11 @@ class Tracer:
         net = self.net
         if net is None:
             raise ValueError("a Tracer without a net has no trace")
-        layers = [self._facts(i, layer) for i, layer in enumerate(self._layers())]
+        room = self._room()
+        layers = [
+            layer_facts(net, i, layer, self._rois.get(i), i in self._went_back, room) for i, layer in enumerate(self._layers())
+        ]
+        passes = [f"{self._passes + 1} forward passes ran: the last is shown"] if self._passes else []
         done = self.error is None and any(step.kind == "forward" for step in self.steps)
         return Trace(
             name=net.name,
@@ -249,69 +254,10 @@ class Tracer:
             dtype=str(net.dtype),
             device=current().name if gpu_mode() else "cpu",
             weights=self.weights,
-            notes=[*self.notes, *self._sampled(layers)],
+            notes=[*self.notes, *passes, *left_out(self.steps, layers)],
             layers=layers,
             steps=list(self.steps),
             error=self.error,
             picture=picture(net, self.image),
             detections=found_detections(net, self.image) if done else None,
         )
-
-    def _facts(self, i: int, layer: Layer) -> LayerFacts:
-        assert self.net is not None
-        tops = self.net._tops[i] if i < len(self.net._tops) else []
-        bottoms = self.net._bottoms[i] if i < len(self.net._bottoms) else []
-        bottom_names = list(layer.param.bottom)
-        top_names = self.net._top_blob_names[i] if i < len(self.net._tops) else list(layer.param.top)
-        shared = {id(memory) for blob in bottoms for memory in (blob._data, blob._diff)}
-        return LayerFacts(
-            name=layer.name,
-            type=layer.type,
-            place=str(layer.source.at()) if layer.source else None,
-            bottoms=bottom_names,
-            tops=list(top_names),
-            in_place=bool(set(top_names) & set(bottom_names)),
-            is_split=layer.type == "Split",
-            param=text_format.MessageToString(layer.param),
-            top_bytes=bytes_in_use(tops, without=shared),
-            params=[self._param(i, layer, j) for j in range(len(layer.blobs))],
-            roi=self._rois.get(i),
-        )
-
-    def _param(self, i: int, layer: Layer, j: int) -> ParamShot:
-        blob, room = layer.blobs[j], self._room()
-        name = ("weight", "bias")[j] if j < 2 and layer.type in WEIGHT_AND_BIAS else f"blob {j}"
-        went = i in self._went_back and layer.param_propagate_down[j]
-        diff = shot(blob.read_diff(), room, weights=True) if went else None
-        return ParamShot(name, shot(blob.read_data(), room, weights=True), diff)
-
-    def _sampled(self, layers: list[LayerFacts]) -> list[str]:
-        """What is left out, in words."""
-        notes = [f"{self._passes + 1} forward passes ran: the last is shown"] if self._passes else []
-        shots = [blob.shot for step in self.steps for blob in step.blobs]
-        shots += [part for layer in layers for param in layer.params for part in (param.data, param.diff) if part]
-        kept = [item.tiles for item in shots if item.tiles]
-        if any(tiles.shrunk > 1 for tiles in kept):
-            most = max(tiles.shrunk for tiles in kept)
-            notes.append(f"large maps are shrunk: one pixel is the mean of up to {most} x {most} values")
-        if any(len(tiles.pixels) < tiles.channels for tiles in kept):
-            notes.append(f"of blobs with many maps the first are shown, at most {MOST_TILES}, fewer of large ones")
-        if any(item.histogram and item.histogram.every > 1 for item in shots):
-            notes.append(f"histograms of more than {SAMPLED} values count every k-th")
-        if any(len(item.shape) == 4 and item.shape[0] > 1 and item.tiles and item.tiles.per == 1 for item in shots):
-            notes.append("of a batch the first item's maps are shown")
-        return notes + [note for layer in layers if layer.roi for note in layer.roi.notes(layer.name)]
-
-
-WEIGHT_AND_BIAS = ("Convolution", "Deconvolution", "InnerProduct", "DepthwiseConvolution", "Scale", "Embed", "Bias")
-
-
-def bytes_in_use(blobs: Iterable[Blob], without: Iterable[Any] = ()) -> int:
-    """The memory, of data and diffs, that these blobs have taken; shared memory counts once. without: ids of memories."""
-    taken = {
-        id(memory): memory.size * memory.dtype.itemsize
-        for blob in blobs
-        for memory in (blob._data, blob._diff)
-        if memory.state is not MemoryState.UNINITIALISED
-    }
-    return sum(taken.values()) - sum(taken.get(key, 0) for key in set(without))

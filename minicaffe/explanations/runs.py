@@ -54,7 +54,7 @@ def explain(
     if not 0 <= number < count:
         raise Error(f'{found.type} layer "{layer}": {what} {number} is out of range: it has {what}s 0 to {count - 1}')
     if backward and number in found.index_bottoms:
-        name = _shown(net, net.bottom_names[layer][number])
+        name = shown_name(net, net.bottom_names[layer][number])
         raise Error(f'{found.type} layer "{layer}": bottom {number} has no gradient ({name})')
     at = (at,) if isinstance(at, int) else at
     asked = Asked(at, roi, channel, bin, item, cell)
@@ -88,14 +88,14 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
     finally:
         net.remove_hook(keep_bottoms)
         net.remove_hook(keep_tops)
-    names = [_shown(net, name) for name in net._bottom_blob_names[index]], list(net._top_blob_names[index])
+    names = [shown_name(net, name) for name in net._bottom_blob_names[index]], list(net._top_blob_names[index])
     said = list(notes)
     if set(names[0]) & set(names[1]):
         said.append(f"{names[0][0]} is overwritten in place: x is what it held before this layer")
     return Case(net.layers[index], *names, before, after, number=number, notes=tuple(said))
 
 
-def _shown(net: Net, blob: str) -> str:
+def shown_name(net: Net, blob: str) -> str:
     """A bottom's name as the prototxt has it: of a Split that the net put in, the blob that it hands on."""
     for layer in net.layers:
         if layer.type == "Split" and blob in layer.param.top:

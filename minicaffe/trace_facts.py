@@ -1,0 +1,75 @@
+"""What a trace says of each layer beside its steps, of the memory taken, and of what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from google.protobuf import text_format
+
+from .blob import Blob, MemoryState
+from .layer import Layer
+from .net import Net
+from .trace import LayerFacts, ParamShot, Step
+from .trace_roi import RoiShot
+from .trace_shots import MOST_TILES, SAMPLED, shot
+
+WEIGHT_AND_BIAS = ("Convolution", "Deconvolution", "InnerProduct", "DepthwiseConvolution", "Scale", "Embed", "Bias")
+
+
+def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: bool, room: int) -> LayerFacts:
+    """Of layer i of a net, perhaps one in the making. went_back: whether backward ran it; room: bytes for a blob's tiles."""
+    tops = net._tops[i] if i < len(net._tops) else []
+    bottoms = net._bottoms[i] if i < len(net._bottoms) else []
+    bottom_names = list(layer.param.bottom)
+    top_names = net._top_blob_names[i] if i < len(net._tops) else list(layer.param.top)
+    shared = {id(memory) for blob in bottoms for memory in (blob._data, blob._diff)}
+    return LayerFacts(
+        name=layer.name,
+        type=layer.type,
+        place=str(layer.source.at()) if layer.source else None,
+        bottoms=bottom_names,
+        tops=list(top_names),
+        in_place=bool(set(top_names) & set(bottom_names)),
+        is_split=layer.type == "Split",
+        param=text_format.MessageToString(layer.param),
+        top_bytes=bytes_in_use(tops, without=shared),
+        params=[_param(layer, j, went_back, room) for j in range(len(layer.blobs))],
+        roi=roi,
+    )
+
+
+def _param(layer: Layer, j: int, went_back: bool, room: int) -> ParamShot:
+    blob = layer.blobs[j]
+    name = ("weight", "bias")[j] if j < 2 and layer.type in WEIGHT_AND_BIAS else f"blob {j}"
+    diff = shot(blob.read_diff(), room, weights=True) if went_back and layer.param_propagate_down[j] else None
+    return ParamShot(name, shot(blob.read_data(), room, weights=True), diff)
+
+
+def left_out(steps: Sequence[Step], layers: Sequence[LayerFacts]) -> list[str]:
+    """What is shrunk, sampled or cut, in words."""
+    notes = []
+    blobs = [blob.shot for step in steps for blob in step.blobs]
+    shots = blobs + [part for layer in layers for param in layer.params for part in (param.data, param.diff) if part]
+    kept = [item.tiles for item in shots if item.tiles]
+    if any(tiles.shrunk > 1 for tiles in kept):
+        most = max(tiles.shrunk for tiles in kept)
+        notes.append(f"large maps are shrunk: one pixel is the mean of up to {most} x {most} values")
+    if any(len(tiles.pixels) < tiles.channels for tiles in kept):
+        notes.append(f"of blobs with many maps the first are shown, at most {MOST_TILES}, fewer of large ones")
+    if any(item.histogram and item.histogram.every > 1 for item in shots):
+        notes.append(f"histograms of more than {SAMPLED} values count every k-th")
+    if any(item.shape[0] > 1 for item in blobs if item.tiles):
+        notes.append("of a batch the first item's maps are shown")
+    return notes + [note for layer in layers if layer.roi for note in layer.roi.notes(layer.name)]
+
+
+def bytes_in_use(blobs: Iterable[Blob], without: Iterable[Any] = ()) -> int:
+    """The memory, of data and diffs, that these blobs have taken; shared memory counts once. without: ids of memories."""
+    taken = {
+        id(memory): memory.size * memory.dtype.itemsize
+        for blob in blobs
+        for memory in (blob._data, blob._diff)
+        if memory.state is not MemoryState.UNINITIALISED
+    }
+    return sum(taken.values()) - sum(taken.get(key, 0) for key in set(without))
