@@ -139,7 +139,8 @@ def test_texts():
 
 def test_one_number_is_both_sizes():
     x = feature_map()
-    assert torch.equal(mt.roi_align(x, ROIS, 3, SCALE), mt.roi_align(x, ROIS, (3, 3), SCALE))
+    for size in (3, np.int64(3), [3, 3]):
+        assert torch.equal(mt.roi_align(x, ROIS, size, SCALE), mt.roi_align(x, ROIS, (3, 3), SCALE))
 
 
 # Rois.
@@ -155,6 +156,7 @@ def test_rois_of_four_columns_are_of_image_0():
 
 def test_a_list_has_the_boxes_of_each_image():
     x, first, second = feature_map(), ROIS[:1, 1:], ROIS[1:, 1:]
+    assert mt.ps_roi_align(x[:0], [], 2, SCALE).shape == (0, 2, 2, 2)
     assert torch.equal(mt.ps_roi_align(x, [first, second], 2, SCALE), mt.ps_roi_align(x, ROIS, 2, SCALE))
 
 
@@ -168,6 +170,8 @@ def test_a_list_has_the_boxes_of_each_image():
         (lambda x: mt.roi_pool(x.int(), ROIS, 2), "must be a floating-point tensor"),
         (lambda x: mt.roi_pool(x.numpy(), ROIS, 2), "got ndarray"),
         (lambda x: mt.roi_pool(x, ROIS, 0), "roi_pool: pooled_h must be >= 1, got 0"),
+        (lambda x: mt.roi_pool(x, ROIS, 2.5), "an output size is a whole number, or two: height and width; got 2.5"),
+        (lambda x: mt.roi_pool(x, ROIS, (2, 3, 4)), r"got \(2, 3, 4\)"),
         (lambda x: mt.roi_pool(x, ROIS + 5, 2), "roi 0"),
         (lambda x: mt.ps_roi_pool(x, ROIS, 3), "8 channels are not a multiple of group_size"),
     ],

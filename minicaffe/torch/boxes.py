@@ -27,7 +27,7 @@ def rois_table(rois: Tensor | Sequence[Tensor], like: Tensor) -> Tensor:
     for i, boxes in enumerate(rois):
         if boxes.ndim != 2 or boxes.shape[1] != 4:
             raise Error(f"rois[{i}] must have shape (R, 4), got {tuple(boxes.shape)}")
-    return torch.cat([_of_image(boxes.detach().to(like), i) for i, boxes in enumerate(rois)])
+    return torch.cat([like.new_zeros(0, 5), *(_of_image(boxes.detach().to(like), i) for i, boxes in enumerate(rois))])
 
 
 def _of_image(boxes: Tensor, image: int) -> Tensor:

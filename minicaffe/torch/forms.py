@@ -11,9 +11,10 @@ from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-from . import losses, steps, weights
+from . import losses, shapes, steps, weights
+from .apply import Apply, Dropout
 from .our_layer import OurLayer
-from .steps import Apply
+from .pooling import pooling as pooled
 
 Form = Callable[[Any, Sequence[Blob], Sequence[Blob]], nn.Module]
 """What makes a Module of a layer, its bottoms and its tops. The Module takes the bottoms and gives a top or a tuple of tops."""
@@ -34,7 +35,7 @@ def convolution(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.M
 def pooling(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
     if len(top) > 1 or layer.method == caffe_pb2.PoolingParameter.STOCHASTIC:
         return OurLayer(layer, bottom, top)
-    return Apply("Pooling", steps.pooling(layer))
+    return Apply("Pooling", pooled(layer))
 
 
 def split(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
@@ -47,7 +48,7 @@ FORMS: dict[str, Form] = {
     "Convolution": convolution,
     "Deconvolution": convolution,
     "DepthwiseConvolution": convolution,
-    "Dropout": lambda layer, bottom, top: steps.Dropout(layer),
+    "Dropout": lambda layer, bottom, top: Dropout(layer),
     "Embed": lambda layer, bottom, top: weights.Embed(layer),
     "EuclideanLoss": lambda layer, bottom, top: Apply("EuclideanLoss", losses.euclidean_loss(layer)),
     "InnerProduct": lambda layer, bottom, top: weights.InnerProduct(layer),
@@ -58,7 +59,7 @@ FORMS: dict[str, Form] = {
     "SigmoidCrossEntropyLoss": lambda layer, bottom, top: Apply(
         "SigmoidCrossEntropyLoss", losses.sigmoid_cross_entropy_loss(layer)
     ),
-    "Slice": lambda layer, bottom, top: Apply("Slice", steps.slices(layer, len(top))),
+    "Slice": lambda layer, bottom, top: Apply("Slice", shapes.slices(layer, len(top))),
     "SmoothL1Loss": lambda layer, bottom, top: Apply("SmoothL1Loss", losses.smooth_l1_loss(layer)),
     "SoftmaxWithLoss": lambda layer, bottom, top: Apply("SoftmaxWithLoss", losses.softmax_with_loss(layer, len(top))),
     "Split": split,

@@ -12,7 +12,7 @@ from torch.nn import functional
 from minicaffe.layers.loss_normalization import loss_divisor
 from minicaffe.layers.softmax_with_loss import FLT_MIN
 
-from .steps import Step
+from .apply import Step
 
 MOST = -math.log(FLT_MIN)
 """The most that one position adds to SoftmaxWithLoss."""

@@ -7,6 +7,7 @@ boxes.rois_table. The gradient goes to x; rois have none, and there is no second
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index as operator_index
 from typing import Any, TypeAlias
 
 import torch
@@ -62,8 +63,12 @@ def _text(x: object) -> str:
 
 def pair(size: Size) -> tuple[int, int]:
     """An output size, one number or (height, width)."""
-    h, w = (size, size) if isinstance(size, int) else size
-    return int(h), int(w)
+    both: Any = (size, size) if hasattr(size, "__index__") else size
+    try:
+        h, w = both
+        return operator_index(h), operator_index(w)
+    except (TypeError, ValueError):
+        raise Error(f"an output size is a whole number, or two: height and width; got {size!r}") from None
 
 
 def roi_pool(x: Tensor, rois: Rois, output_size: Size, spatial_scale: float = 1.0) -> Tensor:

@@ -1,7 +1,4 @@
-"""The types without weights as functions of tensors: neurons, poolings, changes of shape, ROI layers.
-
-Each is made of the layer, its bottoms and its tops, and gives a function of tensors.
-"""
+"""The types without weights that are one function of tensors, made of the layer."""
 
 from __future__ import annotations
 
@@ -9,44 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from minicaffe.layer import Layer
-from minicaffe.layers.lrn import WITHIN_CHANNEL
 from minicaffe.proto import caffe_pb2
 
+from .apply import Step
+from .pooling import lrn
 from .roi import ps_roi_align, ps_roi_pool, roi_align, roi_align_max, roi_pool
+from .shapes import crop, flatten, permute, reduction, reshape, tile
 
-Step = Callable[..., Any]
-Eltwise, Pooling, Reduction = caffe_pb2.EltwiseParameter, caffe_pb2.PoolingParameter, caffe_pb2.ReductionParameter
-
-
-class Apply(nn.Module):
-    """A step without weights."""
-
-    def __init__(self, kind: str, function: Step) -> None:
-        super().__init__()
-        self.kind, self.function = kind, function
-
-    def forward(self, *x: Tensor) -> Any:
-        return self.function(*x)
-
-    def extra_repr(self) -> str:
-        return self.kind
-
-
-class Dropout(nn.Module):
-    """Dropout, with torch's own random numbers while the Module trains."""
-
-    def __init__(self, layer: Any) -> None:
-        super().__init__()
-        self.ratio, self.scale_train = layer.dropout_ratio, layer.scale_train
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.scale_train:
-            return functional.dropout(x, self.ratio, self.training)
-        return functional.dropout(x, self.ratio) * (1 - self.ratio) if self.training else x * (1 - self.ratio)
+Eltwise = caffe_pb2.EltwiseParameter
 
 
 def power(layer: Layer) -> Step:
@@ -66,38 +37,6 @@ def swish(layer: Layer) -> Step:
     return lambda x: x * torch.sigmoid(beta * x)
 
 
-def pooling(layer: Any) -> Step:
-    """MAX with one top, and AVE."""
-    param = layer.param.pooling_param
-    (kernel, stride, pad) = layer.sizes
-    ceil = param.round_mode != Pooling.RoundMode.Value("FLOOR")
-
-    def run(x: Tensor) -> Tensor:
-        size = tuple(x.shape[2:]) if param.global_pooling else kernel
-        if param.pool == Pooling.AVE:
-            x, rest = _padded(x, size, pad, 0.0)
-            return functional.avg_pool2d(x, size, stride, rest, ceil_mode=ceil)
-        x, rest = _padded(x, size, pad, -torch.inf)
-        return functional.max_pool2d(x, size, stride, rest, ceil_mode=ceil)
-
-    return run
-
-
-def _padded(x: Tensor, kernel: tuple[int, int], pad: tuple[int, int], value: float) -> tuple[Tensor, tuple[int, int]]:
-    """x with the padding that torch does not take, more than half a kernel; and what it takes."""
-    if all(2 * p <= k for p, k in zip(pad, kernel)):
-        return x, pad
-    return functional.pad(x, (pad[1], pad[1], pad[0], pad[0]), value=value), (0, 0)
-
-
-def lrn(layer: Layer) -> Step:
-    param = layer.param.lrn_param
-    size, alpha, beta = param.local_size, param.alpha, param.beta
-    if param.norm_region != WITHIN_CHANNEL:
-        return lambda x: functional.local_response_norm(x, size, alpha, beta, param.k)
-    return lambda x: x / (1 + alpha * functional.avg_pool2d(x * x, size, 1, size // 2)) ** beta
-
-
 def eltwise(layer: Any) -> Step:
     operation, coeff = layer.param.eltwise_param.operation, layer.coeff
 
@@ -113,63 +52,6 @@ def eltwise(layer: Any) -> Step:
         return y
 
     return run
-
-
-def reshape(layer: Any) -> Step:
-    return lambda x: x.reshape(layer.new_shape(tuple(x.shape)))
-
-
-def flatten(layer: Layer) -> Step:
-    param = layer.param.flatten_param
-    return lambda x: x.flatten(param.axis, param.end_axis)
-
-
-def slices(layer: Any, tops: int) -> Step:
-    points = list(layer.param.slice_param.slice_point)
-
-    def run(x: Tensor) -> tuple[Tensor, ...]:
-        return x.tensor_split(points or tops, layer.axis)
-
-    return run
-
-
-def permute(layer: Any) -> Step:
-    return lambda x: x.permute(layer.order).contiguous()
-
-
-def crop(layer: Layer) -> Step:
-    param = layer.param.crop_param
-
-    def run(x: Tensor, like: Tensor) -> Tensor:
-        axis = param.axis % x.ndim
-        offsets = list(param.offset) or [0]
-        offsets = offsets if len(offsets) == x.ndim - axis else offsets * (x.ndim - axis)
-        for i, offset in enumerate(offsets, axis):
-            x = x.narrow(i, offset, like.shape[i])
-        return x
-
-    return run
-
-
-def reduction(layer: Layer) -> Step:
-    param = layer.param.reduction_param
-
-    def run(x: Tensor) -> Tensor:
-        x = x.flatten(param.axis) if x.ndim else x.reshape(1)
-        if param.operation == Reduction.MEAN:
-            return param.coeff / max(x.shape[-1], 1) * x.sum(-1)
-        if param.operation == Reduction.ASUM:
-            x = x.abs()
-        elif param.operation == Reduction.SUMSQ:
-            x = x * x
-        return param.coeff * x.sum(-1)
-
-    return run
-
-
-def tile(layer: Layer) -> Step:
-    param = layer.param.tile_param
-    return lambda x: torch.cat([x] * param.tiles, param.axis)
 
 
 def roi_align_layer(layer: Any) -> Step:
@@ -210,4 +92,4 @@ FUNCTIONS: dict[str, Callable[[Any], Step]] = {
     "TanH": lambda layer: torch.tanh,
     "Tile": tile,
 }
-"""Types whose function needs to know the layer only. Slice, Split and Pooling are in forms.py."""
+"""Types whose function needs to know the layer only. Slice, Split, Pooling and Dropout are in forms.py."""

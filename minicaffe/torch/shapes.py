@@ -1,0 +1,72 @@
+"""Changes of shape with torch's functions; each is made of the layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from minicaffe.layer import Layer
+from minicaffe.proto import caffe_pb2
+
+from .apply import Step
+
+Reduction = caffe_pb2.ReductionParameter
+
+
+def reshape(layer: Any) -> Step:
+    return lambda x: x.reshape(layer.new_shape(tuple(x.shape)))
+
+
+def flatten(layer: Layer) -> Step:
+    param = layer.param.flatten_param
+    return lambda x: x.flatten(param.axis, param.end_axis)
+
+
+def slices(layer: Any, tops: int) -> Step:
+    points = list(layer.param.slice_param.slice_point)
+
+    def run(x: Tensor) -> tuple[Tensor, ...]:
+        return x.tensor_split(points or tops, layer.axis)
+
+    return run
+
+
+def permute(layer: Any) -> Step:
+    return lambda x: x.permute(layer.order).contiguous()
+
+
+def crop(layer: Layer) -> Step:
+    param = layer.param.crop_param
+
+    def run(x: Tensor, like: Tensor) -> Tensor:
+        axis = param.axis % x.ndim
+        offsets = list(param.offset) or [0]
+        offsets = offsets if len(offsets) == x.ndim - axis else offsets * (x.ndim - axis)
+        for i, offset in enumerate(offsets, axis):
+            x = x.narrow(i, offset, like.shape[i])
+        return x
+
+    return run
+
+
+def reduction(layer: Layer) -> Step:
+    param = layer.param.reduction_param
+
+    def run(x: Tensor) -> Tensor:
+        x = x.flatten(param.axis) if x.ndim else x.reshape(1)
+        if param.operation == Reduction.MEAN:
+            return param.coeff / max(x.shape[-1], 1) * x.sum(-1)
+        if param.operation == Reduction.ASUM:
+            x = x.abs()
+        elif param.operation == Reduction.SUMSQ:
+            x = x * x
+        return param.coeff * x.sum(-1)
+
+    return run
+
+
+def tile(layer: Layer) -> Step:
+    param = layer.param.tile_param
+    return lambda x: torch.cat([x] * param.tiles, param.axis)
