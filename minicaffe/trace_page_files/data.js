@@ -48,12 +48,12 @@ function number(v, digits = 5) {
 }
 
 function byteText(count) {
-  if (count < 1e3) return `${count} B`;
+  if (count < 1e3) return `${count}\u00a0B`;
   const [unit, size] = count < 1e6 ? ["kB", 1e3] : count < 1e9 ? ["MB", 1e6] : ["GB", 1e9];
-  return `${number(count / size, 3)} ${unit}`;
+  return `${number(count / size, 3)}\u00a0${unit}`;
 }
 
-const timeText = (ms) => (ms === null || ms === undefined ? "not timed" : ms >= 1000 ? `${number(ms / 1000, 3)} s` : `${number(ms, 3)} ms`);
+const timeText = (ms) => (ms === null || ms === undefined ? "not timed" : ms >= 1000 ? `${number(ms / 1000, 3)}\u00a0s` : `${number(ms, 3)}\u00a0ms`);
 
 const shapeText = (shape) => (shape.length ? shape.join(" × ") : "one number");
 
@@ -66,7 +66,7 @@ const shapesOf = (() => {
   const latest = {};
   return trace.layers.map((layer, i) => {
     const own = stepsOf[i];
-    const shapes = trace.steps[own.forward ?? own.reshape ?? own.setup]?.shapes ?? [];
+    const shapes = trace.steps[own.forward ?? own.reshape]?.shapes ?? [];
     const bottoms = Object.fromEntries(layer.bottoms.map((name) => [name, latest[name]]));
     const tops = Object.fromEntries(layer.tops.map((name, t) => [name, shapes[t]]));
     Object.assign(latest, tops);

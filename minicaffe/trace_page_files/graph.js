@@ -46,7 +46,7 @@ function graphView(root, choose) {
   const tools = el("div", {class: "tools"},
     button("+", "Zoom in", () => zoom(1.3)), button("−", "Zoom out", () => zoom(1 / 1.3)),
     button("Fit", "Fit the whole net", fit), button("Here", "Go to the current layer", () => { camera.scale = readable(); centre(current); }));
-  root.append(world, tools);
+  root.append(world, tools, finder(choose));
 
   let current = 0;
   whenDragged(world, (dx, dy) => { camera.x -= dx / camera.scale; camera.y -= dy / camera.scale; place(); });
@@ -77,6 +77,19 @@ function graphView(root, choose) {
     if (world.contains(document.activeElement)) box.focus({preventScroll: true});
     if (!seen(node)) centre(current);
   };
+}
+
+/** A field that goes to a layer by its name. */
+function finder(choose) {
+  const field = el("input", {type: "search", list: "layer-names", placeholder: "Find a layer", "aria-label": "Find a layer", onchange: () => {
+    const wanted = field.value.toLowerCase();
+    const exact = trace.layers.findIndex((layer) => layer.name.toLowerCase() === wanted);
+    const found = exact >= 0 ? exact : trace.layers.findIndex((layer) => layer.name.toLowerCase().includes(wanted));
+    if (!wanted || found < 0) return;
+    field.value = "";
+    choose(found);
+  }});
+  return el("div", {class: "finder"}, field, el("datalist", {id: "layer-names"}, trace.layers.map((layer) => el("option", {value: layer.name}))));
 }
 
 function nodeBox(node, choose) {

@@ -17,7 +17,7 @@ function layerPanel({layer: i, step: s}) {
   const running = kind === "forward" || kind === "backward";
   return [
     layerHead(layer, i, step),
-    trace.error?.layer === i ? el("p", {class: "error"}, el("strong", {}, `This layer's ${KINDS[trace.error.way] ?? trace.error.way} failed. `), trace.error.message) : null,
+    trace.error?.layer === i ? el("p", {class: "error"}, el("strong", {}, `This layer's ${KINDS[trace.error.way] ?? trace.error.way} failed.`)) : null,
     blobTable(layer, i),
     layer.roi && running ? inspectorView(layer, kind === "backward") : null,
     ...[...(kind === "backward" ? topDiffs(layer, i) : []), ...(step?.blobs ?? [])].map((blob) => blobCard(blob, `${blob.role} ${blob.part}`)),

@@ -4,11 +4,11 @@ const pair = (values, digits) => `(${[...values].map((v) => number(v, digits)).j
 
 /** Paragraphs {title, lines} for output channel c, bin (ph, pw) of roi r. */
 function workedOut(roi, arrays, {r, c, ph, pw}, bin, backward) {
-  const corners = row(arrays.rois, r).subarray(1), start = row(arrays.start, r), [binH, binW] = row(arrays.size, r);
+  const corners = row(arrays.rois, r).subarray(1), scaled = corners.map((v) => v * Math.fround(roi.spatial_scale)), [binH, binW] = row(arrays.size, r);
   const parts = [{title: "The roi", lines: [
     `roi ${r} in image pixels: ${pair(corners, 7)}, of item ${arrays.rois[5 * r]} of the batch`,
-    `times spatial_scale ${number(roi.spatial_scale)}: ${pair(start, 7)} on the map`,
-    ...roundingLines(roi, arrays, r),
+    `times spatial_scale ${number(roi.spatial_scale)}: ${pair(scaled, 7)} on the map`,
+    ...roundingLines(roi, arrays, r, scaled),
     `a bin is ${number(binH, 7)} high and ${number(binW, 7)} wide`,
   ]}];
   parts.push({title: `Bin (${ph}, ${pw})`, lines: [...channelLines(roi, c, ph, pw, bin), ...boundLines(roi, arrays, bin)]});
@@ -26,13 +26,17 @@ function outputIndex(roi, arrays, {r, c, ph, pw}) {
   return c < kept ? ((r * kept + c) * roi.pooled[0] + ph) * roi.pooled[1] + pw : null;
 }
 
-function roundingLines(roi, arrays, r) {
+/** What becomes of the scaled corners. */
+function roundingLines(roi, arrays, r, scaled) {
+  const start = row(arrays.start, r);
   if (roi.kind === "max_bins") {
     const [x1, y1, x2, y2] = row(arrays.rounded, r);
     return [`rounded, halves away from zero: ${pair([x1, y1, x2, y2])}, both ends inclusive: ${Math.max(x2 - x1 + 1, 1)} wide and ${Math.max(y2 - y1 + 1, 1)} high (at least 1)`];
   }
   if (roi.kind === "psroi_bins") return [`corners rounded before scaling, the end one pixel further: ${pair(row(arrays.rounded, r), 7)} on the map; at least 0.1 wide and high`];
-  return ["nothing is rounded"];
+  if (roi.kind === "psroi_samples") return [`nothing is rounded; the end is one pixel further before scaling: ${pair(start, 7)}; at least 0.1 wide and high`];
+  if (roi.kind === "max_samples") return ["nothing is rounded; the size is end − start + 1 on the map"];
+  return [start[0] === scaled[0] ? "nothing is rounded; at least 1 wide and high" : `nothing is rounded; half a cell less (aligned): ${pair(start, 7)}`];
 }
 
 function channelLines(roi, c, ph, pw, bin) {
