@@ -38,6 +38,9 @@ Operand = Union[str, Value, float, int, Sequence[int], Array, "np.generic[Any]",
 Emitter = Callable[["Graph", Any, list[Value], list[Dims]], list[str]]
 """(graph, layer, bottoms, the tops' shapes) -> the names of the tensors that are the tops."""
 
+Tensor = tuple[str, Any, int]
+"""A tensor of a sub-graph: name, dtype, number of axes."""
+
 SHARED = 64
 """Constants of up to so many numbers are there once."""
 
@@ -93,7 +96,7 @@ class Graph:
         if key in self._known:
             return self._known[key]
         found = self.reserve(f"{self.scope}/{name}")
-        self.constants[found] = np.ascontiguousarray(array)
+        self.constants[found] = array
         if key is not None:
             self._known[key] = found
         return found
@@ -149,16 +152,15 @@ class Graph:
         numbers = self("Range", 0, end, 1)
         return numbers if dtype == np.int64 else self.cast(numbers, dtype)
 
-    def sub_graph(self, inputs: Sequence[tuple[str, Any]], body: Callable[[Graph, list[str]], list[tuple[str, Any]]]) -> Any:
-        """A GraphProto for a Loop: inputs and what body returns are (name, dtype); it may read this graph's tensors."""
+    def sub_graph(self, inputs: Sequence[Tensor], body: Callable[[Graph, list[str]], list[Tensor]]) -> Any:
+        """A GraphProto for a Loop, of body(graph, the inputs' names) -> outputs; it may read this graph's tensors."""
         from onnx import helper
 
+        def info(tensor: Tensor) -> Any:
+            name, dtype, axes = tensor
+            return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [None] * axes)
+
         inner = Graph(self)
-        names = [self.reserve(f"{self.scope}/{name}") for name, _ in inputs]
-
-        def info(name: str, dtype: Any) -> Any:
-            return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
-
-        outputs = body(inner, names)
-        given = [info(name, dtype) for name, (_, dtype) in zip(names, inputs, strict=True)]
-        return helper.make_graph(inner.nodes, self.reserve(f"{self.scope}/body"), given, [info(*o) for o in outputs])
+        given = [(self.reserve(f"{self.scope}/{name}"), dtype, axes) for name, dtype, axes in inputs]
+        outputs = body(inner, [name for name, _, _ in given])
+        return helper.make_graph(inner.nodes, self.reserve(f"{self.scope}/body"), [*map(info, given)], [*map(info, outputs)])

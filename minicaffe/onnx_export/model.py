@@ -30,7 +30,7 @@ def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None
     """The ModelProto of net, or of what the layer `until` needs. Raises Error, and LayerError for a layer without a form."""
     _check(net, opset)
     layers, outputs = _wanted(net, until)
-    shapes = symbolic_shapes(net)
+    shapes = symbolic_shapes(net, layers)
     graph = Graph()
     inputs = [name for name in net.inputs if any(name in net.bottom_names[layer.name] for layer in layers) or name in outputs]
     values = {name: Value(graph.reserve(name), shapes[name]) for name in inputs}
@@ -47,9 +47,7 @@ def _check(net: Net, opset: int) -> None:
         raise Error('the export needs onnx: pip install "minicaffe[onnx]"') from None
     newest = defs.onnx_opset_version()
     if not OLDEST_OPSET <= opset <= newest:
-        raise Error(
-            f"opset {opset}: the export writes opsets {OLDEST_OPSET} to {newest}, the newest that the installed onnx knows"
-        )
+        raise Error(f"opset {opset}: the export writes opsets {OLDEST_OPSET} to {newest} (the newest of the installed onnx)")
     if net.phase != TEST:
         raise Error("a net is exported in TEST; this one is in TRAIN, where layers drop, sample and learn")
 

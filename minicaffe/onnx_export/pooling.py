@@ -1,8 +1,9 @@
 """Pooling and SPP as MaxPool and AveragePool.
 
 With ceil_mode these have Caffe's windows: the last one may reach past the map, is left out where it would start in the
-padding at the end, and the mean's divisor counts padding up to H + pad. Where the stride is greater than the kernel ONNX
-leaves out a window that Caffe keeps: there the map is padded at run time.
+padding at the end, and the mean's divisor counts padding up to H + pad. The map is padded by a node of its own where ONNX
+leaves out a window that Caffe keeps (the stride is greater than the kernel), and where ONNX's shape inference, unlike its
+runtime, keeps one that Caffe leaves out (a map of fixed size, the last window in the padding).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
         if len(top) > 1:
             raise layer.error("the mask of global pooling has no ONNX form", "top[1]")
         return [g("GlobalMaxPool" if layer.method == MAX else "GlobalAveragePool", x)]
-    if any(a.stride > a.kernel and not a.pad and not a.floor for a in axes):
-        return _sparse(g, layer, x, len(top))
+    if any(_needs_padding(a, length) for a, length in zip(axes, x.dims[2:])):
+        return _padded(g, layer, x, len(top))
     if layer.method == AVE:
         return [g("AveragePool", x, count_include_pad=1, **_window(axes, ceil=not axes[0].floor))]
     window = _window(axes, ceil=not axes[0].floor)
@@ -39,6 +40,12 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
         return [g("MaxPool", x, **window)]
     y, index = g.several("MaxPool", 2, x, **window)
     return [y, g.cast(g("Mod", index, g("Mul", g.number(x, 2), g.number(x, 3))), np.float32)]
+
+
+def _needs_padding(axis: PoolAxis, length: int | str) -> bool:
+    room = axis.size + 2 * axis.pad - axis.kernel
+    left_out = axis.pooled <= -(-room // axis.stride) and not axis.floor
+    return (axis.stride > axis.kernel and not axis.pad and not axis.floor) or (isinstance(length, int) and left_out)
 
 
 def _window(axes: tuple[PoolAxis, ...], *, ceil: bool) -> dict[str, Any]:
@@ -51,10 +58,10 @@ def _window(axes: tuple[PoolAxis, ...], *, ceil: bool) -> dict[str, Any]:
     }
 
 
-def _sparse(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
-    """Windows further apart than they are long: the map is padded to where the last one ends."""
+def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
+    """Pooling of the map padded to where the last window ends."""
     if tops > 1:
-        raise layer.error("the mask of windows further apart than they are long has no ONNX form", "top[1]")
+        raise layer.error("the mask of windows on a padded map has no ONNX form", "top[1]")
     axes = (layer.rows, layer.columns)
     kernel, stride, pad = (np.array([getattr(a, what) for a in axes]) for what in ("kernel", "stride", "pad"))
     room = g("Add", g.shape(x, 2), 2 * pad - kernel)

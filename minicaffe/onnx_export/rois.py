@@ -8,7 +8,7 @@ from minicaffe.layers.roi_align import ROIAlign
 from minicaffe.layers.roi_geometry import LOWEST
 from minicaffe.layers.roi_pooling import ROIPooling
 
-from .graph import Dims, Emitter, Graph, Operand, Value
+from .graph import Dims, Emitter, Graph, Operand, Tensor, Value
 
 
 def roi_pooling(g: Graph, layer: ROIPooling, bottom: list[Value], top: list[Dims]) -> list[str]:
@@ -63,7 +63,7 @@ def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) ->
     lowest = g("Expand", LOWEST, shape)
     row_count, column_count = (g("Squeeze", g("Shape", places, start=2, end=3), [0]) for places in (rows, columns))
 
-    def sample(inner: Graph, names: list[str]) -> list[tuple[str, type]]:
+    def one_more(inner: Graph, names: list[str]) -> list[Tensor]:
         number, proceed, best = names
         i, j = inner("Div", number, column_count), inner("Mod", number, column_count)
         row_taps, row_used = _taps(inner, rows, i, 2)
@@ -76,9 +76,9 @@ def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) ->
                 terms.append(inner("Mul", inner("Gather", pixels, index, axis=0), weight))
         used = inner("Unsqueeze", inner("And", row_used, column_used), [3])
         greater = inner("Where", used, inner("Max", best, inner("Sum", *terms)), best)
-        return [(inner("Identity", proceed), bool), (greater, np.float32)]
+        return [(inner("Identity", proceed), bool, 0), (greater, np.float32, 4)]
 
-    body = g.sub_graph([("sample", np.int64), ("proceed", bool), ("best", np.float32)], sample)
+    body = g.sub_graph([("sample", np.int64, 0), ("proceed", bool, 0), ("best", np.float32, 4)], one_more)
     best = g("Loop", g("Mul", row_count, column_count), np.array(True), lowest, body=body)
     seen = g("And", _has_sample(g, rows, 2), _has_sample(g, columns, 1))
     return g("Transpose", g("Where", g("Unsqueeze", seen, [3]), best, 0.0), perm=[0, 3, 1, 2])

@@ -1,12 +1,12 @@
 """Which axes of a net's blobs may have another length at run time: found by giving each input's axes another length.
 
-An axis of an input is free where the net takes twice its length, alone or together with the same axis of the other inputs,
-and something in the net changes with it. How many rois a Proposal gives is free too.
+An axis of an input is free where the net takes twice its length, alone or together with the same axis of the other inputs.
+How many rois a Proposal gives is free too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
@@ -24,39 +24,43 @@ FIXED_MAP = ("SPP",)
 """Layers whose ONNX form is for one size of map."""
 
 
-def symbolic_shapes(net: Net) -> dict[str, Dims]:
-    """The shape of every blob, a name in the place of each free axis. The net's inputs keep their data, other blobs do not."""
+def symbolic_shapes(net: Net, layers: Sequence[Layer]) -> dict[str, Dims]:
+    """The shape of every blob of these layers of net, a name in the place of each free axis.
+
+    The net's inputs keep their data, other blobs do not.
+    """
     kept = {name: net.blobs[name].read_data().copy() for name in net.inputs}
     net.reshape()
     base = _shapes(net)
     symbols: list[tuple[str, Shapes]] = []
     done: set[tuple[str, int]] = set()
-    for name, axis in _candidates(net):
+    for name, axis in _candidates(net, layers):
         alike = [n for n in net.inputs if _length(base[n], axis) == base[name][axis]]
         for together in ([name], alike) if (name, axis) not in done else ():
             given = {n: _doubled(base[n], axis) for n in together}
-            shapes = _shapes_with(net, given, base)
+            shapes = _shapes_with(net, layers, given, base)
             if shapes is not None:
                 done |= {(n, axis) for n in together}
-                if any(shapes[n] != base[n] for n in base if n not in given):
-                    symbols.append((f"{name}_{_letter(axis)}", shapes))
+                symbols.append((f"{name}_{_letter(axis)}", shapes))
                 break
     for name, array in kept.items():
         net.blobs[name].data[...] = array
     dims = {name: _dims(name, base, symbols) for name in base}
-    for top, axis in _counted(net):
+    for top, axis in _counted(net, layers):
         dims[top] = (*dims[top][:axis], f"{top}_{_letter(axis)}", *dims[top][axis + 1 :])
     return dims
 
 
-def _candidates(net: Net) -> list[tuple[str, int]]:
-    """The axes that may be free: of inputs the first, and those of the map; of proposals the rows."""
-    free = [(name, axis) for name in net.inputs for axis in range(len(net.blobs[name].shape)) if axis != 1]
-    return [*free, *((top, axis) for top, axis in _counted(net) if axis == 0)]
+def _candidates(net: Net, layers: Sequence[Layer]) -> list[tuple[str, int]]:
+    """The axes that may be free: of inputs all but the channels', of proposals the rows. A Proposal takes one image."""
+    single = {name for layer in layers if kind_of(layer) == "Proposal" for name in net.bottom_names[layer.name]}
+    axes = [(name, axis) for name in net.inputs for axis in range(len(net.blobs[name].shape)) if axis != 1]
+    free = [(name, axis) for name, axis in axes if axis or name not in single]
+    return [*free, *((top, axis) for top, axis in _counted(net, layers) if axis == 0)]
 
 
-def _counted(net: Net) -> list[tuple[str, int]]:
-    kinds = [(layer.name, COUNTED.get(kind_of(layer))) for layer in net.layers]
+def _counted(net: Net, layers: Sequence[Layer]) -> list[tuple[str, int]]:
+    kinds = [(layer.name, COUNTED.get(kind_of(layer))) for layer in layers]
     return [(top, axis) for name, axis in kinds if axis is not None for top in net.top_names[name]]
 
 
@@ -65,14 +69,16 @@ def kind_of(layer: Layer) -> str:
     return type(layer).type if layer.type == "Python" else layer.type
 
 
-def _shapes_with(net: Net, given: Mapping[str, Shape], base: Shapes) -> Shapes | None:
+def _shapes_with(net: Net, layers: Sequence[Layer], given: Mapping[str, Shape], base: Shapes) -> Shapes | None:
     """All shapes with other ones of some blobs; None where the net does not take them. Puts the old ones back."""
     try:
         for name, shape in given.items():
             net.blobs[name].reshape(shape)
-        net.reshape()
+        for layer, bottom, top in zip(net.layers, net._bottoms, net._tops, strict=True):
+            if layer in layers:
+                layer.reshape_pass(bottom, top)
         shapes = _shapes(net)
-        return None if _moves_a_fixed_map(net, shapes, base) else shapes
+        return None if _moves_a_fixed_map(net, layers, shapes, base) else shapes
     except Error:
         return None
     finally:
@@ -81,8 +87,8 @@ def _shapes_with(net: Net, given: Mapping[str, Shape], base: Shapes) -> Shapes |
         net.reshape()
 
 
-def _moves_a_fixed_map(net: Net, shapes: Shapes, base: Shapes) -> bool:
-    maps = [net.bottom_names[layer.name][0] for layer in net.layers if layer.type in FIXED_MAP]
+def _moves_a_fixed_map(net: Net, layers: Sequence[Layer], shapes: Shapes, base: Shapes) -> bool:
+    maps = [net.bottom_names[layer.name][0] for layer in layers if layer.type in FIXED_MAP]
     return any(shapes[name][2:] != base[name][2:] for name in maps)
 
 

@@ -10,8 +10,6 @@ from minicaffe.layers.prior_box import PriorBox
 
 from .graph import Array, Dims, Emitter, Graph, Operand, Value
 
-FLT_MAX = float(np.finfo(np.float32).max)
-
 
 def prior_box(g: Graph, layer: PriorBox, bottom: list[Value], top: list[Dims]) -> list[str]:
     """The boxes in float64, centres and sides rounded to float32 first, as the original has them."""
@@ -58,8 +56,9 @@ def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top:
     scores = g("Gather", g("Transpose", scores, perm=[0, 2, 1]), classes, axis=1)  # (N, K, P)
     boxes = _class_boxes(g, layer, loc, priors, classes)  # (N, K or 1, P, 4)
     count = g("Shape", scores, start=2, end=3)
-    top_k = param.nms_param.top_k
-    best, order = g.several("TopK", 2, scores, g("Min", count, [top_k]) if top_k > -1 else count, axis=2)
+    nms = param.nms_param
+    most = g("Min", count, [nms.top_k]) if nms.HasField("top_k") and nms.top_k >= 0 else count
+    best, order = g.several("TopK", 2, scores, most, axis=2)
     index = g("Tile", g("Unsqueeze", order, [3]), [1, 1, 1, 4])
     if layer.loc_classes == 1:
         boxes = g("Expand", boxes, g("Concat", [1, len(classes), 1, 1], axis=0))
@@ -104,14 +103,14 @@ def _kept(g: Graph, layer: DetectionOutput, ranked: str, best: str) -> str:
     tall = g("Shape", best, start=2, end=3)
     low, high = (g("Slice", ranked, [i], [i + 2], [3]) for i in (0, 2))
     sound = g("Concat", low, g("Max", low, high), axis=3)  # a box turned inside out has no area
-    least = max(float(param.confidence_threshold), -FLT_MAX)
+    least = float(param.confidence_threshold) if param.HasField("confidence_threshold") else -np.inf
     selected = g(
         "NonMaxSuppression",
         g.reshape(sound, [-1], tall, [4]),
         g.reshape(best, [-1, 1], tall),
         [2**31 - 1],
         np.array([param.nms_param.nms_threshold], np.float32),
-        np.array([least], np.float32),
+        np.array([least], np.float32) if np.isfinite(least) else None,
     )
     at = g("Gather", selected, [0, 2], axis=1)
     none = g("ConstantOfShape", g("Concat", g("Shape", g.reshape(best, [-1], tall)), axis=0))

@@ -1,0 +1,248 @@
+"""Whole nets, what is refused, and the command: sub-nets, folding, opsets, weights beside the model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+
+import onnx
+from onnx_case import check, net_of
+
+import minicaffe
+from minicaffe import TEST, TRAIN, Error, LayerError, Net
+from minicaffe.cli import main
+from minicaffe.inputs import fill_inputs
+from minicaffe.onnx_export import check as checking
+from minicaffe.onnx_export import compare_with_net, export_onnx, run_model, write
+from minicaffe.settings import DetectionSettings, read_settings, use
+
+SHAPES = Path(__file__).parents[2] / "examples" / "shapes"
+
+
+@pytest.fixture
+def shapes_settings() -> Any:
+    use(read_settings(SHAPES / "shapes.yml"))
+    yield
+    use(DetectionSettings())
+
+
+def shapes_net(kind: str) -> Net:
+    return Net(SHAPES / kind / "test.prototxt", TEST, weights=SHAPES / kind / f"shapes_{kind}.caffemodel")
+
+
+@pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
+def test_the_shapes_nets_find_the_same_boxes_at_two_sizes(kind: str, tmp_path: Path, shapes_settings: None) -> None:
+    net = shapes_net(kind)
+    assert minicaffe.export_onnx(net, tmp_path / "model.onnx") is None
+    fill_inputs(net, {"data": str(SHAPES / "scene.png")})
+    found = compare_with_net(net, tmp_path / "model.onnx")
+    assert [one.name for one in found] == ["bbox_pred", "cls_prob", "rois"]
+    assert max(one.relative for one in found) < 1e-5 and found[2].shape[0] > 200
+    net.blobs["data"].reshape(1, 3, 211, 333)
+    net.blobs["data"].data[...] = 50 * np.random.default_rng(0).standard_normal((1, 3, 211, 333))
+    net.blobs["im_info"].data[...] = (211, 333, 1)
+    assert all(one.agrees for one in compare_with_net(net, tmp_path / "model.onnx"))
+
+
+def test_only_standard_operators(tmp_path: Path, shapes_settings: None) -> None:
+    export_onnx(shapes_net("rfcn"), tmp_path / "model.onnx")
+    model = onnx.load(tmp_path / "model.onnx")
+    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 18)]
+    assert {node.domain for node in model.graph.node} == {""}
+    assert {"conv1", "rois", "cls_prob"} <= {name for node in model.graph.node for name in node.output}
+
+
+@pytest.mark.parametrize("opset", [18, 19, 21, 23])
+def test_newer_opsets(opset: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    text = """
+        layer { name: "conv" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 3 kernel_size: 3 } }
+        layer { name: "pool" type: "Pooling" bottom: "c" top: "p" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 } }
+        layer { name: "sum" type: "Reduction" bottom: "p" top: "r" reduction_param { axis: 2 } }
+        layer { name: "fc" type: "InnerProduct" bottom: "r" top: "f" inner_product_param { num_output: 4 } }
+    """
+    check(tmp_path, text, {"x": np.random.default_rng(0).random((2, 3, 8, 9), np.float32)}, opset=opset, rtol=1e-4)
+    assert onnx.load(path).opset_import[0].version == opset
+
+
+CLASSIFIER = """
+    layer { name: "conv" type: "Convolution" bottom: "x" top: "c"
+            convolution_param { num_output: 4 kernel_size: 3 bias_term: false } }
+    layer { name: "norm" type: "BatchNorm" bottom: "c" top: "c" }
+    layer { name: "scale" type: "Scale" bottom: "c" top: "c" scale_param { bias_term: true } }
+    layer { name: "relu" type: "ReLU" bottom: "c" top: "c" }
+    layer { name: "fc" type: "InnerProduct" bottom: "c" top: "f" inner_product_param { num_output: 3 } }
+    layer { name: "prob" type: "Softmax" bottom: "f" top: "p" }
+"""
+
+
+def image(*shape: int) -> dict[str, np.ndarray[Any, Any]]:
+    return {"x": np.random.default_rng(1).random(shape, np.float32)}
+
+
+def test_a_classifier_takes_any_batch_and_one_size_of_image(tmp_path: Path) -> None:
+    dims = check(tmp_path, CLASSIFIER, image(2, 3, 6, 7), image(5, 3, 6, 7), image(1, 3, 6, 7))
+    assert dims == {"x": ["x_n", 3, 6, 7], "p": ["x_n", 3]}
+
+
+def test_fold_leaves_no_batch_norm(tmp_path: Path) -> None:
+    check(tmp_path, CLASSIFIER, image(2, 3, 6, 7), fold=True, rtol=1e-4)
+    kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    assert kinds == ["Conv", "Relu", "Flatten", "Gemm", "Softmax"]
+
+
+def test_until_exports_what_a_layer_needs(tmp_path: Path) -> None:
+    net = net_of(CLASSIFIER, image(2, 3, 6, 7))
+    export_onnx(net, tmp_path / "model.onnx", until="norm")
+    given = image(1, 3, 9, 5)
+    (made,) = run_model(tmp_path / "model.onnx", given).values()
+    net.blobs["x"].reshape(1, 3, 9, 5)
+    net.blobs["x"].data[...] = given["x"]
+    wanted = net.forward(end="norm")["c"]
+    np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(Error, match='has no layer "nrom"; nearest: norm'):
+        export_onnx(net, tmp_path / "model.onnx", until="nrom")
+
+
+def test_a_layer_without_a_form_is_named_with_the_net_before_it(tmp_path: Path) -> None:
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 5 } } }\n'
+        'layer { name: "relu" type: "ReLU" bottom: "x" top: "r" }\n'
+        'layer { name: "columns" type: "Im2col" bottom: "r" top: "y" convolution_param { kernel_size: 3 } }\n'
+    )
+    net = Net(tmp_path / "net.prototxt", TEST)
+    wanted = (
+        r'Im2col layer "columns": this layer has no ONNX form; --until relu \(until=\'relu\'\) exports the net up to what it '
+        r"reads \(.*net.prototxt:3\)"
+    )
+    with pytest.raises(LayerError, match=wanted):
+        export_onnx(net, tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
+    export_onnx(net, tmp_path / "model.onnx", until="relu")
+
+
+REFUSED = {
+    'type: "EuclideanLoss" bottom: "x" bottom: "x" top: "y"': "it computes a loss, for training",
+    'type: "DummyData" top: "y" dummy_data_param { shape { dim: 2 } }': "it reads data; give the net an Input layer",
+    'type: "Pooling" bottom: "x" top: "y" pooling_param { pool: STOCHASTIC kernel_size: 2 }': "STOCHASTIC pooling has no",
+    'type: "Pooling" bottom: "x" top: "y" top: "m" pooling_param { kernel_size: 1 stride: 2 }': "the mask of windows",
+    'type: "Pooling" bottom: "x" top: "y" top: "m" pooling_param { global_pooling: true }': "the mask of global pooling",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_has_no_form_says_why(text: str, tmp_path: Path) -> None:
+    net = net_of(f'layer {{ name: "layer" {text} }}', {"x": np.ones((2, 3, 4, 5))})
+    with pytest.raises(LayerError, match=REFUSED[text]):
+        export_onnx(net, tmp_path / "model.onnx")
+
+
+def test_eta_and_four_axes_have_no_form(tmp_path: Path) -> None:
+    text = 'layer { name: "conv" type: "Convolution" bottom: "x" top: "y" convolution_param { num_output: 1 kernel_size: 1 } }'
+    with pytest.raises(LayerError, match="onnxruntime convolves over 3 axes at most, this layer has 4"):
+        export_onnx(net_of(text, {"x": np.ones((1, 2, 3, 3, 3, 3))}), tmp_path / "model.onnx")
+    text = """layer { name: "out" type: "DetectionOutput" bottom: "l" bottom: "c" bottom: "p" top: "y" detection_output_param {
+              num_classes: 2 nms_param { eta: 0.9 } } }"""
+    given = {"l": np.ones((1, 8)), "c": np.ones((1, 4)), "p": np.ones((1, 2, 8))}
+    with pytest.raises(LayerError, match=r"nms_param\.eta below 1 has no ONNX form"):
+        export_onnx(net_of(text, given), tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("opset", [9, 17, 1000])
+def test_an_opset_too_old_or_unknown(opset: int, tmp_path: Path) -> None:
+    with pytest.raises(Error, match=rf"opset {opset}: the export writes opsets 18 to \d+ \(the newest of the installed onnx\)"):
+        export_onnx(net_of(CLASSIFIER, image(2, 3, 6, 7)), tmp_path / "model.onnx", opset=opset)
+
+
+def test_a_net_in_train_is_refused(tmp_path: Path) -> None:
+    net = Net(net_of(CLASSIFIER, image(2, 3, 6, 7)).param, TRAIN)
+    with pytest.raises(Error, match="a net is exported in TEST; this one is in TRAIN"):
+        export_onnx(net, tmp_path / "model.onnx")
+
+
+def test_weights_too_large_for_one_file_lie_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "LIMIT", 1000)
+    monkeypatch.setattr(write, "SMALL", 200)
+    check(tmp_path, CLASSIFIER, image(2, 3, 6, 7))
+    assert (tmp_path / "model.onnx.data").stat().st_size >= 4 * (4 * 27 + 3 * 80)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
+
+
+def test_shared_weights_are_there_once(tmp_path: Path) -> None:
+    param = 'param { name: "w" } inner_product_param { num_output: 5 bias_term: false }'
+    text = f"""
+        layer {{ name: "a" type: "InnerProduct" bottom: "x" top: "y" {param} }}
+        layer {{ name: "b" type: "InnerProduct" bottom: "y" top: "z" {param} }}
+    """
+    check(tmp_path, text, {"x": np.random.default_rng(0).random((2, 5), np.float32)})
+    assert [weight.name for weight in onnx.load(tmp_path / "model.onnx").graph.initializer] == ["a/blobs.0"]
+
+
+def test_differences_of_nan_and_of_shapes() -> None:
+    ours = np.array([1.0, np.nan, 4.0], np.float32)
+    found = checking.difference("y", ours, np.array([1.0, np.nan, 4.5], np.float32))
+    assert (found.largest, found.relative, found.agrees) == (0.5, 0.125, False)
+    assert checking.difference("y", ours, ours).agrees
+    assert checking.difference("y", ours, ours[:2]).largest == np.inf
+    assert checking.difference("y", ours, np.zeros(3, np.float32)).largest == np.inf
+
+
+# The command
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def test_export_command_checks(tmp_path: Path) -> None:
+    folder = SHAPES / "rfcn"
+    result = run(
+        "export", folder / "test.prototxt", folder / "shapes_rfcn.caffemodel", "-o", tmp_path / "rfcn.onnx", "--check",
+        "--fold", "--input", f"data={SHAPES / 'scene.png'}", "--cfg", SHAPES / "shapes.yml",
+    )  # fmt: skip
+    use(DetectionSettings())
+    assert result.exit_code == 0, result.output
+    assert "rfcn.onnx (opset 18, " in result.stdout
+    assert "input data 1 x 3 x data_h x data_w" in result.stdout and "output rois rois_n x 5" in result.stdout
+    assert re.search(r"cls_prob +\d+x4 +\d\.\d\de-\d+ +\d\.\d\de-\d+", result.stdout)
+
+
+def test_export_command_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    net = tmp_path / "net.prototxt"
+    net.write_text(
+        'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }\n'
+        'layer { name: "relu" type: "ReLU" bottom: "x" top: "y" }\n'
+    )
+    for words, message in (
+        (["--opset", 9], "minicaffe: opset 9: the export writes"),
+        (["--until", "y"], 'minicaffe: the net has no layer "y"'),
+        (["--input", "x=a.npy"], "--input is for --check"),
+        (["--check", "--input", "a.npy"], "--input a.npy: write it as BLOB=FILE"),
+    ):
+        result = run("export", net, "-o", "model.onnx", *words)
+        assert result.exit_code and message in result.output, result.output
+    assert run("export", net, "-o", "none/model.onnx").exit_code == 1
+    monkeypatch.setattr(checking, "TOLERANCE", -1)
+    result = run("export", net, "-o", "model.onnx", "--check")
+    assert result.exit_code == 1 and "y: more than 1e-4 of the largest number apart" in result.output
+
+
+def test_the_extra_is_named_where_onnx_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    net = net_of(CLASSIFIER, image(2, 3, 6, 7))
+    export_onnx(net, tmp_path / "model.onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(Error, match=r'needs onnxruntime: pip install "minicaffe\[onnx\]"'):
+        compare_with_net(net, tmp_path / "model.onnx")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(Error, match=r'needs onnx: pip install "minicaffe\[onnx\]"'):
+        export_onnx(net, tmp_path / "model.onnx")

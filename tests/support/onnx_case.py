@@ -1,0 +1,80 @@
+"""A net of one layer or a few beside its ONNX model in onnxruntime, on the arrays given, and at other sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf import text_format
+from numpy.typing import NDArray
+
+from minicaffe import TEST, Net
+from minicaffe.onnx_export import export_onnx, run_model
+from minicaffe.proto import caffe_pb2
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def net_of(text: str, inputs: Arrays, seed: int = 0) -> Net:
+    """A net with an Input for each array, and after them the layers of text; all weights random, not 0."""
+    head = "".join(
+        f'layer {{ name: "{name}_in" type: "Input" top: "{name}" input_param {{ shape {{ '
+        + " ".join(f"dim: {d}" for d in array.shape)
+        + " } } }\n"
+        for name, array in inputs.items()
+    )
+    net = Net(text_format.Parse(head + text, caffe_pb2.NetParameter()), TEST)
+    random = np.random.default_rng(seed)
+    for blobs in net.params.values():
+        for blob in blobs:
+            blob.data[...] = random.uniform(0.3, 1.2, blob.shape) * random.choice([-1, 1], blob.shape)
+    for blobs, layer in ((net.params[name], net.layer_dict[name]) for name in net.params):
+        if layer.type == "BatchNorm":
+            blobs[1].data[...] = np.abs(blobs[1].data)
+            blobs[2].data[...] = 1.7
+    return net
+
+
+def run_net(net: Net, inputs: Arrays) -> Arrays:
+    """Every blob of the net after forward."""
+    for name, array in inputs.items():
+        net.blobs[name].reshape(array.shape)
+        net.blobs[name].data[...] = array
+    net.forward()
+    return {name: blob.data.copy() for name, blob in net.blobs.items()}
+
+
+def check(
+    folder: Path,
+    text: str,
+    inputs: Arrays,
+    *others: Arrays,
+    rtol: float = 1e-5,
+    atol: float = 1e-6,
+    net: Net | None = None,
+    **options: Any,
+) -> dict[str, list[int | str]]:
+    """Export at the first arrays' sizes; the net and the one model must agree on those and on the others.
+
+    Returns the shapes of the model's inputs and outputs, a name where an axis is free.
+    """
+    import onnx
+
+    net = net or net_of(text, inputs)
+    path = folder / "model.onnx"
+    for name, array in inputs.items():
+        net.blobs[name].reshape(array.shape)
+        net.blobs[name].data[...] = array
+    export_onnx(net, path, **options)
+    for name, array in inputs.items():
+        np.testing.assert_array_equal(net.blobs[name].data, array.astype(np.float32))
+    for given in (inputs, *others):
+        made = run_model(path, given)
+        wanted = run_net(net, given)
+        assert made
+        for name, array in made.items():
+            assert array.shape == wanted[name].shape, f"{name}: {array.shape}, minicaffe has {wanted[name].shape}"
+            np.testing.assert_allclose(array, wanted[name], rtol=rtol, atol=atol, err_msg=name)
+    graph = onnx.load(path).graph
+    return {x.name: [d.dim_param or d.dim_value for d in x.type.tensor_type.shape.dim] for x in [*graph.input, *graph.output]}
