@@ -18,6 +18,9 @@ def plan_ssd(plan: Plan) -> None:
     for graph in plan.graphs():
         for end in graph.of_type(*ENDS):
             _plan_end(plan, graph, end)
+        for i in graph.of_type("AnnotatedData"):
+            if plan.old and (file := graph.layers[i].annotated_data_param.label_map_file):
+                plan.note(i, f"its label_map_file {file} must list the new classes")
 
 
 def _plan_end(plan: Plan, graph: Graph, end: int) -> None:

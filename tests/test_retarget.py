@@ -144,6 +144,12 @@ layer { name: "out" type: "DetectionOutput" bottom: "loc_f" bottom: "conf_sf" bo
 """
 
 
+def test_ssd_training_data_names_its_label_map(tmp_path: Path) -> None:
+    data = "layer { name: 'd' type: 'AnnotatedData' top: 'x' top: 'l' include { phase: TRAIN } annotated_data_param { %s } }"
+    notes = retarget(written(tmp_path, SSD % (8, 6, "true") + data % "label_map_file: 'map.txt'"), 5).notes
+    assert notes[-1].endswith('AnnotatedData layer "d": its label_map_file map.txt must list the new classes')
+
+
 @pytest.mark.parametrize(("shared", "loc"), [("true", 8), ("false", 24)])
 def test_ssd(tmp_path: Path, shared: str, loc: int) -> None:
     done = retarget(written(tmp_path, SSD % (loc, 6, shared)), 5)
@@ -153,7 +159,7 @@ def test_ssd(tmp_path: Path, shared: str, loc: int) -> None:
     assert list(layers["conf_r"].reshape_param.shape.dim) == [0, -1, 5]
     assert layers["out"].detection_output_param.num_classes == 5
     assert layers["loc" if shared == "true" else "loc_5"].convolution_param.num_output == (8 if shared == "true" else 40)
-    assert "its label_map_file labels.prototxt must list the new classes" in done.notes[0]
+    assert len([note for note in done.notes if "its label_map_file labels.prototxt must list the new classes" in note]) == 1
     text = done.text.replace('save_output_param { label_map_file: "labels.prototxt" }', "")
     assert Net(parse_net(text), 1).forward()["out"].shape[-1] == 7
 
