@@ -430,6 +430,30 @@ def test_the_shapes_detectors(kind):
         np.testing.assert_allclose(tensor, ours[name], atol=1e-5 * np.abs(ours[name]).max(), err_msg=name)
 
 
+@pytest.mark.parametrize("way", ["autocast", "bfloat16", "double"])
+def test_a_detector_in_other_types(way):
+    """Convolutions in bfloat16, proposals in float32; boxes near those of float32, and gradients everywhere."""
+    folder = ROOT / "examples" / "shapes" / "rfcn"
+    net = Net(folder / "test.prototxt", TEST, weights=folder / "shapes_rfcn.caffemodel")
+    module, dtype = to_torch(net), {"bfloat16": torch.bfloat16, "double": torch.float64}.get(way, torch.float32)
+    module.to(dtype)
+    data, info = torch.randn(1, 3, 96, 112).mul(40).to(dtype), torch.tensor([[96.0, 112, 1]])
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=way == "autocast"):
+        outputs = module(data=data, im_info=info, blobs=["rois"])
+    assert outputs["rois"].dtype == torch.float32
+    sum(outputs[name].float().square().sum() for name in ("cls_prob", "bbox_pred")).backward()
+    assert module.conv1.weight.grad.dtype == dtype and module.conv1.weight.grad.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_a_layer_on_the_cpu_gives_its_bottoms_type(dtype):
+    net = made(input_layer("x", 2, 4, 5, 7) + layer('type: "MVN"'), dtype=np.float32)
+    x = torch.randn(2, 4, 5, 7, dtype=dtype, requires_grad=True)
+    y = to_torch(net)(x)["y"]
+    y.sum().backward()
+    assert y.dtype == x.grad.dtype == dtype
+
+
 # Types without a form.
 
 

@@ -39,7 +39,10 @@ class Run(Function):
 
 
 class OurLayer(nn.Module):
-    """A layer of the same parameters, with blobs of its own. Weights: blob0, blob1, ..."""
+    """A layer of the same parameters, with blobs of its own. Weights: blob0, blob1, ...
+
+    It computes in the net's type; tops that have a gradient, but for losses, are of the first bottom's.
+    """
 
     def __init__(self, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().__init__()
@@ -57,7 +60,7 @@ class OurLayer(nn.Module):
         if type(self.layer).type in NO_GRADIENT:
             return self.run(given, None)
         tops: tuple[Tensor, ...] = Run.apply(self, *given)
-        return tops
+        return tops if self.layer.is_loss else tuple(top.to(given[0].dtype) for top in tops)
 
     def run(self, given: Sequence[Tensor], run: object) -> tuple[Tensor, ...]:
         """The tops of bottoms and weights; run: which forward this is."""
