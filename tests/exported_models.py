@@ -97,11 +97,22 @@ def cifar_net(name: str, weights: str) -> Callable[[], Net]:
     return make
 
 
-def random_net(prototxt: Path) -> Callable[[], Net]:
+def one_layer_net(prototxt: Path) -> Callable[[], Net]:
+    def make() -> Net:
+        weights = prototxt.with_suffix(".caffemodel")
+        net = Net(prototxt, TEST, weights=weights if weights.exists() else None)
+        return with_noise(net, 5)
+
+    return make
+
+
+def random_net(prototxt: Path, spread: float) -> Callable[[], Net]:
     def make() -> Net:
         net = Net(prototxt, TEST)
         randomize(net, 4)
-        return with_noise(net, 5)
+        fill_inputs(net, {}, seed=5)
+        net.blobs["data"].data[...] *= spread
+        return net
 
     return make
 
@@ -115,8 +126,10 @@ def nets() -> Iterator[tuple[str, Callable[[], Net]]]:
         yield Path(name).name, zoo_net(name, *rest)
     yield "cifar10_quick", cifar_net("cifar10_quick", "cifar10_quick_iter_4000.caffemodel")
     yield "cifar10_full", cifar_net("cifar10_full", "cifar10_full_iter_60000.caffemodel.h5")
-    yield "CaffeNet", random_net(ZOO / "bvlc_images" / "deploy.prototxt")
-    yield "LeNet", random_net(ZOO / "bvlc_images" / "lenet.prototxt")
+    for prototxt in sorted((ZOO / "opencv_dnn_layers").glob("layer_*.prototxt")):
+        yield prototxt.stem, one_layer_net(prototxt)
+    yield "CaffeNet", random_net(ZOO / "bvlc_images" / "deploy.prototxt", 50)
+    yield "LeNet", random_net(ZOO / "bvlc_images" / "lenet.prototxt", 0.1)
     for name, prototxt in PUBLISHED.items():
         yield name, published_net(prototxt)
 
