@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from minicaffe.errors import Error
 
-from .explanation import SHARE, Explanation, GradientExplanation, SumExplanation
+from .explanation import SHARE, UNDERFLOW, Explanation, GradientExplanation, SumExplanation
 from .terms import Index, Terms
 
 Array = NDArray[Any]
@@ -69,7 +69,12 @@ class Case:
         size = more.pop("size", terms.size())
         named = self.named(at, backward=True)
         return GradientExplanation(
-            formula=formula, terms=terms, computed=terms.total(), tolerance=SHARE * size, **more, **named
+            formula=formula,
+            terms=terms,
+            computed=terms.total(),
+            tolerance=SHARE * size + UNDERFLOW * (size > 0),
+            **more,
+            **named,
         )
 
     def error(self, message: str) -> Error:

@@ -13,6 +13,9 @@ from .text import ROWS, exact, number, place, same
 SHARE = 1e-6
 """How far a sum may be from the layer's, as a share of the sum of the absolute terms: rounding, in another order."""
 
+UNDERFLOW = 2.0**-126
+"""The smallest normal float32: below it digits are lost."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Explanation:

@@ -20,7 +20,8 @@ from .text import number
 def function(case: Case, at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
     formula, text = TEMPLATES[layer.type](layer, x)
-    computed = float(_value(case, at))
+    with np.errstate(over="ignore"):
+        computed = float(case.x.dtype.type(_value(case, at)))
     steps = [f"x = {number(x)}", f"y = {text} = {number(computed)}"]
     if layer.type == "PReLU":
         steps.insert(1, f"slope = {number(_slope_of_prelu(case, at))}")
@@ -34,7 +35,8 @@ def function_gradient(case: Case, at: Index) -> Explanation:
     formula, _ = TEMPLATES[layer.type](layer, x)
     factor = _slope(case, at)
     steps = (f"{formula}; here x = {number(x)} and f'(x) = {number(factor)}",)
-    size = abs(float(case.dy[0][at])) * max(abs(factor), 1.0)
+    spread = abs(layer.scale) * _spread(layer, x) if layer.type == "Exp" else 1.0
+    size = abs(float(case.dy[0][at])) * max(abs(factor), spread)
     return case.gradient(at, "dx = dy * f'(x)", one(case, at, factor, "f'(x)"), steps=steps, size=size)
 
 
@@ -75,8 +77,8 @@ def _value(case: Case, at: Index) -> Any:
 
 
 def _slope(case: Case, at: Index) -> float:
-    """f'(x) of one element."""
-    layer, x = case.layer, np.array([case.x[at]], np.float64)
+    """f'(x) of one element, in the layer's type."""
+    layer, x = case.layer, np.array([case.x[at]], case.x.dtype)
     if layer.type in ("ReLU", "PReLU"):
         negative = layer.negative_slope if layer.type == "ReLU" else _slope_of_prelu(case, at)
         return 1.0 if x[0] > 0 else float(negative)

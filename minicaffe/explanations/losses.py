@@ -32,13 +32,15 @@ def softmax_with_loss(case: Case, at: Index) -> Explanation:
     more: dict[str, Any] = {"divisor": divisor}
     if not kept.all():
         more["steps"] = (f"{int((~kept).sum())} positions have the ignored label {case.layer.ignore}: 0",)
-    return case.sum(at, "loss = the sum over positions of -ln(p of the true class) / divisor", terms, **more)
+    found = case.sum(at, "loss = the sum over positions of -ln(p of the true class) / divisor", terms, **more)
+    return _looser(found, int(kept.sum()))
 
 
 def _true(case: Case) -> tuple[Array, Array, Array]:
     """The true class's probability, labels and which count, each (outer, inner)."""
     layer = case.layer
-    prob = probabilities(case.x.reshape(layer.split).astype(np.float64))
+    x = case.x.reshape(layer.split)
+    prob = probabilities((x - x.max(axis=1, keepdims=True)).astype(np.float64))  # the difference rounded as in the layer
     labels, kept = read_labels(layer, case.bottoms[1], layer.split, layer.ignore)
     return np.take_along_axis(prob, labels[:, None], axis=1)[:, 0], labels, kept
 
@@ -55,9 +57,9 @@ def _one_loss(case: Case, at: Index, p: Array, labels: Array, kept: Array, losse
 def softmax_with_loss_gradient(case: Case, at: Index) -> Explanation:
     layer = case.layer
     outer, c, inner = np.unravel_index(int(np.ravel_multi_index(at, case.x.shape)), layer.split)
-    line = case.x.reshape(layer.split)[outer, :, inner].astype(np.float64)
+    line = case.x.reshape(layer.split)[outer, :, inner]
     labels, kept = read_labels(layer, case.bottoms[1], layer.split, layer.ignore)
-    p = float(probabilities(line, 0)[c])
+    p = float(probabilities((line - line.max()).astype(np.float64), 0)[c])
     true, counts = bool(labels[outer, inner] == c), bool(kept[outer, inner])
     divisor = float(layer._divisor(kept))
     factor = (p - true) * counts / divisor
@@ -89,7 +91,7 @@ def smooth_l1_loss(case: Case, at: Index) -> Explanation:
 
 
 def _looser(found: Any, size: float) -> Explanation:
-    """The terms are differences: the rounding of x - target counts as theirs."""
+    """The terms come of numbers of that size in all (x - target, p near 1): their rounding counts too."""
     from dataclasses import replace
 
     return replace(found, tolerance=found.tolerance + 1e-7 * float(size) / abs(found.divisor))  # type: ignore[no-any-return]

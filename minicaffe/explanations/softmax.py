@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .case import Array, Case, sent
-from .explanation import SHARE, Explanation, FunctionExplanation
+from .explanation import SHARE, UNDERFLOW, Explanation, FunctionExplanation
 from .terms import Index, Terms
 from .text import number
 
@@ -36,7 +36,8 @@ def softmax_of(case: Case, at: Index, axis: int) -> Explanation:
     )
     formula = f"y = exp(x - max x) / the sum of exp(x - max x), along axis {axis}"
     named = case.named(at)
-    return FunctionExplanation(formula=formula, computed=computed, tolerance=SHARE, steps=steps, terms=terms, **named)
+    tolerance = SHARE * computed + UNDERFLOW
+    return FunctionExplanation(formula=formula, computed=computed, tolerance=tolerance, steps=steps, terms=terms, **named)
 
 
 def softmax_gradient(case: Case, at: Index) -> Explanation:

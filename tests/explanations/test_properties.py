@@ -33,35 +33,35 @@ def roi_net(kind: str, case: Case, more: str = "", k: int = 2, dtype: Any = np.f
 
 
 @given(cases(), seeds, dtypes)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_roi_pooling(case: Case, seed: int, dtype: Any) -> None:
     net, inputs = roi_net("ROIPooling", case, dtype=dtype)
     explained_alike(net, inputs, np.random.default_rng(seed))
 
 
 @given(cases(), seeds, dtypes, st.sampled_from([None, 0.25, -0.5]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_roi_align_max(case: Case, seed: int, dtype: Any, third: float | None) -> None:
     net, inputs = roi_net("ROIAlign", case, dtype=dtype, third=third)
     explained_alike(net, inputs, np.random.default_rng(seed))
 
 
 @given(cases(), seeds, dtypes, st.integers(0, 3), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_roi_align_mean(case: Case, seed: int, dtype: Any, ratio: int, aligned: bool) -> None:
     net, inputs = roi_net("ROIAlign", case, f"pool: AVE sampling_ratio: {ratio} aligned: {str(aligned).lower()}", dtype=dtype)
     explained_alike(net, inputs, np.random.default_rng(seed))
 
 
 @given(cases(groups=True), seeds, dtypes)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_psroi_pooling(case: Case, seed: int, dtype: Any) -> None:
     net, inputs = roi_net("PSROIPooling", case, dtype=dtype)
     explained_alike(net, inputs, np.random.default_rng(seed))
 
 
 @given(cases(groups=True), seeds, dtypes, st.integers(1, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_psroi_align(case: Case, seed: int, dtype: Any, k: int) -> None:
     net, inputs = roi_net("PSROIAlign", case, k=k, dtype=dtype)
     explained_alike(net, inputs, np.random.default_rng(seed))
@@ -100,7 +100,7 @@ def windows(draw: Any) -> tuple[str, tuple[int, ...], str]:
 
 
 @given(windows(), seeds, st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_convolution(window: tuple[str, tuple[int, ...], str], seed: int, two: bool) -> None:
     text, shape, _ = window
     random = np.random.default_rng(seed)
@@ -110,7 +110,7 @@ def test_convolution(window: tuple[str, tuple[int, ...], str], seed: int, two: b
 
 
 @given(windows(), seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_deconvolution(window: tuple[str, tuple[int, ...], str], seed: int) -> None:
     text, shape, _ = window
     random = np.random.default_rng(seed)
@@ -120,7 +120,7 @@ def test_deconvolution(window: tuple[str, tuple[int, ...], str], seed: int) -> N
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.integers(4, 9), st.sampled_from(["MAX", "AVE"]), seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_pooling(kernel: int, stride: int, pad: int, size: int, method: str, seed: int) -> None:
     random = np.random.default_rng(seed)
     x = np.round(2 * random.standard_normal((2, 3, size, size + 2)))
