@@ -55,6 +55,7 @@ __all__ = [
     "allow_module",
     "check_gradient",
     "classifier",
+    "compare",
     "coord_map",
     "detector",
     "draw",
@@ -85,6 +86,7 @@ __all__ = [
 if TYPE_CHECKING:
     from . import classifier, coord_map, detector, draw, io, net_spec, pycaffe
     from .classifier import Classifier
+    from .comparison import compare
     from .detector import Detector
     from .explanations import explain
     from .net_spec import NetSpec, params, to_proto
@@ -109,6 +111,7 @@ _HOMES = {
     "Tracer": "tracer",
     "Classifier": "classifier",
     "Detector": "detector",
+    "compare": "comparison",
     "explain": "explanations",
     **dict.fromkeys(("NetSpec", "params", "to_proto"), "net_spec"),
     **dict.fromkeys(("NCCL", "Timer", "has_nccl", "init_log", "layer_type_list", "log"), "pycaffe"),

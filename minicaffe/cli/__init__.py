@@ -18,6 +18,7 @@ from minicaffe.files import plain
 from minicaffe.version import __version__
 
 COMMANDS = {
+    "compare": "find the first layer at which a net and another, or its port, differ, and why",
     "compute-image-mean": "average the images of a database, for mean_file",
     "convert-imageset": "make a database of the images of a list",
     "detect": "find objects in images with a detection net",

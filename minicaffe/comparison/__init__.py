@@ -1,0 +1,16 @@
+"""Two runs of what should be one net, layer by layer: where do they first differ, and why?
+
+    result = compare("deploy.prototxt", "other.npz", weights_a="net.caffemodel")
+    print(result)
+    result.first.layer, result.first.cause
+
+b is a net, an .npz of blobs from any framework, or an ONNX model. Causes are not guessed: the layer is computed again as
+another framework might (causes.py), and a cause is named when what comes out is b's.
+"""
+
+from __future__ import annotations
+
+from .result import Comparison, Difference, Tolerance
+from .walk import compare
+
+__all__ = ["Comparison", "Difference", "Tolerance", "compare"]

@@ -1,0 +1,123 @@
+"""What a comparison found, as data that prints itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+MOST_CAUSES = 3
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """a and b agree where |a - b| <= atol + rtol |a|. atol None: rtol / 10 of the largest |a| of the blob."""
+
+    rtol: float = 1e-3
+    atol: float | None = None
+
+    def of(self, a: Array) -> float:
+        """atol for a blob."""
+        if self.atol is not None:
+            return self.atol
+        finite = np.abs(a[np.isfinite(a)])
+        return float(finite.max(initial=0.0)) * self.rtol / 10 + 1e-12
+
+    def beyond(self, a: Array, b: Array) -> NDArray[np.bool_]:
+        """Where two arrays of one shape differ by more; NaN agrees with NaN, infinity with itself."""
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            near = np.abs(a - b) <= self.of(a) + self.rtol * np.abs(a)
+        same: NDArray[np.bool_] = near & np.isfinite(a) | (a == b) | (np.isnan(a) & np.isnan(b))
+        return ~same
+
+    def agree(self, a: Array, b: Array) -> bool:
+        """Whether the shapes are the same and no element is beyond."""
+        return a.shape == b.shape and not self.beyond(a, b).any()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A blob that differs. layer: that gave it, or with a cause the layer where the cause lies; at: the index of the largest
+    difference, a and b the values there; share: of the elements beyond the tolerance. Where shapes differ, those numbers are
+    left out. causes: changes of the layer that, tried, give b. uncompared: layers since the last compared blob."""
+
+    layer: str
+    type: str
+    top: str
+    place: str
+    shape_a: tuple[int, ...]
+    shape_b: tuple[int, ...]
+    largest: float | None = None
+    at: tuple[int, ...] | None = None
+    a: float | None = None
+    b: float | None = None
+    share: float | None = None
+    causes: list[str] = field(default_factory=list)
+    uncompared: list[str] = field(default_factory=list)
+
+    @property
+    def cause(self) -> str:
+        """The first of causes, or ""."""
+        return self.causes[0] if self.causes else ""
+
+    def __str__(self) -> str:
+        place = f", {self.place}" if self.place else ""
+        lines = [f"{self.layer} ({self.type}{place}), blob {self.top}"]
+        if self.shape_a != self.shape_b:
+            lines.append(f"  its shape is {self.shape_a} in A, {self.shape_b} in B")
+        if self.largest is not None and self.share is not None:
+            lines.append(f"  largest difference {self.largest:.4g} at {self.at}: {self.a:.6g} in A, {self.b:.6g} in B")
+            lines.append(f"  {100 * self.share:.3g} % of {int(np.prod(self.shape_a))} values are beyond the tolerance")
+        lines += [f"  {'why' if i == 0 else 'or'}: {cause}" for i, cause in enumerate(self.causes[:MOST_CAUSES])]
+        if not self.causes:
+            lines.append("  why: none of the known causes, tried on the layer, gives what B has")
+        if self.uncompared:
+            lines.append(f"  not compared before it, for want of a counterpart in B: {', '.join(self.uncompared)}")
+        return "\n".join(lines)
+
+
+@dataclass
+class Comparison:
+    """A whole comparison. agreed: (layer, blob, largest difference), in order; notes: how A and B were brought together."""
+
+    a: str
+    b: str
+    tolerance: Tolerance
+    agreed: list[tuple[str, str, float]] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def same(self) -> bool:
+        """Whether something was compared and nothing differs."""
+        return bool(self.agreed) and not self.differences
+
+    @property
+    def first(self) -> Difference | None:
+        """The first difference."""
+        return self.differences[0] if self.differences else None
+
+    def __str__(self) -> str:
+        lines = [f"A: {self.a}", f"B: {self.b}", *self.notes]
+        worst = max((number for _, _, number in self.agreed), default=0.0)
+        blobs = f"{len(self.agreed)} blob{'s' * (len(self.agreed) != 1)}"
+        if self.first:
+            lines.append(
+                f"{blobs} agree{'s' * (len(self.agreed) == 1)}" + f", the last {self.agreed[-1][1]}" * bool(self.agreed)
+            )
+            lines.append("the first that differs: " + str(self.first))
+            lines += [f"then: {difference}" for difference in self.differences[1:]]
+        elif self.agreed:
+            lines.append(f"all {blobs} that both have agree; largest difference {worst:.3g}")
+        else:
+            lines.append("nothing was compared: no name of A's layers and blobs is in B (--map says which are the same)")
+        if self.unmatched:
+            more = f" and {len(self.unmatched) - 8} more" if len(self.unmatched) > 8 else ""
+            lines.append(f"in A only: {', '.join(self.unmatched[:8])}{more}")
+        return "\n".join(lines)

@@ -1,0 +1,136 @@
+"""What stands beside a net in a comparison: arrays of an .npz, or of an ONNX model; and which names belong together.
+
+A map is a text file with a line for each pair, A's layer or blob and B's name, and where B's axes stand in another order the
+permutation that makes them A's:
+
+    conv1    features.0
+    pool5    block5_pool    0,3,1,2
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import Error
+
+Path = str | os.PathLike[str]
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Name:
+    """B's name for something of A's, and the axes of B's array that make it A's, or ()."""
+
+    name: str
+    axes: tuple[int, ...] = ()
+
+    def ours(self, array: NDArray[Any]) -> NDArray[Any]:
+        """B's array with A's axes. Raises Error where it has others."""
+        if not self.axes:
+            return array
+        if sorted(self.axes) != list(range(array.ndim)):
+            raise Error(f'the axes {self.axes} given for "{self.name}" do not fit its shape {array.shape}')
+        ours: NDArray[Any] = array.transpose(self.axes)
+        return ours
+
+
+Names = Mapping[str, "str | Name"]
+
+
+def read_map(path: Path) -> dict[str, Name]:
+    """The pairs of a map file. Raises Error that names the line."""
+    names: dict[str, Name] = {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except UnicodeDecodeError as error:
+        raise Error(f"{path}: not a text file") from error
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) not in (2, 3):
+            raise Error(
+                f"{path}:{number}: write a pair of names, and axes like 0,3,1,2 where they are in another order: {line}"
+            )
+        names[words[0]] = Name(words[1], axes_of(words[2], f"{path}:{number}") if len(words) == 3 else ())
+    return names
+
+
+def axes_of(text: str, place: str) -> tuple[int, ...]:
+    """ "0,3,1,2" as numbers. Raises Error at place."""
+    try:
+        axes = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        axes = ()
+    if not axes or sorted(axes) != list(range(len(axes))):
+        raise Error(f"{place}: {text} is no order of axes such as 0,3,1,2")
+    return axes
+
+
+def read_npz(path: Path) -> Arrays:
+    """The numeric arrays of an .npz. Raises Error."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not hasattr(file, "files"):
+                raise Error(f"{path}: one array, and an .npz of named arrays is wanted")
+            return {name: file[name] for name in file.files if file[name].dtype.kind in "fiub"}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise Error(f"{path}: not a readable .npz of numbers: {error}") from error
+
+
+def run_onnx(path: Path, inputs: Arrays) -> Arrays:
+    """Every float tensor that an ONNX model computes from inputs, by name, the inputs too. Raises Error."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise Error("comparing with an ONNX model needs onnx and onnxruntime: pip install minicaffe[onnx]") from error
+    try:
+        model = onnx.load(os.fspath(path))
+        kept = {output.name for output in model.graph.output}
+        inner = [name for node in model.graph.node for name in node.output if name and name not in kept]
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except OSError:
+        raise
+    except Exception as error:  # onnx and onnxruntime raise types of their own
+        raise Error(f"{path}: onnxruntime cannot load it: {error}") from error
+    feeds = _feeds(path, [(item.name, item.type) for item in session.get_inputs()], inputs)
+    names = [output.name for output in session.get_outputs()]
+    try:
+        values = session.run(names, feeds)
+    except Exception as error:
+        raise Error(f"{path}: onnxruntime cannot run it: {error}") from error
+    arrays = {name: value for name, value in zip(names, values) if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"}
+    return {**feeds, **arrays}
+
+
+ONNX_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+}
+
+
+def _feeds(path: Path, wanted: list[tuple[str, str]], inputs: Arrays) -> Arrays:
+    """inputs by the model's names: its own, or one for one."""
+    if len(wanted) == 1 and len(inputs) == 1:
+        inputs = {wanted[0][0]: next(iter(inputs.values()))}
+    lacking = [name for name, _ in wanted if name not in inputs]
+    if lacking:
+        raise Error(
+            f"{path}: its inputs {', '.join(lacking)} are none of A's ({', '.join(inputs)}): --map says which are the same"
+        )
+    return {name: np.ascontiguousarray(inputs[name], ONNX_TYPES.get(kind, np.float32)) for name, kind in wanted}
