@@ -43,7 +43,8 @@ function number(v, digits = 5) {
   if (!Number.isFinite(v)) return v > 0 ? "+infinity" : "−infinity";
   if (v === 0) return "0";
   const size = Math.abs(v);
-  const text = size >= 1e6 || size < 1e-4 ? v.toExponential(digits - 1).replace(/\.?0+e/, "e") : String(Number(v.toPrecision(digits)));
+  const text =
+    size >= 1e6 || size < 1e-4 ? v.toExponential(digits - 1).replace(/\.?0+e/, "e") : String(Number(v.toPrecision(digits)));
   return text.replace("-", "−");
 }
 
@@ -53,13 +54,16 @@ function byteText(count) {
   return `${number(count / size, 3)}\u00a0${unit}`;
 }
 
-const timeText = (ms) => (ms === null || ms === undefined ? "not timed" : ms >= 1000 ? `${number(ms / 1000, 3)}\u00a0s` : `${number(ms, 3)}\u00a0ms`);
+const timeText = (ms) =>
+  ms === null || ms === undefined ? "not timed" : ms >= 1000 ? `${number(ms / 1000, 3)}\u00a0s` : `${number(ms, 3)}\u00a0ms`;
 
 const shapeText = (shape) => (shape.length ? shape.join(" × ") : "one number");
 
 /** For each layer: its steps by kind. */
 const stepsOf = trace.layers.map(() => ({}));
-trace.steps.forEach((step, i) => { stepsOf[step.layer][step.kind] = i; });
+trace.steps.forEach((step, i) => {
+  stepsOf[step.layer][step.kind] = i;
+});
 
 /** For each layer: the shapes of its tops, and of its bottoms, by blob name, as far as the trace saw them. */
 const shapesOf = (() => {
@@ -77,6 +81,9 @@ const shapesOf = (() => {
 /** The step to show for a layer: of the given kind if it has one, else the nearest kind before it. */
 function stepFor(layer, kind) {
   const order = ["backward", "forward", "reshape", "setup"];
-  const found = order.slice(order.indexOf(kind)).concat(order).find((k) => stepsOf[layer][k] !== undefined);
+  const found = order
+    .slice(order.indexOf(kind))
+    .concat(order)
+    .find((k) => stepsOf[layer][k] !== undefined);
   return found ? stepsOf[layer][found] : null;
 }

@@ -3,21 +3,44 @@
 function detectionsPanel() {
   const view = stage("Detections");
   const least = Math.min(...trace.detections.map((found) => found.score), 1);
-  const field = el("input", {type: "range", min: Math.floor(least * 100), max: 100, value: Math.floor(least * 100), "aria-label": "Least score, in percent"});
+  const field = el("input", {
+    type: "range",
+    min: Math.floor(least * 100),
+    max: 100,
+    value: Math.floor(least * 100),
+    "aria-label": "Least score, in percent",
+  });
   const said = el("output", {});
   const list = el("ol", {class: "detections"});
   const draw = () => {
     const kept = trace.detections.filter((found) => found.score * 100 >= field.value);
     said.textContent = `score at least ${number(field.value / 100, 2)}: ${kept.length} of ${trace.detections.length}`;
     view.draw(kept.map(detectionMark));
-    list.replaceChildren(...kept.map((found) => el("li", {}, el("strong", {}, found.class), ` ${found.score.toFixed(3)} `, el("span", {class: "quiet mono"}, pair(found.box, 4)))));
+    list.replaceChildren(
+      ...kept.map((found) =>
+        el(
+          "li",
+          {},
+          el("strong", {}, found.class),
+          ` ${found.score.toFixed(3)} `,
+          el("span", {class: "quiet mono"}, pair(found.box, 4)),
+        ),
+      ),
+    );
   };
   field.addEventListener("input", draw);
   view.look(0, 0, trace.image.width, trace.image.height);
   photoCanvas().then((canvas) => view.paint(canvas, 0, 0, trace.image.width, trace.image.height));
   draw();
-  return [el("div", {class: "head"}, el("h2", {}, "Detections"), el("p", {class: "quiet"}, "what the net's last pass found; boxes in pixels of its input")),
-    el("section", {class: "card result"}, el("label", {class: "slider"}, field, said), view.figure, list)];
+  return [
+    el(
+      "div",
+      {class: "head"},
+      el("h2", {}, "Detections"),
+      el("p", {class: "quiet"}, "what the net's last pass found; boxes in pixels of its input"),
+    ),
+    el("section", {class: "card result"}, el("label", {class: "slider"}, field, said), view.figure, list),
+  ];
 }
 
 function detectionMark(found) {
@@ -25,7 +48,12 @@ function detectionMark(found) {
   const text = `${found.class} ${found.score.toFixed(2)}`;
   const size = Math.max(trace.image.width / 42, 7);
   const top = y1 > size * 1.4 ? y1 - size * 1.3 : y1;
-  return svg("g", {class: "detection", "data-class": found.class}, box(x1, y1, x2, y2, {class: "halo"}), box(x1, y1, x2, y2, {class: "chosen"}),
+  return svg(
+    "g",
+    {class: "detection", "data-class": found.class},
+    box(x1, y1, x2, y2, {class: "halo"}),
+    box(x1, y1, x2, y2, {class: "chosen"}),
     svg("rect", {x: x1, y: top, width: text.length * size * 0.58 + size * 0.6, height: size * 1.3, class: "label"}),
-    svg("text", {x: x1 + size * 0.3, y: top + size * 0.97, "font-size": size, class: "label-text"}, text));
+    svg("text", {x: x1 + size * 0.3, y: top + size * 0.97, "font-size": size, class: "label-text"}, text),
+  );
 }

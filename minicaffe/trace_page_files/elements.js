@@ -20,7 +20,8 @@ function filled(element, attributes, children) {
   return element;
 }
 
-const button = (text, label, onclick, attributes = {}) => el("button", {type: "button", "aria-label": label, title: label, onclick, ...attributes}, text);
+const button = (text, label, onclick, attributes = {}) =>
+  el("button", {type: "button", "aria-label": label, title: label, onclick, ...attributes}, text);
 
 /** A labelled slider with a number field beside it. onchange gets the number. */
 function slider(label, low, high, value, onchange) {
@@ -33,17 +34,30 @@ function slider(label, low, high, value, onchange) {
   };
   range.addEventListener("input", take);
   field.addEventListener("change", take);
-  const row = el("label", {class: "slider"}, el("span", {}, label), range, field, el("span", {class: "quiet"}, `of ${high + 1 - low}`));
-  row.set = (now) => { range.value = now; field.value = now; };
+  const row = el(
+    "label",
+    {class: "slider"},
+    el("span", {}, label),
+    range,
+    field,
+    el("span", {class: "quiet"}, `of ${high + 1 - low}`),
+  );
+  row.set = (now) => {
+    range.value = now;
+    field.value = now;
+  };
   return row;
 }
 
 /** Call draw once, when the element is first about to be seen. */
 function whenSeen(element, draw) {
-  new IntersectionObserver((entries, observer) => {
-    if (!entries.some((entry) => entry.isIntersecting)) return;
-    observer.disconnect();
-    draw();
-  }, {rootMargin: "200px"}).observe(element);
+  new IntersectionObserver(
+    (entries, observer) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      observer.disconnect();
+      draw();
+    },
+    {rootMargin: "200px"},
+  ).observe(element);
   return element;
 }

@@ -18,13 +18,27 @@ function choose(layer) {
 
 function header() {
   const {net, notes, error} = trace;
-  const facts = [net.file, net.phase, net.dtype, net.device, net.weights.length ? `weights ${net.weights.join(", ")}` : "no weights", `minicaffe ${trace.minicaffe}`];
+  const facts = [
+    net.file,
+    net.phase,
+    net.dtype,
+    net.device,
+    net.weights.length ? `weights ${net.weights.join(", ")}` : "no weights",
+    `minicaffe ${trace.minicaffe}`,
+  ];
   document.getElementById("net-facts").textContent = facts.filter(Boolean).join(" · ");
-  const list = document.getElementById("notes"), opener = document.getElementById("open-notes");
+  const list = document.getElementById("notes"),
+    opener = document.getElementById("open-notes");
   if (notes.length) {
     opener.hidden = false;
     opener.textContent = `Notes (${notes.length})`;
-    list.append(el("ul", {}, notes.map((note) => el("li", {}, note))));
+    list.append(
+      el(
+        "ul",
+        {},
+        notes.map((note) => el("li", {}, note)),
+      ),
+    );
     opener.addEventListener("click", () => {
       list.hidden = !list.hidden;
       opener.setAttribute("aria-expanded", String(!list.hidden));
@@ -45,15 +59,19 @@ function failure(error) {
   const banner = document.getElementById("error");
   banner.hidden = false;
   const layer = trace.layers[error.layer];
-  banner.append(el("strong", {}, layer ? `${KINDS[error.way] ?? error.way} of ${layer.name} (${layer.type}) failed. ` : "The net failed. "), error.message,
-    layer ? el("button", {type: "button", onclick: () => choose(error.layer)}, "Show the layer") : null);
+  banner.append(
+    el("strong", {}, layer ? `${KINDS[error.way] ?? error.way} of ${layer.name} (${layer.type}) failed. ` : "The net failed. "),
+    error.message,
+    layer ? el("button", {type: "button", onclick: () => choose(error.layer)}, "Show the layer") : null,
+  );
 }
 
 /** Light, dark, or as the system has it. */
 function theme(control) {
   const order = {Auto: "as the system has them", Light: "light", Dark: "dark"};
   control.addEventListener("click", () => {
-    const names = Object.keys(order), next = names[(names.indexOf(control.textContent) + 1) % names.length];
+    const names = Object.keys(order),
+      next = names[(names.indexOf(control.textContent) + 1) % names.length];
     control.textContent = next;
     control.setAttribute("aria-label", `Colours: ${order[next]}`);
     if (next === "Auto") delete document.documentElement.dataset.theme;
@@ -63,12 +81,20 @@ function theme(control) {
 
 /** Where a reader starts: at what failed, else at the first forward. */
 function firstPlace() {
-  if (trace.error?.layer !== undefined && trace.error?.layer !== null) return {layer: trace.error.layer, step: stepFor(trace.error.layer, "forward")};
-  const first = Math.max(trace.steps.findIndex((step) => step.kind === "forward"), 0);
+  if (trace.error?.layer !== undefined && trace.error?.layer !== null)
+    return {layer: trace.error.layer, step: stepFor(trace.error.layer, "forward")};
+  const first = Math.max(
+    trace.steps.findIndex((step) => step.kind === "forward"),
+    0,
+  );
   return trace.steps.length ? {layer: trace.steps[first].layer, step: first} : {layer: 0, step: null};
 }
 
 header();
-views.push(timelineView(document.getElementById("timeline"), goTo), graphView(document.getElementById("graph"), choose), panelView(document.getElementById("panel")));
+views.push(
+  timelineView(document.getElementById("timeline"), goTo),
+  graphView(document.getElementById("graph"), choose),
+  panelView(document.getElementById("panel")),
+);
 if (trace.layers.length) show(firstPlace());
 document.documentElement.dataset.ready = Math.round(performance.now());

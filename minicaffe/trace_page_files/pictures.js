@@ -1,6 +1,6 @@
 // Pictures of numbers: grey maps on canvases, tiles with paging, histograms.
 
-const BAD = [220, 38, 38, 255];  // NaN and infinity
+const BAD = [220, 38, 38, 255]; // NaN and infinity
 
 /** A canvas of `values` (height * width from `offset`), black at low, white at high; what is not finite is red. */
 function greyCanvas(values, offset, height, width, low, high) {
@@ -25,7 +25,8 @@ function paintedCanvas(height, width, colour) {
 
 /** The least and greatest finite of values[offset .. offset + count), around zero alike when `symmetric`. */
 function rangeOf(values, offset, count, symmetric = false) {
-  let low = Infinity, high = -Infinity;
+  let low = Infinity,
+    high = -Infinity;
   for (let i = offset; i < offset + count; i++) {
     if (!Number.isFinite(values[i])) continue;
     low = Math.min(low, values[i]);
@@ -48,16 +49,24 @@ function tilesView(tiles, what) {
     const pixels = await read(tiles.pixels);
     const last = Math.min(first + perPage, stored);
     grid.replaceChildren(...Array.from({length: last - first}, (_, i) => tile(tiles, pixels, first + i, what)));
-    where.textContent = `${what}s ${first} to ${last - 1} of ${tiles.channels}` + (stored < tiles.channels ? ` (the first ${stored} are in this page)` : "");
+    where.textContent =
+      `${what}s ${first} to ${last - 1} of ${tiles.channels}` +
+      (stored < tiles.channels ? ` (the first ${stored} are in this page)` : "");
     back.disabled = first === 0;
     on.disabled = last === stored;
   };
-  const move = (by) => { first = Math.min(Math.max(first + by, 0), stored - 1); draw(); };
+  const move = (by) => {
+    first = Math.min(Math.max(first + by, 0), stored - 1);
+    draw();
+  };
   const back = button("‹", `${what}s before`, () => move(-perPage), {disabled: true});
   const on = button("›", `next ${what}s`, () => move(perPage), {disabled: stored <= perPage});
   const about = tiles.shrunk > 1 ? el("span", {class: "quiet"}, `shrunk ${number(tiles.shrunk)} times`) : null;
   grid.style.minHeight = `${Math.ceil(size.height + 18)}px`;
-  return whenSeen(el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, about), grid), draw);
+  return whenSeen(
+    el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, about), grid),
+    draw,
+  );
 }
 
 /** The shown size of a tile: small maps are enlarged by whole factors, none is wider than 160 pixels. */
@@ -68,7 +77,8 @@ function tileSize(height, width) {
 }
 
 function tile(tiles, pixels, i, what) {
-  const low = tiles.low[i], high = tiles.high[i];
+  const low = tiles.low[i],
+    high = tiles.high[i];
   const count = tiles.height * tiles.width;
   const canvas = paintedCanvas(tiles.height, tiles.width, (p) => {
     const grey = pixels[i * count + p];
@@ -76,17 +86,56 @@ function tile(tiles, pixels, i, what) {
   });
   const name = tiles.per > 1 ? `output ${Math.floor(i / tiles.per)}, input ${i % tiles.per}` : `${what} ${i}`;
   const text = `${name}: black ${number(low)}, white ${number(high)}`;
-  return el("figure", {class: "tile", title: text}, filled(canvas, {role: "img", "aria-label": text}, []), el("figcaption", {}, i));
+  return el(
+    "figure",
+    {class: "tile", title: text},
+    filled(canvas, {role: "img", "aria-label": text}, []),
+    el("figcaption", {}, i),
+  );
 }
 
 /** Bars of a histogram {low, high, counts}. */
 function histogramView(histogram) {
-  const counts = histogram.counts, most = Math.max(...counts, 1);
-  const low = histogram.low, high = histogram.high;
-  const bars = counts.map((count, i) => svg("rect", {x: i + 0.08, width: 0.84, y: 100 - 100 * count / most, height: 100 * count / most},
-    svg("title", {}, `${number(low + (high - low) * i / counts.length, 4)} to ${number(low + (high - low) * (i + 1) / counts.length, 4)}: ${count * histogram.every}`)));
-  const zero = low < 0 && high > 0 ? svg("line", {x1: counts.length * -low / (high - low), x2: counts.length * -low / (high - low), y1: 0, y2: 100, class: "zero"}) : null;
-  const picture = svg("svg", {viewBox: `0 0 ${counts.length} 100`, preserveAspectRatio: "none", role: "img",
-    "aria-label": `Histogram from ${number(low)} to ${number(high)}`}, bars, zero);
-  return el("figure", {class: "histogram"}, picture, el("figcaption", {}, el("span", {}, number(low, 4)), el("span", {}, number(high, 4))));
+  const counts = histogram.counts,
+    most = Math.max(...counts, 1);
+  const low = histogram.low,
+    high = histogram.high;
+  const bars = counts.map((count, i) =>
+    svg(
+      "rect",
+      {x: i + 0.08, width: 0.84, y: 100 - (100 * count) / most, height: (100 * count) / most},
+      svg(
+        "title",
+        {},
+        `${number(low + ((high - low) * i) / counts.length, 4)} to ${number(low + ((high - low) * (i + 1)) / counts.length, 4)}: ${count * histogram.every}`,
+      ),
+    ),
+  );
+  const zero =
+    low < 0 && high > 0
+      ? svg("line", {
+          x1: (counts.length * -low) / (high - low),
+          x2: (counts.length * -low) / (high - low),
+          y1: 0,
+          y2: 100,
+          class: "zero",
+        })
+      : null;
+  const picture = svg(
+    "svg",
+    {
+      viewBox: `0 0 ${counts.length} 100`,
+      preserveAspectRatio: "none",
+      role: "img",
+      "aria-label": `Histogram from ${number(low)} to ${number(high)}`,
+    },
+    bars,
+    zero,
+  );
+  return el(
+    "figure",
+    {class: "histogram"},
+    picture,
+    el("figcaption", {}, el("span", {}, number(low, 4)), el("span", {}, number(high, 4))),
+  );
 }

@@ -4,7 +4,9 @@
 async function roiArrays(roi) {
   const names = ["rois", "map", "output", "dy", "dx", "start", "rounded", "size", "h", "w", "per_bin"];
   const arrays = Object.fromEntries(await Promise.all(names.map(async (name) => [name, await read(roi[name])])));
-  arrays.bins = roi.bins ? Object.fromEntries(await Promise.all(Object.entries(roi.bins).map(async ([name, ref]) => [name, await read(ref)]))) : null;
+  arrays.bins = roi.bins
+    ? Object.fromEntries(await Promise.all(Object.entries(roi.bins).map(async ([name, ref]) => [name, await read(ref)])))
+    : null;
   return arrays;
 }
 
@@ -23,14 +25,17 @@ function binBounds(arrays, r, ph, pw) {
   const {hstart, hend, wstart, wend, raw_hstart, raw_hend, raw_wstart, raw_wend} = arrays.bins;
   const at = (array, p) => array[r * array.shape[1] + p];
   return {
-    h: [at(hstart, ph), at(hend, ph)], w: [at(wstart, pw), at(wend, pw)],
-    rawH: [at(raw_hstart, ph), at(raw_hend, ph)], rawW: [at(raw_wstart, pw), at(raw_wend, pw)],
+    h: [at(hstart, ph), at(hend, ph)],
+    w: [at(wstart, pw), at(wend, pw)],
+    rawH: [at(raw_hstart, ph), at(raw_hend, ph)],
+    rawW: [at(raw_wstart, pw), at(raw_wend, pw)],
   };
 }
 
 /** The places along one axis that bin p of roi r samples. */
 function places(array, r, p) {
-  const k = array.shape[2], first = (r * array.shape[1] + p) * k;
+  const k = array.shape[2],
+    first = (r * array.shape[1] + p) * k;
   return [...array.subarray(first, first + k)].filter((place) => !Number.isNaN(place));
 }
 
@@ -38,11 +43,19 @@ function places(array, r, p) {
  * map adds 0; the others move a place beyond the ends to them. */
 function neighbours(roi, place, size) {
   if (roi.kind === "max_samples") {
-    const low = Math.floor(place), high = Math.ceil(place);
-    return [[low, 1 - place + low], [high < size ? high : -1, 1 - high + place]];
+    const low = Math.floor(place),
+      high = Math.ceil(place);
+    return [
+      [low, 1 - place + low],
+      [high < size ? high : -1, 1 - high + place],
+    ];
   }
-  const inside = Math.min(Math.max(place, 0), size - 1), low = Math.floor(inside);
-  return [[low, 1 - (inside - low)], [Math.min(low + 1, size - 1), inside - low]];
+  const inside = Math.min(Math.max(place, 0), size - 1),
+    low = Math.floor(inside);
+  return [
+    [low, 1 - (inside - low)],
+    [Math.min(low + 1, size - 1), inside - low],
+  ];
 }
 
 /** What bin (ph, pw) of roi r reads in output channel c: cells or samples with their values, the winner, the result. */
@@ -56,20 +69,25 @@ function readBin(roi, arrays, r, c, ph, pw) {
   if (readsBins(roi)) {
     bin.bounds = binBounds(arrays, r, ph, pw);
     for (let h = bin.bounds.h[0]; h < bin.bounds.h[1]; h++) {
-      for (let w = bin.bounds.w[0]; w < bin.bounds.w[1]; w++) bin.items.push({h, w, value: value(h, w), cells: [{h, w, weight: 1}]});
+      for (let w = bin.bounds.w[0]; w < bin.bounds.w[1]; w++)
+        bin.items.push({h, w, value: value(h, w), cells: [{h, w, weight: 1}]});
     }
   } else {
     for (const h of places(arrays.h, r, ph)) {
       for (const w of places(arrays.w, r, pw)) {
-        const cells = neighbours(roi, h, height).flatMap(([row, a]) => neighbours(roi, w, width).map(([column, b]) => ({h: row, w: column, weight: a * b, value: value(row, column)})));
+        const cells = neighbours(roi, h, height).flatMap(([row, a]) =>
+          neighbours(roi, w, width).map(([column, b]) => ({h: row, w: column, weight: a * b, value: value(row, column)})),
+        );
         bin.items.push({h, w, cells, value: cells.reduce((sum, cell) => sum + cell.weight * cell.value, 0)});
       }
     }
   }
   if (takesMaximum(roi)) {
-    bin.items.forEach((item, i) => { if (item.value > (bin.best < 0 ? -Infinity : bin.items[bin.best].value)) bin.best = i; });
+    bin.items.forEach((item, i) => {
+      if (item.value > (bin.best < 0 ? -Infinity : bin.items[bin.best].value)) bin.best = i;
+    });
   }
-  bin.divisor = readsBins(roi) ? Math.max(bin.items.length, 1) : arrays.per_bin?.[r] ?? 1;
+  bin.divisor = readsBins(roi) ? Math.max(bin.items.length, 1) : (arrays.per_bin?.[r] ?? 1);
   bin.value = takesMaximum(roi) ? maximum(bin) : bin.items.reduce((total, item) => total + item.value, 0) / bin.divisor;
   return bin;
 }
@@ -87,14 +105,16 @@ function shares(roi, bin) {
   for (const item of giving) {
     for (const {h, w, weight} of item.cells) {
       if (h < 0 || w < 0 || !weight) continue;
-      const key = `${h},${w}`, share = weight / (takesMaximum(roi) ? 1 : bin.divisor);
+      const key = `${h},${w}`,
+        share = weight / (takesMaximum(roi) ? 1 : bin.divisor);
       sums.set(key, {h, w, share: (sums.get(key)?.share ?? 0) + share});
     }
   }
   return [...sums.values()];
 }
 
-/** The bins of all rois that send a gradient to cell (h, w) of output channel c's maps: [{r, ph, pw, share, dy}], the greatest first.
+/** The bins of all rois that send a gradient to cell (h, w) of output channel c's maps: [{r, ph, pw, share, dy}],
+ * the greatest first.
  * Position-sensitive bins read maps of their own: only bin `only` = [ph, pw] reads the map shown. */
 function senders(roi, arrays, c, h, w, only) {
   const [count, channels, height, width] = arrays.dy.shape;
@@ -116,25 +136,36 @@ function senders(roi, arrays, c, h, w, only) {
 /** Whether bin p of roi r may read a row ("h") or column ("w"). */
 function touches(roi, arrays, r, axis, p, cell) {
   if (readsBins(roi)) {
-    const start = arrays.bins[`${axis}start`], end = arrays.bins[`${axis}end`], at = r * start.shape[1] + p;
+    const start = arrays.bins[`${axis}start`],
+      end = arrays.bins[`${axis}end`],
+      at = r * start.shape[1] + p;
     return start[at] <= cell && cell < end[at];
   }
   const size = arrays.map.shape[axis === "h" ? 1 : 2];
   return places(arrays[axis], r, p).some((place) => neighbours(roi, place, size).some(([k]) => k === cell));
 }
 
-/** The boxes of a roi on the map, as drawn, in cells: `plain` before any rounding, `used` as the layer divides it, and the bins' edges.
+/** The boxes of a roi on the map, as drawn, in cells: `plain` before any rounding, `used` as the layer divides it, and
+ * the bins' edges.
  * Cell k covers k to k + 1; a sample at k reads the middle of cell k, so boxes of samples are drawn half a cell further. */
 function drawnBoxes(roi, arrays, r) {
-  const [, x1, y1, x2, y2] = row(arrays.rois, r), s = roi.spatial_scale;
-  const [binH, binW] = row(arrays.size, r), [ph, pw] = roi.pooled;
+  const [, x1, y1, x2, y2] = row(arrays.rois, r),
+    s = roi.spatial_scale;
+  const [binH, binW] = row(arrays.size, r),
+    [ph, pw] = roi.pooled;
   const shift = readsBins(roi) ? 0 : 0.5;
   const from = row(readsBins(roi) ? arrays.rounded : arrays.start, r);
-  const plain = roi.kind === "max_bins" ? [x1 * s, y1 * s, x2 * s + 1, y2 * s + 1]
-    : isPositionSensitive(roi) ? [x1 * s, y1 * s, (x2 + 1) * s, (y2 + 1) * s] : [x1 * s, y1 * s, x2 * s, y2 * s];
+  const plain =
+    roi.kind === "max_bins"
+      ? [x1 * s, y1 * s, x2 * s + 1, y2 * s + 1]
+      : isPositionSensitive(roi)
+        ? [x1 * s, y1 * s, (x2 + 1) * s, (y2 + 1) * s]
+        : [x1 * s, y1 * s, x2 * s, y2 * s];
   const used = [from[0], from[1], from[0] + pw * binW, from[1] + ph * binH];
   return {
-    plain: plain.map((v) => v + shift), used: used.map((v) => v + shift),
-    rows: Array.from({length: ph + 1}, (_, p) => from[1] + p * binH + shift), columns: Array.from({length: pw + 1}, (_, p) => from[0] + p * binW + shift),
+    plain: plain.map((v) => v + shift),
+    used: used.map((v) => v + shift),
+    rows: Array.from({length: ph + 1}, (_, p) => from[1] + p * binH + shift),
+    columns: Array.from({length: pw + 1}, (_, p) => from[0] + p * binW + shift),
   };
 }

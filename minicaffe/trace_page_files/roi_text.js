@@ -4,18 +4,27 @@ const pair = (values, digits) => `(${[...values].map((v) => number(v, digits)).j
 
 /** Paragraphs {title, lines} for output channel c, bin (ph, pw) of roi r. */
 function workedOut(roi, arrays, {r, c, ph, pw}, bin, backward) {
-  const corners = row(arrays.rois, r).subarray(1), scaled = corners.map((v) => v * Math.fround(roi.spatial_scale)), [binH, binW] = row(arrays.size, r);
-  const parts = [{title: "The roi", lines: [
-    `roi ${r} in image pixels: ${pair(corners, 7)}, of item ${arrays.rois[5 * r]} of the batch`,
-    `times spatial_scale ${number(roi.spatial_scale)}: ${pair(scaled, 7)} on the map`,
-    ...roundingLines(roi, arrays, r, scaled),
-    `a bin is ${number(binH, 7)} high and ${number(binW, 7)} wide`,
-  ]}];
+  const corners = row(arrays.rois, r).subarray(1),
+    scaled = corners.map((v) => v * Math.fround(roi.spatial_scale)),
+    [binH, binW] = row(arrays.size, r);
+  const parts = [
+    {
+      title: "The roi",
+      lines: [
+        `roi ${r} in image pixels: ${pair(corners, 7)}, of item ${arrays.rois[5 * r]} of the batch`,
+        `times spatial_scale ${number(roi.spatial_scale)}: ${pair(scaled, 7)} on the map`,
+        ...roundingLines(roi, arrays, r, scaled),
+        `a bin is ${number(binH, 7)} high and ${number(binW, 7)} wide`,
+      ],
+    },
+  ];
   parts.push({title: `Bin (${ph}, ${pw})`, lines: [...channelLines(roi, c, ph, pw, bin), ...boundLines(roi, arrays, bin)]});
-  if (!bin.stored) parts.push({title: "Values", lines: ["this map is not kept in the page: see the notes; minicaffe explain reads it"]});
+  if (!bin.stored)
+    parts.push({title: "Values", lines: ["this map is not kept in the page: see the notes; minicaffe explain reads it"]});
   else parts.push({title: takesMaximum(roi) ? "The maximum" : "The mean", lines: valueLines(roi, bin)});
   const at = outputIndex(roi, arrays, {r, c, ph, pw});
-  if (arrays.output && at !== null) parts.push({title: "Result", lines: [`the layer's output [${r}, ${c}, ${ph}, ${pw}] = ${number(arrays.output[at], 8)}`]});
+  if (arrays.output && at !== null)
+    parts.push({title: "Result", lines: [`the layer's output [${r}, ${c}, ${ph}, ${pw}] = ${number(arrays.output[at], 8)}`]});
   if (backward && arrays.dy && at !== null) parts.push({title: "Backward", lines: shareLines(roi, bin, arrays.dy[at])});
   return parts;
 }
@@ -31,12 +40,22 @@ function roundingLines(roi, arrays, r, scaled) {
   const start = row(arrays.start, r);
   if (roi.kind === "max_bins") {
     const [x1, y1, x2, y2] = row(arrays.rounded, r);
-    return [`rounded, halves away from zero: ${pair([x1, y1, x2, y2])}, both ends inclusive: ${Math.max(x2 - x1 + 1, 1)} wide and ${Math.max(y2 - y1 + 1, 1)} high (at least 1)`];
+    return [
+      `rounded, halves away from zero: ${pair([x1, y1, x2, y2])}, both ends inclusive: ${Math.max(x2 - x1 + 1, 1)} wide and ${Math.max(y2 - y1 + 1, 1)} high (at least 1)`,
+    ];
   }
-  if (roi.kind === "psroi_bins") return [`corners rounded before scaling, the end one pixel further: ${pair(row(arrays.rounded, r), 7)} on the map; at least 0.1 wide and high`];
-  if (roi.kind === "psroi_samples") return [`nothing is rounded; the end is one pixel further before scaling: ${pair(start, 7)}; at least 0.1 wide and high`];
+  if (roi.kind === "psroi_bins")
+    return [
+      `corners rounded before scaling, the end one pixel further: ${pair(row(arrays.rounded, r), 7)} on the map; at least 0.1 wide and high`,
+    ];
+  if (roi.kind === "psroi_samples")
+    return [`nothing is rounded; the end is one pixel further before scaling: ${pair(start, 7)}; at least 0.1 wide and high`];
   if (roi.kind === "max_samples") return ["nothing is rounded; the size is end − start + 1 on the map"];
-  return [start[0] === scaled[0] ? "nothing is rounded; at least 1 wide and high" : `nothing is rounded; half a cell less (aligned): ${pair(start, 7)}`];
+  return [
+    start[0] === scaled[0]
+      ? "nothing is rounded; at least 1 wide and high"
+      : `nothing is rounded; half a cell less (aligned): ${pair(start, 7)}`,
+  ];
 }
 
 function channelLines(roi, c, ph, pw, bin) {
@@ -47,23 +66,44 @@ function channelLines(roi, c, ph, pw, bin) {
 
 function boundLines(roi, arrays, bin) {
   if (!readsBins(roi)) {
-    const rows = [...new Set(bin.items.map((item) => item.h))], columns = [...new Set(bin.items.map((item) => item.w))];
+    const rows = [...new Set(bin.items.map((item) => item.h))],
+      columns = [...new Set(bin.items.map((item) => item.w))];
     if (!bin.items.length) return ["no sample lies in it: it is empty and gives 0"];
-    return [`samples in rows ${rows.map((v) => number(v)).join(", ")}`, `samples in columns ${columns.map((v) => number(v)).join(", ")}`];
+    return [
+      `samples in rows ${rows.map((v) => number(v)).join(", ")}`,
+      `samples in columns ${columns.map((v) => number(v)).join(", ")}`,
+    ];
   }
-  const {h, w, rawH, rawW} = bin.bounds, [, height, width] = arrays.map.shape;
-  const line = (name, raw, clipped, size) => `${name}: floor ${raw[0]} to ceil ${raw[1]}` + (raw[0] === clipped[0] && raw[1] === clipped[1] ? "" : `, clipped to the map's 0 to ${size}: ${clipped[0]} to ${clipped[1]}`) + " (end exclusive)";
-  return [line("rows", rawH, h, height), line("columns", rawW, w, width), bin.items.length ? `${bin.items.length} cells` : "empty: it gives 0"];
+  const {h, w, rawH, rawW} = bin.bounds,
+    [, height, width] = arrays.map.shape;
+  const line = (name, raw, clipped, size) =>
+    `${name}: floor ${raw[0]} to ceil ${raw[1]}` +
+    (raw[0] === clipped[0] && raw[1] === clipped[1]
+      ? ""
+      : `, clipped to the map's 0 to ${size}: ${clipped[0]} to ${clipped[1]}`) +
+    " (end exclusive)";
+  return [
+    line("rows", rawH, h, height),
+    line("columns", rawW, w, width),
+    bin.items.length ? `${bin.items.length} cells` : "empty: it gives 0",
+  ];
 }
 
 const MOST_LINES = 24;
 
 function valueLines(roi, bin) {
   const items = bin.items.slice(0, MOST_LINES);
-  const lines = items.map((item, i) => (readsBins(roi) ? `[${item.h}, ${item.w}] = ${number(item.value, 7)}` : sampleLine(item)) + (i === bin.best ? "   ← the greatest" : ""));
+  const lines = items.map(
+    (item, i) =>
+      (readsBins(roi) ? `[${item.h}, ${item.w}] = ${number(item.value, 7)}` : sampleLine(item)) +
+      (i === bin.best ? "   ← the greatest" : ""),
+  );
   if (bin.items.length > MOST_LINES) {
     lines.push(`… and ${bin.items.length - MOST_LINES} more`);
-    if (bin.best >= MOST_LINES) lines.push(`the greatest: [${number(bin.items[bin.best].h)}, ${number(bin.items[bin.best].w)}] = ${number(bin.items[bin.best].value, 7)}`);
+    if (bin.best >= MOST_LINES)
+      lines.push(
+        `the greatest: [${number(bin.items[bin.best].h)}, ${number(bin.items[bin.best].w)}] = ${number(bin.items[bin.best].value, 7)}`,
+      );
   }
   if (!bin.items.length) return ["nothing to read: 0"];
   if (takesMaximum(roi)) return lines;
@@ -71,13 +111,23 @@ function valueLines(roi, bin) {
 }
 
 function sampleLine(item) {
-  const terms = item.cells.map((cell) => (cell.h < 0 || cell.w < 0 ? "past the map: 0" : `${number(cell.weight, 4)} × ${number(cell.value, 5)} [${cell.h}, ${cell.w}]`));
+  const terms = item.cells.map((cell) =>
+    cell.h < 0 || cell.w < 0
+      ? "past the map: 0"
+      : `${number(cell.weight, 4)} × ${number(cell.value, 5)} [${cell.h}, ${cell.w}]`,
+  );
   return `at (${number(item.h)}, ${number(item.w)}): ${terms.join(" + ")} = ${number(item.value, 7)}`;
 }
 
 function shareLines(roi, bin, dy) {
   const cells = shares(roi, bin);
   if (!cells.length) return [`dy = ${number(dy, 7)} goes nowhere: nothing was read`];
-  const lines = cells.slice(0, MOST_LINES).map(({h, w, share}) => `dx[${h}, ${w}] gets ${number(share, 5)} × dy = ${number(share * dy, 7)}`);
-  return [`dy = ${number(dy, 7)}`, ...lines, cells.length > MOST_LINES ? `… and ${cells.length - MOST_LINES} more cells` : null].filter(Boolean);
+  const lines = cells
+    .slice(0, MOST_LINES)
+    .map(({h, w, share}) => `dx[${h}, ${w}] gets ${number(share, 5)} × dy = ${number(share * dy, 7)}`);
+  return [
+    `dy = ${number(dy, 7)}`,
+    ...lines,
+    cells.length > MOST_LINES ? `… and ${cells.length - MOST_LINES} more cells` : null,
+  ].filter(Boolean);
 }

@@ -8,19 +8,27 @@ function stage(title, attributes = {}) {
   const overlay = svg("svg", {"aria-hidden": "true"});
   frame.append(overlay);
   let world = [0, 0, 1, 1];
-  let picture = null, box = null;
+  let picture = null,
+    box = null;
 
   const place = () => {
     if (!picture) return;
     const [x, y, w, h] = world;
-    Object.assign(picture.style, {left: `${100 * (box[0] - x) / w}%`, top: `${100 * (box[1] - y) / h}%`, width: `${100 * box[2] / w}%`, height: `${100 * box[3] / h}%`});
+    Object.assign(picture.style, {
+      left: `${(100 * (box[0] - x)) / w}%`,
+      top: `${(100 * (box[1] - y)) / h}%`,
+      width: `${(100 * box[2]) / w}%`,
+      height: `${(100 * box[3]) / h}%`,
+    });
   };
   return {
-    frame, overlay,
+    frame,
+    overlay,
     figure: el("figure", {class: "view"}, caption, frame),
     /** Show at least this rectangle of the world: the frame's shape is kept. */
     look(x, y, w, h) {
-      const width = Math.max(w, h * ASPECT), height = width / ASPECT;
+      const width = Math.max(w, h * ASPECT),
+        height = width / ASPECT;
       world = [x - (width - w) / 2, y - (height - h) / 2, width, height];
       overlay.setAttribute("viewBox", world.join(" "));
       place();
@@ -33,26 +41,44 @@ function stage(title, attributes = {}) {
       frame.prepend(canvas);
       place();
     },
-    draw(...children) { overlay.replaceChildren(...children.flat(Infinity).filter(Boolean)); },
-    say(text) { caption.lastChild.textContent = text; },
+    draw(...children) {
+      overlay.replaceChildren(...children.flat(Infinity).filter(Boolean));
+    },
+    say(text) {
+      caption.lastChild.textContent = text;
+    },
     /** World units per pixel of the frame. */
     grain: () => world[2] / Math.max(frame.clientWidth, 1),
     /** Where in the world a mouse event is. */
     at(event) {
       const rect = frame.getBoundingClientRect();
-      return [world[0] + (event.clientX - rect.left) / rect.width * world[2], world[1] + (event.clientY - rect.top) / rect.height * world[3]];
+      return [
+        world[0] + ((event.clientX - rect.left) / rect.width) * world[2],
+        world[1] + ((event.clientY - rect.top) / rect.height) * world[3],
+      ];
     },
   };
 }
 
-const box = (x1, y1, x2, y2, attributes) => svg("rect", {x: Math.min(x1, x2), y: Math.min(y1, y2), width: Math.abs(x2 - x1), height: Math.abs(y2 - y1), ...attributes});
+const box = (x1, y1, x2, y2, attributes) =>
+  svg("rect", {x: Math.min(x1, x2), y: Math.min(y1, y2), width: Math.abs(x2 - x1), height: Math.abs(y2 - y1), ...attributes});
 
 /** Numbers in cells: [{h, w, value, strong}], when a cell has room for them; dark on what the range shows light. */
 function cellTexts(cells, [low, high], grain) {
   const size = Math.min(0.22, 12.5 * grain);
   if (1 / grain < 38) return [];
-  return cells.map(({h, w, value, strong}) => svg("text", {x: w + 0.5, y: h + 0.5 + size * 0.36, "font-size": size,
-    class: `cell${strong ? " strong" : ""}${value - low > (high - low) / 2 ? " on-light" : ""}`}, number(value, 3)));
+  return cells.map(({h, w, value, strong}) =>
+    svg(
+      "text",
+      {
+        x: w + 0.5,
+        y: h + 0.5 + size * 0.36,
+        "font-size": size,
+        class: `cell${strong ? " strong" : ""}${value - low > (high - low) / 2 ? " on-light" : ""}`,
+      },
+      number(value, 3),
+    ),
+  );
 }
 
 let photo = null;

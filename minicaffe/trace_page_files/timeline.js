@@ -4,12 +4,26 @@ const PLAY_MS = 350;
 
 function timelineView(root, goTo) {
   const steps = trace.steps;
-  const canvas = el("canvas", {class: "bars", role: "slider", tabindex: 0, "aria-label": "Step", "aria-valuemin": 1, "aria-valuemax": steps.length});
-  const most = Math.max(...steps.map((step) => step.ms ?? 0), 1e-9), memory = Math.max(...steps.map((step) => step.bytes), 1);
+  const canvas = el("canvas", {
+    class: "bars",
+    role: "slider",
+    tabindex: 0,
+    "aria-label": "Step",
+    "aria-valuemin": 1,
+    "aria-valuemax": steps.length,
+  });
+  const most = Math.max(...steps.map((step) => step.ms ?? 0), 1e-9),
+    memory = Math.max(...steps.map((step) => step.bytes), 1);
   const timed = steps.some((step) => step.ms !== null);
-  let current = 0, playing = null;
+  let current = 0,
+    playing = null;
 
-  const stop = () => { clearInterval(playing); playing = null; play.textContent = "▶"; play.setAttribute("aria-label", "Play"); };
+  const stop = () => {
+    clearInterval(playing);
+    playing = null;
+    play.textContent = "▶";
+    play.setAttribute("aria-label", "Play");
+  };
   const toggle = () => {
     if (playing) return stop();
     if (current === steps.length - 1) goTo(0);
@@ -17,18 +31,43 @@ function timelineView(root, goTo) {
     play.setAttribute("aria-label", "Pause");
     playing = setInterval(() => (current < steps.length - 1 ? goTo(current + 1) : stop()), PLAY_MS);
   };
-  const by = (count) => { stop(); goTo(Math.min(Math.max(current + count, 0), steps.length - 1)); };
-  const to = (step) => { stop(); goTo(step); };
+  const by = (count) => {
+    stop();
+    goTo(Math.min(Math.max(current + count, 0), steps.length - 1));
+  };
+  const to = (step) => {
+    stop();
+    goTo(step);
+  };
   const play = button("▶", "Play", toggle, {class: "play"});
   const kinds = Object.keys(KINDS).filter((kind) => steps.some((step) => step.kind === kind));
-  const jumps = kinds.map((kind) => button(KINDS[kind], `The first ${KINDS[kind]}`, () => to(steps.findIndex((step) => step.kind === kind)), {class: "kind", "data-kind": kind}));
+  const jumps = kinds.map((kind) =>
+    button(KINDS[kind], `The first ${KINDS[kind]}`, () => to(steps.findIndex((step) => step.kind === kind)), {
+      class: "kind",
+      "data-kind": kind,
+    }),
+  );
   const label = el("p", {class: "step-label", "aria-live": "polite"});
   root.append(
-    el("div", {class: "row controls"}, button("⇤", "First step (Home)", () => by(-steps.length)), button("‹", "One step back (left arrow)", () => by(-1)), play,
-      button("›", "One step on (right arrow)", () => by(1)), button("⇥", "Last step (End)", () => by(steps.length)), el("span", {class: "jumps"}, jumps), label),
+    el(
+      "div",
+      {class: "row controls"},
+      button("⇤", "First step (Home)", () => by(-steps.length)),
+      button("‹", "One step back (left arrow)", () => by(-1)),
+      play,
+      button("›", "One step on (right arrow)", () => by(1)),
+      button("⇥", "Last step (End)", () => by(steps.length)),
+      el("span", {class: "jumps"}, jumps),
+      label,
+    ),
     canvas,
-    el("p", {class: "quiet legend"}, timed ? el("span", {}, el("i", {class: "key time"}), `time of a step, square root scale, up to ${timeText(most)}`) : null,
-      el("span", {}, el("i", {class: "key memory"}), `memory in use after it, up to ${byteText(memory)}`)));
+    el(
+      "p",
+      {class: "quiet legend"},
+      timed ? el("span", {}, el("i", {class: "key time"}), `time of a step, square root scale, up to ${timeText(most)}`) : null,
+      el("span", {}, el("i", {class: "key memory"}), `memory in use after it, up to ${byteText(memory)}`),
+    ),
+  );
 
   const paint = () => {
     const {width, height} = canvas.getBoundingClientRect();
@@ -43,18 +82,28 @@ function timelineView(root, goTo) {
     canvas.setPointerCapture(event.pointerId);
     pick(event);
   });
-  canvas.addEventListener("pointermove", (event) => { if (event.buttons) pick(event); });
+  canvas.addEventListener("pointermove", (event) => {
+    if (event.buttons) pick(event);
+  });
   const pick = (event) => {
     const at = canvas.getBoundingClientRect();
-    to(Math.min(Math.max(Math.floor((event.clientX - at.left) / at.width * steps.length), 0), steps.length - 1));
+    to(Math.min(Math.max(Math.floor(((event.clientX - at.left) / at.width) * steps.length), 0), steps.length - 1));
   };
   new ResizeObserver(paint).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
   new MutationObserver(paint).observe(document.documentElement, {attributes: true, attributeFilter: ["data-theme"]});
 
-  const keys = {ArrowLeft: () => by(-1), ArrowRight: () => by(1), Home: () => by(-steps.length), End: () => by(steps.length), " ": toggle};
+  const keys = {
+    ArrowLeft: () => by(-1),
+    ArrowRight: () => by(1),
+    Home: () => by(-steps.length),
+    End: () => by(steps.length),
+    " ": toggle,
+  };
   document.addEventListener("keydown", (event) => {
-    const own = event.target.closest("input, select, textarea, summary") || (event.key === " " && event.target.closest("button, a, [role=button]"));
+    const own =
+      event.target.closest("input, select, textarea, summary") ||
+      (event.key === " " && event.target.closest("button, a, [role=button]"));
     if (own || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
     event.preventDefault();
     keys[event.key]();
@@ -63,8 +112,12 @@ function timelineView(root, goTo) {
   return (state) => {
     if (state.step === null) return;
     current = state.step;
-    const step = steps[current], layer = trace.layers[step.layer];
-    label.replaceChildren(el("strong", {}, `${KINDS[step.kind]} ${layer.name}`), el("span", {class: "quiet"}, ` step ${current + 1} of ${steps.length} · ${timeText(step.ms)} · ${byteText(step.bytes)}`));
+    const step = steps[current],
+      layer = trace.layers[step.layer];
+    label.replaceChildren(
+      el("strong", {}, `${KINDS[step.kind]} ${layer.name}`),
+      el("span", {class: "quiet"}, ` step ${current + 1} of ${steps.length} · ${timeText(step.ms)} · ${byteText(step.bytes)}`),
+    );
     canvas.setAttribute("aria-valuenow", current + 1);
     canvas.setAttribute("aria-valuetext", label.textContent);
     for (const jump of jumps) jump.setAttribute("aria-pressed", jump.dataset.kind === step.kind);
@@ -75,11 +128,18 @@ function timelineView(root, goTo) {
 /** The custom properties that canvases paint with. */
 function cssColours(element) {
   const style = getComputedStyle(element);
-  return Object.fromEntries(["ink", "quiet", "faint", "accent", "bar", "bar-back", "memory"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  return Object.fromEntries(
+    ["ink", "quiet", "faint", "accent", "bar", "bar-back", "memory"].map((name) => [
+      name,
+      style.getPropertyValue(`--${name}`).trim(),
+    ]),
+  );
 }
 
 function paintBars(context, width, height, {steps, most, memory, current, colour}) {
-  const top = 16, floor = height - 1, slot = width / steps.length;
+  const top = 16,
+    floor = height - 1,
+    slot = width / steps.length;
   context.clearRect(0, 0, width, height);
   context.font = "11px system-ui, sans-serif";
   for (const [name, first, end] of spans(steps)) {
@@ -96,7 +156,7 @@ function paintBars(context, width, height, {steps, most, memory, current, colour
   });
   context.beginPath();
   steps.forEach((step, i) => {
-    const y = floor - step.bytes / memory * (floor - top);
+    const y = floor - (step.bytes / memory) * (floor - top);
     context.lineTo(i * slot, y);
     context.lineTo((i + 1) * slot, y);
   });
@@ -112,8 +172,11 @@ function paintBars(context, width, height, {steps, most, memory, current, colour
 
 /** Runs of steps: [name, first, end]. Making a net sets up and reshapes each layer; a pass forward reshapes and runs each. */
 function spans(steps) {
-  const forward = steps.findIndex((step, i) => [step, steps[i + 1]].some((next) => next?.kind === "forward" && next.layer === step.layer));
-  const group = (step, i) => (step.kind === "backward" ? "Backward" : forward >= 0 && i >= forward ? "Reshape and Forward" : "LayerSetUp and Reshape");
+  const forward = steps.findIndex((step, i) =>
+    [step, steps[i + 1]].some((next) => next?.kind === "forward" && next.layer === step.layer),
+  );
+  const group = (step, i) =>
+    step.kind === "backward" ? "Backward" : forward >= 0 && i >= forward ? "Reshape and Forward" : "LayerSetUp and Reshape";
   const runs = [];
   steps.forEach((step, i) => {
     const name = group(step, i);

@@ -352,6 +352,32 @@ def test_layers_by_keyboard(traced: tuple[Path, Net], open_page: Open) -> None:
     assert opened.page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("relu")
 
 
+def test_a_layer_found_by_its_name(traced: tuple[Path, Net], open_page: Open) -> None:
+    opened = open_page(traced[0])
+    field = opened.page.get_by_label("Find a layer")
+    field.fill("PS_al")
+    field.press("Enter")
+    assert opened.step() == "Forward ps_align"
+
+
+def test_no_rois_and_a_second_image(tmp_path: Path, open_page: Open) -> None:
+    """No rois: said. A roi of another image than the one whose map is kept: its box, and that its values are not there."""
+    net = Net(parse_net(NET.replace("dim: 1 dim: 8", "dim: 2 dim: 8")), TEST)
+    net.blobs["rois"].data[...] = [[0, 1, 2, 9, 12], [1, 1, 2, 9, 12], [0, 4, 4, 4, 4]]
+    with Tracer(net, tmp_path / "two.html"):
+        net.forward()
+    opened = open_page(tmp_path / "two.html")
+    found = opened.select("pool", 1, 0, 0, 0)
+    assert (found["hstart"], found["value"]) == ("1", "")
+    assert "not kept in the page" in opened.page.locator(".worked").inner_text()
+    net.blobs["rois"].reshape(0, 5)
+    with Tracer(net, tmp_path / "none.html"):
+        net.forward()
+    opened = open_page(tmp_path / "none.html")
+    opened.layer("pool")
+    opened.page.get_by_text("No rois reached this layer").wait_for()
+
+
 def background(opened: Opened) -> tuple[int, ...]:
     colour = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
     return tuple(map(int, re.findall(r"\d+", colour)[:3]))

@@ -1,0 +1,163 @@
+// What the inspector draws on its three stages.
+
+/** All rois faintly, the chosen one plainly. */
+function drawImage(view, roi, arrays, state) {
+  const scale = imageScale(),
+    [, height, width] = arrays.map.shape;
+  const size = trace.image ? [trace.image.width, trace.image.height] : [width / roi.spatial_scale, height / roi.spatial_scale];
+  view.look(0, 0, ...size);
+  const boxes = [],
+    faint = clamp(12 / arrays.rois.shape[0], 0.08, 0.5);
+  for (let r = 0; r < arrays.rois.shape[0]; r++) {
+    const [, x1, y1, x2, y2] = row(arrays.rois, r).map((v) => v / scale);
+    if (r !== state.r) boxes.push(box(x1, y1, x2, y2, {class: "other", "stroke-opacity": faint}));
+  }
+  const [, x1, y1, x2, y2] = row(arrays.rois, state.r).map((v) => v / scale);
+  view.draw(
+    trace.image ? null : box(0, 0, ...size, {class: "area"}),
+    boxes,
+    box(x1, y1, x2, y2, {class: "halo"}),
+    box(x1, y1, x2, y2, {class: "chosen", "data-roi": state.r}),
+  );
+  view.say(`roi ${state.r} of ${arrays.rois.shape[0]}`);
+}
+
+function drawMap(view, roi, arrays, state, bin, backward) {
+  const [stored, height, width] = arrays.map.shape;
+  const boxes = drawnBoxes(roi, arrays, state.r);
+  const source = backward && arrays.dx ? arrays.dx : arrays.map;
+  let range = [0, 0];
+  if (bin.channel < stored) {
+    range = rangeOf(source, bin.channel * height * width, height * width, backward);
+    view.paint(greyCanvas(source, bin.channel * height * width, height, width, ...range), 0, 0, width, height);
+    view.say(`channel ${bin.channel} · black ${number(range[0], 3)}, white ${number(range[1], 3)}`);
+  } else view.say(`channel ${bin.channel} is not kept in this page`);
+  if (state.close === "bin") {
+    const [x1, y1, x2, y2] = readSpan(bin) ?? boxes.used;
+    view.look(x1 - 0.5, y1 - 0.5, x2 - x1 + 1, y2 - y1 + 1);
+  } else if (state.close === "roi") {
+    const [x1, y1, x2, y2] = [
+      Math.min(boxes.plain[0], boxes.used[0]),
+      Math.min(boxes.plain[1], boxes.used[1]),
+      Math.max(boxes.plain[2], boxes.used[2]),
+      Math.max(boxes.plain[3], boxes.used[3]),
+    ];
+    view.look(x1 - 1.5, y1 - 1.5, Math.max(x2 - x1, 1) + 3, Math.max(y2 - y1, 1) + 3);
+  } else view.look(0, 0, width, height);
+  view.draw(mapOverlay(roi, arrays, state, bin, boxes, backward, range, view.grain()));
+}
+
+/** The box around the cells that a bin reads, or null. */
+function readSpan(bin) {
+  const cells = cellsRead(bin);
+  if (!cells.length) return null;
+  const rows = cells.map((cell) => cell.h),
+    columns = cells.map((cell) => cell.w);
+  return [Math.min(...columns), Math.min(...rows), Math.max(...columns) + 1, Math.max(...rows) + 1];
+}
+
+function mapOverlay(roi, arrays, state, bin, boxes, backward, range, grain) {
+  const [, height, width] = arrays.map.shape;
+  const line = (x1, y1, x2, y2, name) => svg("line", {x1, y1, x2, y2, class: name});
+  const [left, top, right, bottom] = boxes.used;
+  const edges = [
+    ...boxes.rows.map((y) => line(left, y, right, y, "edge")),
+    ...boxes.columns.map((x) => line(x, top, x, bottom, "edge")),
+  ];
+  const best = bin.items[bin.best];
+  const facts = {
+    "data-channel": bin.channel,
+    "data-roi": state.r,
+    "data-bin": `${state.ph},${state.pw}`,
+    "data-value": bin.stored ? bin.value : "",
+    "data-argmax": best ? `${best.h},${best.w}` : "",
+  };
+  const marks = [];
+  if (readsBins(roi)) {
+    const {h, w} = bin.bounds;
+    Object.assign(facts, {"data-hstart": h[0], "data-hend": h[1], "data-wstart": w[0], "data-wend": w[1]});
+    marks.push(wholeBins(roi, arrays, state.r), box(w[0], h[0], w[1], h[1], {class: "bin"}));
+  } else {
+    Object.assign(facts, {"data-samples": bin.items.map((item) => `${item.h},${item.w}`).join(";")});
+    const [y1, y2, x1, x2] = [
+      boxes.rows[state.ph],
+      boxes.rows[state.ph + 1],
+      boxes.columns[state.pw],
+      boxes.columns[state.pw + 1],
+    ];
+    marks.push(box(x1, y1, x2, y2, {class: "bin"}), readCells(bin));
+    marks.push(bin.items.map((item) => svg("circle", {cx: item.w + 0.5, cy: item.h + 0.5, r: 3.2 * grain, class: "sample"})));
+  }
+  if (best) marks.push(svg("circle", {cx: best.w + 0.5, cy: best.h + 0.5, r: 0.46, class: "winner"}));
+  const given =
+    backward && arrays.dx ? shares(roi, bin).map((cell) => box(cell.w, cell.h, cell.w + 1, cell.h + 1, {class: "gets"})) : [];
+  if (backward && state.cell) given.push(box(state.cell.w, state.cell.h, state.cell.w + 1, state.cell.h + 1, {class: "asked"}));
+  const values = backward && arrays.dx ? arrays.dx : arrays.map;
+  const cells = bin.stored
+    ? cellsRead(bin).map(({h, w}) => ({
+        h,
+        w,
+        value: values[(bin.channel * height + h) * width + w],
+        strong: best && readsBins(roi) && best.h === h && best.w === w,
+      }))
+    : [];
+  return svg(
+    "g",
+    {class: "overlay", ...facts},
+    box(0, 0, width, height, {class: "area"}),
+    edges,
+    box(...boxes.plain, {class: "halo thin"}),
+    box(...boxes.plain, {class: "plain"}),
+    marks,
+    given,
+    cellTexts(cells, range, grain),
+  );
+}
+
+/** The cells that each bin of a roi takes, as thin boxes. */
+function wholeBins(roi, arrays, r) {
+  const [height, width] = roi.pooled,
+    lines = [];
+  for (let ph = 0; ph < height; ph++) {
+    for (let pw = 0; pw < width; pw++) {
+      const {h, w} = binBounds(arrays, r, ph, pw);
+      if (h[1] > h[0] && w[1] > w[0]) lines.push(box(w[0], h[0], w[1], h[1], {class: "taken"}));
+    }
+  }
+  return lines;
+}
+
+/** The cells that a bin reads, each once. */
+function cellsRead(bin) {
+  const found = new Map();
+  for (const item of bin.items)
+    for (const cell of item.cells) if (cell.h >= 0 && cell.w >= 0) found.set(`${cell.h},${cell.w}`, cell);
+  return [...found.values()];
+}
+
+const readCells = (bin) => cellsRead(bin).map(({h, w}) => box(w, h, w + 1, h + 1, {class: "read"}));
+
+function drawOutput(view, roi, arrays, state, backward) {
+  const [height, width] = roi.pooled,
+    values = backward && arrays.dy ? arrays.dy : arrays.output;
+  view.look(-0.1, -0.1, width + 0.2, height + 0.2);
+  const first = outputIndex(roi, arrays, {...state, ph: 0, pw: 0});
+  const cells = [];
+  let range = [0, 0];
+  if (values && first !== null) {
+    range = rangeOf(values, first, height * width, backward);
+    view.paint(greyCanvas(values, first, height, width, ...range), 0, 0, width, height);
+    for (let h = 0; h < height; h++)
+      for (let w = 0; w < width; w++)
+        cells.push({h, w, value: values[first + h * width + w], strong: h === state.ph && w === state.pw});
+    view.say(
+      `roi ${state.r}, channel ${state.c}, bin (${state.ph}, ${state.pw}) = ${number(values[first + state.ph * width + state.pw])}`,
+    );
+  } else view.say(`channel ${state.c} is not kept in this page`);
+  view.draw(
+    box(0, 0, width, height, {class: "area"}),
+    cellTexts(cells, range, view.grain()),
+    box(state.pw, state.ph, state.pw + 1, state.ph + 1, {class: "halo"}),
+    box(state.pw, state.ph, state.pw + 1, state.ph + 1, {class: "chosen", "data-bin": `${state.ph},${state.pw}`}),
+  );
+}
