@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from .errors import WeightsError
@@ -16,6 +17,7 @@ from .upgrade import upgrade_net
 from .weights import HDF5_SIGNATURE, file_error, mapped, refuse_lookalikes
 from .wire import BYTES, Buffer, Field, WireError, fields, header
 
+TEXT, MESSAGE = FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE
 V1_BLOBS, V0_LAYER, V0_BLOBS = 6, 1, 50
 
 
@@ -28,11 +30,12 @@ def read_stored_net(path: str | os.PathLike[str]) -> tuple[caffe_pb2.NetParamete
     try:
         found = origin(buffer)
         parts = [_bare(buffer, item, found.forks) for item in fields(buffer, 0, len(buffer))]
+        bare = _readable(b"".join(parts), caffe_pb2.NetParameter.DESCRIPTOR)
     except WireError as error:
         raise file_error(path, error, ".caffemodel") from error
     param = caffe_pb2.NetParameter()
     try:
-        param.MergeFromString(b"".join(parts))
+        param.MergeFromString(bare)
     except DecodeError as error:
         raise WeightsError(f"{path}: the net in it cannot be read ({error})") from error
     if not (param.layer or param.layers):
@@ -59,6 +62,21 @@ def _bare_v0(buffer: Buffer, item: Field) -> bytes:
         return bytes(buffer[item.offset : item.end])
     inner = [f for f in fields(buffer, item.start, item.end) if f.number != V0_BLOBS]
     return _message(V0_LAYER, [bytes(buffer[f.offset : f.end]) for f in inner])
+
+
+def _readable(data: bytes, descriptor: Descriptor) -> bytes:
+    """A message whose texts are UTF-8: what is not is replaced, as the weights' names are."""
+    parts = []
+    for item in fields(data, 0, len(data)):
+        known = descriptor.fields_by_number.get(item.number)
+        content = data[item.start : item.end]
+        if known is None or item.kind != BYTES or known.type not in (TEXT, MESSAGE):
+            parts.append(data[item.offset : item.end])
+        elif known.message_type is not None:
+            parts.append(_message(item.number, [_readable(content, known.message_type)]))
+        else:
+            parts.append(_message(item.number, [content.decode("utf-8", "replace").encode()]))
+    return b"".join(parts)
 
 
 def _message(number: int, parts: list[bytes]) -> bytes:

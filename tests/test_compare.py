@@ -269,6 +269,15 @@ def test_layers_without_a_counterpart_are_named_and_searched() -> None:
     assert "alpha is not divided" in first.cause
 
 
+def test_a_blob_stored_before_a_layer_in_place() -> None:
+    theirs = blobs(made(), data=image())
+    net = made()
+    net.forward(data=image(), end="conv1")
+    theirs["conv1"] = net.blobs["conv1"].data.copy()
+    first = compare(made(), theirs).first
+    assert first and first.layer == "relu1" and first.cause.startswith("it is what conv1 gives: B stored it before")
+
+
 # Files and the command line.
 
 
@@ -297,6 +306,13 @@ def test_command_line(folder: Path) -> None:
     made(seed=9).save("v.caffemodel")
     weights = run("a.prototxt", "a.prototxt", "--weights-a", "w.caffemodel", "--weights-b", "v.caffemodel")
     assert weights.exit_code == 1 and "the weights differ: blob" in weights.output
+    (folder / "floor.prototxt").write_text(changed("stride: 2", "stride: 2 round_mode: FLOOR"))
+    floor = run("a.prototxt", "floor.prototxt", "--weights", "w.caffemodel")
+    assert "w.caffemodel does not fit floor.prototxt in ip" in floor.output and "blob pool1" in floor.output
+    assert "B has A's weights in 5 layers, those of its fillers in ip" in run("a.prototxt", "floor.prototxt").output
+    (folder / "renamed.prototxt").write_text(re.sub(r'name: "', 'name: "x_', NET))
+    near = run("a.prototxt", "renamed.prototxt", "--weights", "w.caffemodel")
+    assert near.exit_code == 1 and "x_conv1 (in the file: conv1)" in near.output
     assert run("a.prototxt", "b.prototxt", "--weights", "w.caffemodel", "--rtol", 0.9, "--atol", 9, "--all").exit_code == 0
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from minicaffe import TEST, TRAIN, Net, WeightsError, set_random_seed
+from minicaffe import TEST, TRAIN, Error, Net, WeightsError, set_random_seed
 from minicaffe.cli import main
 from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import parse_net, read_net
@@ -101,6 +103,23 @@ def test_command_line(trained: Path, tmp_path: Path) -> None:
     assert read_net(out).param.layer[1].name == "conv"
     printed = CliRunner().invoke(main, ["rescue", str(trained), "--no-check"])
     assert printed.output.startswith("# Rescued by minicaffe from net.caffemodel")
+
+
+def test_names_that_are_no_utf8(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "n.caffemodel").write_bytes(trained.read_bytes().replace(b"conv", b"\xcc\xee\xb7v"))
+    rescued = Net(rescue(tmp_path / "n.caffemodel").param, TEST)
+    assert not rescued.copy_from(tmp_path / "n.caffemodel").missing
+
+
+def test_damaged_files_raise_errors_of_ours(trained: Path, tmp_path: Path) -> None:
+    whole, rng = trained.read_bytes(), random.Random(5)
+    for _ in range(100):
+        data = bytearray(whole)
+        for _ in range(3):
+            data[rng.randrange(1200)] = rng.randrange(256)
+        (tmp_path / "d").write_bytes(data)
+        with suppress(Error):
+            rescue(tmp_path / "d")
 
 
 def test_no_net_to_rescue(tmp_path: Path) -> None:

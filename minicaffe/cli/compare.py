@@ -11,7 +11,6 @@ from minicaffe.comparison import compare
 from minicaffe.comparison.sides import Name, axes_of, read_map
 from minicaffe.errors import Error
 from minicaffe.inputs import fill_inputs
-from minicaffe.net import Net
 
 from .common import allow_modules, load_net, phase_of, phase_option, reshape_inputs, seed_option, state_options
 from .run import parse_inputs
@@ -63,23 +62,20 @@ def command(
     net = load_net(a, [*weights, *weights_a], **options)
     reshape_inputs(net, shapes)
     files = parse_inputs(inputs)
-    fill_inputs(net, files, seed=seed)
-    other: str | Net = b
-    if Path(b).suffix not in (".npz", ".onnx"):
-        given = [*weights, *weights_b]
-        other = load_net(b, given, **options) if given else b
-    elif weights_b:
+    made_up = fill_inputs(net, files, seed=seed)
+    given = [name for name in net.inputs if files and not any(note.startswith(f"input {name} ") for note in made_up)]
+    if weights_b and Path(b).suffix in (".npz", ".onnx"):
         raise click.UsageError(f"--weights-b is for a net, and {b} is none")
     result = compare(
         net,
-        other,
-        inputs={name: net.blobs[name].data.copy() for name in files},
+        b,
+        weights_b=[*weights, *weights_b],
+        inputs={name: net.blobs[name].data.copy() for name in given},
         names=_names(map_file, transpose),
         rtol=rtol,
         atol=atol,
-        seed=seed,
         go_on=go_on,
-        phase=phase_of(phase),
+        **options,
     )
     click.echo(str(result))
     if not result.same:

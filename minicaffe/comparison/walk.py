@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe import rng
-from minicaffe.errors import Error
+from minicaffe.errors import Error, WeightsError
 from minicaffe.inputs import fill_inputs, put_array
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
+from minicaffe.near_layers import near_text
 from minicaffe.net import Net
+from minicaffe.weights import WeightsFile, read_weights
 
 from .causes import variants
 from .differing import parameter_variants
@@ -30,14 +32,15 @@ LONGEST = 8
 """Layers since the last compared blob, at most, among which a cause is looked for."""
 
 Source = str | os.PathLike[str] | Net
+Weights = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def compare(
     a: Source,
     b: Source | Mapping[str, ArrayLike],
     *,
-    weights_a: str | os.PathLike[str] | None = None,
-    weights_b: str | os.PathLike[str] | None = None,
+    weights_a: Weights = (),
+    weights_b: Weights = (),
     inputs: Mapping[str, ArrayLike] | None = None,
     names: Names | None = None,
     rtol: float = 1e-3,
@@ -45,14 +48,20 @@ def compare(
     seed: int = 0,
     go_on: bool = False,
     phase: Phase = TEST,
+    level: int = 0,
+    stages: Sequence[str] = (),
 ) -> Comparison:
     """Compare net a with b, layer by layer: b is a net, an .npz or a dict of blobs, or an .onnx model.
 
     inputs: a's, by name; those left out are b's arrays of these names, or seeded. names: b's names for a's layers and blobs, as
-    sides.read_map reads them. go_on: past the first difference; between two nets b then goes on from a's values.
+    sides.read_map reads them. go_on: past the first difference; between two nets b then goes on from a's values. A net b that
+    is read from a prototxt and given no weights has a's. phase, level, stages: of nets that are read.
     Raises Error for what cannot be read or run.
     """
-    net = _net(a, weights_a, phase, seed)
+    state = (phase, level, list(stages))
+    net = _net(a, state, seed)
+    for file in _files(weights_a):
+        net.copy_from(file)
     pairs = {key: Name(name) if isinstance(name, str) else name for key, name in (names or {}).items()}
     result = Comparison(str(net.file), _title(b), Tolerance(rtol, atol))
     arrays = _arrays(b)
@@ -60,7 +69,9 @@ def compare(
     walk = Walk(net, result, go_on, pairs)
     walk.run_a(seed)
     if arrays is None and not _is_onnx(b):
-        walk.beside_net(_net(b, weights_b, phase, seed), weights_b is not None or isinstance(b, Net), seed)  # type: ignore[arg-type]
+        other = _net(b, state, seed)  # type: ignore[arg-type]
+        result.notes += [note for file in _files(weights_b) for note in load_fitting(other, file)]
+        walk.beside_net(other, bool(_files(weights_b)) or isinstance(b, Net), seed)
     else:
         if arrays is None:
             fed = {pairs.get(name, Name(name)).name: net.blobs[name].data.copy() for name in net.inputs}
@@ -69,11 +80,32 @@ def compare(
     return result
 
 
-def _net(source: Source, weights: str | os.PathLike[str] | None, phase: Phase, seed: int) -> Net:
+def _net(source: Source, state: tuple[Any, ...], seed: int) -> Net:
     if isinstance(source, Net):
         return source
     rng.set_random_seed(seed)
-    return Net(source, phase, weights=weights)
+    return Net(source, *state)
+
+
+def _files(weights: Weights) -> list[str | os.PathLike[str]]:
+    return [weights] if isinstance(weights, str | os.PathLike) else list(weights)
+
+
+def load_fitting(net: Net, path: str | os.PathLike[str]) -> list[str]:
+    """Load the layers of a file whose blobs fit; says which do not. (A net whose maps have other sizes than they should is
+    still to be compared, up to where that shows.) Raises WeightsError where none has the name of a layer."""
+    file = read_weights(path)
+    if net.params and not any(stored.name in net.params for stored in file.layers if stored.blobs):
+        raise WeightsError(
+            f"{path}: none of its layers has the name of a layer with weights in {net.file}{near_text(net, file)}"
+        )
+    left = []
+    for stored in file.layers:
+        try:
+            net.copy_from(WeightsFile(file.path, [stored]))
+        except WeightsError:
+            left.append(stored.name)
+    return [f"{path} does not fit {net.file} in {', '.join(left)}"] if left else []
 
 
 def _title(b: Any) -> str:
@@ -164,8 +196,10 @@ class Walk:
                 for blob, source in zip(theirs, blobs):
                     blob.data[...] = source.read_data()
                 shared.append(name)
-        if shared:
-            self.result.notes.append(f"B has A's weights in {len(shared)} layers")
+        own = [name for name in other.params if name not in shared]
+        if other.params:
+            also = f", those of its fillers in {', '.join(own)}" if own else ""
+            self.result.notes.append(f"B has A's weights in {len(shared)} layers{also}")
 
     def _share_inputs(self, other: Net, seed: int) -> None:
         mine = {self.names.get(name, Name(name)).name: name for name in self.net.inputs}
@@ -254,6 +288,12 @@ class Walk:
         last, tolerance = indices[-1], self.result.tolerance
         which = self.net._top_blob_names[last].index(top)
         causes = list(direct_causes(self.kept[last][which], theirs, tolerance))
+        causes += [
+            f"it is what {self.net.layers[n].name} gives: B stored it before the layers after that change it in place"
+            for n in indices[:-1]
+            if top in self.net._top_blob_names[n]
+            and tolerance.agree(self.kept[n][self.net._top_blob_names[n].index(top)], theirs)
+        ]
         if causes or len(indices) > LONGEST or not self.net._bottom_blob_names[last]:
             return causes[:MOST_CAUSES], last
         layers, given = self._cut(indices)
