@@ -1,7 +1,7 @@
 // What the net found, drawn on its image.
 
 function detectionsPanel() {
-  const view = stage("Detections");
+  const view = stage("Image");
   const least = Math.min(...trace.detections.map((found) => found.score), 1);
   const field = el("input", {
     type: "range",
@@ -15,7 +15,7 @@ function detectionsPanel() {
   const draw = () => {
     const kept = trace.detections.filter((found) => found.score * 100 >= field.value);
     said.textContent = `score at least ${number(field.value / 100, 2)}: ${kept.length} of ${trace.detections.length}`;
-    view.draw(kept.map(detectionMark));
+    view.draw(kept.map(detectionBox), kept.map(detectionLabel));
     list.replaceChildren(
       ...kept.map((found) =>
         el(
@@ -43,17 +43,24 @@ function detectionsPanel() {
   ];
 }
 
-function detectionMark(found) {
-  const [x1, y1, x2, y2] = found.box.map((v) => v / trace.image.scale);
-  const text = `${found.class} ${found.score.toFixed(2)}`;
-  const size = Math.max(trace.image.width / 42, 7);
-  const top = y1 > size * 1.4 ? y1 - size * 1.3 : y1;
-  return svg(
+const shownBox = (found) => found.box.map((v) => v / trace.image.scale);
+
+const detectionBox = (found) =>
+  svg(
     "g",
     {class: "detection", "data-class": found.class},
-    box(x1, y1, x2, y2, {class: "halo"}),
-    box(x1, y1, x2, y2, {class: "chosen"}),
-    svg("rect", {x: x1, y: top, width: text.length * size * 0.58 + size * 0.6, height: size * 1.3, class: "label"}),
-    svg("text", {x: x1 + size * 0.3, y: top + size * 0.97, "font-size": size, class: "label-text"}, text),
+    box(...shownBox(found), {class: "halo"}),
+    box(...shownBox(found), {class: "chosen"}),
   );
+
+/** Class and score above the box, or in it where there is no room above. */
+function detectionLabel(found) {
+  const [x, y] = shownBox(found);
+  const text = `${found.class} ${found.score.toFixed(2)}`;
+  const size = Math.max(trace.image.width / 42, 7);
+  const top = y > size * 1.4 ? y - size * 1.3 : y;
+  return [
+    svg("rect", {x, y: top, width: text.length * size * 0.58 + size * 0.6, height: size * 1.3, class: "label"}),
+    svg("text", {x: x + size * 0.3, y: top + size * 0.97, "font-size": size, class: "label-text"}, text),
+  ];
 }
