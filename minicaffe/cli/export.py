@@ -79,7 +79,7 @@ def command(
     click.echo(f"written: {out} (opset {opset}, {Path(out).stat().st_size / 2**20:.1f} MiB{beside})")
     _print_free_axes(out)
     if check:
-        _check(loaded, out, inputs, seed)
+        _check(loaded, out, inputs, seed, until)
 
 
 def _print_free_axes(out: str) -> None:
@@ -92,12 +92,12 @@ def _print_free_axes(out: str) -> None:
             click.echo(f"{kind} {tensor.name} {' x '.join(dims) or 'scalar'}")
 
 
-def _check(net: Net, out: str, inputs: tuple[str, ...], seed: int) -> None:
+def _check(net: Net, out: str, inputs: tuple[str, ...], seed: int, until: str | None) -> None:
     from minicaffe.onnx_export import compare_with_net
 
     for note in fill_inputs(net, parse_inputs(inputs), seed=seed):
         say_loudly(note)
-    found = compare_with_net(net, out)
+    found = compare_with_net(net, out, until=until)
     rows = [[one.name, shape_text(one.shape), _number(one.largest), _number(one.relative)] for one in found]
     print_table("the model beside the net", ["output", "shape", "largest difference", "relative"], rows)
     for one in found:

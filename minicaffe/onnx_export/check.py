@@ -36,22 +36,24 @@ class Difference:
 
 
 def run_model(path: str | os.PathLike[str], inputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The outputs of an ONNX model in onnxruntime, on the CPU; inputs that it does not take are left out."""
+    """The outputs of an ONNX model in onnxruntime, on the CPU; inputs that it does not take are left out. Raises Error."""
     try:
         import onnxruntime
     except ImportError:
         raise Error('running an ONNX model needs onnxruntime: pip install "minicaffe[onnx]"') from None
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
-    wanted = [x.name for x in session.get_inputs()]
-    names = [x.name for x in session.get_outputs()]
-    given = {name: np.asarray(inputs[name], np.float32) for name in wanted}
-    return dict(zip(names, session.run(names, given), strict=True))
+    try:
+        session = onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+        names = [x.name for x in session.get_outputs()]
+        given = {x.name: np.asarray(inputs[x.name], np.float32) for x in session.get_inputs()}
+        return dict(zip(names, session.run(names, given), strict=True))
+    except Exception as error:  # its errors have no base of their own
+        raise Error(f"{os.fspath(path)}: onnxruntime {onnxruntime.__version__} cannot run it: {error}") from error
 
 
-def compare_with_net(net: Net, path: str | os.PathLike[str]) -> list[Difference]:
-    """Run the net and the model on what the net's inputs hold; one Difference for each output of the model."""
+def compare_with_net(net: Net, path: str | os.PathLike[str], *, until: str | None = None) -> list[Difference]:
+    """Run the net (up to a layer) and the model on what the net's inputs hold; a Difference for each output of the model."""
     inputs = {name: net.blobs[name].read_data().copy() for name in net.inputs}
     made = run_model(path, inputs)
     blobs: dict[str, NDArray[Any]] = {}
@@ -62,7 +64,7 @@ def compare_with_net(net: Net, path: str | os.PathLike[str]) -> list[Difference]
 
     net.after_forward(keep)
     try:
-        net.forward()
+        net.forward(end=until)
     finally:
         net.remove_hook(keep)
     return [difference(name, blobs[name], array) for name, array in made.items()]

@@ -32,8 +32,10 @@ def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None
     layers, outputs = _wanted(net, until)
     shapes = symbolic_shapes(net, layers)
     graph = Graph()
+    for name in net.blobs:
+        graph.reserve(name)
     inputs = [name for name in net.inputs if any(name in net.bottom_names[layer.name] for layer in layers) or name in outputs]
-    values = {name: Value(graph.reserve(name), shapes[name]) for name in inputs}
+    values = {name: Value(name, shapes[name]) for name in inputs}
     for layer in layers:
         if layer.type != "Input":
             _emit(graph, net, layer, values, shapes)

@@ -72,6 +72,12 @@ def test_newer_opsets(opset: int, tmp_path: Path) -> None:
     assert onnx.load(path).opset_import[0].version == opset
 
 
+def test_an_input_that_the_model_does_not_take(tmp_path: Path) -> None:
+    export_onnx(net_of(CLASSIFIER, image(2, 3, 6, 7)), tmp_path / "model.onnx")
+    with pytest.raises(Error, match=r"model.onnx: onnxruntime [\d.]+ cannot run it: .*Got invalid dimensions for input: x"):
+        run_model(tmp_path / "model.onnx", image(2, 3, 6, 8))
+
+
 CLASSIFIER = """
     layer { name: "conv" type: "Convolution" bottom: "x" top: "c"
             convolution_param { num_output: 4 kernel_size: 3 bias_term: false } }
@@ -107,6 +113,8 @@ def test_until_exports_what_a_layer_needs(tmp_path: Path) -> None:
     net.blobs["x"].data[...] = given["x"]
     wanted = net.forward(end="norm")["c"]
     np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-5)
+    (found,) = compare_with_net(net, tmp_path / "model.onnx", until="norm")
+    assert found.agrees and found.name == "c"
     with pytest.raises(Error, match='has no layer "nrom"; nearest: norm'):
         export_onnx(net, tmp_path / "model.onnx", until="nrom")
 
