@@ -316,6 +316,15 @@ def test_command_line(folder: Path) -> None:
     assert run("a.prototxt", "b.prototxt", "--weights", "w.caffemodel", "--rtol", 0.9, "--atol", 9, "--all").exit_code == 0
 
 
+def test_weights_that_nothing_gives_are_not_left_zero(folder: Path) -> None:
+    text = re.sub(r"(weight_|bias_)?filler \{[^}]*\}", "", NET)
+    (folder / "bare.prototxt").write_text(text)
+    (folder / "other.prototxt").write_text(changed("alpha: 0.4", "alpha: 2", text))
+    result = compare(str(folder / "bare.prototxt"), str(folder / "other.prototxt"))
+    assert result.first and result.first.layer == "norm1" and "name no weight_filler and got Gaussian values" in str(result)
+    assert "blob norm1" in run("bare.prototxt", "other.prototxt").output
+
+
 def test_map_and_transpose(folder: Path) -> None:
     theirs = blobs(made(), data=image())
     renamed = {"input": theirs["data"], "features.0": theirs["conv1"].transpose(0, 2, 3, 1), "out": theirs["prob"]}

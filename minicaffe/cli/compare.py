@@ -59,7 +59,7 @@ def command(
     """
     allow_modules(allow_module)
     options: dict[str, Any] = {"phase": phase_of(phase), "seed": seed, "level": level, "stages": stages}
-    net = load_net(a, [*weights, *weights_a], **options)
+    net = load_net(a, [*weights, *weights_a], no_zeros=True, **options)
     reshape_inputs(net, shapes)
     files = parse_inputs(inputs)
     made_up = fill_inputs(net, files, seed=seed)

@@ -70,5 +70,5 @@ def _shown(block: Any, field: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if is_repeated(field) and not field.message_type:
-        return ", ".join(map(str, value)) or "nothing"
+        return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value) or "nothing"
     return str(value).lower() if isinstance(value, bool) else " ".join(str(value).split())

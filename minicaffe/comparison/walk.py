@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from minicaffe import rng
 from minicaffe.errors import Error, WeightsError
-from minicaffe.inputs import fill_inputs, put_array
+from minicaffe.inputs import fill_inputs, make_up_weights, put_array
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
 from minicaffe.near_layers import near_text
@@ -60,10 +60,12 @@ def compare(
     """
     state = (phase, level, list(stages))
     net = _net(a, state, seed)
+    result = Comparison(str(net.file), _title(b), Tolerance(rtol, atol))
     for file in _files(weights_a):
         net.copy_from(file)
+    if not isinstance(a, Net) and not _files(weights_a) and (note := make_up_weights(net, net.params, seed)):
+        result.notes.append(note)
     pairs = {key: Name(name) if isinstance(name, str) else name for key, name in (names or {}).items()}
-    result = Comparison(str(net.file), _title(b), Tolerance(rtol, atol))
     arrays = _arrays(b)
     result.notes += _fill(net, inputs or {}, arrays, pairs, seed)
     walk = Walk(net, result, go_on, pairs)
