@@ -37,7 +37,8 @@ PRELOADED = {  # the C++ library too: the sanitizers find its throw only where i
     "address,undefined": ["libasan.so", "libstdc++.so.6"],
     "thread": ["libtsan.so", "libstdc++.so.6"],
 }
-MARKS = {"": "gpu or gpu_barrier", "address,undefined": "gpu or gpu_barrier", "thread": "gpu_barrier"}
+MARKS = {"": "gpu", "address,undefined": "gpu", "thread": "gpu and gpu_barrier"}
+NOTHING_RUN = 5  # pytest's status
 FOUND = ("ERROR: AddressSanitizer", "runtime error:", "WARNING: ThreadSanitizer")  # in a report; other reports are advice
 
 
@@ -72,23 +73,31 @@ def environment(sanitize: str, reports: Path) -> dict[str, str]:
         "MINICAFFE_EXACT_MEMORY": "1" if sanitize else "",  # a pool's spare bytes would hide a stray access
         "ASAN_OPTIONS": f"detect_leaks=0:allocator_may_return_null=1:{said}",
         "UBSAN_OPTIONS": f"print_stacktrace=1:{said}",
-        "TSAN_OPTIONS": f"ignore_noninstrumented_modules=1:{said}",
+        "TSAN_OPTIONS": f"ignore_noninstrumented_modules=1:history_size=0:{said}",
     }
     if PRELOADED[sanitize]:
         changes["LD_PRELOAD"] = " ".join(run("g++", f"-print-file-name={name}").strip() for name in PRELOADED[sanitize])
     return os.environ | changes
 
 
-def options(arguments: list[str]) -> tuple[str, list[str]]:
-    """(sanitizers, what Python is to run)."""
+def options(arguments: list[str]) -> tuple[str, list[list[str]]]:
+    """(sanitizers, what Python is to run, one after the other)."""
     sanitize = ""
     if arguments[:1] == ["--sanitize"]:
         sanitize, arguments = (arguments[1] if len(arguments) > 1 else "?"), arguments[2:]
         if sanitize not in SANITIZERS:
             sys.exit("run.py: --sanitize takes address,undefined or thread")
     if arguments[:1] == ["--python"]:
-        return sanitize, arguments[1:]
-    return sanitize, ["-m", "pytest", "-m", MARKS[sanitize], *arguments]
+        return sanitize, [arguments[1:]]
+    command = ["-m", "pytest", "-m", MARKS[sanitize]]
+    if sanitize != "thread":
+        return sanitize, [[*command, *arguments]]
+    folders = [Path(word) for word in arguments if Path(word).is_dir()] or [REPOSITORY / "tests"]
+    others = [word for word in arguments if not Path(word).is_dir()]
+    if any(Path(word.partition("::")[0]).is_file() for word in others):
+        return sanitize, [[*command, *arguments]]
+    files = sorted(path for folder in folders for path in folder.rglob("test_*.py") if "gpu_barrier" in path.read_text())
+    return sanitize, [[*command, str(path), *others] for path in files]  # a process keeps room for so many threads only
 
 
 def check_pycuda(variables: dict[str, str]) -> None:
@@ -103,7 +112,7 @@ def check_pycuda(variables: dict[str, str]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    sanitize, command = options(arguments)
+    sanitize, commands = options(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         try:
             variables = environment(sanitize, Path(scratch) / "report")
@@ -112,9 +121,14 @@ def main(arguments: list[str]) -> int:
         if variables.get("MINICAFFE_TEST_DEVICE_COUNT") != "0":
             check_pycuda(variables)
         fixed = ["setarch", "-R"] if sanitize == "thread" and shutil.which("setarch") else []  # addresses the sanitizer can map
-        status = subprocess.run([*fixed, sys.executable, *command], check=False, env=variables).returncode
+        runs = [subprocess.run([*fixed, sys.executable, *command], check=False, env=variables) for command in commands]
+        statuses = [done.returncode for done in runs]
         reports = [path.read_text(errors="replace") for path in sorted(Path(scratch).iterdir())]
-    reports = [report for report in reports if any(words in report for words in FOUND)]
+    found = [report for report in reports if any(words in report for words in FOUND)]
+    if len(statuses) > 1:  # in some of the files there may be no test to run
+        statuses = [status for status in statuses if status != NOTHING_RUN] or [NOTHING_RUN]
+    status = next((status for status in statuses if status), 0)
+    reports = found if status in range(6) else reports  # not a status of pytest: the sanitizer ended it, and said why
     if reports:
         sys.stdout.flush()
         sys.stderr.write("\n".join(reports))
