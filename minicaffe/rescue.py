@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from google.protobuf import text_format
 
 from . import rescue_inputs
+from .errors import WeightsError
 from .filter import meets
 from .proto import caffe_pb2
 from .stored_net import read_stored_net
@@ -57,6 +58,11 @@ def rescue(path: str | os.PathLike[str]) -> Rescued:
     if found.evidence:
         rescued.notes.append(f"The file was written by {found}.")
     layers = clean(list(param.layer), rescued.notes)
+    if not layers:
+        raise WeightsError(
+            f"{os.fspath(path)}: there is no net in it to rescue: none of its {len(param.layer)} layers computes an output "
+            "from bottoms (a file with weights alone: `minicaffe dump --list` shows them)"
+        )
     layers = rescue_inputs.add_inputs(layers, list(param.layer), read_weights(path), rescued.notes)
     if any(layer.batch_norm_param.HasField("use_global_stats") and layer.type == "BatchNorm" for layer in layers):
         rescued.notes.append(STATISTICS)

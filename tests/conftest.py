@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """"cpu" or "gpu": the mode during the test."""
+    """ "cpu" or "gpu": the mode during the test."""
     name: str = request.param
     if name == "gpu":
         minicaffe.set_mode_gpu()
@@ -65,7 +65,8 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     if NO_GPU:
         left_out = terminalreporter.config.stash.get(LEFT_OUT, 0)
-        terminalreporter.write_line(f"GPU mode was not tested, and {left_out} tests left out that need it: {NO_GPU}")
+        more = f", and {left_out} tests left out that need it" if left_out else ""
+        terminalreporter.write_line(f"GPU mode was not tested{more}: {NO_GPU}")
     outcomes = {"passed": "agree", "failed": "differ", "skipped": "skipped"}
     counts: Counter[str] = Counter()
     for outcome, word in outcomes.items():

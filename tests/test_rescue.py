@@ -133,6 +133,15 @@ def test_no_net_to_rescue(tmp_path: Path) -> None:
         rescue(tmp_path / "garbage")
 
 
+def test_layers_that_nothing_connects(tmp_path: Path) -> None:
+    param = caffe_pb2.NetParameter(name="parts")
+    param.layer.add(name="conv1", type="Convolution").blobs.add(shape={"dim": [2]}, data=[1, 2])
+    path = tmp_path / "parts.caffemodel"
+    path.write_bytes(param.SerializeToString())
+    with pytest.raises(WeightsError, match=r"parts.caffemodel: there is no net in it to rescue: none of its 1 layers computes"):
+        rescue(path)
+
+
 def test_a_rescued_rfcn_gives_what_its_test_prototxt_gives() -> None:
     folder = Path(__file__).parents[1] / "examples" / "shapes" / "rfcn"
     outputs = []
