@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -150,4 +151,4 @@ def test_no_gpu_no_table(tmp_path: Path) -> None:
 def test_options_of_a_table_without_any() -> None:
     done = benchmark("nothing", "--write")
     assert done.returncode == 2
-    assert done.stderr.startswith("usage: python -m benchmarks {conv, gpu, roi, start}")
+    assert re.match(r"usage: python -m benchmarks \{conv, gpu, .*\}", done.stderr)
