@@ -17,7 +17,7 @@ import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,6 @@ class DeviceMemory:
 
     def __del__(self) -> None:
         if hasattr(self, "address"):
-            self.device.given_back = True
             self._pool.give(self.nbytes, self._block)
 
 
@@ -113,13 +112,14 @@ class Device:
         self.ordinal, self.name = ordinal, str(handle.name())
         self.capability: tuple[int, int] = handle.compute_capability()
         self.transfers = Transfers()
-        self.given_back = False
-        self._context = handle.retain_primary_context()
+        with said(f"{self.name} cannot be used"):
+            self._context = handle.retain_primary_context()
         self._functions: dict[tuple[str, str, np.dtype[Any]], Any] = {}
         self._modules: dict[tuple[str, np.dtype[Any]], Any] = {}
         self._lock = threading.RLock()
         full = self.driver.MemoryError
-        self._pool = Pool(self.driver.mem_alloc, full, exact=bool(os.environ.get("MINICAFFE_EXACT_MEMORY")))
+        exact = bool(os.environ.get("MINICAFFE_EXACT_MEMORY"))
+        self._pool = Pool(self.driver.mem_alloc, full, self.driver.Context.synchronize, exact)
         self._pinned = Pool(lambda nbytes: self.driver.pagelocked_empty(nbytes, np.uint8), full)
         self.spare_streams = Spares(self, self.driver.Stream)
         self.spare_events = Spares(self, self.driver.Event)
@@ -166,9 +166,6 @@ class Device:
     def allocate(self, nbytes: int) -> DeviceMemory:
         """nbytes of zeros. DeviceError names the bytes asked for and those free."""
         with self.active(), self._lock:
-            if self.given_back:  # other streams may still read what the pool hands out again
-                self.driver.Context.synchronize()
-                self.given_back = False
             try:
                 memory = DeviceMemory(self, self._pool, nbytes)
             except self.driver.MemoryError:
@@ -252,7 +249,9 @@ class Device:
     def _module(self, stem: str, dtype: np.dtype[Any]) -> Any:
         with self.active(), self._lock:
             if (stem, dtype) not in self._modules:
-                self._modules[stem, dtype] = self.driver.module_from_buffer(compiled(stem, dtype, self.capability))
+                image = compiled(stem, dtype, self.capability)
+                with said(f"loading cuda/{stem}.cu on {self.name}"):
+                    self._modules[stem, dtype] = self.driver.module_from_buffer(image)
             return self._modules[stem, dtype]
 
 
@@ -297,7 +296,8 @@ class Stream:
                 self.device.driver.memcpy_dtoh_async(found, self._flags.address, self.handle)
                 self.device.driver.memset_d8_async(self._flags.address, 0, found.nbytes, self.handle)
                 self.device.transfers.to_host += found.nbytes
-            self.handle.synchronize()
+            with said(f"a kernel on {self.device.name} failed"):
+                self.handle.synchronize()
             for watcher, value in zip(watchers, self._found.tolist() if watchers else ()):
                 if value:
                     raise watcher(value)
@@ -305,9 +305,10 @@ class Stream:
     def forget_checks(self) -> None:
         """Wait, and drop what the checks found: another error is on its way."""
         self._watchers.clear()
-        if self._flags is not None:
-            self.device.zero(self._flags.address, self._flags.nbytes)
-        self.handle.synchronize()
+        with suppress(self.device.driver.Error):
+            if self._flags is not None:
+                self.device.zero(self._flags.address, self._flags.nbytes)
+            self.handle.synchronize()
 
 
 class Stopwatch:
@@ -339,6 +340,7 @@ class Stopwatch:
 class _Local(threading.local):
     device: Device | None = None
     stream: Stream | None = None
+    ordinal: int | None = None
 
 
 _local = _Local()
@@ -394,6 +396,8 @@ def choose(ordinal: int) -> None:
 
 def current() -> Device:
     """The GPU in use: 0, or the one that was chosen. DeviceError where there is none."""
+    if _local.ordinal is not None:
+        return _devices[_local.ordinal]
     if _ordinal not in _devices:
         choose(_ordinal)
     return _devices[_ordinal]
@@ -401,13 +405,23 @@ def current() -> Device:
 
 @contextmanager
 def chosen(ordinal: int) -> Iterator[Device]:
-    """Let current() be this GPU for a while."""
-    before = _ordinal
-    choose(ordinal)
+    """Let current() be this GPU in the calling thread for a while."""
+    if ordinal not in _devices:
+        _devices[ordinal] = Device(ordinal)
+    before, _local.ordinal = _local.ordinal, ordinal
     try:
         yield _devices[ordinal]
     finally:
-        choose(before)
+        _local.ordinal = before
+
+
+@contextmanager
+def said(what: str) -> Iterator[None]:
+    """PyCUDA's errors as DeviceErrors."""
+    try:
+        yield
+    except driver().Error as error:
+        raise DeviceError(f"{what}: {error}") from error
 
 
 def launch(kernel: str, dtype: DTypeLike, threads: int, *arguments: Any) -> None:

@@ -43,24 +43,27 @@ class SyncedMemory:
     """One flat block of `size` elements that lies on the host, the device, or both; taken on first use and zeroed.
 
     Whoever asks for it says how many elements are in use and what for: "read" leaves the other side's copy good,
-    "update" (read and write) and "write" (every element is overwritten, so nothing is copied) do not.
+    "update" (read and write) and "write" (every element asked for is overwritten, so nothing is copied) do not.
+
+    The device holds the first `_held` elements. The state speaks of those; what lies beyond is the host's.
     """
 
-    __slots__ = ("_device", "_host", "_writer", "dtype", "pinned", "size", "state")
+    __slots__ = ("_device", "_held", "_host", "_writer", "dtype", "pinned", "size", "state")
 
     def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False) -> None:
         self.size, self.dtype, self.pinned = size, dtype, pinned
         self.state = MemoryState.UNINITIALISED
         self._host: NDArray[Any] | None = None
         self._device: DeviceMemory | None = None
+        self._held = 0
         self._writer: Stream | None = None
 
     def host(self, count: int, access: Access = "update") -> NDArray[Any]:
         """The first count elements as a writable flat array of the host."""
         if self._host is None:
             self._host = self._new_host()
-        if self.state is MemoryState.DEVICE and access != "write":
-            self._copy_to_host(count)
+        if self.state is MemoryState.DEVICE and (access != "write" or count < self._held):
+            self._copy_to_host()
         if access != "read":
             self.state = MemoryState.HOST
         return self._host[:count]
@@ -70,16 +73,15 @@ class SyncedMemory:
         from .cuda.device import current
 
         gpu = current()
-        nbytes = count * self.dtype.itemsize
         with gpu.active():
             stream = gpu.current_stream
             if self._writer is not None and self._writer is not stream:
                 self._writer.synchronize()
             memory = self._device
-            if memory is None or memory.nbytes < nbytes or memory.device is not gpu:
-                memory = self._grow(gpu, nbytes)
-            if self.state is MemoryState.HOST and access != "write" and nbytes:
-                gpu.to_device(memory.address, self.host(count, "read"))
+            if memory is None or self._held < count or memory.device is not gpu:
+                memory = self._grow(gpu, count)
+            if self.state is MemoryState.HOST and (access != "write" or count < self._held):
+                gpu.to_device(memory.address, self.host(self._held, "read"))
                 self.state, self._writer = MemoryState.SYNCED, stream
             if access != "read":
                 self.state, self._writer = MemoryState.DEVICE, stream
@@ -101,23 +103,28 @@ class SyncedMemory:
             return current().pinned(self.size, self.dtype)
         return np.zeros(self.size, self.dtype)
 
-    def _copy_to_host(self, count: int) -> None:
+    def _copy_to_host(self) -> None:
         memory, host = self._device, self._host
         if memory is not None and host is not None:
-            memory.device.to_host(host[: min(count, memory.nbytes // self.dtype.itemsize)], memory.address, self._writer)
+            memory.device.to_host(host[: self._held], memory.address, self._writer)
         self.state, self._writer = MemoryState.SYNCED, None
 
-    def _grow(self, gpu: Device, nbytes: int) -> DeviceMemory:
-        """Take nbytes on gpu, with what the memory there before held."""
-        old = self._device
-        if old is not None and old.device is not gpu:  # another GPU's: by way of the host
+    def _grow(self, gpu: Device, count: int) -> DeviceMemory:
+        """Take memory for count elements on gpu, with what the device, and beyond that the host, held of them."""
+        if self._device is not None and self._device.device is not gpu:  # another GPU's: by way of the host
             if self.state is MemoryState.DEVICE:
-                self.host(old.nbytes // self.dtype.itemsize, "read")
-            self.state, self._device, old = MemoryState.HOST, None, None
-        memory = gpu.allocate(nbytes)
-        if old is not None and self.state in (MemoryState.DEVICE, MemoryState.SYNCED):
-            gpu.copy(memory.address, old.address, old.nbytes)
-        self._device = memory
+                self.host(self._held, "read")
+            if self.state is MemoryState.SYNCED:
+                self.state = MemoryState.HOST
+            self._device, self._held = None, 0
+        size, old, held = self.dtype.itemsize, self._device, self._held
+        memory = gpu.allocate(count * size)
+        if self.state in (MemoryState.DEVICE, MemoryState.SYNCED):
+            if old is not None:
+                gpu.copy(memory.address, old.address, held * size)
+            if self._host is not None:
+                gpu.to_device(memory.address + held * size, self._host[held:count])
+        self._device, self._held, self._writer = memory, count, gpu.current_stream
         return memory
 
 
@@ -125,10 +132,12 @@ class SyncedMemory:
 def only_read(memories: Iterable[SyncedMemory]) -> Iterator[None]:
     """What lies on the device of these memories stays good, although their host arrays are handed out meanwhile."""
     before = [(memory, memory.state) for memory in memories]
-    yield
-    for memory, state in before:
-        if state in (MemoryState.DEVICE, MemoryState.SYNCED) and memory.state is MemoryState.HOST:
-            memory.state = MemoryState.SYNCED
+    try:
+        yield
+    finally:
+        for memory, state in before:
+            if state in (MemoryState.DEVICE, MemoryState.SYNCED) and memory.state is MemoryState.HOST:
+                memory.state = MemoryState.SYNCED
 
 
 class Blob:

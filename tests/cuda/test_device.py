@@ -81,6 +81,56 @@ def test_growing_keeps_what_is_there() -> None:
     np.testing.assert_array_equal(blob.data[:3], [1, 0, 3])
 
 
+@pytest.mark.parametrize("written_on", ["host", "device"])
+def test_a_blob_that_shrinks_and_grows_loses_nothing(written_on: str) -> None:
+    blob = Blob((6,))
+    blob.data[...] = [1, 2, 3, 4, 5, 6]
+    if written_on == "device":
+        blob.device_data("update")
+    blob.reshape(2)
+    blob.device_data("read")
+    blob.reshape(4)
+    relu(blob.device_data("update"), blob.device_data("update"), 4)
+    blob.reshape(3)
+    np.testing.assert_array_equal(blob.data, [1, 2, 3])
+    blob.data[...] = 9
+    blob.device_data("read")
+    blob.reshape(6)
+    blob.device_data("update")
+    np.testing.assert_array_equal(blob.data, [9, 9, 9, 4, 5, 6])
+
+
+def test_a_part_that_is_overwritten_leaves_the_rest() -> None:
+    blob = Blob((5,))
+    blob.data[...] = [-1, 2, -3, 4, -5]
+    relu(blob.device_data("update"), blob.device_data("update"), 5)
+    blob.data[4] = 8
+    blob.reshape(2)
+    relu(blob.device_data("read"), blob.device_data("write"), 2)
+    blob.reshape(5)
+    np.testing.assert_array_equal(blob.data, [0, 2, 0, 4, 8])
+
+
+def test_zeros_of_the_device_beyond_what_the_host_asks_for() -> None:
+    blob = Blob((5,))
+    blob.diff[...] = 3
+    blob.zero_diff()
+    blob.reshape(2)
+    np.testing.assert_array_equal(blob.diff, [0, 0])
+    blob.reshape(5)
+    np.testing.assert_array_equal(blob.diff, np.zeros(5))
+
+
+def test_a_batch_that_grows_again() -> None:
+    net = Net(parse_net(NET))
+    x = np.arange(1.0, 211.0).reshape(2, 3, 5, 7)
+    net.forward(x=x)
+    net.blobs["x"].reshape(1, 3, 5, 7)
+    net.forward()
+    net.blobs["x"].reshape(2, 3, 5, 7)
+    np.testing.assert_array_equal(net.forward()["b"], x)
+
+
 def test_shared_memory_moves_together() -> None:
     first, second = Blob((2, 3)), Blob((3, 2))
     second.share_data(first)
@@ -246,10 +296,16 @@ def test_checks_of_a_run_that_failed_are_dropped(gpu: cuda.Device) -> None:
         pass
 
 
-def test_many_checks(gpu: cuda.Device) -> None:
-    for _ in range(cuda.CHECKS + 5):
-        gpu.stream.watch(lambda found: LayerError("none"))
+def test_more_checks_than_there_is_room_for(gpu: cuda.Device) -> None:
+    """A full room is waited for and used again: each check has a flag of its own, inside the room."""
     gpu.stream.synchronize()
+    flags = [gpu.stream.watch(lambda found: LayerError("an old one")) for _ in range(cuda.CHECKS)]
+    assert flags == list(range(flags[0], flags[0] + 4 * cuda.CHECKS, 4))
+    later = [gpu.stream.watch(lambda found, i=i: LayerError(f"check {i}, {found}")) for i in range(5)]  # type: ignore[misc]
+    assert later == flags[:5]
+    gpu.to_device(later[3], np.full(1, 7, np.int32))
+    with pytest.raises(LayerError, match="check 3, 7"):
+        gpu.stream.synchronize()
 
 
 def test_no_such_gpu() -> None:

@@ -78,6 +78,22 @@ def test_a_full_device_is_said_and_the_pool_stays_usable() -> None:
     assert pool.take(4096)[0] == 4096
 
 
+def test_what_comes_back_during_the_wait_is_left_for_the_next_time() -> None:
+    late: list[tuple[int, Any]] = []
+
+    def settle() -> None:
+        if late:
+            pool.give(*late.pop())
+
+    pool = Pool(Allocator(10_000), FullError, settle)
+    first, second = pool.take(512), pool.take(512)
+    pool.give(*first)
+    late.append(second)
+    assert pool.take(512)[1] is first[1]
+    assert (pool.in_use, pool.held) == (512, 512)
+    assert pool.take(512)[1] is second[1]  # after a wait of its own
+
+
 def test_release() -> None:
     allocate = Allocator(4096)
     pool = Pool(allocate, FullError)
