@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
-import numpy as np
 
+from minicaffe.dump import write_npz
 from minicaffe.errors import Error
-from minicaffe.files import replacing
 from minicaffe.inputs import fill_inputs, start_backward
 from minicaffe.net import Net
 from minicaffe.settings import current
@@ -129,5 +129,4 @@ def _write(net: Net, out: str, backward: bool) -> None:
     if backward:
         arrays |= {f"{name}.{i}.diff": blob.diff for name, blobs in net.params.items() for i, blob in enumerate(blobs)}
         arrays |= {f"{name}.diff": net.blobs[name].diff for name in net.inputs}
-    with replacing(out) as path, open(path, "wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    write_npz(Path(out), arrays)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from minicaffe.debug_info import debug_info
 from minicaffe.detect_ssd import SSD_MEANS, prepare_ssd_image, ssd_layer
+from minicaffe.dump import write_npz
 from minicaffe.errors import Error
-from minicaffe.files import replacing
 from minicaffe.images import load_image
 from minicaffe.inputs import fill_inputs, put_array, start_backward
 from minicaffe.net import Net
@@ -194,5 +194,4 @@ def write_arrays(net: Net, path: str, until: str | None, backward: bool) -> None
         arrays |= {f"diff/{name}": net.blobs[name].read_diff() for name in names}
         for layer in net.layers[: last + 1]:
             arrays |= {f"weight_diff/{layer.name}/{i}": blob.read_diff() for i, blob in enumerate(layer.blobs)}
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    write_npz(Path(path), arrays)

@@ -109,7 +109,7 @@ class Comparison:
         blobs = f"{len(self.agreed)} blob{'s' * (len(self.agreed) != 1)}"
         if self.first:
             lines.append(
-                f"{blobs} agree{'s' * (len(self.agreed) == 1)}" + f", the last {self.agreed[-1][1]}" * bool(self.agreed)
+                f"{blobs} agree{'s' * (len(self.agreed) == 1)}" + (f", the last {self.agreed[-1][1]}" if self.agreed else "")
             )
             lines.append("the first that differs: " + str(self.first))
             lines += [f"then: {difference}" for difference in self.differences[1:]]
