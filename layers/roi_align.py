@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.roi import Means, Sizes, Winners
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 
-from .roi_align_max import roi_align_max, roi_align_max_argmax, roi_align_max_backward
+from .roi_align_max import maxima_and_argmax, roi_align_max_argmax, roi_align_max_backward
 from .roi_align_mean import roi_align, roi_align_backward
 from .roi_layer import RoiLayer
 
@@ -79,8 +80,9 @@ class ROIAlign(RoiLayer):
             ratio, aligned = self.sampling_ratio, self.aligned
             top[0].data[...] = roi_align(x, rois, *size, self.spatial_scale, sampling_ratio=ratio, aligned=aligned)
         else:
-            top[0].data[...] = roi_align_max(x, rois, *size, self.spatial_scale)
-            self._argmax = self._find_argmax(bottom) if self.phase == TRAIN else None
+            training = self.phase == TRAIN
+            top[0].data[...], argmax = maxima_and_argmax(x, rois, size, self.spatial_scale, argmax=training)
+            self._argmax = self._keep(argmax) if training else None
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
@@ -97,8 +99,11 @@ class ROIAlign(RoiLayer):
 
     def _find_argmax(self, bottom: Sequence[Blob]) -> Blob:
         x, rois = bottom[0].read_data(), self.rois(bottom)
-        self._places.reshape(len(rois), x.shape[1], self.pooled_h, self.pooled_w)
-        self._places.data[...] = roi_align_max_argmax(x, rois, self.pooled_h, self.pooled_w, self.spatial_scale)
+        return self._keep(roi_align_max_argmax(x, rois, self.pooled_h, self.pooled_w, self.spatial_scale))
+
+    def _keep(self, argmax: NDArray[np.int32]) -> Blob:
+        self._places.reshape(argmax.shape)
+        self._places.data[...] = argmax
         return self._places
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

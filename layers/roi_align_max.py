@@ -9,13 +9,15 @@ its floor and ceil; one outside the map adds 0; at a whole coordinate both are o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .roi_geometry import LOWEST, Array, AxisSteps, Ints, RoiSteps, add_at, batch_index, bin_numbers, checked
-from .roi_max import Scratch, block_maxima, never, ordered_keys, pixels_of
+from .roi_align_sampled import first_greatest, sampled
+from .roi_align_spread import spread_by_matrices
+from .roi_geometry import Array, AxisSteps, Ints, RoiSteps, add_at, batch_index, bin_numbers, checked
+from .roi_max import Scratch, block_maxima, padded
 from .roi_samples import Samples
 
 CHUNK = 2**22
@@ -57,12 +59,7 @@ def _axis_samples(steps: AxisSteps, size: int) -> Array:
 
 def roi_align_max(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float) -> Array:
     """x (N, C, H, W), rois (R, 5) -> maxima (R, C, PH, PW)."""
-    x, rois = checked(x, rois, spatial_scale)
-    y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype)
-    samples = roi_align_max_samples(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
-    for r, (values, rows, columns) in enumerate(sampled(x, batch_index(rois), samples)):
-        scratch = Scratch((pooled_h, pooled_w), values.shape[1], x.shape[1], x.dtype)
-        y[r] = block_maxima([values], rows, columns, 0, scratch).transpose(2, 0, 1)
+    y, _ = maxima_and_argmax(x, rois, (pooled_h, pooled_w), spatial_scale, argmax=False)
     return y
 
 
@@ -70,46 +67,27 @@ def roi_align_max_argmax(
     x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float
 ) -> NDArray[np.int32]:
     """x (N, C, H, W), rois (R, 5) -> i * (W + 1) + j of each bin's first greatest sample (R, C, PH, PW), -1 for none."""
+    return maxima_and_argmax(x, rois, (pooled_h, pooled_w), spatial_scale)[1]
+
+
+def maxima_and_argmax(
+    x: ArrayLike, rois: ArrayLike, pooled: tuple[int, int], spatial_scale: float, *, argmax: bool = True
+) -> tuple[Array, NDArray[np.int32]]:
+    """What roi_align_max and roi_align_max_argmax give, in one pass; without argmax the second is empty."""
     x, rois = checked(x, rois, spatial_scale)
-    argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32)
-    samples = roi_align_max_samples(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
+    y = np.empty((len(rois), x.shape[1], *pooled), x.dtype)
+    places = np.empty(y.shape if argmax else 0, np.int32)
+    where = padded(pooled, x.shape[1], np.int32)
+    samples = roi_align_max_samples(rois, pooled, spatial_scale, x.shape[2:])
     for r, (values, rows, columns) in enumerate(sampled(x, batch_index(rois), samples)):
-        scratch = Scratch((pooled_h, pooled_w), values.shape[1], x.shape[1], np.int64)
-        pixels = values.shape[0] * values.shape[1]
-        best = pixels_of(block_maxima([ordered_keys(values)], rows, columns, never(pixels), scratch), pixels)
-        i, j = np.divmod(best, max(values.shape[1], 1))
-        i -= np.array([start for start, _ in rows]).reshape(-1, 1, 1)
-        j -= np.array([start for start, _ in columns]).reshape(-1, 1)
-        argmax[r] = np.where(best < 0, -1, i * (x.shape[3] + 1) + j).transpose(2, 0, 1)
-    return argmax
-
-
-def sampled(x: Array, images: Ints, samples: Samples) -> Iterator[tuple[Array, list[tuple[int, int]], list[tuple[int, int]]]]:
-    """For each roi the values (SH, SW, C) at its samples, bin after bin, and each bin's span of rows and columns."""
-    n, c, h, w = x.shape
-    padded = np.zeros((n, h + 1, w + 1, c), x.dtype)  # the row and the column past the map, which add 0
-    padded[:, :h, :w] = x.transpose(0, 2, 3, 1)
-    for r, image in enumerate(images):
-        (low_h, high_h, weight_h), rows = _neighbours(samples.h[r])
-        (low_w, high_w, weight_w), columns = _neighbours(samples.w[r])
-        values = np.zeros((len(low_h), len(low_w), c), x.dtype)
-        with np.errstate(invalid="ignore"):
-            for a, row in ((1, high_h), (0, low_h)):
-                for b, column in ((0, low_w), (1, high_w)):
-                    weight = weight_w[b] * weight_h[a][:, None]
-                    values += weight[..., None] * padded[image][row[:, None], column]
-            yield np.fmax(values, x.dtype.type(LOWEST), out=values), rows, columns
-
-
-def _neighbours(places: Array) -> tuple[tuple[Ints, Ints, Array], list[tuple[int, int]]]:
-    """places (P, K) -> floor, ceil and their weights (2, S) of the S places in use, and the span of each bin in them."""
-    used = ~np.isnan(places)
-    ends = used.sum(axis=1).cumsum()
-    place = places[used]
-    low, high = np.floor(place), np.ceil(place)
-    one = place.dtype.type(1)
-    weight = np.stack([one - place + low, one - high + place])
-    return (low.astype(np.int64), high.astype(np.int64), weight), list(zip([0, *ends[:-1].tolist()], ends.tolist()))
+        scratch = Scratch(pooled, values.shape[1], x.shape[1], x.dtype)
+        maxima = block_maxima([values], rows, columns, 0, scratch)
+        y[r] = maxima.transpose(2, 0, 1)
+        if argmax:
+            for (start, end), of_row, out in zip(rows, maxima, where):
+                first_greatest(values[start:end], columns, of_row, x.shape[3] + 1, out)
+            places[r] = where.transpose(2, 0, 1)
+    return y, places
 
 
 def roi_align_max_backward(dy: Array, rois: ArrayLike, argmax: Array, spatial_scale: float, x_shape: Sequence[int]) -> Array:
@@ -117,6 +95,16 @@ def roi_align_max_backward(dy: Array, rois: ArrayLike, argmax: Array, spatial_sc
     n, c, h, w = x_shape
     rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
     samples = roi_align_max_samples(rois, dy.shape[2:], spatial_scale, (h, w))
+    if not np.isfinite(dy).all():
+        return _spread_by_pixels(dy, rois, argmax, samples, x_shape)
+    dx: Array = np.zeros((n, h, w, c), dy.dtype)
+    spread_by_matrices(dy, argmax, batch_index(rois), samples, dx)
+    return np.moveaxis(dx, 3, 1)
+
+
+def _spread_by_pixels(dy: Array, rois: Array, argmax: Array, samples: Samples, x_shape: Sequence[int]) -> Array:
+    """As spread_by_matrices, but writing no pixel that the greatest samples do not read."""
+    n, c, h, w = x_shape
     plane = (batch_index(rois)[:, None] * c + np.arange(c))[:, :, None, None]
     dx: Array = np.zeros(n * c * h * w)
     step = max(1, CHUNK // max(dy[:1].size, 1))

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.layers.psroi_align import ps_roi_align_samples, ps_roi_align_steps
-from minicaffe.layers.roi_align_max import roi_align_max_samples, roi_align_max_steps, sampled, two_pixels
+from minicaffe.layers.roi_align_max import roi_align_max_samples, roi_align_max_steps, two_pixels
 from minicaffe.layers.roi_align_mean import roi_align_samples, roi_align_steps, sample_counts
+from minicaffe.layers.roi_align_sampled import sampled
 from minicaffe.layers.roi_geometry import LOWEST
 from minicaffe.layers.roi_samples import Samples, bilinear_taps
 
