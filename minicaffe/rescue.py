@@ -138,7 +138,7 @@ def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[lis
     names = Counter(name for layer in kept for name in [layer.name, *layer.top])
     for layer in losses:
         predicted = list(layer.bottom[: 2 if layer.type == "ContrastiveLoss" else 1])
-        if weight_of(layer) < heaviest / 2 and layer.type in PROBABILITIES:
+        if 0 < weight_of(layer) < heaviest / 2 and layer.type in PROBABILITIES:  # 0: of an output trained before
             notes.append(f"Left out with what leads to it, an auxiliary loss: {layer.name} (loss_weight {weight_of(layer):g}).")
             continue
         if layer.type == "MultiBoxLoss":

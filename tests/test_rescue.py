@@ -164,6 +164,7 @@ def test_a_rescued_rfcn_gives_what_its_test_prototxt_gives() -> None:
         ("zoo/cifar10_bvlc_examples/cifar10_quick_iter_4000.caffemodel", {"prob": (1, 10)}),
         ("zoo/hyperlpr_mininet_ssd/HorizonalFinemapping.caffemodel", {"dense": (1, 2)}),
         ("zoo/yufacedetect_v2/yufacedetectnet-open-v2.caffemodel", {"detection_out": (1, 1, 200, 7)}),
+        ("zoo/mtcnn/det2.caffemodel", {"conv5-2": (1, 4), "conv5-3": (1, 10), "prob": (1, 2)}),
         ("zoo/mtcnn/det3.caffemodel", {"conv6-2": (1, 4), "conv6-3": (1, 10)}),
         ("golden/solvers/sgd_conv_bn_iter_10.caffemodel", {"prob": (1, 3)}),
     ],
