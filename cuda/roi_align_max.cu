@@ -86,17 +86,5 @@ __device__ inline void spread(const Shape& s, const REAL* rois, int r, int ph, i
         sums[line[a] * s.width + column[b]] += weight_h[a] * weight_w[b] * dy;
 }
 
+// The kernels plan and backward:
 #include "roi_winners.cuh"
-
-// made: (R, 4) ints, a Plan each.
-extern "C" __global__ void plan(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
-                                double scale, const REAL* roi, int* made, int* bad) {
-  make_plan({rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, (Plan*)made, bad);
-}
-
-extern "C" __global__ void backward(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
-                                    double scale, const REAL* roi, const int* plan, int tile_rows, int threads,
-                                    const int* at, const REAL* dy, REAL* dx) {
-  gather_winners({rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, (const Plan*)plan, tile_rows,
-                 threads, at, dy, dx);
-}

@@ -1,4 +1,5 @@
-// Backward of the layers where each bin has one winner per channel. The file that includes this one defines before:
+// Backward of the layers where each bin has one winner per channel: the kernels plan and backward. The file that includes this
+// one defines before:
 //   Span cells_of(const Shape&, const Roi&, bool columns, int bin)    pixels of an axis that a bin's winners may touch
 //   void spread(const Shape&, const REAL* rois, int r, int ph, int pw, int at, REAL dy, REAL* sums, int row, int rows)
 //     adds a bin's dy to sums, which holds the map's rows [row, row + rows); at: the winner, not -1
@@ -124,4 +125,17 @@ __device__ inline void gather_winners(const Shape& s, const REAL* rois, const Pl
     for (int g = 0; g < groups; ++g) sum += sums[g * cells + i];
     dx[(unsigned)plane * s.height * s.width + row * s.width + i] = sum;
   }
+}
+
+// made: (R, 4) ints, a Plan each.
+extern "C" __global__ void plan(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
+                                double scale, const REAL* roi, int* made, int* bad) {
+  make_plan({rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, (Plan*)made, bad);
+}
+
+extern "C" __global__ void backward(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
+                                    double scale, const REAL* roi, const int* plan, int tile_rows, int threads,
+                                    const int* at, const REAL* dy, REAL* dx) {
+  gather_winners({rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, (const Plan*)plan, tile_rows,
+                 threads, at, dy, dx);
 }
