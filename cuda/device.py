@@ -128,18 +128,19 @@ class Device:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make the device's context the calling thread's for a while."""
-        if _local.device is self:
-            yield
-            return
+        """Make the device's context the calling thread's for a while; PyCUDA's errors come out as DeviceErrors."""
         before = _local.device
-        self._context.push()
-        _local.device = self
         try:
+            if before is not self:
+                self._context.push()
+                _local.device = self
             yield
+        except self.driver.Error as error:
+            raise DeviceError(f"{self.name}: {error}") from error
         finally:
-            _local.device = before
-            self._context.pop()
+            if before is not self and _local.device is self:
+                _local.device = before
+                self._context.pop()
 
     @contextmanager
     def running(self, stream: Stream) -> Iterator[None]:
@@ -296,8 +297,7 @@ class Stream:
                 self.device.driver.memcpy_dtoh_async(found, self._flags.address, self.handle)
                 self.device.driver.memset_d8_async(self._flags.address, 0, found.nbytes, self.handle)
                 self.device.transfers.to_host += found.nbytes
-            with said(f"a kernel on {self.device.name} failed"):
-                self.handle.synchronize()
+            self.handle.synchronize()
             for watcher, value in zip(watchers, self._found.tolist() if watchers else ()):
                 if value:
                     raise watcher(value)
@@ -305,7 +305,7 @@ class Stream:
     def forget_checks(self) -> None:
         """Wait, and drop what the checks found: another error is on its way."""
         self._watchers.clear()
-        with suppress(self.device.driver.Error):
+        with suppress(DeviceError), self.device.active():
             if self._flags is not None:
                 self.device.zero(self._flags.address, self._flags.nbytes)
             self.handle.synchronize()
@@ -389,28 +389,28 @@ def driver() -> Any:
 def choose(ordinal: int) -> None:
     """Let current() be this GPU. DeviceError where there is none of this number."""
     global _ordinal
-    if ordinal not in _devices:
-        _devices[ordinal] = Device(ordinal)
+    _device(ordinal)
     _ordinal = ordinal
 
 
 def current() -> Device:
     """The GPU in use: 0, or the one that was chosen. DeviceError where there is none."""
-    if _local.ordinal is not None:
-        return _devices[_local.ordinal]
-    if _ordinal not in _devices:
-        choose(_ordinal)
-    return _devices[_ordinal]
+    return _device(_ordinal if _local.ordinal is None else _local.ordinal)
+
+
+def _device(ordinal: int) -> Device:
+    if ordinal not in _devices:
+        _devices[ordinal] = Device(ordinal)
+    return _devices[ordinal]
 
 
 @contextmanager
 def chosen(ordinal: int) -> Iterator[Device]:
     """Let current() be this GPU in the calling thread for a while."""
-    if ordinal not in _devices:
-        _devices[ordinal] = Device(ordinal)
+    device = _device(ordinal)
     before, _local.ordinal = _local.ordinal, ordinal
     try:
-        yield _devices[ordinal]
+        yield device
     finally:
         _local.ordinal = before
 

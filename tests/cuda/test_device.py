@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -266,6 +267,20 @@ def test_a_kernel_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_kernel_that_is_not_there() -> None:
     with pytest.raises(DeviceError, match=r"cuda/relu.cu has no kernel rely; it has relu, relu_backward"):
         cuda.launch("relu.rely", np.float32, 1)
+
+
+def test_what_the_driver_refuses_is_an_error_of_ours(gpu: cuda.Device) -> None:
+    with pytest.raises(DeviceError, match=f"^{re.escape(gpu.name)}: cuMemcpyDtoH"):
+        gpu.to_host(np.empty(4, np.float32), 8)
+    with gpu.active(), pytest.raises(DeviceError, match="cuModuleLoadData"), gpu.active():
+        gpu.driver.module_from_buffer(b"no machine code" * 9)
+
+
+def test_a_gpu_chosen_for_a_while_is_the_threads_own(gpu: cuda.Device) -> None:
+    with cuda.chosen(gpu.ordinal) as device:
+        assert device is cuda.current() is gpu
+        assert cuda._local.ordinal == gpu.ordinal
+    assert cuda._local.ordinal is None
 
 
 def test_launch_limits_are_errors() -> None:
