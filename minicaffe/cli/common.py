@@ -158,24 +158,6 @@ def load_net(
     return loaded
 
 
-def blob_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """BLOB=N,C,H,W as a name and a shape."""
-    name, _, dims = text.partition("=")
-    try:
-        return name, tuple(int(d) for d in dims.replace("x", ",").split(","))
-    except ValueError:
-        raise Error(f"--shape {text}: write it as BLOB=N,C,H,W") from None
-
-
-def reshape_inputs(net: Net, shapes: Sequence[str]) -> None:
-    """Give a net's inputs the shapes of --shape options. Raises Error for a blob that is no input."""
-    for text in shapes:
-        name, dims = blob_shape(text)
-        if name not in net.inputs:
-            raise Error(f"--shape {text}: the net's inputs are {', '.join(net.inputs) or 'none'}")
-        net.blobs[name].reshape(dims)
-
-
 def numbers(option: str, text: str, count: int) -> tuple[float, ...]:
     """An option's comma-separated numbers. Raises Error for another count of them."""
     try:

@@ -12,8 +12,8 @@ from minicaffe.comparison.sides import Name, axes_of, read_map
 from minicaffe.errors import Error
 from minicaffe.inputs import fill_inputs
 
-from .common import allow_modules, load_net, phase_of, phase_option, reshape_inputs, seed_option, state_options
-from .run import parse_inputs
+from .common import allow_modules, load_net, phase_of, phase_option, seed_option, state_options
+from .inputs import parse_inputs, reshape_inputs
 
 
 @click.command()

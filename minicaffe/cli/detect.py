@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 import time
@@ -21,9 +20,10 @@ from minicaffe.files import replacing
 from minicaffe.images import load_image
 from minicaffe.layers.boxes import rows
 from minicaffe.net import Net
-from minicaffe.settings import DetectionSettings, read_settings, use
+from minicaffe.settings import DetectionSettings, use
 
 from .common import FiniteRange, allow_modules, device_options, load_net, numbers, say_loudly, seed_option, state_options
+from .inputs import settings_given
 
 IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
 
@@ -83,7 +83,7 @@ def command(
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
     """
     allow_modules(allow_module)
-    settings = settings_given(cfg, scale, max_size, mean, nms)
+    settings = settings_given(cfg, scale=scale, max_size=max_size, mean=mean, nms=nms)
     use(settings)
     files = list(image_files(images))
     loaded = load_net(net, [weights], seed=seed, level=level, stages=stages)
@@ -204,25 +204,6 @@ def read_proposals(source: str | None, image: Path) -> np.ndarray | None:
         found = f"{boxes.dtype} of shape {boxes.shape}" if isinstance(boxes, np.ndarray) else "several arrays (.npz)"
         raise Error(f"{path}: proposals are numbers of shape (R, 4), x1, y1, x2, y2; got {found}")
     return boxes
-
-
-def settings_given(
-    cfg: str | None, scale: int | None, max_size: int | None, mean: str | None, nms: float | None
-) -> DetectionSettings:
-    """The settings of --cfg, or the defaults, with what the other options change."""
-    settings = read_settings(cfg) if cfg else DetectionSettings()
-    test = settings.test
-    if scale is not None:
-        test = dataclasses.replace(test, scales=(scale,))
-    if max_size is not None:
-        test = dataclasses.replace(test, max_size=max_size)
-    if nms is not None:
-        test = dataclasses.replace(test, nms=nms)
-    settings = dataclasses.replace(settings, test=test)
-    if mean:
-        blue, green, red = numbers("--mean", mean, 3)
-        settings = dataclasses.replace(settings, pixel_means=(blue, green, red))
-    return settings
 
 
 def _progress(files: list[Path], quiet: bool) -> Iterator[Path]:

@@ -16,13 +16,11 @@ from .common import (
     load_net,
     phase_of,
     phase_option,
-    reshape_inputs,
     say_loudly,
     seed_option,
     state_options,
 )
-from .detect import settings_given
-from .run import parse_inputs
+from .inputs import factor_option, input_option, parse_inputs, reshape_inputs, settings_given, shape_option
 
 
 def index_of(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -37,13 +35,11 @@ def index_of(context: click.Context, option: click.Parameter, text: str | None) 
 @click.argument("net")
 @click.argument("layer")
 @click.option("--weights", multiple=True, metavar="FILE", help="A .caffemodel or .h5; may be repeated.")
-@click.option(
-    "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated."
-)
-@click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input; may be repeated.")
+@input_option
+@shape_option
 @click.option("--cfg", metavar="FILE.yml", help="Settings in py-faster-rcnn's format, for images.")
 @click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
-@click.option("--scale-factor", default=1.0, show_default=True, help="Multiplies images after the mean is subtracted.")
+@factor_option
 @click.option("--roi", type=int, help="ROI layers: which roi.")
 @click.option("--channel", type=int, help="ROI layers: which channel of the top (with --backward: of the map).")
 @click.option("--bin", callback=index_of, metavar="PH,PW", help="ROI layers: which bin, row and column.")
@@ -99,7 +95,7 @@ def command(
     --bin 2,5
     """
     allow_modules(allow_module)
-    use(settings_given(cfg, None, None, mean, None))
+    use(settings_given(cfg, mean=mean))
     state = {"level": level, "stages": stages}
     loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, no_zeros=True, **state)  # type: ignore[arg-type]
     reshape_inputs(loaded, shapes)

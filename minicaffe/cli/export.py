@@ -17,13 +17,12 @@ from .common import (
     check_target,
     load_net,
     print_table,
-    reshape_inputs,
     say_loudly,
     seed_option,
     shape_text,
     state_options,
 )
-from .run import parse_inputs
+from .inputs import parse_inputs, reshape_inputs, shape_option
 
 
 @click.command()
@@ -37,7 +36,7 @@ from .run import parse_inputs
 @click.option(
     "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="For --check: a .npy file or an image; may be repeated."
 )
-@click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input; may be repeated.")
+@shape_option
 @click.option("--cfg", metavar="FILE.yml", help="Detection settings in py-faster-rcnn's format: how many proposals, for one.")
 @seed_option
 @state_options

@@ -16,7 +16,8 @@ from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import NetFile, read_net
 
-from .common import allow_modules, check_target, reshape_inputs, say_loudly, seed_option, state_options
+from .common import allow_modules, check_target, say_loudly, seed_option, state_options
+from .inputs import reshape_inputs
 
 
 @click.command()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from minicaffe.dump import write_npz
-from minicaffe.errors import Error
 from minicaffe.inputs import fill_inputs, start_backward
 from minicaffe.net import Net
 from minicaffe.settings import current
@@ -20,28 +17,25 @@ from .common import (
     check_target,
     device_options,
     load_net,
-    numbers,
     phase_of,
     phase_option,
     print_table,
-    reshape_inputs,
     say_loudly,
     seed_option,
     shape_text,
     state_options,
     statistics_text,
 )
+from .inputs import factor_option, input_option, parse_inputs, reshape_inputs, shape_option, with_mean
 
 
 @click.command()
 @click.argument("net")
 @click.argument("weights", nargs=-1)
-@click.option(
-    "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated."
-)
-@click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input; may be repeated.")
+@input_option
+@shape_option
 @click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
-@click.option("--scale-factor", default=1.0, show_default=True, help="Multiplies images after the mean is subtracted.")
+@factor_option
 @click.option(
     "--backward",
     is_flag=True,
@@ -76,11 +70,7 @@ def command(
     loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
     reshape_inputs(loaded, shapes)
     files = parse_inputs(inputs)
-    settings = current()
-    if mean:
-        blue, green, red = numbers("--mean", mean, 3)
-        settings = dataclasses.replace(settings, pixel_means=(blue, green, red))
-    for note in fill_inputs(loaded, files, seed=seed, settings=settings, factor=scale_factor):
+    for note in fill_inputs(loaded, files, seed=seed, settings=with_mean(current(), mean), factor=scale_factor):
         say_loudly(note)
     times = Times(loaded)
     loaded.forward()
@@ -91,17 +81,6 @@ def command(
     if out:
         _write(loaded, out, backward)
         click.echo(f"written: {out}")
-
-
-def parse_inputs(inputs: Sequence[str]) -> dict[str, str]:
-    """["data=cat.jpg"] -> {"data": "cat.jpg"}."""
-    files = {}
-    for text in inputs:
-        name, equals, file = text.partition("=")
-        if not equals:
-            raise Error(f"--input {text}: write it as BLOB=FILE")
-        files[name] = file
-    return files
 
 
 def _print(net: Net, times: Times, backward: bool) -> None:

@@ -9,12 +9,13 @@ from minicaffe.net import Net
 from minicaffe.settings import read_settings, use
 from minicaffe.summary import makes_rois, summarize
 
-from .common import allow_modules, number_text, phase_of, phase_option, print_table, reshape_inputs, shape_text, state_options
+from .common import allow_modules, number_text, phase_of, phase_option, print_table, shape_text, state_options
+from .inputs import reshape_inputs, shape_option
 
 
 @click.command()
 @click.argument("net")
-@click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input; may be repeated.")
+@shape_option
 @click.option(
     "--rois",
     type=click.IntRange(1),

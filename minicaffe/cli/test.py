@@ -22,8 +22,8 @@ from .common import (
     seed_option,
     state_options,
 )
+from .inputs import input_option, parse_inputs
 from .log import logging_to, to_stderr, tool
-from .run import parse_inputs
 
 LOGGED = 100
 """Outputs of more numbers than this get no line for each."""
@@ -35,9 +35,7 @@ LOGGED = 100
 @click.option("--model", metavar="FILE", help="The net, in place of the argument.")
 @click.option("--weights", "more_weights", multiple=True, metavar="FILE,...", help="The weights, in place of the arguments.")
 @click.option("--iterations", default=50, show_default=True, help="Forward passes that are averaged.")
-@click.option(
-    "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated."
-)
+@input_option
 @device_options
 @phase_option
 @seed_option

@@ -28,14 +28,12 @@ from .common import (
     numbers,
     phase_of,
     phase_option,
-    reshape_inputs,
     say_loudly,
     seed_option,
     state_options,
 )
-from .detect import settings_given
+from .inputs import factor_option, input_option, parse_inputs, reshape_inputs, settings_given, shape_option
 from .log import logging_to, to_stderr
-from .run import parse_inputs
 from .trace_table import TraceTable
 
 PAGE = "trace.html"
@@ -44,16 +42,14 @@ PAGE = "trace.html"
 @click.command()
 @click.argument("net")
 @click.argument("weights", nargs=-1)
-@click.option(
-    "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input blob; may be repeated."
-)
+@input_option
 @click.option("--image", metavar="FILE", help="For the net's image input, made ready as detect does, and shown on the page.")
-@click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input; may be repeated.")
+@shape_option
 @click.option("--cfg", metavar="FILE.yml", help="Settings in py-faster-rcnn's format, for --image.")
 @click.option(
     "--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD nets: 104,117,123]"
 )
-@click.option("--scale-factor", default=1.0, show_default=True, help="Multiplies images after the mean is subtracted.")
+@factor_option
 @click.option(
     "--backward", is_flag=True, help="Run backward too: from the losses; in a net without any, from ones at its outputs."
 )
@@ -100,7 +96,7 @@ def command(
         out = PAGE
     check_target("--out", out)
     check_target("--npz", npz)
-    use(settings_given(cfg, None, None, mean, None))
+    use(settings_given(cfg, mean=mean))
     tracer = Tracer(path=out, backward=backward, weights=weights, tile_bytes=TILE_BYTES if out else 0)
 
     def say(note: str) -> None:
