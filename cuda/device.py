@@ -10,6 +10,7 @@ Memory comes from pools (pool.py): what a blob gives back is used again without 
 from __future__ import annotations
 
 import atexit
+import hashlib
 import importlib
 import math
 import os
@@ -26,6 +27,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from minicaffe.errors import DeviceError, Error
+from minicaffe.files import replacing
 
 from . import source
 from .pool import Pool
@@ -488,13 +490,21 @@ def nvrtc_version() -> str:
 
 
 def _by_nvrtc(stem: str, real: str, capability: tuple[int, int]) -> Any:
-    """cuda/<stem>.cu as machine code by NVRTC, through cuda.core."""
-    nvrtc_version()
+    """cuda/<stem>.cu as machine code by NVRTC, through cuda.core; what it made is kept in the user's cache folder."""
+    version, text, arch = nvrtc_version(), source.text(stem), "sm_{}{}".format(*capability)
+    folder: Path = importlib.import_module("platformdirs").user_cache_path("minicaffe")  # PyCUDA brings platformdirs
+    kept = folder / f"{hashlib.sha256(repr((version, real, arch, text)).encode()).hexdigest()}.cubin"
+    with suppress(OSError):
+        return kept.read_bytes()
     core = importlib.import_module("cuda.core")
-    arch = "sm_{}{}".format(*capability)
     options = core.ProgramOptions(std="c++17", arch=arch, define_macro=("REAL", real), fma=False)
     try:
-        return core.Program(source.text(stem), "c++", options).compile("cubin").code
+        code: bytes = core.Program(text, "c++", options).compile("cubin").code
     except Exception as error:  # cuda.core's errors have no common class
-        said = str(error).rstrip("\0\n ")
-        raise DeviceError(f"cuda/{stem}.cu does not compile for REAL = {real}, {arch}:\n{said}") from error
+        message = str(error).rstrip("\0\n ")
+        raise DeviceError(f"cuda/{stem}.cu does not compile for REAL = {real}, {arch}:\n{message}") from error
+    with suppress(OSError):  # without a place to keep it, it is compiled every time
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(kept) as path:
+            path.write_bytes(code)
+    return code

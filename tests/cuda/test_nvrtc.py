@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +30,9 @@ nvrtc = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 @pytest.fixture
-def no_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(device, "find_nvcc", lambda: None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 @nvrtc
@@ -48,6 +53,43 @@ def test_an_error_names_file_and_line(no_nvcc: None, monkeypatch: pytest.MonkeyP
         DeviceError, match=r"cuda/relu\.cu does not compile for REAL = float, sm_90:\n(.*\n)*cuda/.*\(\d+\): error"
     ):
         device.compiled("relu", np.dtype(np.float32), (9, 0))
+
+
+def test_what_compiled_is_kept(no_nvcc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With a compiler that counts: one call for each text, type and GPU, also where the folder cannot be made."""
+    calls: list[str] = []
+
+    class Program:
+        def __init__(self, text: str, language: str, options: SimpleNamespace) -> None:
+            self.code = f"{options.arch} {options.define_macro[1]} {len(text)}".encode()
+
+        def compile(self, target: str) -> SimpleNamespace:
+            calls.append(target)
+            return SimpleNamespace(code=self.code)
+
+    core = SimpleNamespace(Program=Program, ProgramOptions=SimpleNamespace)
+    real = importlib.import_module
+
+    def imported(name: str) -> Any:
+        folders = SimpleNamespace(user_cache_path=lambda name: tmp_path / name)
+        return {"cuda.core": core, "platformdirs": folders}.get(name) or real(name)
+
+    monkeypatch.setattr(device.importlib, "import_module", imported)
+    monkeypatch.setattr(device, "nvrtc_version", lambda: "NVRTC 1")
+    single, double = np.dtype(np.float32), np.dtype(np.float64)
+    made = [device.compiled("relu", dtype, (9, 0)) for dtype in (single, double, single, double)]
+    assert made[:2] == made[2:]
+    assert made[0].startswith(b"sm_90 float ")
+    assert len(calls) == 2
+    device.compiled("relu", single, (8, 0))
+    monkeypatch.setattr(device, "nvrtc_version", lambda: "NVRTC 2")
+    device.compiled("relu", single, (8, 0))
+    assert len(calls) == 4
+    assert len(list((tmp_path / "minicaffe").iterdir())) == 4
+    (tmp_path / "file").write_text("no folder")
+    tmp_path = tmp_path / "file"
+    assert [device.compiled("relu", single, (7, 5)) for _ in range(2)] == [b"sm_75" + made[0][5:]] * 2
+    assert len(calls) == 6
 
 
 def test_neither_nvcc_nor_nvrtc(no_nvcc: None, monkeypatch: pytest.MonkeyPatch) -> None:
