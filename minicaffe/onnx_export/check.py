@@ -45,9 +45,14 @@ def run_model(path: str | os.PathLike[str], inputs: dict[str, NDArray[Any]]) -> 
     options.log_severity_level = 3
     try:
         session = onnxruntime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
-        names = [x.name for x in session.get_outputs()]
-        given = {x.name: np.asarray(inputs[x.name], np.float32) for x in session.get_inputs()}
+        names, wanted = ([x.name for x in side] for side in (session.get_outputs(), session.get_inputs()))
+        lacking = [name for name in wanted if name not in inputs]
+        if lacking:
+            raise Error(f"{os.fspath(path)}: no array is given for its inputs {', '.join(lacking)}")
+        given = {name: np.asarray(inputs[name], np.float32) for name in wanted}
         return dict(zip(names, session.run(names, given), strict=True))
+    except Error:
+        raise
     except Exception as error:  # its errors have no base of their own
         raise Error(f"{os.fspath(path)}: onnxruntime {onnxruntime.__version__} cannot run it: {error}") from error
 

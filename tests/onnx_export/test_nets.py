@@ -76,6 +76,8 @@ def test_an_input_that_the_model_does_not_take(tmp_path: Path) -> None:
     export_onnx(net_of(CLASSIFIER, image(2, 3, 6, 7)), tmp_path / "model.onnx")
     with pytest.raises(Error, match=r"model.onnx: onnxruntime [\d.]+ cannot run it: .*Got invalid dimensions for input: x"):
         run_model(tmp_path / "model.onnx", image(2, 3, 6, 8))
+    with pytest.raises(Error, match=r"model.onnx: no array is given for its inputs x$"):
+        run_model(tmp_path / "model.onnx", {})
 
 
 CLASSIFIER = """
