@@ -24,6 +24,7 @@ from .net import Net
 from .rng import set_random_seed
 from .solver import SGDSolver
 from .solvers import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, get_solver
+from .threads import get_num_threads, set_num_threads
 from .version import __version__
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "draw",
     "explain",
     "export_onnx",
+    "get_num_threads",
     "get_solver",
     "has_nccl",
     "init_log",
@@ -75,6 +77,7 @@ __all__ = [
     "set_mode_cpu",
     "set_mode_gpu",
     "set_multiprocess",
+    "set_num_threads",
     "set_random_seed",
     "set_solver_count",
     "set_solver_rank",

@@ -1,0 +1,170 @@
+"""How many threads minicaffe computes on: one setting, for BLAS and for a pool of our own.
+
+    set_num_threads(2)                          or MINICAFFE_NUM_THREADS=2, or --threads 2
+    run(partial(step, part) for part in parts(len(x)))
+
+NumPy lets go of Python's lock inside its loops and products, so that threads of the pool do work side by side. While they
+do, BLAS is held at one thread: cutting a layer's work into blocks that stay in a core's cache beats cutting each product.
+Outside of run, BLAS has all threads. Who computes which task changes no result: tasks write to places of their own.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+from .errors import Error
+
+Task = Callable[[], object]
+
+VARIABLE = "MINICAFFE_NUM_THREADS"
+
+_count: int | None = None
+_pool: ThreadPoolExecutor | None = None
+_here = threading.local()
+
+
+def get_num_threads() -> int:
+    """How many threads layers compute on: what was set, or else as many as BLAS takes."""
+    global _count
+    if _count is None:
+        _count = _blas.threads() or len(
+            os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+        )
+    return _count
+
+
+def set_num_threads(count: int) -> None:
+    """Compute on this many threads, BLAS included (in the whole process). Raises Error unless it is 1 or more."""
+    global _count, _pool
+    if count < 1:
+        raise Error(f"the number of threads must be at least 1, got {count}")
+    _blas.set_threads(count)
+    if _pool is not None:
+        _pool.shutdown()
+    _count, _pool = count, None
+
+
+def parts(length: int, least: int = 1, each: int = 1) -> list[slice]:
+    """range(length) cut into about equal slices, `each` for each thread, of at least `least` (but for what is left over)."""
+    count = max(1, min(get_num_threads() * each, length // max(1, least)))
+    ends = [length * i // count for i in range(count + 1)]
+    return [slice(a, b) for a, b in pairwise(ends)]
+
+
+def run(tasks: Iterable[Task]) -> None:
+    """Run all tasks, on all threads; the caller's is one of them. Returns when all are done.
+
+    Threads take one task after another. Tasks that start tasks run them themselves. The first error is raised again,
+    after the others have ended; tasks not yet begun are then left out.
+    """
+    todo = list(tasks)
+    helpers = min(get_num_threads(), len(todo)) - 1
+    if helpers < 1 or getattr(_here, "working", False):
+        for task in todo:
+            task()
+        return
+    queue = iter(todo)
+    lock = threading.Lock()
+    failed = threading.Event()
+
+    def work() -> None:
+        _here.working = True
+        try:
+            while not failed.is_set():
+                with lock:
+                    task = next(queue, None)
+                if task is None:
+                    return
+                task()
+        except BaseException:
+            failed.set()
+            raise
+        finally:
+            _here.working = False
+
+    with _blas.on_one_thread():
+        pool = _executor()
+        futures: list[Future[None]] = [pool.submit(contextvars.copy_context().run, work) for _ in range(helpers)]
+        try:
+            work()
+        finally:
+            wait(futures)
+        for future in futures:
+            future.result()
+
+
+def _executor() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(max(1, get_num_threads() - 1), "minicaffe")
+    return _pool
+
+
+class _Blas:
+    """The number of threads of the BLAS libraries that NumPy has loaded; they are looked for once, when first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: list[Any] | None = None
+        self._users = 0
+        self._before: list[int] = []
+
+    def _libraries(self) -> list[Any]:
+        if self._found is None:
+            from threadpoolctl import ThreadpoolController
+
+            self._found = list(ThreadpoolController().select(user_api="blas").lib_controllers)
+        return self._found
+
+    def threads(self) -> int:
+        """The most that one of them takes; 0 where none is found."""
+        return max((library.num_threads for library in self._libraries()), default=0)
+
+    def set_threads(self, count: int) -> None:
+        with self._lock:
+            self._before = [count] * len(self._libraries())
+            for library in self._libraries():
+                library.set_num_threads(1 if self._users else count)
+
+    @contextmanager
+    def on_one_thread(self) -> Iterator[None]:
+        """One thread a product, until the last of those who asked for it is done."""
+        with self._lock:
+            if not self._users:
+                self._before = [library.num_threads for library in self._libraries()]
+                for library in self._libraries():
+                    library.set_num_threads(1)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    for library, count in zip(self._libraries(), self._before, strict=True):
+                        library.set_num_threads(count)
+
+
+def _forget_pool() -> None:
+    """In a forked child, where the pool's threads are not."""
+    global _pool
+    _pool = None
+
+
+_blas = _Blas()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
+
+if VARIABLE in os.environ:
+    try:
+        set_num_threads(int(os.environ[VARIABLE]))
+    except ValueError:
+        raise Error(f"{VARIABLE} must be a whole number of threads, got {os.environ[VARIABLE]!r}") from None
