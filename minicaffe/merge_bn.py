@@ -22,19 +22,13 @@ from .errors import Error
 from .layers.batch_norm import global_statistics
 from .mode import TEST
 from .net import Net
+from .output_counts import LINEAR
 from .proto import caffe_pb2
 
 Array = NDArray[Any]
 Weights = Mapping[str, Sequence[Array]]
 """The arrays of each layer that has weights, by its name."""
 
-LINEAR = {
-    "Convolution": "convolution_param",
-    "ConvolutionDepthwise": "convolution_param",
-    "Deconvolution": "convolution_param",
-    "DepthwiseConvolution": "convolution_param",
-    "InnerProduct": "inner_product_param",
-}
 AFFINE = ("BatchNorm", "Scale", "Bias")
 
 

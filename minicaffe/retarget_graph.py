@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from .filter import filter_layers
-from .merge_bn import LINEAR
 from .mode import Phase
+from .output_counts import GROUPED, LINEAR
 from .proto import caffe_pb2
-from .target_scaling import GROUPED
 
 
 class Graph:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .errors import Error
-from .merge_bn import LINEAR
+from .output_counts import GROUPED, LINEAR
 from .retarget_graph import Graph
 from .retarget_plan import SOFTMAX, Plan
-from .target_scaling import GROUPED
 
 ROI_LAYERS = ("ROIPooling", "ROIAlign", *GROUPED)
 

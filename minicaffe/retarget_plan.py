@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .errors import Error
-from .merge_bn import LINEAR
 from .mode import TEST, TRAIN
+from .output_counts import GROUPED, LINEAR
 from .proto import caffe_pb2
 from .prototxt import NetFile
 from .retarget_graph import Graph
-from .target_scaling import GROUPED
 
 SOFTMAX = ("Softmax", "SoftmaxWithLoss", "SoftmaxWithLossOHEM")
 NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d+)")

@@ -17,12 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from .layer import Layer
 from .net import Net
+from .output_counts import GROUPED
 from .settings import DetectionSettings
 
 Floats = NDArray[np.floating[Any]]
-
-GROUPED = {"PSROIPooling": "psroi_pooling_param", "PSROIAlign": "psroi_align_param"}
-"""The layers that read rfcn_bbox, each coordinate of which has group_size^2 channels."""
 
 BOX_LAYER = re.compile(r"(bbox_pred|rfcn_bbox)(_\d+)?")
 """The names of box layers; bbox_pred_4 is one whose class count was changed."""
