@@ -59,7 +59,7 @@ def read(path: Path) -> Dump:
     name, buffer = os.fspath(path), mapped(path)
     if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
         return _read_hdf5(name)
-    refuse_lookalikes(path, buffer[:1024], "a .caffemodel, .solverstate or .binaryproto")
+    refuse_lookalikes(path, buffer, "a .caffemodel, .solverstate or .binaryproto")
     kind = ""
     try:
         kind = kind_of(buffer)

@@ -63,7 +63,7 @@ def read_state(path: Path) -> TrainingState:
     buffer = mapped(path)
     if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
         return _read_hdf5(path)
-    refuse_lookalikes(path, buffer[:1024], "a .solverstate")
+    refuse_lookalikes(path, buffer, "a .solverstate")
     numbers, texts, history = {1: 0, 4: 0}, {2: b"", RUNNING: b""}, []
     try:
         for item in fields(buffer, 0, len(buffer)):

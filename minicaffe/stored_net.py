@@ -26,7 +26,7 @@ def read_stored_net(path: str | os.PathLike[str]) -> tuple[caffe_pb2.NetParamete
     buffer = mapped(path)
     if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
         raise WeightsError(f"{path}: weights in HDF5 carry no net: only a .caffemodel does")
-    refuse_lookalikes(path, buffer[:1024])
+    refuse_lookalikes(path, buffer)
     try:
         found = origin(buffer)
         parts = [_bare(buffer, item, found.forks) for item in fields(buffer, 0, len(buffer))]

@@ -21,6 +21,7 @@ from .blob import Blob
 from .caffemodel import BlobWeights, LayerWeights
 from .errors import WeightsError
 from .files import replacing
+from .lookalikes import START, lookalike
 from .proto import caffe_pb2
 from .wire import Buffer, WireError, encoded, header
 
@@ -38,16 +39,6 @@ Path = str | os.PathLike[str]
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
-PROTOTXT = rb"\s*(#[^\n]*\s+)*(name|layers?|input(_dim|_shape)?|net|train_net|force_backward|state)\s*[:{]"
-LOOKALIKES = {
-    rb"version https://git-lfs": "a Git LFS pointer: the real file was never fetched",
-    rb"(?i)\s*<(!doctype|html|\?xml)": "a web page, not weights: the download went wrong",
-    rb"PK\x03\x04": "a zip archive (.npz or PyTorch?), not a .caffemodel",
-    rb"\x80[\x02-\x05]": "a Python pickle, not a .caffemodel",
-    rb"\x1f\x8b": "gzip-compressed: unpack it first",
-}
-"""How files begin that are often handed in by mistake, and what they are."""
-
 
 @dataclass(frozen=True)
 class WeightsFile:
@@ -64,7 +55,7 @@ def read_weights(path: Path) -> WeightsFile:
         from .hdf5 import read_hdf5
 
         return WeightsFile(os.fspath(path), read_hdf5(path))
-    refuse_lookalikes(path, buffer[:1024])
+    refuse_lookalikes(path, buffer)
     try:
         layers = caffemodel.layers(buffer)
     except WireError as error:
@@ -77,7 +68,7 @@ def read_weights(path: Path) -> WeightsFile:
 def read_binaryproto(path: Path) -> NDArray[Any]:
     """The float32 array of a file that holds one BlobProto (a mean file). Raises WeightsError."""
     buffer = mapped(path)
-    refuse_lookalikes(path, buffer[:1024])
+    refuse_lookalikes(path, buffer)
     try:
         return caffemodel.blob(buffer, 0, len(buffer)).array
     except WireError as error:
@@ -152,15 +143,13 @@ def mapped(path: Path) -> Buffer:
         raise WeightsError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def refuse_lookalikes(path: Path, start: bytes, wanted: str = "weights") -> None:
+def refuse_lookalikes(path: Path, buffer: Buffer, wanted: str = "weights") -> None:
     """Raise WeightsError for files of another kind, known by how they begin."""
-    if re.match(PROTOTXT, start) and not re.search(rb"[\x00-\x08\x0e-\x1f]", start):
-        raise WeightsError(f"{path}: this is a prototxt, not {wanted}: are the two files swapped?")
+    start = bytes(buffer[:START])
+    if found := lookalike(start, wanted):
+        raise WeightsError(f"{path}: this is {found}")
     if wanted == "weights" and re.match(rb"\x08[^\x12]{1,5}\x12", start):
         raise WeightsError(f"{path}: this is a .solverstate, not weights: the .caffemodel beside it holds them")
-    for pattern, kind in LOOKALIKES.items():
-        if re.match(pattern, start):
-            raise WeightsError(f"{path}: this is {kind}")
 
 
 def file_error(path: Path, error: WireError, kind: str) -> WeightsError:

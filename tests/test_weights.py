@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, WeightsError
@@ -147,6 +148,23 @@ def test_empty_blobs_and_layers_without_blobs(tmp_path):
     assert layers[1].blobs[1].array.shape == ()
 
 
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WebP"])
+def test_a_picture_is_called_one(tmp_path, kind):
+    Image.new("RGB", (3, 5)).save(tmp_path / "net.caffemodel", kind)
+    with pytest.raises(
+        WeightsError, match=f"this is a {kind} picture, not weights: minicaffe detect NET WEIGHTS FILE takes it"
+    ):
+        read_weights(tmp_path / "net.caffemodel")
+
+
+def test_arrays_are_called_arrays(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    np.savez(tmp_path / "a.npz", conv=np.zeros(3))
+    for name, words in (("a.npy", "an array of NumPy's"), ("a.npz", r"an \.npz of arrays, not weights: minicaffe compare NET")):
+        with pytest.raises(WeightsError, match=words):
+            read_weights(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [
@@ -155,7 +173,12 @@ def test_empty_blobs_and_layers_without_blobs(tmp_path):
         ("# Netz für ROIs\n\nlayers {\n".encode(), "this is a prototxt"),
         (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
         (b"<!DOCTYPE html><html>", "a web page"),
-        (b"PK\x03\x04xxxx", "a zip archive"),
+        (b"PK\x03\x04xxxx", "a zip archive, not weights: unpack it first"),
+        ("Kraft, größte\n".encode(), "this is a text file, not weights$"),
+        (b"base_lr: 0.01\n", "this is a prototxt"),
+        (b"\x08\x08\x12\x02me\x1a\x010\x3a\x80\x10", "an ONNX model, not weights: minicaffe compare NET FILE takes it"),
+        (b"\x08\x08\x12\x02me\x22\x00\x28\x81\x01\x32\x01a\x3a\x05", "an ONNX model"),
+        (b"\x08\x07\x12\x02me\x1a\x02\x10\x01\x20\x05", "a .solverstate, not weights"),
         (b"\x08\x90\x4e\x12\x03abc", "a .solverstate, not weights"),
         (message(1, b"net"), "no layer in it"),
         (message(100, message(1, b"fc"))[:-1], 'layer 0 "f": field 1 declares 2 bytes, but 1 are left'),
