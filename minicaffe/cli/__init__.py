@@ -15,6 +15,7 @@ import click
 from minicaffe.cli.flags import ALIASES, translate
 from minicaffe.errors import Error
 from minicaffe.files import plain
+from minicaffe.threads import check_variable
 from minicaffe.version import __version__
 
 COMMANDS = {
@@ -79,6 +80,7 @@ class _Commands(click.Group):
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             try:
+                check_variable()
                 return super().invoke(ctx)
             except BrokenPipeError:
                 raise  # the reader of stdout went away: click ends quietly
