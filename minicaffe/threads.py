@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -27,13 +27,19 @@ VARIABLE = "MINICAFFE_NUM_THREADS"
 
 _count: int | None = None
 _pool: ThreadPoolExecutor | None = None
+_lock = threading.RLock()
+"""Held while the pool is made, given work or given up."""
 _here = threading.local()
 
 
 def get_num_threads() -> int:
-    """How many threads layers compute on: what was set, or else as many as BLAS takes."""
+    """How many threads layers compute on: what was set, or else as many as BLAS takes.
+
+    Raises Error where MINICAFFE_NUM_THREADS says something else than a number and none was set since.
+    """
     global _count
     if _count is None:
+        check_variable()
         _count = _blas.threads() or len(
             os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
         )
@@ -46,9 +52,17 @@ def set_num_threads(count: int) -> None:
     if count < 1:
         raise Error(f"the number of threads must be at least 1, got {count}")
     _blas.set_threads(count)
-    if _pool is not None:
-        _pool.shutdown()
-    _count, _pool = count, None
+    with _lock:
+        _count, old, _pool = count, _pool, None
+    if old is not None:
+        old.shutdown(wait=False)  # what it has begun it ends
+
+
+def check_variable() -> None:
+    """Raises Error where MINICAFFE_NUM_THREADS is set, but to no number of threads that there can be."""
+    text = os.environ.get(VARIABLE) or "1"
+    if not (text.isdecimal() and int(text)):
+        raise Error(f"{VARIABLE} must be a whole number of threads, at least 1, got {text!r}")
 
 
 def parts(length: int, least: int = 1, each: int = 1) -> list[slice]:
@@ -90,8 +104,9 @@ def run(tasks: Iterable[Task]) -> None:
             _here.working = False
 
     with _blas.on_one_thread():
-        pool = _executor()
-        futures: list[Future[None]] = [pool.submit(contextvars.copy_context().run, work) for _ in range(helpers)]
+        with _lock:
+            pool = _executor()
+            futures: list[Future[None]] = [pool.submit(contextvars.copy_context().run, work) for _ in range(helpers)]
         try:
             work()
         finally:
@@ -103,7 +118,7 @@ def run(tasks: Iterable[Task]) -> None:
 def _executor() -> ThreadPoolExecutor:
     global _pool
     if _pool is None:
-        _pool = ThreadPoolExecutor(max(1, get_num_threads() - 1), "minicaffe")
+        _pool = ThreadPoolExecutor(max(1, get_num_threads() - 1), "minicaffe", _blas.hold_this_thread)
     return _pool
 
 
@@ -118,6 +133,7 @@ class _Blas:
 
     def _libraries(self) -> list[Any]:
         if self._found is None:
+            import numpy  # noqa: F401, which loads the library
             from threadpoolctl import ThreadpoolController
 
             self._found = list(ThreadpoolController().select(user_api="blas").lib_controllers)
@@ -130,8 +146,7 @@ class _Blas:
     def set_threads(self, count: int) -> None:
         with self._lock:
             self._before = [count] * len(self._libraries())
-            for library in self._libraries():
-                library.set_num_threads(1 if self._users else count)
+            self._set([1 if self._users else count] * len(self._before))
 
     @contextmanager
     def on_one_thread(self) -> Iterator[None]:
@@ -139,32 +154,50 @@ class _Blas:
         with self._lock:
             if not self._users:
                 self._before = [library.num_threads for library in self._libraries()]
-                for library in self._libraries():
-                    library.set_num_threads(1)
+                self._set([1] * len(self._before))
             self._users += 1
         try:
             yield
         finally:
             with self._lock:
-                self._users -= 1
+                self._users = max(0, self._users - 1)
                 if not self._users:
-                    for library, count in zip(self._libraries(), self._before, strict=True):
-                        library.set_num_threads(count)
+                    self._set(self._before)
+
+    def _set(self, counts: list[int]) -> None:
+        for library, count in zip(self._libraries(), counts, strict=True):
+            if free := getattr(library, "clear_controlling_thread", None):
+                free(force=True)  # threadpoolctl listens to one thread alone, of all that may come here, one at a time
+            library.set_num_threads(count)
+
+    def hold_this_thread(self) -> None:
+        """A thread of the pool: where a library counts for each of the callers' threads, this one's is held here."""
+        for library in self._libraries():
+            if getattr(library, "threading_layer", None) == "openmp":
+                library.set_num_threads(1)
+
+    def forget_users(self) -> None:
+        """All threads but one are gone."""
+        self._lock = threading.Lock()
+        if self._users:
+            self._users = 0
+            self._set(self._before)
 
 
-def _forget_pool() -> None:
-    """In a forked child, where the pool's threads are not."""
-    global _pool
-    _pool = None
+def _forget_threads() -> None:
+    """In a forked child, where the pool's threads, and those of others that were in run, are not."""
+    global _pool, _lock
+    _pool, _lock = None, threading.RLock()
+    _blas.forget_users()
+    _here.working = False
 
 
 _blas = _Blas()
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)
+    os.register_at_fork(after_in_child=_forget_threads)
 
-if VARIABLE in os.environ:
-    try:
+if os.environ.get(VARIABLE):
+    with suppress(Error):  # which is raised when the number is needed, or the command line starts
+        check_variable()
         set_num_threads(int(os.environ[VARIABLE]))
-    except ValueError:
-        raise Error(f"{VARIABLE} must be a whole number of threads, got {os.environ[VARIABLE]!r}") from None

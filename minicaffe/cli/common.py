@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import click
 import numpy as np
 
-from minicaffe import rng
+from minicaffe import rng, threads
 from minicaffe.errors import DeviceError, Error, WeightsError
 from minicaffe.inputs import make_up_weights
 from minicaffe.mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
@@ -57,8 +57,26 @@ def allow_modules(modules: Iterable[str]) -> None:
         allow_module(module)
 
 
+def _use_threads(context: click.Context, option: click.Parameter, count: int | None) -> None:
+    """Compute on count threads until the command is over."""
+    if count is not None:
+        before = threads.get_num_threads()
+        context.call_on_close(lambda: threads.set_num_threads(before))
+        threads.set_num_threads(count)
+
+
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1),
+    metavar="N",
+    expose_value=False,
+    callback=_use_threads,
+    help="On how many threads layers compute.  [default: one for each core]",
+)
+
+
 def device_options(function: Function) -> Function:
-    """--device and --gpu, which set the mode before the command runs; after it the mode is CPU again."""
+    """--device and --gpu, which set the mode before the command runs, after which it is CPU again; and --threads."""
 
     @functools.wraps(function)
     def on_device(*args: Any, device: str | None, gpu: str | None, **options: Any) -> Any:
@@ -69,6 +87,7 @@ def device_options(function: Function) -> Function:
             set_mode_cpu()
 
     for option in (
+        threads_option,
         click.option("--gpu", metavar="ID", help="As in the caffe tool: the number of the GPU, or all."),
         click.option(
             "--device",

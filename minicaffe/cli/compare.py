@@ -12,7 +12,7 @@ from minicaffe.comparison.sides import Name, axes_of, read_map
 from minicaffe.errors import Error
 from minicaffe.inputs import fill_inputs
 
-from .common import allow_modules, load_net, phase_of, phase_option, seed_option, state_options
+from .common import allow_modules, load_net, phase_of, phase_option, seed_option, state_options, threads_option
 from .inputs import parse_inputs, reshape_inputs
 
 
@@ -31,6 +31,7 @@ from .inputs import parse_inputs, reshape_inputs
 @click.option("--all", "go_on", is_flag=True, help="Go on after the first difference (between nets: from A's values).")
 @phase_option
 @seed_option
+@threads_option
 @state_options
 def command(
     a: str,

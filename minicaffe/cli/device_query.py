@@ -19,7 +19,7 @@ from minicaffe.version import __version__
 from .common import choose_device
 
 PACKAGES = ("numpy", "protobuf", "pillow", "h5py", "lmdb")
-VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+VARIABLES = ("MINICAFFE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @click.command()

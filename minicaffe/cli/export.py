@@ -21,6 +21,7 @@ from .common import (
     seed_option,
     shape_text,
     state_options,
+    threads_option,
 )
 from .inputs import parse_inputs, reshape_inputs, shape_option
 
@@ -39,6 +40,7 @@ from .inputs import parse_inputs, reshape_inputs, shape_option
 @shape_option
 @click.option("--cfg", metavar="FILE.yml", help="Detection settings in py-faster-rcnn's format: how many proposals, for one.")
 @seed_option
+@threads_option
 @state_options
 def command(
     net: str,

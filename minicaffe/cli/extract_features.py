@@ -11,7 +11,7 @@ from minicaffe.datum import float_datum
 from minicaffe.errors import Error
 from minicaffe.mode import set_mode_cpu
 
-from .common import choose_device, load_net
+from .common import choose_device, load_net, threads_option
 from .flags import GflagsCommand
 from .progress import counted
 
@@ -27,6 +27,7 @@ from .progress import counted
 @click.argument("ordinal", metavar="", required=False, type=click.IntRange(0))
 @click.option("--db-type", "db_type_option", type=click.Choice(BACKENDS), help="The kind of the databases.  [default: lmdb]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random numbers in the net.")
+@threads_option
 def command(
     weights: str,
     net: str,

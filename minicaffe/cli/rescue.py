@@ -11,7 +11,7 @@ from minicaffe.inputs import fill_inputs
 from minicaffe.net import Net
 from minicaffe.rescue import Rescued, rescue
 
-from .common import allow_modules, check_target, say_loudly, shape_text
+from .common import allow_modules, check_target, say_loudly, shape_text, threads_option
 
 
 @click.command()
@@ -19,6 +19,7 @@ from .common import allow_modules, check_target, say_loudly, shape_text
 @click.option("-o", "--out", metavar="FILE.prototxt", help="Write it there.  [default: stdout]")
 @click.option("--check/--no-check", default=True, show_default=True, help="Load it with the weights and run it once.")
 @click.option("--allow-module", multiple=True, help="A module that Python layers may be imported from; may be repeated.")
+@threads_option
 def command(weights: str, out: str | None, check: bool, allow_module: tuple[str, ...]) -> None:
     """Make a prototxt to run of the training net that the .caffemodel WEIGHTS carries.
 

@@ -10,9 +10,12 @@ import click
 
 from minicaffe.script import python_2_hint, run_script
 
+from .common import threads_option
+
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--cpu", is_flag=True, help="Let the script's set_mode_gpu and set_device change nothing.")
+@threads_option
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(cpu: bool, script: str, arguments: tuple[str, ...]) -> None:
