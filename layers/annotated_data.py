@@ -13,6 +13,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from minicaffe.access import granted_folder
 from minicaffe.data_transformer import DataTransformer
 from minicaffe.database import Database, open_database
 from minicaffe.datum import datum_array
@@ -52,7 +53,7 @@ class AnnotatedData(PrefetchingLayer):
         warn_of_no_effect(self, boxes=True)
         change = AnnotatedTransform(self.param.transform_param, samplers, self.phase, generator)
         transformer = DataTransformer(change.plain(), self.phase, generator, self.dtype)
-        return AnnotatedSource(open_database(param.source, backend), param, transformer, change, tops > 1)
+        return AnnotatedSource(open_database(granted_folder(param.source), backend), param, transformer, change, tops > 1)
 
 
 class AnnotatedSource(DatumSource):

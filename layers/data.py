@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.access import granted_folder
 from minicaffe.data_transformer import DataTransformer
 from minicaffe.database import Database, open_database
 from minicaffe.datum import datum_array, parse_datum
@@ -37,7 +38,7 @@ class Data(PrefetchingLayer):
         backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
         warn_of_no_effect(self, boxes=False)
         transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
-        return DatumSource(open_database(param.source, backend), param, transformer, tops > 1)
+        return DatumSource(open_database(granted_folder(param.source), backend), param, transformer, tops > 1)
 
 
 class DatumSource:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.access import granted
 from minicaffe.errors import DataError
 from minicaffe.files import replacing
 from minicaffe.layer import Layer
@@ -63,6 +64,7 @@ class DetectionFiles:
         self.count = param.num_test_image if param.HasField("num_test_image") else len(self.images)
         self.names = {label: item.name for label, item in read_label_map(param.label_map_file).items()}
         self.folder = Path(param.output_directory)
+        granted(self.folder / f"{param.output_name_prefix}.txt")
         self.found: list[Found] = []
         self.next = 0
         self._check()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.access import granted
 from minicaffe.augmentation import as_bytes
 from minicaffe.data_transformer import Window, mean_part, read_mean
 from minicaffe.errors import DataError
@@ -55,7 +56,7 @@ class DetectionPictures:
         self, param: caffe_pb2.DetectionOutputParameter, transform: caffe_pb2.TransformationParameter, names: list[str]
     ) -> None:
         self.least = param.visualize_threshold if param.HasField("visualize_threshold") else LEAST
-        self.file, self.names, self.transform = Path(param.save_file), names, transform
+        self.file, self.names, self.transform = Path(granted(param.save_file)), names, transform
         self.mean = read_mean(transform, np.float32)
         self.written = 0
         if not transform.scale:

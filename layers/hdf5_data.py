@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.access import granted
 from minicaffe.errors import DataError, WeightsError
 from minicaffe.hdf5 import read_number_dataset, reading
 from minicaffe.image_list import read_names
@@ -32,7 +33,9 @@ class HDF5Data(PrefetchingLayer):
         if self.param.HasField("transform_param"):
             raise self.error("transforms nothing: leave transform_param out", "transform_param")
         self.positive(param.batch_size, "hdf5_data_param.batch_size")
-        return RowSource(read_names(param.source), list(self.param.top), param.batch_size, param.shuffle, generator, self.dtype)
+        return RowSource(
+            read_names(granted(param.source)), list(self.param.top), param.batch_size, param.shuffle, generator, self.dtype
+        )
 
 
 class RowSource:
@@ -82,7 +85,7 @@ class RowSource:
         """Read the datasets of self.file."""
         name = self.files[self.file]
         try:
-            with reading(name) as file:
+            with reading(granted(name)) as file:
                 self.arrays = [_dataset(file, top, name, self.dtype) for top in self.names]
         except WeightsError as error:
             raise DataError(str(error)) from error

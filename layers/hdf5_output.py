@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
+from minicaffe.access import granted
 from minicaffe.blob import Blob
+from minicaffe.errors import DataError
 from minicaffe.hdf5 import require_h5py
 from minicaffe.layer import Layer
 
@@ -25,6 +28,12 @@ class HDF5Output(Layer):
         self.file_name = self.param.hdf5_output_param.file_name
         if not self.file_name:
             raise self.error("needs hdf5_output_param.file_name", "hdf5_output_param")
+        try:
+            granted(self.file_name)
+        except DataError as error:
+            raise self.error(str(error), "hdf5_output_param.file_name") from error
+        if os.path.exists(self.file_name) and not require_h5py().is_hdf5(self.file_name):
+            raise self.error(f"{self.file_name} is there and no HDF5 file: not overwritten", "hdf5_output_param.file_name")
         self.begun = False
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.access import granted
 from minicaffe.data_transformer import DataTransformer
 from minicaffe.errors import DataError
 from minicaffe.image_bytes import Pixels, read_image, resized
@@ -37,7 +38,7 @@ class ImageData(PrefetchingLayer):
         if bool(param.new_height) != bool(param.new_width):
             message = f"give both new_height and new_width, got {param.new_height} and {param.new_width}"
             raise self.error(message, "image_data_param")
-        images = read_image_list(param.source)
+        images = read_image_list(granted(param.source))
         if param.rand_skip > len(images):
             raise self.error(
                 f"rand_skip {param.rand_skip} is more than the {len(images)} images listed", "image_data_param.rand_skip"
@@ -84,8 +85,11 @@ class ImageListSource:
     def _pixels(self, listed: Listed) -> Pixels:
         """An image as the layer reads it (H, W, C)."""
         param = self.param
-        pixels: Pixels = self._named(listed, read_image, param.root_folder + listed.name, param.is_color)
+        pixels: Pixels = self._named(listed, self._read, param.root_folder + listed.name)
         return resized(pixels, param.new_height, param.new_width) if param.new_height else pixels
+
+    def _read(self, name: str) -> Pixels:
+        return read_image(granted(name), self.param.is_color)
 
     def _named(self, listed: Listed, step: Any, *arguments: Any) -> Any:
         """step(*arguments), its error with the image's line in the list."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.access import granted
 from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
 
@@ -28,7 +29,7 @@ class Sized(NamedTuple):
 def read_name_sizes(file: str) -> list[Sized]:
     """The images that a name_size_file lists, "name height width" on each line. Raises DataError."""
     try:
-        with open(file, encoding="utf-8") as lines:
+        with open(granted(file), encoding="utf-8") as lines:
             words = [line.split() for line in lines if line.strip()]
         sizes = [Sized(name, int(height), int(width)) for name, height, width in words]
     except OSError as error:

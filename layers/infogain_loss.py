@@ -9,17 +9,17 @@ Source: Caffe's infogain_loss_layer.cpp. With H the identity it is SoftmaxWithLo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.access import granted
 from minicaffe.blob import Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
-from minicaffe.errors import WeightsError
+from minicaffe.errors import DataError, WeightsError
 from minicaffe.weights import read_binaryproto
 
 from .loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
@@ -49,8 +49,8 @@ class InfogainLoss(SoftmaxWithLoss):
         if not source:
             raise self.error("needs a third bottom or infogain_loss_param.source for its matrix", "infogain_loss_param")
         try:
-            stored = read_binaryproto(Path(source))
-        except WeightsError as error:
+            stored = read_binaryproto(granted(source))
+        except (DataError, WeightsError) as error:
             raise self.error(str(error), "infogain_loss_param.source") from error
         self.stored = Blob(stored.shape, self.dtype)
         self.stored.data[...] = stored

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from minicaffe.access import granted
 from minicaffe.errors import DataError, Error
 from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import parse_message
@@ -12,7 +13,7 @@ from minicaffe.prototxt import parse_message
 def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
     """The items of a label map (LabelMap as prototxt) by label. Raises DataError."""
     try:
-        items = parse_message(Path(file).read_text(encoding="utf-8"), caffe_pb2.LabelMap(), file).item
+        items = parse_message(Path(granted(file)).read_text(encoding="utf-8"), caffe_pb2.LabelMap(), file).item
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}") from error
     except (Error, UnicodeDecodeError) as error:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.access import granted
 from minicaffe.data_transformer import check_mean, read_mean
 from minicaffe.errors import DataError
 from minicaffe.image_bytes import Pixels, read_image, resized
@@ -44,7 +45,7 @@ class WindowData(PrefetchingLayer):
             raise self.error(message, "window_data_param.context_pad")
         if not 0 <= param.fg_fraction <= 1:
             raise self.error(f"fg_fraction must be in [0, 1], got {param.fg_fraction:g}", "window_data_param.fg_fraction")
-        return WindowSource(read_window_file(param.source), param, transform, generator, self.dtype)
+        return WindowSource(read_window_file(granted(param.source)), param, transform, generator, self.dtype)
 
 
 class WindowSource:
@@ -122,7 +123,7 @@ class WindowSource:
         return np.broadcast_to(mean, shape)
 
     def _path(self, image: int) -> str:
-        return f"{self.param.root_folder}{self.images[image]}"
+        return granted(f"{self.param.root_folder}{self.images[image]}")
 
     def _pixels(self, image: int) -> Pixels:
         """The image in colour; with cache_images its file's bytes are kept."""

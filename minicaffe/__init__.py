@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .access import allow_path
 from .blob import Blob
 from .errors import DeviceError, Error, LayerError, PrototxtError, WeightsError
 from .gradient_check import GradientError, check_gradient
@@ -54,6 +55,7 @@ __all__ = [
     "WeightsError",
     "__version__",
     "allow_module",
+    "allow_path",
     "check_gradient",
     "classifier",
     "compare",

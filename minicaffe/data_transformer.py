@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .access import granted
 from .errors import DataError, WeightsError
 from .mode import TRAIN, Phase
 from .proto import caffe_pb2
@@ -91,7 +92,7 @@ def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | N
     if not param.mean_file:
         return np.array(param.mean_value, dtype).reshape(-1, 1, 1) if param.mean_value else None
     try:
-        mean = read_binaryproto(param.mean_file)
+        mean = read_binaryproto(granted(param.mean_file))
     except (WeightsError, OSError) as error:
         raise DataError(f"mean_file: {error}") from error
     if mean.size != np.prod(mean.shape[-3:]) or mean.ndim < 3:

@@ -23,6 +23,7 @@ from typing import Any
 
 import minicaffe
 
+from .access import allow_path
 from .errors import Error
 from .layers.python import ANY, allow_module
 from .pycaffe import init_log
@@ -79,6 +80,7 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
 
     serve_as_caffe()
     allow_module(ANY)
+    allow_path("/")
     restore_old_names()
     init_log()
     if cpu:

@@ -69,7 +69,7 @@ def load_weights(path: File, state: TrainingState, running: State, net: Net, set
     """Load the weights that a state names, box targets unfolded. Raises WeightsError where they are not this net's."""
     if not state.learned_net:
         return
-    report = net.copy_from(found(_beside(state.learned_net, path), folder))
+    report = net.copy_from(found(_beside(state.learned_net, path), folder, Path(path).parent))
     if report.missing:
         raise WeightsError(f"{path}: a snapshot of another net: {report.file} has no weights of {', '.join(report.missing)}")
     if "unfolded" not in running:

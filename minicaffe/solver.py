@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from . import snapshots, solver_nets, updates
+from .access import granted
 from .blob import Blob
 from .cuda.updates import Rule
 from .debug_info import debug_info
@@ -291,6 +292,7 @@ class SGDSolver:
 
     def _make_snapshot_folder(self) -> None:
         folder = Path(self.param.snapshot_prefix).parent
+        granted(folder, self.folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from .errors import SolverError
+from .access import granted
+from .errors import DataError, SolverError
 from .mode import TEST, TRAIN, Phase
 from .net import Net
 from .proto import caffe_pb2
@@ -41,13 +42,18 @@ def test_nets(param: caffe_pb2.SolverParameter, folder: Path) -> list[Net]:
     return [_net(source, TEST, state, folder) for source, state in zip(sources, states, strict=True)]
 
 
-def found(name: str, folder: Path) -> Path:
+def found(name: str, folder: Path, *beside: Path) -> Path:
     """A file that a solver names: from the working directory as in Caffe, else from the solver's folder or one above it,
-    else beside the solver where the folder's name is right ("models/zf/train.prototxt" of a solver in some .../zf)."""
+    else beside the solver where the folder's name is right ("models/zf/train.prototxt" of a solver in some .../zf). It must be
+    in the solver's folder or in one of beside, or one that a prototxt may name (access.py)."""
+    refused: DataError | None = None
     for path in _candidates(Path(name), folder.resolve()):
         if path.is_file():
-            return path
-    raise SolverError(f"{name}: no such file in the working directory, in the solver's folder {folder}, or above it")
+            try:
+                return Path(granted(path, folder, *beside))
+            except DataError as error:
+                refused = refused or error
+    raise refused or SolverError(f"{name}: no such file in the working directory, in the solver's folder {folder}, or above it")
 
 
 def _candidates(name: Path, folder: Path) -> Iterator[Path]:

@@ -52,6 +52,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[LEFT_OUT] = len(left_out)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _prototxts_name_files_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What tests write to their tmp_path, the prototxts that they write may name."""
+    minicaffe.allow_path(tmp_path_factory.getbasetemp())
+
+
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """ "cpu" or "gpu": the mode during the test."""

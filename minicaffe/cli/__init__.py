@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import traceback
 import warnings
@@ -12,6 +13,7 @@ from typing import Any
 
 import click
 
+from minicaffe.access import allowing
 from minicaffe.cli.flags import ALIASES, translate
 from minicaffe.errors import Error
 from minicaffe.files import plain
@@ -49,6 +51,18 @@ WORDS = "minicaffe.words"
 """Where a context's meta holds the command line."""
 
 
+ALLOW = click.Option(
+    ["--allow"],
+    multiple=True,
+    metavar="PATH",
+    type=click.Path(exists=True),
+    expose_value=False,
+    help="Let prototxts name this file, or what lies in this folder; may be repeated.  [always: the working directory, and what the"
+    " command line names]",
+)
+"""An option of every command. What it names is allowed as everything that the command line names is."""
+
+
 class _Commands(click.Group):
     """Imports a command's module when it is asked for; turns minicaffe's errors into one message and exit status 1."""
 
@@ -59,11 +73,14 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"minicaffe.cli.{cmd_name.replace('-', '_')}").command
+        if all(param.name != ALLOW.name for param in command.params):
+            command.params.append(ALLOW)
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = translate(args, list(COMMANDS))
         ctx.meta[WORDS] = list(words)
+        ctx.with_resource(allowing(path for word in words for path in _paths(word)))
         return super().parse_args(ctx, words)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
@@ -93,6 +110,11 @@ class _Commands(click.Group):
                 out_of_memory = "out of memory: " * isinstance(error, MemoryError)
                 click.echo(f"minicaffe: {out_of_memory}{message}", err=True)
                 ctx.exit(1)
+
+
+def _paths(word: str) -> list[str]:
+    """The files and folders that a word of the command line names, also as in --allow=FILE and --input data=FILE."""
+    return [text for text in (word, *word.split("=")[1:]) if text and os.path.exists(text)]
 
 
 def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:
