@@ -81,9 +81,16 @@ def test_writes_arrays_by_layer(file: Path, tmp_path: Path) -> None:
         assert arrays["conv.0"].dtype == np.float32 and set(arrays) == {"conv.0", "conv.1"}
 
 
-def test_without_options_writes_beside_the_file(file: Path) -> None:
-    assert run(file)[0] == 0
-    assert Path(f"{file}.npz").is_file()
+def test_without_options_writes_into_the_working_directory(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run(file) == (0, "written: net.caffemodel.npz (2 arrays)\n")
+    assert [path.name for path in Path().iterdir()] == ["net.caffemodel.npz"] and not Path(f"{file}.npz").exists()
+    before = Path("net.caffemodel.npz").stat().st_mtime_ns
+    code, output = run(file)
+    assert code == 1 and "net.caffemodel.npz is there already: give -o net.caffemodel.npz to replace it" in output
+    assert Path("net.caffemodel.npz").stat().st_mtime_ns == before
+    assert run(file, "-o", "net.caffemodel.npz")[0] == 0
 
 
 def test_list_shows_types_shapes_statistics_and_layers_without_weights(file: Path) -> None:

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import numpy as np
 
 from minicaffe.dump import Dump, read
+from minicaffe.errors import Error
 
 from .common import check_target, print_table, say_loudly, shape_text, statistics_text
 
 
 @click.command()
 @click.argument("file")
-@click.option("-o", "--out", metavar="FILE.npz", help="Write the arrays.  [default, without --list: FILE with .npz added]")
+@click.option(
+    "-o",
+    "--out",
+    metavar="FILE.npz",
+    help="Write the arrays.  [default, without --list: FILE's name and .npz, in this folder]",
+)
 @click.option("--list", "listed", is_flag=True, help="Print layers, types, shapes and statistics, and the fork it comes from.")
 def command(file: str, out: str | None, listed: bool) -> None:
     """Write what a .caffemodel, .h5, .solverstate or .binaryproto holds as an .npz; no prototxt is needed.
 
     A net's arrays are named LAYER.0, LAYER.1; a training state's iter, history.0; a mean's data.
+    A file that is there is replaced only where -o names it.
 
     Example:  minicaffe dump net.caffemodel -o net.npz
     """
-    target = out or ("" if listed else f"{file}.npz")
+    target = out or ("" if listed else f"{Path(file).name}.npz")
+    if not out and target and Path(target).exists():
+        raise Error(f"{target} is there already: give -o {target} to replace it, or another name")
     check_target("--out", target)
     dump = read(file)
     if listed:
