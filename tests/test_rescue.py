@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -180,6 +181,21 @@ def test_an_old_file_is_upgraded(tmp_path: Path) -> None:
     for name in ("v0_binary", "v1_binary"):
         rescued = rescue(SHARED / f"golden/upgrade/{name}.in.caffemodel")
         assert {"Convolution", "Pooling"} <= {layer.type for layer in rescued.param.layer}
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["v0_binary", "v1_binary"])
+def test_a_stored_net_that_no_caffe_could_run(name: str, tmp_path: Path) -> None:
+    """These files' own pool1 has no kernel_size: the prototxt is written, and what it lacks is named with its line."""
+    out = tmp_path / "r.prototxt"
+    result = CliRunner().invoke(main, ["rescue", str(SHARED / f"golden/upgrade/{name}.in.caffemodel"), "-o", str(out)])
+    assert result.exit_code == 1 and out.exists()
+    assert re.search(r'Pooling layer "pool1": kernel_size is missing.*\(.*r.prototxt:\d+\)\nhint: the net that', result.output)
+    completed = out.read_text().replace('type: "Pooling"', 'type: "Pooling" pooling_param { kernel_size: 2 stride: 2 }')
+    out.write_text(completed.replace("dim: 224", "dim: 6", 1).replace("dim: 224", "dim: 8"))
+    net = Net(out, TEST)
+    assert not net.copy_from(SHARED / f"golden/upgrade/{name}.in.caffemodel").missing
+    assert net.forward()["prob"].shape == (1, 6)
 
 
 @needs_shared

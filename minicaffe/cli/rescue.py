@@ -6,9 +6,11 @@ import sys
 
 import click
 
+from minicaffe.errors import Error, LayerError
 from minicaffe.files import replacing
 from minicaffe.inputs import fill_inputs
 from minicaffe.net import Net
+from minicaffe.prototxt import parse_net
 from minicaffe.rescue import Rescued, rescue
 
 from .common import allow_modules, check_target, say_loudly, shape_text, threads_option
@@ -37,15 +39,20 @@ def command(weights: str, out: str | None, check: bool, allow_module: tuple[str,
     else:
         sys.stdout.write(rescued.text)
     if check:
-        _check(rescued, weights)
+        _check(rescued, weights, out or "stdout")
 
 
-def _check(rescued: Rescued, weights: str) -> None:
-    """Load and run it, and say what comes out."""
-    net = Net(rescued.param)
-    report = net.copy_from(weights)
-    fill_inputs(net, {})
-    outputs = net.forward()
+def _check(rescued: Rescued, weights: str, written: str) -> None:
+    """Load and run it, and say what comes out. Raises Error for a net that cannot."""
+    try:
+        net = Net(parse_net(rescued.text, written))
+        report = net.copy_from(weights)
+        fill_inputs(net, {})
+        outputs = net.forward()
+    except LayerError as error:
+        raise Error(
+            f"{error}\nhint: the net that {weights} carries does not run as it is stored; complete the prototxt by hand"
+        ) from error
     if report.missing:
         say_loudly(f"no weights found for {', '.join(report.missing)}")
     if report.unused:
