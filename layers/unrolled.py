@@ -51,7 +51,7 @@ class Unrolled:
 
         for mine, blob in zip(self.net.learnable_params, weights, strict=True):
             mine.diff[...] = blob.diff
-        self.net._tops[self.last][0].diff[...] = dy
+        self.net.nodes[self.last].tops[0].diff[...] = dy
         with debug_info(self.net, whole=False):
             self.net._backward(self.last, 0)
 

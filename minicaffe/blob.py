@@ -328,6 +328,18 @@ def numbers(name: str, values: ArrayLike) -> NDArray[Any]:
     return array
 
 
+def put_numbers(name: str, target: NDArray[Any], values: ArrayLike) -> None:
+    """Copy values to the array of the blob of this name. Raises Error where they do not fit it."""
+    array = numbers(name, values)
+    wrong = f'"{name}" has shape {target.shape}, but the array given has {array.shape}'
+    if array.ndim and target.ndim and array.shape[:1] != target.shape[:1]:
+        raise Error(f"{wrong}: not batch sized (net.blobs['{name}'].reshape(...) first)")
+    try:
+        target[...] = array
+    except ValueError as error:
+        raise Error(wrong) from error
+
+
 def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
     """reshape's arguments as a tuple of ints, or BlobError."""
     if len(dims) == 1 and isinstance(dims[0], Iterable):

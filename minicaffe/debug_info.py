@@ -49,7 +49,7 @@ def display_name(layer: Layer, i: int) -> str:
 
 def _forward_lines(net: Net, i: int) -> None:
     layer = net.layers[i]
-    for name in net._top_blob_names[i]:
+    for name in net.nodes[i].top_names:
         logger.info("    [Forward] Layer %s, top blob %s data: %g", layer.name, name, mean_abs(net.blobs[name].data))
     for j, blob in enumerate(layer.blobs):
         logger.info("    [Forward] Layer %s, param blob %s data: %g", layer.name, display_name(layer, j), mean_abs(blob.data))
@@ -57,8 +57,8 @@ def _forward_lines(net: Net, i: int) -> None:
 
 def _backward_lines(net: Net, i: int, whole: bool) -> None:
     layer = net.layers[i]
-    if net._layer_needs[i]:
-        for name, needs in zip(net._bottom_blob_names[i], net._bottom_needs[i], strict=True):
+    if net.nodes[i].needs_backward:
+        for name, needs in zip(net.nodes[i].bottom_names, net.nodes[i].bottom_needs, strict=True):
             if needs:
                 logger.info(
                     "    [Backward] Layer %s, bottom blob %s diff: %g", layer.name, name, mean_abs(net.blobs[name].diff)

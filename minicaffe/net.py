@@ -7,7 +7,7 @@ prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> lay
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,24 +18,23 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .batching import forward_all
-from .blob import Blob, numbers
+from .blob import Blob, put_numbers
 from .cuda.device import Stream, current
 from .errors import Error, LayerError, WeightsError
 from .filter import filter_layers
+from .hooks import Hooked
 from .layer import Layer
 from .layers import create
-from .mode import TEST, Phase, gpu_mode
-from .named import Blobs, Layers, Params, check_names
+from .mode import Phase, gpu_mode
+from .named import Blobs, Layers, Params, check_names, did_you_mean
+from .net_arguments import net_file_of, phase_of, sorted_arguments, state_applied
+from .node import Node, drop_unasked_gradients
 from .parameters import LearnableParameters
 from .proto import caffe_pb2
-from .prototxt import NetFile, read_net
+from .prototxt import NetFile
 from .pycaffe_net import PycaffeNet
 from .splits import insert_splits
-from .upgrade import upgrade_net
 from .weights import LayerWeights, WeightsFile, read_weights
-
-Hook = Callable[[int], None]
-"""Called with a layer's index, before or after its forward or backward."""
 
 Watch = Callable[["Net", Layer, str], None]
 """Called while a net is made, with the net so far, a layer and what has happened to it: "created", "setup", "reshape"."""
@@ -56,13 +55,14 @@ class LoadReport:
     unused: list[str] = field(default_factory=list)
 
 
-class Net(PycaffeNet):
+class Net(PycaffeNet, Hooked):
     """A net ready to run.
 
     Net(file, phase, level=0, stages=None, weights=None), or the legacy Net(file, weights, phase). file: a prototxt's
     path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
     watch: called after each step of making each layer (the tracer's way in).
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
+    nodes: each layer with its blobs, in order.
     The rest of pycaffe's surface, old names and all, is in pycaffe_net.py.
     Raises PrototxtError, LayerError, WeightsError.
     """
@@ -78,9 +78,10 @@ class Net(PycaffeNet):
         dtype: DTypeLike = np.float32,
         watch: Watch | None = None,
     ) -> None:
-        phase, level, stages, weights = _arguments(args, phase, level, stages, weights)
-        net_file = _net_file(file)
-        self.phase = _phase(phase)
+        super().__init__()
+        phase, level, stages, weights = sorted_arguments(args, phase, level, stages, weights)
+        net_file = net_file_of(file)
+        self.phase = phase_of(phase)
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise Error(f"a net's dtype is float32 or float64, got {self.dtype}")
@@ -92,24 +93,12 @@ class Net(PycaffeNet):
         self.top_names: OrderedDict[str, list[str]] = OrderedDict()
         self.bottom_names: OrderedDict[str, list[str]] = OrderedDict()
         self.blob_loss_weights: OrderedDict[str, float] = OrderedDict()
-        self._bottoms: list[list[Blob]] = []
-        self._tops: list[list[Blob]] = []
-        self._bottom_blob_names: list[list[str]] = []
-        self._top_blob_names: list[list[str]] = []
-        self._layer_needs: list[bool] = []
-        self._bottom_needs: list[list[bool]] = []
+        self.nodes: list[Node] = []
         self._blob_needs: dict[str, bool] = {}
-        self._hooks: dict[str, list[Hook]] = {
-            "before_forward": [],
-            "after_reshape": [],
-            "after_forward": [],
-            "before_backward": [],
-            "after_backward": [],
-        }
         self._learnable = LearnableParameters()
         self._stream: Stream | None = None
 
-        self.param = _state_applied(net_file.param, self.phase, level, stages or [])
+        self.param = state_applied(net_file.param, self.phase, level, stages or [])
         sources: list[Any] = list(net_file.sources) or [None] * len(self.param.layer)
         layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
         unread: dict[str, None] = {}
@@ -119,7 +108,7 @@ class Net(PycaffeNet):
         self.layer_dict = Layers((layer.name, layer) for layer in self.layers)
         self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self._learnable.share()
-        self._decide_backward()
+        drop_unasked_gradients(self.nodes)
         if self.param.force_backward:
             self.force_backward()
         del self.param.layer[:]
@@ -139,33 +128,33 @@ class Net(PycaffeNet):
                 f"{len(param.propagate_down)} propagate_down given for {len(param.bottom)} bottoms: one for each, or none",
                 "propagate_down",
             )
-        bottom_needs = self._append_bottoms(layer, unread)
-        self._append_tops(layer, unread)
-        layer.connect(self._bottoms[-1], self._tops[-1], partial(watch, self, layer, "setup") if watch else None)
+        node = self._append_node(layer, unread)
+        layer.connect(node.bottoms, node.tops, partial(watch, self, layer, "setup") if watch else None)
         self.layers.append(layer)
         if watch:
             watch(self, layer, "reshape")
-        for name, weight in zip(self._top_blob_names[-1], layer.loss_weights, strict=True):
+        for name, weight in zip(node.top_names, layer.loss_weights, strict=True):
             self.blob_loss_weights[name] = weight
         self._check_new_name(layer)
-        needs = self._learnable.add_layer(layer) or any(bottom_needs)
-        self._layer_needs.append(needs)
-        self._bottom_needs.append(bottom_needs)
-        for name in self._top_blob_names[-1]:
-            self._blob_needs[name] = self._blob_needs.get(name, False) or needs
+        node.needs_backward = self._learnable.add_layer(layer) or any(node.bottom_needs)
+        for name in node.top_names:
+            self._blob_needs[name] = self._blob_needs.get(name, False) or node.needs_backward
 
-    def _append_bottoms(self, layer: Layer, unread: dict[str, None]) -> list[bool]:
+    def _append_node(self, layer: Layer, unread: dict[str, None]) -> Node:
+        """The layer's place in the net, its tops' blobs made where they are not its bottoms'."""
         param = layer.param
-        needs: list[bool] = []
-        for j, name in enumerate(param.bottom):
-            needs.append(param.propagate_down[j] if param.propagate_down else self._blob_needs[name])
+        names = list(param.bottom)
+        bottoms = [self.blobs[name] for name in names]
+        needs = [bool(p) for p in param.propagate_down] or [self._blob_needs[name] for name in names]
+        for name in names:
             unread.pop(name, None)
-        self._bottoms.append([self.blobs[name] for name in param.bottom])
-        self._bottom_blob_names.append(list(param.bottom))
-        self.bottom_names[layer.name] = list(param.bottom)
-        return needs
+        self.bottom_names[layer.name] = names
+        top_names, tops = self._make_tops(layer, unread)
+        self.top_names[layer.name] = top_names
+        self.nodes.append(Node(layer, bottoms, tops, list(names), list(top_names), needs))
+        return self.nodes[-1]
 
-    def _append_tops(self, layer: Layer, unread: dict[str, None]) -> None:
+    def _make_tops(self, layer: Layer, unread: dict[str, None]) -> tuple[list[str], list[Blob]]:
         param = layer.param
         names = list(param.top)
         for j, name in enumerate(names):
@@ -187,9 +176,7 @@ class Net(PycaffeNet):
                 names.append(AUTOMATIC)
                 tops.append(Blob((), self.dtype))
                 self.blobs[AUTOMATIC] = tops[-1]
-        self.top_names[layer.name] = list(names)
-        self._tops.append(tops)
-        self._top_blob_names.append(names)
+        return names, tops
 
     def _check_new_top(self, layer: Layer, name: str, j: int, names: Sequence[str]) -> None:
         if name in names[:j]:
@@ -208,31 +195,13 @@ class Net(PycaffeNet):
                     f"another layer with weights has this name{place}; give one of them a name of its own", "name"
                 )
 
-    def _decide_backward(self) -> None:
-        """Drop the gradients that no loss asks for, or that every reader declines."""
-        under_loss: set[str] = set()
-        declined: set[str] = set()
-        for i in reversed(range(len(self.layers))):
-            tops, bottoms = self._top_blob_names[i], self._bottom_blob_names[i]
-            weights = self.layers[i].loss_weights
-            contributes = any(w or name in under_loss for w, name in zip(weights, tops, strict=True))
-            if self._layer_needs[i] and all(name in declined for name in tops):
-                self._bottom_needs[i] = [False] * len(bottoms)
-                self._layer_needs[i] = False
-            if contributes:
-                under_loss.update(bottoms)
-            else:
-                self._layer_needs[i] = False
-                self._bottom_needs[i] = [False] * len(bottoms)
-            declined.update(name for name, needs in zip(bottoms, self._bottom_needs[i], strict=True) if not needs)
-
     # Running.
 
     def force_backward(self) -> None:
         """Let backward compute every gradient, in the inputs too, as `force_backward: true` in the prototxt does."""
-        for i, layer in enumerate(self.layers):
-            self._layer_needs[i] = True
-            self._bottom_needs[i] = [n or b not in layer.index_bottoms for b, n in enumerate(self._bottom_needs[i])]
+        for node in self.nodes:
+            layer, node.needs_backward = node.layer, True
+            node.bottom_needs = [n or b not in layer.index_bottoms for b, n in enumerate(node.bottom_needs)]
             layer.param_propagate_down = [True] * len(layer.blobs)
 
     def forward(
@@ -243,11 +212,12 @@ class Net(PycaffeNet):
         inputs: arrays for the input blobs, all or none of them, of their shapes (copied). blobs: names to return beside the
         outputs. With end, the end layer's tops are returned. The arrays are views: the next run overwrites them.
         """
-        first, last = self._index(start, 0), self._index(end, len(self.layers) - 1)
+        first = 0 if start is None else self.index_of(start)
+        last = len(self.layers) - 1 if end is None else self.index_of(end)
         if inputs:
             check_names(inputs, self.inputs, "inputs", "the net's inputs")
             for name, array in inputs.items():
-                self._put(name, self.blobs[name].data, array)
+                put_numbers(name, self.blobs[name].data, array)
         self._forward(first, last)
         names = [*(self.top_names[end] if end else self.outputs), *(blobs or [])]
         return {name: self._blob(name).data for name in dict.fromkeys(names)}
@@ -259,12 +229,13 @@ class Net(PycaffeNet):
 
         top_diffs: diffs for the net's outputs (with start: for that layer's tops), all or none of them.
         """
-        first, last = self._index(start, len(self.layers) - 1), self._index(end, 0)
+        first = len(self.layers) - 1 if start is None else self.index_of(start)
+        last = 0 if end is None else self.index_of(end)
         if top_diffs:
             wanted = self.top_names[start] if start else self.outputs
             check_names(top_diffs, sorted(wanted), "top diffs", "the outputs")
             for name, array in top_diffs.items():
-                self._put(name, self.blobs[name].diff, array)
+                put_numbers(name, self.blobs[name].diff, array)
         self._backward(first, last)
         names = [*(self.bottom_names[end] if end else self.inputs), *(diffs or [])]
         return {name: self._blob(name).diff for name in dict.fromkeys(names)}
@@ -283,27 +254,21 @@ class Net(PycaffeNet):
         loss = 0.0
         with self.running():
             for i in range(start, end + 1):
-                for hook in self._hooks["before_forward"]:
-                    hook(i)
-                reshaped = partial(self._reshaped, i) if self._hooks["after_reshape"] else None
-                loss += self.layers[i].forward_pass(self._bottoms[i], self._tops[i], reshaped)
-                for hook in self._hooks["after_forward"]:
-                    hook(i)
+                node = self.nodes[i]
+                self._call("before_forward", i)
+                reshaped = partial(self._call, "after_reshape", i)
+                loss += node.layer.forward_pass(node.bottoms, node.tops, reshaped)
+                self._call("after_forward", i)
         return loss
-
-    def _reshaped(self, i: int) -> None:
-        for hook in self._hooks["after_reshape"]:
-            hook(i)
 
     def _backward(self, start: int, end: int) -> None:
         with self.running():
             for i in range(start, end - 1, -1):
-                for hook in self._hooks["before_backward"]:
-                    hook(i)
-                if self._layer_needs[i]:
-                    self.layers[i].backward_pass(self._tops[i], self._bottom_needs[i], self._bottoms[i])
-                for hook in self._hooks["after_backward"]:
-                    hook(i)
+                node = self.nodes[i]
+                self._call("before_backward", i)
+                if node.needs_backward:
+                    node.layer.backward_pass(node.tops, node.bottom_needs, node.bottoms)
+                self._call("after_backward", i)
 
     def running(self) -> AbstractContextManager[None]:
         """On the GPU: launches go to the net's own stream, and the end waits for it."""
@@ -318,38 +283,8 @@ class Net(PycaffeNet):
 
     def reshape(self) -> None:
         """Carry the input blobs' shapes through all layers (forward does it by itself)."""
-        for layer, bottom, top in zip(self.layers, self._bottoms, self._tops, strict=True):
-            layer.reshape_pass(bottom, top)
-
-    def before_forward(self, hook: Hook) -> Hook:
-        """Call hook(layer index) before each layer's forward."""
-        return self._hook("before_forward", hook)
-
-    def after_reshape(self, hook: Hook) -> Hook:
-        """Call hook(layer index) in each layer's forward, after its reshape."""
-        return self._hook("after_reshape", hook)
-
-    def after_forward(self, hook: Hook) -> Hook:
-        """Call hook(layer index) after each layer's forward."""
-        return self._hook("after_forward", hook)
-
-    def before_backward(self, hook: Hook) -> Hook:
-        """Call hook(layer index) before each layer's backward."""
-        return self._hook("before_backward", hook)
-
-    def after_backward(self, hook: Hook) -> Hook:
-        """Call hook(layer index) after each layer's backward."""
-        return self._hook("after_backward", hook)
-
-    def _hook(self, when: str, hook: Hook) -> Hook:
-        self._hooks[when].append(hook)
-        return hook
-
-    def remove_hook(self, hook: Hook) -> None:
-        """Take a hook back, wherever it was added."""
-        for hooks in self._hooks.values():
-            while hook in hooks:
-                hooks.remove(hook)
+        for node in self.nodes:
+            node.layer.reshape_pass(node.bottoms, node.tops)
 
     # Parameters.
 
@@ -436,30 +371,17 @@ class Net(PycaffeNet):
 
     # Lookups.
 
-    def _index(self, name: str | None, default: int) -> int:
-        if name is None:
-            return default
-        for i, layer in enumerate(self.layers):
-            if layer.name == name:
+    def index_of(self, layer: str) -> int:
+        """Where the layer of this name (the first of it) stands in net.layers and net.nodes. Raises Error."""
+        for i, node in enumerate(self.nodes):
+            if node.layer.name == layer:
                 return i
-        raise Error(f'the net has no layer "{name}"{_nearest(name, self.layer_dict)}')
+        raise Error(f'the net has no layer "{layer}"{did_you_mean(layer, self.layer_dict)}')
 
     def _blob(self, name: str) -> Blob:
         if name not in self.blobs:
-            raise Error(f'the net has no blob "{name}"{_nearest(name, self.blobs)}')
+            raise Error(f'the net has no blob "{name}"{did_you_mean(name, self.blobs)}')
         return self.blobs[name]
-
-    def _put(self, name: str, target: NDArray[Any], array: ArrayLike) -> None:
-        array = numbers(name, array)
-        if array.ndim and target.ndim and array.shape[:1] != target.shape[:1]:
-            raise Error(
-                f'"{name}" has shape {target.shape}, but the array given has {array.shape}: not batch sized '
-                f"(net.blobs['{name}'].reshape(...) first)"
-            )
-        try:
-            target[...] = array
-        except ValueError as error:
-            raise Error(f'"{name}" has shape {target.shape}, but the array given has {array.shape}') from error
 
     def __repr__(self) -> str:
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers, inputs {self.inputs}, outputs {self.outputs}'
@@ -469,56 +391,3 @@ class Net(PycaffeNet):
         from .representations import net_html
 
         return net_html(self)
-
-
-def _arguments(
-    args: tuple[Any, ...], phase: int | None, level: int, stages: Sequence[str] | None, weights: Any
-) -> tuple[int, int, Sequence[str] | None, Any]:
-    """Sort out Net's positional arguments: (phase, level, stages, weights), or the legacy (weights, phase)."""
-    if args and not isinstance(args[0], int):
-        if len(args) > 2 or weights is not None:
-            raise TypeError("Net(file, weights, phase) takes nothing more by position")
-        weights = args[0]
-        phase = args[1] if len(args) > 1 else phase
-    elif args:
-        if len(args) > 4:
-            raise TypeError("Net(file, phase, level, stages, weights) takes nothing more by position")
-        given = [*args, *[None] * (4 - len(args))]
-        phase = given[0]
-        level = level if given[1] is None else given[1]
-        stages = stages if given[2] is None else given[2]
-        weights = weights if given[3] is None else given[3]
-    return TEST if phase is None else phase, level, stages, weights
-
-
-def _phase(phase: int) -> Phase:
-    try:
-        return Phase(phase)
-    except ValueError:
-        raise Error(f"phase must be TRAIN (0) or TEST (1), got {phase!r}") from None
-
-
-def _net_file(file: str | PathLike[str] | NetFile | caffe_pb2.NetParameter) -> NetFile:
-    if isinstance(file, NetFile):
-        return file
-    if isinstance(file, caffe_pb2.NetParameter):
-        upgraded, _ = upgrade_net(file)
-        return NetFile(upgraded, [], "<NetParameter>")
-    return read_net(file)
-
-
-def _state_applied(param: caffe_pb2.NetParameter, phase: Phase, level: int, stages: Iterable[str]) -> caffe_pb2.NetParameter:
-    """A copy of param whose state is the caller's phase and level, with its stages added to the prototxt's."""
-    copy = caffe_pb2.NetParameter()
-    copy.CopyFrom(param)
-    copy.state.phase = caffe_pb2.Phase.Value(phase.name)
-    copy.state.level = level
-    copy.state.stage.extend(stages)
-    return copy
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, list(known), n=3)
-    return f"; nearest: {', '.join(near)}" if near else ""

@@ -58,10 +58,10 @@ class PycaffeNet:
         return self._indices(self.outputs)
 
     def _bottom_ids(self, i: int) -> list[int]:
-        return self._indices(cast("Net", self)._bottom_blob_names[i])
+        return self._indices(cast("Net", self).nodes[i].bottom_names)
 
     def _top_ids(self, i: int) -> list[int]:
-        return self._indices(cast("Net", self)._top_blob_names[i])
+        return self._indices(cast("Net", self).nodes[i].top_names)
 
     def _indices(self, names: Sequence[str]) -> list[int]:
         """Where these blobs stand in the order of net.blobs."""

@@ -27,9 +27,9 @@ FRAME_HEIGHT = 720
 def net_html(net: Net) -> str:
     """A table of the layers with their shapes."""
     rows = []
-    for layer, tops in zip(net.layers, net._tops, strict=True):
-        names = net.top_names[layer.name]
-        made = [f"{escape(name)} {_dims(blob.shape)}" for name, blob in zip(names, tops, strict=False)]
+    for node in net.nodes:
+        layer = node.layer
+        made = [f"{escape(name)} {_dims(blob.shape)}" for name, blob in zip(node.top_names, node.tops, strict=True)]
         weights = " ".join(_dims(blob.shape) for blob in layer.blobs)
         rows.append([escape(layer.name), escape(layer.type), escape(", ".join(layer.param.bottom)), ", ".join(made), weights])
     count = sum(blob.count for blob in net.learnable_params)

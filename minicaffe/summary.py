@@ -61,8 +61,8 @@ def summarize(net: Net, rois: int | None = None) -> NetSummary:
     _reshape(net, rois)
     counted: set[int] = set()
     layers = []
-    for i, layer in enumerate(net.layers):
-        bottoms, tops = net._bottoms[i], net._tops[i]
+    for node in net.nodes:
+        layer, bottoms, tops = node.layer, node.bottoms, node.tops
         own = [top for top in tops if not any(top is b or top.shares_data_with(b) for b in bottoms) and id(top) not in counted]
         own = [] if layer.param.type == "Split" else own
         counted.update(id(top) for top in own)
@@ -70,8 +70,8 @@ def summarize(net: Net, rois: int | None = None) -> NetSummary:
             LayerSummary(
                 layer.name,
                 layer.param.type,
-                net.bottom_names[layer.name],
-                net.top_names[layer.name],
+                node.bottom_names,
+                node.top_names,
                 [top.shape for top in tops],
                 sum(blob.count for blob in layer.blobs),
                 multiply_adds(layer, bottoms, tops),
@@ -89,7 +89,8 @@ def makes_rois(layer: Layer) -> bool:
 
 def _reshape(net: Net, rois: int | None) -> None:
     """Carry the shapes through all layers; tops of rois get as many as an image would give."""
-    for layer, bottoms, tops in zip(net.layers, net._bottoms, net._tops, strict=True):
+    for node in net.nodes:
+        layer, bottoms, tops = node.layer, node.bottoms, node.tops
         layer.reshape_pass(bottoms, tops)
         if makes_rois(layer):
             count = _roi_count(layer, bottoms, rois)

@@ -19,10 +19,10 @@ WEIGHT_AND_BIAS = ("Convolution", "Deconvolution", "InnerProduct", "DepthwiseCon
 
 def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: bool, room: int) -> LayerFacts:
     """Of layer i of a net, perhaps one in the making. went_back: whether backward ran it; room: bytes for a blob's tiles."""
-    tops = net._tops[i] if i < len(net._tops) else []
-    bottoms = net._bottoms[i] if i < len(net._bottoms) else []
+    node = net.nodes[i] if i < len(net.nodes) else None
+    tops, bottoms = (node.tops, node.bottoms) if node else ([], [])
     bottom_names = list(layer.param.bottom)
-    top_names = net._top_blob_names[i] if i < len(net._tops) else list(layer.param.top)
+    top_names = node.top_names if node else list(layer.param.top)
     shared = {id(memory) for blob in bottoms for memory in (blob._data, blob._diff)}
     return LayerFacts(
         name=layer.name,

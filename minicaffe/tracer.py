@@ -153,31 +153,31 @@ class Tracer:
     def _after_forward(self, i: int) -> None:
         ms = self._lap()
         assert self.net is not None
-        layer, tops, bottoms = self.net.layers[i], self.net._tops[i], self.net._bottoms[i]
-        names = self.net._top_blob_names[i]
+        layer, tops, bottoms = self.net.layers[i], self.net.nodes[i].tops, self.net.nodes[i].bottoms
+        names = self.net.nodes[i].top_names
         room = self._room()
         blobs = [BlobShot(name, "top", "data", shot(blob.read_data(), room)) for name, blob in zip(names, tops, strict=True)]
         if self._tile_bytes and isinstance(layer, RoiLayer):
             arrays = [blob.read_data() for blob in (*bottoms, tops[0])]
             self._rois[i] = roi_shot(layer, arrays[0], arrays[1], arrays[-1])
-            read = [shown_name(self.net, name) for name in self.net._bottom_blob_names[i]]
+            read = [shown_name(self.net, name) for name in self.net.nodes[i].bottom_names]
             self._rois[i].explained = explained(layer, read, names, arrays)
         self._add("forward", i, ms, blobs)
 
     def _before_backward(self, i: int) -> None:
-        if self.net is not None and self.net._layer_needs[i]:
+        if self.net is not None and self.net.nodes[i].needs_backward:
             self._begin("backward", i)
 
     def _after_backward(self, i: int) -> None:
         net = self.net
-        if net is None or not net._layer_needs[i]:
+        if net is None or not net.nodes[i].needs_backward:
             return
         ms, room = self._lap(), self._room()
         self._went_back.add(i)
-        chosen = zip(net._bottom_blob_names[i], net._bottoms[i], net._bottom_needs[i], strict=True)
+        chosen = zip(net.nodes[i].bottom_names, net.nodes[i].bottoms, net.nodes[i].bottom_needs, strict=True)
         blobs = [BlobShot(name, "bottom", "diff", shot(blob.read_diff(), room)) for name, blob, needs in chosen if needs]
-        if i in self._rois and net._bottom_needs[i][0]:
-            add_gradients(self._rois[i], net._tops[i][0].read_diff(), net._bottoms[i][0].read_diff())
+        if i in self._rois and net.nodes[i].bottom_needs[0]:
+            add_gradients(self._rois[i], net.nodes[i].tops[0].read_diff(), net.nodes[i].bottoms[0].read_diff())
         self._add("backward", i, ms, blobs)
 
     def _begin(self, way: str, i: int) -> None:
@@ -197,7 +197,7 @@ class Tracer:
 
     def _add(self, kind: str, i: int, ms: float | None, blobs: list[BlobShot]) -> None:
         assert self.net is not None
-        step = Step(kind, i, ms, bytes_in_use(self._all_blobs()), [top.shape for top in self.net._tops[i]], blobs)
+        step = Step(kind, i, ms, bytes_in_use(self._all_blobs()), [top.shape for top in self.net.nodes[i].tops], blobs)
         self.steps.append(step)
         if self.on_step:
             self.on_step(step)
@@ -216,7 +216,8 @@ class Tracer:
         """The net was made before the tracer came."""
         assert self.net is not None
         taken = bytes_in_use(self._all_blobs())
-        self.steps[:0] = [Step("setup", i, None, taken, [top.shape for top in tops]) for i, tops in enumerate(self.net._tops)]
+        shapes = [[top.shape for top in node.tops] for node in self.net.nodes]
+        self.steps[:0] = [Step("setup", i, None, taken, tops) for i, tops in enumerate(shapes)]
         self.notes.append("LayerSetUp is not timed: the net was made before the tracer came")
 
     # The result.
@@ -227,12 +228,13 @@ class Tracer:
 
     def _all_blobs(self) -> list[Blob]:
         assert self.net is not None
-        return [*(top for tops in self.net._tops for top in tops), *(blob for layer in self._layers() for blob in layer.blobs)]
+        tops = [top for node in self.net.nodes for top in node.tops]
+        return tops + [blob for layer in self._layers() for blob in layer.blobs]
 
     def _room(self) -> int:
         """The bytes for one blob's pictures."""
         assert self.net is not None
-        shots = sum(map(len, self.net._tops)) + sum(len(layer.blobs) for layer in self.net.layers)
+        shots = sum(len(node.tops) for node in self.net.nodes) + sum(len(layer.blobs) for layer in self.net.layers)
         if self.backward:
             shots *= 2
         return min(MOST_OF_ONE, self._tile_bytes // max(shots, 1))

@@ -131,7 +131,7 @@ def test_until_a_layer(net: str) -> None:
 def test_a_layer_that_is_not_there(net: str) -> None:
     result = run(net, "--until", "rellu")
     assert result.exit_code == 1
-    assert 'the net has no layer "rellu"; nearest: relu' in result.stderr
+    assert 'the net has no layer "rellu"; did you mean "relu"?' in result.stderr
     assert not Path("trace.html").exists()
 
 

@@ -86,7 +86,7 @@ def test_steps_follow_caffes_order() -> None:
     names = [layer.name for layer in net.layers]
     made_steps = [(kind, i) for i in range(len(names)) for kind in ("setup", "reshape")]
     forward = [(kind, i) for i in range(len(names)) for kind in ("reshape", "forward")]
-    backward = [("backward", i) for i in reversed(range(len(names))) if net._layer_needs[i]]
+    backward = [("backward", i) for i in reversed(range(len(names))) if net.nodes[i].needs_backward]
     steps = tracer.trace.steps
     assert [(step.kind, step.layer) for step in steps] == made_steps + forward + backward
     assert all(step.ms is not None and step.ms >= 0 for step in steps)
@@ -105,7 +105,7 @@ def test_a_net_made_before_has_setup_steps_without_times() -> None:
 def test_in_place_chains_keep_what_was_there_after_each_layer() -> None:
     net = made(CHAIN)
     seen: dict[str, np.ndarray] = {}
-    net.after_forward(lambda i: seen.update({net.layers[i].name: net._tops[i][0].data.copy()}))
+    net.after_forward(lambda i: seen.update({net.layers[i].name: net.nodes[i].tops[0].data.copy()}))
     with Tracer(net) as tracer:
         net.forward()
     steps = steps_of(tracer, "forward")
@@ -200,7 +200,7 @@ def test_in_gpu_mode_too(device: str) -> None:
     plain.forward_backward()
     seen: list[MemoryState] = []
     with Tracer(net) as tracer:
-        net.after_forward(lambda i: seen.append(net._tops[i][0].data_state))
+        net.after_forward(lambda i: seen.append(net.nodes[i].tops[0].data_state))
         net.forward_backward()
     for step in tracer.trace.steps:
         if step.kind == "forward" and tracer.trace.layers[step.layer].name in ("ip", "loss"):

@@ -86,7 +86,7 @@ def command(
 def _print(net: Net, times: Times, backward: bool) -> None:
     rows = []
     for i, layer in enumerate(net.layers):
-        tops = list(zip(net.top_names[layer.name], net._tops[i], strict=True))
+        tops = list(zip(net.top_names[layer.name], net.nodes[i].tops, strict=True))
         row = [
             layer.name,
             layer.param.type,

@@ -115,7 +115,8 @@ def command(
             say=say,
             no_zeros=True,
         )
-        loaded._index(until, 0)
+        if until is not None:
+            loaded.index_of(until)
         reshape_inputs(loaded, shapes)
         tracer.image = _fill(loaded, parse_inputs(inputs), image, (mean, scale_factor), seed, say)
         with logging_to(to_stderr) if debug else nullcontext(), debug_info(loaded, debug):
@@ -183,8 +184,8 @@ def _image_inputs(net: Net) -> list[str]:
 
 def write_arrays(net: Net, path: str, until: str | None, backward: bool) -> None:
     """data/BLOB, and after backward diff/BLOB and weight_diff/LAYER/NUMBER; blobs of layers after `until` are left out."""
-    last = net._index(until, len(net.layers) - 1)
-    names = dict.fromkeys(name for tops in net._top_blob_names[: last + 1] for name in tops)
+    last = len(net.layers) - 1 if until is None else net.index_of(until)
+    names = dict.fromkeys(name for node in net.nodes[: last + 1] for name in node.top_names)
     arrays = {f"data/{name}": net.blobs[name].read_data() for name in names}
     if backward:
         arrays |= {f"diff/{name}": net.blobs[name].read_diff() for name in names}

@@ -80,7 +80,7 @@ class Segment:
                 blob.data[...] = array.reshape(blob.shape)
         for i, layer in enumerate(net.layers):
             changed = layer.name == f"layer {at}"
-            bottoms, tops = net._bottoms[i], net._tops[i]
+            bottoms, tops = net.nodes[i].bottoms, net.nodes[i].tops
             if changed and trial.bottoms:
                 for blob, array in zip(bottoms, trial.bottoms([blob.data.copy() for blob in bottoms])):
                     blob.reshape(array.shape)
@@ -92,7 +92,7 @@ class Segment:
                 for blob, array in zip(tops, trial.after([blob.data.copy() for blob in tops])):
                     blob.reshape(array.shape)
                     blob.data[...] = array
-        made: Array = net._tops[net._index(f"layer {len(self.layers) - 1}", 0)][self.which].data.copy()
+        made: Array = net.nodes[net.index_of(f"layer {len(self.layers) - 1}")].tops[self.which].data.copy()
         return made
 
 

@@ -158,7 +158,7 @@ class Walk:
         """Run a and keep what every layer gives."""
 
         def keep(i: int) -> None:
-            self.kept[i] = [blob.read_data().copy() for blob in self.net._tops[i]]
+            self.kept[i] = [blob.read_data().copy() for blob in self.net.nodes[i].tops]
 
         _run(self.net, keep, seed)
 
@@ -181,8 +181,8 @@ class Walk:
             i = mine.get(layer.name)
             if i is None or layer.type == "Split" or self._done():
                 return
-            for t, (blob, array) in enumerate(zip(other._tops[j], self.kept[i])):
-                name = self.net._top_blob_names[i][t]
+            for t, (blob, array) in enumerate(zip(other.nodes[j].tops, self.kept[i])):
+                name = self.net.nodes[i].top_names[t]
                 if not self.look(i, t, name, blob.read_data(), layer) and self.go_on and blob.shape == array.shape:
                     blob.data[...] = array
 
@@ -222,7 +222,7 @@ class Walk:
         for i, layer in enumerate(self.net.layers):
             if layer.type == "Split":
                 continue
-            for t, top in enumerate(self.net._top_blob_names[i]):
+            for t, top in enumerate(self.net.nodes[i].top_names):
                 name = self._name(i, t, top, arrays)
                 if name is None or self._done():
                     continue
@@ -272,9 +272,9 @@ class Walk:
 
     def _segment(self, i: int, top: str) -> list[int]:
         """The layers on which layer i's top depends through blobs that were not compared, and i: indices in order."""
-        needed, found = set(self.net._bottom_blob_names[i]), [i]
+        needed, found = set(self.net.nodes[i].bottom_names), [i]
         for n in range(i - 1, -1, -1):
-            tops, bottoms = set(self.net._top_blob_names[n]), self.net._bottom_blob_names[n]
+            tops, bottoms = set(self.net.nodes[n].top_names), self.net.nodes[n].bottom_names
             if not tops & needed:
                 continue
             needed -= tops
@@ -288,15 +288,15 @@ class Walk:
     def _causes(self, indices: list[int], top: str, theirs: Array, other: Layer | None) -> tuple[list[str], int]:
         """The causes that give what B has, and the layer where they lie."""
         last, tolerance = indices[-1], self.result.tolerance
-        which = self.net._top_blob_names[last].index(top)
+        which = self.net.nodes[last].top_names.index(top)
         causes = list(direct_causes(self.kept[last][which], theirs, tolerance))
         causes += [
             f"it is what {self.net.layers[n].name} gives: B stored it before the layers after that change it in place"
             for n in indices[:-1]
-            if top in self.net._top_blob_names[n]
-            and tolerance.agree(self.kept[n][self.net._top_blob_names[n].index(top)], theirs)
+            if top in self.net.nodes[n].top_names
+            and tolerance.agree(self.kept[n][self.net.nodes[n].top_names.index(top)], theirs)
         ]
-        if causes or len(indices) > LONGEST or not self.net._bottom_blob_names[last]:
+        if causes or len(indices) > LONGEST or not self.net.nodes[last].bottom_names:
             return causes[:MOST_CAUSES], last
         layers, given = self._cut(indices)
         segment = Segment(layers, given, which, self.net.phase, self.net.dtype)
@@ -326,8 +326,8 @@ class Walk:
     def _value(self, name: str, before: int) -> Array:
         """What a blob held when layer `before` read it."""
         for n in range(before - 1, -1, -1):
-            if name in self.net._top_blob_names[n]:
-                return self.kept[n][self.net._top_blob_names[n].index(name)]
+            if name in self.net.nodes[n].top_names:
+                return self.kept[n][self.net.nodes[n].top_names.index(name)]
         raise Error(f'no layer before {self.net.layers[before].name} gives "{name}"')
 
     def _variants(self, i: int, other: Layer | None) -> Iterator[Variant]:

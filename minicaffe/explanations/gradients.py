@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import ArrayLike
 
+from minicaffe.blob import put_numbers
 from minicaffe.errors import Error
 from minicaffe.net import Net
 
@@ -16,7 +17,8 @@ from .case import Case
 
 def with_gradients(net: Net, index: int, case: Case, dy: str | ArrayLike | None, seed: int) -> Case:
     """The case with the gradients of one backward through the layer."""
-    layer, bottoms, tops = net.layers[index], net._bottoms[index], net._tops[index]
+    node = net.nodes[index]
+    layer, bottoms, tops = node.layer, node.bottoms, node.tops
     with _only_data_gradients(net), net.running():
         kept = [(blob, blob.read_diff().copy()) for blob in tops]
         note = _put_dy(net, index, dy, seed)
@@ -33,11 +35,11 @@ def with_gradients(net: Net, index: int, case: Case, dy: str | ArrayLike | None,
 
 def _put_dy(net: Net, index: int, dy: str | ArrayLike | None, seed: int) -> str:
     """Give the layer's tops their gradient, and say which."""
-    tops = net._tops[index]
-    names = net._top_blob_names[index]
+    tops = net.nodes[index].tops
+    names = net.nodes[index].top_names
     if dy is None and (readers := _way_to_losses(net, index)) is not None:
         for i in (index, *readers):
-            for blob, weight in zip(net._tops[i], net.layers[i].loss_weights, strict=True):
+            for blob, weight in zip(net.nodes[i].tops, net.layers[i].loss_weights, strict=True):
                 if not weight:
                     blob.zero_diff()
         for i in reversed(readers):
@@ -56,24 +58,25 @@ def _put_dy(net: Net, index: int, dy: str | ArrayLike | None, seed: int) -> str:
         tops[0].diff[...] = np.random.default_rng(seed).standard_normal(tops[0].shape)
         text = f"dy are standard normal values (seed {seed})"
     else:
-        net._put(names[0], tops[0].diff, dy)
+        put_numbers(names[0], tops[0].diff, dy)
     return text
 
 
 def _way_to_losses(net: Net, index: int) -> list[int] | None:
     """The layers after this one that its tops reach, if there is a loss among them or it is one; else None."""
-    reached, found = set(net._top_blob_names[index]), []
+    reached, found = set(net.nodes[index].top_names), []
     for i in range(index + 1, len(net.layers)):
-        if reached & set(net._bottom_blob_names[i]):
-            reached |= set(net._top_blob_names[i])
+        if reached & set(net.nodes[i].bottom_names):
+            reached |= set(net.nodes[i].top_names)
             found.append(i)
     return found if any(any(net.layers[i].loss_weights) for i in (index, *found)) else None
 
 
 def _run_back(net: Net, i: int) -> None:
     """One layer after the explained one, backward into every bottom that can have a gradient."""
-    layer, bottoms, tops = net.layers[i], net._bottoms[i], net._tops[i]
-    layer.backward_pass(tops, [j not in layer.index_bottoms for j in range(len(bottoms))], bottoms)
+    node = net.nodes[i]
+    wanted = [j not in node.layer.index_bottoms for j in range(len(node.bottoms))]
+    node.layer.backward_pass(node.tops, wanted, node.bottoms)
 
 
 @contextmanager

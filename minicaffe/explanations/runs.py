@@ -45,11 +45,11 @@ def explain(
     left as they are. notes: said at the head of the text.
     Raises Error for what is out of range, and for types that are not covered.
     """
-    index = net._index(layer, 0)
+    index = net.index_of(layer)
     found = net.layers[index]
     if found.type not in COVERED:
         raise Error(f'explain does not cover {found.type} (layer "{layer}"); it covers {", ".join(sorted(COVERED))}')
-    count, what = (len(net._bottoms[index]), "bottom") if backward else (len(net._tops[index]), "top")
+    count, what = (len(net.nodes[index].bottoms), "bottom") if backward else (len(net.nodes[index].tops), "top")
     number = bottom if backward else top
     if not 0 <= number < count:
         raise Error(f'{found.type} layer "{layer}": {what} {number} is out of range: it has {what}s 0 to {count - 1}')
@@ -68,7 +68,7 @@ def explain(
 
 def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str]) -> Case:
     """Run the net to the layer, or whole; copies of its bottoms before it ran and of its tops after."""
-    bottoms, tops = net._bottoms[index], net._tops[index]
+    bottoms, tops = net.nodes[index].bottoms, net.nodes[index].tops
     before: list[Array] = []
     after: list[Array] = []
 
@@ -88,7 +88,7 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
     finally:
         net.remove_hook(keep_bottoms)
         net.remove_hook(keep_tops)
-    names = [shown_name(net, name) for name in net._bottom_blob_names[index]], list(net._top_blob_names[index])
+    names = [shown_name(net, name) for name in net.nodes[index].bottom_names], list(net.nodes[index].top_names)
     said = list(notes)
     if set(names[0]) & set(names[1]):
         said.append(f"{names[0][0]} is overwritten in place: x is what it held before this layer")

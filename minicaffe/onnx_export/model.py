@@ -58,7 +58,7 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Layer], list[str]]:
     """The layers to export, in order, and the blobs that are the outputs."""
     layers, outputs = list(net.layers), list(net.outputs)
     if until is not None:
-        end = net._index(until, 0)
+        end = net.index_of(until)
         layers, outputs = layers[: end + 1], list(net.top_names[until])
         if not outputs:
             raise net.layers[end].error("has no top that could be an output")

@@ -74,9 +74,9 @@ def _shapes_with(net: Net, layers: Sequence[Layer], given: Mapping[str, Shape], 
     try:
         for name, shape in given.items():
             net.blobs[name].reshape(shape)
-        for layer, bottom, top in zip(net.layers, net._bottoms, net._tops, strict=True):
-            if layer in layers:
-                layer.reshape_pass(bottom, top)
+        for node in net.nodes:
+            if node.layer in layers:
+                node.layer.reshape_pass(node.bottoms, node.tops)
         shapes = _shapes(net)
         return None if _moves_a_fixed_map(net, layers, shapes, base) else shapes
     except Error:

@@ -52,12 +52,12 @@ class CaffeNet(nn.Module):
         self.steps: list[Step] = []
         self.layer_modules: dict[str, str] = {}
         self._weights: list[Weight] = []
-        for i, layer in enumerate(net.layers):
-            bottoms, tops = net._bottom_blob_names[i], net._top_blob_names[i]
+        for node in net.nodes:
+            layer, bottoms, tops = node.layer, node.bottom_names, node.top_names
             if is_source(layer):
                 self.inputs.extend(tops)
                 continue
-            module = form(layer, net._bottoms[i], net._tops[i], forms)
+            module = form(layer, node.bottoms, node.tops, forms)
             name = self._new_name(layer.name)
             self.add_module(name, module)
             self.steps.append(Step(name, tuple(bottoms), tuple(tops), tuple(layer.loss_weights)))

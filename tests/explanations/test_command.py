@@ -60,7 +60,7 @@ def test_rows(net: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["poool"], 'the net has no layer "poool"; nearest: pool'),
+        (["poool"], 'the net has no layer "poool"; did you mean "pool"?'),
         (["pool"], "give roi (0 to 2), channel (0 to 1) and bin (0,0 to 1,1)"),
         (["pool", "--roi", 3, "--channel", 0, "--bin", "0,0"], "roi 3 is out of range: pool of shape 3x2x2x2 has rois 0 to 2"),
         (["pool", "--roi", 0, "--channel", 0, "--bin", "0;0"], "--bin 0;0: give whole numbers with commas between them"),

@@ -224,7 +224,7 @@ def test_errors_of_a_roi_layer(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("layer", "options", "message"),
     [
-        ("covn", {}, 'the net has no layer "covn"; nearest: conv'),
+        ("covn", {}, 'the net has no layer "covn"; did you mean "conv"?'),
         ("conv", {}, "give at, an index into conv of shape 2x3x3x3: 0,0,0,0 to 1,2,2,2"),
         ("conv", {"at": (2, 0, 0, 0)}, "at 2,0,0,0 is out of range: in conv it goes from 0,0,0,0 to 1,2,2,2"),
         ("ip", {"at": 1}, "at 1 has 1 numbers, but 2 are needed for ip (2x3)"),

@@ -1,0 +1,62 @@
+"""What Net is called with, sorted out: arguments by position, the phase, the file, the state.
+
+Source: pycaffe's two constructors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any
+
+from .errors import Error
+from .mode import TEST, Phase
+from .proto import caffe_pb2
+from .prototxt import NetFile, read_net
+from .upgrade import upgrade_net
+
+
+def sorted_arguments(
+    args: tuple[Any, ...], phase: int | None, level: int, stages: Sequence[str] | None, weights: Any
+) -> tuple[int, int, Sequence[str] | None, Any]:
+    """Sort out Net's positional arguments: (phase, level, stages, weights), or the legacy (weights, phase)."""
+    if args and not isinstance(args[0], int):
+        if len(args) > 2 or weights is not None:
+            raise TypeError("Net(file, weights, phase) takes nothing more by position")
+        weights = args[0]
+        phase = args[1] if len(args) > 1 else phase
+    elif args:
+        if len(args) > 4:
+            raise TypeError("Net(file, phase, level, stages, weights) takes nothing more by position")
+        given = [*args, *[None] * (4 - len(args))]
+        phase = given[0]
+        level = level if given[1] is None else given[1]
+        stages = stages if given[2] is None else given[2]
+        weights = weights if given[3] is None else given[3]
+    return TEST if phase is None else phase, level, stages, weights
+
+
+def phase_of(phase: int) -> Phase:
+    try:
+        return Phase(phase)
+    except ValueError:
+        raise Error(f"phase must be TRAIN (0) or TEST (1), got {phase!r}") from None
+
+
+def net_file_of(file: str | PathLike[str] | NetFile | caffe_pb2.NetParameter) -> NetFile:
+    if isinstance(file, NetFile):
+        return file
+    if isinstance(file, caffe_pb2.NetParameter):
+        upgraded, _ = upgrade_net(file)
+        return NetFile(upgraded, [], "<NetParameter>")
+    return read_net(file)
+
+
+def state_applied(param: caffe_pb2.NetParameter, phase: Phase, level: int, stages: Iterable[str]) -> caffe_pb2.NetParameter:
+    """A copy of param whose state is the caller's phase and level, with its stages added to the prototxt's."""
+    copy = caffe_pb2.NetParameter()
+    copy.CopyFrom(param)
+    copy.state.phase = caffe_pb2.Phase.Value(phase.name)
+    copy.state.level = level
+    copy.state.stage.extend(stages)
+    return copy
