@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from . import threads
 from .blob import MAX_COUNT
 from .proto import caffe_pb2
 from .wire import BYTES, VARINT, Buffer, Field, WireError, fields, numbers, signed, varint
@@ -51,11 +53,24 @@ class BlobWeights:
         with np.errstate(all="ignore"):
             return flat.astype(dtype, copy=False).reshape(self.shape)
 
+    def copy_to(self, target: NDArray[Any]) -> None:
+        """Write the values into a C-contiguous array of as many, in its type, cut into parts for all threads."""
+        flat, done = target.reshape(-1), 0
+        for chunk in self.chunks:
+            values, place = chunk.reshape(-1), flat[done : done + chunk.size]
+            threads.run(partial(_cast, place[part], values[part]) for part in threads.parts(chunk.size, 2**18, 4))
+            done += chunk.size
+
     def fits(self, shape: Sequence[int]) -> bool:
         """Whether a blob of shape can take these values, by Caffe's rule: a legacy shape may have more leading ones."""
         if not self.legacy:
             return self.shape == tuple(shape)
         return len(shape) <= 4 and self.shape == (1,) * (4 - len(shape)) + tuple(shape)
+
+
+def _cast(target: NDArray[Any], values: NDArray[Any]) -> None:
+    with np.errstate(all="ignore"):
+        np.copyto(target, values, casting="same_kind")
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,11 @@ def fill(array: Array, param: caffe_pb2.FillerParameter) -> None:
     filler(array, param)
 
 
+def leaves_zeros(param: caffe_pb2.FillerParameter) -> bool:
+    """Whether fill writes nothing but zeros, as the default filler does: a new blob's memory is then left untouched."""
+    return param.type == "constant" and not param.value and param.sparse == -1
+
+
 def _constant(array: Array, param: caffe_pb2.FillerParameter) -> None:
     array[...] = param.value
 

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from .blob import Blob, BlobList, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, PrototxtWarning
-from .fillers import fill
+from .fillers import fill, leaves_zeros
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
 from .source import LayerSource
@@ -134,7 +134,7 @@ class Layer:
     def connect(self, bottom: Sequence[Blob], top: Sequence[Blob], is_set_up: Callable[[], None] | None = None) -> None:
         """Set the layer up on its blobs (Caffe's SetUp); is_set_up: called between setup and reshape. Raises LayerError."""
         self._check_counts(len(bottom), len(top))
-        self._guard(lambda: self.setup(bottom, top))
+        self.guard(lambda: self.setup(bottom, top))
         if is_set_up:
             is_set_up()
         self.reshape_pass(bottom, top)
@@ -146,7 +146,7 @@ class Layer:
 
     def reshape_pass(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Reshape. Raises LayerError, also for shapes that no blob can have."""
-        self._guard(lambda: self.reshape(bottom, top))
+        self.guard(lambda: self.reshape(bottom, top))
 
     def forward_pass(self, bottom: Sequence[Blob], top: Sequence[Blob], reshaped: Callable[[], None] | None = None) -> float:
         """Reshape, then forward; returns the tops' weighted part of the loss. reshaped: called between the two."""
@@ -154,7 +154,7 @@ class Layer:
         if reshaped:
             reshaped()
         self._put_loss_weights(top)
-        self._guard(lambda: self.forward(bottom, top))
+        self.guard(lambda: self.forward(bottom, top))
         return sum(
             weight * float(blob.read_data().sum(dtype=np.float64))
             for weight, blob in zip(self.loss_weights, top, strict=True)
@@ -166,7 +166,7 @@ class Layer:
         for i in self.index_bottoms:
             if i < len(bottom) and propagate_down[i]:
                 bottom[i].zero_diff()
-        self._guard(lambda: self.backward(top, propagate_down, bottom))
+        self.guard(lambda: self.backward(top, propagate_down, bottom))
 
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
         """Make the learnable blobs of these shapes, filled; blobs that the layer was given before must have them."""
@@ -176,7 +176,9 @@ class Layer:
                 raise self.error(f"the blobs it was given have shapes {have}, it needs {list(shapes)}")
             return
         for shape, filler in zip(shapes, fillers, strict=False):
-            fill(self.blobs.add_blob(*shape).data, filler)
+            blob = self.blobs.add_blob(*shape)
+            if not leaves_zeros(filler):
+                fill(blob.data, filler)
 
     def error(self, message: str, field: str = "") -> LayerError:
         """A LayerError that names the layer and, where the prototxt is known, the place of field (a path like
@@ -200,7 +202,7 @@ class Layer:
 
     # Inside.
 
-    def _guard(self, run: Any) -> None:
+    def guard(self, run: Any) -> None:
         """Run a step; shapes that no blob can have, misused fillers and a lack of memory become errors that name this layer."""
         try:
             run()

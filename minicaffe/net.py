@@ -21,11 +21,12 @@ from .batching import forward_all
 from .blob import Blob, put_numbers
 from .cuda.device import Stream, current
 from .errors import Error, LayerError, WeightsError
+from .execution_plan import ExecutionPlan
 from .filter import filter_layers
 from .hooks import Hooked
 from .layer import Layer
 from .layers import create
-from .mode import Phase, gpu_mode
+from .mode import TEST, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, did_you_mean
 from .net_arguments import net_file_of, phase_of, sorted_arguments, state_applied
 from .node import Node, drop_unasked_gradients
@@ -109,6 +110,7 @@ class Net(PycaffeNet, Hooked):
         self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self._learnable.share()
         drop_unasked_gradients(self.nodes)
+        self._plan = ExecutionPlan(self.nodes)
         if self.param.force_backward:
             self.force_backward()
         del self.param.layer[:]
@@ -252,8 +254,9 @@ class Net(PycaffeNet, Hooked):
 
     def _forward(self, start: int, end: int) -> float:
         loss = 0.0
+        one_by_one = self.phase != TEST or gpu_mode() or self.forward_is_watched
         with self.running():
-            for i in range(start, end + 1):
+            for i in self._plan.steps(start, end, one_by_one):
                 node = self.nodes[i]
                 self._call("before_forward", i)
                 reshaped = partial(self._call, "after_reshape", i)
@@ -262,6 +265,7 @@ class Net(PycaffeNet, Hooked):
         return loss
 
     def _backward(self, start: int, end: int) -> None:
+        self._plan.before_backward()
         with self.running():
             for i in range(start, end - 1, -1):
                 node = self.nodes[i]
@@ -344,7 +348,7 @@ class Net(PycaffeNet, Hooked):
                 raise WeightsError(f"{kind}: blob {i} has shape {blob.shape}, but {file} stores {tuple(given.shape)}{place}")
         for blob, given in zip(layer.blobs, stored.blobs, strict=False):
             if given is not None:
-                blob.data[...] = given.read(self.dtype).reshape(blob.shape)
+                given.copy_to(blob.data)
 
     def share_with(self, other: Net) -> None:
         """Let this net's layers use other's weights, by layer name (test nets share with their train net)."""

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from golden import GOLDEN, inside, needs_golden
+from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe import rng
+from minicaffe import Blob, rng
+from minicaffe.blob import MemoryState
 from minicaffe.errors import Error, FillerError
-from minicaffe.fillers import FILLERS, bilinear_kernel, fan, fill
-from minicaffe.layers import CATALOGUE
+from minicaffe.fillers import FILLERS, bilinear_kernel, fan, fill, leaves_zeros
+from minicaffe.layers import CATALOGUE, create
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 
@@ -145,3 +147,24 @@ def test_golden_fillers() -> None:
             np.testing.assert_allclose(blob.data, stored[f"param.{i}"], rtol=1e-6, err_msg=str(path))
             ran += 1
     assert ran >= 2
+
+
+@pytest.mark.parametrize(
+    ("text", "zeros"),
+    [
+        ("", True),
+        ("value: 0.5", False),
+        ('type: "gaussian" std: 0', False),
+        ('type: "constant" sparse: 3', False),
+        ('type: "unheard of"', False),
+    ],
+)
+def test_which_fillers_leave_new_memory_alone(text: str, zeros: bool) -> None:
+    assert leaves_zeros(text_format.Parse(text, caffe_pb2.FillerParameter())) is zeros
+
+
+def test_weights_that_start_from_zero_take_no_memory_before_they_are_used() -> None:
+    layer = create(caffe_pb2.LayerParameter(type="InnerProduct", inner_product_param={"num_output": 4}))
+    layer.connect([Blob((2, 3))], [Blob()])
+    assert [blob.data_state for blob in layer.blobs] == [MemoryState.UNINITIALISED] * 2
+    assert not layer.blobs[0].data.any()

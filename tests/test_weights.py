@@ -103,6 +103,21 @@ def test_a_double_keeps_its_digits_when_read_as_one(tmp_path):
     assert layer.blobs[0].array[1] == np.inf
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_copying_casts_and_joins_what_a_file_stores_in_parts(tmp_path, dtype):
+    large = np.random.default_rng(0).standard_normal(3 * 2**18 + 5)
+    few = np.float32([1.5, -2.5, 3e-41])
+    for dims, content, values in (
+        ((1, large.size), message(8, large.tobytes()), large),
+        ((3, 2), unpacked(few, 5) + message(5, few[::-1].tobytes()), [*few, *few[::-1]]),
+    ):
+        (weights,) = read_weights(stored(tmp_path, v2("ip", shape(*dims) + content))).layers[0].blobs
+        target = np.full(dims, 7, dtype)
+        weights.copy_to(target)
+        np.testing.assert_array_equal(target, np.reshape(values, dims).astype(dtype))
+        np.testing.assert_array_equal(target, weights.read(dtype))
+
+
 def test_legacy_shapes_fit_with_leading_ones(tmp_path):
     (layer,) = read_weights(stored(tmp_path, v1("fc", legacy_dims(1, 1, 2, 3) + message(5, WEIGHT.tobytes())))).layers
     blob = layer.blobs[0]
