@@ -21,7 +21,7 @@ from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
 
-from .channels import by_channel, channels_of, sum_products
+from .channels import affine, by_channel, channels_of, each_channels, sum_products
 
 Array = NDArray[Any]
 
@@ -76,20 +76,12 @@ class BatchNorm(Layer):
         if self.use_global_stats:
             mean, var = global_statistics(*(blob.data for blob in self.blobs))
             inverse_std = 1 / np.sqrt(var + self.eps)
-            np.subtract(x, mean[:, None], out=y)
-            y *= inverse_std[:, None]
+            affine(x, y, minus=mean, times=inverse_std)
             self._inverse_std.data[...] = inverse_std
         elif x.size:
-            numbers = x.size // x.shape[1]
-            mean = x.mean(axis=(0, 2))
             normalised = by_channel(self._normalised.data)
-            np.subtract(x, mean[:, None], out=normalised)
-            var = sum_products(normalised, normalised) / numbers
-            inverse_std = 1 / np.sqrt(var + self.eps)
-            normalised *= inverse_std[:, None]
-            y[...] = normalised
-            self._inverse_std.data[...] = inverse_std
-            self._keep(mean, var, numbers)
+            mean, var = batch_statistics(x, self.eps, normalised, self._inverse_std.data, out=y)
+            self._keep(mean, var, x.size // x.shape[1])
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         count = top[0].count
@@ -129,7 +121,7 @@ class BatchNorm(Layer):
         if not propagate_down[0] or not dy.size:
             return
         if self.use_global_stats:
-            np.multiply(dy, self._inverse_std.read_data()[:, None], out=dx)
+            affine(dy, dx, times=self._inverse_std.read_data())
         else:
             batch_norm_backward(dy, by_channel(self._normalised.read_data()), self._inverse_std.read_data(), out=dx)
 
@@ -156,12 +148,35 @@ def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[A
     return mean_sum * inverse, var_sum * inverse
 
 
-def batch_norm_backward(dy: Array, normalised: Array, inverse_std: Array, out: Array) -> Array:
-    """dx = (dy - mean(dy) - mean(dy * y) * y) / std; dy, y, out (N, C, P), inverse_std (C,). out may be dy. Returns dx."""
+def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array, out: Array) -> tuple[Array, Array]:
+    """Mean (C,) and variance (C,) of x (N, C, P), whose normalised values go to normalised and to out (N, C, P; out may be
+    x), 1 / sqrt(var + eps) to inverse_std (C,). Channel after channel, so that each is fetched from memory once."""
+    mean, var = np.empty((2, x.shape[1]), x.dtype)
+    numbers = x.size // x.shape[1]
+
+    def step(c: slice) -> None:
+        own = normalised[:, c]
+        mean[c] = x[:, c].mean(axis=(0, 2))
+        np.subtract(x[:, c], mean[c, None], out=own)
+        var[c] = sum_products(own, own) / numbers
+        inverse_std[c] = 1 / np.sqrt(var[c] + eps)
+        own *= inverse_std[c, None]
+        out[:, c] = own
+
+    each_channels(x.shape, step)
+    return mean, var
+
+
+def batch_norm_backward(dy: Array, normalised: Array, inverse_std: Array, out: Array) -> None:
+    """dx = (dy - mean(dy) - mean(dy * y) * y) / std, into out (may be dy); dy, y, out (N, C, P), inverse_std (C,)."""
     numbers = dy.size // dy.shape[1]
-    mean = dy.mean(axis=(0, 2))
-    product = sum_products(dy, normalised) / numbers
-    np.subtract(dy, mean[:, None], out=out)
-    out -= normalised * product[:, None]
-    out *= inverse_std[:, None]
-    return out
+
+    def step(c: slice) -> None:
+        y, dx = normalised[:, c], out[:, c]
+        mean = dy[:, c].mean(axis=(0, 2))
+        product = sum_products(dy[:, c], y) / numbers
+        np.subtract(dy[:, c], mean[:, None], out=dx)
+        dx -= y * product[:, None]
+        dx *= inverse_std[c, None]
+
+    each_channels(dy.shape, step)

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
+
+from .channels import affine, sum_channels
 
 Array = NDArray[Any]
 
@@ -45,7 +46,7 @@ class Bias(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = (blob.data.reshape(self._split) for blob in (bottom[0], top[0]))
-        np.add(x, self._bias(bottom).data.reshape(-1, 1), out=y)
+        affine(x, y, plus=self._bias(bottom).data.reshape(-1))
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         (before, lanes, after), bias = self._split, self._bias(bottom).device_data("read")
@@ -56,9 +57,9 @@ class Bias(Layer):
         dy = top[0].diff.reshape(self._split)
         if len(bottom) == 2:
             if propagate_down[1]:
-                bottom[1].diff[...] = dy.sum(axis=(0, 2)).reshape(bottom[1].shape)
+                bottom[1].diff[...] = sum_channels(dy).reshape(bottom[1].shape)
         elif self.param_propagate_down[0]:
-            self.blobs[0].diff[...] += dy.sum(axis=(0, 2)).reshape(self.blobs[0].shape)
+            self.blobs[0].diff[...] += sum_channels(dy).reshape(self.blobs[0].shape)
         if propagate_down[0] and bottom[0] is not top[0]:
             bottom[0].diff[...] = top[0].diff
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from minicaffe import blocks
+from minicaffe.blocks import Index, each_block
 
 Array = NDArray[Any]
 
@@ -23,4 +27,43 @@ def by_channel(x: Array) -> Array:
 
 def sum_products(a: Array, b: Array) -> Array:
     """(N, C, P), (N, C, P) -> (C,): the sum of a * b in each channel."""
-    return np.einsum("ncp,ncp->c", a, b)  # type: ignore[no-any-return]
+    total = np.empty(a.shape[1], a.dtype)
+    each_channels(a.shape, lambda c: np.einsum("ncp,ncp->c", a[:, c], b[:, c], out=total[c]))
+    return total
+
+
+def sum_channels(x: Array) -> Array:
+    """(N, C, P) -> (C,): the sum of each channel."""
+    total = np.empty(x.shape[1], x.dtype)
+    each_channels(x.shape, lambda c: np.sum(x[:, c], axis=(0, 2), out=total[c]))
+    return total
+
+
+def affine(
+    x: Array,
+    out: Array,
+    *,
+    minus: Array | None = None,
+    times: Array | None = None,
+    plus: Array | None = None,
+    kept: Array | None = None,
+) -> None:
+    """out = (x - minus) * times + plus, block by block: x, out (N, C, P), out may be x; minus, times, plus (C,), at least
+    one of them; kept (N, C, P): where x is copied to."""
+    steps = [(f, v) for f, v in ((np.subtract, minus), (np.multiply, times), (np.add, plus)) if v is not None]
+
+    def step(index: Index) -> None:
+        source, part = x[index], out[index]
+        if kept is not None:
+            kept[index] = source
+        for operation, vector in steps:
+            operation(source, vector[index[1], None], out=part)
+            source = part
+
+    each_block(x.shape, step)
+
+
+def each_channels(shape: tuple[int, ...], step: Callable[[slice], object]) -> None:
+    """Call step(channels) for every few channels of an array (N, C, P), of about a block in the whole batch, on all threads."""
+    n, c, p = shape
+    each_block((c,), lambda index: step(index[0]), max(1, blocks.BLOCK // max(1, n * p)))

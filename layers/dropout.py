@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from minicaffe import rng
 from minicaffe.blob import Blob
+from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
@@ -62,14 +63,20 @@ class Dropout(Layer):
             self._times_factor(top[0].diff, bottom[0].diff, top[0] is bottom[0])
 
     def _times_factor(self, source: NDArray[Any], target: NDArray[Any], in_place: bool) -> None:
-        if self.phase == TRAIN:
-            np.multiply(source, self._mask.read_data(), out=target)
-            if self._factor != 1:
-                target *= self._factor
-        elif self._factor != 1:
-            np.multiply(source, self._factor, out=target)
-        elif not in_place:
-            target[...] = source
+        if self._does_nothing and in_place:
+            return
+        x, y, factor = source.reshape(-1), target.reshape(-1), self._factor
+        mask = self._mask.read_data().reshape(-1) if self.phase == TRAIN else None
+
+        def step(index: Index) -> None:
+            if mask is not None:
+                np.multiply(x[index], mask[index], out=y[index])
+                if factor != 1:
+                    y[index] *= factor
+            else:
+                np.multiply(x[index], factor, out=y[index])
+
+        each_block(x.shape, step)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._draw()

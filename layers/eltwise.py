@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import Index, each_block
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
@@ -48,16 +49,21 @@ class Eltwise(Layer):
             self._winner.reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        xs, y = [blob.data for blob in bottom], top[0].data
-        operation = self.param.eltwise_param.operation
-        if operation == PROD:
-            np.multiply(xs[0], xs[1], out=y)
-            for x in xs[2:]:
-                y *= x
-        elif operation == SUM:
-            weighted_sum(xs, self.coeff, out=y)
-        else:
-            self._winner.data[...] = first_maximum(xs, out=y)
+        xs, y = [blob.data.reshape(-1) for blob in bottom], top[0].data.reshape(-1)
+        winner, operation = self._winner.data.reshape(-1), self.param.eltwise_param.operation
+
+        def step(index: Index) -> None:
+            parts, out = [x[index] for x in xs], y[index]
+            if operation == PROD:
+                np.multiply(parts[0], parts[1], out=out)
+                for x in parts[2:]:
+                    out *= x
+            elif operation == SUM:
+                weighted_sum(parts, self.coeff, out=out)
+            else:
+                winner[index] = first_maximum(parts, out=out)
+
+        each_block(y.shape, step)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         operation, count = self.param.eltwise_param.operation, top[0].count
@@ -79,22 +85,29 @@ class Eltwise(Layer):
                 self.launch("eltwise.maximum_with", count, count, x, i, y, winner)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        dy, param = top[0].diff, self.param.eltwise_param
-        for i, blob in enumerate(bottom):
-            if not propagate_down[i]:
-                continue
-            if param.operation == SUM:
-                np.multiply(dy, self.coeff[i], out=blob.diff)
-            elif param.operation == MAX:
-                np.multiply(dy, self._winner.read_data() == i, out=blob.diff)
-            elif param.stable_prod_grad:
-                others = [other.data for j, other in enumerate(bottom) if j != i]
-                blob.diff[...] = dy
-                for x in others:
-                    blob.diff[...] *= x
-            else:
-                np.divide(top[0].data, blob.data, out=blob.diff)
-                blob.diff[...] *= dy
+        y, dy, xs = top[0].data.reshape(-1), top[0].diff.reshape(-1), [blob.data.reshape(-1) for blob in bottom]
+        diffs = [(i, blob.diff.reshape(-1)) for i, blob in enumerate(bottom) if propagate_down[i]]
+
+        def step(at: Index) -> None:
+            for i, dx in diffs:
+                self._gradient(i, y[at], dy[at], [x[at] for x in xs], dx[at], at)
+
+        each_block(dy.shape, step)
+
+    def _gradient(self, i: int, y: Array, dy: Array, xs: Sequence[Array], dx: Array, at: Index) -> None:
+        """dx, bottom i's gradient, of the block at `at`."""
+        param = self.param.eltwise_param
+        if param.operation == SUM:
+            np.multiply(dy, self.coeff[i], out=dx)
+        elif param.operation == MAX:
+            np.multiply(dy, self._winner.read_data().reshape(-1)[at] == i, out=dx)
+        elif param.stable_prod_grad:
+            dx[...] = dy
+            for other in (*xs[:i], *xs[i + 1 :]):
+                dx *= other
+        else:
+            np.divide(y, xs[i], out=dx)
+            dx *= dy
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         param, count, dy = self.param.eltwise_param, top[0].count, top[0].device_diff("read")

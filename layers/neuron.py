@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 
@@ -49,11 +50,16 @@ class Neuron(Layer):
             self._input.reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x = bottom[0].data
-        if top[0] is bottom[0]:
-            self._input.data[...] = x
-        with np.errstate(all="ignore"):
-            self.value(x, top[0].data)
+        x, y = bottom[0].data.reshape(-1), top[0].data.reshape(-1)
+        kept = self._input.data.reshape(-1) if top[0] is bottom[0] else None
+
+        def step(index: Index) -> None:
+            if kept is not None:
+                kept[index] = x[index]
+            with np.errstate(all="ignore"):
+                self.value(x[index], y[index])
+
+        each_block(x.shape, step)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         count = top[0].count
@@ -63,9 +69,14 @@ class Neuron(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            x = (self._input if top[0] is bottom[0] else bottom[0]).read_data()
-            with np.errstate(all="ignore"):
-                np.multiply(top[0].diff, self.slope(x), out=bottom[0].diff)
+            x = (self._input if top[0] is bottom[0] else bottom[0]).read_data().reshape(-1)
+            dy, dx = top[0].diff.reshape(-1), bottom[0].diff.reshape(-1)
+
+            def step(index: Index) -> None:
+                with np.errstate(all="ignore"):
+                    np.multiply(dy[index], self.slope(x[index]), out=dx[index])
+
+            each_block(x.shape, step)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:

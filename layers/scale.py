@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
@@ -13,6 +11,7 @@ from minicaffe.fillers import fill
 from minicaffe.layer import Layer
 
 from .bias import learnt_shape, split_shape
+from .channels import affine, sum_channels, sum_products
 
 
 class Scale(Layer):
@@ -67,11 +66,9 @@ class Scale(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = (blob.data.reshape(self._split) for blob in (bottom[0], top[0]))
         kept = self._kept(bottom, top)
-        if kept is not None:
-            kept.data[...] = bottom[0].data
-        np.multiply(x, self._scale(bottom).data.reshape(-1, 1), out=y)
-        if self.param.scale_param.bias_term:
-            y += self.blobs[-1].data.reshape(-1, 1)
+        bias = self.blobs[-1].data.reshape(-1) if self.param.scale_param.bias_term else None
+        copy = None if kept is None else kept.data.reshape(self._split)
+        affine(x, y, times=self._scale(bottom).data.reshape(-1), plus=bias, kept=copy)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         kept = self._kept(bottom, top)
@@ -85,14 +82,14 @@ class Scale(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         scale, dy = self._scale(bottom), top[0].diff.reshape(self._split)
         if self.param.scale_param.bias_term and self.param_propagate_down[-1]:
-            self.blobs[-1].diff[...] += dy.sum(axis=(0, 2)).reshape(self.blobs[-1].shape)
+            self.blobs[-1].diff[...] += sum_channels(dy).reshape(self.blobs[-1].shape)
         learnt = len(bottom) == 1
         if self.param_propagate_down[0] if learnt else propagate_down[1]:
             x = (self._kept(bottom, top) or bottom[0]).read_data().reshape(self._split)
-            dscale = np.einsum("osi,osi->s", dy, x).reshape(scale.shape)
+            dscale = sum_products(dy, x).reshape(scale.shape)
             scale.diff[...] = scale.diff + dscale if learnt else dscale
         if propagate_down[0]:
-            np.multiply(dy, scale.data.reshape(-1, 1), out=bottom[0].diff.reshape(self._split))
+            affine(dy, bottom[0].diff.reshape(self._split), times=scale.data.reshape(-1))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         before, lanes, after = self._split

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import Index, each_block
 from minicaffe.layer import Layer
 
 
@@ -34,13 +35,19 @@ class Split(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
             return
-        dx = bottom[0].diff
-        if len(top) == 1:
-            dx[...] = top[0].diff
-            return
-        np.add(top[0].diff, top[1].diff, out=dx)
-        for blob in top[2:]:
-            dx += blob.diff
+        first, *others = [blob.diff.reshape(-1) for blob in top]
+        dx = bottom[0].diff.reshape(-1)
+
+        def step(index: Index) -> None:
+            part, *rest = dx[index], *(dy[index] for dy in others)
+            if rest:
+                np.add(first[index], rest[0], out=part)
+            else:
+                part[...] = first[index]
+            for dy in rest[1:]:
+                part += dy
+
+        each_block(dx.shape, step)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:

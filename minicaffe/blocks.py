@@ -1,0 +1,42 @@
+"""Work on large arrays in blocks that stay in a core's cache, shared out among the threads.
+
+    each_block(x.shape, step)           step(index) for every block; x[index] is one
+
+Several passes over a whole blob fetch it from memory several times. Over a block, all passes but the first find it in
+cache; and the blocks keep every thread busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+
+from .threads import parts, run
+
+Index = tuple[slice, ...]
+
+BLOCK = 1 << 15
+"""About how many numbers of an array a block has: 128 KB of float32, so that a few arrays' fit a core's cache."""
+
+
+def blocks(shape: Sequence[int], size: int | None = None) -> list[Index]:
+    """An array of this shape cut into blocks of at most `size` numbers (default BLOCK), whole along as many last axes as
+    will do."""
+    left, cuts = BLOCK if size is None else size, []
+    for length in reversed(shape):
+        step = max(1, min(length, left))
+        left //= step
+        cuts.append([slice(start, min(start + step, length)) for start in range(0, length, step)])
+    return list(product(*reversed(cuts)))
+
+
+def each_block(shape: Sequence[int], step: Callable[[Index], object], size: int | None = None) -> None:
+    """Call step(index) for every block of an array of this shape, on all threads; each writes to its own block alone."""
+    todo = blocks(shape, size)
+    run(partial(_steps, step, todo[part]) for part in parts(len(todo), each=2))
+
+
+def _steps(step: Callable[[Index], object], indices: Sequence[Index]) -> None:
+    for index in indices:
+        step(index)
