@@ -121,7 +121,8 @@ def png(graph: Graph, rankdir: str) -> bytes:
         pen.line(points, fill=RULE, width=1)
         pen.polygon(_head(points[-2], points[-1]), fill=RULE)
     for node, box in zip(graph.nodes, picture.boxes, strict=True):
-        pen.rounded_rectangle(box, (box[3] - box[1]) / 2 if node.round else 3, fill=node.fill, outline=RULE)
+        x1, y1, x2, y2 = map(round, box)  # Pillow before 10.1 fails at some fractions
+        pen.rounded_rectangle((x1, y1, x2, y2), (y2 - y1) // 2 if node.round else 3, fill=node.fill, outline=RULE)
         first = (box[1] + box[3]) / 2 - LINE * len(node.lines) / 2
         for i, line in enumerate(node.lines):
             left, top, right, bottom = pen.textbbox((0, 0), line, font=font)

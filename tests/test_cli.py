@@ -517,7 +517,8 @@ def test_run_takes_a_shape_and_a_factor(folder: Path) -> None:
 def test_misspelt_words_get_the_nearest(arguments: list[str], message: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
-    assert message in result.output.replace(": -", " '-")
+    spelt = str.maketrans("", "", ".:'")  # click 8.2 has other punctuation than 8.4
+    assert message.translate(spelt) in result.output.translate(spelt)
 
 
 def test_detect_names_the_settings_when_nothing_is_found(folder: Path) -> None:
