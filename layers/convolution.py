@@ -16,6 +16,7 @@ from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer
 
 from .convolve import add_weight_gradient, convolve, data_gradient
+from .finish import Finish, joined
 from .im2col import folded
 from .window import Window, checked_output, read_window
 
@@ -83,11 +84,15 @@ class Convolution(Layer):
         return checked_output(self, self.window, spatial)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.forward_finished(bottom, top, [])
+
+    def forward_finished(self, bottom: Sequence[Blob], top: Sequence[Blob], after: Sequence[Finish]) -> None:
+        """forward_cpu, and then on the same blobs what comes after it, one Finish after the other."""
         weight = self.blobs[0].data
+        bias = [Finish(shift=self.blobs[1].data)] if len(self.blobs) > 1 else []
+        finish = joined([*bias, *after], self.dtype)
         for x, y in zip(bottom, top, strict=True):
-            self._product(self._maps(x.data), weight, self._maps(y.data))
-            if len(self.blobs) > 1:
-                y.data[...] += self.blobs[1].data.reshape(-1, *[1] * self.spatial_axes)
+            self._product(self._maps(x.data), weight, self._maps(y.data), finish)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.spatial_axes > gpu.MOST_AXES:
@@ -132,8 +137,9 @@ class Convolution(Layer):
 
     # What Deconvolution turns around.
 
-    def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any]) -> None:
+    def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], finish: Finish) -> None:
         convolve(x, weight, self.window, self.group, y)
+        finish(y)
 
     def _data_gradient(self, dy: NDArray[Any], weight: NDArray[Any], dx: NDArray[Any]) -> None:
         data_gradient(dy, weight, self.window, self.group, dx)

@@ -17,6 +17,7 @@ from minicaffe.cuda import convolution as gpu
 
 from .convolution import Convolution
 from .convolve import add_weight_gradient, convolve, data_gradient
+from .finish import Finish
 
 
 class Deconvolution(Convolution):
@@ -41,8 +42,9 @@ class Deconvolution(Convolution):
             )
         return output
 
-    def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any]) -> None:
+    def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], finish: Finish) -> None:
         data_gradient(x, weight, self.window, self.group, y)
+        finish(y)
 
     def _data_gradient(self, dy: NDArray[Any], weight: NDArray[Any], dx: NDArray[Any]) -> None:
         convolve(dy, weight, self.window, self.group, dx)

@@ -13,6 +13,8 @@ from minicaffe.blocks import Index, each_block
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
+from .finish import Finish, joined
+
 Array = NDArray[Any]
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
 
@@ -49,6 +51,11 @@ class Eltwise(Layer):
             self._winner.reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.forward_finished(bottom, top, [])
+
+    def forward_finished(self, bottom: Sequence[Blob], top: Sequence[Blob], after: Sequence[Finish]) -> None:
+        """forward_cpu, and then on the top what comes after it: a ReLU, or nothing."""
+        finish = joined(after, self.dtype)
         xs, y = [blob.data.reshape(-1) for blob in bottom], top[0].data.reshape(-1)
         winner, operation = self._winner.data.reshape(-1), self.param.eltwise_param.operation
 
@@ -62,6 +69,7 @@ class Eltwise(Layer):
                 weighted_sum(parts, self.coeff, out=out)
             else:
                 winner[index] = first_maximum(parts, out=out)
+            finish(out)
 
         each_block(y.shape, step)
 

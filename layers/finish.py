@@ -6,10 +6,11 @@ steps of their own each would fetch the whole map from memory and write it back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from .relu import relu
 
@@ -33,3 +34,20 @@ class Finish:
             y += self.shift[channels].reshape(-1, *axes)
         if self.negative_slope is not None:
             relu(y, self.negative_slope, out=y)
+
+
+def joined(finishes: Sequence[Finish], dtype: DTypeLike) -> Finish:
+    """One Finish that does what these do one after the other; its arrays are of dtype. Only the last may have a ReLU."""
+    scale = shift = None
+    for one in finishes:
+        if one.scale is not None:
+            scale = one.scale if scale is None else scale * one.scale
+            shift = None if shift is None else shift * one.scale
+        if one.shift is not None:
+            shift = one.shift if shift is None else shift + one.shift
+    slope = finishes[-1].negative_slope if finishes else None
+    return Finish(
+        None if scale is None else scale.astype(dtype, copy=False),
+        None if shift is None else shift.astype(dtype, copy=False),
+        slope,
+    )

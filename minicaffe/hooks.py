@@ -46,6 +46,11 @@ class Hooked:
             while hook in hooks:
                 hooks.remove(hook)
 
+    @property
+    def forward_is_watched(self) -> bool:
+        """Whether a hook wants to be called between layers of a forward."""
+        return any(self._hooks[when] for when in ("before_forward", "after_reshape", "after_forward"))
+
     def _hook(self, when: str, hook: Hook) -> Hook:
         self._hooks[when].append(hook)
         return hook

@@ -1,0 +1,60 @@
+"""What layers that treat every channel alike do in TEST, as a Finish: of BatchNorm with global statistics, Scale, Bias, ReLU.
+
+    BatchNorm, then Scale:  (x - mean) / std * scale + bias = x * (scale / std) + (bias - mean * scale / std)
+
+A chain of them is one scale, one shift and one ReLU, worked out anew at each forward from the layers' present weights:
+vectors of a number a channel, so that it costs nothing beside the maps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.layer import Layer
+
+from .batch_norm import BatchNorm, global_statistics
+from .bias import Bias
+from .finish import Finish
+from .relu import ReLU
+from .scale import Scale
+
+FINISHING = (BatchNorm, Scale, Bias, ReLU)
+"""The layers that may be a Finish; classes derived from them may compute anything."""
+
+
+def finish_of(layer: Layer, bottom: Sequence[Blob]) -> Finish | None:
+    """What the layer, one of FINISHING that has its shapes, does to bottom[0] (N, M, ...), in float64; None where it does
+    something else: batch statistics, a second bottom, a scale that lies along other axes, a ReLU that keeps signs.
+
+    BatchNorm keeps 1 / std for its backward, as its forward does.
+    """
+    if isinstance(layer, ReLU):
+        return Finish(negative_slope=layer.negative_slope) if layer.negative_slope >= 0 else None
+    if len(bottom) > 1 or len(bottom[0].shape) < 2:
+        return None
+    if isinstance(layer, BatchNorm):
+        return _batch_norm(layer) if layer.use_global_stats else None
+    shape = bottom[0].shape
+    if not isinstance(layer, Scale | Bias) or tuple(layer._split) != (shape[0], shape[1], math.prod(shape[2:])):
+        return None
+    if isinstance(layer, Bias):
+        return Finish(shift=_vector(layer.blobs[0]))
+    shift = _vector(layer.blobs[1]) if layer.param.scale_param.bias_term else None
+    return Finish(_vector(layer.blobs[0]), shift)
+
+
+def _batch_norm(layer: BatchNorm) -> Finish:
+    mean, var = global_statistics(*(blob.read_data() for blob in layer.blobs))
+    inverse_std = 1 / np.sqrt(var + layer.eps)
+    layer._inverse_std.data[...] = inverse_std
+    return Finish(inverse_std.astype(np.float64), -mean.astype(np.float64) * inverse_std)
+
+
+def _vector(blob: Blob) -> NDArray[np.float64]:
+    """The blob's values (M,) as float64."""
+    return blob.read_data().reshape(-1).astype(np.float64)

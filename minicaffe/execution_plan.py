@@ -1,0 +1,157 @@
+"""The execution plan: which layers of a net run together as one step, in TEST on the CPU.
+
+    conv -> BatchNorm -> Scale -> ReLU, all on one blob:    conv, whose blocks are scaled, shifted and cut off in cache
+    BatchNorm -> Scale -> ReLU on one blob; Eltwise -> ReLU: one pass over the blob
+
+Layer by layer, each of them would fetch the whole blob from memory and write it back, and Scale would keep a copy of its
+input for a backward that TEST never runs. The blobs hold afterwards what they hold layer by layer, within rounding.
+
+A net asks its plan for the steps of every forward. Layers run one by one where anybody looks on (hooks: the tracer, the
+timer, debug_info), on the GPU, in TRAIN, where start or end cut a chain, and where a class is not one of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .blocks import Index, each_block
+from .layers.channels import by_channel
+from .layers.convolution import Convolution
+from .layers.depthwise_convolution import DepthwiseConvolution
+from .layers.eltwise import Eltwise
+from .layers.finish import Finish, joined
+from .layers.finish_of import FINISHING, finish_of
+from .layers.relu import ReLU
+from .layers.scale import Scale
+from .node import Node
+
+FINISHED = (Convolution, DepthwiseConvolution, Eltwise)
+"""The layers that can finish their own tops: they have forward_finished."""
+
+
+@dataclass
+class Chain:
+    """Layers that follow each other, each but the first in place on the first one's top; index: where the first stands.
+
+    together: whether they ran as one step when they last ran.
+    """
+
+    index: int
+    nodes: list[Node]
+    together: bool = False
+
+    def forward(self, may: bool = True) -> bool:
+        """Run the chain as one step, if it may; False, and nothing is computed, where it has to run layer by layer."""
+        self.together = False
+        finishes = self._reshaped() if may and not self._backward_lacks() else None
+        if finishes is None:
+            return False
+        first = self.nodes[0]
+        first.layer.guard(lambda: _run(first, finishes))
+        self.together = True
+        return True
+
+    def before_backward(self) -> None:
+        """Let the layers keep what backward reads, if they ran as one step before anybody asked for these gradients."""
+        if self.together and self._backward_lacks():
+            self.together = False
+            for node in self.nodes:
+                node.layer.forward_pass(node.bottoms, node.tops)
+
+    def _backward_lacks(self) -> bool:
+        """Whether backward reads what a layer holds between: Scale's gradient is that of its input times dy."""
+        scales = (node for node in self.nodes[1:] if isinstance(node.layer, Scale))
+        return any(node.needs_backward and node.layer.param_propagate_down[0] for node in scales)
+
+    def _reshaped(self) -> list[Finish] | None:
+        """Reshape all layers; what the ones after the first (and the first, where it is one of them) do."""
+        finishes = []
+        for node in self.nodes:
+            node.layer.reshape_pass(node.bottoms, node.tops)
+            if isinstance(node.layer, FINISHED):
+                continue
+            finish = finish_of(node.layer, node.bottoms)
+            if finish is None:
+                return None
+            finishes.append(finish)
+        return finishes
+
+
+class ExecutionPlan:
+    """The chains of a net's nodes."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = nodes
+        self.chains = {chain.index: chain for chain in _chains(nodes)}
+
+    def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
+        """The layers first to last that are to be run on their own, in order; the chains among them are run on the way,
+        unless one_by_one."""
+        i = first
+        while i <= last:
+            chain = self.chains.get(i)
+            if chain is not None:
+                whole = i + len(chain.nodes) - 1 <= last
+                if chain.forward(whole and not one_by_one):
+                    i += len(chain.nodes)
+                    continue
+            yield i
+            i += 1
+
+    def before_backward(self) -> None:
+        """To be called before a backward pass."""
+        for chain in self.chains.values():
+            chain.before_backward()
+
+
+def _chains(nodes: Sequence[Node]) -> Iterator[Chain]:
+    i = 0
+    while i < len(nodes):
+        end = i + 1
+        if _begins(nodes[i]):
+            while end < len(nodes) and type(nodes[end - 1].layer) is not ReLU and _follows(nodes[end], nodes[i]):
+                end += 1
+        chain = Chain(i, list(nodes[i:end]))
+        if len(chain.nodes) > 1 and not _overwrites(chain):
+            yield chain
+        i = end
+
+
+def _begins(node: Node) -> bool:
+    layer = node.layer
+    if len(node.tops) != 1 or any(layer.loss_weights):
+        return False
+    if isinstance(layer, Convolution) and layer.axis != 1:
+        return False
+    return type(layer) in FINISHED or (type(layer) in FINISHING and len(node.bottoms) == 1)
+
+
+def _follows(node: Node, first: Node) -> bool:
+    return (
+        type(node.layer) in ((ReLU,) if type(first.layer) is Eltwise else FINISHING)
+        and len(node.bottoms) == len(node.tops) == 1
+        and node.bottoms[0] is node.tops[0] is first.tops[0]
+        and not any(node.layer.loss_weights)
+    )
+
+
+def _overwrites(chain: Chain) -> bool:
+    """Whether the chain could not be run again: it overwrites what it reads, and backward may ask for what lay between."""
+    first = chain.nodes[0]
+    return first.tops[0] in first.bottoms and any(isinstance(node.layer, Scale) for node in chain.nodes)
+
+
+def _run(first: Node, finishes: Sequence[Finish]) -> None:
+    layer, bottoms, tops = first.layer, first.bottoms, first.tops
+    if isinstance(layer, FINISHED):
+        layer.forward_finished(bottoms, tops, finishes)
+        return
+    x, y, finish = by_channel(bottoms[0].data), by_channel(tops[0].data), joined(finishes, layer.dtype)
+
+    def step(index: Index) -> None:
+        if tops[0] is not bottoms[0]:
+            y[index] = x[index]
+        finish(y[index], index[1])
+
+    each_block(y.shape, step)
