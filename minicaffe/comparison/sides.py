@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.errors import Error
+from minicaffe.onnx_export.session import Session
 
 Path = str | os.PathLike[str]
 Arrays = dict[str, NDArray[Any]]
@@ -87,50 +88,19 @@ def read_npz(path: Path) -> Arrays:
 
 
 def run_onnx(path: Path, inputs: Arrays) -> Arrays:
-    """Every float tensor that an ONNX model computes from inputs, by name, the inputs too. Raises Error."""
-    try:
-        import onnx
-        import onnxruntime
-    except ImportError as error:
-        raise Error("comparing with an ONNX model needs onnx and onnxruntime: pip install minicaffe[onnx]") from error
-    try:
-        model = onnx.load(os.fspath(path))
-        kept = {output.name for output in model.graph.output}
-        inner = [name for node in model.graph.node for name in node.output if name and name not in kept]
-        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except OSError:
-        raise
-    except Exception as error:  # onnx and onnxruntime raise types of their own
-        raise Error(f"{path}: onnxruntime cannot load it: {error}") from error
-    feeds = _feeds(path, [(item.name, item.type) for item in session.get_inputs()], inputs)
-    names = [output.name for output in session.get_outputs()]
-    try:
-        values = session.run(names, feeds)
-    except Exception as error:
-        raise Error(f"{path}: onnxruntime cannot run it: {error}") from error
-    arrays = {name: value for name, value in zip(names, values) if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"}
-    return {**feeds, **arrays}
+    """Every tensor that an ONNX model computes from A's inputs, by name, the inputs too. Raises Error."""
+    session = Session(path, inner=True)
+    feeds = _feeds(path, list(session.inputs), inputs)
+    return {**feeds, **session.run(feeds)}
 
 
-ONNX_TYPES = {
-    "tensor(float)": np.float32,
-    "tensor(double)": np.float64,
-    "tensor(float16)": np.float16,
-    "tensor(int64)": np.int64,
-}
-
-
-def _feeds(path: Path, wanted: list[tuple[str, str]], inputs: Arrays) -> Arrays:
+def _feeds(path: Path, wanted: list[str], inputs: Arrays) -> Arrays:
     """inputs by the model's names: its own, or one for one."""
-    if len(wanted) == 1 and len(inputs) == 1:
-        inputs = {wanted[0][0]: next(iter(inputs.values()))}
-    lacking = [name for name, _ in wanted if name not in inputs]
+    if len(wanted) == len(inputs) == 1:
+        return {wanted[0]: next(iter(inputs.values()))}
+    lacking = [name for name in wanted if name not in inputs]
     if lacking:
         raise Error(
             f"{path}: its inputs {', '.join(lacking)} are none of A's ({', '.join(inputs)}): --map says which are the same"
         )
-    return {name: np.ascontiguousarray(inputs[name], ONNX_TYPES.get(kind, np.float32)) for name, kind in wanted}
+    return {name: inputs[name] for name in wanted}

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 
+from minicaffe.agreement import Difference
 from minicaffe.net import Net
 
-from .check import Difference, compare_with_net, run_model
+from .check import compare_with_net
 from .model import DEFAULT_OPSET, OLDEST_OPSET, onnx_model
+from .session import run_model
 from .write import write_model
 
 __all__ = ["DEFAULT_OPSET", "OLDEST_OPSET", "Difference", "compare_with_net", "export_onnx", "onnx_model", "run_model"]

@@ -1,0 +1,87 @@
+"""An ONNX model in onnxruntime, on the CPU: its inputs, and a run that gives its outputs or every tensor in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minicaffe.errors import Error
+
+Arrays = dict[str, NDArray[Any]]
+
+TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+}
+FOLDER = "session.model_external_initializers_file_folder_path"
+"""onnxruntime's option for where the weights of a model lie that is handed over as bytes."""
+
+
+class Session:
+    """A loaded model; inner: run gives every numeric tensor, each computed as the file says, with nothing optimised away.
+
+    Weights in a file beside the model stay there: only the model itself, which is small then, is ever held as bytes.
+    Raises Error where onnxruntime is absent or cannot load the model; OSError where there is no such file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, inner: bool = False) -> None:
+        self.path = os.fspath(path)
+        try:
+            import onnxruntime
+        except ImportError:
+            raise Error('running an ONNX model needs onnxruntime: pip install "minicaffe[onnx]"') from None
+        self.version = f"onnxruntime {onnxruntime.__version__}"
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4 if inner else 3
+        with open(self.path, "rb"):
+            pass
+        try:
+            if inner:
+                options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+                options.add_session_config_entry(FOLDER, str(Path(self.path).absolute().parent))
+            model = _with_all_outputs(self.path) if inner else self.path
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnx and onnxruntime raise types of their own
+            raise Error(f"{self.path}: {self.version} cannot load it: {error}") from error
+        self.inputs = {item.name: TYPES.get(item.type, np.float32) for item in self._session.get_inputs()}
+
+    def run(self, inputs: Mapping[str, ArrayLike]) -> Arrays:
+        """The outputs by name; inputs that the model does not take are left out. Raises Error."""
+        lacking = [name for name in self.inputs if name not in inputs]
+        if lacking:
+            raise Error(f"{self.path}: no array is given for its inputs {', '.join(lacking)}")
+        given = {name: np.ascontiguousarray(inputs[name], kind) for name, kind in self.inputs.items()}
+        names = [item.name for item in self._session.get_outputs()]
+        try:
+            values = self._session.run(names, given)
+        except Exception as error:
+            raise Error(f"{self.path}: {self.version} cannot run it: {error}") from error
+        return {name: value for name, value in zip(names, values, strict=True) if _is_numeric(value)}
+
+
+def run_model(path: str | os.PathLike[str], inputs: Mapping[str, ArrayLike]) -> Arrays:
+    """The outputs of an ONNX model for these inputs. Raises Error."""
+    return Session(path).run(inputs)
+
+
+def _is_numeric(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
+
+
+def _with_all_outputs(path: str) -> bytes:
+    """The model in a file with every tensor among its outputs, without the weights that lie beside it."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    kept = {output.name for output in model.graph.output}
+    inner = [name for node in model.graph.node for name in node.output if name and name not in kept]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
+    serialized: bytes = model.SerializeToString()
+    return serialized
