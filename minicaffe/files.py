@@ -43,6 +43,25 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
             temporary.unlink()
 
 
+@contextmanager
+def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A path in a new folder beside path (same name) to write to, and files that belong to it beside it; at the end all of them
+    are moved to where path is, path last. Where the block fails all are removed, and what was there before stays. Errors as
+    replacing's."""
+    target = Path(os.path.realpath(path) if os.path.islink(path) else path)
+    beside = None if _is_device(target) else target.absolute().parent
+    try:
+        folder = tempfile.TemporaryDirectory(dir=beside, prefix=f".{target.stem}.")
+    except OSError as error:
+        raise Error(f"{target}: cannot be written: {error.strerror or error}") from error
+    with folder:
+        draft = Path(folder.name) / target.name
+        yield draft
+        for file in sorted(draft.parent.iterdir(), key=lambda file: file == draft):
+            with replacing(target.with_name(file.name)) as temporary:
+                shutil.move(file, temporary)
+
+
 def _is_device(path: Path) -> bool:
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 

@@ -16,10 +16,9 @@ import onnx
 from onnx_case import check, net_of
 
 import minicaffe
-from minicaffe import TEST, TRAIN, Error, LayerError, Net
+from minicaffe import TEST, TRAIN, Error, LayerError, Net, agreement
 from minicaffe.cli import main
 from minicaffe.inputs import fill_inputs
-from minicaffe.onnx_export import check as checking
 from minicaffe.onnx_export import compare_with_net, export_onnx, run_model, write
 from minicaffe.settings import DetectionSettings, read_settings, use
 
@@ -195,15 +194,6 @@ def test_shared_weights_are_there_once(tmp_path: Path) -> None:
     assert [weight.name for weight in onnx.load(tmp_path / "model.onnx").graph.initializer] == ["a/blobs.0"]
 
 
-def test_differences_of_nan_and_of_shapes() -> None:
-    ours = np.array([1.0, np.nan, 4.0], np.float32)
-    found = checking.difference("y", ours, np.array([1.0, np.nan, 4.5], np.float32))
-    assert (found.largest, found.relative, found.agrees) == (0.5, 0.125, False)
-    assert checking.difference("y", ours, ours).agrees
-    assert checking.difference("y", ours, ours[:2]).largest == np.inf
-    assert checking.difference("y", ours, np.zeros(3, np.float32)).largest == np.inf
-
-
 # The command
 
 
@@ -240,9 +230,48 @@ def test_export_command_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.M
         result = run("export", net, "-o", "model.onnx", *words)
         assert result.exit_code and message in result.output, result.output
     assert run("export", net, "-o", "none/model.onnx").exit_code == 1
-    monkeypatch.setattr(checking, "TOLERANCE", -1)
+    monkeypatch.setattr(agreement, "TOLERANCE", -1)
     result = run("export", net, "-o", "model.onnx", "--check")
-    assert result.exit_code == 1 and "y: more than 1e-4 of the largest number apart" in result.output
+    assert result.exit_code == 1 and "FAIL: more than 0.0001 of the largest number apart: y (0); nothing was" in result.output
+
+
+def test_a_check_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model and its file of weights are replaced together, after the check."""
+    monkeypatch.setattr(write, "LIMIT", 100)
+    monkeypatch.setattr(write, "SMALL", 50)
+    net, out = tmp_path / "net.prototxt", tmp_path / "model.onnx"
+    net.write_text(
+        'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 9 } } }\n'
+        'layer { name: "fc" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 7 } }\n'
+    )
+    np.save(tmp_path / "wide.npy", np.zeros((2, 8), np.float32))
+    for name in ("model.onnx", "model.onnx.data"):
+        (tmp_path / name).write_text("before")
+    here = sorted(file.name for file in tmp_path.iterdir())
+    for given in (f"x={tmp_path / 'none.png'}", f"z={tmp_path / 'wide.npy'}", f"x={tmp_path / 'wide.npy'}"):
+        result = run("export", net, "-o", out, "--check", "--input", given)
+        assert result.exit_code == 1 and "written:" not in result.output, result.output
+    with monkeypatch.context() as patched:
+        patched.setattr(agreement, "TOLERANCE", -1)
+        assert run("export", net, "-o", out, "--check").exit_code == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == here
+    assert out.read_text() == (tmp_path / "model.onnx.data").read_text() == "before"
+    result = run("export", net, "-o", out, "--check")
+    assert result.exit_code == 0 and "PASS: every output within 0.0001" in result.output
+    assert f"weights in {out}.data" in result.output
+    assert sorted(file.name for file in tmp_path.iterdir()) == here and out.read_bytes() != b"before"
+    assert run_model(out, {"x": np.ones((3, 9))})["y"].shape == (3, 7)
+
+
+def test_the_checks_input_does_not_size_the_model(tmp_path: Path) -> None:
+    net = tmp_path / "net.prototxt"
+    net.write_text(
+        'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 5 } } }\n'
+        'layer { name: "pool" type: "SPP" bottom: "x" top: "y" spp_param { pyramid_height: 2 } }\n'
+    )
+    np.save(tmp_path / "one.npy", np.ones((1, 3, 8, 5), np.float32))
+    result = run("export", net, "-o", tmp_path / "model.onnx", "--check", "--input", f"x={tmp_path / 'one.npy'}")
+    assert result.exit_code == 0 and "input x x_n x 3 x 8 x 5" in result.output and " y        1x15 " in result.output
 
 
 def test_the_extra_is_named_where_onnx_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,37 @@
+"""What --check says: a table of how far each output is apart, and a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import click
+
+from minicaffe.agreement import TOLERANCE, Difference
+from minicaffe.errors import Error
+
+from .common import print_table, shape_text
+
+
+def say_agreement(title: str, found: Sequence[Difference], whose: tuple[str, str]) -> None:
+    """The table, the notes on proposals, and PASS. whose: what the two sides are called. Raises Error where one fails."""
+    rows = [[one.name, shape_text(one.shape), _number(one.largest), _number(one.relative)] for one in found]
+    print_table(title, ["output", "shape", "largest difference", "relative"], rows)
+    for one in found:
+        if one.note:
+            click.echo(f"{one.name}: {one.note}")
+    bound = f"{TOLERANCE:g} of the largest number"
+    wrong = [_why(one, whose) for one in found if not one.agrees]
+    if wrong:
+        raise Error(f"FAIL: more than {bound} apart: {'; '.join(wrong)}; nothing was written")
+    click.echo(f"PASS: every output within {bound}")
+
+
+def _why(one: Difference, whose: tuple[str, str]) -> str:
+    if one.shape != one.other_shape:
+        return f"{one.name} (its shape is {one.shape} in {whose[0]}, {one.other_shape} in {whose[1]})"
+    return f"{one.name} ({one.relative:.2g})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2e}" if math.isfinite(value) else "-"
