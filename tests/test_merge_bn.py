@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -187,11 +188,24 @@ def test_command(tmp_path: Path) -> None:
     files = [str(tmp_path / name) for name in ("a.prototxt", "a.caffemodel", "b.prototxt", "b.caffemodel")]
     said = run(*files[:2], "--out-net", files[2], "--out-weights", files[3], "--check")
     assert "2 layers folded into 1; 0 left where they are\n  c <- n, s\n" in said
-    assert "r: largest difference" in said
+    assert re.search(r" r +\S+ +\d\.\d\de-\d\d +\d\.\d\de-\d\d", said) and "PASS: every output within 0.0001 of" in said
     new = Net(files[2], files[3], 1)
     assert [layer.name for layer in new.layers] == ["in", "c", "r"]
     new.blobs["x"].data[...] = net.blobs["x"].data
     np.testing.assert_allclose(new.forward()["r"], net.forward()["r"], rtol=1e-5, atol=1e-5)
+
+
+def test_command_whose_check_fails_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.prototxt").write_text(INPUT + PLAIN + NORM % "" + SCALE)
+    net_of(PLAIN + NORM % "" + SCALE, dtype=np.float32).save(tmp_path / "a.caffemodel")
+    (tmp_path / "b.prototxt").write_text("before")
+    files = [str(tmp_path / name) for name in ("a.prototxt", "a.caffemodel", "b.prototxt", "b.caffemodel")]
+    monkeypatch.setattr("minicaffe.cli.merge_bn.put_weights", lambda net, weights: net.params["c"][0].data.fill(0.5))
+    said = run(*files[:2], "--out-net", files[2], "--out-weights", files[3], "--check")
+    assert re.search(
+        r"error: .*FAIL: more than 0.0001 of the largest number apart: s \(\S+\); nothing was written", said, re.DOTALL
+    )
+    assert Path(files[2]).read_text() == "before" and not Path(files[3]).exists() and len(list(tmp_path.iterdir())) == 3
 
 
 def test_command_with_a_stage(tmp_path: Path) -> None:
