@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from . import limits
 from .errors import BlobError, Error
 from .mode import gpu_mode
 
@@ -347,6 +348,8 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
     shape = tuple(int(d) for d in dims)  # type: ignore[arg-type]
     if any(d < 0 for d in shape):
         raise BlobError(f"a blob cannot have shape {shape}: an axis is negative")
-    if math.prod(shape) > MAX_COUNT:
-        raise BlobError(f"shape {shape} has {math.prod(shape)} elements, more than the {MAX_COUNT} that a blob may have")
+    most = min(limits.blob_elements, MAX_COUNT)
+    if math.prod(shape) > most:
+        more = f": {limits.raising('blob_elements')}" if most < MAX_COUNT else ""
+        raise BlobError(f"shape {shape} has {math.prod(shape)} elements, more than the {most} that a blob may have{more}")
     return shape

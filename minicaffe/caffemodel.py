@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from . import threads
-from .blob import MAX_COUNT
+from . import limits, threads
 from .proto import caffe_pb2
 from .wire import BYTES, VARINT, Buffer, Field, WireError, fields, numbers, signed, varint
 
@@ -175,8 +174,9 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
 def _check_shape(offset: int, shape: tuple[int, ...], count: int) -> None:
     if len(shape) > MAX_AXES or any(dim < 0 for dim in shape):
         raise WireError(offset, f"no blob can have the shape {shape[:MAX_AXES]}")
-    if math.prod(max(dim, 1) for dim in shape) > MAX_COUNT:
-        raise WireError(offset, f"shape {shape} is more than the {MAX_COUNT} values that a blob may have")
+    if math.prod(max(dim, 1) for dim in shape) > limits.blob_elements:
+        wrong = f"shape {shape} is more than the {limits.blob_elements} values that a blob may have"
+        raise WireError(offset, f"{wrong}: {limits.raising('blob_elements')}")
     if math.prod(shape) != count:
         raise WireError(offset, f"shape {shape} needs {math.prod(shape)} values, but {count} are stored")
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .blob import MAX_COUNT, Blob
+from . import limits
+from .blob import Blob
 from .caffemodel import BlobWeights, LayerWeights
 from .errors import Error, WeightsError
 from .files import replacing
@@ -122,6 +123,6 @@ def _read_dataset(group: Any, name: str, place: str, kinds: str, wanted: str) ->
     if dataset.shape is None or dataset.dtype.kind not in kinds:
         raise WeightsError(f"{place}: holds {dataset.dtype} values, not {wanted}")
     stored = dataset.id.get_storage_size()
-    if dataset.size > MAX_COUNT or dataset.nbytes > stored * (DEFLATE_LIMIT if dataset.chunks else 1):
+    if dataset.size > limits.blob_elements or dataset.nbytes > stored * (DEFLATE_LIMIT if dataset.chunks else 1):
         raise WeightsError(f"{place}: shape {dataset.shape} needs {dataset.nbytes} bytes, but {stored} are stored")
     return np.asarray(dataset[...])

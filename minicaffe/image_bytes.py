@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError
+from . import limits
+from .errors import DataError, Error
 
 Pixels = NDArray[np.uint8]
 """An image (H, W, C) of bytes, channels in the order blue, green, red (, alpha)."""
@@ -28,11 +29,20 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
     name = name or str(file if isinstance(file, str | PathLike) else "image")
     try:
         with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file) as opened:
+            check_size(opened, name)
             image = opened if color is None else ImageOps.exif_transpose(opened)
             return _channels(_eight_bits(image), color, str(opened.format))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = "not an image, or damaged" if "cannot identify" in str(error) else getattr(error, "strerror", None) or error
         raise DataError(f"{name}: cannot read the image: {reason}") from error
+
+
+def check_size(opened: Any, name: str) -> None:
+    """Raises DataError for an image that Pillow has opened, but not decoded, with more than limits.pixels."""
+    try:
+        limits.check(f"{name}: the image", opened.width * opened.height, "pixels")
+    except Error as error:
+        raise DataError(str(error)) from error
 
 
 def _eight_bits(image: Any) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DataError
+from .image_bytes import check_size
 from .mode import TEST, TRAIN, Phase
 from .settings import DetectionSettings
 
@@ -30,6 +31,7 @@ def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
 
     try:
         with Image.open(path) as file:
+            check_size(file, str(path))
             image = ImageOps.exif_transpose(file)
             if image.mode.startswith("I"):
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import read_npy
 from .blob import numbers
 from .errors import Error
 from .images import load_image, prepare_image, resize_bilinear
@@ -35,7 +36,7 @@ def fill_inputs(
     filled = set()
     for name, file in files.items():
         if Path(file).suffix.lower() == ".npy":
-            put_array(net, name, _load_array(file))
+            put_array(net, name, read_npy(file))
             filled.add(name)
         else:
             put = _put_image(net, name, file, settings or current())
@@ -82,14 +83,6 @@ def put_array(net: Net, name: str, array: NDArray[Any]) -> None:
     values = numbers(name, array)
     net.blobs[name].reshape(values.shape)
     net.blobs[name].data[...] = values
-
-
-def _load_array(file: str) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise Error(f"{file}: not a readable .npy file of numbers") from error
-    return array
 
 
 def _put_image(net: Net, name: str, file: str, settings: DetectionSettings) -> set[str]:

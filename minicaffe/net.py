@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from . import limits
 from .batching import forward_all
 from .blob import Blob, put_numbers
 from .cuda.device import Stream, current
@@ -98,6 +99,7 @@ class Net(PycaffeNet, Hooked):
         self._blob_needs: dict[str, bool] = {}
         self._learnable = LearnableParameters()
         self._stream: Stream | None = None
+        self._bytes = 0
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
         sources: list[Any] = list(net_file.sources) or [None] * len(self.param.layer)
@@ -110,7 +112,7 @@ class Net(PycaffeNet, Hooked):
         self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self._learnable.share()
         drop_unasked_gradients(self.nodes)
-        self._plan = ExecutionPlan(self.nodes)
+        self.plan = ExecutionPlan(self.nodes)
         if self.param.force_backward:
             self.force_backward()
         del self.param.layer[:]
@@ -133,6 +135,7 @@ class Net(PycaffeNet, Hooked):
         node = self._append_node(layer, unread)
         layer.connect(node.bottoms, node.tops, partial(watch, self, layer, "setup") if watch else None)
         self.layers.append(layer)
+        self._check_size(layer, [blob for blob in node.tops if blob not in node.bottoms])
         if watch:
             watch(self, layer, "reshape")
         for name, weight in zip(node.top_names, layer.loss_weights, strict=True):
@@ -179,6 +182,14 @@ class Net(PycaffeNet, Hooked):
                 tops.append(Blob((), self.dtype))
                 self.blobs[AUTOMATIC] = tops[-1]
         return names, tops
+
+    def _check_size(self, layer: Layer, tops: Sequence[Blob]) -> None:
+        """Raises LayerError where the blobs so far take more than limits.bytes, however little of it is in use yet."""
+        self._bytes += sum(blob.count for blob in [*tops, *layer.blobs]) * self.dtype.itemsize
+        try:
+            limits.check("with it the net", self._bytes, "bytes")
+        except Error as error:
+            raise layer.error(str(error)) from None
 
     def _check_new_top(self, layer: Layer, name: str, j: int, names: Sequence[str]) -> None:
         if name in names[:j]:
@@ -256,7 +267,7 @@ class Net(PycaffeNet, Hooked):
         loss = 0.0
         one_by_one = self.phase != TEST or gpu_mode() or self.forward_is_watched
         with self.running():
-            for i in self._plan.steps(start, end, one_by_one):
+            for i in self.plan.steps(start, end, one_by_one):
                 node = self.nodes[i]
                 self._call("before_forward", i)
                 reshaped = partial(self._call, "after_reshape", i)
@@ -265,7 +276,7 @@ class Net(PycaffeNet, Hooked):
         return loss
 
     def _backward(self, start: int, end: int) -> None:
-        self._plan.before_backward()
+        self.plan.before_backward()
         with self.running():
             for i in range(start, end - 1, -1):
                 node = self.nodes[i]

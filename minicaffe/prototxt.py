@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from . import hints
+from . import hints, limits
 from .errors import PrototxtError, PrototxtWarning, UpgradeError
 from .proto import caffe_pb2
 from .source import LayerSource, Place
@@ -66,6 +66,7 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFi
     message = caffe_pb2.NetParameter()
     parser = _parse(text, message, file, strict=strict)
     _refuse_mixed(parser)
+    limits.check(f"{file}: the net", len(parser.layers), "layers")
 
     def warn(sentence: str, index: int) -> None:
         warnings.warn(f"{parser.text.place(parser.layers[index].start)}: {sentence}", PrototxtWarning, stacklevel=6)
@@ -121,6 +122,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """The file's text; bytes that are not UTF-8 (in old comments) stay as surrogates."""
     try:
         with Path(path).open("rb") as file:
+            limits.check(f"{path}: the text", os.fstat(file.fileno()).st_size, "text")
             head = file.read(_HEAD)
             if CONTROL.search(head.decode("latin-1")):
                 raise _binary(head, str(path))

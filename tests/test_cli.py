@@ -254,7 +254,7 @@ def test_proposals_in_an_archive(folder: Path) -> None:
     np.savez("other.npz", np.zeros((1, 4)))
     result = run("detect", "detector.prototxt", "detector.caffemodel", "photos/one.png", "--proposals", "other.npz")
     assert result.exit_code == 1
-    assert "other.npz: proposals are numbers of shape (R, 4), x1, y1, x2, y2; got several arrays (.npz)" in result.output
+    assert "other.npz: several arrays (.npz), where one (.npy) is wanted" in result.output
 
 
 def test_images_in_no_folder(folder: Path) -> None:

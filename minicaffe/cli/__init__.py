@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from minicaffe import limits
 from minicaffe.access import allowing
 from minicaffe.cli.flags import ALIASES, translate
 from minicaffe.errors import Error
@@ -57,10 +58,29 @@ ALLOW = click.Option(
     metavar="PATH",
     type=click.Path(exists=True),
     expose_value=False,
-    help="Let prototxts name this file, or what lies in this folder; may be repeated.  [always: the working directory, and what the"
-    " command line names]",
+    help="Let prototxts name this file, or what lies in this folder; may be repeated. They always may name what is in the "
+    "working directory, and what the command line names.",
 )
 """An option of every command. What it names is allowed as everything that the command line names is."""
+
+
+def _raise_limits(context: click.Context, option: click.Parameter, given: Sequence[str]) -> None:
+    """Other limits until the command is over."""
+    try:
+        pairs = [text.split("=") for text in given]
+        context.with_resource(limits.raised({name: int(float(most)) for name, most in pairs}))
+    except (Error, ValueError, OverflowError) as error:
+        raise click.BadParameter(f"write it as NAME=N: {error}") from error
+
+
+LIMIT = click.Option(
+    ["--limit"],
+    multiple=True,
+    metavar="NAME=N",
+    expose_value=False,
+    callback=_raise_limits,
+    help=f"How much a file may ask for; NAME is one of {', '.join(limits.NAMES)}; may be repeated.",
+)
 
 
 class _Commands(click.Group):
@@ -74,7 +94,7 @@ class _Commands(click.Group):
             return None
         command: click.Command = importlib.import_module(f"minicaffe.cli.{cmd_name.replace('-', '_')}").command
         if all(param.name != ALLOW.name for param in command.params):
-            command.params.append(ALLOW)
+            command.params += [ALLOW, LIMIT]
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

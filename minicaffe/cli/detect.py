@@ -12,6 +12,7 @@ from typing import Any
 import click
 import numpy as np
 
+from minicaffe.arrays import read_npy
 from minicaffe.class_names import default_names, read_names
 from minicaffe.detect import Detections, class_name, detect, draw, to_json
 from minicaffe.detect_ssd import SSD_MEANS, detect_ssd, ssd_layer
@@ -195,13 +196,11 @@ def read_proposals(source: str | None, image: Path) -> np.ndarray | None:
         return None
     path = Path(source) / f"{image.stem}.npy" if Path(source).is_dir() else Path(source)
     try:
-        boxes: np.ndarray = np.load(path, allow_pickle=False)
+        boxes = read_npy(path)
     except OSError as error:
         raise Error(f"{path}: cannot read the proposals of {image}: {error.strerror}") from error
-    except (ValueError, EOFError) as error:
-        raise Error(f"{path}: not a readable .npy file of numbers") from error
-    if not isinstance(boxes, np.ndarray) or boxes.dtype.kind not in "iuf" or boxes.ndim != 2 or boxes.shape[1] != 4:
-        found = f"{boxes.dtype} of shape {boxes.shape}" if isinstance(boxes, np.ndarray) else "several arrays (.npz)"
+    if boxes.dtype.kind not in "iuf" or boxes.ndim != 2 or boxes.shape[1] != 4:
+        found = f"{boxes.dtype} of shape {boxes.shape}"
         raise Error(f"{path}: proposals are numbers of shape (R, 4), x1, y1, x2, y2; got {found}")
     return boxes
 

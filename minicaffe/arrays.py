@@ -1,0 +1,78 @@
+"""Arrays of numbers from .npy and .npz files: no pickles, and no size that the file's bytes do not hold."""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from . import limits
+from .errors import Error
+
+Array = NDArray[Any]
+
+
+def read_npy(path: str | os.PathLike[str]) -> Array:
+    """The numbers of a .npy file. Raises Error, and OSError where there is no such file."""
+    size = os.stat(path).st_size
+    with open(path, "rb") as file:
+        if file.read(2) == b"PK":
+            raise Error(f"{os.fspath(path)}: several arrays (.npz), where one (.npy) is wanted")
+        file.seek(0)
+        with _damaged(f"{os.fspath(path)}: not a readable .npy file of numbers"):
+            return _read(file, size)
+
+
+def read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """The arrays of numbers of an .npz file by name; what is in it beside them is left out. Raises Error and OSError."""
+    os.stat(path)
+    arrays = {}
+    with _damaged(f"{os.fspath(path)}: not a readable .npz of numbers"), zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.filename.endswith(".npy"):
+                limits.check(f"{os.fspath(path)}: {entry.filename}", entry.file_size, "bytes")
+                with archive.open(entry) as file:
+                    arrays[entry.filename.removesuffix(".npy")] = _read(file, entry.file_size)
+    return {name: array for name, array in arrays.items() if array.dtype.kind in "fiub"}
+
+
+@contextmanager
+def _damaged(message: str) -> Iterator[None]:
+    """Whatever NumPy and zipfile raise for damaged files (tokenize.TokenError and zlib.error among them) as an Error."""
+    try:
+        yield
+    except (Error, MemoryError):
+        raise
+    except Exception as error:
+        raise Error(f"{message}: {error}") from error
+
+
+def _read(file: IO[bytes], size: int) -> Array:
+    """The array in a .npy of size bytes; an object's pickle is refused, and text is read."""
+    read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+    version = npy.read_magic(file)
+    if version not in read_header and version != (3, 0):
+        raise ValueError(f"version {version} of the format is not known")
+    shape, fortran, dtype = read_header.get(version, npy.read_array_header_2_0)(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    count = math.prod(shape)
+    if any(n < 0 for n in shape) or count * dtype.itemsize > size:
+        raise ValueError(f"shape {shape} needs {count * dtype.itemsize} bytes, but there are {size}")
+    values = np.frombuffer(_bytes(file, count * dtype.itemsize), dtype, count)
+    return values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
+
+
+def _bytes(file: IO[bytes], count: int) -> bytearray:
+    """The next count bytes. Raises EOFError where there are fewer."""
+    data = bytearray(file.read(count))
+    if len(data) < count:
+        raise EOFError(f"{count} bytes of values are wanted, {len(data)} are there")
+    return data

@@ -1,0 +1,56 @@
+"""How much a file may ask for: a few bytes of a prototxt, a header or an image can declare any size.
+
+    minicaffe.limits.pixels = 10**9        from Python
+    minicaffe run NET --limit pixels=1e9   on the command line
+
+No published model and no photograph comes near the defaults. They bound what is declared, whatever the machine's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .errors import Error
+
+blob_elements: int = 2**31 - 1
+"""Most elements of one blob; Caffe's INT_MAX, beyond which it cannot be raised."""
+layers: int = 10_000
+"""Most layers of a net, those of splits not counted."""
+bytes: int = 2**38
+"""Most bytes that the blobs of one net take together (diffs not counted), and that one array of a packed file unpacks to."""
+pixels: int = 2**28
+"""Most pixels of an image that is read."""
+text: int = 2**24
+"""Most bytes of a prototxt or another text that is parsed."""
+
+NAMES = ("blob_elements", "layers", "bytes", "pixels", "text")
+
+
+def raising(name: str) -> str:
+    """How to raise a limit: the end of the sentence that says it is exceeded."""
+    return f"minicaffe.limits.{name} = N, or --limit {name}=N, allows more"
+
+
+def check(what: str, amount: int, name: str) -> None:
+    """Raises Error where amount is above a limit: `what has 12 layers, the limit is 10: ...`."""
+    most = globals()[name]
+    if amount > most:
+        unit = {"blob_elements": "elements", "text": "bytes"}.get(name, name)
+        raise Error(f"{what} has {amount:,} {unit}, and the limit is {most:,}: {raising(name)}")
+
+
+@contextmanager
+def raised(given: dict[str, int]) -> Iterator[None]:
+    """Other limits until the end of the block. Raises Error for a name that is none, and for less than 1."""
+    before = {name: globals()[name] for name in NAMES}
+    for name, most in given.items():
+        if name not in NAMES:
+            raise Error(f'there is no limit "{name}"; there are {", ".join(NAMES)}')
+        if most < 1:
+            raise Error(f"the limit {name} must be at least 1, got {most}")
+    globals().update(given)
+    try:
+        yield
+    finally:
+        globals().update(before)

@@ -1,0 +1,96 @@
+"""Arrays from .npy and .npz files: what NumPy writes, and what nobody should."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.lib import format as npy
+
+from minicaffe import limits
+from minicaffe.arrays import read_npy, read_npz
+from minicaffe.errors import Error
+
+WRITTEN = [
+    np.arange(6.0).reshape(2, 3),
+    np.asfortranarray(np.arange(30, dtype=np.int16).reshape(2, 3, 5)),
+    np.zeros((0, 4), np.float32),
+    np.array(2.5, ">f8"),
+    np.array([True, False]),
+]
+
+
+@pytest.mark.parametrize("array", WRITTEN, ids=str)
+def test_what_numpy_writes(tmp_path: Path, array: Any) -> None:
+    np.save(tmp_path / "a.npy", array)
+    read = read_npy(tmp_path / "a.npy")
+    assert read.shape == array.shape
+    assert read.dtype == array.dtype
+    assert np.array_equal(read, array)
+    assert read.flags.writeable
+
+
+def test_npz(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "a.npz", x=WRITTEN[0], y=WRITTEN[1], words=np.array(["a"]))
+    read = read_npz(tmp_path / "a.npz")
+    assert list(read) == ["x", "y"]
+    assert np.array_equal(read["x"], WRITTEN[0])
+    assert np.array_equal(read["y"], WRITTEN[1])
+    with pytest.raises(Error, match=r"a\.npz: several arrays"):
+        read_npy(tmp_path / "a.npz")
+
+
+def header(shape: tuple[int, ...], descr: str = "<f4") -> bytes:
+    out = io.BytesIO()
+    npy.write_array_header_1_0(out, {"shape": shape, "fortran_order": False, "descr": descr})
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not a readable .npy"),
+        (b"\x93NUMPY\x09\x00", "not a readable .npy"),
+        (header((10**6, 10**6)) + bytes(64), r"needs 4000000000000 bytes, but there are \d+"),
+        (header((3, 5)) + bytes(56), "60 bytes of values are wanted, 56 are there"),
+        (header((-1, 5)), "needs -20 bytes"),
+        (header((2,), "|O") + bytes(16), "it holds Python objects"),
+    ],
+)
+def test_damaged(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / "a.npy").write_bytes(data)
+    with pytest.raises(Error, match=rf"a\.npy: .*{message}"):
+        read_npy(tmp_path / "a.npy")
+
+
+def test_a_zip_bomb(tmp_path: Path) -> None:
+    """16 MB of zeros in 16 kB, where the limit is 1 MB."""
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", header((2**22,)) + bytes(2**24))
+    with (
+        limits.raised({"bytes": 2**20}),
+        pytest.raises(Error, match=r"a\.npz: x\.npy has .* bytes, and the limit is 1,048,576"),
+    ):
+        read_npz(tmp_path / "a.npz")
+    assert read_npz(tmp_path / "a.npz")["x"].shape == (2**22,)
+
+
+@given(st.data())
+def test_flipped_bytes_are_an_error_or_an_array(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("flipped")
+    np.savez(folder / "a.npz", x=WRITTEN[0])
+    np.save(folder / "a.npy", WRITTEN[1])
+    for name, read in (("a.npz", read_npz), ("a.npy", read_npy)):
+        content = bytearray((folder / name).read_bytes())
+        for _ in range(data.draw(st.integers(1, 4))):
+            content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+        (folder / name).write_bytes(content[: data.draw(st.integers(0, len(content)))])
+        with suppress(Error):
+            read(folder / name)

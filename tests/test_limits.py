@@ -1,0 +1,138 @@
+"""What is declared above a limit is an error that says how to raise it, and costs no memory."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import minicaffe
+from minicaffe import TEST, Blob, Error, LayerError, Net, PrototxtError, limits
+from minicaffe.cli import main
+from minicaffe.errors import BlobError, DataError, WeightsError
+from minicaffe.image_bytes import encode_image, read_image
+from minicaffe.images import load_image
+from minicaffe.io import array_to_blobproto
+from minicaffe.prototxt import parse_net
+from minicaffe.weights import read_weights
+
+INPUT = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 5 } } }\n'
+FULLY = 'layer { name: "f" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 4 } }\n'
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    with limits.raised({}):
+        yield
+
+
+def net(tmp_path: Path, text: str) -> Path:
+    (tmp_path / "net.prototxt").write_text(text)
+    return tmp_path / "net.prototxt"
+
+
+def test_elements_of_a_blob(tmp_path: Path) -> None:
+    limits.blob_elements = 29
+    Blob((2, 14))
+    with pytest.raises(BlobError, match=r"\(2, 15\) has 30 elements, more than the 29.*limits\.blob_elements = N, or --limit"):
+        Blob((2, 15))
+    with pytest.raises(LayerError, match=r'Input layer "x": shape \(2, 3, 5\).*prototxt:1\)'):
+        Net(net(tmp_path, INPUT), TEST)
+    limits.blob_elements = 2**40
+    with pytest.raises(BlobError, match=r"more than the 2147483647 that a blob may have$"):
+        Blob((2**31,))
+
+
+def test_elements_of_a_stored_blob(tmp_path: Path) -> None:
+    file = tmp_path / "mean.binaryproto"
+    file.write_bytes(array_to_blobproto(np.ones((2, 3, 5))).SerializeToString())
+    limits.blob_elements = 29
+    with pytest.raises(WeightsError, match=r"shape \(2, 3, 5\) is more than the 29 .*--limit blob_elements=N"):
+        minicaffe.weights.read_binaryproto(file)
+
+
+def test_layers_of_a_net() -> None:
+    limits.layers = 1
+    parse_net(INPUT)
+    with pytest.raises(Error, match=r"<text>: the net has 2 layers, and the limit is 1: .*--limit layers=N"):
+        parse_net(INPUT + FULLY)
+
+
+def test_bytes_of_a_net(tmp_path: Path) -> None:
+    limits.bytes = 4 * (30 + 8 + 60 + 4)
+    Net(net(tmp_path, INPUT + FULLY), TEST)
+    in_place = 'layer { name: "r" type: "ReLU" bottom: "y" top: "y" }'
+    Net(net(tmp_path, INPUT + FULLY + in_place), TEST)
+    limits.bytes -= 1
+    with pytest.raises(LayerError, match=r'InnerProduct layer "f": with it the net has 408 bytes, and the limit is 407'):
+        Net(net(tmp_path, INPUT + FULLY), TEST)
+
+
+def test_a_prototxts_text(tmp_path: Path) -> None:
+    limits.text = len(INPUT)
+    Net(net(tmp_path, INPUT), TEST)
+    with pytest.raises(Error, match=r"net\.prototxt: the text has .* bytes, and the limit is"):
+        Net(net(tmp_path, INPUT + " "), TEST)
+    assert not issubclass(PrototxtError, OSError)
+
+
+def test_pixels_of_an_image(tmp_path: Path) -> None:
+    file = tmp_path / "cat.png"
+    file.write_bytes(encode_image(np.zeros((4, 5, 3), np.uint8), "png"))
+    limits.pixels = 20
+    assert load_image(file).shape == read_image(file).shape == (4, 5, 3)
+    limits.pixels = 19
+    for read in (load_image, read_image):
+        with pytest.raises(DataError, match=r"cat\.png: the image has 20 pixels, and the limit is 19: .*--limit pixels=N"):
+            read(file)
+
+
+def test_an_image_bomb(tmp_path: Path) -> None:
+    """A PNG of some hundred bytes whose header says 60,000 x 60,000."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    header = (60_000).to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0])
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(10_000))) + chunk(b"IEND", b"")
+    (tmp_path / "bomb.png").write_bytes(png)
+    for read in (load_image, read_image):
+        with pytest.raises(DataError, match=r"bomb\.png"):
+            read(tmp_path / "bomb.png")
+
+
+def test_the_command_line_raises_limits_until_its_end(tmp_path: Path) -> None:
+    file = str(net(tmp_path, INPUT + FULLY))
+    before = {name: getattr(limits, name) for name in limits.NAMES}
+    result = CliRunner().invoke(main, ["summary", file, "--limit", "layers=1"])
+    assert result.exit_code == 1
+    assert "the net has 2 layers, and the limit is 1" in result.output
+    assert CliRunner().invoke(main, ["summary", file, "--limit", "layers=2", "--limit", "bytes=1e9"]).exit_code == 0
+    assert {name: getattr(limits, name) for name in limits.NAMES} == before
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("layer=3", 'there is no limit "layer"; there are blob_elements, layers, bytes, pixels, text'),
+        ("layers=0", "the limit layers must be at least 1, got 0"),
+        ("layers", "write it as NAME=N"),
+        ("layers=many", "write it as NAME=N"),
+        ("layers=inf", "write it as NAME=N"),
+    ],
+)
+def test_a_bad_limit(tmp_path: Path, given: str, message: str) -> None:
+    result = CliRunner().invoke(main, ["summary", str(net(tmp_path, INPUT)), "--limit", given])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_a_weights_file_is_read_under_any_limit_of_text(tmp_path: Path) -> None:
+    limits.text = 10
+    made = Net(parse_net(INPUT + FULLY), TEST)
+    made.save(tmp_path / "net.caffemodel")
+    assert [layer.name for layer in read_weights(tmp_path / "net.caffemodel").layers if layer.blobs] == ["f"]
