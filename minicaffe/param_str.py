@@ -15,12 +15,17 @@ from .layer import Layer
 
 
 def read_yaml(text: str) -> Any:
-    """The data that text holds; Error, with PyYAML's line and column, where it is not YAML or asks for an object."""
+    """The data that text holds; Error, with PyYAML's line and column, where it is not YAML or asks for an object.
+
+    `*aliases` are refused: with them a few lines can stand for more data than any memory holds.
+    """
     import yaml
 
     try:
         return yaml.load(text, Loader=_loader())
-    except yaml.YAMLError as error:
+    except RecursionError as error:
+        raise Error("not plain YAML: nested too deeply") from error
+    except Exception as error:  # beside its own YAMLError, KeyError for `!!bool x`, ValueError for 2001-99-99, and others
         raise Error(f"not plain YAML: {error}") from error
 
 
@@ -30,7 +35,11 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        pass
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.events.AliasEvent):
+                mark = self.peek_event().start_mark
+                raise yaml.composer.ComposerError(None, None, "aliases (*name) are not read", mark)
+            return super().compose_node(parent, index)
 
     def as_tuple(loader: yaml.SafeLoader, node: yaml.Node) -> tuple[Any, ...]:
         if not isinstance(node, yaml.SequenceNode):

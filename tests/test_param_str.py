@@ -48,7 +48,17 @@ def test_nothing_but_data_is_built(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("a: [1", "not plain YAML: while parsing"), ("!!python/tuple 3", "a tuple must be a list")]
+    ("text", "message"),
+    [
+        ("a: [1", "not plain YAML: while parsing"),
+        ("!!python/tuple 3", "a tuple must be a list"),
+        ("a: &a [1, 2]\nb: *a", r"aliases \(\*name\) are not read\s.*line 2, column 4"),
+        ("[" * 5000, "nested too deeply"),
+        ("2001-99-99", "month must be in"),
+        ("!!bool x", "not plain YAML: 'x'"),
+        ("!!timestamp x", "not plain YAML"),
+        ("9" * 5000, "Exceeds the limit"),
+    ],
 )
 def test_yaml_errors(text: str, message: str) -> None:
     with pytest.raises(Error, match=message):
