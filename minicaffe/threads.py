@@ -5,12 +5,13 @@
 
 NumPy lets go of Python's lock inside its loops and products, so that threads of the pool do work side by side. While they
 do, BLAS is held at one thread: cutting a layer's work into blocks that stay in a core's cache beats cutting each product.
-Outside of run, BLAS has all threads. Who computes which task changes no result: tasks write to places of their own.
+Outside of run, BLAS has all threads; but not between the layers of a net (computing), since its threads, once woken,
+spin for some 20 ms and take the pool's cores. Who computes which task changes no result: tasks write to places of their
+own.
 """
 
 from __future__ import annotations
 
-import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,10 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from .errors import Error
+from .loops import short_buffers
 
 Task = Callable[[], object]
 
@@ -81,38 +85,52 @@ def run(tasks: Iterable[Task]) -> None:
     todo = list(tasks)
     helpers = min(get_num_threads(), len(todo)) - 1
     if helpers < 1 or getattr(_here, "working", False):
-        for task in todo:
-            task()
+        with short_buffers():
+            for task in todo:
+                task()
         return
     queue = iter(todo)
     lock = threading.Lock()
     failed = threading.Event()
+    errors: Any = np.geterr()
 
     def work() -> None:
         _here.working = True
         try:
-            while not failed.is_set():
-                with lock:
-                    task = next(queue, None)
-                if task is None:
-                    return
-                task()
+            with short_buffers():
+                while not failed.is_set():
+                    with lock:
+                        task = next(queue, None)
+                    if task is None:
+                        return
+                    task()
         except BaseException:
             failed.set()
             raise
         finally:
             _here.working = False
 
+    def work_too() -> None:
+        with np.errstate(**errors):  # of this thread alone
+            work()
+
     with _blas.on_one_thread():
         with _lock:
             pool = _executor()
-            futures: list[Future[None]] = [pool.submit(contextvars.copy_context().run, work) for _ in range(helpers)]
+            futures: list[Future[None]] = [pool.submit(work_too) for _ in range(helpers)]
         try:
             work()
         finally:
             wait(futures)
         for future in futures:
             future.result()
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """A block in which one layer after another computes: BLAS stays on one thread throughout, NumPy's buffers short."""
+    with _blas.on_one_thread(), short_buffers():
+        yield
 
 
 def _executor() -> ThreadPoolExecutor:
@@ -133,7 +151,6 @@ class _Blas:
 
     def _libraries(self) -> list[Any]:
         if self._found is None:
-            import numpy  # noqa: F401, which loads the library
             from threadpoolctl import ThreadpoolController
 
             self._found = list(ThreadpoolController().select(user_api="blas").lib_controllers)
