@@ -24,21 +24,30 @@ from .relu import ReLU
 from .scale import Scale
 
 FINISHING = (BatchNorm, Scale, Bias, ReLU)
-"""The layers that may be a Finish; classes derived from them may compute anything."""
+
+
+def may_finish(layer: Layer) -> bool:
+    """Whether what the layer does can be a Finish: not of batch statistics, a second bottom, or a ReLU that keeps signs.
+    Classes derived from ours may compute anything."""
+    if isinstance(layer, BatchNorm) and not layer.use_global_stats:
+        return False
+    if isinstance(layer, ReLU) and layer.negative_slope < 0:
+        return False
+    return type(layer) in FINISHING and len(layer.param.bottom) == 1
 
 
 def finish_of(layer: Layer, bottom: Sequence[Blob]) -> Finish | None:
-    """What the layer, one of FINISHING that has its shapes, does to bottom[0] (N, M, ...), in float64; None where it does
-    something else: batch statistics, a second bottom, a scale that lies along other axes, a ReLU that keeps signs.
+    """What the layer, which may be a Finish and has its shapes, does to bottom[0] (N, M, ...), in float64; None where its
+    numbers lie along other axes than M's.
 
     BatchNorm keeps 1 / std for its backward, as its forward does.
     """
     if isinstance(layer, ReLU):
-        return Finish(negative_slope=layer.negative_slope) if layer.negative_slope >= 0 else None
-    if len(bottom) > 1 or len(bottom[0].shape) < 2:
+        return Finish(negative_slope=layer.negative_slope)
+    if len(bottom[0].shape) < 2:
         return None
     if isinstance(layer, BatchNorm):
-        return _batch_norm(layer) if layer.use_global_stats else None
+        return _batch_norm(layer)
     shape = bottom[0].shape
     if not isinstance(layer, Scale | Bias) or tuple(layer._split) != (shape[0], shape[1], math.prod(shape[2:])):
         return None

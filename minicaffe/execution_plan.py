@@ -21,7 +21,7 @@ from .layers.convolution import Convolution
 from .layers.depthwise_convolution import DepthwiseConvolution
 from .layers.eltwise import Eltwise
 from .layers.finish import Finish, joined
-from .layers.finish_of import FINISHING, finish_of
+from .layers.finish_of import finish_of, may_finish
 from .layers.relu import ReLU
 from .layers.scale import Scale
 from .node import Node
@@ -124,16 +124,14 @@ def _begins(node: Node) -> bool:
         return False
     if isinstance(layer, Convolution) and layer.axis != 1:
         return False
-    return type(layer) in FINISHED or (type(layer) in FINISHING and len(node.bottoms) == 1)
+    return type(layer) in FINISHED or may_finish(layer)
 
 
 def _follows(node: Node, first: Node) -> bool:
-    return (
-        type(node.layer) in ((ReLU,) if type(first.layer) is Eltwise else FINISHING)
-        and len(node.bottoms) == len(node.tops) == 1
-        and node.bottoms[0] is node.tops[0] is first.tops[0]
-        and not any(node.layer.loss_weights)
-    )
+    layer = node.layer
+    if not may_finish(layer) or any(layer.loss_weights) or not node.bottoms[0] is node.tops[0] is first.tops[0]:
+        return False
+    return type(layer) is ReLU or type(first.layer) is not Eltwise
 
 
 def _overwrites(chain: Chain) -> bool:

@@ -36,6 +36,7 @@ from .proto import caffe_pb2
 from .prototxt import NetFile
 from .pycaffe_net import PycaffeNet
 from .splits import insert_splits
+from .threads import computing
 from .weights import LayerWeights, WeightsFile, read_weights
 
 Watch = Callable[["Net", Layer, str], None]
@@ -266,7 +267,7 @@ class Net(PycaffeNet, Hooked):
     def _forward(self, start: int, end: int) -> float:
         loss = 0.0
         one_by_one = self.phase != TEST or gpu_mode() or self.forward_is_watched
-        with self.running():
+        with self.running(), computing():
             for i in self.plan.steps(start, end, one_by_one):
                 node = self.nodes[i]
                 self._call("before_forward", i)
@@ -277,7 +278,7 @@ class Net(PycaffeNet, Hooked):
 
     def _backward(self, start: int, end: int) -> None:
         self.plan.before_backward()
-        with self.running():
+        with self.running(), computing():
             for i in range(start, end - 1, -1):
                 node = self.nodes[i]
                 self._call("before_backward", i)

@@ -1,0 +1,301 @@
+"""The execution plan: chains give what their layers give one by one, and nobody who looks on misses anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import minicaffe
+from minicaffe.debug_info import debug_info
+from minicaffe.detect import detect
+from minicaffe.errors import LayerError
+from minicaffe.images import load_image
+from minicaffe.layers.relu import ReLU
+from minicaffe.mode import TEST, TRAIN
+from minicaffe.net import Net
+from minicaffe.prototxt import parse_net
+from minicaffe.settings import read_settings
+from minicaffe.times import Times
+from minicaffe.tracer import Tracer
+
+SHAPES = Path(__file__).resolve().parents[1] / "examples" / "shapes"
+
+DATA = 'name: "made" layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 6 dim: 7 dim: 5 } } }\n'
+
+
+def conv(name: str = "conv", bottom: str = "data", outputs: int = 8, more: str = "", kind: str = "Convolution") -> str:
+    return (
+        f'layer {{ name: "{name}" type: "{kind}" bottom: "{bottom}" top: "{name}" convolution_param {{ num_output: {outputs} '
+        f'kernel_size: 3 pad: 1 weight_filler {{ type: "msra" }} bias_filler {{ type: "gaussian" std: 1 }} {more} }} }}\n'
+    )
+
+
+def on(kind: str, blob: str, more: str = "", bottom: str = "") -> str:
+    """A layer in place on a blob, or from bottom to it."""
+    name = f"{blob}_{kind.lower()}"
+    return f'layer {{ name: "{name}" type: "{kind}" bottom: "{bottom or blob}" top: "{blob}" {more} }}\n'
+
+
+BIASED = 'scale_param { bias_term: true filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 } }'
+LEAKY = "relu_param { negative_slope: 0.25 }"
+RENAMED = 'bias_param { filler { type: "gaussian" std: 1 } }'
+OTHER = conv("other") + 'layer { name: "sum" type: "Eltwise" bottom: "conv" bottom: "other" top: "sum" eltwise_param { %s } }\n'
+
+CHAINS = {
+    "conv, bn, scale, relu": (conv() + on("BatchNorm", "conv") + on("Scale", "conv", BIASED) + on("ReLU", "conv"), [(1, 4)]),
+    "conv, leaky relu": (conv(more="group: 2 dilation: 2") + on("ReLU", "conv", LEAKY), [(1, 2)]),
+    "conv without bias, bn, relu": (conv(more="bias_term: false") + on("BatchNorm", "conv") + on("ReLU", "conv"), [(1, 3)]),
+    "depthwise, scale, bias": (
+        conv(kind="DepthwiseConvolution", outputs=6) + on("Scale", "conv", BIASED) + on("Bias", "conv", RENAMED),
+        [(1, 3)],
+    ),
+    "bn, scale, relu on a blob of their own": (
+        on("BatchNorm", "y", bottom="data") + on("Scale", "y", BIASED) + on("ReLU", "y"),
+        [(1, 3)],
+    ),
+    "scale, bias, relu": (on("Scale", "y", BIASED, "data") + on("Bias", "y", RENAMED) + on("ReLU", "y"), [(1, 3)]),
+    "bn, relu in place": (
+        'layer { name: "p" type: "Power" bottom: "data" top: "p" }' + on("BatchNorm", "p") + on("ReLU", "p"),
+        [(2, 2)],
+    ),
+    "relu ends a chain": (
+        conv() + on("ReLU", "conv") + on("BatchNorm", "conv") + on("Bias", "conv", RENAMED) + on("ReLU", "conv", LEAKY),
+        [(1, 2), (3, 3)],
+    ),
+    "sum": (conv() + OTHER % "coeff: 1 coeff: -2" + on("ReLU", "sum"), [(4, 2)]),
+    "product": (conv() + OTHER % "operation: PROD" + on("ReLU", "sum", LEAKY), [(4, 2)]),
+    "maximum": (conv() + OTHER % "operation: MAX" + on("ReLU", "sum", LEAKY), [(4, 2)]),
+    "two readers": (
+        conv() + on("BatchNorm", "conv") + on("ReLU", "conv") + conv("a", "conv") + on("ReLU", "a") + conv("b", "conv"),
+        [(1, 3), (5, 2)],
+    ),
+    "shared weights": (
+        conv("a").replace("convolution_param", 'param { name: "w" } convolution_param')
+        + on("ReLU", "a")
+        + conv("b").replace("convolution_param", 'param { name: "w" } convolution_param')
+        + on("Scale", "b", BIASED),
+        [(2, 2), (4, 2)],
+    ),
+}
+
+ONE_BY_ONE = {
+    "a ReLU that keeps signs": conv() + on("ReLU", "conv", "relu_param { negative_slope: -0.5 }"),
+    "batch statistics": conv() + on("BatchNorm", "conv", "batch_norm_param { use_global_stats: false }") + on("ReLU", "conv"),
+    "a scale of rows": conv() + on("Scale", "conv", 'scale_param { axis: 2 filler { type: "gaussian" std: 1 } }'),
+    "one number": conv() + on("Scale", "conv", 'scale_param { num_axes: 0 filler { type: "constant" value: 3 } }'),
+    "a scale that is a bottom": conv()
+    + 'layer { name: "s" type: "Scale" bottom: "conv" bottom: "conv" top: "s" scale_param { axis: 0 } }',
+    "channels on another axis": (
+        'layer { name: "maps" type: "Reshape" bottom: "data" top: "maps" '
+        "reshape_param { shape { dim: 3 dim: 4 dim: 7 dim: 5 } } }" + conv(bottom="maps", more="axis: 0") + on("ReLU", "conv")
+    ),
+    "a loss": conv() + on("ReLU", "conv", "loss_weight: 2"),
+    "another layer between": conv() + conv("b") + on("ReLU", "conv"),
+    "not in place": conv() + on("ReLU", "y", bottom="conv"),
+}
+
+
+def net_of(text: str, phase: int = TEST, **options: Any) -> Net:
+    minicaffe.set_random_seed(3)
+    net = Net(parse_net(DATA + text, "made.prototxt"), phase, **options)
+    random = np.random.default_rng(5)
+    for layer in net.layers:
+        if layer.type == "BatchNorm":
+            mean, var, factor = (blob.data for blob in layer.blobs)
+            mean[...], var[...], factor[...] = random.normal(size=mean.shape), random.uniform(1, 3, var.shape), 2
+    net.blobs["data"].data[...] = random.standard_normal(net.blobs["data"].shape)
+    return net
+
+
+def watched(net: Net) -> Net:
+    """The net, run layer by layer."""
+    net.before_forward(lambda i: None)
+    return net
+
+
+def blobs_of(net: Net) -> dict[str, NDArray[Any]]:
+    return {name: blob.data.copy() for name, blob in net.blobs.items()}
+
+
+def assert_same(net: Net, other: Net, tolerance: float = 2e-6) -> None:
+    for name, wanted in blobs_of(other).items():
+        np.testing.assert_allclose(net.blobs[name].data, wanted, rtol=0, atol=tolerance * np.abs(wanted).max(), err_msg=name)
+
+
+def ran_together(net: Net) -> list[tuple[int, int]]:
+    return [(chain.index, len(chain.nodes)) for chain in net.plan.chains.values() if chain.together]
+
+
+@pytest.mark.parametrize("case", CHAINS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-6), (np.float64, 1e-14)])
+def test_a_chain_gives_what_its_layers_give(case: str, dtype: type, tolerance: float) -> None:
+    text, chains = CHAINS[case]
+    net, other = net_of(text, dtype=dtype), watched(net_of(text, dtype=dtype))
+    for height in (7, 9):
+        for one in (net, other):
+            one.blobs["data"].reshape(2, 6, height, 5)
+            one.blobs["data"].data[...] = np.random.default_rng(height).standard_normal((2, 6, height, 5))
+            one.forward()
+        assert ran_together(net) == chains
+        assert ran_together(other) == []
+        assert_same(net, other, tolerance)
+
+
+@pytest.mark.parametrize("case", ONE_BY_ONE)
+def test_what_is_no_chain_runs_one_by_one(case: str) -> None:
+    net, other = net_of(ONE_BY_ONE[case]), watched(net_of(ONE_BY_ONE[case]))
+    assert net._forward(0, len(net.layers) - 1) == other._forward(0, len(net.layers) - 1)
+    assert ran_together(net) == []
+    assert_same(net, other, 0)
+
+
+TEXT, WHOLE = CHAINS["conv, bn, scale, relu"]
+
+
+def test_weights_count_as_they_are_at_each_forward() -> None:
+    net, other = net_of(TEXT), watched(net_of(TEXT))
+    net.forward()
+    for one in (net, other):
+        for blobs in one.params.values():
+            for blob in blobs:
+                blob.data[...] *= 1.5
+        one.forward()
+    assert ran_together(net) == WHOLE
+    assert_same(net, other)
+
+
+def test_start_and_end_cut_a_chain() -> None:
+    net, other = net_of(TEXT), watched(net_of(TEXT))
+    out = net.forward(end="conv_batchnorm")["conv"].copy()
+    np.testing.assert_array_equal(out, other.forward(end="conv_batchnorm")["conv"])
+    assert ran_together(net) == []
+    net.forward(start="conv_scale")
+    other.forward(start="conv_scale")
+    assert ran_together(net) == []
+    assert_same(net, other, 0)
+    net.forward(start="conv", end="conv_relu")
+    assert ran_together(net) == WHOLE
+    assert_same(net, other)
+
+
+def test_whoever_looks_on_gets_every_layer(caplog: pytest.LogCaptureFixture) -> None:
+    net = net_of(TEXT)
+    values = []
+    hook = net.after_forward(lambda i: values.append(float(net.nodes[i].tops[0].data.min())))
+    net.forward()
+    net.remove_hook(hook)
+    assert len(values) == 5
+    assert values[-1] == 0 > max(values[1:-1])
+    with Tracer(net) as tracer:
+        net.forward()
+    assert [step.layer for step in tracer.trace.steps if step.kind == "forward"] == [0, 1, 2, 3, 4]
+    assert ran_together(net) == []
+    caplog.set_level("INFO", logger="minicaffe.solver")
+    with debug_info(net):
+        net.forward()
+    assert "Layer conv_batchnorm, top blob conv data" in caplog.text
+    net.forward()
+    assert ran_together(net) == WHOLE
+    times = Times(net)
+    net.forward()
+    assert all(times.forward[1:])
+    assert ran_together(net) == []
+
+
+def test_training_runs_one_by_one() -> None:
+    net = net_of(conv() + on("ReLU", "conv"), TRAIN)
+    net.forward()
+    assert ran_together(net) == []
+
+
+def test_classes_of_the_user_run_one_by_one() -> None:
+    class Louder(ReLU):
+        def forward_cpu(self, bottom: Any, top: Any) -> None:
+            top[0].data[...] = bottom[0].data + 100
+
+    minicaffe.register("Louder", Louder)
+    net = net_of(conv() + on("Louder", "conv"))
+    net.forward()
+    assert ran_together(net) == []
+    assert net.blobs["conv"].data.min() > 50
+
+
+LOSS = 'layer { name: "loss" type: "EuclideanLoss" bottom: "%s" bottom: "%s" top: "loss" }'
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("case", CHAINS)
+def test_gradients_after_a_forward_in_test(case: str, late: bool) -> None:
+    """force_backward before the forward, or only after it."""
+    nets = [net_of(CHAINS[case][0]), watched(net_of(CHAINS[case][0]))]
+    for net in nets:
+        if not late:
+            net.force_backward()
+        net.forward()
+        if late:
+            assert bool(ran_together(net)) == (net is nets[0])
+            net.force_backward()
+        net.clear_param_diffs()
+        random = np.random.default_rng(2)
+        for name in net.outputs:
+            net.blobs[name].diff[...] = random.standard_normal(net.blobs[name].shape)
+        net.backward()
+    assert_same(*nets)
+    for mine, wanted in zip(nets[0].learnable_params, nets[1].learnable_params, strict=True):
+        np.testing.assert_allclose(mine.diff, wanted.diff, rtol=0, atol=1e-5 * max(np.abs(wanted.diff).max(), 1e-3))
+    dx, wanted_dx = (net.blobs["data"].diff for net in nets)
+    assert np.abs(wanted_dx).max() > 0
+    np.testing.assert_allclose(dx, wanted_dx, rtol=0, atol=1e-5 * np.abs(wanted_dx).max())
+
+
+def test_a_loss_in_test_gives_the_gradients_of_what_lies_between() -> None:
+    text = TEXT + conv("target") + LOSS % ("conv", "target")
+    nets = [net_of(text), watched(net_of(text))]
+    losses = []
+    for net in nets:
+        net.clear_param_diffs()
+        losses.append(net.forward_backward())
+    assert ran_together(nets[0]) == []  # Scale's gradient needs its input
+    assert losses[0] == losses[1] > 0
+    for mine, wanted in zip(nets[0].params["conv_scale"], nets[1].params["conv_scale"], strict=True):
+        np.testing.assert_array_equal(mine.diff, wanted.diff)
+
+
+def test_errors_name_their_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 'scale_param { axis: 1 num_axes: 2 filler { type: "gaussian" std: 1 } }'
+    net = net_of(on("BatchNorm", "y", bottom="data") + on("Scale", "y", rows) + on("ReLU", "y"))
+    net.blobs["data"].reshape(2, 6, 8, 5)
+    with pytest.raises(LayerError, match='Scale layer "y_scale"'):
+        net.forward()
+    net.blobs["data"].reshape(2, 4, 7, 5)
+    with pytest.raises(LayerError, match='BatchNorm layer "y_batchnorm"'):
+        net.forward()
+    net = net_of(TEXT)
+
+    def no_memory(*_: Any) -> None:
+        raise MemoryError("of 3 TiB")
+
+    monkeypatch.setattr("minicaffe.layers.convolution.convolve", no_memory)
+    with pytest.raises(LayerError, match='Convolution layer "conv": out of memory: of 3 TiB'):
+        net.forward()
+
+
+@pytest.mark.parametrize(("kind", "least"), [("rfcn", 10), ("faster_rcnn", 5)])
+def test_the_shapes_detectors_find_the_same(kind: str, least: int) -> None:
+    """With the statistics of their training; they are made to take each image's own."""
+    text = (SHAPES / kind / "test.prototxt").read_text().replace("use_global_stats: false", "use_global_stats: true")
+    net, other = (Net(parse_net(text), TEST, weights=SHAPES / kind / f"shapes_{kind}.caffemodel") for _ in range(2))
+    watched(other)
+    image, settings = load_image(SHAPES / "scene.png"), read_settings(SHAPES / "shapes.yml")
+    found, wanted = (detect(one, image, settings=settings, threshold=0.5) for one in (net, other))
+    assert len(ran_together(net)) >= least
+    assert len(found) == len(wanted) > 0
+    np.testing.assert_array_equal(found.classes, wanted.classes)
+    np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-4)
+    for name in ("rpn_cls_score", "rpn_bbox_pred"):  # what follows rounds boxes to cells
+        values = other.blobs[name].data
+        np.testing.assert_allclose(net.blobs[name].data, values, rtol=0, atol=1e-5 * np.abs(values).max())
