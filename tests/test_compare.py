@@ -367,6 +367,60 @@ def test_errors(folder: Path) -> None:
     assert read_map(folder / "gone.txt") == {"conv1": Name("nowhere")}
 
 
+def test_an_output_that_b_lacks(folder: Path) -> None:
+    """What there is agrees, but the output was never compared: that is no agreement."""
+    theirs = blobs(made(), data=image())
+    assert compare(made(), theirs).same
+    del theirs["prob"]
+    result = compare(made(), theirs)
+    assert not result.same and not result.differences and result.missing == ["prob"]
+    assert str(result).endswith("outputs of A that B lacks, so that they were not compared: prob")
+    np.savez("less.npz", **theirs)
+    words = run("a.prototxt", "less.npz", "--weights", "w.caffemodel")
+    assert words.exit_code == 1
+
+
+def test_one_output_of_a_layer_that_has_two() -> None:
+    text = (
+        NET[: NET.index("layer")]
+        + 'layer { name: "cut" type: "Slice" bottom: "data" top: "a" top: "b" slice_param { axis: 1 slice_point: 1 } }'
+    )
+    theirs = blobs(made(text), data=image())
+    del theirs["b"]
+    assert compare(made(text), theirs).missing == ["b"]
+
+
+def test_the_mean_of_images(folder: Path) -> None:
+    from PIL import Image
+
+    text = NET.replace("dim: 2 dim: 3", "dim: 1 dim: 3", 1)
+    Path("one.prototxt").write_text(text)
+    pixels = np.random.default_rng(1).integers(0, 255, (15, 13, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save("one.png")
+    data = (pixels[:, :, ::-1].astype(np.float32) - np.float32([10, 20, 30])) * np.float32(0.25)
+    np.savez("one.npz", **blobs(made(text), data=data.transpose(2, 0, 1)[None]))
+    words = ["one.prototxt", "one.npz", "--weights", "w.caffemodel", "--input", "data=one.png", "--scale-factor", "0.25"]
+    assert run(*words, "--mean", "10,20,30").exit_code == 0
+    result = run(*words)
+    assert result.exit_code == 1 and "the first that differs: input (Input" in result.output
+
+
+def test_an_onnx_model_with_its_weights_beside_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stay in their file, also where the model is in another folder: a model of more than 2 GB is never one message."""
+    pytest.importorskip("onnxruntime")
+    from minicaffe.onnx_export import export_onnx, write
+
+    monkeypatch.setattr(write, "LIMIT", 500)
+    monkeypatch.setattr(write, "SMALL", 100)
+    (folder / "deep").mkdir()
+    net = made()
+    assert export_onnx(net, "deep/m.onnx") == "m.onnx.data"
+    result = compare(net, "deep/m.onnx")
+    assert result.same and len(result.agreed) == 10, result
+    net.params["ip"][0].data[3] += 1
+    assert compare(net, "deep/m.onnx").first.layer == "ip"
+
+
 def test_an_onnx_model(folder: Path) -> None:
     """With every inner tensor, built by hand: convolution, ReLU, and pooling that rounds down."""
     onnx = pytest.importorskip("onnx")

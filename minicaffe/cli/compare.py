@@ -11,9 +11,10 @@ from minicaffe.comparison import compare
 from minicaffe.comparison.sides import Name, axes_of, read_map
 from minicaffe.errors import Error
 from minicaffe.inputs import fill_inputs
+from minicaffe.settings import current
 
 from .common import allow_modules, load_net, phase_of, phase_option, seed_option, state_options, threads_option
-from .inputs import parse_inputs, reshape_inputs
+from .inputs import factor_option, parse_inputs, reshape_inputs, with_mean
 
 
 @click.command()
@@ -24,6 +25,8 @@ from .inputs import parse_inputs, reshape_inputs
 @click.option("--weights-b", multiple=True, metavar="FILE", help="Weights of B, if that is a net.  [default: A's]")
 @click.option("--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input of A.")
 @click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input of A.")
+@click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
+@factor_option
 @click.option("--map", "map_file", metavar="FILE", help="Lines of a name in A, its name in B and, where needed, axes: 0,3,1,2.")
 @click.option("--transpose", multiple=True, metavar="NAME=0,3,1,2", help="B's axes that are A's, of one name; may be repeated.")
 @click.option("--rtol", default=1e-3, show_default=True, help="The difference that is let pass, by A's value.")
@@ -41,6 +44,8 @@ def command(
     weights_b: tuple[str, ...],
     inputs: tuple[str, ...],
     shapes: tuple[str, ...],
+    mean: str | None,
+    scale_factor: float,
     map_file: str | None,
     transpose: tuple[str, ...],
     rtol: float,
@@ -52,7 +57,8 @@ def command(
     stages: tuple[str, ...],
     allow_module: tuple[str, ...],
 ) -> None:
-    """Find the first layer at which the net in the prototxt A and B differ, and why. The exit status is 1 where they do.
+    """Find the first layer at which the net in the prototxt A and B differ, and why. The exit status is 1 where they do,
+    and where B lacks an output of A.
 
     B: another prototxt; an .npz of blobs that any framework computed, with the input among them; or an .onnx model.
 
@@ -63,7 +69,7 @@ def command(
     net = load_net(a, [*weights, *weights_a], no_zeros=True, **options)
     reshape_inputs(net, shapes)
     files = parse_inputs(inputs)
-    made_up = fill_inputs(net, files, seed=seed)
+    made_up = fill_inputs(net, files, seed=seed, settings=with_mean(current(), mean), factor=scale_factor)
     given = [name for name in net.inputs if files and not any(note.startswith(f"input {name} ") for note in made_up)]
     if weights_b and Path(b).suffix in (".npz", ".onnx"):
         raise click.UsageError(f"--weights-b is for a net, and {b} is none")

@@ -83,7 +83,8 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """A whole comparison. agreed: (layer, blob, largest difference), in order; notes: how A and B were brought together."""
+    """A whole comparison. agreed: (layer, blob, largest difference), in order; unmatched: layers of A that nothing of B stood
+    beside; missing: outputs of A among what they give; notes: how A and B were brought together."""
 
     a: str
     b: str
@@ -91,12 +92,13 @@ class Comparison:
     agreed: list[tuple[str, str, float]] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
     def same(self) -> bool:
-        """Whether something was compared and nothing differs."""
-        return bool(self.agreed) and not self.differences
+        """Whether something was compared, every output of A too, and nothing differs."""
+        return bool(self.agreed) and not self.differences and not self.missing
 
     @property
     def first(self) -> Difference | None:
@@ -120,4 +122,6 @@ class Comparison:
         if self.unmatched:
             more = f" and {len(self.unmatched) - 8} more" if len(self.unmatched) > 8 else ""
             lines.append(f"in A only: {', '.join(self.unmatched[:8])}{more}")
+        if self.missing and self.agreed:
+            lines.append(f"outputs of A that B lacks, so that they were not compared: {', '.join(self.missing)}")
         return "\n".join(lines)

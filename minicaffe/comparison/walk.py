@@ -348,10 +348,17 @@ class Walk:
         return bool(self.result.differences) and not self.go_on
 
     def _unmatched(self) -> None:
-        if not self._done():
-            last = max(self.compared, default=-1)
-            names = [layer.name for i, layer in enumerate(self.net.layers) if i not in self.compared and layer.type != "Split"]
-            self.result.unmatched = names if last >= 0 else []
+        """Name the layers that were not compared, and A's outputs that were not."""
+        if self._done() or not self.compared:
+            return
+        net, result = self.net, self.result
+        result.unmatched = [x.name for i, x in enumerate(net.layers) if i not in self.compared and x.type != "Split"]
+        seen = {(layer, top) for layer, top, _ in result.agreed}
+        differing = {difference.top for difference in result.differences}
+        for name in net.outputs:
+            layer = net.layers[self.sources[name]]
+            if layer.type != "Input" and (layer.name, name) not in seen and name not in differing:
+                result.missing.append(name)
 
 
 def _run(net: Net, hook: Any, seed: int) -> None:
