@@ -1,102 +1,65 @@
-"""Convolution beside onnxruntime: forward, one thread each, in turn, medians after a warm-up.
+"""Convolutions beside onnxruntime, PyTorch and OpenCV: single layers, and the convolutions of VGG16 and R-FCN's ResNet-50.
 
-    python -m benchmarks conv          needs onnx, onnxruntime and threadpoolctl
+    python -m benchmarks conv --threads 1 [--rows VGG16] [--write]
 
-The outputs are compared first. A row's ratio is minicaffe's time over onnxruntime's.
+float32, one image, of 600 x 1000 for the two nets. Outputs are compared before they are timed.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
-import onnx
-import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
-from threadpoolctl import threadpool_limits
+from benchmarks._contenders import NAMES, check, contenders
+from benchmarks._nets import convolution, data, random_net, resnet50, vgg16
+from benchmarks._report import Row, Table, options
+from benchmarks._timing import interleaved
 
-from minicaffe import TEST, Blob
-from minicaffe.layers import create
-from minicaffe.proto import caffe_pb2
-
-SHAPES = [(256, 256, 150, 250, 3), (512, 512, 38, 63, 3), (64, 64, 300, 500, 3), (1024, 256, 38, 63, 1), (16, 32, 160, 160, 3)]
-"""Channels in, channels out, rows, columns, kernel; stride 1, padding kernel // 2."""
-ROUNDS = 7
-LIMIT = 2.5
-"""Most that the first row's ratio may be."""
-
-
-def minicaffe_forward(x: Any, weight: Any, bias: Any) -> Callable[[], Any]:
-    """A function that runs our layer on x (1, C, H, W)."""
-    param = caffe_pb2.LayerParameter(name="conv", type="Convolution")
-    conv = param.convolution_param
-    conv.num_output, conv.kernel_size[:], conv.pad[:] = len(weight), [weight.shape[2]], [weight.shape[2] // 2]
-    layer = create(param, phase=TEST)
-    bottom, top = Blob(x.shape), Blob()
-    layer.connect([bottom], [top])
-    bottom.data[...], layer.blobs[0].data[...], layer.blobs[1].data[...] = x, weight, bias
-
-    def run() -> Any:
-        layer.forward_pass([bottom], [top])
-        return top.data
-
-    return run
+LAYERS: tuple[tuple[int, int, int, int, int, dict[str, int]], ...] = (
+    (3, 64, 600, 1000, 3, {}),
+    (64, 64, 600, 1000, 3, {}),
+    (64, 128, 300, 500, 3, {}),
+    (128, 128, 300, 500, 3, {}),
+    (256, 256, 150, 250, 3, {}),
+    (512, 512, 75, 125, 3, {}),
+    (512, 512, 38, 63, 3, {}),
+    (3, 64, 600, 1000, 7, {"stride": 2}),
+    (256, 256, 38, 63, 3, {}),
+    (512, 512, 38, 63, 3, {"dilation": 2}),
+    (1024, 256, 38, 63, 1, {}),
+    (256, 1024, 38, 63, 1, {}),
+    (512, 256, 75, 125, 1, {"stride": 2}),
+    (96, 256, 75, 125, 5, {"group": 2}),
+    (512, 512, 75, 125, 3, {"group": 512}),
+)
+"""Channels in, channels out, rows, columns, kernel, and what else there is."""
 
 
-def onnxruntime_forward(x: Any, weight: Any, bias: Any) -> Callable[[], Any]:
-    """A function that runs a net of one Conv, on one thread."""
-    pads = [weight.shape[2] // 2] * 4
-    shape = [1, len(weight), *x.shape[2:]]
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "weight", "bias"], ["y"], pads=pads)],
-        "conv",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-        [numpy_helper.from_array(weight, "weight"), numpy_helper.from_array(bias, "bias")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.checker.check_model(model)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return lambda: session.run(None, {"x": x})[0]
+def main(arguments: Sequence[str] = ()) -> None:
+    given = options("conv", __doc__ or "").parse_args(arguments)
+    table = Table("conv", ("convolutions", "threads"), NAMES)
+    nets = [(layer_name(*layer), data("one", layer[0]) + layer_text(*layer), layer) for layer in LAYERS]
+    for name, text, layer in nets:
+        if given.rows in name:
+            add(table, name, text, (1, layer[0], *layer[2:4]), given.threads)
+    for name, text in (("VGG16, all 13", vgg16()), ("ResNet-50 of R-FCN, all", resnet50())):
+        if given.rows in name:
+            add(table, name, text, (1, 3, 600, 1000), given.threads)
+    if given.write:
+        table.write()
 
 
-def milliseconds(runs: list[Callable[[], Any]]) -> list[float]:
-    """Median time of each run, taken in turn."""
-    times: list[list[float]] = [[] for _ in runs]
-    for _ in range(ROUNDS):
-        for run, taken in zip(runs, times, strict=True):
-            start = time.perf_counter()
-            run()
-            taken.append((time.perf_counter() - start) * 1e3)
-    return [statistics.median(taken) for taken in times]
+def layer_name(channels: int, outputs: int, height: int, width: int, kernel: int, more: dict[str, int]) -> str:
+    words = "".join(f", {word} {value}" for word, value in more.items())
+    return f"{kernel}x{kernel}, {channels} to {outputs}, {height}x{width}{words}"
 
 
-def main() -> None:
-    random = np.random.default_rng(0)
-    print(f"{'convolution':<36}{'minicaffe ms':>14}{'onnxruntime ms':>16}{'ratio':>8}{'largest difference':>20}")
-    with threadpool_limits(1):
-        for row, (channels, outputs, height, width, kernel) in enumerate(SHAPES):
-            x = random.standard_normal((1, channels, height, width), dtype=np.float32)
-            weight = random.standard_normal((outputs, channels, kernel, kernel), dtype=np.float32) / np.sqrt(
-                channels * kernel**2
-            )
-            bias = random.standard_normal(outputs, dtype=np.float32)
-            runs = [make(x, weight.astype(np.float32), bias) for make in (minicaffe_forward, onnxruntime_forward)]
-            ours, theirs = (run() for run in runs)
-            difference = float(np.abs(ours - theirs).max())
-            if difference > 1e-4:
-                raise SystemExit(f"outputs differ by {difference:g}")
-            ms = milliseconds(runs)
-            name = f"{kernel}x{kernel}, {channels} to {outputs}, {height}x{width}"
-            print(f"{name:<36}{ms[0]:>14.1f}{ms[1]:>16.1f}{ms[0] / ms[1]:>8.2f}{difference:>20.1e}", flush=True)
-            if row == 0 and ms[0] > LIMIT * ms[1]:
-                raise SystemExit(f"the ratio is above {LIMIT}")
+def layer_text(channels: int, outputs: int, height: int, width: int, kernel: int, more: dict[str, int]) -> str:
+    return convolution("y", "data", outputs, kernel, **more)  # type: ignore[arg-type]
 
 
-if __name__ == "__main__":
-    main()
+def add(table: Table, name: str, text: str, shape: tuple[int, ...], threads: int) -> None:
+    """One row."""
+    net = random_net(text, shape)
+    runs = contenders(net)
+    check(name, runs)
+    table.add(Row((name, str(threads)), interleaved(runs, seconds=1.5)))

@@ -16,20 +16,21 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 import minicaffe
-from minicaffe import TEST, TRAIN, Blob, DeviceError, Net, rng
+from benchmarks._contenders import same
+from benchmarks._nets import random_net
+from benchmarks._report import put, table
+from benchmarks._roi import CASES, Case, Roi, check_against_peer, inputs
+from minicaffe import DeviceError
 from minicaffe.cuda import blas
 from minicaffe.cuda.device import Device, Stopwatch, current
-from minicaffe.layers import create
-from minicaffe.prototxt import parse_net
 
 Array = NDArray[Any]
 Run = Callable[[], Any]
@@ -41,7 +42,6 @@ BEGIN, END = "<!-- python -m benchmarks gpu -->", "<!-- end of the GPU table -->
 LAUNCHES, ROUNDS = 30, 7
 COPIED = 2**30
 """Bytes of the copy that bandwidth is measured with: far more than a cache holds."""
-POOLED, SCALE = 7, 1 / 16
 H200 = {
     ("ROIPooling", "forward"): (15, 95),
     ("ROIPooling", "backward"): (16, 96),
@@ -53,57 +53,6 @@ H200 = {
     ("PSROIPooling, 3969 channels", "backward"): (9.9, 16),
 }
 """Microseconds for 300 and for 2000 rois that the bytes take on an H200, at 4.3 TB/s."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """An ROI layer: its prototxt's part, the channels of its map, whether its forward keeps an argmax, and torchvision's
-    function of (torchvision.ops, x, rois), with whether it computes the same."""
-
-    name: str
-    layer: str
-    channels: int = 512
-    argmax: bool = False
-    peer: Callable[[Any, Any, Any], Any] | None = None
-    same: bool = True
-
-
-CASES = [
-    Case(
-        "ROIPooling",
-        f'type: "ROIPooling" roi_pooling_param {{ pooled_h: {POOLED} pooled_w: {POOLED} spatial_scale: {SCALE} }}',
-        argmax=True,
-        peer=lambda ops, x, rois: ops.roi_pool(x, rois, POOLED, SCALE),
-    ),
-    Case(
-        "ROIAlign AVE, 2 samples",
-        f'type: "ROIAlign" roi_align_param {{ pooled_h: {POOLED} pooled_w: {POOLED} spatial_scale: {SCALE} '
-        "pool: AVE sampling_ratio: 2 }",
-        peer=lambda ops, x, rois: ops.roi_align(x, rois, POOLED, SCALE, sampling_ratio=2, aligned=False),
-    ),
-    Case(
-        "ROIAlign MAX",
-        f'type: "ROIAlign" roi_align_param {{ pooled_h: {POOLED} pooled_w: {POOLED} spatial_scale: {SCALE} pool: MAX }}',
-        argmax=True,
-    ),
-    *(
-        Case(
-            f"PSROIPooling, {dim * POOLED**2} channels",
-            f'type: "PSROIPooling" psroi_pooling_param {{ output_dim: {dim} group_size: {POOLED} spatial_scale: {SCALE} }}',
-            channels=dim * POOLED**2,
-            peer=lambda ops, x, rois: ops.ps_roi_pool(x, rois, POOLED, SCALE),
-            same=False,
-        )
-        for dim in (21, 81)
-    ),
-    Case(
-        "PSROIAlign, 1029 channels",
-        f'type: "PSROIAlign" psroi_align_param {{ output_dim: 21 group_size: {POOLED} spatial_scale: {SCALE} }}',
-        channels=21 * POOLED**2,
-        peer=lambda ops, x, rois: ops.ps_roi_align(x, rois, POOLED, SCALE, 2),
-        same=False,
-    ),
-]
 
 
 @dataclass
@@ -160,11 +109,6 @@ class Results:
                 table(["net, 600 x 1000", "rois", "ms", "PyTorch ms", "its ratio"], (row.cells() for row in self.nets))
             )
         return "\n\n".join(parts)
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -288,42 +232,6 @@ def kernel_rows(case: Case, count: int, size: tuple[int, int], speed: float, clo
     return rows
 
 
-def inputs(channels: int, count: int, size: tuple[int, int]) -> tuple[Array, Array]:
-    """A map, and boxes of 32 to half an image's pixels in the image that it is 1/16 of."""
-    random = np.random.default_rng(0)
-    x = random.standard_normal((1, channels, *size), dtype=np.float32)
-    sides = [random.uniform(32, max(33, 8 * extent), count) for extent in size]
-    firsts = [random.uniform(0, 1, count) * np.maximum(16 * extent - side, 1) for extent, side in zip(size, sides)]
-    (height, width), (top, left) = sides, firsts
-    return x, np.stack([0 * left, left, top, left + width, top + height], axis=1).astype(np.float32)
-
-
-class Roi:
-    """One of our ROI layers on blobs of its own. read, spread: bytes that forward and backward must move, each once."""
-
-    def __init__(self, case: Case, x: Array, rois: Array) -> None:
-        param = parse_net(f'layer {{ name: "roi" bottom: "x" bottom: "rois" top: "y" {case.layer} }}').param.layer[0]
-        self.bottom, self.top = [Blob(x.shape), Blob(rois.shape)], [Blob()]
-        self.layer = create(param, phase=TRAIN)
-        self.bottom[0].data[...], self.bottom[1].data[...] = x, rois
-        self.layer.connect(self.bottom, self.top)
-        out = self.top[0].count
-        self.top[0].diff[...] = np.random.default_rng(1).standard_normal(self.top[0].shape, dtype=np.float32)
-        self.read = self.spread = 4 * (x.size + rois.size + out * (2 if case.argmax else 1))
-
-    def forward(self) -> None:
-        self.layer.forward_pass(self.bottom, self.top)
-
-    def backward(self) -> None:
-        self.layer.backward_pass(self.top, [True, False], self.bottom)
-
-    def results(self) -> dict[str, Array]:
-        """Copies of y and dx, after a forward and a backward in the present mode."""
-        self.forward()
-        self.backward()
-        return {"forward": self.top[0].read_data().copy(), "backward": self.bottom[0].read_diff().copy()}
-
-
 def check_against_cpu(case: Case, on_gpu: Roi, on_cpu: Roi) -> None:
     """Exit unless the GPU gives the CPU's numbers."""
     found = on_gpu.results()
@@ -336,31 +244,12 @@ def check_against_cpu(case: Case, on_gpu: Roi, on_cpu: Roi) -> None:
         same(f"{case.name}, {direction}: GPU and CPU", found[direction], y, 1e-5)
 
 
-def check_against_peer(case: Case, ours: Roi, theirs: Any) -> None:
-    """Exit unless torchvision gives our numbers; a bin's edge may round the other way here and there."""
-    found, expected = ours.results(), theirs.results()
-    for direction, y in expected.items():
-        agree = float(np.mean(np.isclose(found[direction], y, rtol=1e-4, atol=1e-4)))
-        print(f"{case.name}, {direction}: {agree:.3%} of the numbers agree with torchvision's", file=sys.stderr)
-        if agree < 0.99:
-            raise SystemExit(f"{case.name}, {direction}: torchvision computes something else")
-
-
-def same(what: str, found: Array, expected: Array, tolerance: float) -> None:
-    """Exit where the largest difference is more than tolerance times the largest number."""
-    if found.shape != expected.shape:
-        raise SystemExit(f"{what} have shapes {found.shape} and {expected.shape}")
-    difference = float(np.abs(found - expected).max(initial=0)) / max(float(np.abs(expected).max(initial=0)), 1e-30)
-    if not difference <= tolerance:
-        raise SystemExit(f"{what} differ by {difference:g} of the largest number")
-
-
 # Nets.
 
 
 def net_row(name: str, file: str, peers: Any, size: tuple[int, int] = (600, 1000)) -> NetRow:
     """A detection net with random weights, of inputs data and im_info, beside PyTorch's run of the same layers."""
-    net = random_net(file, size)
+    net = random_net(Path(file), (1, 3, *size))
     ours = milliseconds(net.forward)
     rois = len(net.blobs["rois"].read_data())
     if not peers:
@@ -371,43 +260,6 @@ def net_row(name: str, file: str, peers: Any, size: tuple[int, int] = (600, 1000
     if abs((found := graph.count("rois")) - rois) > rois / 20:  # some more or less: torchvision's NMS adds no 1 to sides
         raise SystemExit(f"{name}: {rois} rois here, {found} in PyTorch: their times tell nothing")
     return NetRow(name, rois, ours, milliseconds(graph.forward))
-
-
-def random_net(file: str, size: tuple[int, int]) -> Net:
-    """The net, its inputs filled, with random weights that give each product a spread of 1, and 0.1 where it moves boxes:
-    with larger ones all rois would be the whole image."""
-    rng.set_random_seed(0)
-    net, random = Net(file, TEST), np.random.default_rng(0)
-    for layer in net.layers:
-        for i, blob in enumerate(layer.blobs):
-            blob.data[...] = weights(layer.param.type, i, blob.shape, random)
-    net.blobs["data"].reshape(1, 3, *size)
-    net.blobs["data"].data[...] = random.standard_normal((1, 3, *size), dtype=np.float32)
-    if "im_info" in net.blobs:
-        net.blobs["im_info"].data[...] = [*size, 1]
-
-    def spread(i: int) -> None:
-        layer = net.layers[i]
-        if layer.param.type in ("Convolution", "InnerProduct"):
-            y = net.blobs[layer.param.top[0]].data
-            factor = (0.1 if "bbox" in layer.name else 1) / max(float(y.std()), 1e-30)
-            y *= factor
-            layer.blobs[0].data[...] *= factor
-
-    net.after_forward(spread)
-    net.forward()
-    net.remove_hook(spread)
-    return net
-
-
-def weights(kind: str, i: int, shape: tuple[int, ...], random: np.random.Generator) -> Array | float:
-    """Of a layer's blob i: a mean 0 and variance 1, a scale 1, biases 0, factors that keep the size of what they get."""
-    if kind == "BatchNorm":
-        return float(i > 0)
-    if kind in ("Scale", "PReLU") or len(shape) < 2:
-        return float(kind in ("Scale", "PReLU") and i == 0)
-    spread = np.sqrt(2 / np.prod(shape[1:]))
-    return np.asarray(random.standard_normal(shape, dtype=np.float32) * np.float32(spread))
 
 
 def milliseconds(run: Run) -> float:
@@ -438,11 +290,7 @@ def torch_peers(results: Results) -> Any:
 
 def write(path: Path, text: str) -> None:
     """Put text between the markers of a document."""
-    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{path}: the lines {BEGIN} and {END} are not in it")
-    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
+    put(path, BEGIN, END, text)
 
 
 if __name__ == "__main__":

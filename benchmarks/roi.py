@@ -1,141 +1,144 @@
-"""ROIPooling forward beside a plain C++ loop and onnxruntime's MaxRoiPool: 300 rois over 1 x 512 x 38 x 63 to 7 x 7.
+"""The ROI layers beside torchvision, onnxruntime and a plain C++ loop: forward and backward.
 
-    python -m benchmarks roi          needs g++, and for onnxruntime's row onnx and onnxruntime
+    python -m benchmarks roi --threads 1 [--rows "ROIAlign AVE"] [--rois 300 2000] [--write]
 
-Every contender runs on one thread, in turn, ROUNDS times after a warm-up; the table has medians of processor time, on
-which other programs weigh less than on the clock's. Outputs are compared first: one that differs ends the run.
+float32, one map of 38 x 63, pooled to 7 x 7. Boxes are mixed (32 pixels to half the image), small (a twentieth to a fifth of
+its sides) or large (half to all of them). Results are compared first, where torchvision computes the same function.
 """
 
 from __future__ import annotations
 
-import ctypes
-import statistics
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe import TEST, TRAIN, Blob, Phase
-from minicaffe.layers import create
-from minicaffe.proto import caffe_pb2
+import minicaffe
+from benchmarks._contenders import leave_out, same, session_of
+from benchmarks._loop import cpp_loop
+from benchmarks._report import Row, Table, options
+from benchmarks._roi import CASES, POOLED, SCALE, Array, Case, Roi, check_against_peer, inputs
+from benchmarks._timing import interleaved
+from minicaffe import TEST
 
-Array = NDArray[Any]
-ROUNDS = 21
-CHANNELS, HEIGHT, WIDTH, POOLED, SCALE, COUNT = 512, 38, 63, 7, 1 / 16, 300
+Run = Callable[[], Any]
 
-
-def main() -> None:
-    x, rois = inputs()
-    with tempfile.TemporaryDirectory() as folder:
-        contenders = {"minicaffe, values": layer(TEST, x, rois)}
-        contenders |= absent_or(lambda: cpp_loop(Path(folder), x, rois), "C++ loop (g++ was not found)")
-        contenders |= absent_or(lambda: onnxruntime_pool(x, rois), "onnxruntime MaxRoiPool (not installed)")
-        contenders["minicaffe, values and argmax"] = layer(TRAIN, x, rois)
-        check(contenders)
-        print_table(timed(contenders), next(iter(contenders)))
-
-
-def inputs() -> tuple[Array, Array]:
-    """A map like VGG's conv5_3 of a 600 x 1000 image, and boxes of 32 to 500 by 32 to 400 pixels in that image."""
-    random = np.random.default_rng(0)
-    x = random.standard_normal((1, CHANNELS, HEIGHT, WIDTH), dtype=np.float32)
-    width, height = random.uniform(32, 500, COUNT), random.uniform(32, 400, COUNT)
-    left, top = random.uniform(0, 1, COUNT) * (1000 - width), random.uniform(0, 1, COUNT) * (600 - height)
-    return x, np.stack([0 * left, left, top, left + width, top + height], axis=1).astype(np.float32)
-
-
-def layer(phase: Phase, x: Array, rois: Array) -> Callable[[], Any]:
-    """Our layer's forward on blobs of its own; TEST finds the values, TRAIN the argmax too."""
-    param = caffe_pb2.LayerParameter(name="roi_pool5", type="ROIPooling")
-    pooling = param.roi_pooling_param
-    pooling.pooled_h, pooling.pooled_w, pooling.spatial_scale = POOLED, POOLED, SCALE
-    bottom, top = [Blob(x.shape), Blob(rois.shape)], [Blob()]
-    pool = create(param, phase=phase)
-    bottom[0].data[...], bottom[1].data[...] = x, rois
-    pool.connect(bottom, top)
-
-    def run() -> Array:
-        pool.forward_pass(bottom, top)
-        return top[0].data
-
-    return run
+SIZE = (38, 63)
+BOXES = {"mixed": None, "small": (0.05, 0.2), "large": (0.5, 1.0)}
+ALIGN = f"pooled_h: {POOLED} pooled_w: {POOLED} spatial_scale: {SCALE}"
+MORE = [
+    Case(
+        "ROIAlign AVE, adaptive",
+        f'type: "ROIAlign" roi_align_param {{ {ALIGN} pool: AVE }}',
+        peer=lambda ops, x, rois: ops.roi_align(x, rois, POOLED, SCALE, sampling_ratio=-1, aligned=False),
+    ),
+    Case(
+        "PSROIAlign, 3969 channels",
+        f'type: "PSROIAlign" psroi_align_param {{ output_dim: 81 group_size: {POOLED} spatial_scale: {SCALE} }}',
+        channels=81 * POOLED**2,
+        peer=lambda ops, x, rois: ops.ps_roi_align(x, rois, POOLED, SCALE, 2),
+        same=False,
+    ),
+]
+ONNX = {
+    "ROIPooling": ("MaxRoiPool", {"pooled_shape": [POOLED, POOLED], "spatial_scale": SCALE}),
+    "ROIAlign AVE, 2 samples": ("RoiAlign", {"sampling_ratio": 2}),
+    "ROIAlign AVE, adaptive": ("RoiAlign", {"sampling_ratio": 0}),
+}
+"""onnxruntime's operators that compute the same forward."""
 
 
-def absent_or(make: Callable[[], dict[str, Callable[[], Any]]], name: str) -> dict[str, Callable[[], Any]]:
-    """The contenders that make gives, or none and a line that says so."""
+def main(arguments: Sequence[str] = ()) -> None:
+    parser = options("roi", __doc__ or "")
+    parser.add_argument("--rois", type=int, nargs="+", default=[300, 2000], help="how many rois (default 300 2000)")
+    given = parser.parse_args(arguments)
+    peers = ("minicaffe", "torchvision", "onnxruntime", "C++ loop")
+    table = Table("roi", ("layer", "direction", "rois", "boxes", "threads"), peers)
+    for case in [*CASES, *MORE]:
+        for count in given.rois:
+            for boxes in BOXES if count == given.rois[0] else ("mixed",):
+                if given.rows in case.name:
+                    add(table, case, count, boxes)
+    if given.write:
+        table.write()
+
+
+def add(table: Table, case: Case, count: int, boxes: str) -> None:
+    """The rows of one layer on one set of rois."""
+    x, rois = inputs(case.channels, count, SIZE, BOXES[boxes])
+    ours, values = Roi(case, x, rois), Roi(case, x, rois, TEST)
+    ours.forward()
+    values.forward()
+    same(f"{case.name}: TEST and TRAIN", values.top[0].read_data(), ours.top[0].read_data(), 1e-5)
+    theirs = torchvision(case, x, rois)
+    forward: dict[str, Run] = {"torchvision": theirs.forward} if theirs else {}
+    forward |= onnxruntime(case, x, rois)
+    for peer, run in forward.items():
+        if case.same:
+            agree(f"{case.name}: {peer}", np.asarray(run()), ours.top[0].read_data())
+    loops = [cpp_loop(x, rois, argmax=argmax) if case.name == "ROIPooling" else {} for argmax in (False, True)]
+    runs = {"forward": {"minicaffe": values.forward, **forward, **loops[0]}}
+    if case.argmax:
+        runs["forward, with argmax"] = {"minicaffe": ours.forward, **forward, **loops[1]}
+    runs["backward"] = {"minicaffe": ours.backward, **({"torchvision": theirs.backward} if theirs else {})}
+    for direction, contenders in runs.items():
+        times = interleaved(contenders, seconds=0.7)
+        keys = (case.name, direction, str(count), boxes, str(minicaffe.get_num_threads()))
+        table.add(Row(keys, times))
+
+
+def torchvision(case: Case, x: Array, rois: Array) -> Any:
+    """torchvision's operator, compared with ours where it is the same function; None without one."""
+    if case.peer is None:
+        return None
     try:
-        return make()
-    except (ImportError, FileNotFoundError):
-        print(f"left out: {name}")
+        import torch
+
+        from benchmarks._torch import RoiPeer
+
+        torch.set_num_threads(minicaffe.get_num_threads())
+    except Exception as error:  # an import of broken libraries may raise anything
+        return leave_out("torchvision", error)
+    theirs = RoiPeer(case.peer, torch.from_numpy(x.copy()), torch.from_numpy(rois))
+    if case.same:
+        check_against_peer(case, Roi(case, x, rois), theirs)
+    return theirs
+
+
+def onnxruntime(case: Case, x: Array, rois: Array) -> dict[str, Run]:
+    """A model of one node, by the runtime's name; empty without an operator of the same function."""
+    if case.name not in ONNX:
         return {}
+    try:
+        from onnx import TensorProto, helper
+    except ImportError as error:
+        leave_out("onnxruntime", error)
+        return {}
+    kind, more = ONNX[case.name]
+    given = {"x": x, "rois": rois}
+    if kind == "RoiAlign":
+        more = {**more, "output_height": POOLED, "output_width": POOLED, "spatial_scale": SCALE, "mode": "avg"}
+        more |= {"coordinate_transformation_mode": "output_half_pixel"}
+        given = {"x": x, "rois": np.ascontiguousarray(rois[:, 1:]), "items": rois[:, 0].astype(np.int64)}
+    types = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in given.items()}
+    ends = [helper.make_tensor_value_info(name, types[name], array.shape) for name, array in given.items()]
+    graph = helper.make_graph(
+        [helper.make_node(kind, list(given), ["y"], **more)],
+        "roi",
+        ends,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    try:
+        session = session_of(model.SerializeToString())
+    except ImportError as error:
+        leave_out("onnxruntime", error)
+        return {}
+    return {"onnxruntime": lambda: session.run(None, given)[0]}
 
 
-def cpp_loop(folder: Path, x: Array, rois: Array) -> dict[str, Callable[[], Any]]:
-    """The loop of roi.cpp, compiled with g++ -O2, with and without the argmax."""
-    library = folder / "roi.so"
-    source = Path(__file__).with_suffix(".cpp")
-    subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    function = ctypes.CDLL(str(library)).roi_pool
-    y = np.empty((COUNT, CHANNELS, POOLED, POOLED), np.float32)
-    argmax = np.empty(y.shape, np.int32)
-
-    def run(where: Array | None) -> Array:
-        sizes = [ctypes.c_int(v) for v in (CHANNELS, HEIGHT, WIDTH)]
-        ends = [ctypes.c_int(COUNT), ctypes.c_int(POOLED), ctypes.c_int(POOLED), ctypes.c_float(SCALE)]
-        where_pointer = None if where is None else pointer(where)
-        function(pointer(x), *sizes, pointer(rois), *ends, pointer(y), where_pointer)
-        return y
-
-    return {"C++ loop, values": lambda: run(None), "C++ loop, values and argmax": lambda: run(argmax)}
-
-
-def pointer(array: Array) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
-
-
-def onnxruntime_pool(x: Array, rois: Array) -> dict[str, Callable[[], Any]]:
-    """A model of one MaxRoiPool node on one thread."""
-    import onnxruntime
-    from onnx import TensorProto, helper
-
-    node = helper.make_node("MaxRoiPool", ["x", "rois"], ["y"], pooled_shape=[POOLED, POOLED], spatial_scale=SCALE)
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", x.shape), ("rois", rois.shape))]
-    top = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    opset = helper.make_opsetid("", 13)
-    model = helper.make_model(helper.make_graph([node], "roi", ends, [top]), opset_imports=[opset], ir_version=8)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return {f"onnxruntime {onnxruntime.__version__} MaxRoiPool": lambda: session.run(None, {"x": x, "rois": rois})[0]}
-
-
-def check(contenders: dict[str, Callable[[], Any]]) -> None:
-    """Exit unless every contender gives minicaffe's numbers."""
-    expected, *rest = ((name, run().copy()) for name, run in contenders.items())
-    for name, y in rest:
-        same = float(np.mean(y == expected[1]))
-        print(f"{name}: {same:.2%} of the maxima equal minicaffe's")
-        if same < 0.999:
-            raise SystemExit(f"{name} computes something else")
-
-
-def timed(contenders: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Median seconds of each, run in turn."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(ROUNDS + 1):
-        for name, run in contenders.items():
-            start = time.process_time()
-            run()
-            times[name].append(time.process_time() - start)
-    return {name: statistics.median(each[1:]) for name, each in times.items()}
-
-
-def print_table(medians: dict[str, float], ours: str) -> None:
-    print(f"\n{'':34s}{'ms':>9s}  {'times ' + ours!r:>28s}")
-    for name, seconds in sorted(medians.items(), key=lambda item: item[1]):
-        print(f"{name:34s}{1e3 * seconds:9.1f}  {seconds / medians[ours]:28.2f}")
+def agree(what: str, found: Array, expected: Array) -> None:
+    """Exit unless nearly all numbers are ours; a bin's edge may round the other way here and there."""
+    part = float(np.mean(np.isclose(found, expected, rtol=1e-4, atol=1e-4)))
+    if part < 0.99:
+        raise SystemExit(f"{what}: only {part:.1%} of the numbers agree")

@@ -1,0 +1,145 @@
+"""Tables of times: as Markdown, into docs/performance.md between markers, row by row, and as a picture beside them.
+
+A row's first column of times is minicaffe's. Each other one has in brackets how many times that the peer takes: above 1
+minicaffe is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks._picture import bars
+
+DOCS = Path(__file__).parents[1] / "docs"
+PERFORMANCE = DOCS / "performance.md"
+
+
+@dataclass
+class Row:
+    """keys name the row; times: contender -> seconds (the first is what the others are compared with); more: last cells."""
+
+    keys: tuple[str, ...]
+    times: dict[str, float]
+    more: tuple[str, ...] = ()
+
+
+@dataclass
+class Table:
+    """One benchmark's table. speedup: a ratio is the first time over this one, not this one over the first."""
+
+    name: str
+    keys: tuple[str, ...]
+    contenders: tuple[str, ...]
+    more: tuple[str, ...] = ()
+    speedup: bool = False
+    rows: list[Row] = field(default_factory=list)
+
+    def heads(self) -> list[str]:
+        first, *others = self.contenders
+        return [*self.keys, f"{first} ms", *others, *self.more]
+
+    def cells(self, row: Row) -> list[str]:
+        first = row.times[self.contenders[0]]
+        cells = [*row.keys, milliseconds(first)]
+        for name in self.contenders[1:]:
+            seconds = row.times.get(name)
+            ratio = 0 if seconds is None else first / seconds if self.speedup else seconds / first
+            cells.append("" if seconds is None else f"{milliseconds(seconds)} ({ratio:.2f})")
+        return [*cells, *row.more]
+
+    def add(self, row: Row) -> None:
+        """Print and keep a row."""
+        if not self.rows:
+            print(" | ".join(self.heads()))
+        self.rows.append(row)
+        print(" | ".join(self.cells(row)), flush=True)
+
+    def write(self, path: Path = PERFORMANCE) -> None:
+        """Put the rows between the table's markers, in place of those of the same keys; draw the picture anew."""
+        begin, end = markers(self.name)
+        old = between(path, begin, end)
+        kept = {tuple(cells[: len(self.keys)]): cells for cells in parsed(old, self.heads())}
+        kept |= {row.keys: self.cells(row) for row in self.rows}
+        picture = path.parent / "images" / f"benchmark_{self.name}.svg"
+        picture.write_text(bars(self.heads(), list(kept.values()), len(self.keys)), encoding="utf-8")
+        parts = [table(self.heads(), kept.values()), f"![as bars](images/{picture.name})", f"Taken on {machine()}."]
+        put(path, begin, end, "\n\n".join(parts))
+
+
+def milliseconds(seconds: float) -> str:
+    """Three digits that count."""
+    ms = 1e3 * seconds
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def markers(name: str) -> tuple[str, str]:
+    return f"<!-- python -m benchmarks {name} -->", f"<!-- end of the {name} table -->"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def parsed(text: str, heads: Sequence[str]) -> list[list[str]]:
+    """The rows of a table of these heads; none of a table of others."""
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line.startswith("|")]
+    rows = [row + [""] * (len(heads) - len(row)) for row in rows]
+    return rows[2:] if rows and rows[0] == list(heads) else []
+
+
+def between(path: Path, begin: str, end: str) -> str:
+    """What a document has between two markers."""
+    _, found, rest = path.read_text(encoding="utf-8").partition(begin)
+    text, also, _ = rest.partition(end)
+    if not found or not also:
+        raise SystemExit(f"{path}: the lines {begin} and {end} are not in it")
+    return text
+
+
+def put(path: Path, begin: str, end: str, text: str) -> None:
+    """Put text between two markers of a document."""
+    between(path, begin, end)
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    after = rest.partition(end)[2]
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
+
+
+def machine() -> str:
+    """The processor, how many there are, and the versions that matter."""
+    from minicaffe.cli.device_query import available_cores, blas_name, cpu_name, numpy_config
+
+    instructions = "AVX-512" if "avx512" in _flags() else "AVX2" if "avx2" in _flags() else platform.machine()
+    names = ("onnxruntime", "torch", "torchvision", "opencv-python-headless")
+    versions = [f"NumPy {np.__version__} ({blas_name(numpy_config())})", *filter(None, map(_version, names))]
+    return f"{available_cores()} cores of {cpu_name()} ({instructions}), {', '.join(versions)}"
+
+
+def _flags() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _version(name: str) -> str:
+    try:
+        return f"{name} {importlib.metadata.version(name)}"
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def options(name: str, about: str) -> argparse.ArgumentParser:
+    """The options that every table has."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=about)
+    parser.add_argument("--threads", type=int, default=1, help="for everyone (default 1)")
+    parser.add_argument("--rows", default="", metavar="TEXT", help="only rows with this in their name")
+    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
+    return parser
