@@ -51,7 +51,7 @@ class Neuron(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data.reshape(-1), top[0].data.reshape(-1)
-        kept = self._input.data.reshape(-1) if top[0] is bottom[0] else None
+        kept = self._input.data.reshape(-1) if top[0] is bottom[0] and not self.forward_only else None
 
         def step(index: Index) -> None:
             if kept is not None:

@@ -55,7 +55,7 @@ class Scale(Layer):
 
     def _kept(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob | None:
         """Where x is kept in place: the gradient of scale needs it, and y overwrites it."""
-        if top[0] is not bottom[0] or not (len(bottom) == 2 or self.param_propagate_down[0]):
+        if top[0] is not bottom[0] or self.forward_only or not (len(bottom) == 2 or self.param_propagate_down[0]):
             return None
         self._input.reshape(bottom[0].shape)
         return self._input

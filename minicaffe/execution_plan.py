@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from .blob_memory import BlobMemory
 from .blocks import Index, each_block
 from .layers.channels import by_channel
 from .layers.convolution import Convolution
@@ -79,10 +80,10 @@ class Chain:
 
 
 class ExecutionPlan:
-    """The chains of a net's nodes."""
+    """The chains of a net's nodes. memory: what gives inner blobs' memory back on the way, or None."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
+        self.memory = memory
         self.chains = {chain.index: chain for chain in _chains(nodes)}
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
@@ -91,13 +92,17 @@ class ExecutionPlan:
         i = first
         while i <= last:
             chain = self.chains.get(i)
-            if chain is not None:
-                whole = i + len(chain.nodes) - 1 <= last
-                if chain.forward(whole and not one_by_one):
-                    i += len(chain.nodes)
-                    continue
-            yield i
-            i += 1
+            if self.memory:
+                self.memory.before(i)
+            if chain is not None and chain.forward(i + len(chain.nodes) - 1 <= last and not one_by_one):
+                count = len(chain.nodes)
+            else:
+                count = 1
+                yield i
+            if self.memory:
+                for j in range(i, i + count):
+                    self.memory.after(j)
+            i += count
 
     def before_backward(self) -> None:
         """To be called before a backward pass."""

@@ -38,6 +38,8 @@ class Layer:
     or sample weights: no gradient is defined for them, backward gives them a zero diff and force_backward leaves them out;
     where they stand may depend on the blobs: then setup sets it).
 
+    forward_only: whether no backward will come, so that forward need keep nothing for it (a net may say so of its layers).
+
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, blobs
     (learnable Blobs), loss_weights (one per top), param_propagate_down (one bool per learnable blob: whether backward
     computes its gradient), source.
@@ -51,6 +53,7 @@ class Layer:
     is_loss: ClassVar[bool] = False
     auto_top: ClassVar[bool] = False
     index_bottoms: tuple[int, ...] = ()
+    forward_only: bool = False
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from . import limits
 from .batching import forward_all
 from .blob import Blob, put_numbers
+from .blob_memory import BlobMemory
 from .cuda.device import Stream, current
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
@@ -42,6 +43,9 @@ from .weights import LayerWeights, WeightsFile, read_weights
 Watch = Callable[["Net", Layer, str], None]
 """Called while a net is made, with the net so far, a layer and what has happened to it: "created", "setup", "reshape"."""
 
+Keep = Literal["all", "outputs"]
+"""Which blobs hold their data after a forward."""
+
 Arrays = dict[str, NDArray[Any]]
 
 AUTOMATIC = "(automatic)"
@@ -63,7 +67,8 @@ class Net(PycaffeNet, Hooked):
 
     Net(file, phase, level=0, stages=None, weights=None), or the legacy Net(file, weights, phase). file: a prototxt's
     path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
-    watch: called after each step of making each layer (the tracer's way in).
+    watch: called after each step of making each layer (the tracer's way in). keep: "all" blobs after a forward, or only
+    the "outputs": the others give their memory back when their last reader has run, and there is no backward.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order.
     The rest of pycaffe's surface, old names and all, is in pycaffe_net.py.
@@ -80,6 +85,7 @@ class Net(PycaffeNet, Hooked):
         weights: str | PathLike[str] | None = None,
         dtype: DTypeLike = np.float32,
         watch: Watch | None = None,
+        keep: Keep = "all",
     ) -> None:
         super().__init__()
         phase, level, stages, weights = sorted_arguments(args, phase, level, stages, weights)
@@ -88,6 +94,8 @@ class Net(PycaffeNet, Hooked):
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
             raise Error(f"a net's dtype is float32 or float64, got {self.dtype}")
+        if keep not in ("all", "outputs"):
+            raise Error(f'keep is "all" or "outputs", got {keep!r}')
         self.file = net_file.file
         self.name = net_file.param.name
         self.layers: list[Layer] = []
@@ -113,7 +121,7 @@ class Net(PycaffeNet, Hooked):
         self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self._learnable.share()
         drop_unasked_gradients(self.nodes)
-        self.plan = ExecutionPlan(self.nodes)
+        self.plan = ExecutionPlan(self.nodes, self._memory(keep))
         if self.param.force_backward:
             self.force_backward()
         del self.param.layer[:]
@@ -209,6 +217,14 @@ class Net(PycaffeNet, Hooked):
                     f"another layer with weights has this name{place}; give one of them a name of its own", "name"
                 )
 
+    def _memory(self, keep: Keep) -> BlobMemory | None:
+        """What gives the inner blobs' memory back, where that is wanted; layers then keep nothing for backward."""
+        if keep == "all":
+            return None
+        for layer in self.layers:
+            layer.forward_only = True
+        return BlobMemory(self.nodes, [*self.inputs, *self.outputs, AUTOMATIC])
+
     # Running.
 
     def force_backward(self) -> None:
@@ -232,8 +248,10 @@ class Net(PycaffeNet, Hooked):
             check_names(inputs, self.inputs, "inputs", "the net's inputs")
             for name, array in inputs.items():
                 put_numbers(name, self.blobs[name].data, array)
-        self._forward(first, last)
         names = [*(self.top_names[end] if end else self.outputs), *(blobs or [])]
+        if self.plan.memory:
+            self.plan.memory.asked_for = names
+        self._forward(first, last)
         return {name: self._blob(name).data for name in dict.fromkeys(names)}
 
     def backward(
@@ -277,6 +295,8 @@ class Net(PycaffeNet, Hooked):
         return loss
 
     def _backward(self, start: int, end: int) -> None:
+        if self.plan.memory:
+            raise Error('backward reads the blobs that keep="outputs" gave back: make the net with keep="all"')
         self.plan.before_backward()
         with self.running(), computing():
             for i in range(start, end - 1, -1):
