@@ -8,9 +8,14 @@ cache; and the blocks keep every thread busy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from .threads import parts, run
 
@@ -40,3 +45,19 @@ def each_block(shape: Sequence[int], step: Callable[[Index], object], size: int 
 def _steps(step: Callable[[Index], object], indices: Sequence[Index]) -> None:
     for index in indices:
         step(index)
+
+
+class Scratch:
+    """Arrays for what is made on the way, used again from block to block: new ones would be fetched from the system,
+    page by page, each time. One object a task."""
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+        self._held: dict[str, NDArray[Any]] = {}
+
+    def __call__(self, name: str, *shape: int) -> NDArray[Any]:
+        """An array of this shape; what was taken under this name before is overwritten."""
+        size, held = math.prod(shape), self._held.get(name)
+        if held is None or held.size < size:
+            held = self._held[name] = np.empty(size, self.dtype)
+        return held[:size].reshape(shape)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe import check_gradient
+from minicaffe.blocks import Scratch
 from minicaffe.errors import LayerError
 from minicaffe.layers import lrn
-from minicaffe.layers.lrn import powered
+from minicaffe.layers.lrn import powered, window_sum
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -82,7 +83,7 @@ def test_blocks_join_without_a_seam(region: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("beta", [0.75, 0.6])
 def test_powered(dtype: type, beta: float) -> None:
     scale = np.linspace(1, 9, 50, dtype=dtype)
-    power = powered(scale, beta)
+    power = powered(scale, beta, Scratch(dtype))
     assert power.dtype == dtype
     np.testing.assert_allclose(power, scale.astype(np.float64) ** beta, rtol=4 * np.finfo(dtype).eps)
 
@@ -105,3 +106,10 @@ def test_errors() -> None:
         LayerCase(text("local_size: 4"), normal(2, 7, 3, 4))
     with pytest.raises(LayerError, match=r"must have 4 axes \(N, C, H, W\), its shape is \(2, 7, 3\)"):
         LayerCase(text(""), normal(2, 7, 3))
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 7, 11, 15])
+def test_window_sum(size: int) -> None:
+    x = np.random.default_rng(size).integers(-9, 9, (17, 4)).astype(np.float64)
+    expected = np.stack([x[i : i + size].sum(axis=0) for i in range(18 - size)])
+    np.testing.assert_array_equal(window_sum(x, size, Scratch(np.float64)), expected)
