@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer
+from minicaffe.mode import TEST
 
-from .convolve import add_weight_gradient, convolve, data_gradient
+from .convolution_products import add_weight_gradient, convolve, data_gradient
 from .finish import Finish, joined
 from .im2col import folded
 from .window import Window, checked_output, read_window
+from .winograd_kept import KeptFactors
 
 PIXEL = Window(kernel=(1,), stride=(1,), pad=(0,), dilation=(1,))
 """The window of a convolution without spatial axes: a matrix product."""
@@ -55,6 +57,7 @@ class Convolution(Layer):
                 raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
         shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
+        self._factors = KeptFactors() if self.phase == TEST else None
 
     def _group(self, channels: int) -> int:
         return self.param.convolution_param.group
@@ -138,8 +141,7 @@ class Convolution(Layer):
     # What Deconvolution turns around.
 
     def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], finish: Finish) -> None:
-        convolve(x, weight, self.window, self.group, y)
-        finish(y)
+        convolve(x, weight, self.window, self.group, y, finish, self._factors)
 
     def _data_gradient(self, dy: NDArray[Any], weight: NDArray[Any], dx: NDArray[Any]) -> None:
         data_gradient(dy, weight, self.window, self.group, dx)

@@ -16,7 +16,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda import convolution as gpu
 
 from .convolution import Convolution
-from .convolve import add_weight_gradient, convolve, data_gradient
+from .convolution_products import add_weight_gradient, convolve, data_gradient
 from .finish import Finish
 
 

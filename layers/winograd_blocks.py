@@ -1,0 +1,118 @@
+"""How Winograd's convolution cuts maps into tiles of 4x4 outputs, and these into blocks that are worked on together.
+
+A dilation of d leaves d x d sub-maps that do not mix: rows and columns d apart, each an ordinary 3x3 convolution. A plane is
+one sub-map of one image. A block is some tile rows and columns of one plane, or several whole planes where they are small.
+What lies outside a map is filled with zeros or left out, so that the work in between knows no edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+from numpy.typing import NDArray
+
+from minicaffe import threads
+
+from .winograd_matrices import TILE, TOGETHER
+
+STEP = TILE * TOGETHER
+"""Output columns of a group of tiles, which are transformed together."""
+MOST_GROUPS = 8
+"""Groups of tiles side by side in a block; more rows under each other instead share the rows that tiles overlap on."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Planes, rows of tiles in them and groups of tiles along these."""
+
+    planes: range
+    rows: range
+    groups: range
+
+    @property
+    def inputs(self) -> tuple[int, int]:
+        """Rows and columns of a plane that the block reads: its slab's size."""
+        return TILE * len(self.rows) + 2, STEP * len(self.groups) + 2
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """`images` maps of `size` outputs each, in tiles; pad and dilation per axis. Cuts into blocks, reads and writes them."""
+
+    images: int
+    size: tuple[int, int]
+    pad: tuple[int, int]
+    dilation: tuple[int, int]
+
+    @property
+    def planes(self) -> int:
+        return self.images * self.dilation[0] * self.dilation[1]
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Rows of tiles and groups of tiles of one plane."""
+        (height, width), (down, across) = self.size, self.dilation
+        return -(-height // (TILE * down)), -(-width // (STEP * across))
+
+    def blocks(self, tiles: int) -> Iterator[Block]:
+        """Blocks of about so many tiles or fewer, about equally many for each thread."""
+        rows, groups = self.tiles
+        workers = threads.get_num_threads()
+        tiles = min(tiles, -(-self.planes * rows * groups * TOGETHER // workers))
+        group_parts = -(-groups // MOST_GROUPS)
+        row_parts = min(rows, -(-rows * groups * TOGETHER // max(tiles, 1) // group_parts) or 1)
+        plane_parts = self.planes
+        if row_parts == group_parts == 1:
+            plane_parts = min(self.planes, -(-self.planes * rows * groups * TOGETHER // max(tiles, 1)))
+        elif plane_parts * row_parts * group_parts < 4 * workers:
+            while row_parts < rows and plane_parts * row_parts * group_parts % workers:
+                row_parts += 1
+        parts = (_parts(self.planes, plane_parts), _parts(rows, row_parts), _parts(groups, group_parts))
+        return (Block(*block) for block in product(*parts))
+
+    def read(self, block: Block, x: NDArray[Any], slab: NDArray[Any]) -> None:
+        """slab (planes, C, *block.inputs) is what the block reads of x (N, C, H, W), zeros outside of it."""
+        for to, plane in zip(slab, block.planes, strict=True):
+            image, offsets = self._place(plane)
+            first = self._first(block, offsets, self.pad)
+            (rows, rows_of_x), (columns, columns_of_x) = map(_overlap, first, self.dilation, slab.shape[2:], x.shape[2:])
+            to[:, : rows.start] = 0
+            to[:, rows.stop :] = 0
+            to[:, rows, : columns.start] = 0
+            to[:, rows, columns.stop :] = 0
+            to[:, rows, columns] = x[image, :, rows_of_x, columns_of_x]
+
+    def write(self, block: Block, out: NDArray[Any], y: NDArray[Any]) -> None:
+        """The block's outputs, out (planes, M, rows, columns), to their places in y (N, M, H, W)."""
+        for part, plane in zip(out, block.planes, strict=True):
+            image, offsets = self._place(plane)
+            first = self._first(block, offsets, (0, 0))
+            (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.dilation, out.shape[2:], y.shape[2:])
+            y[image, :, rows_of_y, columns_of_y] = part[:, rows, columns]
+
+    def _place(self, plane: int) -> tuple[int, tuple[int, int]]:
+        """A plane's image, and the first row and column of its sub-map."""
+        image, offset = divmod(plane, self.dilation[0] * self.dilation[1])
+        return image, divmod(offset, self.dilation[1])
+
+    def _first(self, block: Block, offsets: tuple[int, int], pad: tuple[int, int]) -> tuple[int, int]:
+        """Row and column of the map at which the block begins."""
+        starts = (TILE * block.rows.start, STEP * block.groups.start)
+        row, column = (s * d + o - p for s, d, o, p in zip(starts, self.dilation, offsets, pad))
+        return row, column
+
+
+def _parts(length: int, count: int) -> list[range]:
+    """range(length) in `count` about equal parts."""
+    return [range(a, b) for a, b in pairwise(length * i // count for i in range(count + 1))]
+
+
+def _overlap(first: int, step: int, count: int, size: int) -> tuple[slice, slice]:
+    """Which of the `count` positions first, first + step, ... lie in range(size): the slices of the count and of the range."""
+    low = min(count, max(0, -(first // step)))
+    high = max(low, min(count, -((first - size) // step)))
+    inside = slice(first + low * step, first + (high - 1) * step + 1, step) if high > low else slice(0, 0)
+    return slice(low, high), inside

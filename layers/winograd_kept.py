@@ -1,0 +1,61 @@
+"""Winograd's factors of a layer's weights, kept from one forward to the next in TEST.
+
+They are four times the weights, and making them takes a third of the time of VGG16's last convolutions. Whoever holds a
+view of a blob's data may write into it at any time, so the factors are used again only while the weights are bit for bit
+those of a copy kept beside them: the comparison takes 0.5 ms for 512x512 filters (9.4 MB), where the convolution takes 20.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import threads
+
+from .winograd import grouped_factors
+
+LEAST_PART = 1 << 18
+"""Bytes, at least, that one thread compares."""
+
+
+class KeptFactors:
+    """The factors of one layer's weights."""
+
+    def __init__(self) -> None:
+        self._of: tuple[NDArray[Any], NDArray[Any]] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept now: the factors and the copy of the weights."""
+        return sum(array.nbytes for array in self._of or ())
+
+    def factors(self, weight: NDArray[Any], group: int) -> NDArray[Any]:
+        """grouped_factors(weight, group), made anew only when the weights have changed."""
+        kept = self._of
+        if kept is None or kept[0].shape != weight.shape or len(kept[1]) != group or not same_bits(kept[0], weight):
+            self._of = kept = None
+            copy = weight.copy()
+            kept = self._of = copy, grouped_factors(copy, group)
+        return kept[1]
+
+
+def kept_bytes(weight: NDArray[Any]) -> int:
+    """What is kept for these weights, in bytes: the factors, four times their size, and a copy."""
+    return 5 * weight.nbytes
+
+
+def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether two float32 arrays of one shape hold the same bits (NaN is itself, 0 is not -0)."""
+    one, other = (array.reshape(-1).view(np.uint32) for array in (a, b))
+    differ = threading.Event()
+
+    def compare(part: slice) -> None:
+        if not np.array_equal(one[part], other[part]):
+            differ.set()
+
+    threads.run(partial(compare, part) for part in threads.parts(one.size, LEAST_PART // 4))
+    return not differ.is_set()
