@@ -21,9 +21,15 @@ ROI_LAYERS = ("ROIPooling", "ROIAlign", "PSROIPooling", "PSROIAlign")
 
 
 def fill_inputs(
-    net: Net, files: Mapping[str, str], *, seed: int = 0, settings: DetectionSettings | None = None, factor: float = 1.0
+    net: Net,
+    files: Mapping[str, str],
+    *,
+    seed: int = 0,
+    settings: DetectionSettings | None = None,
+    factor: float = 1.0,
+    until: str | None = None,
 ) -> list[str]:
-    """Fill every input blob of net; returns a sentence for each that was made up.
+    """Fill every input blob of net; returns a sentence for each that was made up, and that layers up to `until` read.
 
     files: blob name -> .npy (the blob takes its shape) or an image. An image for a net with an im_info input is scaled
     as py-faster-rcnn does (settings: 600/1000 pixels) and fills im_info too; for any other net it is resized to the
@@ -35,6 +41,8 @@ def fill_inputs(
             raise Error(f'"{name}" is not an input of the net; its inputs are {", ".join(net.inputs) or "none"}')
     filled = set()
     for name, file in files.items():
+        if Path(file).suffix.lower() == ".npz":
+            raise Error(f'input "{name}": {file} holds arrays by name; an input takes one array, a .npy, or an image')
         if Path(file).suffix.lower() == ".npy":
             put_array(net, name, read_npy(file))
             filled.add(name)
@@ -43,7 +51,16 @@ def fill_inputs(
             net.blobs[name].data[...] *= net.dtype.type(factor)
             filled |= put
     random = np.random.default_rng(seed)
-    return [_make_up(net, name, random, seed) for name in net.inputs if name not in filled]
+    notes = {name: _make_up(net, name, random, seed) for name in net.inputs if name not in filled}
+    read = net.inputs if until is None else _read_up_to(net, until)
+    return [note for name, note in notes.items() if name in read]
+
+
+def _read_up_to(net: Net, until: str) -> set[str]:
+    """The blobs that the layers up to `until` read, but for copies to other layers."""
+    layers = [layer for layer in net.layers[: net.index_of(until) + 1] if layer.type != "Split"]
+    copied = {top: net.bottom_names[x.name][0] for x in net.layers if x.type == "Split" for top in net.top_names[x.name]}
+    return {copied.get(name, name) for layer in layers for name in net.bottom_names[layer.name]}
 
 
 def start_backward(net: Net, end: str | None = None) -> None:

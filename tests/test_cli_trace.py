@@ -128,6 +128,22 @@ def test_until_a_layer(net: str) -> None:
         assert not any("ip" in name for name in arrays.files)
 
 
+def test_inputs_that_only_later_layers_read_are_not_asked_for(net: str) -> None:
+    rois = 'input: "rois" input_shape { dim: 2 dim: 5 }\n'
+    Path("more.prototxt").write_text(SMALL + rois + 'layer { name: "both" type: "Flatten" bottom: "rois" top: "flat" }\n')
+    assert "input rois not given" not in run("more.prototxt", "--until", "relu", "--text").stderr
+    assert "input rois not given" in run("more.prototxt", "--text").stderr
+
+
+def test_weights_by_their_option_too(net: str) -> None:
+    Net(net, TEST).save("w.caffemodel")
+    results = [
+        run(net, *words, "--text", "--npz", f"{i}.npz")
+        for i, words in enumerate((["w.caffemodel"], ["--weights", "w.caffemodel"]))
+    ]
+    assert all(result.exit_code == 0 and "no weights given" not in result.stderr for result in results)
+
+
 def test_a_layer_that_is_not_there(net: str) -> None:
     result = run(net, "--until", "rellu")
     assert result.exit_code == 1

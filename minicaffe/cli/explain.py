@@ -20,7 +20,7 @@ from .common import (
     seed_option,
     state_options,
 )
-from .inputs import factor_option, input_option, parse_inputs, reshape_inputs, settings_given, shape_option
+from .inputs import factor_option, input_option, parse_inputs, reshape_inputs, settings_given, shape_option, with_image
 
 
 def index_of(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -34,8 +34,10 @@ def index_of(context: click.Context, option: click.Parameter, text: str | None) 
 @click.command()
 @click.argument("net")
 @click.argument("layer")
-@click.option("--weights", multiple=True, metavar="FILE", help="A .caffemodel or .h5; may be repeated.")
+@click.argument("weights", nargs=-1)
+@click.option("--weights", "more_weights", multiple=True, metavar="FILE", help="WEIGHTS may be given so too; may be repeated.")
 @input_option
+@click.option("--image", metavar="FILE", help="For the net's image input, made ready as run does.")
 @shape_option
 @click.option("--cfg", metavar="FILE.yml", help="Settings in py-faster-rcnn's format, for images.")
 @click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
@@ -65,7 +67,9 @@ def command(
     net: str,
     layer: str,
     weights: tuple[str, ...],
+    more_weights: tuple[str, ...],
     inputs: tuple[str, ...],
+    image: str | None,
     shapes: tuple[str, ...],
     cfg: str | None,
     mean: str | None,
@@ -97,10 +101,11 @@ def command(
     allow_modules(allow_module)
     use(settings_given(cfg, mean=mean))
     state = {"level": level, "stages": stages}
-    loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, no_zeros=True, **state)  # type: ignore[arg-type]
+    loaded = load_net(net, (*weights, *more_weights), phase=phase_of(phase), seed=seed, no_zeros=True, **state)  # type: ignore[arg-type]
     reshape_inputs(loaded, shapes)
-    for note in fill_inputs(loaded, parse_inputs(inputs), seed=seed, factor=scale_factor):
+    files = with_image(loaded, parse_inputs(inputs), image)
+    for note in fill_inputs(loaded, files, seed=seed, factor=scale_factor, until=None if backward else layer):
         say_loudly(note)
-    sides = {"roi": roi, "channel": channel, "bin": bin, "cell": cell, "item": item, "dy": dy}
+    sides = {"roi": roi, "channel": channel, "bin": bin, "cell": cell, "item": item, "dy": dy, "prefix": "--"}
     found = explain(loaded, layer, at, top=top, backward=backward, bottom=bottom, seed=seed, **sides)  # type: ignore[arg-type]
     click.echo(found.text(rows))

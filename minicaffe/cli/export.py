@@ -78,7 +78,7 @@ def command(
         use(read_settings(cfg))
     loaded = load_net(net, weights, seed=seed, level=level, stages=stages)
     reshape_inputs(loaded, shapes)
-    arrays = _arrays(loaded, inputs, seed) if check else {}
+    arrays = _arrays(loaded, inputs, seed, until) if check else {}
     opset = DEFAULT_OPSET if opset is None else opset
     with replacing_together(out) as draft:
         data = export_onnx(loaded, draft, opset=opset, until=until, fold=fold)
@@ -93,10 +93,10 @@ def command(
     click.echo(f"written: {out} (opset {opset}, {size:.1f} MiB{beside})")
 
 
-def _arrays(net: Net, inputs: tuple[str, ...], seed: int) -> dict[str, NDArray[Any]]:
+def _arrays(net: Net, inputs: tuple[str, ...], seed: int, until: str | None) -> dict[str, NDArray[Any]]:
     """What the net's inputs are to hold in the check; the net keeps the shapes that it is exported with."""
     shapes = {name: net.blobs[name].shape for name in net.inputs}
-    for note in fill_inputs(net, parse_inputs(inputs), seed=seed):
+    for note in fill_inputs(net, parse_inputs(inputs), seed=seed, until=until):
         say_loudly(note)
     arrays = {name: net.blobs[name].read_data().copy() for name in net.inputs}
     for name, shape in shapes.items():

@@ -35,6 +35,22 @@ def parse_inputs(inputs: Sequence[str]) -> dict[str, str]:
     return files
 
 
+def with_image(net: Net, files: dict[str, str], image: str | None) -> dict[str, str]:
+    """The files of --input, and --image for the net's image input. Raises Error for a net without one."""
+    if not image:
+        return files
+    names = image_inputs(net)
+    if not names:
+        raise Error(f"--image {image}: the net has no input for an image; its inputs are {', '.join(net.inputs) or 'none'}")
+    return {names[0]: image, **files}
+
+
+def image_inputs(net: Net) -> list[str]:
+    """The inputs that an image fits: (N, 3, H, W) or (N, 1, H, W)."""
+    shapes = {name: net.blobs[name].shape for name in net.inputs}
+    return [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] in (1, 3)]
+
+
 def blob_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """BLOB=N,C,H,W as a name and a shape."""
     name, _, dims = text.partition("=")

@@ -32,7 +32,16 @@ from .common import (
     seed_option,
     state_options,
 )
-from .inputs import factor_option, input_option, parse_inputs, reshape_inputs, settings_given, shape_option
+from .inputs import (
+    factor_option,
+    image_inputs,
+    input_option,
+    parse_inputs,
+    reshape_inputs,
+    settings_given,
+    shape_option,
+    with_image,
+)
 from .log import logging_to, to_stderr
 from .trace_table import TraceTable
 
@@ -42,6 +51,7 @@ PAGE = "trace.html"
 @click.command()
 @click.argument("net")
 @click.argument("weights", nargs=-1)
+@click.option("--weights", "more_weights", multiple=True, metavar="FILE", help="WEIGHTS may be given so too; may be repeated.")
 @input_option
 @click.option("--image", metavar="FILE", help="For the net's image input, made ready as detect does, and shown on the page.")
 @shape_option
@@ -65,6 +75,7 @@ PAGE = "trace.html"
 def command(
     net: str,
     weights: tuple[str, ...],
+    more_weights: tuple[str, ...],
     inputs: tuple[str, ...],
     image: str | None,
     shapes: tuple[str, ...],
@@ -92,6 +103,7 @@ def command(
     Example:  minicaffe trace train_val.prototxt --phase TRAIN --backward --text
     """
     allow_modules(allow_module)
+    weights = (*weights, *more_weights)
     if out is None and not (text or npz or debug):
         out = PAGE
     check_target("--out", out)
@@ -118,7 +130,7 @@ def command(
         if until is not None:
             loaded.index_of(until)
         reshape_inputs(loaded, shapes)
-        tracer.image = _fill(loaded, parse_inputs(inputs), image, (mean, scale_factor), seed, say)
+        tracer.image = _fill(loaded, parse_inputs(inputs), image, (mean, scale_factor), seed, until, say)
         with logging_to(to_stderr) if debug else nullcontext(), debug_info(loaded, debug):
             loaded.forward(end=until)
             if backward:
@@ -157,29 +169,22 @@ def _fill(
     photo: str | None,
     preparation: tuple[str | None, float],
     seed: int,
+    until: str | None,
     say: Callable[[str], None],
 ) -> NDArray[np.uint8] | None:
     """Fill the inputs; the image that one of them holds. preparation: --mean and --scale-factor."""
     mean, factor = preparation
-    names = _image_inputs(net)
-    if photo:
-        if not names:
-            raise Error(f"--image {photo}: the net has no input for an image; its inputs are {', '.join(net.inputs) or 'none'}")
-        files = {names[0]: photo, **files}
+    names = image_inputs(net)
+    files = with_image(net, files, photo)
     given = next((file for name, file in files.items() if name in names and Path(file).suffix.lower() != ".npy"), None)
     if given and ssd_layer(net):
         means = numbers("--mean", mean, 3) if mean else SSD_MEANS
         image = load_image(given)
         put_array(net, names[0], prepare_ssd_image(image, net.blobs[names[0]].shape[2:], means, factor))
         return image
-    for note in fill_inputs(net, files, seed=seed, factor=factor):
+    for note in fill_inputs(net, files, seed=seed, factor=factor, until=until):
         say(note)
     return load_image(given) if given else None
-
-
-def _image_inputs(net: Net) -> list[str]:
-    shapes = {name: net.blobs[name].shape for name in net.inputs}
-    return [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] in (1, 3)]
 
 
 def write_arrays(net: Net, path: str, until: str | None, backward: bool) -> None:

@@ -35,6 +35,7 @@ def explain(
     dy: str | ArrayLike | None = None,
     seed: int = 0,
     notes: Sequence[str] = (),
+    prefix: str = "",
 ) -> Explanation:
     """How one number of a layer comes about, on what the net's inputs hold now.
 
@@ -42,7 +43,8 @@ def explain(
     The net is run up to the layer. Backward: the gradient in the element `at` of the bottom number `bottom`; of a ROI layer
     also by channel, cell (row, column) and item (which image of the batch). dy: None for the gradient of the loss, or ones
     where no loss reads the layer; "ones", "random" (seed) or an array for the first top's dy. Weights and their diffs are
-    left as they are. notes: said at the head of the text.
+    left as they are. notes: said at the head of the text. prefix: what errors put before the names of these
+    arguments.
     Raises Error for what is out of range, and for types that are not covered.
     """
     index = net.index_of(layer)
@@ -52,12 +54,12 @@ def explain(
     count, what = (len(net.nodes[index].bottoms), "bottom") if backward else (len(net.nodes[index].tops), "top")
     number = bottom if backward else top
     if not 0 <= number < count:
-        raise Error(f'{found.type} layer "{layer}": {what} {number} is out of range: it has {what}s 0 to {count - 1}')
+        raise Error(f'{found.type} layer "{layer}": {prefix}{what} {number} is out of range: it has {what}s 0 to {count - 1}')
     if backward and number in found.index_bottoms:
         name = shown_name(net, net.bottom_names[layer][number])
         raise Error(f'{found.type} layer "{layer}": bottom {number} has no gradient ({name})')
     at = (at,) if isinstance(at, int) else at
-    asked = Asked(at, roi, channel, bin, item, cell)
+    asked = Asked(at, roi, channel, bin, item, cell, prefix)
     case = _forward(net, index, number, whole=backward and dy is None, notes=notes)
     place = asked.index(case, backward)
     if backward:

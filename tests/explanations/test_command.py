@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from PIL import Image
 
+from minicaffe import Net
 from minicaffe.cli import main
 
 NET = """input: "map" input_shape { dim: 1 dim: 8 dim: 5 dim: 6 }  input: "rois" input_shape { dim: 3 dim: 5 }
@@ -61,9 +63,21 @@ def test_rows(net: Path) -> None:
     ("arguments", "message"),
     [
         (["poool"], 'the net has no layer "poool"; did you mean "pool"?'),
-        (["pool"], "give roi (0 to 2), channel (0 to 1) and bin (0,0 to 1,1)"),
-        (["pool", "--roi", 3, "--channel", 0, "--bin", "0,0"], "roi 3 is out of range: pool of shape 3x2x2x2 has rois 0 to 2"),
+        (["pool"], "give --roi (0 to 2), --channel (0 to 1) and --bin (0,0 to 1,1)"),
+        (
+            ["pool", "--roi", 3, "--channel", 0, "--bin", "0,0"],
+            "--roi 3 is out of range: pool of shape 3x2x2x2 has rois 0 to 2",
+        ),
         (["pool", "--roi", 0, "--channel", 0, "--bin", "0;0"], "--bin 0;0: give whole numbers with commas between them"),
+        (["pool", "--roi", 0, "--at", "0,0,0,0"], "--at and --roi are both given"),
+        (["pool", "--backward", "--bin", "0,0"], "--bin is for forward; give --channel and --cell, or --at"),
+        (["pool", "--backward", "--channel", 0], "give --channel (0 to 7) and --cell (0,0 to"),
+        (["conv"], "give --at, an index into conv of shape "),
+        (["conv", "--roi", 1], "--roi is for ROI layers; name the element of a Convolution layer by --at"),
+        (["conv", "--at", "9,0,0,0"], "--at 9,0,0,0 is out of range"),
+        (["conv", "--at", "0,0,0,0", "--top", 3], "--top 3 is out of range"),
+        (["conv", "--at", "0,0,0,0", "--image", "none.png"], "--image none.png: the net has no input for an image"),
+        (["conv", "--at", "0,0,0,0", "--input", "map=a.npz"], 'input "map": a.npz holds arrays by name; an input takes one'),
         (["input", "--at", "0"], "explain does not cover Input"),
     ],
 )
@@ -71,3 +85,24 @@ def test_errors(net: Path, arguments: list[object], message: str) -> None:
     result = run(net, *arguments)
     assert result.exit_code == 1
     assert message in result.stderr and "Traceback" not in result.output
+
+
+def test_weights_in_their_place_and_an_image(tmp_path: Path) -> None:
+    """As trace takes them."""
+    (tmp_path / "net.prototxt").write_text(
+        'input: "data" input_shape { dim: 1 dim: 3 dim: 5 dim: 7 }\n'
+        'layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"\n'
+        "convolution_param { num_output: 2 kernel_size: 3 } }\n"
+        'layer { name: "late" type: "Eltwise" bottom: "conv" bottom: "more" top: "late" }\n'
+        'input: "more" input_shape { dim: 1 dim: 2 dim: 3 dim: 5 }\n'
+    )
+    loaded = Net(tmp_path / "net.prototxt", 1)
+    loaded.params["conv"][0].data[...] = np.arange(54).reshape(2, 3, 3, 3)
+    loaded.save(tmp_path / "w.caffemodel")
+    Image.new("RGB", (7, 5), (20, 40, 60)).save(tmp_path / "one.png")
+    files = tmp_path / "net.prototxt", tmp_path / "w.caffemodel", tmp_path / "one.png"
+    old = run(files[0], "conv", "--at", "0,1,2,3", "--weights", files[1], "--input", f"data={files[2]}")
+    new = run(files[0], "conv", files[1], "--at", "0,1,2,3", "--image", files[2])
+    assert old.exit_code == new.exit_code == 0 and old.stdout == new.stdout
+    assert "not given" not in old.stderr  # of the input that only a later layer reads
+    assert "input more not given" in run(files[0], "late", files[1], "--at", "0,1,2,3").stderr

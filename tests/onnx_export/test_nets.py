@@ -263,6 +263,14 @@ def test_a_check_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     assert run_model(out, {"x": np.ones((3, 9))})["y"].shape == (3, 7)
 
 
+def test_until_needs_no_input_of_a_later_layer(tmp_path: Path) -> None:
+    folder = SHAPES / "rfcn"
+    words = ["export", folder / "test.prototxt", folder / "shapes_rfcn.caffemodel", "-o", tmp_path / "m.onnx", "--check"]
+    result = run(*words, "--until", "conv2")
+    assert result.exit_code == 0 and "input data not given" in result.output and "im_info not given" not in result.output
+    assert "input im_info" not in result.output
+
+
 def test_the_checks_input_does_not_size_the_model(tmp_path: Path) -> None:
     net = tmp_path / "net.prototxt"
     net.write_text(
