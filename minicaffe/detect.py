@@ -26,6 +26,9 @@ from .settings import DetectionSettings, current
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
+READ = ("rois", "cls_prob", "bbox_pred")
+"""The blobs that detections come from."""
+
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000", "#f032e6", "#000075")
 
 
@@ -85,7 +88,7 @@ def score_boxes(
     for name, array in inputs.items():
         net.blobs[name].reshape(array.shape)
         net.blobs[name].data[...] = array
-    net.forward()
+    net.forward(blobs=[name for name in READ if name in net.blobs])
     scores, boxes = read_boxes(net, scale, image.shape[:2], settings)
     return (scores, boxes) if again is None else (scores[again], boxes[again])
 

@@ -52,8 +52,8 @@ def detect_ssd(
         raise Error(f"{net.file}: an SSD net ends in a DetectionOutput layer; this net has none")
     name = _image_input(net)
     put_array(net, name, prepare_ssd_image(image, net.blobs[name].shape[2:], means, scale_factor))
-    net.forward()
-    rows = net.blobs[net.top_names[layer.name][0]].data.reshape(-1, 7)
+    top = net.top_names[layer.name][0]
+    rows = net.forward(blobs=[top])[top].reshape(-1, 7)
     return pick_rows(rows, image.shape[:2], threshold=threshold, max_detections=max_detections)
 
 

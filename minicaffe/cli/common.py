@@ -16,7 +16,7 @@ from minicaffe.errors import DeviceError, Error, WeightsError
 from minicaffe.inputs import make_up_weights
 from minicaffe.mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.near_layers import near_text
-from minicaffe.net import Net, Watch
+from minicaffe.net import Keep, Net, Watch
 from minicaffe.weights import read_weights
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -149,13 +149,14 @@ def load_net(
     watch: Watch | None = None,
     say: Callable[[str], None] = say_loudly,
     no_zeros: bool = False,
+    keep: Keep = "all",
 ) -> Net:
     """The net with the weights of all files given; layers left at their random start are named to say.
 
-    watch: as Net's. no_zeros: weights that no file and no filler gives are Gaussian.
+    watch, keep: as Net's. no_zeros: weights that no file and no filler gives are Gaussian.
     """
     rng.set_random_seed(seed)
-    loaded = Net(net, phase, level, list(stages), watch=watch)
+    loaded = Net(net, phase, level, list(stages), watch=watch, keep=keep)
     missing = set(loaded.params)
     for file in weights:
         report = loaded.copy_from(file)

@@ -87,7 +87,7 @@ def command(
     settings = settings_given(cfg, scale=scale, max_size=max_size, mean=mean, nms=nms)
     use(settings)
     files = list(image_files(images))
-    loaded = load_net(net, [weights], seed=seed, level=level, stages=stages)
+    loaded = load_net(net, [weights], seed=seed, level=level, stages=stages, keep="outputs")
     for_rois = {"--cfg": cfg, "--scale": scale, "--max-size": max_size, "--nms": nms, "--proposals": proposals}
     check_options(loaded, for_rois, {"--scale-factor": scale_factor})
     means = numbers("--mean", mean, 3) if mean else SSD_MEANS

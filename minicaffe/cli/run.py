@@ -8,7 +8,7 @@ import click
 
 from minicaffe.dump import write_npz
 from minicaffe.inputs import fill_inputs, start_backward
-from minicaffe.net import Net
+from minicaffe.net import Keep, Net
 from minicaffe.settings import current
 from minicaffe.times import Times
 
@@ -67,23 +67,36 @@ def command(
     """
     allow_modules(allow_module)
     check_target("--out", out)
-    loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
+    keep: Keep = "all" if backward else "outputs"
+    loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages, keep=keep)
     reshape_inputs(loaded, shapes)
     files = parse_inputs(inputs)
     for note in fill_inputs(loaded, files, seed=seed, settings=with_mean(current(), mean), factor=scale_factor):
         say_loudly(note)
-    times = Times(loaded)
+    times, statistics = Times(loaded), _first_tops(loaded)
     loaded.forward()
     if backward:
         start_backward(loaded)
         loaded.backward()
-    _print(loaded, times, backward)
+    _print(loaded, times, statistics, backward)
     if out:
         _write(loaded, out, backward)
         click.echo(f"written: {out}")
 
 
-def _print(net: Net, times: Times, backward: bool) -> None:
+def _first_tops(net: Net) -> dict[int, str]:
+    """What the next forward gives, by layer: the statistics of its first top, which may not be there afterwards."""
+    statistics: dict[int, str] = {}
+
+    def note(i: int) -> None:
+        if tops := net.nodes[i].tops:
+            statistics[i] = statistics_text(tops[0].data)
+
+    net.after_forward(note)
+    return statistics
+
+
+def _print(net: Net, times: Times, statistics: dict[int, str], backward: bool) -> None:
     rows = []
     for i, layer in enumerate(net.layers):
         tops = list(zip(net.top_names[layer.name], net.nodes[i].tops, strict=True))
@@ -91,7 +104,7 @@ def _print(net: Net, times: Times, backward: bool) -> None:
             layer.name,
             layer.param.type,
             " ".join(f"{name} {shape_text(blob.shape)}" for name, blob in tops),
-            statistics_text(tops[0][1].data) if tops else "",
+            statistics.get(i, ""),
             f"{times.forward[i]:.2f}",
         ]
         rows.append([*row, f"{times.backward[i]:.2f}"] if backward else row)
