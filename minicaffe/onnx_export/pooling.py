@@ -1,9 +1,10 @@
 """Pooling and SPP as MaxPool and AveragePool.
 
-With ceil_mode these have Caffe's windows: the last one may reach past the map, is left out where it would start in the
-padding at the end, and the mean's divisor counts padding up to H + pad. The map is padded by a node of its own where ONNX
-leaves out a window that Caffe keeps (the stride is greater than the kernel), and where ONNX's shape inference, unlike its
-runtime, keeps one that Caffe leaves out (a map of fixed size, the last window in the padding).
+With ceil_mode these have Caffe's windows: the last one may reach past the map, and is left out where it would start in the
+padding at the end. The map is padded by a node of its own where ONNX leaves out a window that Caffe keeps (the stride is
+greater than the kernel), where ONNX's shape inference, unlike its runtime, keeps one that Caffe leaves out (a map of fixed
+size, the last window in the padding), and for means over padding, whose divisor counts it up to H + pad: onnxruntime before
+1.29 took count_include_pad with ceil_mode for the whole kernel.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
         if len(top) > 1:
             raise layer.error("the mask of global pooling has no ONNX form", "top[1]")
         return [g("GlobalMaxPool" if layer.method == MAX else "GlobalAveragePool", x)]
-    if any(_needs_padding(a, length) for a, length in zip(axes, x.dims[2:])):
+    counts_padding = layer.method == AVE and any(a.pad and not a.floor for a in axes)
+    if counts_padding or any(_needs_padding(a, length) for a, length in zip(axes, x.dims[2:])):
         return _padded(g, layer, x, len(top))
     if layer.method == AVE:
-        return [g("AveragePool", x, count_include_pad=1, **_window(axes, ceil=not axes[0].floor))]
+        return [g("AveragePool", x, count_include_pad=int(axes[0].floor), **_window(axes, ceil=not axes[0].floor))]
     window = _window(axes, ceil=not axes[0].floor)
     if len(top) == 1:
         return [g("MaxPool", x, **window)]
