@@ -1,0 +1,269 @@
+"""Memory of blobs: what keep="outputs" gives back and keeps, the pool, and that nothing is taken in vain or leaks."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import minicaffe
+from minicaffe.blob import Blob, MemoryState
+from minicaffe.buffer_pool import LEAST, BufferPool
+from minicaffe.errors import Error
+from minicaffe.mode import TEST, TRAIN
+from minicaffe.net import Net
+from minicaffe.prototxt import parse_net
+
+FLOAT = np.dtype(np.float32)
+MILLION = LEAST  # numbers, so 4 * LEAST bytes
+
+
+def conv(name: str, bottom: str, outputs: int) -> str:
+    return (
+        f'layer {{ name: "{name}" type: "Convolution" bottom: "{bottom}" top: "{name}" convolution_param {{ '
+        f'num_output: {outputs} kernel_size: 3 pad: 1 weight_filler {{ type: "msra" }} }} }}\n'
+    )
+
+
+TEXT = (
+    'name: "made" layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 24 dim: 20 } } }\n'
+    'layer { name: "fixed" type: "DummyData" top: "fixed" dummy_data_param { shape { dim: 1 dim: 5 dim: 24 dim: 20 } '
+    'data_filler { type: "constant" value: 3 } } }\n'
+    + conv("a", "data", 8)
+    + 'layer { name: "relu" type: "ReLU" bottom: "a" top: "a" }\n'
+    + conv("b", "a", 5)
+    + 'layer { name: "flat" type: "Flatten" bottom: "b" top: "flat" }\n'
+    + 'layer { name: "map" type: "Reshape" bottom: "flat" top: "map" '
+    "reshape_param { shape { dim: 0 dim: 5 dim: 24 dim: -1 } } }\n"
+    + 'layer { name: "sum" type: "Eltwise" bottom: "map" bottom: "b" bottom: "fixed" top: "sum" }\n'
+    + 'layer { name: "scale" type: "Scale" bottom: "sum" top: "sum" scale_param { bias_term: true } }\n'
+    + 'layer { name: "bnll" type: "BNLL" bottom: "sum" top: "sum" }\n'
+    + conv("out", "sum", 4)
+    + 'layer { name: "also" type: "Pooling" bottom: "a" top: "also" pooling_param { kernel_size: 2 stride: 2 } }\n'
+)
+
+
+def net_of(keep: Any, text: str = TEXT, phase: int = TEST) -> Net:
+    minicaffe.set_random_seed(3)
+    net = Net(parse_net(text, "made.prototxt"), phase, keep=keep)
+    net.blobs["data"].data[...] = np.random.default_rng(5).standard_normal(net.blobs["data"].shape)
+    return net
+
+
+def gone(net: Net) -> set[str]:
+    """The blobs that hold nothing."""
+    names = set()
+    for name, blob in net.blobs.items():
+        try:
+            blob.read_data()
+        except Error as error:
+            assert f'the blob "{name}" gave its memory back' in str(error)
+            assert 'keep="all"' in str(error)
+            names.add(name)
+    return names
+
+
+INNER = {"a", "b", "flat", "map", "sum"}
+
+
+def inner(net: Net) -> set[str]:
+    """The names without those that the net gives to Splits."""
+    return {name.split("_")[0] for name in gone(net)}
+
+
+@pytest.mark.parametrize("looked_on", [False, True])
+def test_inner_blobs_give_their_memory_back(looked_on: bool) -> None:
+    whole, net = net_of("all"), net_of("outputs")
+    if looked_on:
+        for one in (whole, net):
+            one.after_forward(lambda i: None)
+    for height in (24, 24, 30, 24):
+        for one in (whole, net):
+            one.blobs["data"].reshape(1, 3, height, 20)
+            one.blobs["data"].data[...] = np.random.default_rng(height).standard_normal((1, 3, height, 20))
+            one.blobs["fixed"].reshape(1, 5, height, 20)
+            one.blobs["fixed"].data[...] = 3
+            one.layer_dict["map"].param.reshape_param.shape.dim[2] = height
+        wanted, found = whole.forward(), net.forward()
+        assert set(wanted) == set(found) == {"out", "also"}
+        for name in wanted:
+            np.testing.assert_array_equal(found[name], wanted[name])
+        assert inner(net) == INNER
+        assert gone(whole) == set()
+    assert net.blobs["data"].data.any()
+    assert net.blobs["fixed"].data.all()
+
+
+def test_a_constant_that_is_written_once_stays() -> None:
+    net = net_of("outputs")
+    first = net.forward()["out"].copy()
+    np.testing.assert_array_equal(net.forward()["out"], first)
+
+
+def test_what_forward_is_asked_for_stays_until_the_next() -> None:
+    net, whole = net_of("outputs"), net_of("all")
+    whole.forward()
+    out = net.forward(blobs=["b", "map"])
+    np.testing.assert_array_equal(out["b"], whole.blobs["b"].data)
+    np.testing.assert_array_equal(net.blobs["map"].data, whole.blobs["map"].data)
+    assert {"b", "map"}.isdisjoint(gone(net))
+    out = net.forward(end="b")
+    np.testing.assert_array_equal(out["b"], whole.blobs["b"].data)
+    net.forward()
+    assert inner(net) == INNER
+
+
+def test_a_blob_that_is_put_in_by_hand() -> None:
+    """Running on from a layer whose bottom is gone is an error, unless somebody fills it."""
+    net, whole = net_of("outputs"), net_of("all")
+    wanted = whole.forward()["out"].copy()
+    net.forward()
+    with pytest.raises(Error, match=r'the blob "sum" gave its memory back .*keep="all".*blobs=\["sum"\]'):
+        net.forward(start="out", end="out")
+    with pytest.raises(Error, match='"sum" gave'):
+        net.blobs["sum"].data[...] = 0
+    net.blobs["sum"].reshape(whole.blobs["sum"].shape)
+    net.blobs["sum"].data[...] = whole.blobs["sum"].data
+    np.testing.assert_array_equal(net.forward(start="out", end="out")["out"], wanted)
+
+
+def test_there_is_no_backward() -> None:
+    net = net_of("outputs")
+    net.forward()
+    with pytest.raises(Error, match=r'backward reads .* keep="all"'):
+        net.backward()
+
+
+def test_keep_is_one_of_two() -> None:
+    with pytest.raises(Error, match='keep is "all" or "outputs", got "most"'.replace('"most"', "'most'")):
+        net_of("most")
+
+
+def test_no_layer_keeps_its_input_where_no_backward_comes() -> None:
+    net = net_of("outputs")
+    net.after_forward(lambda i: None)
+    net.forward()
+    for name in ("scale", "bnll"):
+        assert net.layer_dict[name]._input.data_state is MemoryState.UNINITIALISED
+    net = net_of("all")
+    net.force_backward()
+    net.forward()
+    for name in ("scale", "bnll"):
+        assert net.layer_dict[name]._input.data_state is MemoryState.HOST
+
+
+@pytest.mark.parametrize("keep", ["all", "outputs"])
+def test_forward_takes_no_memory_for_diffs(keep: str) -> None:
+    net = net_of(keep)
+    net.forward()
+    blobs = [*net.blobs.values(), *net.learnable_params]
+    assert all(blob.diff_state is MemoryState.UNINITIALISED for blob in blobs)
+
+
+def test_splits_take_no_memory() -> None:
+    net = net_of("all")
+    net.forward()
+    splits = [node for node in net.nodes if node.layer.type == "Split"]
+    assert len(splits) == 2
+    assert all(top.shares_data_with(node.bottoms[0]) for node in splits for top in node.tops)
+
+
+# The pool.
+
+
+def test_the_pool_lends_again_what_nobody_holds() -> None:
+    pool = BufferPool()
+    first = pool.take(MILLION, FLOAT)
+    address, view = first.ctypes.data, first.reshape(2, -1)[1:]
+    del first
+    second = pool.take(MILLION, FLOAT)
+    assert second.ctypes.data != address  # a view of the first is still held
+    del view
+    third = pool.take(MILLION - 5, FLOAT)
+    assert third.ctypes.data == address
+    assert (len(third), third.dtype) == (MILLION - 5, FLOAT)
+    assert pool.bytes == 8 * MILLION
+
+
+def test_the_pool_lends_the_least_that_fits_and_wastes_at_most_half() -> None:
+    pool = BufferPool()
+    arrays = [pool.take(size, FLOAT) for size in (3 * MILLION, MILLION, 2 * MILLION)]
+    addresses = [array.ctypes.data for array in arrays]
+    del arrays[0], arrays[1]  # 1 is held
+    arrays.append(pool.take(2 * MILLION - 1, FLOAT))
+    assert arrays[-1].ctypes.data == addresses[2]
+    arrays.append(pool.take(MILLION, FLOAT))  # 3 are free: too large, and let go of
+    assert arrays[-1].ctypes.data != addresses[0]
+    assert pool.bytes == 4 * (1 + 2 + 1) * MILLION
+
+
+def test_the_pool_lets_go_of_what_does_not_fit() -> None:
+    pool = BufferPool()
+    pool.take(MILLION, FLOAT)
+    big = pool.take(5 * MILLION, FLOAT)
+    assert pool.bytes == big.nbytes
+
+
+def test_small_arrays_are_no_matter_of_the_pool() -> None:
+    pool = BufferPool()
+    small = pool.take(LEAST // 8 - 1, np.dtype(np.float64))
+    assert not small.any()
+    assert pool.bytes == 0
+
+
+def test_a_blob_of_the_pool() -> None:
+    pool = BufferPool()
+    blob, other = Blob((2, MILLION)), Blob()
+    blob.lend_from(pool)
+    blob.data[...] = 7
+    other.reshape(blob.shape)
+    other.share_data(blob)
+    blob.give_back("gone")
+    with pytest.raises(Error, match=r"^gone$"):
+        blob.data[...] = 1
+    assert (other.data == 7).all()
+    held = other.data[0]
+    other.give_back("gone too")
+    blob.take_again()
+    blob.data[...] = 8
+    assert (held == 7).all()
+    assert pool.bytes == 16 * MILLION
+    blob.reshape(3, MILLION)
+    assert blob.data.shape == (3, MILLION)
+
+
+# Leaks.
+
+
+@pytest.mark.parametrize(("keep", "phase"), [("all", TEST), ("outputs", TEST), ("all", TRAIN)])
+def test_reshapes_to_random_sizes_do_not_leak(keep: str, phase: int) -> None:
+    loss = 'layer { name: "loss" type: "Reduction" bottom: "out" top: "loss" loss_weight: 1 }'
+    text = TEXT.replace('bottom: "map" bottom: "b" bottom: "fixed"', 'bottom: "b" bottom: "b"') + loss * (phase == TRAIN)
+    net, random = net_of(keep, text, phase), np.random.default_rng(1)
+
+    def run(height: int, width: int) -> None:
+        net.blobs["data"].reshape(1, 3, height, width)
+        net.layer_dict["map"].param.reshape_param.shape.dim[2] = height
+        if phase == TRAIN:
+            net.forward_backward()
+        else:
+            net.forward()
+
+    def held_after(count: int) -> int:
+        """The bytes held after so many runs."""
+        for _ in range(count):
+            run(*random.integers(4, 60, 2))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        run(60, 60)
+        before = held_after(20)
+        after = held_after(200)
+    finally:
+        tracemalloc.stop()
+    assert after < before + 50_000  # a leaked blob for each run would be millions
