@@ -17,9 +17,9 @@ RESNET = ((3, 64, 1, 1), (4, 128, 2, 1), (6, 256, 2, 1), (3, 512, 1, 2))
 """Of ResNet-50's stages: blocks, channels within, stride, dilation (R-FCN's last stage keeps its map's size)."""
 
 
-def data(name: str, channels: int) -> str:
-    """A net's beginning: its name and its input."""
-    shape = f"dim: 1 dim: {channels} dim: 8 dim: 8"
+def data(name: str, channels: int, size: int = 8) -> str:
+    """A net's beginning: its name and its input, a square image."""
+    shape = f"dim: 1 dim: {channels} dim: {size} dim: {size}"
     return f'name: "{name}" layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ {shape} }} }} }}\n'
 
 
@@ -45,13 +45,19 @@ def _pool(name: str, bottom: str, kernel: int) -> str:
     )
 
 
-def vgg16() -> str:
-    """data to conv5_3."""
-    text, at = data("VGG16", 3), "data"
+def vgg16(*, whole: bool = False) -> str:
+    """data to conv5_3, or to the probabilities: fc6 to fc8 too."""
+    text, at = data("VGG16", 3, 224 if whole else 8), "data"
     for i, outputs in enumerate(VGG):
         name = f"l{i}"
         text += convolution(name, at, outputs, 3) + _relu(name) if outputs else _pool(name, at, 2)
         at = name
+    if whole:
+        text += _pool("pool5", at, 2)
+        for name, bottom, outputs in (("fc6", "pool5", 4096), ("fc7", "fc6", 4096), ("fc8", "fc7", 1000)):
+            param = f"inner_product_param {{ num_output: {outputs} }}"
+            text += f'layer {{ name: "{name}" type: "InnerProduct" bottom: "{bottom}" top: "{name}" {param} }}\n'
+            text += _relu(name) if name != "fc8" else ""
     return text
 
 
@@ -84,18 +90,26 @@ def _normalised(name: str, bottom: str, outputs: int, kernel: int, *, stride: in
     )
 
 
-def random_net(source: str | Path, shape: tuple[int, ...]) -> Net:
-    """The net of a file (Path) or a text (str), its inputs filled (data of this shape), with random weights that give each
-    product a spread of 1, and 0.1 where it moves boxes: with larger ones all rois would be the whole image."""
-    rng.set_random_seed(0)
-    net, random = Net(parse_net(source) if isinstance(source, str) else str(source), TEST), np.random.default_rng(0)
-    for layer in net.layers:
-        for i, blob in enumerate(layer.blobs):
-            blob.data[...] = weights(layer.param.type, i, blob.shape, random)
+def random_net(source: str | Path, shape: tuple[int, ...], **options: Any) -> Net:
+    """The net of a file (Path) or a text (str), its inputs filled (data of this shape), with random weights; options: Net's."""
+    net = Net(parse_net(source) if isinstance(source, str) else str(source), TEST, **options)
+    random = np.random.default_rng(0)
     net.blobs["data"].reshape(*shape)
     net.blobs["data"].data[...] = random.standard_normal(shape, dtype=np.float32)
     if "im_info" in net.blobs:
         net.blobs["im_info"].data[...] = [*shape[2:], 1]
+    randomise(net)
+    return net
+
+
+def randomise(net: Net) -> None:
+    """Random weights that give each product a spread of 1, and 0.1 where it moves boxes: with larger ones all rois would be
+    the whole image. Runs the net once."""
+    rng.set_random_seed(0)
+    random = np.random.default_rng(0)
+    for layer in net.layers:
+        for i, blob in enumerate(layer.blobs):
+            blob.data[...] = weights(layer.param.type, i, blob.shape, random)
 
     def spread(i: int) -> None:
         layer = net.layers[i]
@@ -108,7 +122,6 @@ def random_net(source: str | Path, shape: tuple[int, ...]) -> Net:
     net.after_forward(spread)
     net.forward()
     net.remove_hook(spread)
-    return net
 
 
 def weights(kind: str, i: int, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[Any] | float:

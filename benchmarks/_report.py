@@ -143,3 +143,14 @@ def options(name: str, about: str) -> argparse.ArgumentParser:
     parser.add_argument("--rows", default="", metavar="TEXT", help="only rows with this in their name")
     parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
     return parser
+
+
+def named_files(given: Sequence[str]) -> dict[str, Path]:
+    """What --net NAME=FILE options say; exits where there is no such file."""
+    files = {}
+    for text in given:
+        name, equals, file = text.partition("=")
+        if not equals or not Path(file).is_file():
+            raise SystemExit(f"--net {text}: write it as NAME=FILE, with a file that there is")
+        files[name] = Path(file)
+    return files

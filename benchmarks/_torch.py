@@ -171,6 +171,14 @@ def scale(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
     return torch.addcmul(bias[0], x, factor) if bias else x * factor
 
 
+def lrn(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
+    param = layer.param.lrn_param
+    if param.norm_region == caffe_pb2.LRNParameter.ACROSS_CHANNELS:
+        return functional.local_response_norm(x, param.local_size, param.alpha, param.beta, param.k)
+    mean = functional.avg_pool2d(x * x, param.local_size, 1, param.local_size // 2)
+    return x * (1 + param.alpha * mean) ** -param.beta
+
+
 def eltwise(layer: Layer, weights: list[Tensor], *xs: Tensor) -> Tensor:
     param = layer.param.eltwise_param
     if param.operation != caffe_pb2.EltwiseParameter.SUM or param.coeff:
@@ -241,6 +249,7 @@ RUNS: dict[str, Callable[..., Any]] = {
     "Pooling": pooling,
     "BatchNorm": batch_norm,
     "Scale": scale,
+    "LRN": lrn,
     "ReLU": lambda layer, weights, x: functional.leaky_relu(x, layer.param.relu_param.negative_slope),
     "Dropout": lambda layer, weights, x: x,
     "Split": lambda layer, weights, x: [x] * len(layer.param.top),

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 import minicaffe
 from benchmarks._contenders import same
 from benchmarks._nets import random_net
-from benchmarks._report import put, table
+from benchmarks._report import named_files, put, table
 from benchmarks._roi import CASES, Case, Roi, check_against_peer, inputs
 from minicaffe import DeviceError
 from minicaffe.cuda import blas
@@ -126,18 +126,10 @@ def main(arguments: Sequence[str] = ()) -> None:
     device = current()
     check_clock(device)
     clock = events_clock(device)
-    results = measured(device, clock, options.rois, [pair(text) for text in options.net])
+    results = measured(device, clock, options.rois, [(name, str(file)) for name, file in named_files(options.net).items()])
     print(results.markdown())
     if options.write:
         write(PERFORMANCE, results.markdown())
-
-
-def pair(text: str) -> tuple[str, str]:
-    """NAME=FILE."""
-    name, equals, file = text.partition("=")
-    if not equals or not Path(file).is_file():
-        raise SystemExit(f"--net {text}: write it as NAME=FILE, with a file that there is")
-    return name, file
 
 
 def check_clock(device: Device) -> None:

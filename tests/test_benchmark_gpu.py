@@ -125,7 +125,7 @@ def test_results_that_differ_end_the_run(gpu: ModuleType) -> None:
     with pytest.raises(SystemExit, match="differ by nan"):
         gpu.same("a and b", np.float32([np.nan]), np.float32([1]), 1)
     with pytest.raises(SystemExit, match="--net x: write it as NAME=FILE"):
-        gpu.pair("x")
+        gpu.named_files(["x"])
 
 
 def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:

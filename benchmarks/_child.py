@@ -1,0 +1,41 @@
+"""A measurement in a process of its own: its result, and the most memory that it took."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+
+def in_child(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """function's result, and the process's peak in bytes (imports and all; 0 where the system does not tell)."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_run, args=(there, function, arguments))
+    process.start()
+    there.close()
+    try:
+        found, peak = here.recv()
+    except EOFError:
+        raise SystemExit("the process of a measurement ended early") from None
+    process.join()
+    return found, peak
+
+
+def _run(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    found = function(*arguments)
+    pipe.send((found, _peak()))
+
+
+def _peak() -> float:
+    try:
+        import resource
+    except ImportError:
+        return 0.0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1.0 if sys.platform == "darwin" else 1024.0)
+
+
+def gigabytes(peak: float) -> str:
+    return f"{peak / 1e9:.2f}"

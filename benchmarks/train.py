@@ -1,0 +1,77 @@
+"""A training step, end to end: reading an image, forward, backward, update; minicaffe alone.
+
+    python -m benchmarks train --threads 1 [--net "ZF end to end=train.prototxt" --net ...] [--write]
+
+float32, images of 600 x 1000 with 5 boxes each, in memory; random weights; without --net, the nets of examples/shapes. Each is
+a train prototxt that begins with RoIData (or its Python layer). SGD with momentum. Medians of 5 steps after the first, in a
+process of its own, whose peak memory the last column tells.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks._child import gigabytes, in_child
+from benchmarks._nets import randomise
+from benchmarks._report import Row, Table, named_files, options
+from minicaffe import SGDSolver, set_random_seed
+from minicaffe.layers.roi_data import RoIData
+from minicaffe.proto import caffe_pb2
+from minicaffe.prototxt import read_net
+from minicaffe.roidb import Entry
+
+SHAPES = Path(__file__).parents[1] / "examples" / "shapes"
+DEFAULT = {"shapes R-FCN": SHAPES / "rfcn/train.prototxt", "shapes Faster R-CNN": SHAPES / "faster_rcnn/train.prototxt"}
+STEPS = 5
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    parser = options("train", __doc__ or "")
+    parser.add_argument("--net", action="append", default=[], metavar="NAME=FILE", help="a detection net's train prototxt")
+    given = parser.parse_args(arguments)
+    table = Table("train", ("training step", "threads"), ("minicaffe",), ("loss", "peak GB"))
+    for name, file in (named_files(given.net) or DEFAULT).items():
+        if given.rows in name:
+            (seconds, loss), peak = in_child(steps, str(file))
+            table.add(Row((name, str(given.threads)), {"minicaffe": seconds}, (f"{loss:.3g}", gigabytes(peak))))
+    if given.write:
+        table.write()
+
+
+def steps(file: str) -> tuple[float, float]:
+    """Median seconds of a step, and the last loss, which must be a number."""
+    set_random_seed(0)
+    param = caffe_pb2.SolverParameter(base_lr=1e-4, momentum=0.9, weight_decay=5e-4, lr_policy="fixed", display=0)
+    param.train_net_param.CopyFrom(read_net(file).param)
+    solver = SGDSolver(param)
+    reader = next(layer for layer in solver.net.layers if isinstance(layer, RoIData))
+    reader.set_roidb(images(reader.num_classes))
+    randomise(solver.net)
+    taken = []
+    for _ in range(STEPS + 1):
+        start = time.perf_counter()
+        solver.step(1)
+        taken.append(time.perf_counter() - start)
+    loss = sum(
+        float(solver.net.blobs[name].read_data().sum()) for name, weight in solver.net.blob_loss_weights.items() if weight
+    )
+    if not np.isfinite(loss):
+        raise SystemExit(f"{file}: the loss is {loss}")
+    return statistics.median(taken[1:]), loss
+
+
+def images(classes: int) -> list[Entry]:
+    """Four of noise."""
+    random = np.random.default_rng(0)
+    entries: list[Entry] = []
+    for _ in range(4):
+        corners = random.uniform(0, [600, 300], (5, 2))
+        boxes = np.concatenate([corners, corners + random.uniform(60, [390, 290], (5, 2))], axis=1)
+        pixels = random.integers(0, 256, (600, 1000, 3), np.uint8)
+        entries.append({"image": pixels, "boxes": boxes, "gt_classes": random.integers(1, classes, 5)})
+    return entries
