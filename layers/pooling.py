@@ -7,17 +7,20 @@ Source: Caffe's pooling_layer.cpp; stochastic pooling: pooling_layer.cu.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import Scratch
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
+from minicaffe.threads import parts, run
 
 from . import pooling_methods as methods
 from .pooling_sizes import read_sizes
@@ -69,18 +72,23 @@ class Pooling(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, rows, columns = _planes(bottom[0].data), self.rows, self.columns
         y, *mask = (_planes(blob.data) for blob in top)
-        self._chosen = np.empty(y.shape if self.method == STOCHASTIC else 0, np.int32)
-        for block in plane_blocks(x):
+        if self.method == STOCHASTIC and self.phase == TRAIN:
+            self._chosen = np.empty(y.shape, np.int32)
+            for block in plane_blocks(x):  # one after the other: they draw from one generator
+                y[block], self._chosen[block] = methods.stochastic_pool(x[block], rows, columns)
+            return
+
+        def step(block: slice, scratch: Scratch) -> None:
             if self.method == MAX:
-                y[block] = methods.max_pool(x[block], rows, columns)
+                methods.max_pool(x[block], rows, columns, y[block], scratch)
                 if mask:
                     mask[0][block] = methods.max_pool_mask(x[block], y[block], rows, columns)
             elif self.method == AVE:
-                y[block] = methods.ave_pool(x[block], rows, columns)
-            elif self.phase == TRAIN:
-                y[block], self._chosen[block] = methods.stochastic_pool(x[block], rows, columns)
+                methods.ave_pool(x[block], rows, columns, y[block], scratch)
             else:
                 y[block] = methods.weighted_pool(x[block], rows, columns)
+
+        _each_block(x, step)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.method == STOCHASTIC:
@@ -113,7 +121,8 @@ class Pooling(Layer):
             return
         x, dx, dy = _planes(bottom[0].data), _planes(bottom[0].diff), _planes(top[0].diff)
         windows = self.rows, self.columns
-        for block in plane_blocks(x):
+
+        def step(block: slice, scratch: Scratch) -> None:
             if self.method == MAX:
                 methods.max_pool_gradient(dy[block], x[block], *windows, dx[block])
             elif self.method == AVE:
@@ -122,6 +131,8 @@ class Pooling(Layer):
                 methods.stochastic_pool_gradient(dy[block], self._chosen[block], *windows, dx[block])
             else:
                 methods.weighted_pool_gradient(dy[block], x[block], *windows, dx[block])
+
+        _each_block(x, step)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if self.method == STOCHASTIC:
@@ -142,3 +153,15 @@ def _planes(x: NDArray[Any]) -> NDArray[Any]:
     """x (N, C, H, W) as maps (N * C, H, W), a view."""
     n, channels, h, w = x.shape
     return x.reshape(n * channels, h, w)
+
+
+def _each_block(x: NDArray[Any], step: Callable[[slice, Scratch], None]) -> None:
+    """step(block, scratch) for all blocks of maps, on all threads."""
+    todo = list(plane_blocks(x))
+
+    def task(part: slice) -> None:
+        scratch = Scratch(x.dtype)
+        for block in todo[part]:
+            step(block, scratch)
+
+    run(partial(task, part) for part in parts(len(todo)))

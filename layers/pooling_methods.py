@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import rng
+from minicaffe.blocks import Scratch
 
 from .pooling_windows import PoolAxis, reduce_windows, spread_windows, window_taps
 
@@ -16,9 +17,11 @@ LOWEST = float(-np.finfo(np.float32).max)
 """What the maximum of an empty window is; a pixel that is not above it (NaN, -inf) never wins."""
 
 
-def max_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray[Any]:
-    """x (..., H, W) -> the maxima y (..., PH, PW)."""
-    return reduce_windows(np.fmax, x, rows, columns, LOWEST)
+def max_pool(
+    x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, out: NDArray[Any] | None = None, scratch: Scratch | None = None
+) -> NDArray[Any]:
+    """x (..., H, W) -> the maxima y (..., PH, PW), in out if given."""
+    return reduce_windows(np.fmax, x, rows, columns, LOWEST, out, scratch)
 
 
 def max_pool_mask(x: NDArray[Any], y: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray[np.intp]:
@@ -53,10 +56,12 @@ def max_pool_gradient(dy: NDArray[Any], x: NDArray[Any], rows: PoolAxis, columns
         dx.reshape(-1)[index] = gradient
 
 
-def ave_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray[Any]:
-    """x (..., H, W) -> the means y (..., PH, PW); the divisor counts padding up to H + pad, W + pad."""
+def ave_pool(
+    x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, out: NDArray[Any] | None = None, scratch: Scratch | None = None
+) -> NDArray[Any]:
+    """x (..., H, W) -> the means y (..., PH, PW), in out if given; the divisor counts padding up to H + pad, W + pad."""
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty window's length may be 0: NaN, as in Caffe
-        y = reduce_windows(np.add, x, rows, columns, 0.0)
+        y = reduce_windows(np.add, x, rows, columns, 0.0, out, scratch)
         y /= _sizes(rows, columns, x)
     return y
 

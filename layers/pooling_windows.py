@@ -15,11 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from minicaffe.blocks import Scratch
+
 Index = tuple[EllipsisType, slice, slice]
 """An index of the last two axes."""
 
 BLOCK_BYTES = 1 << 20
 """About how many bytes of maps are pooled at a time, so that what is made on the way stays in cache."""
+
+LINE = 16
+"""Numbers of a line of the cache: passes over rows that begin with one are faster."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,11 @@ class PoolAxis:
         return np.array([pixels.start - windows.start * self.stride for windows, pixels in self.taps()], np.intp)
 
     @property
+    def reach(self) -> int:
+        """One past the last pixel of the last window, counted from the first one's start: no further than the map's end."""
+        return (self.pooled - 1) * self.stride + min(self.kernel, self.size + self.pad)
+
+    @property
     def overlap(self) -> bool:
         """Whether a pixel may lie in two windows."""
         return self.stride < self.kernel
@@ -69,17 +79,68 @@ class PoolAxis:
         return (end - start).astype(dtype)
 
 
-def reduce_windows(operation: np.ufunc, x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, start: float) -> NDArray[Any]:
-    """operation over every window of x (..., H, W), from start on: (..., PH, PW). Rows first: those are whole passes."""
-    by_row = np.full((*x.shape[:-2], rows.pooled, columns.size), start, x.dtype)
-    for windows, pixels in rows.taps():
-        part = by_row[..., windows, :]
+def reduce_windows(
+    operation: np.ufunc,
+    x: NDArray[Any],
+    rows: PoolAxis,
+    columns: PoolAxis,
+    start: float,
+    out: NDArray[Any] | None = None,
+    scratch: Scratch | None = None,
+) -> NDArray[Any]:
+    """operation over every window of x (..., H, W), start among them: (..., PH, PW), in out if given.
+
+    Rows first: those are whole passes. Then columns, as passes over everything that has been made, where windows lie close:
+    a window's worth from each pixel on, of which every stride-th is taken. NumPy does four pixels that follow one another
+    in the time of one that has a distance to the next.
+    """
+    scratch = scratch or Scratch(x.dtype)
+    line = LINE if columns.size >= 8 * LINE else 1  # where rows begin, and the map in them after its padding
+    left = -(-columns.pad // line) * line
+    end = left + columns.size
+    width = -(-max(end, left - columns.pad + columns.reach) // line) * line
+    by_row = scratch("by row", *x.shape[:-2], rows.pooled, width)
+    by_row[..., :left] = by_row[..., end:] = start
+    reduce_rows(operation, x, rows, start, by_row[..., left:end])
+    y = np.empty((*by_row.shape[:-1], columns.pooled), x.dtype) if out is None else out
+    first, taps = left - columns.pad, min(columns.kernel, columns.size + columns.pad)
+    last = first + (columns.pooled - 1) * columns.stride + 1
+    if width > 4 * columns.pooled:
+        y[...] = by_row[..., first : last : columns.stride]
+        for tap in range(1, taps):
+            operation(y, by_row[..., first + tap : last + tap : columns.stride], out=y)
+    else:
+        y[...] = _reduce_runs(operation, by_row, taps, scratch)[..., first : last : columns.stride]
+    empty = scratch("empty", *y.shape)
+    empty[...] = start
+    return operation(y, empty, out=y)  # type: ignore[no-any-return]
+
+
+def _reduce_runs(operation: np.ufunc, x: NDArray[Any], taps: int, scratch: Scratch) -> NDArray[Any]:
+    """operation over each number of x and the taps - 1 after it, of x's shape: true where those are in the same row."""
+    if taps == 1:
+        return x
+    windows, flat = scratch("windows", *x.shape), x.reshape(-1)
+    length = max(flat.size - taps + 1, 0)
+    total = windows.reshape(-1)[:length]
+    with np.errstate(over="ignore", invalid="ignore"):
+        operation(flat[:length], flat[1 : length + 1], out=total)
+        for tap in range(2, taps):
+            operation(total, flat[tap : length + tap], out=total)
+    return windows
+
+
+def reduce_rows(operation: np.ufunc, x: NDArray[Any], rows: PoolAxis, start: float, y: NDArray[Any]) -> None:
+    """y (..., PH, W): operation over the rows of every window of x (..., H, W); start where there is none."""
+    (windows, pixels), *taps = rows.taps()
+    y[..., : windows.start, :] = y[..., windows.stop :, :] = start
+    if taps and taps[0][0] == windows:
+        operation(x[..., pixels, :], x[..., taps.pop(0)[1], :], out=y[..., windows, :])
+    else:
+        y[..., windows, :] = x[..., pixels, :]
+    for windows, pixels in taps:
+        part = y[..., windows, :]
         operation(part, x[..., pixels, :], out=part)
-    y = np.full((*by_row.shape[:-1], columns.pooled), start, x.dtype)
-    for windows, pixels in columns.taps():
-        part = y[..., windows]
-        operation(part, by_row[..., pixels], out=part)
-    return y
 
 
 def spread_windows(dy: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]) -> None:

@@ -69,3 +69,19 @@ def test_plane_blocks_cover_every_map_once() -> None:
     assert sizes == [1] * 7
     assert [len(x[block]) for block in plane_blocks(x[:, :100])] == [5, 2]
     assert list(plane_blocks(x[:0])) == []
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 7])
+@pytest.mark.parametrize("pad", [0, 2])
+def test_windows_of_a_wide_map_by_loops(stride: int, pad: int) -> None:
+    """Wide rows begin with lines of the cache; the last windows are clipped, and row ends do not mix."""
+    rows, columns = PoolAxis(5, 3, 2, 1), PoolAxis(131, 4, stride, pad)
+    x = np.random.default_rng(stride).integers(-99, 99, (3, 5, 131)).astype(np.float64)
+    x[1, :, 50:60] = np.nan
+    for operation, start in ((np.fmax, -50.0), (np.add, 0.0)):
+        expected = np.full((3, rows.pooled, columns.pooled), start)
+        for r, c in np.ndindex(rows.pooled, columns.pooled):
+            top, first = max(r * 2 - 1, 0), max(c * stride - pad, 0)
+            window = x[:, top : r * 2 + 2, first : c * stride - pad + 4]
+            expected[:, r, c] = operation.reduce(window.reshape(3, -1), axis=1, initial=start)
+        np.testing.assert_array_equal(reduce_windows(operation, x, rows, columns, start), expected)
