@@ -170,7 +170,7 @@ def compared(net: Net, model: Path) -> bool:
     found = compare_with_net(net, model)
     for one in found:
         shape = "x".join(map(str, one.shape))
-        print(f"  {size}  {one.name} {shape}: {one.largest:.2e}, relative {one.relative:.2e}", flush=True)
+        print(f"  {size}  {one.name} {shape}: {one.largest:.2e}, relative {one.relative:.2e} {one.note}".rstrip(), flush=True)
     return all(one.agrees for one in found)
 
 

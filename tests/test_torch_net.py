@@ -9,6 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
+
+from torch_beside import differences, from_float64  # noqa: E402
+
 import minicaffe  # noqa: E402
 from minicaffe import TEST, TRAIN, Net, SGDSolver  # noqa: E402
 from minicaffe.errors import Error, LayerError  # noqa: E402
@@ -428,6 +431,42 @@ def test_the_shapes_detectors(kind):
         theirs = to_torch(net)(data=torch.from_numpy(data), im_info=info, blobs=["rois"])
     for name, tensor in theirs.items():
         np.testing.assert_allclose(tensor, ours[name], atol=1e-5 * np.abs(ours[name]).max(), err_msg=name)
+
+
+def shapes_detector(kind: str, dtype: type) -> Net:
+    """With its weights, on a small picture of noise, gradients everywhere."""
+    folder = ROOT / "examples" / "shapes" / kind
+    net = Net(folder / "test.prototxt", TEST, weights=folder / f"shapes_{kind}.caffemodel", dtype=dtype)
+    net.blobs["data"].reshape(1, 3, 96, 128)
+    net.blobs["data"].data[...] = np.random.default_rng(20).normal(0, 50, (1, 3, 96, 128))
+    net.blobs["im_info"].data[...] = (96, 128, 1)
+    net.force_backward()
+    return net
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-5)])
+@pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
+def test_the_shapes_detectors_gradients(kind, dtype, tolerance):
+    """Of every weight and of the image, from the outputs: to rounding in float64; in float32 too, where no near tie decides."""
+    found = list(differences(shapes_detector(kind, dtype)))
+    assert len(found) > 20 and max(difference for _, difference in found) < tolerance
+
+
+@pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
+def test_what_the_two_differ_by_in_float32_is_the_rounding_of_both(kind):
+    """At equal rois, over each blob's largest number, neither is further from float64 than 5e-6."""
+    ours, theirs = from_float64(shapes_detector(kind, np.float32), shapes_detector(kind, np.float64))
+    assert 0 < ours < 5e-6 and 0 < theirs < 5e-6
+
+
+def test_in_float32_a_near_tie_sends_a_gradient_elsewhere_and_in_float64_it_does_not():
+    """1e8 + 1 is 1e8 in float32: of two equal maxima the first takes the whole gradient."""
+    pool = input_layer("x", 1, 1, 1, 2) + layer('type: "Pooling" pooling_param { pool: MAX kernel_h: 1 kernel_w: 2 }')
+    for dtype, wanted in ((np.float32, [1, 0]), (np.float64, [0, 1])):
+        net = made(pool, dtype=dtype)
+        compare(net, {"x": np.array([[[[1e8, 1e8 + 1]]]])})
+        net.backward(y=np.ones((1, 1, 1, 1)))
+        assert net.blobs["x"].diff.ravel().tolist() == wanted
 
 
 @pytest.mark.parametrize("way", ["autocast", "bfloat16", "double"])
