@@ -7,7 +7,6 @@ time; auto, or nothing, leaves the choice to `suits`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from minicaffe.errors import Error
 
 from . import convolve as direct
-from . import winograd
+from . import winograd, winograd_weights
 from .finish import Finish
 from .window import Window
 from .winograd_blocks import Tiling
@@ -66,6 +65,8 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
     """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, *map) give."""
+    if suits(x, dweight, window, group, dy, kept=False) and winograd_weights.add_weight_gradient(x, dy, window, group, dweight):
+        return
     direct.add_weight_gradient(x, dy, window, group, dweight)
 
 
@@ -84,7 +85,7 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
         return False
     if way == "winograd":
         return True
-    tiling = Tiling(len(x), _pair(y.shape[2:]), (0, 0), _pair(window.dilation))
+    tiling = Tiling(len(x), y.shape[2:], (0, 0), window.dilation)
     rows, groups = tiling.tiles
     tiles = tiling.planes * rows * groups * TOGETHER
     return (
@@ -111,8 +112,3 @@ def _can(x: Array, weight: Array, window: Window, y: Array) -> bool:
         and min(y.shape) > 0
         and len(x) > 0
     )
-
-
-def _pair(sizes: Sequence[int]) -> tuple[int, int]:
-    down, across = sizes
-    return down, across

@@ -7,7 +7,7 @@ What lies outside a map is filled with zeros or left out, so that the work in be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
@@ -43,9 +43,9 @@ class Tiling:
     """`images` maps of `size` outputs each, in tiles; pad and dilation per axis. Cuts into blocks, reads and writes them."""
 
     images: int
-    size: tuple[int, int]
-    pad: tuple[int, int]
-    dilation: tuple[int, int]
+    size: Sequence[int]
+    pad: Sequence[int]
+    dilation: Sequence[int]
 
     @property
     def planes(self) -> int:
@@ -98,7 +98,7 @@ class Tiling:
         image, offset = divmod(plane, self.dilation[0] * self.dilation[1])
         return image, divmod(offset, self.dilation[1])
 
-    def _first(self, block: Block, offsets: tuple[int, int], pad: tuple[int, int]) -> tuple[int, int]:
+    def _first(self, block: Block, offsets: Sequence[int], pad: Sequence[int]) -> tuple[int, int]:
         """Row and column of the map at which the block begins."""
         starts = (TILE * block.rows.start, STEP * block.groups.start)
         row, column = (s * d + o - p for s, d, o, p in zip(starts, self.dilation, offsets, pad))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from minicaffe import threads
 
-from .winograd import grouped_factors
+from .winograd import factors_of
 
 LEAST_PART = 1 << 18
 """Bytes, at least, that one thread compares."""
@@ -34,12 +34,12 @@ class KeptFactors:
         return sum(array.nbytes for array in self._of or ())
 
     def factors(self, weight: NDArray[Any], group: int) -> NDArray[Any]:
-        """grouped_factors(weight, group), made anew only when the weights have changed."""
+        """factors_of(weight, group), made anew only when the weights have changed."""
         kept = self._of
         if kept is None or kept[0].shape != weight.shape or len(kept[1]) != group or not same_bits(kept[0], weight):
             self._of = kept = None
             copy = weight.copy()
-            kept = self._of = copy, grouped_factors(copy, group)
+            kept = self._of = copy, factors_of(copy, group)
         return kept[1]
 
 

@@ -89,14 +89,14 @@ def layer(phase: Phase) -> LayerCase:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes the list grow by one whenever factors are made."""
     made: list[int] = []
-    grouped_factors = winograd.grouped_factors
+    factors_of = winograd.factors_of
 
     def count(weight: np.ndarray, group: int) -> np.ndarray:
         made.append(group)
-        return grouped_factors(weight, group)
+        return factors_of(weight, group)
 
     for module in (winograd, winograd_kept):
-        monkeypatch.setattr(module, "grouped_factors", count)
+        monkeypatch.setattr(module, "factors_of", count)
     return made
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from minicaffe import threads
 from minicaffe.layers import convolve as direct
-from minicaffe.layers import winograd
+from minicaffe.layers import winograd, winograd_weights
 from minicaffe.layers.finish import Finish
 from minicaffe.layers.window import Window
 from minicaffe.layers.winograd_blocks import Tiling
@@ -34,7 +36,7 @@ def square(pad: tuple[int, int] = (1, 1), dilation: tuple[int, int] = (1, 1)) ->
 
 
 @pytest.fixture(params=[1, 2])
-def count(request: pytest.FixtureRequest) -> int:
+def count(request: pytest.FixtureRequest) -> Iterator[int]:
     """Threads to compute on."""
     before = threads.get_num_threads()
     threads.set_num_threads(request.param)
@@ -78,6 +80,52 @@ def test_the_data_gradient_is_the_direct_one(name: str, count: int) -> None:
     direct.data_gradient(dy, weight, window, group, expected)
     winograd.convolve(dy, winograd.turned(weight, group), winograd.turned_window(window), group, actual)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("most_bytes", [1, winograd_weights.MOST_BYTES])
+def test_the_weight_gradient_is_the_direct_one(name: str, most_bytes: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block after block, and all at once; it is added to what is there."""
+    monkeypatch.setattr(winograd_weights, "MOST_BYTES", most_bytes)
+    shape, filters, group, pad, dilation = SHAPES[name]
+    window = square(pad, dilation)
+    x, dy = normal(*shape), normal(shape[0], filters, *window.output(shape[2:]), seed=1)
+    expected = normal(filters, shape[1] // group, 3, 3, seed=2)
+    actual = expected.copy()
+    direct.add_weight_gradient(x, dy, window, group, expected)
+    assert winograd_weights.add_weight_gradient(x, dy, window, group, actual)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+def test_the_weight_gradient_does_not_depend_on_the_number_of_threads() -> None:
+    x, dy, sums = normal(2, 9, 40, 60), normal(2, 7, 40, 60, seed=1), []
+    before = threads.get_num_threads()
+    for count in (1, 2, 2):
+        threads.set_num_threads(count)
+        sums.append(np.zeros((7, 9, 3, 3), np.float32))
+        winograd_weights.add_weight_gradient(x, dy, square(), 1, sums[-1])
+    threads.set_num_threads(before)
+    np.testing.assert_allclose(sums[1], sums[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(sums[2], sums[1])
+
+
+def test_a_weight_gradient_that_is_not_finite_is_left_to_the_direct_way() -> None:
+    x, dy, dweight = normal(1, 3, 9, 14), normal(1, 4, 9, 14), np.ones((4, 3, 3, 3), np.float32)
+    x[0, 1, 4, 4] = np.inf
+    assert not winograd_weights.add_weight_gradient(x, dy, square(), 1, dweight)
+    np.testing.assert_array_equal(dweight, 1)
+
+
+def test_the_error_of_the_weight_gradient_is_within_16_times_the_direct_one() -> None:
+    x, dy = np.maximum(normal(2, 32, 45, 52), 0), normal(2, 20, 45, 52, seed=1)
+    exact = np.zeros((20, 32, 3, 3))
+    direct.add_weight_gradient(x.astype(float), dy.astype(float), square(), 1, exact)
+    errors = []
+    for add_weight_gradient in (direct.add_weight_gradient, winograd_weights.add_weight_gradient):
+        dweight = np.zeros(exact.shape, np.float32)
+        add_weight_gradient(x, dy, square(), 1, dweight)
+        errors.append(np.sqrt(np.mean((dweight - exact) ** 2)))
+    assert 0 < errors[1] <= 16 * errors[0]
 
 
 @pytest.mark.parametrize("channels", [3, 32, 256, 1024])
