@@ -81,7 +81,7 @@ def maxima_and_argmax(
     samples = roi_align_max_samples(rois, pooled, spatial_scale, x.shape[2:])
     for r, (values, rows, columns) in enumerate(sampled(x, batch_index(rois), samples)):
         scratch = Scratch(pooled, values.shape[1], x.shape[1], x.dtype)
-        maxima = block_maxima([values], rows, columns, 0, scratch)
+        maxima = block_maxima(values, rows, columns, 0, scratch)
         y[r] = maxima.transpose(2, 0, 1)
         if argmax:
             for (start, end), of_row, out in zip(rows, maxima, where):

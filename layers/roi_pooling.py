@@ -22,15 +22,16 @@ from .roi_geometry import (
     AxisSteps,
     Bins,
     RoiSteps,
-    add_at,
     batch_index,
     bin_numbers,
     checked,
     clipped_bins,
     round_half_away,
 )
+from .roi_keys import Keys, Values
 from .roi_layer import RoiLayer
-from .roi_max import bin_maxima, channels_last, never, ordered_keys, padded, pixels_of
+from .roi_route import add_at_winners
+from .roi_tables import pool_windows
 
 
 class ROIPooling(RoiLayer):
@@ -67,12 +68,12 @@ class ROIPooling(RoiLayer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             argmax = (self._argmax or self._find_argmax(bottom)).read_data()
-            bottom[0].diff[...] = roi_pool_backward(top[0].diff, self.rois(bottom), argmax, bottom[0].shape)
+            roi_pool_backward(top[0].diff, self.rois(bottom), argmax, bottom[0].shape, out=bottom[0].diff)
 
     def _find_argmax(self, bottom: Sequence[Blob]) -> Blob:
         x, rois = bottom[0].read_data(), self.rois(bottom)
         self._places.reshape(len(rois), x.shape[1], self.pooled_h, self.pooled_w)
-        self._places.data[...] = roi_pool_argmax(x, rois, self.pooled_h, self.pooled_w, self.spatial_scale)
+        roi_pool_argmax(x, rois, self.pooled_h, self.pooled_w, self.spatial_scale, out=self._places.data)
         return self._places
 
     def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
@@ -119,27 +120,23 @@ def roi_pool(
     x, rois = checked(x, rois, spatial_scale)
     y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype) if out is None else out
     bins = roi_pool_bins(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
-    for r, maxima in bin_maxima(channels_last(x), batch_index(rois), bins, 0):
-        y[r] = maxima.transpose(2, 0, 1)
+    pool_windows(x, batch_index(rois), bins, Values(x.dtype), y)
     return y
 
 
-def roi_pool_argmax(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float) -> NDArray[np.int32]:
+def roi_pool_argmax(
+    x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float, *, out: NDArray[np.int32] | None = None
+) -> NDArray[np.int32]:
     """x (N, C, H, W), rois (R, 5) -> h * W + w of each bin's first maximum (R, C, PH, PW), -1 where nothing won."""
     x, rois = checked(x, rois, spatial_scale)
-    argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32)
+    argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32) if out is None else out
     bins = roi_pool_bins(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
-    keys, pixels = ordered_keys(channels_last(x)), x.shape[2] * x.shape[3]
-    scratch = padded((pooled_h, pooled_w), x.shape[1], np.int32)
-    for r, best in bin_maxima(keys, batch_index(rois), bins, never(pixels)):
-        argmax[r] = pixels_of(best, pixels, scratch).transpose(2, 0, 1)
+    pool_windows(x, batch_index(rois), bins, Keys(x.shape[2] * x.shape[3]), argmax)
     return argmax
 
 
-def roi_pool_backward(dy: Array, rois: Array, argmax: Array, x_shape: Sequence[int]) -> Array:
+def roi_pool_backward(dy: Array, rois: Array, argmax: Array, x_shape: Sequence[int], *, out: Array | None = None) -> Array:
     """dy (R, C, PH, PW), argmax of the same shape -> dx (N, C, H, W): each dy goes to its maximum."""
-    images, channels, height, width = x_shape
-    plane = batch_index(rois.reshape(-1, 5))[:, None] * channels + np.arange(channels)
-    index = np.where(argmax >= 0, plane[:, :, None, None] * (height * width) + argmax, -1)
-    dx = add_at(index, dy, images * channels * height * width)
-    return dx.reshape(images, channels, height, width).astype(dy.dtype, copy=False)
+    dx = np.empty(x_shape, dy.dtype) if out is None else out
+    add_at_winners(dy, argmax.astype(np.int32, copy=False), batch_index(rois.reshape(-1, 5)), dx)
+    return dx
