@@ -6,8 +6,11 @@ Source: Caffe's util/io.cpp (ReadImageToCVMat, DecodeDatumToCVMat, CVMatToDatum)
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from os import PathLike
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,31 +21,72 @@ from .errors import DataError, Error
 Pixels = NDArray[np.uint8]
 """An image (H, W, C) of bytes, channels in the order blue, green, red (, alpha)."""
 
+FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+"""What is read: OpenCV's formats. Pillow knows more, of which EPS starts another program, and GIF takes memory before its size
+can be asked for."""
+
 
 def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, name: str = "") -> Pixels:
     """An image file, or the bytes of one, as (H, W, C). color: three channels; False: one, grey; None: as stored.
 
     Turned upright by its EXIF orientation, but not with color None. name stands for bytes in errors. Raises DataError.
     """
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
+
+    with opened(file, name) as stored:
+        image = stored if color is None else ImageOps.exif_transpose(stored)
+        return _channels(_eight_bits(image), color, str(stored.format))
+
+
+@contextmanager
+def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
+    """An image file, or the bytes of one, as Pillow opens it; its pixels are not decoded yet.
+
+    Only of FORMATS, and of limits.pixels at most. What Pillow raises, here or in the block, becomes a DataError.
+    """
+    from PIL import Image
 
     name = name or str(file if isinstance(file, str | PathLike) else "image")
     try:
-        with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file) as opened:
-            check_size(opened, name)
-            image = opened if color is None else ImageOps.exif_transpose(opened)
-            return _channels(_eight_bits(image), color, str(opened.format))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        with _stream(file) as stream:
+            limits.check(f"{name}: the image", _webp_pixels(stream.read(30)), "pixels")
+        with _stream(file) as stream, Image.open(stream, formats=_formats()) as image:
+            limits.check(f"{name}: the image", image.width * image.height, "pixels")
+            yield image
+    except MemoryError:
+        raise
+    except Error as error:
+        raise DataError(str(error)) from error
+    except Exception as error:  # for damaged files OSError, ValueError, SyntaxError, struct.error, KeyError and more
         reason = "not an image, or damaged" if "cannot identify" in str(error) else getattr(error, "strerror", None) or error
         raise DataError(f"{name}: cannot read the image: {reason}") from error
 
 
-def check_size(opened: Any, name: str) -> None:
-    """Raises DataError for an image that Pillow has opened, but not decoded, with more than limits.pixels."""
-    try:
-        limits.check(f"{name}: the image", opened.width * opened.height, "pixels")
-    except Error as error:
-        raise DataError(str(error)) from error
+def _stream(file: str | PathLike[str] | bytes) -> BinaryIO:
+    return io.BytesIO(file) if isinstance(file, bytes) else open(file, "rb")
+
+
+def _webp_pixels(head: bytes) -> int:
+    """Height x width in the first 30 bytes of a WebP file, for whose pixels Pillow takes memory as it opens it; else 0."""
+    if head[8:15] != b"WEBPVP8" or len(head) < 30:
+        return 0
+    if head[15:16] == b"X":
+        width, height = (int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))
+    elif head[15:16] == b"L":
+        bits = int.from_bytes(head[21:25], "little")
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    else:
+        width, height = (int.from_bytes(head[at : at + 2], "little") & 0x3FFF for at in (26, 28))
+    return width * height
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """FORMATS, but for those that this Pillow was built without."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(kind for kind in FORMATS if kind in Image.OPEN)
 
 
 def _eight_bits(image: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DataError
-from .image_bytes import check_size
+from .image_bytes import opened
 from .mode import TEST, TRAIN, Phase
 from .settings import DetectionSettings
 
@@ -29,32 +29,18 @@ def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
     """
     from PIL import Image, ImageOps
 
-    try:
-        with Image.open(path) as file:
-            check_size(file, str(path))
-            image = ImageOps.exif_transpose(file)
-            if image.mode.startswith("I"):
-                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-            return np.ascontiguousarray(np.asarray(image.convert("RGB"))[:, :, ::-1])
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path}: cannot read the image: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    """Why Pillow could not read an image."""
-    return "not an image, or damaged" if "cannot identify" in str(error) else getattr(error, "strerror", None) or str(error)
+    with opened(path) as file:
+        image = ImageOps.exif_transpose(file)
+        if image.mode.startswith("I"):
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        return np.ascontiguousarray(np.asarray(image.convert("RGB"))[:, :, ::-1])
 
 
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:
     """(width, height) that load_image would give, without decoding the pixels. Raises DataError."""
-    from PIL import Image
-
-    try:
-        with Image.open(path) as file:
-            turned = file.getexif().get(0x0112, 1) in (5, 6, 7, 8)
-            return (file.height, file.width) if turned else (file.width, file.height)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path}: cannot read the image: {_reason(error)}") from error
+    with opened(path) as file:
+        turned = file.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+        return (file.height, file.width) if turned else (file.width, file.height)
 
 
 def scale_for(height: int, width: int, target: int, max_size: int) -> float:

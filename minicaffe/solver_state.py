@@ -72,7 +72,8 @@ def read_state(path: Path) -> TrainingState:
             elif item.number in texts and item.kind == BYTES:
                 texts[item.number] = buffer[item.start : item.end]
             elif item.number == 3 and item.kind == BYTES:
-                history.append(caffemodel.blob(buffer, item.start, item.end, whole=item.whole).array)
+                part = caffemodel.blob(buffer, item.start, item.end, whole=item.whole)
+                history += [part.array] if item.whole else []  # a part of one: fields() raises next
             elif item.number not in SSD_FIELDS or item.kind == BYTES:
                 raise WireError(item.offset, f"field {item.number} of wire type {item.kind} is none of a SolverState's")
     except WireError as error:

@@ -136,3 +136,28 @@ def test_a_weights_file_is_read_under_any_limit_of_text(tmp_path: Path) -> None:
     made = Net(parse_net(INPUT + FULLY), TEST)
     made.save(tmp_path / "net.caffemodel")
     assert [layer.name for layer in read_weights(tmp_path / "net.caffemodel").layers if layer.blobs] == ["f"]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"lossless": True}, {"exif": b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0"}], ids=["VP8", "VP8L", "VP8X"]
+)
+def test_a_webp_is_looked_at_before_pillow_unpacks_it(tmp_path: Path, options: dict[str, object]) -> None:
+    from PIL import Image, features
+
+    if not features.check("webp"):
+        pytest.skip("this Pillow has no WebP")
+    Image.fromarray(np.zeros((21, 35, 3), np.uint8)).save(tmp_path / "cat.webp", **options)
+    limits.pixels = 21 * 35
+    assert read_image(tmp_path / "cat.webp").shape == (21, 35, 3)
+    limits.pixels -= 1
+    with pytest.raises(DataError, match=r"cat\.webp: the image has 735 pixels"):
+        load_image(tmp_path / "cat.webp")
+
+
+@pytest.mark.parametrize("kind", ["gif", "eps", "ico"])
+def test_formats_that_are_not_read(tmp_path: Path, kind: str) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (32, 32)).save(tmp_path / f"cat.{kind}")
+    with pytest.raises(DataError, match=rf"cat\.{kind}: cannot read the image: not an image"):
+        read_image(tmp_path / f"cat.{kind}")

@@ -1,0 +1,77 @@
+"""Fuzz every reader, or those named, for some seconds each: python tests/fuzz/run.py [--seconds N] [--keep FOLDER] [TARGET...]
+
+Needs atheris (pip install atheris). The corpus begins with real files (targets.py) and, with --keep, goes on from one run to
+the next. Prints for each target how many inputs ran and what was found; the exit status is 1 where anything was. To run one
+input again: python tests/fuzz/one.py TARGET FILE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from targets import HERE, LIMITS, TARGETS
+
+TIMEOUT = 10
+"""Seconds that one input may take."""
+OWN_MB = 400
+"""What Python, NumPy, the fuzzer and its corpus take by themselves."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Fuzz minicaffe's readers.")
+    parser.add_argument("--seconds", type=int, default=60, help="for each target")
+    parser.add_argument("--keep", type=Path, help="a folder of corpora and findings to go on from")
+    parser.add_argument("targets", nargs="*", choices=[[], *TARGETS], metavar="TARGET")
+    arguments = parser.parse_args()
+    failed = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.keep or Path(temporary)
+        print(f"{'target':<18}{'seeds':>7}{'inputs':>12}{'corpus':>9}  found")
+        for name in arguments.targets or TARGETS:
+            failed += _fuzz(name, folder / name, arguments.seconds)
+    return int(failed > 0)
+
+
+def _fuzz(name: str, folder: Path, seconds: int) -> bool:
+    """Fuzz one target, and print its line; whether anything was found."""
+    corpus, findings = folder / "corpus", folder / "findings"
+    for path in (corpus, findings):
+        path.mkdir(parents=True, exist_ok=True)
+    seeds = list(TARGETS[name].seeds())
+    for seed in seeds:
+        (corpus / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
+    options = [
+        f"-max_total_time={seconds}",
+        f"-timeout={TIMEOUT}",
+        f"-rss_limit_mb={OWN_MB + 4 * LIMITS['bytes'] // 2**20}",
+        f"-artifact_prefix={findings}/",
+        "-print_final_stats=1",
+        "-max_len=65536",
+    ]
+    command = [sys.executable, str(HERE.parent / "one.py"), name, *options, str(corpus)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", timeout=seconds * 3 + 120)
+    inputs = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
+    count = f"{int(inputs[1]):,}" if inputs else "?"
+    print(f"{name:<18}{len(seeds):>7}{count:>12}{len(list(corpus.iterdir())):>9}  {_what(done)}", flush=True)
+    if done.returncode:
+        (findings / "log.txt").write_text(done.stdout + done.stderr)
+        print(done.stdout[-3000:] + done.stderr[-3000:])
+    return done.returncode != 0
+
+
+def _what(done: subprocess.CompletedProcess[str]) -> str:
+    if not done.returncode:
+        return "nothing"
+    raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*", done.stdout + done.stderr, re.MULTILINE)
+    fatal = re.search(r"ERROR: libFuzzer: .*|Segmentation fault.*", done.stderr)
+    return raised[-1][:100] if raised else fatal[0] if fatal else f"status {done.returncode}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""What is fuzzed: each reader of files that may come from anyone, with real files of its kind to begin from.
+
+A reader takes bytes. It may return, or raise a minicaffe.Error; anything else is a finding.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minicaffe import TEST, Net, limits
+from minicaffe.arrays import read_npy, read_npz
+from minicaffe.datum import datum_array, parse_datum
+from minicaffe.image_bytes import read_image
+from minicaffe.param_str import read_yaml
+from minicaffe.proto import caffe_pb2
+from minicaffe.prototxt import parse_net, parse_solver
+from minicaffe.solver_state import read_state
+from minicaffe.weights import read_binaryproto, read_weights
+
+HERE = Path(__file__).resolve()
+REPOSITORY = HERE.parents[2]
+SHARED = REPOSITORY.parent / "shared"
+MOST_BYTES = 1 << 16
+"""Seeds longer than this are left out: mutations of them mostly change numbers."""
+
+LIMITS = {"blob_elements": 1 << 20, "layers": 200, "bytes": 1 << 24, "pixels": 1 << 20, "text": 1 << 16}
+"""minicaffe.limits while fuzzing: what may be declared is small, so that more memory is a finding."""
+
+NET = """
+name: "fuzzed"
+layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 9 } } }
+layer { name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 4 kernel_size: 3 pad: 1 } }
+layer { name: "b" type: "BatchNorm" bottom: "c" top: "c" }
+layer { name: "s" type: "Scale" bottom: "c" top: "c" scale_param { bias_term: true } }
+layer { name: "r" type: "ReLU" bottom: "c" top: "c" }
+layer { name: "rois" type: "DummyData" top: "rois" dummy_data_param { shape { dim: 2 dim: 5 } } }
+layer { name: "p" type: "ROIPooling" bottom: "c" bottom: "rois" top: "p" roi_pooling_param { pooled_w: 2 pooled_h: 3 } }
+layer { name: "f" type: "InnerProduct" bottom: "p" top: "f" inner_product_param { num_output: 5 } }
+"""
+PARAM_STRS = [
+    b"'feat_stride': 16",
+    b"'num_classes': 21\n'scales': !!python/tuple [4, 8, 16, 32]",
+    b"{a: [1, 2.5, 1e3], b: !!python/tuple [x, yes, ~], c: '2001-01-01', ? d : |\n  text}",
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader, and where its first inputs are from."""
+
+    read: Callable[[bytes], object]
+    seeds: Callable[[], Iterator[bytes]]
+
+
+def _files(*patterns: str) -> Iterator[bytes]:
+    """Real files, of the repository and, where it is there, of shared/."""
+    for pattern in patterns:
+        for root in (REPOSITORY / "examples", SHARED):
+            for path in sorted(root.glob(pattern)):
+                if path.is_file() and path.stat().st_size <= MOST_BYTES:
+                    yield path.read_bytes()
+
+
+def _of_path(read: Callable[[str], object], suffix: str = "") -> Callable[[bytes], object]:
+    """A reader of bytes from one of files."""
+    folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    handle, name = tempfile.mkstemp(suffix, "minicaffe-fuzz-", folder)
+    os.close(handle)
+
+    def of_bytes(data: bytes) -> object:
+        Path(name).write_bytes(data)
+        return read(name)
+
+    return of_bytes
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _net(data: bytes) -> object:
+    return Net(parse_net(_text(data)), TEST)
+
+
+def _weights(path: str) -> list[Any]:
+    """The layers, and every number of them: reading makes views."""
+    return [blob.read(np.dtype(np.float32)) for layer in read_weights(path).layers for blob in layer.blobs if blob is not None]
+
+
+def _small_net() -> Net:
+    return Net(parse_net(NET), TEST)
+
+
+def _caffemodels() -> Iterator[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        _small_net().save(Path(folder) / "a.caffemodel")
+        yield (Path(folder) / "a.caffemodel").read_bytes()
+    yield from _files("**/*.caffemodel")
+
+
+def _hdf5s() -> Iterator[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        _small_net().save(Path(folder) / "a.caffemodel.h5")
+        yield (Path(folder) / "a.caffemodel.h5").read_bytes()
+    yield from _files("**/*.caffemodel.h5")
+
+
+def _datums() -> Iterator[bytes]:
+    pixels = np.arange(60, dtype=np.uint8)
+    yield caffe_pb2.Datum(channels=3, height=4, width=5, label=2, data=pixels.tobytes()).SerializeToString()
+    yield caffe_pb2.Datum(channels=2, height=1, width=3, float_data=[0.5] * 6).SerializeToString()
+    yield caffe_pb2.Datum(encoded=True, data=next(_images()), label=1).SerializeToString()
+
+
+def _images() -> Iterator[bytes]:
+    from PIL import Image
+
+    for mode in ("RGB", "L", "P", "RGBA", "1", "I;16"):
+        for kind in ("png", "jpeg", "bmp", "gif", "webp", "tiff", "ppm"):
+            out = io.BytesIO()
+            try:
+                Image.new(mode, (7, 5)).save(out, kind)
+            except (OSError, KeyError, ValueError):
+                continue
+            yield out.getvalue()
+    yield from _files("**/*.jpg", "**/*.png")
+
+
+def _npys() -> Iterator[bytes]:
+    for array in (np.arange(6.0).reshape(2, 3), np.zeros((2, 0, 3), np.float32), np.array(["a"])):
+        out = io.BytesIO()
+        np.save(out, array)
+        yield out.getvalue()
+
+
+def _npzs() -> Iterator[bytes]:
+    for save in (np.savez, np.savez_compressed):
+        out = io.BytesIO()
+        save(out, x=np.arange(6.0).reshape(2, 3), y=np.ones(2, np.int8))
+        yield out.getvalue()
+
+
+TARGETS = {
+    "prototxt": Target(lambda data: parse_net(_text(data)), lambda: _files("**/*.prototxt")),
+    "net": Target(_net, lambda: iter([NET.encode(), *_files("shapes/**/test.prototxt", "heads/*.prototxt")])),
+    "solver": Target(lambda data: parse_solver(_text(data)), lambda: _files("**/*solver*.prototxt")),
+    "caffemodel": Target(_of_path(_weights, ".caffemodel"), _caffemodels),
+    "hdf5": Target(_of_path(_weights, ".h5"), _hdf5s),
+    "solverstate": Target(_of_path(read_state, ".solverstate"), lambda: _files("**/*.solverstate")),
+    "solverstate_hdf5": Target(_of_path(read_state, ".solverstate.h5"), lambda: _files("**/*.solverstate.h5")),
+    "binaryproto": Target(_of_path(read_binaryproto, ".binaryproto"), lambda: _files("**/*.binaryproto")),
+    "datum": Target(lambda data: datum_array(parse_datum(data, "a record"), "a record"), _datums),
+    "param_str": Target(lambda data: read_yaml(_text(data)), lambda: iter(PARAM_STRS)),
+    "image": Target(lambda data: read_image(data, None), _images),
+    "npy": Target(_of_path(read_npy, ".npy"), _npys),
+    "npz": Target(_of_path(read_npz, ".npz"), _npzs),
+}
+
+for name, most in LIMITS.items():
+    setattr(limits, name, most)
