@@ -22,7 +22,10 @@ GPU_FROM = 1000
 """Boxes below which the host is left to do it: a dozen launches and two copies wait for too little work."""
 
 BLOCK = 256
-"""Boxes that are decided together: against all kept so far in one step, and then against each other."""
+"""Boxes that are decided together: against all kept so far, and then against each other."""
+
+TILE = 128
+"""Kept boxes that a block is held against at a time, so that the arrays made on the way stay in cache."""
 
 
 def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
@@ -34,32 +37,62 @@ def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
     if gpu_mode() and len(table) >= GPU_FROM and table.dtype in (np.float32, np.float64):
         return gpu_nms(table, threshold, limit)
     order = np.argsort(-table[:, 4], kind="stable")
-    boxes = table[order, :4]
+    boxes = table[order, :4].astype(np.result_type(table, np.float32), copy=False)
     kept = np.zeros(0, np.intp)
     for start in range(0, len(order), BLOCK):
         block = np.arange(start, min(start + BLOCK, len(order)))
-        block = block[~(overlaps_above(boxes[kept], boxes[block], threshold)).any(axis=0)]
-        kept = np.concatenate([kept, block[survivors(overlaps_above(boxes[block], boxes[block], threshold))]])
+        block = block[~clashing(boxes[kept], boxes[block], threshold)]
+        kept = np.concatenate([kept, block[survivors(Overlaps(boxes[block], threshold, len(block))(boxes[block]))]])
         if limit and len(kept) >= limit:
             return order[kept[:limit]]
     return order[kept]
 
 
-def overlaps_above(boxes: Array, others: Array, threshold: float) -> NDArray[np.bool_]:
-    """Whether (N, K) boxes (N, 4) overlap others (K, 4) by more than threshold; False where an area is 0 or NaN."""
-    x1, y1, x2, y2 = boxes.T[:, :, None]
-    u1, v1, u2, v2 = others.T[:, None, :]
-    width = np.maximum(np.minimum(x2, u2) - np.maximum(x1, u1) + 1, 0)
-    shared = width * np.maximum(np.minimum(y2, v2) - np.maximum(y1, v1) + 1, 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        above: NDArray[np.bool_] = shared / (box_area(boxes)[:, None] + box_area(others) - shared) > threshold
-    return above
+def clashing(boxes: Array, others: Array, threshold: float) -> NDArray[np.bool_]:
+    """Which (K,) of others (K, 4) overlap any of boxes (N, 4) by more than threshold."""
+    clash, above = np.zeros(len(others), bool), Overlaps(others, threshold, min(TILE, len(boxes)))
+    for first in range(0, len(boxes), TILE):
+        clash |= above(boxes[first : first + TILE]).any(axis=0)
+    return clash
+
+
+class Overlaps:
+    """Says which boxes overlap others (K, 4) by more than threshold, at most `most` boxes at a time.
+
+    Every pass is over whole arrays that stay in cache and are used again: others' corners are laid out once for each row,
+    as NumPy's minimum of an array and a number is several times slower than that of two arrays.
+    """
+
+    def __init__(self, others: Array, threshold: float, most: int) -> None:
+        self._threshold, shape = threshold, (most, len(others))
+        self._corners = [np.array(np.broadcast_to(corner, shape), order="C") for corner in others.T]
+        self._areas = box_area(others)
+        self._work, self._zeros = np.empty((3, *shape), others.dtype), np.zeros(shape, others.dtype)
+
+    def __call__(self, boxes: Array) -> NDArray[np.bool_]:
+        """(N, K) for boxes (N, 4); False where an area is 0 or NaN."""
+        width, height, other = self._work[:, : len(boxes)]
+        for axis, out in enumerate((width, height)):
+            out[...] = boxes[:, axis + 2, None]
+            np.minimum(out, self._corners[axis + 2][: len(boxes)], out=out)
+            other[...] = boxes[:, axis, None]
+            np.maximum(other, self._corners[axis][: len(boxes)], out=other)
+            np.subtract(out, other, out=out)
+            np.add(out, 1, out=out)
+            np.maximum(out, self._zeros[: len(boxes)], out=out)
+        shared = np.multiply(width, height, out=width)
+        union = np.add(box_area(boxes)[:, None], self._areas, out=height)
+        union -= shared
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shared /= union
+        above: NDArray[np.bool_] = shared > self._threshold
+        return above
 
 
 def survivors(clash: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which (N,) boxes are left when each, unless removed itself, removes the later ones that it clashes with (N, N)."""
-    alive = np.ones(len(clash), bool)
-    for i in range(len(clash)):
+    alive, later = np.ones(len(clash), bool), np.triu(clash, 1)
+    for i in np.flatnonzero(later.any(axis=1)):
         if alive[i]:
-            alive[i + 1 :] &= ~clash[i, i + 1 :]
+            alive &= ~later[i]
     return alive
