@@ -37,8 +37,8 @@ def _loader() -> Any:
     class Loader(yaml.SafeLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.events.AliasEvent):
-                mark = self.peek_event().start_mark
-                raise yaml.composer.ComposerError(None, None, "aliases (*name) are not read", mark)
+                event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+                raise yaml.composer.ComposerError(None, None, "aliases (*name) are not read", event.start_mark)
             return super().compose_node(parent, index)
 
     def as_tuple(loader: yaml.SafeLoader, node: yaml.Node) -> tuple[Any, ...]:
