@@ -37,7 +37,7 @@ def _loader() -> Any:
     class Loader(yaml.SafeLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.events.AliasEvent):
-                event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+                event: Any = self.peek_event()  # type: ignore[no-untyped-call]
                 raise yaml.composer.ComposerError(None, None, "aliases (*name) are not read", event.start_mark)
             return super().compose_node(parent, index)
 
