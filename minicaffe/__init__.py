@@ -56,6 +56,7 @@ __all__ = [
     "__version__",
     "allow_module",
     "allow_path",
+    "check_finite",
     "check_gradient",
     "classifier",
     "compare",
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from .comparison import compare
     from .detector import Detector
     from .explanations import explain
+    from .finite import check_finite
     from .net_spec import NetSpec, params, to_proto
     from .onnx_export import export_onnx
     from .pycaffe import (
@@ -117,6 +119,7 @@ _HOMES = {
     "Classifier": "classifier",
     "Detector": "detector",
     "compare": "comparison",
+    "check_finite": "finite",
     "explain": "explanations",
     **dict.fromkeys(("NetSpec", "params", "to_proto"), "net_spec"),
     **dict.fromkeys(("NCCL", "Timer", "has_nccl", "init_log", "layer_type_list", "log"), "pycaffe"),

@@ -123,14 +123,16 @@ class Layer:
     # The switch. A user's Python layer overrides these two.
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run on the CPU or the GPU, whichever is set."""
+        """Run on the CPU or the GPU, whichever is set. Numbers out of range are infinite without a warning, as in Caffe."""
         run = self.forward_gpu if gpu_mode() else self.forward_cpu
-        run(bottom, top)
+        with np.errstate(all="ignore"):
+            run(bottom, top)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Run backward on the CPU or the GPU, whichever is set."""
         run = self.backward_gpu if gpu_mode() else self.backward_cpu
-        run(top, propagate_down, bottom)
+        with np.errstate(all="ignore"):
+            run(top, propagate_down, bottom)
 
     # What the net calls.
 

@@ -1,5 +1,7 @@
 """What a training does on SIGINT and SIGHUP: stop, write a snapshot, or nothing. Source: Caffe's signal_handler.cpp.
 
+SIGTERM, with which systems and schedulers end a process, is a SIGINT that stops. A second SIGINT does not wait for the
+iteration.
 Where the system has no SIGHUP (Windows), SIGBREAK is taken in its place.
 """
 
@@ -29,20 +31,26 @@ SIGHUP = getattr(signal, "SIGHUP", None) or getattr(signal, "SIGBREAK", None)
 
 @contextmanager
 def signal_actions(sigint: str = "stop", sighup: str = "snapshot") -> Iterator[Request]:
-    """Inside the block the two signals ask for these actions ("stop", "snapshot", "none") in place of what they did.
+    """Inside the block the signals ask for these actions ("stop", "snapshot", "none"), SIGTERM for "stop", in place
+    of what they did.
+
+    A SIGINT that finds another not yet acted on raises KeyboardInterrupt.
 
     with signal_actions() as request: solver.set_action_function(request); solver.solve()
 
     In a thread that is not the main one no signal can be caught: the block changes nothing, and request is always NONE.
     """
-    actions = {signal.SIGINT: Action(sigint)} | ({SIGHUP: Action(sighup)} if SIGHUP else {})
+    actions = {SIGHUP: Action(sighup)} if SIGHUP else {}
+    actions |= {signal.SIGTERM: Action.STOP, signal.SIGINT: Action(sigint)}
     seen: dict[int, bool] = {}
 
     def note(number: int, _frame: Any) -> None:
+        if number == signal.SIGINT and seen.get(number):
+            raise KeyboardInterrupt
         seen[number] = True
 
     def request() -> Action:
-        return next((actions[signal.Signals(n)] for n in (SIGHUP, signal.SIGINT) if n and seen.pop(n, False)), Action.NONE)
+        return next((action for number, action in actions.items() if seen.pop(number, False)), Action.NONE)
 
     before: dict[int, Any] = {}
     try:

@@ -21,6 +21,22 @@ def test_each_signal_asks_once():
         assert [request() for _ in range(3)] == [Action.SNAPSHOT, Action.STOP, Action.NONE]
 
 
+def test_sigterm_stops():
+    with signal_actions(sigint="none") as request:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert [request(), request()] == [Action.STOP, Action.NONE]
+
+
+def test_a_second_sigint_does_not_wait():
+    with signal_actions() as request:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        assert request() is Action.STOP
+        os.kill(os.getpid(), signal.SIGINT)
+        assert request() is Action.STOP
+
+
 @pytest.mark.parametrize("effect", Action)
 def test_the_effects_can_be_chosen(effect):
     with signal_actions(sigint=effect.value, sighup=effect.value) as request:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from minicaffe.errors import Error
+from minicaffe.finite import check_finite
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import read_solver
@@ -53,9 +55,16 @@ EFFECTS = click.Choice([action.value for action in Action])
 )
 @click.option("--log", "log_file", metavar="FILE", help="Add all lines of the run, as Caffe logs them, to FILE.")
 @click.option(
-    "--sigint-effect", type=EFFECTS, default="stop", show_default=True, help="What Ctrl-C does; stop writes a snapshot too."
+    "--sigint-effect",
+    type=EFFECTS,
+    default="stop",
+    show_default=True,
+    help="What Ctrl-C does; stop writes a snapshot too. A second Ctrl-C ends at once; SIGTERM is a stop.",
 )
 @click.option("--sighup-effect", type=EFFECTS, default="snapshot", show_default=True, help="What the signal SIGHUP does.")
+@click.option(
+    "--check-finite", "finite", is_flag=True, help="Stop at the first NaN or infinity, and name its layer, blob and iteration."
+)
 @device_options
 @state_options
 def command(
@@ -74,6 +83,7 @@ def command(
     log_file: str | None,
     sigint_effect: str,
     sighup_effect: str,
+    finite: bool,
     level: int,
     stages: tuple[str, ...],
     allow_module: tuple[str, ...],
@@ -113,7 +123,8 @@ def command(
     _set_roidb(trainer, settings, roidb, split, images, proposals)
     if state:
         trainer.restore(state)
-    with signal_actions(sigint_effect, sighup_effect) as request:
+    checked = check_finite(trainer.net, lambda: f"iteration {trainer.iter}") if finite else nullcontext()
+    with checked, signal_actions(sigint_effect, sighup_effect) as request:
         trainer.set_action_function(request)
         _solve(trainer, iterations, log_file)
     if out:
