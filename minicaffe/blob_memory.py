@@ -7,6 +7,7 @@ for by name. Freed memory goes to the blobs after it (buffer_pool.py). To read a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from .blob import Blob
 from .buffer_pool import BufferPool
@@ -18,37 +19,51 @@ GONE = (
 )
 
 
+@dataclass(frozen=True)
+class Lifetimes:
+    """Of a net's nodes: the blobs by name that each one makes, and the names of those that it is the last to read.
+
+    Blobs that stay are left out: those of the names in keep, and the tops of layers that read nothing.
+    """
+
+    made: list[dict[str, Blob]]
+    ends: list[list[str]]
+
+
+def lifetimes(nodes: Sequence[Node], keep: Iterable[str]) -> Lifetimes:
+    """When the inner blobs of these nodes begin and end. keep: names of blobs that stay."""
+    kept = {*keep, *(name for node in nodes if not node.bottoms for name in node.top_names)}
+    made: list[dict[str, Blob]] = []
+    last: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        tops = zip(node.top_names, node.tops, strict=True)
+        made.append({name: blob for name, blob in tops if name not in kept and name not in node.bottom_names})
+        last.update((name, i) for name in (*node.bottom_names, *made[i]) if name not in kept)
+    ends: list[list[str]] = [[] for _ in nodes]
+    for name, i in last.items():
+        ends[i].append(name)
+    return Lifetimes(made, ends)
+
+
 class BlobMemory:
     """The inner blobs of a net's nodes, and when each is read for the last time. keep: names of blobs that stay."""
 
     def __init__(self, nodes: Sequence[Node], keep: Iterable[str]) -> None:
-        kept = {*keep, *(name for node in nodes if not node.bottoms for name in node.top_names)}
         self.asked_for: Collection[str] = ()
         """Names of blobs that stay for one forward."""
-        self._made: list[list[Blob]] = []
-        last: dict[str, int] = {}
-        inner: dict[str, Blob] = {}
+        self._lives = lifetimes(nodes, keep)
+        self._blobs = {name: blob for made in self._lives.made for name, blob in made.items()}
         pool = BufferPool()
-        for i, node in enumerate(nodes):
-            read = [name for name in node.bottom_names if name not in kept]
-            made = {name: blob for name, blob in zip(node.top_names, node.tops) if name not in kept and name not in read}
-            for blob in made.values():
-                blob.lend_from(pool)
-            self._made.append(list(made.values()))
-            inner.update(made)
-            last.update(dict.fromkeys([*read, *made], i))
-        self._ends: list[list[str]] = [[] for _ in nodes]
-        for name, i in last.items():
-            self._ends[i].append(name)
-        self._blobs = inner
+        for blob in self._blobs.values():
+            blob.lend_from(pool)
 
     def before(self, i: int) -> None:
         """Layer i runs next: its tops may take memory again."""
-        for blob in self._made[i]:
+        for blob in self._lives.made[i].values():
             blob.take_again()
 
     def after(self, i: int) -> None:
         """Layer i has run."""
-        for name in self._ends[i]:
+        for name in self._lives.ends[i]:
             if name not in self.asked_for:
                 self._blobs[name].give_back(GONE.format(name, name))

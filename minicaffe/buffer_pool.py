@@ -6,7 +6,9 @@ layers. A pool needs to be told nothing: an array whose only reference is the po
 
 from __future__ import annotations
 
+import mmap
 import sys
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,8 @@ from numpy.typing import NDArray
 LEAST = 1 << 20
 """Bytes from which on an array comes from the pool; smaller ones are quickly had from the system."""
 
-WASTE = 2
-"""An array is lent for at least this part of its bytes."""
+WASTE = 1.25
+"""How many times too large an array may be that is lent."""
 
 
 class BufferPool:
@@ -44,14 +46,23 @@ class BufferPool:
             buffer = self._buffers[min(fitting, key=lambda i: self._buffers[i].nbytes)]
         else:
             self._buffers = [self._buffers[i] for i in range(len(self._buffers)) if i not in free]
-            buffer = np.empty(wanted, np.uint8)
+            buffer = _fresh(wanted)
             self._buffers.append(buffer)
         return buffer[:wanted].view(dtype)
+
+
+def _fresh(size: int) -> NDArray[np.uint8]:
+    """So many bytes straight from the system, to which they go back whole: in malloc's heap they would leave holes."""
+    memory = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 def _references(buffers: list[NDArray[np.uint8]], i: int) -> int:
     return sys.getrefcount(buffers[i])
 
 
-ALONE = _references([np.empty(1, np.uint8)], 0)
+ALONE = _references([_fresh(1)], 0)
 """The references to an array that nobody but its list holds, as this Python counts them."""

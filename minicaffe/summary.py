@@ -11,6 +11,7 @@ from .layers.proposal import Proposal
 from .layers.proposal_target import ProposalTarget
 from .layers.recurrent import Recurrent
 from .layers.roi_data import RoIData
+from .memory_needs import MemoryNeeds, memory_needs
 from .net import Net
 from .settings import current
 
@@ -32,11 +33,12 @@ class LayerSummary:
 
 @dataclass(frozen=True)
 class NetSummary:
-    """All layers of a net, in order, with totals; shared weights count once."""
+    """All layers of a net, in order, with totals; shared weights count once. memory: what a run takes at its most."""
 
     layers: list[LayerSummary]
     parameters: int
     parameter_bytes: int
+    memory: MemoryNeeds
 
     @property
     def multiply_adds(self) -> int:
@@ -79,7 +81,7 @@ def summarize(net: Net, rois: int | None = None) -> NetSummary:
             )
         )
     parameters = sum(blob.count for blob in net.learnable_params)
-    return NetSummary(layers, parameters, parameters * net.dtype.itemsize)
+    return NetSummary(layers, parameters, parameters * net.dtype.itemsize, memory_needs(net))
 
 
 def makes_rois(layer: Layer) -> bool:

@@ -188,16 +188,16 @@ def test_the_pool_lends_again_what_nobody_holds() -> None:
     assert pool.bytes == 8 * MILLION
 
 
-def test_the_pool_lends_the_least_that_fits_and_wastes_at_most_half() -> None:
+def test_the_pool_lends_the_least_that_fits_and_wastes_little() -> None:
     pool = BufferPool()
     arrays = [pool.take(size, FLOAT) for size in (3 * MILLION, MILLION, 2 * MILLION)]
     addresses = [array.ctypes.data for array in arrays]
     del arrays[0], arrays[1]  # 1 is held
-    arrays.append(pool.take(2 * MILLION - 1, FLOAT))
+    arrays.append(pool.take(2 * MILLION - 9, FLOAT))
     assert arrays[-1].ctypes.data == addresses[2]
-    arrays.append(pool.take(MILLION, FLOAT))  # 3 are free: too large, and let go of
+    arrays.append(pool.take(2 * MILLION, FLOAT))  # 3 are free: too large, and let go of
     assert arrays[-1].ctypes.data != addresses[0]
-    assert pool.bytes == 4 * (1 + 2 + 1) * MILLION
+    assert pool.bytes == 4 * (1 + 2 + 2) * MILLION
 
 
 def test_the_pool_lets_go_of_what_does_not_fit() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from minicaffe import TEST, TRAIN, Net
+from minicaffe import TEST, TRAIN, Net, get_num_threads
+from minicaffe.layers.convolve import BLOCK_BYTES
 from minicaffe.mode import Phase
+from minicaffe.net import Keep
 from minicaffe.prototxt import parse_net
 from minicaffe.settings import DetectionSettings, TestSettings, TrainSettings, use
 from minicaffe.summary import summarize
@@ -123,3 +128,127 @@ def test_rois_of_a_roidb(batch: int, rois: int | None, sampled: int) -> None:
     layers = {layer.name: layer for layer in summarize(Net(parse_net(BATCH), TRAIN), rois).layers}
     assert layers["data"].shapes[:3] == [(2, 3, 600, 1000), (sampled, 5, 1, 1), (sampled, 1, 1, 1)]
     assert layers["ip"].multiply_adds == sampled * 5 * 8
+
+
+# The peak of a run, against what the system says that a process took.
+
+
+def layers_of(*rows: str) -> str:
+    """Rows of "name type bottom[,bottom] top parameters" as a prototxt."""
+    text = ""
+    for row in rows:
+        name, kind, bottoms, top, more = [*row.split(" ", 4), ""][:5]
+        ends = "".join(f' bottom: "{bottom}"' for bottom in bottoms.split(",") if bottom != "-")
+        text += f'layer {{ name: "{name}" type: "{kind}"{ends} top: "{top}" {more} }}\n'
+    return text
+
+
+def convolution(outputs: int, kernel: int = 3, stride: int = 1) -> str:
+    filler = 'weight_filler { type: "msra" }'
+    return f"convolution_param {{ num_output: {outputs} kernel_size: {kernel} pad: {kernel // 2} stride: {stride} {filler} }}"
+
+
+IMAGE = "data Input - data input_param { shape { dim: 1 dim: 3 dim: 301 dim: 402 } }"
+PLAIN = layers_of(
+    IMAGE,
+    "c1 Convolution data c1 " + convolution(64),
+    "r1 ReLU c1 c1",
+    "c2 Convolution c1 c2 " + convolution(64),
+    "r2 ReLU c2 c2",
+    "p2 Pooling c2 p2 pooling_param { kernel_size: 2 stride: 2 }",
+    "c3 Convolution p2 c3 " + convolution(192),
+    "c4 Convolution c3 c4 " + convolution(256),
+    "r4 ReLU c4 c4",
+    "p4 Pooling c4 p4 pooling_param { kernel_size: 7 stride: 7 }",
+    'ip InnerProduct p4 ip inner_product_param { num_output: 200 weight_filler { type: "xavier" } }',
+)
+RESIDUAL = layers_of(
+    IMAGE,
+    "c1 Convolution data c1 " + convolution(96, 7, 2),
+    "b1 BatchNorm c1 c1",
+    "s1 Scale c1 c1 scale_param { bias_term: true }",
+    "r1 ReLU c1 c1",
+    *(
+        row
+        for i in range(1, 9)
+        for row in (
+            f"c{i}a Convolution c{i} c{i}a " + convolution(48, 1),
+            f"b{i}a BatchNorm c{i}a c{i}a",
+            f"r{i}a ReLU c{i}a c{i}a",
+            f"c{i}b Convolution c{i}a c{i}b " + convolution(96),
+            f"s{i}b Scale c{i}b c{i}b",
+            f"sum{i} Eltwise c{i},c{i}b c{i + 1}",
+            f"r{i}b ReLU c{i + 1} c{i + 1}",
+        )
+    ),
+)
+TRAINED = PLAIN + layers_of("loss Reduction ip loss loss_weight: 1 reduction_param { operation: SUMSQ }")
+
+MEASURE = """
+import sys
+from minicaffe import Net, Phase
+def kilobytes(field):
+    with open("/proc/self/status") as file:
+        return int(next(line for line in file if line.startswith(field)).split()[1])
+file, phase, keep = sys.argv[1:]
+warm = Net("warm.prototxt", Phase[phase])
+warm.forward_backward()
+before = kilobytes("VmRSS")
+net = Net(file, Phase[phase], keep=keep)
+net.blobs["data"].data[...] = 1
+for _ in range(2):
+    net.forward_backward() if phase == "TRAIN" else net.forward()
+print(1024 * (kilobytes("VmHWM") - before))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from Linux's /proc")
+@pytest.mark.parametrize(
+    ("text", "phase", "keep"),
+    [
+        pytest.param(PLAIN, TEST, "all", id="plain"),
+        pytest.param(PLAIN, TEST, "outputs", id="plain, outputs"),
+        pytest.param(RESIDUAL, TEST, "all", id="residual"),
+        pytest.param(RESIDUAL, TEST, "outputs", id="residual, outputs"),
+        pytest.param(TRAINED, TRAIN, "all", id="trained"),
+    ],
+)
+def test_the_peak_is_what_a_run_takes(text: str, phase: Phase, keep: Keep, tmp_path: Path) -> None:
+    """Within 15 %: fragments of the heap, pages of code, tables of OpenBLAS."""
+    (tmp_path / "net.prototxt").write_text(text)
+    (tmp_path / "warm.prototxt").write_text(TRAINED.replace("dim: 301 dim: 402", "dim: 70 dim: 71"))
+    command = [sys.executable, "-c", MEASURE, "net.prototxt", phase.name, keep]
+    measured = int(subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout)
+    memory = summarize(Net(parse_net(text), phase)).memory
+    predicted = memory.peak if keep == "all" else memory.peak_of_outputs
+    assert predicted == pytest.approx(measured, rel=0.15)
+
+
+def test_what_the_peak_is_made_of() -> None:
+    """By hand: two convolutions on an Input of 2 x 6 x 5 x 7; all blobs, or those alive together."""
+    text = layers_of(
+        "data Input - data input_param { shape { dim: 2 dim: 6 dim: 5 dim: 7 } }",
+        "a Convolution data a " + convolution(11),
+        "r ReLU a a",
+        "b Convolution a b " + convolution(13),
+        "c InnerProduct b c inner_product_param { num_output: 3 }",
+    )
+    data, a, b, c = 2 * 6 * 35, 2 * 11 * 35, 2 * 13 * 35, 2 * 3
+    weights = 11 * (6 * 9 + 1) + 13 * (11 * 9 + 1) + 3 * (13 * 35 + 1)
+    memory = summarize(Net(parse_net(text), TEST)).memory
+    assert memory.weights == 4 * weights
+    assert memory.blobs == 4 * (data + a + b + c)
+    assert (memory.kept, memory.diffs) == (0, 0)
+    working = memory.working
+    assert working == get_num_threads() * BLOCK_BYTES + 4 * a  # b's own, with a's border
+    assert memory.peak == 4 * (weights + data + a + b + c) + working
+    assert memory.peak_of_outputs == 4 * (weights + data + a + b + c) + working  # c is an output: it may stand from the first
+
+
+def test_in_training_diffs_count() -> None:
+    text = TEXT + layers_of("loss Reduction ip loss loss_weight: 1")
+    memory = summarize(Net(parse_net(text), TRAIN)).memory
+    assert memory.peak_of_outputs is None
+    assert memory.diffs == memory.weights + 4 * (
+        3 * 120 + 120 + 16 + 1
+    )  # conv and its two copies, flat, ip, loss; no loss reads up

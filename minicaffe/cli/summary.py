@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from minicaffe.errors import Error
+from minicaffe.memory_needs import MemoryNeeds
 from minicaffe.net import Net
 from minicaffe.settings import read_settings, use
 from minicaffe.summary import makes_rois, summarize
@@ -65,3 +66,20 @@ def command(
         f"({summary.parameter_bytes / 2**20:.1f} MiB), {number_text(summary.multiply_adds)} multiply-adds, "
         f"{summary.blob_bytes / 2**20:.1f} MiB of blobs"
     )
+    click.echo(peak_text(summary.memory))
+
+
+def peak_text(memory: MemoryNeeds) -> str:
+    """The peak of a run and what it is made of, in one line."""
+    parts = {
+        "weights": memory.weights,
+        "blobs": memory.blobs,
+        "diffs": memory.diffs,
+        "kept by layers": memory.kept,
+        "working memory": memory.working,
+    }
+    made = " + ".join(f"{name} {size / 2**20:.1f}" for name, size in parts.items() if size)
+    if memory.peak_of_outputs is None:
+        return f"peak of forward and backward: about {memory.peak / 2**20:.0f} MiB ({made}); a solver's history comes on top"
+    outputs = f'{memory.peak_of_outputs / 2**20:.0f} MiB with keep="outputs", as run and detect do'
+    return f"peak of a forward: about {memory.peak / 2**20:.0f} MiB ({made}); {outputs}"
