@@ -129,4 +129,4 @@ class LmdbWriter:
                 self.environment.set_mapsize(self.environment.info()["map_size"] * 2)
             except self.lmdb.Error as error:
                 self.waiting = []
-                raise Error(f"the LMDB cannot be written: {error}") from error
+                raise OSError(0, f"{error} (is the disk full?)") from error

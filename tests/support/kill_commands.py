@@ -1,0 +1,152 @@
+"""Kill commands that write files with SIGKILL at random moments: what they leave is the old file or the whole new one.
+
+    python tests/support/kill_commands.py --times 150
+
+Each time convert-imageset, export, trace, dump or draw runs in a folder where an older output lies (convert-imageset makes
+only new databases: there none lies), and is killed at a random moment of the time that it took unharmed. The output must then
+be the old one, byte for byte, or a new one that reads as whole; nothing else in the folder may have changed.
+Trainings: kill_training.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kill_training import ROOT, finish, fork
+from PIL import Image
+
+from minicaffe.arrays import read_npz
+from minicaffe.cli import main as minicaffe
+from minicaffe.database import open_database
+from minicaffe.datum import datum_array, parse_datum
+
+RFCN = ROOT / "examples" / "shapes" / "rfcn"
+IMAGES = 300
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line, what it writes, and how to see that it is whole (raises where it is not)."""
+
+    words: list[str]
+    output: str
+    check: Callable[[Path], object]
+    old: bool = True
+
+
+def check_onnx(path: Path) -> None:
+    import onnx
+
+    onnx.checker.check_model(str(path), full_check=True)
+
+
+def check_page(path: Path) -> None:
+    assert path.read_text().rstrip().endswith("</html>")
+
+
+def check_picture(path: Path) -> None:
+    with Image.open(path) as image:
+        image.load()
+
+
+def check_database(path: Path) -> None:
+    items = list(open_database(str(path), "lmdb").items())
+    assert len(items) == IMAGES
+    for key, value in items:
+        datum_array(parse_datum(value, key.decode()), key.decode())
+
+
+NET = [str(RFCN / "test.prototxt"), str(RFCN / "shapes_rfcn.caffemodel")]
+COMMANDS = {
+    "convert-imageset": Command(["convert-imageset", "./", "list.txt", "db"], "db", check_database, old=False),
+    "export": Command(["export", *NET, "-o", "net.onnx"], "net.onnx", check_onnx),
+    "trace": Command(["trace", *NET, "--shape", "data=1,3,120,160", "-o", "page.html"], "page.html", check_page),
+    "dump": Command(["dump", NET[1], "-o", "arrays.npz"], "arrays.npz", read_npz),
+    "draw": Command(["draw", NET[0], "net.png"], "net.png", check_picture),
+}
+
+
+def prepare(folder: Path) -> None:
+    """The images and the list of convert-imageset."""
+    random_pixels = random.Random(0).randbytes(60 * 40 * 3)
+    Image.frombytes("RGB", (60, 40), random_pixels).save(folder / "one.png")
+    (folder / "list.txt").write_text("".join(f"one.png {i % 7}\n" for i in range(IMAGES)))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """What lies in folder, but for unfinished files (their names begin with a dot) and what was said."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "said")
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in files
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    }
+
+
+def run(folder: Path, command: Command) -> int:
+    return fork(folder, lambda: minicaffe(command.words))
+
+
+def kill_once(folder: Path, command: Command, seconds: float) -> str:
+    """Run in folder and kill after so many seconds; what was found, in words."""
+    before = content(folder)
+    child = run(folder, command)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    after = content(folder)
+    of_output = {name for name in before | after if name == command.output or name.startswith(f"{command.output}/")}
+    for name in (before.keys() | after.keys()) - of_output:
+        if before.get(name) != after.get(name):
+            raise SystemExit(f"{folder}: {command.words[0]} changed {name}")
+    old = {name: before[name] for name in of_output if name in before}
+    new = {name: after[name] for name in of_output if name in after}
+    if new != old:
+        finish(folder, fork(folder, lambda: command.check(folder / command.output)))
+    unfinished = sum(path.name.startswith(".") for path in folder.iterdir())
+    return f"{'as before' if new == old else 'the whole new one'}, {unfinished} unfinished"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    moments = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as name:
+        durations = {}
+        for what, command in COMMANDS.items():
+            folder = Path(name) / what
+            folder.mkdir()
+            prepare(folder)
+            start = time.monotonic()
+            finish(folder, run(folder, command))
+            durations[what] = time.monotonic() - start
+            command.check(folder / command.output)
+            if command.old:
+                (folder / command.output).write_bytes(b"an older one")
+        for i, (what, command) in zip(range(options.times), itertools.cycle(COMMANDS.items())):
+            folder = Path(name) / what
+            if not command.old:
+                shutil.rmtree(folder / command.output, ignore_errors=True)
+            found = kill_once(folder, command, moments.uniform(0, 1.1 * durations[what]))
+            print(f"{i + 1:3d} {what:17} {found}", flush=True)
+            for path in folder.glob(".*"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+if __name__ == "__main__":
+    main()

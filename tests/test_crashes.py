@@ -1,0 +1,104 @@
+"""Files are written whole or not at all: commands that are killed, and disks that are full (a limit on the length of files)."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+resource = pytest.importorskip("resource", reason="this system has no limits on the length of files")
+ROOT = Path(__file__).resolve().parents[1]
+RFCN = ROOT / "examples" / "shapes" / "rfcn"
+NET = [str(RFCN / "test.prototxt"), str(RFCN / "shapes_rfcn.caffemodel")]
+
+FULL = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))
+from minicaffe.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_killed_commands_leave_the_old_file_or_the_whole_new_one() -> None:
+    """Ten times here; tests/support/kill_commands.py does it as often as is asked."""
+    pytest.importorskip("lmdb", reason="the extra minicaffe[lmdb] is not installed")
+    pytest.importorskip("onnx", reason="the extra minicaffe[onnx] is not installed")
+    script = Path(__file__).parent / "support" / "kill_commands.py"
+    memory = Path("/dev/shm")
+    environment = {**os.environ, **({"TMPDIR": str(memory)} if memory.is_dir() else {})}
+    command = [sys.executable, str(script), "--times", "10", "--seed", str(random.randrange(10**6))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    assert done.stdout.count("as before") + done.stdout.count("the whole new one") == 10
+
+
+def on_a_full_disk(folder: Path, *words: str, most: int = 20_000) -> subprocess.CompletedProcess[str]:
+    """The command in folder, where no file can be longer than so many bytes."""
+    code = FULL.format(most=most)
+    return subprocess.run([sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("net.onnx", ["export", *NET, "-o", "net.onnx"]),
+        ("page.html", ["trace", *NET, "--shape", "data=1,3,60,80", "-o", "page.html"]),
+        ("arrays.npz", ["dump", NET[1], "-o", "arrays.npz"]),
+        ("net.svg", ["draw", NET[0], "net.svg"]),
+        ("copy.caffemodel", ["upgrade", NET[1], "copy.caffemodel"]),
+    ],
+)
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, output: str, words: list[str]) -> None:
+    if words[0] == "export":
+        pytest.importorskip("onnx", reason="the extra minicaffe[onnx] is not installed")
+    (tmp_path / output).write_text("an older one")
+    done = on_a_full_disk(tmp_path, *words)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"{output}: cannot be written: File too large" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [output]
+    assert (tmp_path / output).read_text() == "an older one"
+
+
+def test_a_full_disk_leaves_no_database(tmp_path: Path) -> None:
+    pytest.importorskip("lmdb", reason="the extra minicaffe[lmdb] is not installed")
+    from PIL import Image
+
+    Image.fromarray(np.zeros((40, 60, 3), np.uint8)).save(tmp_path / "one.png")
+    (tmp_path / "list.txt").write_text("one.png 0\n" * 50)
+    done = on_a_full_disk(tmp_path, "convert-imageset", "./", "list.txt", "db", most=100_000)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "db: cannot be written" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["list.txt", "one.png"]
+
+
+def test_a_full_disk_keeps_the_last_snapshot(tmp_path: Path) -> None:
+    """The second snapshot does not fit; the first is whole, and training goes on from it."""
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "x" type: "DummyData" top: "x" top: "t" dummy_data_param {\n'
+        'shape { dim: 2 dim: 30 } shape { dim: 2 dim: 40 } data_filler { type: "gaussian" }\n'
+        'data_filler { type: "gaussian" } } }\n'
+        'layer { name: "f" type: "InnerProduct" bottom: "x" top: "f" inner_product_param { num_output: 40 } }\n'
+        'layer { name: "loss" type: "EuclideanLoss" bottom: "f" bottom: "t" }\n'
+    )
+    (tmp_path / "solver.prototxt").write_text(
+        'net: "net.prototxt" base_lr: 0.01 lr_policy: "fixed" momentum: 0.9 max_iter: 2 snapshot: 1 snapshot_prefix: "snap"'
+    )
+    done = on_a_full_disk(tmp_path, "train", "solver.prototxt", "--iterations", "1", most=1_000_000)
+    assert done.returncode == 0, done.stderr
+    done = on_a_full_disk(tmp_path, "train", "solver.prototxt", "--snapshot", "latest", most=3_000)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "snap_iter_2.caffemodel: cannot be written: File too large" in done.stderr
+    assert not list(tmp_path.glob("*iter_2*"))
+    done = on_a_full_disk(tmp_path, "train", "solver.prototxt", "--snapshot", "latest", most=1_000_000)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "snap_iter_2.solverstate").exists()
