@@ -171,6 +171,11 @@ def scale(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
     return torch.addcmul(bias[0], x, factor) if bias else x * factor
 
 
+def dropout(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
+    param = layer.param.dropout_param
+    return x if param.scale_train else x * (1 - param.dropout_ratio)
+
+
 def lrn(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
     param = layer.param.lrn_param
     if param.norm_region == caffe_pb2.LRNParameter.ACROSS_CHANNELS:
@@ -251,7 +256,7 @@ RUNS: dict[str, Callable[..., Any]] = {
     "Scale": scale,
     "LRN": lrn,
     "ReLU": lambda layer, weights, x: functional.leaky_relu(x, layer.param.relu_param.negative_slope),
-    "Dropout": lambda layer, weights, x: x,
+    "Dropout": dropout,
     "Split": lambda layer, weights, x: [x] * len(layer.param.top),
     "Silence": lambda layer, weights, *xs: [],
     "Eltwise": eltwise,
