@@ -7,11 +7,12 @@ prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> lay
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
+from threading import RLock
 from typing import Any, Literal
 
 import numpy as np
@@ -69,6 +70,7 @@ class Net(PycaffeNet, Hooked):
     path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
     watch: called after each step of making each layer (the tracer's way in). keep: "all" blobs after a forward, or only
     the "outputs": the others give their memory back when their last reader has run, and there is no backward.
+    lock: to hold in a thread that runs the net and reads its blobs, where several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order.
     The rest of pycaffe's surface, old names and all, is in pycaffe_net.py.
@@ -109,6 +111,7 @@ class Net(PycaffeNet, Hooked):
         self._learnable = LearnableParameters()
         self._stream: Stream | None = None
         self._bytes = 0
+        self.lock = RLock()
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
         sources: list[Any] = list(net_file.sources) or [None] * len(self.param.layer)
@@ -306,8 +309,22 @@ class Net(PycaffeNet, Hooked):
                     node.layer.backward_pass(node.tops, node.bottom_needs, node.bottoms)
                 self._call("after_backward", i)
 
-    def running(self) -> AbstractContextManager[None]:
-        """On the GPU: launches go to the net's own stream, and the end waits for it."""
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Around each pass: Error where another thread is in one. On the GPU launches go to the net's own stream, and the
+        end waits for it."""
+        if not self.lock.acquire(blocking=False):
+            raise Error(
+                f'net "{self.name}" is running in another thread: give each thread a net of its own (share_with shares the'
+                " weights), or hold net.lock while a thread runs it and reads its blobs"
+            )
+        try:
+            with self._on_stream():
+                yield
+        finally:
+            self.lock.release()
+
+    def _on_stream(self) -> AbstractContextManager[None]:
         if not gpu_mode():
             return nullcontext()
         gpu = current()
