@@ -1,11 +1,13 @@
 """Kill commands that write files with SIGKILL at random moments: what they leave is the old file or the whole new one.
 
     python tests/support/kill_commands.py --times 150
+    python tests/support/kill_commands.py --times 150 --interrupt
 
 Each time convert-imageset, export, trace, dump or draw runs in a folder where an older output lies (convert-imageset makes
 only new databases: there none lies), and is killed at a random moment of the time that it took unharmed. The output must then
 be the old one, byte for byte, or a new one that reads as whole; nothing else in the folder may have changed.
-Trainings: kill_training.py.
+With --interrupt it is SIGINT (Ctrl-C), after which no unfinished file may be left either; the longest time that a command took
+to end is printed. Trainings: kill_training.py.
 """
 
 from __future__ import annotations
@@ -100,13 +102,15 @@ def run(folder: Path, command: Command) -> int:
     return fork(folder, lambda: minicaffe(command.words))
 
 
-def kill_once(folder: Path, command: Command, seconds: float) -> str:
-    """Run in folder and kill after so many seconds; what was found, in words."""
+def stop_once(folder: Path, command: Command, seconds: float, number: int) -> tuple[str, float]:
+    """Run in folder and send the signal after so many seconds; what was found, in words, and the seconds that the end took."""
     before = content(folder)
     child = run(folder, command)
     time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
+    os.kill(child, number)
+    start = time.monotonic()
     os.waitpid(child, 0)
+    took = time.monotonic() - start
     after = content(folder)
     of_output = {name for name in before | after if name == command.output or name.startswith(f"{command.output}/")}
     for name in (before.keys() | after.keys()) - of_output:
@@ -117,15 +121,19 @@ def kill_once(folder: Path, command: Command, seconds: float) -> str:
     if new != old:
         finish(folder, fork(folder, lambda: command.check(folder / command.output)))
     unfinished = sum(path.name.startswith(".") for path in folder.iterdir())
-    return f"{'as before' if new == old else 'the whole new one'}, {unfinished} unfinished"
+    if unfinished and number == signal.SIGINT:
+        raise SystemExit(f"{folder}: {command.words[0]} left an unfinished file")
+    return f"{'as before' if new == old else 'the whole new one'}, {unfinished} unfinished", took
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--interrupt", action="store_true", help="send SIGINT, not SIGKILL")
     options = parser.parse_args()
-    moments = random.Random(options.seed)
+    moments, longest = random.Random(options.seed), 0.0
+    number = signal.SIGINT if options.interrupt else signal.SIGKILL
     with tempfile.TemporaryDirectory() as name:
         durations = {}
         for what, command in COMMANDS.items():
@@ -142,10 +150,12 @@ def main() -> None:
             folder = Path(name) / what
             if not command.old:
                 shutil.rmtree(folder / command.output, ignore_errors=True)
-            found = kill_once(folder, command, moments.uniform(0, 1.1 * durations[what]))
+            found, took = stop_once(folder, command, moments.uniform(0, 1.1 * durations[what]), number)
+            longest = max(longest, took)
             print(f"{i + 1:3d} {what:17} {found}", flush=True)
             for path in folder.glob(".*"):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+    print(f"the longest end took {longest:.2f} s")
 
 
 if __name__ == "__main__":
