@@ -9,7 +9,7 @@ end is one pixel further, the size is at least 0.1; bins are clipped to [0, H - 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,9 +17,11 @@ from numpy.typing import ArrayLike
 from minicaffe.blob import Blob
 from minicaffe.cuda.roi import PositionSensitive
 
-from .psroi_layer import PSROILayer, check_channels, grouped, ungrouped
-from .roi_geometry import Array, AxisSteps, Ints, RoiSteps, batch_index, bin_numbers, checked
-from .roi_samples import Samples, bilinear_taps
+from .psroi_bilinear import grid_taps, pool_part, spread_part
+from .psroi_layer import GridPart, PSROILayer, check_channels, grid, run_parts
+from .roi_geometry import Array, AxisSteps, RoiSteps, batch_index, bin_numbers, checked
+from .roi_samples import Samples
+from .scratch import Scratch
 
 
 class PSROIAlign(PSROILayer):
@@ -89,44 +91,32 @@ def _axis_samples(steps: AxisSteps, size: int, sample_num: int) -> Array:
 def ps_roi_align(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: float, sample_num: int = 2) -> Array:
     """x (N, D * G * G, H, W), rois (R, 5) -> averages (R, D, G, G)."""
     x, rois = checked(x, rois, spatial_scale)
-    n, c, h, w = x.shape
-    check_channels(c, group_size)
-    maps = np.zeros((n * group_size**2 * h * w + 1, c // group_size**2), x.dtype)  # the last row is read by no sample
-    maps[:-1] = grouped(x, group_size).reshape(-1, maps.shape[1])
-    y: Array = np.zeros((len(rois), group_size, group_size, maps.shape[1]), x.dtype)
-    for row, weight in _taps(rois, group_size, spatial_scale, (h, w), sample_num):
-        with np.errstate(invalid="ignore"):
-            y += weight[..., None] * maps[row]
-    channels_first: Array = y.transpose(0, 3, 1, 2)
-    return channels_first
+    check_channels(x.shape[1], group_size)
+    x, size = np.ascontiguousarray(x), (x.shape[2], x.shape[3])
+    taps = grid_taps(ps_roi_align_samples(rois, group_size, spatial_scale, size, sample_num), size)
+    y = np.zeros((len(rois), x.shape[1] // group_size**2, group_size, group_size), x.dtype)
+
+    def average(part: GridPart, scratch: Scratch) -> None:
+        means = pool_part(grid(x, group_size, part), taps.of(part, size[0] * size[1]), scratch)
+        y[:, :, part.gh, part.columns][part.rois] = means.transpose(1, 2, 0)
+
+    run_parts(average, batch_index(rois), group_size, x[:1].nbytes)
+    return y
 
 
 def ps_roi_align_backward(
     dy: Array, rois: ArrayLike, spatial_scale: float, x_shape: Sequence[int], sample_num: int = 2
 ) -> Array:
     """dy (R, D, G, G), rois (R, 5) -> dx (N, D * G * G, H, W): each dy to the pixels its samples read."""
-    n, c, h, w = x_shape
-    group = dy.shape[2]
-    dy = np.ascontiguousarray(dy.transpose(0, 2, 3, 1))
+    group, size = dy.shape[2], (x_shape[2], x_shape[3])
     rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
-    maps = np.zeros((n * group**2 * h * w + 1, c // group**2), dy.dtype)
-    for row, weight in _taps(rois, group, spatial_scale, (h, w), sample_num):
-        for r in range(len(rois)):  # the bins of one roi read different channels: no row comes twice
-            with np.errstate(invalid="ignore"):
-                maps[row[r]] += weight[r, ..., None] * dy[r]
-    return ungrouped(maps[:-1].reshape(n, group, group, h, w, c // group**2))
+    taps = grid_taps(ps_roi_align_samples(rois, group, spatial_scale, size, sample_num), size)
+    dx = np.zeros(tuple(x_shape), dy.dtype)
 
+    def spread(part: GridPart, scratch: Scratch) -> None:
+        mine = dy[:, :, part.gh, part.columns][part.rois].transpose(2, 0, 1)
+        maps = spread_part(mine, taps.of(part, size[0] * size[1]), size[0] * size[1], scratch)
+        grid(dx, group, part)[...] = maps.transpose(2, 0, 1)
 
-def _taps(
-    rois: Array, group: int, spatial_scale: float, size: tuple[int, int], sample_num: int
-) -> Iterator[tuple[Ints, Array]]:
-    """For each pixel that a bin's samples read: its row in the grouped maps, -1 for none, and its weight (R, G, G)."""
-    samples = ps_roi_align_samples(rois, group, spatial_scale, size, sample_num)
-    rows, columns = bilinear_taps(samples.h, size[0]), bilinear_taps(samples.w, size[1])
-    plane = batch_index(rois)[:, None, None] * group**2 + np.arange(group**2).reshape(group, group)
-    for a in range(2 * sample_num):
-        for b in range(2 * sample_num):
-            h, w = rows.pixel[:, :, None, a], columns.pixel[:, None, :, b]
-            row = np.where((h >= 0) & (w >= 0), (plane * size[0] + h) * size[1] + w, -1)
-            weight = rows.weight[:, :, None, a] * columns.weight[:, None, :, b]
-            yield row, weight / samples.per_bin[:, None, None]
+    run_parts(spread, batch_index(rois), group, dx[:1].nbytes)
+    return dx

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.roi import PositionSensitive, Sizes
 from minicaffe.errors import Error
+from minicaffe.threads import parts, run
 
-from .roi_geometry import Array, Bins
+from .roi_geometry import Array, Ints
 from .roi_layer import RoiLayer
+from .scratch import Scratch
+
+PART = 2**23
+"""Bytes of maps that are worked on at a time, about."""
 
 
 class PSROILayer(RoiLayer):
@@ -52,25 +58,40 @@ def check_channels(channels: int, group: int) -> None:
         raise Error(f"{channels} channels are not a multiple of group_size^2 = {group**2}")
 
 
-def grouped(x: Array, group: int) -> Array:
-    """x (N, D * G * G, H, W) -> a copy (N, G, G, H, W, D): the map that each bin reads."""
-    n, c, h, w = x.shape
-    return np.ascontiguousarray(x.reshape(n, c // group**2, group, group, h, w).transpose(0, 2, 3, 4, 5, 1))
+class GridPart(NamedTuple):
+    """A part of the work: an image, its rois, a row of the grid over them, and some of its columns."""
+
+    image: int
+    rois: slice | Ints
+    gh: int
+    columns: slice
 
 
-def ungrouped(maps: Array) -> Array:
-    """The inverse of grouped: (N, G, G, H, W, D) -> (N, D * G * G, H, W)."""
-    n, group, _, h, w, dim = maps.shape
-    x: Array = maps.transpose(0, 5, 1, 2, 3, 4).reshape(n, dim * group**2, h, w)
-    return x
+def run_parts(work: Callable[[GridPart, Scratch], None], images: Ints, group: int, size: int) -> None:
+    """Do the work on all rois' bins, in parts, on all threads; size: bytes of an image's maps.
+
+    A part is about as much as a core's cache holds. No two parts have the same channels of an image, or the same bins.
+    """
+    todo = list(_grid_parts(images, group, 1 + size // group // PART)) if size else []
+
+    def some(mine: slice) -> None:
+        scratch = Scratch()
+        for part in todo[mine]:
+            work(part, scratch)
+
+    run(partial(some, mine) for mine in parts(len(todo)))
 
 
-def bin_slices(bins: Bins) -> Iterator[tuple[int, int, int, slice, slice]]:
-    """(roi, gh, gw, rows, columns) of every bin that is not empty."""
-    rows = np.stack([bins.hstart, bins.hend], axis=2).tolist()
-    columns = np.stack([bins.wstart, bins.wend], axis=2).tolist()
-    for r, (row_spans, column_spans) in enumerate(zip(rows, columns)):
-        spans = [(gw, slice(*span)) for gw, span in enumerate(column_spans) if span[0] < span[1]]
-        for gh, (start, end) in enumerate(row_spans):
-            if start < end:
-                yield from ((r, gh, gw, slice(start, end), column) for gw, column in spans)
+def _grid_parts(images: Ints, group: int, each: int) -> Iterator[GridPart]:
+    for image in np.unique(images).tolist():
+        mine = np.flatnonzero(images == image)
+        rois = slice(None) if len(mine) == len(images) else mine
+        for gh in range(group):
+            yield from (GridPart(image, rois, gh, columns) for columns in parts(group, each=each))
+
+
+def grid(x: Array, group: int, part: GridPart) -> Array:
+    """x (N, D * G * G, H, W) -> a view (D, P, H * W): the maps that the part's P places in the grid read."""
+    channels, pixels = x.shape[1], x.shape[2] * x.shape[3]
+    view: Array = x[part.image].reshape(channels // group**2, group, group, pixels)[:, part.gh, part.columns]
+    return view

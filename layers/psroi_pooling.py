@@ -16,9 +16,10 @@ from numpy.typing import ArrayLike
 from minicaffe.blob import Blob
 from minicaffe.cuda.roi import PositionSensitive
 
-from .psroi_layer import PSROILayer, bin_slices, check_channels, ungrouped
-from .psroi_sums import bin_sums
+from .psroi_layer import GridPart, PSROILayer, check_channels, grid, run_parts
+from .psroi_sums import bin_spans, spread_bins, sum_bins
 from .roi_geometry import Array, AxisSteps, Bins, RoiSteps, batch_index, bin_numbers, checked, clipped_bins, round_half_away
+from .scratch import Scratch
 
 
 class PSROIPooling(PSROILayer):
@@ -75,43 +76,32 @@ def ps_roi_pool(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: f
     """x (N, D * G * G, H, W), rois (R, 5) -> averages (R, D, G, G)."""
     x, rois = checked(x, rois, spatial_scale)
     check_channels(x.shape[1], group_size)
-    bins = ps_roi_pool_bins(rois, group_size, spatial_scale, x.shape[2:])
-    return (bin_sums(x, batch_index(rois), bins) / bins.areas()[:, None]).astype(x.dtype)
+    x, size = np.ascontiguousarray(x), (x.shape[2], x.shape[3])
+    bins = ps_roi_pool_bins(rois, group_size, spatial_scale, size)
+    areas, dim = bins.areas(), x.shape[1] // group_size**2
+    y = np.zeros((len(rois), dim, group_size, group_size), x.dtype)
+
+    def average(part: GridPart, scratch: Scratch) -> None:
+        area = areas[part.rois, part.gh, part.columns].T
+        sums = sum_bins(grid(x, group_size, part), bin_spans(bins, part, size), scratch).reshape(*area.shape, dim)
+        sums /= area[..., None]
+        y[:, :, part.gh, part.columns][part.rois] = sums.transpose(1, 2, 0)
+
+    run_parts(average, batch_index(rois), group_size, 2 * 8 * x[:1].size)
+    return y
 
 
 def ps_roi_pool_backward(dy: Array, rois: ArrayLike, spatial_scale: float, x_shape: Sequence[int]) -> Array:
     """dy (R, D, G, G), rois (R, 5) -> dx (N, D * G * G, H, W): dy / area to every pixel of its bin."""
-    n, c, h, w = x_shape
-    group = dy.shape[2]
+    group, size = dy.shape[2], (x_shape[2], x_shape[3])
     rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
-    images, bins = batch_index(rois), ps_roi_pool_bins(rois, group, spatial_scale, (h, w))
-    share = np.ascontiguousarray((dy / bins.areas()[:, None]).transpose(0, 2, 3, 1))
-    maps = np.zeros((n, group, group, h, w, c // group**2), dy.dtype)
-    if np.isfinite(share).all():
-        _spread_by_products(maps, images, bins, share)
-    else:
-        for r, gh, gw, rows, columns in bin_slices(bins):
-            maps[images[r], gh, gw, rows, columns] += share[r, gh, gw]
-    return ungrouped(maps)
+    bins = ps_roi_pool_bins(rois, group, spatial_scale, size)
+    share = dy / bins.areas()[:, None].astype(dy.dtype)
+    dx = np.zeros(tuple(x_shape), dy.dtype)
 
+    def spread(part: GridPart, scratch: Scratch) -> None:
+        mine = share[:, :, part.gh, part.columns][part.rois].transpose(2, 0, 1)
+        grid(dx, group, part)[...] = spread_bins(mine, bin_spans(bins, part, size), scratch).transpose(2, 0, 1)
 
-def _spread_by_products(maps: Array, images: Array, bins: Bins, share: Array) -> None:
-    """Put share (R, G, G, D) on the pixels of its bins in maps (N, G, G, H, W, D), bins of one place in the grid at a time.
-
-    That is a product over the rois: (rows of the bin are 1, else 0) by (columns of the bin hold the share).
-    """
-    height, width, dim = maps.shape[3:]
-    for image in np.unique(images):
-        mine = np.flatnonzero(images == image)
-        rows = _inside(bins.hstart[mine], bins.hend[mine], height).astype(maps.dtype)
-        columns = _inside(bins.wstart[mine], bins.wend[mine], width).astype(maps.dtype)
-        for gh, gw in np.ndindex(*maps.shape[1:3]):
-            across = columns[:, gw, :, None] * share[mine, gh, gw, None, :]
-            maps[image, gh, gw] = (rows[:, gh].T @ across.reshape(len(mine), width * dim)).reshape(height, width, dim)
-
-
-def _inside(start: Array, end: Array, size: int) -> Array:
-    """Which of `size` cells (R, G, size) lie in [start, end), both (R, G)."""
-    cells = np.arange(size)
-    inside: Array = (cells >= start[..., None]) & (cells < end[..., None])
-    return inside
+    run_parts(spread, batch_index(rois), group, 2 * dx[:1].nbytes)
+    return dx

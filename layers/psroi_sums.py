@@ -1,57 +1,102 @@
-"""Sums over position-sensitive bins: differences of an integral image, or bin by bin where that would lose digits.
+"""Sums over position-sensitive bins, and their transpose: each bin is a sum of the rows of a channels-last map.
 
-The integral image is float64: its rounding is below H * W * 2^-53 of the map's largest value. Maps where that could be
-seen (a value not finite, or MAX_PEAK times the median magnitude) are added up bin by bin.
+Two neighbours in a row of pixels are added beforehand, in a second map, which halves the terms. Sums are float64 and have
+no term but the bin's own pixels: nothing is lost to what lies elsewhere on the map, as it would be in an integral image.
+For 300 rois this is also faster than one: the map is read once, its prefix sums would be written and read twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
 import numpy as np
 
-from .psroi_layer import bin_slices, grouped
+from .psroi_layer import GridPart
 from .roi_geometry import Array, Bins, Ints
+from .row_sums import add_rows, items, longest_first, sum_rows
+from .scratch import Scratch
 
-MAX_PEAK = 1e5
-SAMPLE = 4096
+BLOCK = 256
 
-
-def bin_sums(x: Array, images: Ints, bins: Bins) -> Array:
-    """Sums (R, D, G, G) over the bins of x (N, D * G * G, H, W), roi r in image images[r]."""
-    return sums_by_integral(x, images, bins) if is_even(x) else sums_by_pixels(x, images, bins)
-
-
-def is_even(x: Array) -> bool:
-    """Whether x is finite and no value is more than MAX_PEAK times the median magnitude (of about SAMPLE values)."""
-    if not x.size:
-        return False
-    peak = max(float(x.max()), -float(x.min()))
-    middle = float(np.median(np.abs(x.reshape(-1)[:: x.size // SAMPLE + 1])))
-    return np.isfinite(peak) and peak <= MAX_PEAK * middle
+CHUNK = 2**18
+"""Terms that backward lists at a time, about."""
 
 
-def sums_by_integral(x: Array, images: Array, bins: Bins) -> Array:
-    """Sums (R, D, G, G) over the bins of x (N, D * G * G, H, W), by four lookups each."""
-    n, c, h, w = x.shape
-    integral = np.zeros((n, c, h + 1, w + 1))
-    np.cumsum(x, axis=3, dtype=np.float64, out=integral[:, :, 1:, 1:])
-    np.cumsum(integral[:, :, 1:, 1:], axis=2, out=integral[:, :, 1:, 1:])
-    group = bins.hstart.shape[1]
-    plane = images[:, None] * c + np.arange(c)
-    plane = plane.reshape(-1, c // group**2, group, group) * ((h + 1) * (w + 1))
-    flat = integral.reshape(-1)
-    top = plane + (bins.hstart * (w + 1))[:, None, :, None]
-    bottom = plane + (bins.hend * (w + 1))[:, None, :, None]
-    left, right = bins.wstart[:, None, None, :], bins.wend[:, None, None, :]
-    sums = flat[bottom + right] - flat[bottom + left] - flat[top + right] + flat[top + left]
-    empty = (bins.hend <= bins.hstart)[:, None, :, None] | (bins.wend <= bins.wstart)[:, None, None, :]
-    return np.where(empty, 0, sums)
+class Spans(NamedTuple):
+    """B bins on two maps of `pixels` rows for each place in the grid: their first rows, heights and widths, each (B,)."""
+
+    first: Ints
+    height: Ints
+    width: Ints
+    pixels: int
+    row: int
+
+    def terms(self) -> Ints:
+        """How many terms each bin has (B,)."""
+        terms: Ints = self.height * ((self.width + 1) // 2)
+        return terms
 
 
-def sums_by_pixels(x: Array, images: Array, bins: Bins) -> Array:
-    """Sums (R, D, G, G) over the bins of x (N, D * G * G, H, W), bin by bin."""
-    group = bins.hstart.shape[1]
-    maps = grouped(x, group)
-    sums = np.zeros((len(images), x.shape[1] // group**2, group, group))
-    for r, gh, gw, rows, columns in bin_slices(bins):
-        sums[r, :, gh, gw] = maps[images[r], gh, gw, rows, columns].sum(axis=(0, 1), dtype=np.float64)
+def bin_spans(bins: Bins, part: GridPart, size: tuple[int, int]) -> Spans:
+    """The bins of a part of the grid, place after place, on maps of size (H, W)."""
+    _, rois, gh, columns = part
+    top, bottom = bins.hstart[rois, gh], bins.hend[rois, gh]
+    left, right = bins.wstart[rois, columns].T, bins.wend[rois, columns].T
+    pixels = size[0] * size[1]
+    first = np.arange(len(left))[:, None] * (2 * pixels) + top * size[1] + left
+    width = (right - left).clip(0)
+    height = np.broadcast_to((bottom - top).clip(0), width.shape)
+    return Spans(first.ravel(), height.ravel(), width.ravel(), pixels, size[1])
+
+
+def sum_bins(x: Array, spans: Spans, scratch: Scratch) -> Array:
+    """x (D, P, H * W), the maps of P places -> the sums (B, D) over their bins, in float64, in scratch."""
+    dim, places, pixels = x.shape
+    maps = scratch.array("maps", (places, 2, pixels, dim), np.float64)
+    maps[:, 0] = x.transpose(1, 2, 0)
+    with np.errstate(invalid="ignore"):
+        np.add(maps[:, 0, :-1], maps[:, 0, 1:], out=maps[:, 1, :-1])
+    order, having = longest_first(spans.terms())
+    sums = scratch.array("of bins", (len(order), dim), np.float64)
+    ordered = sum_rows(maps.reshape(-1, dim), _terms(spans, order, having), having, len(order), scratch)
+    items(sums)[order] = items(ordered)
     return sums
+
+
+def spread_bins(share: Array, spans: Spans, scratch: Scratch) -> Array:
+    """share (P, R, D) of the bins of P places added to every pixel of theirs: (P, H * W, D), in scratch."""
+    places, _, dim = share.shape
+    share = np.ascontiguousarray(share).reshape(len(spans.first), dim)
+    maps = scratch.array("maps", (places, 2, spans.pixels, dim), share.dtype)
+    maps[...] = 0
+    for bins in _slices(spans.terms()):
+        some = spans._replace(first=spans.first[bins], height=spans.height[bins], width=spans.width[bins])
+        order, having = longest_first(some.terms())
+        target = np.concatenate([order[:0], *_terms(some, order, having)])
+        source = np.concatenate([order[:0], *(order[:n] for n in having)]) + bins.start
+        add_rows(share, source, target, maps.reshape(-1, dim), scratch)
+    with np.errstate(invalid="ignore"):
+        maps[:, 0] += maps[:, 1]
+        maps[:, 0, 1:] += maps[:, 1, :-1]
+    return maps[:, 0]
+
+
+def _slices(terms: Ints) -> list[slice]:
+    """The bins (B,) in slices of about CHUNK terms."""
+    ends = np.flatnonzero(np.diff(terms.cumsum() // CHUNK, append=-1)) + 1
+    return [slice(a, b) for a, b in pairwise([0, *ends.tolist()])]
+
+
+def _terms(spans: Spans, order: Ints, having: Sequence[int]) -> Iterator[Ints]:
+    """For each k the rows of the k-th terms of the first having[k] bins of that order: pairs from the second map, then what
+    is left of a row of odd length from the first."""
+    first, width = spans.first[order], spans.width[order]
+    widths = np.arange(int(width.max(initial=0)) + 1)
+    pairs = np.maximum((widths + 1) // 2, 1)
+    for start in range(0, len(having), BLOCK):
+        row, pair = np.divmod(np.arange(start, min(start + BLOCK, len(having)))[:, None], pairs)
+        offsets = row * spans.row + 2 * pair + np.where(2 * pair + 1 < widths, spans.pixels, 0)
+        for n, offset in zip(having[start:], offsets):
+            yield offset.take(width[:n]) + first[:n]

@@ -95,7 +95,7 @@ def roi_align(
     )
     y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype)
     pool = pool_by_matrices if np.isfinite(x).all() else pool_by_pixels
-    pool(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), batch_index(rois), samples, y)
+    pool(x, batch_index(rois), samples, y)
     return y
 
 
@@ -112,7 +112,7 @@ def roi_align_backward(
     n, c, h, w = x_shape
     rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
     samples = roi_align_samples(rois, dy.shape[2:], spatial_scale, (h, w), sampling_ratio=sampling_ratio, aligned=aligned)
-    dx: Array = np.zeros((n, h, w, c), dy.dtype)
+    dx: Array = np.empty((n, c, h, w), dy.dtype)
     spread = spread_by_matrices if np.isfinite(dy).all() else spread_by_pixels
-    spread(np.ascontiguousarray(dy.transpose(0, 2, 3, 1)), batch_index(rois), samples, dx)
-    return np.moveaxis(dx, 3, 1)
+    spread(dy, batch_index(rois), samples, dx)
+    return dx

@@ -10,6 +10,7 @@ from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
 from minicaffe.errors import LayerError
+from minicaffe.layers import psroi_bilinear
 from minicaffe.ops import ps_roi_align, ps_roi_align_backward
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
@@ -80,6 +81,14 @@ def test_one_bad_value_spoils_one_bin(wrong: float) -> None:
     y = ps_roi_align(x, rois, 2, 1.0)
     assert not np.isfinite(y[0, 1, 0, 1]) and np.isfinite(y).sum() == y.size - 1
     np.testing.assert_array_equal(y[np.isfinite(y)], clean[np.isfinite(y)])
+
+
+def test_backward_in_chunks_of_rois(monkeypatch: pytest.MonkeyPatch) -> None:
+    x_shape, rois = (2, 12, 7, 9), some_rois()
+    dy = random_map(len(rois), 3, 2, 2)
+    dx = ps_roi_align_backward(dy, rois, 0.5, x_shape)
+    monkeypatch.setattr(psroi_bilinear, "CHUNK", 1)
+    np.testing.assert_allclose(ps_roi_align_backward(dy, rois, 0.5, x_shape), dx, rtol=1e-13, atol=1e-15)
 
 
 def test_sample_num_zero() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
-from minicaffe.layers import psroi_pooling, psroi_sums
+from minicaffe.layers import psroi_sums
 from minicaffe.ops import ps_roi_pool, ps_roi_pool_backward
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
@@ -78,13 +78,27 @@ def test_a_huge_value_leaves_the_other_bins_exact() -> None:
     np.testing.assert_array_equal(y, np.ones((1, 1, 2, 2)))
 
 
-@settings(max_examples=20, deadline=None)
-@given(cases(groups=True))
-def test_both_ways_of_adding_agree(case: Case) -> None:
-    bins = psroi_pooling.ps_roi_pool_bins(case.rois, case.pooled[0], case.scale, case.x.shape[2:])
-    images = case.rois[:, 0].astype(int)
-    by_integral = psroi_sums.sums_by_integral(case.x, images, bins)
-    np.testing.assert_allclose(by_integral, psroi_sums.sums_by_pixels(case.x, images, bins), atol=1e-12)
+def test_a_row_that_is_listed_in_blocks_and_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bins of many pixels, in blocks of 2 terms and chunks of 5, are what they are in one."""
+    x, rois = random_map(2, 12, 7, 9), some_rois()
+    dy = random_map(len(rois), 3, 2, 2)
+    y, dx = ps_roi_pool(x, rois, 2, 0.5), ps_roi_pool_backward(dy, rois, 0.5, x.shape)
+    monkeypatch.setattr(psroi_sums, "BLOCK", 2)
+    monkeypatch.setattr(psroi_sums, "CHUNK", 5)
+    np.testing.assert_array_equal(ps_roi_pool(x, rois, 2, 0.5), y)
+    np.testing.assert_allclose(ps_roi_pool_backward(dy, rois, 0.5, x.shape), dx, rtol=1e-13, atol=1e-15)
+
+
+def test_one_bad_gradient_spoils_the_pixels_of_its_bin() -> None:
+    dy = np.ones((1, 3, 2, 2), np.float32)
+    rois = np.array([[0, 0, 0, 8, 6]], np.float32)
+    clean = ps_roi_pool_backward(dy, rois, 1.0, (1, 12, 7, 9))
+    dy[0, 1, 0, 1] = np.nan
+    dx = ps_roi_pool_backward(dy, rois, 1.0, (1, 12, 7, 9))
+    bad = np.zeros(dx.shape, bool)
+    bad[0, (1 * 2 + 0) * 2 + 1, :4, 4:] = True
+    np.testing.assert_array_equal(np.isnan(dx), bad)
+    np.testing.assert_array_equal(dx[~bad], clean[~bad])
 
 
 def test_a_second_reshape_and_untouched_bottoms() -> None:

@@ -1,0 +1,102 @@
+"""Means of bilinear samples in position-sensitive bins, and their transpose: each bin is a weighted sum of rows of a
+channels-last map.
+
+The samples of a bin are a grid: columns are weighted first, then rows. A place's rois lie one after another, and weights
+are repeated for each channel, so that every product is one long pass over numbers that the cache holds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .psroi_layer import GridPart
+from .roi_geometry import Array, Ints
+from .roi_samples import Samples, bilinear_taps
+from .row_sums import add_rows, items
+from .scratch import Scratch
+
+NONE = 2**40
+"""The offset of a pixel that no sample reads: past any map."""
+
+CHUNK = 2**22
+"""Bytes of weighted rows that backward makes at a time, about."""
+
+
+class GridTaps(NamedTuple):
+    """What the grid's bins read on a map (H * W,): rows (G, KH, R) plus columns (KW, G, R), which hold the divisor."""
+
+    rows: Ints
+    row_weight: Array
+    columns: Ints
+    column_weight: Array
+
+    def of(self, part: GridPart, pixels: int) -> GridTaps:
+        """A part's rows (KH, R) and columns (KW, P, R), on the maps of its P places, one after another."""
+        columns = self.columns[:, part.columns][..., part.rois]
+        start = np.arange(columns.shape[1])[:, None] * pixels
+        weight = self.column_weight[:, part.columns][..., part.rois]
+        return GridTaps(self.rows[part.gh][:, part.rois], self.row_weight[part.gh][:, part.rois], columns + start, weight)
+
+
+def grid_taps(samples: Samples, size: tuple[int, int]) -> GridTaps:
+    """The taps of all bins on maps of size (H, W)."""
+    rows, columns = bilinear_taps(samples.h, size[0]), bilinear_taps(samples.w, size[1])
+    row, column = (np.where(taps.pixel < 0, NONE, taps.pixel) for taps in (rows, columns))
+    weight = columns.weight / samples.per_bin[:, None, None]
+    return GridTaps(
+        np.ascontiguousarray((row * size[1]).transpose(1, 2, 0)),
+        np.ascontiguousarray(rows.weight.transpose(1, 2, 0)),
+        np.ascontiguousarray(column.transpose(2, 1, 0)),
+        np.ascontiguousarray(weight.transpose(2, 1, 0)),
+    )
+
+
+def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
+    """x (D, P, H * W), a part's taps -> means (P, R, D), in scratch."""
+    dim, places, pixels = x.shape
+    maps = scratch.array("maps", (places * pixels + 1, dim), x.dtype)
+    maps[:-1].reshape(places, pixels, dim)[...] = x.transpose(1, 2, 0)
+    maps[-1] = 0  # what clip makes of NONE
+    by_column, by_row = _for_channels(taps.column_weight, dim), _for_channels(taps.row_weight, dim)
+    values = scratch.array("values", by_column.shape, x.dtype)
+    row_mean = scratch.array("row mean", by_column.shape[1:], x.dtype)
+    means = scratch.array("means", by_column.shape[1:], x.dtype)
+    means[...] = 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for row, weight in zip(taps.rows, by_row):
+            items(maps).take((taps.columns + row).ravel(), out=items(values.reshape(-1, dim)), mode="clip")
+            values *= by_column
+            np.add.reduce(values, axis=0, out=row_mean)
+            row_mean *= weight
+            means += row_mean
+    return means.reshape(places, -1, dim)
+
+
+def spread_part(dy: Array, taps: GridTaps, pixels: int, scratch: Scratch) -> Array:
+    """dy (P, R, D) -> (P, H * W, D), in scratch: dy added to the pixels that its samples read, by their weights."""
+    places, rois, dim = dy.shape
+    maps = scratch.array("maps", (places * pixels, dim), dy.dtype)
+    maps[...] = 0
+    each = len(taps.rows) * len(taps.columns) * dy[:, :1].nbytes
+    step = max(1, CHUNK // max(each, 1))
+    for some in (slice(r, r + step) for r in range(0, rois, step)):
+        by_row = _for_channels(taps.row_weight[:, some], dim)
+        by_column = _for_channels(taps.column_weight[..., some], dim)
+        weighted = scratch.array("weighted", (len(by_row), *by_column.shape), dy.dtype)
+        mine = dy[:, some].reshape(places, -1)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for out, weight in zip(weighted, by_row):
+                np.multiply(by_column, mine * weight, out=out)
+        target = (taps.rows[:, None, None, some] + taps.columns[..., some]).ravel()
+        source = np.flatnonzero(target < len(maps))
+        add_rows(weighted.reshape(-1, dim), source, target[source], maps, scratch)
+    return maps.reshape(places, pixels, dim)
+
+
+def _for_channels(weight: Array, dim: int) -> Array:
+    """weight (..., R) -> (..., R * dim): each dim times."""
+    each = np.empty((*weight.shape, dim), weight.dtype)
+    each[...] = weight[..., None]
+    return each.reshape(*weight.shape[:-1], -1)

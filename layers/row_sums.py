@@ -1,0 +1,64 @@
+"""Sums of rows of an array, with any number of terms each: what pooling position-sensitive bins comes down to.
+
+Sums with more terms come first. The k-th terms are then those of the first few sums: one take and one addition of whole
+rows for each k, at the speed of the cache. A sum reads its own terms only: one NaN spoils the sums that it belongs to.
+A row is taken as one item of many bytes: NumPy then copies it whole, and lets other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from .roi_geometry import Array, Ints
+from .scratch import Scratch
+
+
+def longest_first(counts: Ints) -> tuple[Ints, list[int]]:
+    """counts (B,) of terms -> the sums by falling count (B,), and for each k how many of them have more than k terms."""
+    most = int(counts.max(initial=0))
+    order = np.argsort((most - counts).astype(np.min_scalar_type(most)), kind="stable")
+    having: list[int] = np.searchsorted(-counts[order], -np.arange(most)).tolist()
+    return order, having
+
+
+def items(rows: Array) -> Array:
+    """rows (M, D), contiguous, D > 0 -> the same memory as (M,) items, a row each."""
+    return rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))[:, 0]
+
+
+def sum_rows(rows: Array, terms: Iterable[Ints], having: Sequence[int], count: int, scratch: Scratch) -> Array:
+    """The sums (count, D) of rows (M, D), in scratch; the k-th of terms is one row of each of the first having[k] sums."""
+    shape = (count, rows.shape[1])
+    sums, term = scratch.array("sums", shape, rows.dtype), scratch.array("term", shape, rows.dtype)
+    sums[having[0] if having else 0 :] = 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for k, (n, index) in enumerate(zip(having, terms)):
+            items(rows).take(index, out=items(term if k else sums)[:n], mode="clip")
+            if k:
+                sums[:n] += term[:n]
+    return sums
+
+
+def add_rows(rows: Array, source: Ints, target: Ints, total: Array, scratch: Scratch) -> None:
+    """Add rows[source[t]], rows (M, D), to total[target[t]] for every t, in rising order of source.
+
+    The pairs are sorted as numbers, target before source, so that the terms of each sum lie side by side.
+    """
+    bits = len(rows).bit_length()
+    keys = (target << bits) + source
+    keys = keys.astype(np.int32 if len(total) << bits < 2**31 else np.int64, copy=False)
+    keys.sort()
+    target, source = keys >> bits, (keys & ((1 << bits) - 1)).astype(np.intp)
+    first = np.flatnonzero(np.concatenate([target[:1] == target[:1], target[1:] != target[:-1]]))
+    order, having = longest_first(np.diff(first, append=len(keys)))
+    first = first[order]
+    terms = (source[first[:n] + k] for k, n in enumerate(having))
+    sums = sum_rows(rows, terms, having, len(first), scratch)
+    place = target[first].astype(np.intp)
+    before = scratch.array("term", sums.shape, sums.dtype)
+    items(total).take(place, out=items(before), mode="clip")
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums += before
+    items(total)[place] = items(sums)

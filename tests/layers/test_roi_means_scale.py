@@ -1,0 +1,87 @@
+"""The averaging ROI layers on any number of threads, and how their memory grows."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from roi_cases import some_rois
+
+from minicaffe import get_num_threads, ops, set_num_threads
+
+Call = Callable[..., NDArray]
+FORWARD: dict[str, Call] = {
+    "pool": lambda x, rois: ops.ps_roi_pool(x, rois, 3, 0.5),
+    "align": lambda x, rois: ops.ps_roi_align(x, rois, 3, 0.5),
+    "mean": lambda x, rois: ops.roi_align(x, rois, 3, 3, 0.5, sampling_ratio=2),
+}
+BACKWARD: dict[str, Call] = {
+    "pool": lambda dy, rois, shape: ops.ps_roi_pool_backward(dy, rois, 0.5, shape),
+    "align": lambda dy, rois, shape: ops.ps_roi_align_backward(dy, rois, 0.5, shape),
+    "mean": lambda dy, rois, shape: ops.roi_align_backward(dy, rois, 0.5, shape, sampling_ratio=2),
+}
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = get_num_threads()
+    yield
+    set_num_threads(before)
+
+
+def both_ways(kind: str, x: NDArray, rois: NDArray) -> tuple[NDArray, NDArray]:
+    y = FORWARD[kind](x, rois)
+    dy = np.random.default_rng(5).standard_normal(y.shape).astype(x.dtype)
+    return y, BACKWARD[kind](dy, rois, x.shape)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("kind", FORWARD)
+def test_threads_change_nothing_but_rounding(kind: str) -> None:
+    """A bin's and a pixel's sums have an order of their own in the position-sensitive layers: the same bits."""
+    x = np.random.default_rng(4).standard_normal((2, 9 * 11, 7, 8)).astype(np.float32)
+    rois = some_rois().astype(np.float32)
+    set_num_threads(1)
+    y, dx = both_ways(kind, x, rois)
+    for count in (2, 5):
+        set_num_threads(count)
+        for ours, expected in zip(both_ways(kind, x, rois), (y, dx)):
+            if kind == "mean":
+                np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
+            else:
+                np.testing.assert_array_equal(ours, expected)
+        for again, ours in zip(both_ways(kind, x, rois), both_ways(kind, x, rois)):
+            np.testing.assert_array_equal(again, ours)
+
+
+def peak(call: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", FORWARD)
+def test_memory_does_not_grow_with_rois_times_pixels(kind: str) -> None:
+    """400 rois over the whole of a map of 96 x 128: a list of all pixels that they read would have 4.9 million."""
+    x = np.zeros((1, 9, 96, 128), np.float32)
+    rois = np.tile(np.array([0, 0, 0, 255, 191], np.float32), (400, 1))
+    assert peak(lambda: both_ways(kind, x, rois)) < 2**24
+
+
+@pytest.mark.parametrize("kind", FORWARD)
+def test_no_rois(kind: str) -> None:
+    y, dx = both_ways(kind, np.ones((2, 9, 4, 5), np.float32), np.zeros((0, 5), np.float32))
+    assert y.shape[0] == 0 and dx.shape == (2, 9, 4, 5) and not dx.any()
+
+
+@pytest.mark.parametrize("kind", FORWARD)
+@pytest.mark.parametrize("shape", [(1, 0, 4, 5), (1, 9, 0, 5), (1, 9, 4, 0)])
+def test_an_empty_map(kind: str, shape: tuple[int, ...]) -> None:
+    y, dx = both_ways(kind, np.ones(shape, np.float32), np.array([[0, 0, 0, 3, 3]], np.float32))
+    assert y.shape[:2] == (1, shape[1] if kind == "mean" else shape[1] // 9) and not y.any() and dx.shape == shape
