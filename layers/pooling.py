@@ -82,7 +82,7 @@ class Pooling(Layer):
             if self.method == MAX:
                 methods.max_pool(x[block], rows, columns, y[block], scratch)
                 if mask:
-                    mask[0][block] = methods.max_pool_mask(x[block], y[block], rows, columns)
+                    mask[0][block] = methods.max_pool_mask(x[block], y[block], rows, columns, scratch)
             elif self.method == AVE:
                 methods.ave_pool(x[block], rows, columns, y[block], scratch)
             else:
@@ -124,7 +124,7 @@ class Pooling(Layer):
 
         def step(block: slice, scratch: Scratch) -> None:
             if self.method == MAX:
-                methods.max_pool_gradient(dy[block], x[block], *windows, dx[block])
+                methods.max_pool_gradient(dy[block], x[block], *windows, dx[block], scratch)
             elif self.method == AVE:
                 methods.ave_pool_gradient(dy[block], *windows, dx[block])
             elif self.phase == TRAIN:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from minicaffe import rng
 from minicaffe.blocks import Scratch
 
+from .pooling_mask import MOST_TAPS, first_maximum, first_maximum_dealt
 from .pooling_windows import PoolAxis, reduce_windows, spread_windows, window_taps
 
 LOWEST = float(-np.finfo(np.float32).max)
@@ -24,36 +25,35 @@ def max_pool(
     return reduce_windows(np.fmax, x, rows, columns, LOWEST, out, scratch)
 
 
-def max_pool_mask(x: NDArray[Any], y: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray[np.intp]:
-    """Index h * W + w of the first maximum of each window, -1 where nothing won: (..., PH, PW), from x and its maxima y.
-
-    Counted as the taps that come before the maximum: one byte a window, and no branch.
-    """
-    won = y > LOWEST
-    still, before = won.copy(), np.zeros(y.shape, np.min_scalar_type(rows.kernel * columns.kernel))
-    for windows, pixels in window_taps(rows, columns):
-        part = still[windows]
-        part &= x[pixels] != y[windows]
-        before += still
-    offsets = np.add.outer(rows.offsets() * columns.size, columns.offsets()).reshape(-1)
-    starts = np.add.outer(np.arange(rows.pooled) * rows.stride * columns.size, np.arange(columns.pooled) * columns.stride)
-    mask = np.take(offsets, before, mode="clip")
-    mask += starts
-    mask[~won] = -1
-    return mask
+def max_pool_mask(
+    x: NDArray[Any], y: NDArray[Any], rows: PoolAxis, columns: PoolAxis, scratch: Scratch | None = None
+) -> NDArray[np.intp]:
+    """Index h * W + w of the first maximum of each window, -1 where nothing won: (..., PH, PW), from x and its maxima y."""
+    find = first_maximum_dealt if rows.kernel * columns.kernel <= MOST_TAPS else first_maximum
+    maps, windows = x.reshape(-1, *x.shape[-2:]), y.reshape(-1, *y.shape[-2:])
+    return find(maps, windows, LOWEST, rows, columns, scratch or Scratch(x.dtype)).reshape(y.shape)
 
 
-def max_pool_gradient(dy: NDArray[Any], x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]) -> None:
+def max_pool_gradient(
+    dy: NDArray[Any],
+    x: NDArray[Any],
+    rows: PoolAxis,
+    columns: PoolAxis,
+    dx: NDArray[Any],
+    scratch: Scratch | None = None,
+) -> None:
     """dx (..., H, W): every window's dy (..., PH, PW) on its first maximum, in the windows' order; dx is overwritten."""
+    scratch = scratch or Scratch(x.dtype)
+    y = max_pool(x, rows, columns, scratch("maxima", *dy.shape), scratch)
+    index = max_pool_mask(x, y, rows, columns, scratch)
+    won = index >= 0
+    index += np.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1) * (rows.size * columns.size)
+    places, gradient = (index.reshape(-1), dy.reshape(-1)) if won.all() else (index[won], dy[won])
     dx[...] = 0
-    mask = max_pool_mask(x, max_pool(x, rows, columns), rows, columns)
-    planes = np.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1) * (rows.size * columns.size)
-    won = mask >= 0
-    index, gradient = (mask + planes)[won], dy[won]
     if rows.overlap or columns.overlap:
-        np.add.at(dx.reshape(-1), index, gradient)
+        np.add.at(dx.reshape(-1), places, gradient)
     else:
-        dx.reshape(-1)[index] = gradient
+        dx.reshape(-1)[places] = gradient
 
 
 def ave_pool(

@@ -1,0 +1,96 @@
+"""Where each pooling window's maximum is: the index of its first one, in row-major order.
+
+    before = how many taps of the window, in order, come before one that equals the maximum
+
+Counted as one byte a window, without a branch, and fast as passes over arrays without gaps: the map is first dealt out to
+stride x stride maps, pixel (r, c) to map (r mod stride, c mod stride). There every tap of all windows is one run of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blocks import Scratch
+
+from .pooling_windows import PoolAxis, window_taps
+
+MOST_TAPS = 25
+"""Dealing out pays for windows of no more taps than this: beyond the windows, it looks at all that they reach."""
+
+
+def first_maximum(
+    x: NDArray[Any], y: NDArray[Any], lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch
+) -> NDArray[np.intp]:
+    """Index h * W + w of the first pixel of each window of x (M, H, W) that equals its maximum y (M, PH, PW), -1 where that is
+    not above lowest: (M, PH, PW). The definition, for windows of any size."""
+    still, before = y > lowest, np.zeros(y.shape, np.min_scalar_type(rows.kernel * columns.kernel))
+    for windows, pixels in window_taps(rows, columns):
+        part = still[windows]
+        part &= x[pixels] != y[windows]
+        before += still
+    taps = np.add.outer(rows.offsets() * columns.size, columns.offsets()).reshape(-1)
+    return _indices(taps, before, y > lowest, rows, columns)
+
+
+def first_maximum_dealt(
+    x: NDArray[Any], y: NDArray[Any], lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch
+) -> NDArray[np.intp]:
+    """The same, on a map that has been dealt out."""
+    maps, (height, width) = len(x), (_reach(axis) for axis in (rows, columns))
+    wanted = scratch("wanted", maps, height, width)
+    wanted[...] = lowest
+    wanted[:, : rows.pooled, : columns.pooled] = y
+    greatest, still = wanted.reshape(-1), np.greater(wanted, lowest).reshape(-1)
+    before, other = np.zeros(still.shape, np.uint8), np.ones(still.shape, bool)
+    for tap in _taps(x, rows, columns, scratch):  # what lies past a tap's end is no window
+        np.not_equal(tap, greatest[: len(tap)], out=other[: len(tap)])
+        still &= other
+        before += still.view(np.uint8)
+    found = before.reshape(maps, height, width)[:, : rows.pooled, : columns.pooled]
+    offsets = (np.arange(axis.kernel) - axis.pad for axis in (rows, columns))
+    taps = np.add.outer(next(offsets) * columns.size, next(offsets)).reshape(-1)
+    return _indices(taps, found, y > lowest, rows, columns)
+
+
+def _indices(
+    taps: NDArray[np.intp], before: NDArray[Any], won: NDArray[np.bool_], rows: PoolAxis, columns: PoolAxis
+) -> NDArray[np.intp]:
+    """Each window's pixel: taps (K,) from its place of stride x stride on, of which `before` says the one; -1 where not won."""
+    mask = np.take(taps, before, mode="clip")
+    mask += np.add.outer(np.arange(rows.pooled) * rows.stride * columns.size, np.arange(columns.pooled) * columns.stride)
+    if not won.all():
+        mask[~won] = -1
+    return mask
+
+
+def _reach(axis: PoolAxis) -> int:
+    """How many pixels of each of the dealt-out maps the windows reach."""
+    return axis.pooled + (axis.kernel - 1) // axis.stride
+
+
+def _taps(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> Iterator[NDArray[Any]]:
+    """For each tap in row-major order its pixels, window after window of (M, reach, reach), flat; NaN off the map."""
+    shape = len(x), _reach(rows), _reach(columns)
+    dealt: dict[tuple[int, int], NDArray[Any]] = {}
+    for r, c in np.ndindex(rows.kernel, columns.kernel):
+        phase = r % rows.stride, c % columns.stride
+        if phase not in dealt:
+            plane = dealt[phase] = scratch(f"dealt {phase}", *shape)
+            plane[...] = np.nan
+            to_rows, from_rows = _dealt(rows, phase[0])
+            to_columns, from_columns = _dealt(columns, phase[1])
+            plane[:, to_rows, to_columns] = x[:, from_rows, from_columns]
+        yield dealt[phase].reshape(-1)[r // rows.stride * shape[2] + c // columns.stride :]
+
+
+def _dealt(axis: PoolAxis, phase: int) -> tuple[slice, slice]:
+    """Where the pixels phase - pad, phase - pad + stride, ... that lie on the map go, and which they are."""
+    offset = phase - axis.pad
+    first = max(0, -(offset // axis.stride))
+    last = min(_reach(axis) - 1, (axis.size - 1 - offset) // axis.stride)
+    pixels = slice(first * axis.stride + offset, max(last * axis.stride + offset + 1, 0), axis.stride)
+    return slice(first, last + 1), pixels
