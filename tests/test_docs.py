@@ -27,7 +27,7 @@ import pytest
 from minicaffe.cli import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 names = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 
 
