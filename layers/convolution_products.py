@@ -51,8 +51,7 @@ def convolve(
         factors = kept.factors(weight, group) if kept else None
         winograd.convolve(x, weight, window, group, y, finish, factors)
     else:
-        direct.convolve(x, weight, window, group, y)
-        finish(y)
+        direct.convolve(x, weight, window, group, y, finish)
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:

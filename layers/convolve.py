@@ -2,115 +2,126 @@
 
     columns = windows of x; y = weight @ columns; dx = windows added back from weight^T @ dy; dweight = dy @ columns^T
 
-The columns are made in blocks of about BLOCK_BYTES: several images at once where maps are small, some rows of one
-image where they are large. So the loops below count blocks of work, and memory stays bounded whatever the batch.
-A 1x1 convolution needs no columns: the product runs straight on the data.
+The columns are made in blocks (convolution_blocks.py), so that memory stays bounded whatever the batch, and blocks are
+shared out among the threads, each of which writes to places of its own. A 1x1 convolution of stride 1 needs no columns.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .depthwise import depthwise_data_gradient
-from .im2col import add_windows, inside, padded, windows_of
+from minicaffe.blocks import Scratch
+
+from .columns import Columns
+from .convolution_blocks import Block, Work, share
+from .finish import Finish
 from .window import Window
 
-BLOCK_BYTES = 2 << 20
-"""About how many bytes of columns are made at a time (at least one row of one image)."""
+Array = NDArray[Any]
+
+NOTHING = Finish()
 
 
-def convolve(x: NDArray[Any], weight: NDArray[Any], window: Window, group: int, y: NDArray[Any]) -> None:
-    """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
-    matrix = _matrix(weight, group)
-    for images, row_blocks in _blocks(y.shape, matrix, window):
-        bordered = padded(x[images], window)
-        for rows in row_blocks:
-            columns = _columns(_slab(bordered, rows, window), window, group)
-            _multiply_into(y[images, :, rows], matrix, columns)
+def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, finish: Finish = NOTHING) -> None:
+    """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel), then finished; y is overwritten."""
+    matrix, xs, ys = _matrix(weight, group), _grouped(x, group), _grouped(y, group)
+    filters = matrix.shape[1]
+
+    def work(task: Sequence[Block], scratch: Scratch) -> None:
+        for block in task:
+            out = _part(ys, block, block.lane)[:, :, block.rows]
+            columns = _columns(block, out, window, filters, scratch)
+            factor = matrix[block.groups, block.lane].reshape(columns.groups, -1, matrix.shape[2] * matrix.shape[3])
+            product = columns.multiplied(factor, columns.of(_part(xs, block)), out)
+            start = block.groups.start * filters + block.lane.start
+            finish(product, slice(start, start + out.shape[1]))
+            columns.put(product, out)
+
+    blocks = _work(y, matrix, window, lanes=filters).forward() if y.size else []
+    share([[block] for block in blocks], work, partial(Scratch, y.dtype))
 
 
-def data_gradient(dy: NDArray[Any], weight: NDArray[Any], window: Window, group: int, dx: NDArray[Any]) -> None:
+def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
     """dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose; overwrites dx."""
-    if group == dx.shape[1] == dy.shape[1]:
-        depthwise_data_gradient(dy, weight, window, dx)
-        return
-    matrix = _matrix(weight, group)
-    transposed = matrix.swapaxes(1, 2)
-    spatial = dx.shape[2:]
-    for images, row_blocks in _blocks(dy.shape, matrix, window):
-        if window.pointwise:
-            _multiply_into(dx[images], transposed, _side_by_side(dy[images], group))
-            continue
-        bordered = np.zeros((len(dx[images]), dx.shape[1], *(s + 2 * p for s, p in zip(spatial, window.pad))), dx.dtype)
-        for rows in row_blocks:
-            part = dy[images, :, rows]
-            columns = _multiply(transposed, _side_by_side(part, group))
-            columns = columns.reshape(dx.shape[1], *window.kernel, len(part), *part.shape[2:])
-            add_windows(columns, window, _slab(bordered, rows, window))
-        dx[images] = inside(bordered, window, spatial)
+    matrix, dxs, dys = _matrix(weight, group), _grouped(dx, group), _grouped(dy, group)
+    filters, channels = matrix.shape[1:3]
+
+    def work(task: Sequence[Block], scratch: Scratch) -> None:
+        for block in task:
+            to, part = _part(dxs, block, block.lane), _part(dys, block)[:, :, block.rows]
+            columns = _columns(block, part, window, filters, scratch)
+            factor = matrix[block.groups, :, block.lane].reshape(columns.groups, filters, -1).swapaxes(1, 2)
+            if columns.direct:
+                columns.multiplied(factor, columns.beside(part), to[:, :, block.rows])
+                continue
+            if block.rows.start == 0:
+                to[...] = 0
+            product = scratch("gradient", *factor.shape[:2], columns.length)
+            columns.add_back(_multiply(factor, columns.beside(part), product), to)
+
+    tasks = _work(dy, matrix, window, lanes=channels).over_images() if dy.size else []
+    share(tasks, work, partial(Scratch, dx.dtype))
 
 
-def add_weight_gradient(x: NDArray[Any], dy: NDArray[Any], window: Window, group: int, dweight: NDArray[Any]) -> None:
+def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
     """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, *map) give."""
-    matrix = _matrix(dweight, group)
-    for images, row_blocks in _blocks(dy.shape, matrix, window):
-        bordered = padded(x[images], window)
-        for rows in row_blocks:
-            columns = _columns(_slab(bordered, rows, window), window, group)
-            matrix += np.matmul(_side_by_side(dy[images, :, rows], group), columns.swapaxes(1, 2))
+    matrix, xs, dys = _matrix(dweight, group), _grouped(x, group), _grouped(dy, group)
+    filters, channels = matrix.shape[1:3]
+    tasks = _work(dy, matrix, window, lanes=channels).over_channels() if dy.size else []
+    sums: dict[int, Array] = {}
+
+    def work(task: Sequence[Block], scratch: Scratch) -> None:
+        total: Array | None = None
+        for block in task:
+            part = _part(dys, block)[:, :, block.rows]
+            columns = _columns(block, part, window, filters, scratch)
+            values = columns.of(_part(xs, block, block.lane))
+            product = np.matmul(columns.beside(part), values.swapaxes(1, 2))
+            total = product if total is None else np.add(total, product, out=total)
+        if total is not None:
+            sums[id(task)] = total
+
+    share(tasks, work, partial(Scratch, dweight.dtype))
+    for task in tasks:
+        if task:
+            to = matrix[task[0].groups, :, task[0].lane]
+            to += sums[id(task)].reshape(to.shape)
 
 
-def _matrix(weight: NDArray[Any], group: int) -> NDArray[Any]:
-    """weight (M, C / group, *kernel) as (group, M / group, C / group * taps): a view."""
-    return weight.reshape(group, weight.shape[0] // group, math.prod(weight.shape[1:]))
+def _work(y: Array, matrix: Array, window: Window, lanes: int) -> Work:
+    group, _, channels, taps = matrix.shape
+    column_bytes = 0 if window.pointwise else channels * taps * matrix.itemsize
+    return Work(len(y), y.shape[2], math.prod(y.shape[3:]), group, lanes, column_bytes)
 
 
-def _multiply(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+def _columns(block: Block, y: Array, window: Window, filters: int, scratch: Scratch) -> Columns:
+    """The columns of the windows of y (N, M, *output), a block's part."""
+    groups = block.groups.stop - block.groups.start
+    return Columns(window, len(y), groups, block.rows.start, y.shape[2:], filters, scratch)
+
+
+def _matrix(weight: Array, group: int) -> Array:
+    """weight (M, C / group, *kernel) as (group, M / group, C / group, taps): a view."""
+    return weight.reshape(group, weight.shape[0] // group, weight.shape[1], math.prod(weight.shape[2:]))
+
+
+def _grouped(x: Array, group: int) -> Array:
+    """x (N, C, *map) as (N, group, C / group, *map): a view."""
+    return x.reshape(len(x), group, x.shape[1] // group, *x.shape[2:])
+
+
+def _part(x: Array, block: Block, lane: slice = slice(None)) -> Array:
+    """The block's part of x (N, group, C / group, *map) as (images, channels, *map): a view."""
+    part = x[block.images, block.groups, lane]
+    return part.reshape(len(part), part.shape[1] * part.shape[2], *part.shape[3:])
+
+
+def _multiply(a: Array, b: Array, out: Array) -> Array:
     """a (group, I, J) @ b (group, J, K); a BLAS call a group is slow where J is 1, as in depthwise convolutions."""
-    product: NDArray[Any] = a * b if a.shape[2] == 1 else np.matmul(a, b)
-    return product
-
-
-def _multiply_into(y: NDArray[Any], matrix: NDArray[Any], columns: NDArray[Any]) -> None:
-    """y (N, M, *windows) = matrix (group, M / group, K) @ columns (group, K, N * windows), straight into y for one image."""
-    target = y.swapaxes(0, 1)
-    if len(y) == 1:
-        np.matmul(matrix, columns, out=target.reshape(*matrix.shape[:2], columns.shape[2]))
-    else:
-        target[...] = np.matmul(matrix, columns).reshape(target.shape)
-
-
-def _blocks(y_shape: tuple[int, ...], matrix: NDArray[Any], window: Window) -> Iterator[tuple[slice, list[slice]]]:
-    """Images, and the rows of windows of them, to be taken at once."""
-    count, rows = y_shape[0], y_shape[2]
-    per_image = math.prod(y_shape[2:])
-    fitting = BLOCK_BYTES // (matrix.shape[0] * matrix.shape[2] * matrix.itemsize)
-    images = max(1, fitting // max(1, per_image))
-    rows_at_once = rows if window.pointwise else min(rows, max(1, fitting * rows // max(1, per_image)))
-    row_blocks = [slice(a, min(a + rows_at_once, rows)) for a in range(0, rows, max(1, rows_at_once))]
-    for first in range(0, count, images):
-        yield slice(first, min(first + images, count)), row_blocks
-
-
-def _slab(x: NDArray[Any], rows: slice, window: Window) -> NDArray[Any]:
-    """The rows of a padded x (N, C, *padded) that these rows of windows reach."""
-    stride = window.stride[0]
-    return x[:, :, rows.start * stride : (rows.stop - 1) * stride + window.extent[0]]
-
-
-def _columns(x: NDArray[Any], window: Window, group: int) -> NDArray[Any]:
-    """The windows of a padded x (N, C, *padded) as (group, C / group * taps, N * windows); a view where it can be one."""
-    windows: NDArray[Any] = windows_of(x, window)
-    taps = math.prod(window.kernel)
-    return windows.reshape(group, x.shape[1] // group * taps, math.prod(windows.shape[1 + len(window.kernel) :]))
-
-
-def _side_by_side(dy: NDArray[Any], group: int) -> NDArray[Any]:
-    """dy (N, M, *windows) as (group, M / group, N * windows)."""
-    channels_first: NDArray[Any] = dy.swapaxes(0, 1)
-    return channels_first.reshape(group, dy.shape[1] // group, len(dy) * math.prod(dy.shape[2:]))
+    return np.multiply(a, b, out=out) if a.shape[2] == 1 else np.matmul(a, b, out=out)

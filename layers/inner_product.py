@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,13 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.blas import Matrix, gemm
 from minicaffe.cuda.blocks import column_sums, launch_planes
 from minicaffe.layer import Layer
+from minicaffe.threads import parts, run
 
 BLOCK = 1 << 21
 """About how many numbers of a weight's gradient are made at a time."""
+
+LEAST = 1 << 20
+"""Multiplications that are worth a thread."""
 
 
 class InnerProduct(Layer):
@@ -54,7 +59,7 @@ class InnerProduct(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = self._rows(top[0].data)
-        np.matmul(bottom[0].data.reshape(len(y), self.inputs), self._weight(self.blobs[0].data).T, out=y)
+        multiply(bottom[0].data.reshape(len(y), self.inputs), self._weight(self.blobs[0].data).T, out=y)
         if len(self.blobs) > 1:
             y += self.blobs[1].data
 
@@ -75,7 +80,7 @@ class InnerProduct(Layer):
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
             self.blobs[1].diff[...] += dy.sum(axis=0)
         if propagate_down[0]:
-            np.matmul(dy, self._weight(self.blobs[0].data), out=bottom[0].diff.reshape(len(dy), self.inputs))
+            multiply(dy, self._weight(self.blobs[0].data), out=bottom[0].diff.reshape(len(dy), self.inputs))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         rows, outputs, inputs = self._sizes(top[0])
@@ -110,10 +115,21 @@ class InnerProduct(Layer):
         return y.reshape(math.prod(y.shape[: self.axis]), y.shape[-1])
 
 
+def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> None:
+    """out (I, J) = a (I, K) @ b (K, J); each thread takes some columns, and so reads its part of the weights alone."""
+    least = LEAST // max(1, a.size)
+    run(partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts(out.shape[1], least))
+
+
 def add_product(a: NDArray[Any], b: NDArray[Any], total: NDArray[Any]) -> None:
-    """total (I, J) += a (I, K) @ b (K, J), some rows at a time: a weight's whole gradient is not made twice."""
-    rows = max(1, min(len(a), BLOCK // max(1, b.shape[1])))
-    product = np.empty((rows, b.shape[1]), total.dtype)
-    for start in range(0, len(a), rows):
-        part = total[start : start + rows]
-        part += np.matmul(a[start : start + rows], b, out=product[: len(part)])
+    """total (I, J) += a (I, K) @ b (K, J); each thread takes some rows, a few at a time: a weight's whole gradient is not
+    made twice."""
+
+    def add(task: slice) -> None:
+        rows = max(1, min(task.stop - task.start, BLOCK // max(1, b.shape[1])))
+        product = np.empty((rows, b.shape[1]), total.dtype)
+        for start in range(task.start, task.stop, rows):
+            part = slice(start, min(start + rows, task.stop))
+            total[part] += np.matmul(a[part], b, out=product[: part.stop - start])
+
+    run(partial(add, task) for task in parts(len(a), LEAST // max(1, b.size)))

@@ -32,6 +32,11 @@ class Window:
         """Whether a window is just its own pixel: 1x1, stride 1, no padding."""
         return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and not any(self.pad)
 
+    @property
+    def dense(self) -> bool:
+        """Whether neighbouring windows are one pixel apart and none reaches over the rim: stride 1, no padding."""
+        return all(s == 1 for s in self.stride) and not any(self.pad)
+
     def output(self, spatial: Sequence[int]) -> tuple[int, ...]:
         """How many windows fit on each axis of a map of this size; below 1 where none does."""
         return tuple((n + 2 * p - e) // s + 1 for n, p, e, s in zip(spatial, self.pad, self.extent, self.stride))

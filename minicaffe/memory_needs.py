@@ -21,8 +21,8 @@ from . import threads
 from .blob import Blob
 from .blob_memory import lifetimes
 from .layers.convolution import Convolution
+from .layers.convolution_blocks import BLOCK_BYTES
 from .layers.convolution_products import suits
-from .layers.convolve import BLOCK_BYTES
 from .layers.deconvolution import Deconvolution
 from .layers.winograd import tiles_at_once
 from .layers.winograd_kept import kept_bytes
@@ -118,8 +118,7 @@ def _forward_bytes(node: Node) -> int:
         return 0 if layer.type in IN_BLOCKS or not node.bottoms else _bytes(node.bottoms[:1])
     if _by_winograd(layer, node):
         return _winograd_bytes(layer, node)
-    bordered = _bytes(node.bottoms[:1]) if any(layer.window.pad) else 0
-    return threads.get_num_threads() * BLOCK_BYTES + bordered
+    return threads.get_num_threads() * 2 * BLOCK_BYTES  # columns, and what they are made from and multiplied to
 
 
 def _backward_bytes(node: Node) -> int:

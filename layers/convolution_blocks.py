@@ -1,0 +1,137 @@
+"""How a convolution's work is cut into blocks, and the blocks into a thread's share.
+
+A block is some rows of windows of one image; or whole images, of a few groups or of all, where they are small. Its columns
+take about BLOCK_BYTES. Where that makes fewer blocks than threads, rows, groups or a group's filters are cut further.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, product
+
+from minicaffe.blocks import Scratch
+from minicaffe.threads import get_num_threads, parts, run
+
+BLOCK_BYTES = 4 << 20
+"""About how many bytes of columns are made at a time (at least LEAST columns, or one row of windows)."""
+
+LEAST = 512
+"""Columns of a product, if there are so many: with fewer, BLAS is slow."""
+
+MOST_DIRECT = 4096
+"""Columns of a product on the data itself: what comes after it finds them in cache."""
+
+JOINED, JOINED_BYTES = 128, 128 << 10
+"""Windows of an image, or bytes of its columns, below which several images make a block."""
+
+WHOLE = slice(None)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Images, rows of windows, groups of channels, and of each group the filters (forward) or the channels (backward)."""
+
+    images: slice
+    rows: slice
+    groups: slice
+    lane: slice
+
+
+Task = Sequence[Block]
+
+
+def cut(length: int, count: int) -> list[slice]:
+    """range(length) in so many about equal parts."""
+    count = max(1, min(count, length))
+    return [slice(a, b) for a, b in pairwise([length * i // count for i in range(count + 1)])]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be cut: images, rows of windows in each, windows in a row, groups, filters or channels of a group that can
+    be taken apart, bytes of a group's column (0 where none is made)."""
+
+    images: int
+    rows: int
+    row: int
+    groups: int
+    lanes: int
+    column_bytes: int
+
+    def sizes(self) -> tuple[int, int, int]:
+        """How many parts images, rows and groups are cut into, for the sake of cache and memory."""
+        image = self.rows * self.row
+        fitting = max(LEAST, BLOCK_BYTES // self.column_bytes) if self.column_bytes else MOST_DIRECT
+        if image > fitting:
+            at_once = max(1, fitting // self.row)
+            return self.images, math.ceil(self.rows / at_once), self.groups if self.column_bytes else 1
+        groups = min(self.groups, fitting // image)
+        column_bytes = self.groups * self.column_bytes or JOINED_BYTES
+        if groups < self.groups or (image >= JOINED and image * column_bytes >= JOINED_BYTES):
+            return self.images, 1, math.ceil(self.groups / groups)
+        return math.ceil(self.images / max(1, fitting // (image * groups))), 1, 1
+
+    def forward(self) -> list[Block]:
+        """Blocks that can be computed in any order."""
+        images, rows, groups = self.sizes()
+        threads, lanes = get_num_threads(), 1
+        if (images * rows * groups) % threads and images * rows * groups < 4 * threads:
+            if self.groups > 1:
+                groups = _more(groups, self.groups, images * rows)
+            elif self.rows * self.row >= threads * LEAST:
+                rows = _more(rows, self.rows, images)
+            elif images * rows < threads:
+                lanes = threads
+        cuts = cut(self.images, images), cut(self.groups, groups), cut(self.rows, rows), cut(self.lanes, lanes)
+        return [Block(i, r, g, lane) for i, g, r, lane in product(*cuts)]
+
+    def over_images(self) -> list[list[Block]]:
+        """Tasks of blocks, each of which has images and channels to itself, and all their rows in order."""
+        images, rows, groups = self.sizes()
+        lanes = 1
+        if images * groups < 4 * get_num_threads():
+            if self.groups > 1:
+                groups = _more(groups, self.groups, images)
+            else:
+                lanes = _more(1, self.lanes, images)
+        cuts = cut(self.images, images), cut(self.groups, groups), cut(self.lanes, lanes)
+        return [[Block(i, r, g, lane) for r in cut(self.rows, rows)] for i, g, lane in product(*cuts)]
+
+    def over_channels(self) -> list[list[Block]]:
+        """Tasks of blocks, each of which has groups and channels to itself, and all their images and rows in order; where a
+        group has few channels, tasks that share them and have images and rows to themselves."""
+        images, rows, groups = self.sizes()
+        lanes = 1
+        if self.groups > 1:
+            groups = _more(groups, self.groups, 1)
+        elif self.lanes >= 8 * get_num_threads():
+            lanes = get_num_threads()
+        inner = [Block(i, r, WHOLE, WHOLE) for i, r in product(cut(self.images, images), cut(self.rows, rows))]
+        if lanes == groups == 1:
+            inner = [Block(b.images, b.rows, slice(0, self.groups), slice(0, self.lanes)) for b in inner]
+            return [inner[part] for part in parts(len(inner))]
+        cuts = cut(self.groups, groups), cut(self.lanes, lanes)
+        return [[Block(b.images, b.rows, g, lane) for b in inner] for g, lane in product(*cuts)]
+
+
+def _more(count: int, most: int, times: int) -> int:
+    """count, or a number above it and not above most with which count * times is a multiple of the threads."""
+    threads = get_num_threads()
+    step = threads // math.gcd(threads, times)
+    return min(most, math.ceil(count / step) * step)
+
+
+def share(
+    tasks: Sequence[Sequence[Block]], work: Callable[[Sequence[Block], Scratch], None], scratch: Callable[[], Scratch]
+) -> None:
+    """work(task, scratch) for every task, on all threads; a thread's tasks share one Scratch."""
+
+    def some(part: slice) -> None:
+        held = scratch()
+        for task in tasks[part]:
+            work(task, held)
+
+    run(partial(some, part) for part in parts(len(tasks), each=2))
