@@ -16,6 +16,7 @@ from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
 
+from .channels import sum_channels
 from .convolution_products import add_weight_gradient, convolve, data_gradient
 from .finish import Finish, joined
 from .im2col import folded
@@ -114,7 +115,7 @@ class Convolution(Layer):
             if self.param_propagate_down[0]:
                 self._add_weight_gradient(self._maps(x.data), dy)
             if len(self.blobs) > 1 and self.param_propagate_down[1]:
-                self.blobs[1].diff[...] += dy.sum(axis=(0, *range(2, dy.ndim)))
+                self.blobs[1].diff[...] += sum_channels(dy.reshape(*dy.shape[:2], math.prod(dy.shape[2:])))
             if wanted:
                 self._data_gradient(dy, self.blobs[0].data, self._maps(x.diff))
 

@@ -13,6 +13,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import each_block
 from minicaffe.cuda import convolution as gpu
 
 from .convolution import Convolution
@@ -44,7 +45,7 @@ class Deconvolution(Convolution):
 
     def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], finish: Finish) -> None:
         data_gradient(x, weight, self.window, self.group, y)
-        finish(y)
+        each_block(y.shape, lambda index: finish(y[index], index[1]))
 
     def _data_gradient(self, dy: NDArray[Any], weight: NDArray[Any], dx: NDArray[Any]) -> None:
         convolve(dy, weight, self.window, self.group, dx)
