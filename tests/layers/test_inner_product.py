@@ -13,6 +13,7 @@ from minicaffe import check_gradient
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
 from minicaffe.layers import create, inner_product
+from minicaffe.threads import get_num_threads, set_num_threads
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -129,3 +130,27 @@ def test_a_weight_gradient_in_blocks(transpose: str, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(gradients[1:], [gradients[0]] * 2)
     dweight = 0.5 + normal(5, 7).T @ normal(5, 11)
     np.testing.assert_allclose(gradients[0], dweight.T if transpose == "true" else dweight)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_products_shared_out_among_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread its columns or rows: the same sums, the same bits again."""
+    monkeypatch.setattr(inner_product, "LEAST", 1)
+    monkeypatch.setattr(inner_product, "BLOCK", 20)
+    random = np.random.default_rng(threads)
+    a, b = random.normal(size=(7, 5)), random.normal(size=(5, 11))
+    before = get_num_threads()
+    set_num_threads(threads)
+    try:
+        for left, right in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a[:1], b)):
+            results = []
+            for _ in range(2):
+                product, total = np.full((len(left), 11), np.nan), np.ones((len(left), 11))
+                inner_product.multiply(left, right, product)
+                inner_product.add_product(left, right, total)
+                results.append((product, total))
+            np.testing.assert_allclose(results[0][0], left @ right, atol=1e-14)
+            np.testing.assert_allclose(results[0][1], left @ right + 1, atol=1e-14)
+            np.testing.assert_array_equal(results[0], results[1])
+    finally:
+        set_num_threads(before)
