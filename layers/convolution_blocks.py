@@ -18,8 +18,9 @@ from minicaffe.threads import get_num_threads, parts, run
 BLOCK_BYTES = 4 << 20
 """About how many bytes of columns are made at a time (at least LEAST columns, or one row of windows)."""
 
-LEAST = 512
-"""Columns of a product, if there are so many: with fewer, BLAS is slow."""
+LEAST, LEAST_SHARED = 512, 128
+"""Columns of a product, if there are so many: with fewer, BLAS packs the weights for little. And where rows are cut for the
+sake of the threads alone."""
 
 MOST_DIRECT = 4096
 """Columns of a product on the data itself: what comes after it finds them in cache."""
@@ -81,7 +82,7 @@ class Work:
         if (images * rows * groups) % threads and images * rows * groups < 4 * threads:
             if self.groups > 1:
                 groups = _more(groups, self.groups, images * rows)
-            elif self.rows * self.row >= threads * LEAST:
+            elif self.rows * self.row >= threads * LEAST_SHARED:
                 rows = _more(rows, self.rows, images)
             elif images * rows < threads:
                 lanes = threads
