@@ -5,13 +5,16 @@ Source: Caffe's sgd_solver.cpp (ApplyUpdate).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import updates
 from .blob import Blob
+from .blocks import Index, each_block
 from .cuda.updates import clip_scale, update
 from .mode import gpu_mode
 
@@ -39,12 +42,18 @@ def _on_host(solver: SGDSolver, rate: float) -> None:
     if param.clip_gradients >= 0:
         updates.clip([blob.diff for blob in solver.net.learnable_params], param.clip_gradients)
     for blob, histories, local_rate, decay in _blobs(solver, rate):
-        for data, diff, *history in updates.parts(blob.data, blob.diff, *(each.data for each in histories)):
-            if param.iter_size > 1:
-                np.divide(diff, param.iter_size, out=diff)
-            updates.regularise(data, diff, decay, param.regularization_type)
-            solver.gradient_to_step(diff, history, local_rate)
-            np.subtract(data, diff, out=data)
+        arrays = [array.reshape(-1) for array in (blob.data, blob.diff, *(each.data for each in histories))]
+        each_block((blob.count,), partial(_step, solver, arrays, local_rate, decay), updates.PART)
+
+
+def _step(solver: SGDSolver, arrays: Sequence[NDArray[Any]], rate: float, decay: float, part: Index) -> None:
+    """Update a part of one blob's data; arrays: data, diff and histories, flat."""
+    param, (data, diff, *history) = solver.param, (array[part] for array in arrays)
+    if param.iter_size > 1:
+        np.divide(diff, param.iter_size, out=diff)
+    updates.regularise(data, diff, decay, param.regularization_type)
+    solver.gradient_to_step(diff, history, rate)
+    np.subtract(data, diff, out=data)
 
 
 def _on_gpu(solver: SGDSolver, rate: float) -> None:

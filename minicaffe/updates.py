@@ -19,7 +19,6 @@ Source: Caffe's solvers/*_solver.cpp.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,14 +26,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-PART = 1 << 15
-"""Numbers of a blob that are updated at a time."""
-
-
-def parts(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Views of contiguous arrays of one size, PART numbers of each at a time: several passes over them stay in cache."""
-    for start in range(0, arrays[0].size, PART):
-        yield tuple(array.reshape(-1)[start : start + PART] for array in arrays)
+PART = 1 << 16
+"""Numbers of a blob that are updated at a time: several passes over them stay in cache."""
 
 
 def clip(diffs: list[Array], limit: float) -> float:

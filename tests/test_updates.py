@@ -135,18 +135,25 @@ def test_weight_decay(dtype):
     np.testing.assert_array_equal(diff, [1.5, 0.5, 1])
 
 
-def test_parts_are_views_that_cover_all(monkeypatch):
-    monkeypatch.setattr(updates, "PART", 4)
-    data, diff = np.zeros((3, 5)), np.zeros((3, 5))
-    sizes = []
-    for some, other in updates.parts(data, diff):
-        some += 1
-        other += 2
-        sizes.append(some.size)
-    assert sizes == [4, 4, 4, 3]
-    assert (data == 1).all()
-    assert (diff == 2).all()
-    assert list(updates.parts(np.zeros((0, 5)))) == []
+@pytest.mark.parametrize("part", [4, 100])
+def test_a_blob_is_updated_in_parts(part, monkeypatch):
+    """rate 0.5, decay 1, two passes: h = 0.5 (g / 2 + w), w -= h."""
+    monkeypatch.setattr(updates, "PART", part)
+    net = """net_param {
+      layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 5 } } }
+      layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 3 } }
+    }"""
+    solver = get_solver(parse_solver(f'{net} lr_policy: "fixed" base_lr: 0.5 momentum: 0.5 weight_decay: 1 iter_size: 2'))
+    weight, bias = solver.net.params["ip"]
+    weight.data[...] = np.arange(15.0).reshape(3, 5)
+    weight.diff[...] = 8 * np.arange(15.0).reshape(3, 5) + 4
+    bias.diff[...] = [2, 4, 6]
+    solver.apply_update()
+    step = 0.5 * (5 * np.arange(15.0).reshape(3, 5) + 2)
+    np.testing.assert_array_equal(weight.diff, step)
+    np.testing.assert_array_equal(weight.data, np.arange(15.0).reshape(3, 5) - step)
+    np.testing.assert_array_equal(solver.history_blobs[0].data, step)
+    np.testing.assert_array_equal(bias.data, [-0.5, -1, -1.5])
 
 
 @pytest.mark.parametrize(
