@@ -10,18 +10,20 @@ its floor and ceil; one outside the map adds 0; at a whole coordinate both are o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .roi_align_sampled import first_greatest, sampled
+from minicaffe.threads import run
+
+from .roi_align_sampled import alike, bordered, first_greatest, is_small, padded, taps, values_at
 from .roi_align_spread import spread_by_matrices
-from .roi_geometry import Array, AxisSteps, Ints, RoiSteps, add_at, batch_index, bin_numbers, checked
-from .roi_max import Scratch, block_maxima, padded
+from .roi_geometry import LOWEST, Array, AxisSteps, Ints, RoiSteps, add_at, batch_index, bin_numbers, checked
 from .roi_samples import Samples
 
-CHUNK = 2**22
-"""Values that backward works on at a time."""
+CHUNK = 2**20
+"""Values of y that a step works on."""
 
 
 def roi_align_max_samples(rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int]) -> Samples:
@@ -76,18 +78,46 @@ def maxima_and_argmax(
     """What roi_align_max and roi_align_max_argmax give, in one pass; without argmax the second is empty."""
     x, rois = checked(x, rois, spatial_scale)
     y = np.empty((len(rois), x.shape[1], *pooled), x.dtype)
-    places = np.empty(y.shape if argmax else 0, np.int32)
-    where = padded(pooled, x.shape[1], np.int32)
+    places = np.empty(y.shape if argmax else (0, *y.shape[1:]), np.int32)
     samples = roi_align_max_samples(rois, pooled, spatial_scale, x.shape[2:])
-    for r, (values, rows, columns) in enumerate(sampled(x, batch_index(rois), samples)):
-        scratch = Scratch(pooled, values.shape[1], x.shape[1], x.dtype)
-        maxima = block_maxima(values, rows, columns, 0, scratch)
-        y[r] = maxima.transpose(2, 0, 1)
-        if argmax:
-            for (start, end), of_row, out in zip(rows, maxima, where):
-                first_greatest(values[start:end], columns, of_row, x.shape[3] + 1, out)
-            places[r] = where.transpose(2, 0, 1)
+    table, clean = bordered(x), is_small(x)
+    images = batch_index(rois)
+    step = max(1, CHUNK // max(y[:1].size, 1))
+
+    def pool(part: slice) -> None:
+        of_part = Samples(samples.h[part], samples.w[part], samples.per_bin[part])
+        maxima, numbers = _greatest(table, images[part], of_part, x.shape[2:], clean, argmax)
+        y[part] = maxima.transpose(0, 3, 1, 2)
+        places[part] = numbers.transpose(0, 3, 1, 2)
+
+    run([partial(pool, slice(r, r + step)) for r in range(0, len(rois), step)])
     return y, places
+
+
+def _greatest(
+    table: Array, images: Ints, samples: Samples, size: tuple[int, int], clean: bool, argmax: bool
+) -> tuple[Array, NDArray[np.int32]]:
+    """The maxima (R, PH, PW, C) of the bins and, with argmax, which samples they are. clean: no value is -FLT_MAX or below."""
+    rois, high, wide, channels = len(images), samples.h.shape[1], samples.w.shape[1], table.shape[1]
+    maxima = padded(rois * high * wide, channels, table.dtype)
+    numbers = padded(rois * high * wide if argmax else 0, channels, np.int32)
+    rows, columns = taps(samples.h), taps(samples.w)
+    for count, bins in alike(samples, channels):
+        if not count[0] * count[1]:
+            maxima[bins] = 0
+            numbers[bins if argmax else []] = -1
+            continue
+        r, i, j = np.unravel_index(bins, (rois, high, wide))
+        first = images[r] * ((size[0] + 1) * (size[1] + 1))
+        with np.errstate(invalid="ignore", over="ignore"):
+            values = values_at(table, first, size[1] + 1, rows.of((r, i), count[0]), columns.of((r, j), count[1]))
+        if not clean:
+            np.fmax(values, table.dtype.type(LOWEST), out=values)
+        of_bins = np.maximum.reduce(values, axis=0)
+        maxima[bins] = of_bins
+        if argmax:
+            numbers[bins] = first_greatest(values, of_bins, count, size[1] + 1)
+    return maxima.reshape(rois, high, wide, channels), numbers.reshape(rois if argmax else 0, high, wide, channels)
 
 
 def roi_align_max_backward(dy: Array, rois: ArrayLike, argmax: Array, spatial_scale: float, x_shape: Sequence[int]) -> Array:

@@ -1,40 +1,59 @@
-"""The values at the samples of Caffe's ROIAlign, roi by roi, and where the greatest of each bin is.
+"""The samples of Caffe's ROIAlign, bin by bin: their values, the greatest, and which it is.
 
-The greatest sample is found by comparing the samples with the maxima, and the first of them as the greatest of small whole
-numbers, most often of one byte, that count the bin's samples from the last.
+Why this is fast: bins that have as many samples each way are worked on together, so that every step is one pass over many
+samples with their channels side by side. The greatest is found by comparing all samples with the maxima, and the first of
+them as the greatest of small whole numbers, most often of one byte, that count the bin's samples from the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .roi_geometry import LOWEST, Array, Ints
-from .roi_max import Span
 from .roi_samples import Samples
 
+AT_ONCE = 2**18
+"""Values that one step works on, unless one bin's samples have more."""
 
-def sampled(x: Array, images: Ints, samples: Samples) -> Iterator[tuple[Array, list[Span], list[Span]]]:
-    """For each roi the values (SH, SW, C) at its samples, bin after bin, and each bin's span of rows and columns."""
+
+class Taps(NamedTuple):
+    """The floor and the ceil of places along an axis and their weights, all of the places' shape; left out where NaN is."""
+
+    low: Ints
+    high: Ints
+    low_weight: Array
+    high_weight: Array
+
+    def of(self, bins: tuple[Ints, Ints], count: int) -> Taps:
+        """Those of some bins (B,), the first `count` of each: (count, B)."""
+        return Taps(*(array[bins[0], bins[1], :count].T for array in self))
+
+
+def taps(places: Array) -> Taps:
+    place = np.where(np.isnan(places), 0, places)
+    low, high, one = np.floor(place), np.ceil(place), place.dtype.type(1)
+    return Taps(low.astype(np.int64), high.astype(np.int64), one - place + low, one - high + place)
+
+
+def bordered(x: Array) -> Array:
+    """x (N, C, H, W) -> (N * (H + 1) * (W + 1), C): a row and a column past each map are 0, which add nothing."""
     n, c, h, w = x.shape
-    padded = np.zeros((n, h + 1, w + 1, c), x.dtype)  # the row and the column past the map, which add 0
-    padded[:, :h, :w] = x.transpose(0, 2, 3, 1)
-    small = is_small(x)
-    for r, image in enumerate(images):
-        (low_h, high_h), rows = neighbours(samples.h[r])
-        columns_of, columns = neighbours(samples.w[r])
-        values = np.zeros((len(low_h[0]), len(columns_of[0][0]), c), x.dtype)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for row, weight_h in (high_h, low_h):
-                for column, weight_w in columns_of:
-                    part = padded[image][row[:, None], column]
-                    part *= (weight_w * weight_h[:, None])[..., None]
-                    values += part
-        if not small:
-            np.fmax(values, x.dtype.type(LOWEST), out=values)
-        yield values, rows, columns
+    table = np.zeros((n, h + 1, w + 1, c), x.dtype)
+    table[:, :h, :w] = x.transpose(0, 2, 3, 1)
+    return table.reshape(-1, c)
+
+
+def padded(rows: int, channels: int, dtype: Any) -> Array:
+    """An array (rows, C) whose rows lie 16 elements further apart in memory.
+
+    Without them a power of two channels puts its pixels in the same few cache lines, and turning it round to channels
+    first takes five times as long.
+    """
+    return np.empty((rows, channels + 16), dtype)[:, :channels]
 
 
 def is_small(x: Array) -> bool:
@@ -42,34 +61,44 @@ def is_small(x: Array) -> bool:
     return bool(max(float(x.max(initial=0)), -float(x.min(initial=0))) < -LOWEST / 8)
 
 
-def neighbours(places: Array) -> tuple[list[tuple[Ints, Array]], list[Span]]:
-    """places (P, K) -> (floor, its weight) and (ceil, its weight) of the S places in use, and the span of each bin in them."""
-    used = ~np.isnan(places)
-    ends = used.sum(axis=1).cumsum().tolist()
-    place = places[used]
-    low, high = np.floor(place), np.ceil(place)
-    one = place.dtype.type(1)
-    floor, ceil = (low.astype(np.int64), one - place + low), (high.astype(np.int64), one - high + place)
-    return [floor, ceil], list(zip([0, *ends[:-1]], ends))
+def alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], Ints]]:
+    """(SH, SW) samples and the bins, counted in (R, PH, PW), that have so many each way; as many as one step works on."""
+    high, wide = (np.count_nonzero(~np.isnan(axis), axis=2) for axis in (samples.h, samples.w))
+    kinds = (high[:, :, None] * (samples.w.shape[2] + 1) + wide[:, None, :]).ravel()
+    order = np.argsort(kinds, kind="stable")
+    for bins in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
+        if not len(bins):
+            continue
+        count = tuple(int(n) for n in divmod(kinds[bins[0]], samples.w.shape[2] + 1))
+        step = max(1, AT_ONCE // max(count[0] * count[1] * channels, 1))
+        yield from (((count[0], count[1]), bins[b : b + step]) for b in range(0, len(bins), step))
 
 
-def first_greatest(values: Array, columns: Sequence[Span], maxima: Array, width: int, out: NDArray[np.int32]) -> None:
-    """values (KH, SW, C) of a row of bins, their maxima (PW, C) -> i * width + j of each bin's first maximum, -1 for none."""
-    lengths = [end - start for start, end in columns]
-    height, widest = len(values), max(lengths)
-    count = height * widest
-    if not count:
-        out[...] = -1
-        return
-    hits = np.equal(values, maxima.repeat(lengths, axis=0)).view(np.uint8)
-    number = np.concatenate([np.arange(length) for length in lengths]) + np.arange(0, count, widest)[:, None]
-    from_last = (count - number).astype(np.min_scalar_type(count))[..., None]
-    hits = hits * from_last if from_last.dtype != np.uint8 else np.multiply(hits, from_last, out=hits)
+def values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps) -> Array:
+    """The samples at rows (SH, B) x columns (SW, B) of maps whose pixels (width to a row) start at row `first` (B,) of table.
+
+    (SH * SW, B, C). The order of the additions is the original's.
+    """
+    values = np.zeros((rows.low.shape[0], *columns.low.shape, table.shape[1]), table.dtype)
+    part = np.empty(values.shape, table.dtype)
+    for row, row_weight in ((rows.high, rows.high_weight), (rows.low, rows.low_weight)):
+        for column, column_weight in ((columns.low, columns.low_weight), (columns.high, columns.high_weight)):
+            pixel = (first + row * width)[:, None] + column
+            table.take(pixel, axis=0, out=part, mode="clip")
+            part *= (column_weight * row_weight[:, None])[..., None]
+            values += part
+    return values.reshape(-1, *values.shape[2:])
+
+
+def first_greatest(values: Array, maxima: Array, count: tuple[int, int], width: int) -> NDArray[np.int32]:
+    """values (SH * SW, B, C), maxima (B, C) -> i * width + j of the first of SH x SW samples that is its maximum; -1: none."""
+    hits = np.equal(values, maxima).view(np.uint8)
+    from_last = np.arange(len(values), 0, -1).astype(np.min_scalar_type(len(values)))[:, None, None]
+    hits = np.multiply(hits, from_last, out=hits) if from_last.dtype == np.uint8 else hits * from_last
     greatest = np.maximum.reduce(hits, axis=0)
-    first = np.zeros(maxima.shape, greatest.dtype)
-    for (start, end), most in zip(columns, first):
-        if start < end:
-            np.maximum.reduce(greatest[start:end], axis=0, out=most)
-    i, j = np.divmod(count - np.arange(count + 1, dtype=np.int32), widest)
-    (i * width + j).astype(np.int32).take(first, out=out, mode="clip")
-    out[(first == 0) | (maxima <= LOWEST)] = -1
+    i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))
+    number = np.asarray(i * width + j, np.int32)
+    number[0] = -1
+    found: NDArray[np.int32] = np.take(number, greatest, mode="clip")
+    found[maxima <= LOWEST] = -1
+    return found

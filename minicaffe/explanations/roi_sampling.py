@@ -10,7 +10,7 @@ import numpy as np
 from minicaffe.layers.psroi_align import ps_roi_align_samples, ps_roi_align_steps
 from minicaffe.layers.roi_align_max import roi_align_max_samples, roi_align_max_steps, two_pixels
 from minicaffe.layers.roi_align_mean import roi_align_samples, roi_align_steps, sample_counts
-from minicaffe.layers.roi_align_sampled import sampled
+from minicaffe.layers.roi_align_sampled import bordered, taps, values_at
 from minicaffe.layers.roi_geometry import LOWEST
 from minicaffe.layers.roi_samples import Samples, bilinear_taps
 
@@ -76,8 +76,7 @@ def _align_max(case: Case, at: Index) -> Explanation:
     rois = one_roi(case, r)
     steps, samples = roi_align_max_steps(rois, pooled, scale), roi_align_max_samples(rois, pooled, scale, size)
     plane = case.x[int(rois[0, 0]), c]
-    (values, rows, columns), *_ = sampled(plane[None, None], np.zeros(1, np.int64), samples)
-    block = values[slice(*rows[ph]), slice(*columns[pw]), 0]
+    block = _values(plane, samples, ph, pw)
     taken = _max_samples(plane, samples, ph, pw, block)
     computed = float(block.max()) if block.size else 0.0
     greatest = int(block.argmax()) if block.size and computed > LOWEST else None
@@ -90,6 +89,16 @@ def _align_max(case: Case, at: Index) -> Explanation:
         **geometry_of(case, at, steps, clipped, c, roi_text.roi_align_max),
         **case.named(at),
     )
+
+
+def _values(plane: Array, samples: Samples, ph: int, pw: int) -> Array:
+    """The samples (SH, SW) of a bin of Caffe's ROIAlign, as the layer computes them."""
+    high, wide = (np.count_nonzero(~np.isnan(axis)) for axis in (samples.h[0, ph], samples.w[0, pw]))
+    rows, columns = taps(samples.h[0, ph, :high, None]), taps(samples.w[0, pw, :wide, None])
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = values_at(bordered(plane[None, None]), np.zeros(1, np.int64), plane.shape[1] + 1, rows, columns)
+    block: Array = np.fmax(values, plane.dtype.type(LOWEST)).reshape(high, wide)
+    return block
 
 
 def _max_samples(plane: Array, samples: Samples, ph: int, pw: int, values: Array) -> tuple[Sample, ...]:

@@ -1,4 +1,4 @@
-"""ROIPooling's maxima by windows and its backward by blocks: any roi set, any number of threads, bounded memory."""
+"""The layers of maxima over rois in blocks and steps: any roi set, any number of threads, bounded memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ import numpy as np
 import pytest
 
 from minicaffe import get_num_threads, set_num_threads
-from minicaffe.layers import roi_route, roi_windows
+from minicaffe.layers import roi_align_max as roi_align_max_module
+from minicaffe.layers import roi_align_sampled, roi_route, roi_windows
 from minicaffe.layers.roi_pooling import roi_pool_bins
-from minicaffe.ops import roi_pool, roi_pool_argmax, roi_pool_backward
+from minicaffe.ops import (
+    roi_align_max,
+    roi_align_max_argmax,
+    roi_align_max_backward,
+    roi_pool,
+    roi_pool_argmax,
+    roi_pool_backward,
+)
 
 Array = np.ndarray[Any, Any]
 SIZE, CHANNELS, IMAGES = (23, 31), 37, 2
@@ -123,3 +131,19 @@ def test_memory_does_not_grow_with_rois_times_the_map() -> None:
             tracemalloc.stop()
 
     assert peak(1100) - peak(1000) < 100 * 90 * 100 / 4
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_align_max_s_bits_do_not_depend_on_threads_or_steps(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, rois = np.random.default_rng(3).standard_normal((IMAGES, CHANNELS, *SIZE)).astype(dtype), some_rois(90)
+    dy = np.random.default_rng(2).standard_normal((90, CHANNELS, 3, 2)).astype(dtype)
+
+    def work() -> list[Array]:
+        argmax = roi_align_max_argmax(x, rois, 3, 2, 0.9)
+        return [roi_align_max(x, rois, 3, 2, 0.9), argmax, roi_align_max_backward(dy, rois, argmax, 0.9, x.shape)]
+
+    whole = on_threads(1, work)
+    monkeypatch.setattr(roi_align_max_module, "CHUNK", 10 * dy[0].size)
+    monkeypatch.setattr(roi_align_sampled, "AT_ONCE", 1000)
+    for one, three in zip(whole, on_threads(3, work), strict=True):
+        assert one.tobytes() == three.tobytes()
