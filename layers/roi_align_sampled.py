@@ -99,6 +99,7 @@ def first_greatest(values: Array, maxima: Array, count: tuple[int, int], width: 
     i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))
     number = np.asarray(i * width + j, np.int32)
     number[0] = -1
-    found: NDArray[np.int32] = np.take(number, greatest, mode="clip")
+    found = np.empty(greatest.shape, np.int32)
+    number.take(greatest, out=found, mode="clip")
     found[maxima <= LOWEST] = -1
     return found
