@@ -23,7 +23,7 @@ from .finish import Finish
 from .window import Window
 from .winograd_blocks import Block, Tiling
 from .winograd_matrices import ACROSS, BT, TILE, G
-from .winograd_tiles import Scratch, from_tiles, to_tiles
+from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
 
 Array = NDArray[Any]
 
@@ -46,7 +46,7 @@ def convolve(
     free: list[Scratch] = []
 
     def work(block: Block, g: int) -> None:
-        scratch = free.pop() if free else Scratch()
+        scratch = taken(free)
         out = _outputs(tiling, block, x[:, channels[g]], weight[filters[g]], made[g], scratch)
         if finish is not None:
             finish(out, filters[g])

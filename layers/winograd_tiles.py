@@ -40,6 +40,14 @@ class Scratch:
         return self._buffers[0][:count].reshape(shape)
 
 
+def taken(free: list[Scratch]) -> Scratch:
+    """One of those that no thread uses, or a new one; another thread may take the last one meanwhile."""
+    try:
+        return free.pop()
+    except IndexError:
+        return Scratch()
+
+
 def to_tiles(slab: Array, across: Array, down: Array, scratch: Scratch, tiles: Array | None = None) -> Array:
     """slab (S, C, rows + o, columns + o) -> tiles (6, T, 6, C): new in scratch, or those given.
 

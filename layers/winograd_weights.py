@@ -24,7 +24,7 @@ from .window import Window
 from .winograd import FACTOR, all_finite, channels_of, tiles_at_once
 from .winograd_blocks import Block, Tiling
 from .winograd_matrices import ACROSS, AT, BACK, BT, TOGETHER
-from .winograd_tiles import Scratch, to_tiles
+from .winograd_tiles import Scratch, taken, to_tiles
 
 Array = NDArray[Any]
 
@@ -66,7 +66,7 @@ def _sums(x: Array, dy: Array, window: Window) -> Array:
 
 def _transform(tiling: Tiling, block: Block, x: Array, dy: Array, of_x: Array, of_dy: Array, free: list[Scratch]) -> None:
     """The block's tiles of x and dy into of_x (6, T, 6, C) and of_dy (6, T, 6, M)."""
-    scratch = free.pop() if free else Scratch()
+    scratch = taken(free)
     unpadded = replace(tiling, pad=(0, 0))
     height, width = block.inputs
     with np.errstate(invalid="ignore", over="ignore"):
