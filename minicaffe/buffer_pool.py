@@ -6,9 +6,7 @@ layers. A pool needs to be told nothing: an array whose only reference is the po
 
 from __future__ import annotations
 
-import mmap
 import sys
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,8 @@ class BufferPool:
 
     def __init__(self) -> None:
         self._buffers: list[NDArray[np.uint8]] = []
+        self._most = 0
+        """The most bytes that were lent at a time."""
 
     @property
     def bytes(self) -> int:
@@ -35,34 +35,37 @@ class BufferPool:
     def take(self, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """A flat array of size elements with anything in them; the free array that is least too large, or else a new one.
 
-        For a new one the pool lets go of all free ones: never do they add to what is in use and what is wanted.
+        For a new one the pool lets go of free ones, so that it never holds more than was once in use at a time.
         """
         wanted = size * dtype.itemsize
         if wanted < LEAST:
             return np.zeros(size, dtype)
         free = [i for i in range(len(self._buffers)) if _references(self._buffers, i) == ALONE]
+        idle = sum(self._buffers[i].nbytes for i in free)
+        self._most = max(self._most, self.bytes - idle + wanted)
         fitting = [i for i in free if wanted <= self._buffers[i].nbytes <= WASTE * wanted]
         if fitting:
             buffer = self._buffers[min(fitting, key=lambda i: self._buffers[i].nbytes)]
         else:
-            self._buffers = [self._buffers[i] for i in range(len(self._buffers)) if i not in free]
-            buffer = _fresh(wanted)
+            self._let_go(free, wanted)
+            buffer = np.empty(wanted, np.uint8)
             self._buffers.append(buffer)
         return buffer[:wanted].view(dtype)
 
-
-def _fresh(size: int) -> NDArray[np.uint8]:
-    """So many bytes straight from the system, to which they go back whole: in malloc's heap they would leave holes."""
-    memory = mmap.mmap(-1, size)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without large pages
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)
+    def _let_go(self, free: list[int], wanted: int) -> None:
+        """Drop free arrays, the largest first, until there is room for so many bytes."""
+        excess = self.bytes + wanted - self._most
+        dropped: set[int] = set()
+        for i in sorted(free, key=lambda i: -self._buffers[i].nbytes):
+            if excess > 0:
+                dropped.add(i)
+                excess -= self._buffers[i].nbytes
+        self._buffers = [buffer for i, buffer in enumerate(self._buffers) if i not in dropped]
 
 
 def _references(buffers: list[NDArray[np.uint8]], i: int) -> int:
     return sys.getrefcount(buffers[i])
 
 
-ALONE = _references([_fresh(1)], 0)
+ALONE = _references([np.empty(1, np.uint8)], 0)
 """The references to an array that nobody but its list holds, as this Python counts them."""
