@@ -6,6 +6,7 @@ layers. A pool needs to be told nothing: an array whose only reference is the po
 
 from __future__ import annotations
 
+import mmap
 import sys
 from typing import Any
 
@@ -48,7 +49,7 @@ class BufferPool:
             buffer = self._buffers[min(fitting, key=lambda i: self._buffers[i].nbytes)]
         else:
             self._let_go(free, wanted)
-            buffer = np.empty(wanted, np.uint8)
+            buffer = _fresh(wanted)
             self._buffers.append(buffer)
         return buffer[:wanted].view(dtype)
 
@@ -63,9 +64,14 @@ class BufferPool:
         self._buffers = [buffer for i, buffer in enumerate(self._buffers) if i not in dropped]
 
 
+def _fresh(size: int) -> NDArray[np.uint8]:
+    """So many bytes straight from the system, to which they go back whole: in malloc's heap they would leave holes."""
+    return np.frombuffer(mmap.mmap(-1, size), np.uint8)
+
+
 def _references(buffers: list[NDArray[np.uint8]], i: int) -> int:
     return sys.getrefcount(buffers[i])
 
 
-ALONE = _references([np.empty(1, np.uint8)], 0)
+ALONE = _references([_fresh(1)], 0)
 """The references to an array that nobody but its list holds, as this Python counts them."""
