@@ -21,7 +21,6 @@ from .errors import BlobError, Error
 from .mode import gpu_mode
 
 if TYPE_CHECKING:
-    from .buffer_pool import BufferPool
     from .cuda.device import Device, DeviceMemory, Stream
 
 Access = Literal["read", "write", "update"]
@@ -48,15 +47,13 @@ class SyncedMemory:
     "update" (read and write) and "write" (every element asked for is overwritten, so nothing is copied) do not.
 
     The device holds the first `_held` elements. The state speaks of those; what lies beyond is the host's.
-    pool: where the host's array comes from, not zeroed then. gone: why there is no memory to be had; asking is an Error.
+    gone: why there is no memory to be had; asking is an Error.
     """
 
-    __slots__ = ("_device", "_held", "_host", "_writer", "dtype", "gone", "pinned", "pool", "size", "state")
+    __slots__ = ("_device", "_held", "_host", "_writer", "dtype", "gone", "pinned", "size", "state")
 
-    def __init__(
-        self, size: int, dtype: np.dtype[Any], pinned: bool = False, pool: BufferPool | None = None, gone: str = ""
-    ) -> None:
-        self.size, self.dtype, self.pinned, self.pool, self.gone = size, dtype, pinned, pool, gone
+    def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False, gone: str = "") -> None:
+        self.size, self.dtype, self.pinned, self.gone = size, dtype, pinned, gone
         self.state = MemoryState.UNINITIALISED
         self._host: NDArray[Any] | None = None
         self._device: DeviceMemory | None = None
@@ -110,8 +107,6 @@ class SyncedMemory:
             from .cuda.device import current
 
             return current().pinned(self.size, self.dtype)
-        if self.pool is not None:
-            return self.pool.take(self.size, self.dtype)
         return np.zeros(self.size, self.dtype)
 
     def _copy_to_host(self) -> None:
@@ -185,7 +180,7 @@ class Blob:
         shape = checked_shape(dims)
         self._shape, self._count = shape, math.prod(shape)
         if self._count > self._data.size:
-            self._data = SyncedMemory(self._count, self.dtype, self._pinned, self._data.pool)
+            self._data = SyncedMemory(self._count, self.dtype, self._pinned)
         if self._count > self._diff.size:
             self._diff = SyncedMemory(self._count, self.dtype)
 
@@ -236,18 +231,14 @@ class Blob:
         """Take data's memory of the host, when it is taken, page-locked where a GPU is in use: for a net's inputs."""
         self._pinned = self._data.pinned = True
 
-    def lend_from(self, pool: BufferPool) -> None:
-        """Take data's memory of the host, when it is taken, from a pool; what data holds now is lost."""
-        self._data = SyncedMemory(self._count, self.dtype, self._pinned, pool)
-
     def give_back(self, gone: str) -> None:
         """Let go of data's memory; reading it is an Error with this message until take_again, or a reshape."""
-        self._data = SyncedMemory(0, self.dtype, self._pinned, self._data.pool, gone)
+        self._data = SyncedMemory(0, self.dtype, self._pinned, gone)
 
     def take_again(self) -> None:
         """After give_back: data may take memory again."""
         if self._data.gone:
-            self._data = SyncedMemory(self._count, self.dtype, self._pinned, self._data.pool)
+            self._data = SyncedMemory(self._count, self.dtype, self._pinned)
 
     @property
     def _gpu_data_ptr(self) -> int:

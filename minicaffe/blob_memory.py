@@ -1,7 +1,7 @@
 """BlobMemory: a net's inner blobs give their memory back once their last reader has run. Net(..., keep="outputs").
 
 What stays: the weights, the tops of layers that read nothing (inputs, data), the net's outputs, and what a forward is asked
-for by name. Freed memory goes to the blobs after it (buffer_pool.py). To read a blob that has none is an Error.
+for by name. To read a blob that has none is an Error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from .blob import Blob
-from .buffer_pool import BufferPool
 from .node import Node
 
 GONE = (
@@ -53,9 +52,6 @@ class BlobMemory:
         """Names of blobs that stay for one forward."""
         self._lives = lifetimes(nodes, keep)
         self._blobs = {name: blob for made in self._lives.made for name, blob in made.items()}
-        pool = BufferPool()
-        for blob in self._blobs.values():
-            blob.lend_from(pool)
 
     def before(self, i: int) -> None:
         """Layer i runs next: its tops may take memory again."""

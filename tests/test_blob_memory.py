@@ -1,4 +1,4 @@
-"""Memory of blobs: what keep="outputs" gives back and keeps, the pool, and that nothing is taken in vain or leaks."""
+"""Memory of blobs: what keep="outputs" gives back and keeps, and that nothing is taken in vain or leaks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ import pytest
 
 import minicaffe
 from minicaffe.blob import Blob, MemoryState
-from minicaffe.buffer_pool import LEAST, BufferPool
 from minicaffe.errors import Error
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
 from minicaffe.prototxt import parse_net
 
-FLOAT = np.dtype(np.float32)
-MILLION = LEAST  # numbers, so 4 * LEAST bytes
+MILLION = 1 << 20
 
 
 def conv(name: str, bottom: str, outputs: int) -> str:
@@ -172,53 +170,8 @@ def test_splits_take_no_memory() -> None:
     assert all(top.shares_data_with(node.bottoms[0]) for node in splits for top in node.tops)
 
 
-# The pool.
-
-
-def test_the_pool_lends_again_what_nobody_holds() -> None:
-    pool = BufferPool()
-    first = pool.take(MILLION, FLOAT)
-    address, view = first.ctypes.data, first.reshape(2, -1)[1:]
-    del first
-    second = pool.take(MILLION, FLOAT)
-    assert second.ctypes.data != address  # a view of the first is still held
-    del view
-    third = pool.take(MILLION - 5, FLOAT)
-    assert third.ctypes.data == address
-    assert (len(third), third.dtype) == (MILLION - 5, FLOAT)
-    assert pool.bytes == 8 * MILLION
-
-
-def test_the_pool_lends_the_least_that_fits_and_wastes_little() -> None:
-    pool = BufferPool()
-    arrays = [pool.take(size, FLOAT) for size in (3 * MILLION, MILLION, 2 * MILLION)]
-    addresses = [array.ctypes.data for array in arrays]
-    del arrays[0], arrays[1]  # 1 is held
-    arrays.append(pool.take(2 * MILLION - 9, FLOAT))
-    assert arrays[-1].ctypes.data == addresses[2]
-    arrays.append(pool.take(2 * MILLION, FLOAT))  # 3 are free: too large, and let go of
-    assert arrays[-1].ctypes.data != addresses[0]
-    assert pool.bytes == 4 * (1 + 2 + 2) * MILLION
-
-
-def test_the_pool_lets_go_of_what_does_not_fit() -> None:
-    pool = BufferPool()
-    pool.take(MILLION, FLOAT)
-    big = pool.take(5 * MILLION, FLOAT)
-    assert pool.bytes == big.nbytes
-
-
-def test_small_arrays_are_no_matter_of_the_pool() -> None:
-    pool = BufferPool()
-    small = pool.take(LEAST // 8 - 1, np.dtype(np.float64))
-    assert not small.any()
-    assert pool.bytes == 0
-
-
-def test_a_blob_of_the_pool() -> None:
-    pool = BufferPool()
+def test_memory_given_back_stays_with_who_holds_it() -> None:
     blob, other = Blob((2, MILLION)), Blob()
-    blob.lend_from(pool)
     blob.data[...] = 7
     other.reshape(blob.shape)
     other.share_data(blob)
@@ -231,7 +184,6 @@ def test_a_blob_of_the_pool() -> None:
     blob.take_again()
     blob.data[...] = 8
     assert (held == 7).all()
-    assert pool.bytes == 16 * MILLION
     blob.reshape(3, MILLION)
     assert blob.data.shape == (3, MILLION)
 
