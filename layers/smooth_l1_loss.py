@@ -54,25 +54,29 @@ class SmoothL1Loss(Layer):
         losses = smooth_l1(self.difference.data, self.sigma)
         if len(bottom) == 4:
             losses *= bottom[3].data.reshape(losses.shape)
-        top[0].data[...] = losses.sum(dtype=np.float64) / max(1, bottom[0].num)
+        top[0].data[...] = losses.sum(dtype=np.float64) / self._items(bottom)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         count = bottom[0].count
         given = (count, *self._addresses(bottom), *self._bounds(), self.difference.device_data("write"))
-        launch_loss("smooth_l1_loss.smooth_l1_loss", self.dtype, count, *given, loss=top[0], fixed=max(1.0, bottom[0].num))
+        launch_loss("smooth_l1_loss.smooth_l1_loss", self.dtype, count, *given, loss=top[0], fixed=float(self._items(bottom)))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dx = smooth_l1_backward(self.difference.data, self.sigma)
         for weight in _alike(bottom)[2:]:
             dx *= weight
-        dx *= float(top[0].diff.item()) / max(1, bottom[0].num)
+        dx *= float(top[0].diff.item()) / self._items(bottom)
         put_opposite(dx, propagate_down, bottom)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         count, weights = bottom[0].count, self._addresses(bottom)[2:]
         given = (count, self.difference.device_data("read"), *weights, *self._bounds(), top[0].device_diff("read"))
         diffs = device_diffs(bottom[:2], propagate_down)
-        self.launch("smooth_l1_loss.smooth_l1_loss_backward", count, *given, max(1.0, bottom[0].num), *diffs)
+        self.launch("smooth_l1_loss.smooth_l1_loss_backward", count, *given, float(self._items(bottom)), *diffs)
+
+    def _items(self, bottom: Sequence[Blob]) -> int:
+        """N, what the loss is divided by: at least 1."""
+        return max([1, *bottom[0].shape[:1]])
 
     def _addresses(self, bottom: Sequence[Blob]) -> list[int]:
         """Of x, target, and the weights, 0 where there are none."""

@@ -65,6 +65,8 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Layer], list[str]]:
     for layer in layers:
         if until is None and kind_of(layer) in ALWAYS_OUTPUT:
             outputs += [top for top in net.top_names[layer.name] if top not in outputs]
+    if not outputs:
+        raise Error("the net has no outputs, so that there is nothing to export")
     needed, chosen = set(outputs), []
     for layer in reversed(layers):
         tops = net.top_names[layer.name]

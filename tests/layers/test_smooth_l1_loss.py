@@ -50,6 +50,15 @@ def test_gradient(sigma, bottoms):
     assert case.check_gradient().elements == 480
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 1, 5, 4), (7,)])
+def test_any_number_of_axes(shape):
+    """The first is the items', what the loss is divided by."""
+    x, target = arrays(*shape)[:2]
+    case = LayerCase(WEIGHTED, x, target)
+    np.testing.assert_allclose(case.forward()[0], smooth_l1(x - target, 1).sum() / shape[0])
+    assert case.check_gradient().elements == 2 * x.size
+
+
 def test_weights_get_a_zero_diff():
     case = LayerCase(WEIGHTED, *arrays(3, 4))
     case.forward()

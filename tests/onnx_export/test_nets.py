@@ -265,6 +265,12 @@ def test_a_check_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     assert run_model(out, {"x": np.ones((3, 9))})["y"].shape == (3, 7)
 
 
+def test_a_net_without_outputs(tmp_path: Path) -> None:
+    net = net_of('layer { name: "quiet" type: "Silence" bottom: "x" }', {"x": np.ones((2, 3))})
+    with pytest.raises(Error, match="the net has no outputs, so that there is nothing to export"):
+        export_onnx(net, tmp_path / "model.onnx")
+
+
 def test_until_needs_no_input_of_a_later_layer(tmp_path: Path) -> None:
     folder = SHAPES / "rfcn"
     words = ["export", folder / "test.prototxt", folder / "shapes_rfcn.caffemodel", "-o", tmp_path / "m.onnx", "--check"]
