@@ -1,0 +1,119 @@
+"""The ways to run one net, which must agree: with and without its execution plan, keeping its outputs only, on one thread and
+on two, from saved weights, as an ONNX model, on the GPU."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from net_builder import RandomNet
+from net_values import DOUBLE, SINGLE, Arrays, FoundError, agree, forward, forward_backward, make, seed
+
+from minicaffe import LayerError, Net, set_mode_cpu, set_mode_gpu, set_num_threads
+
+RANDOM = ("Dropout", "DummyData")
+"""What draws other random numbers on a GPU than on the CPU."""
+
+
+def check_plan(random: RandomNet) -> bool:
+    """In float64 and float32; whether the plan has any chain."""
+    for dtype in (np.float64, np.float32):
+        planned, plain = make(random, dtype), make(random, dtype)
+        if not planned.plan.chains:
+            return False
+        plain.plan.chains.clear()
+        exact = dtype == np.float64
+        results = forward_backward(planned, random), forward_backward(plain, random)
+        agree(f"plan in {dtype.__name__}", *results, DOUBLE if exact else SINGLE, None if exact else random)
+    return True
+
+
+def check_keep(random: RandomNet) -> None:
+    """keep="outputs" gives the same numbers to the bit."""
+    whole, outputs = make(random, np.float32), make(random, np.float32, "outputs")
+    _same("keep", _outputs(whole), _outputs(outputs))
+
+
+def check_threads(random: RandomNet) -> None:
+    """Two threads agree with one within rounding, and with themselves to the bit."""
+    one = {dtype: forward_backward(make(random, dtype), random) for dtype in (np.float64, np.float32)}
+    set_num_threads(2)
+    try:
+        two = {dtype: forward_backward(make(random, dtype), random) for dtype in one}
+        again = forward_backward(make(random, np.float32), random)
+    finally:
+        set_num_threads(1)
+    agree("two threads in float64", two[np.float64], one[np.float64], DOUBLE)
+    agree("two threads in float32", two[np.float32], one[np.float32], SINGLE, random)
+    _same("two threads, twice", two[np.float32], again)
+
+
+def check_saved(random: RandomNet) -> None:
+    """Weights through a .caffemodel and a .h5 are the same to the bit, and so is what the net makes of them."""
+    net = make(random, np.float32)
+    wanted = _weights(net)
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        for name in ("a.caffemodel", "a.caffemodel.h5"):
+            net.save(Path(folder) / name)
+            other = make(random, np.float32)
+            for blob in other.learnable_params:
+                blob.data[...] = 0
+            other.copy_from(Path(folder) / name)
+            _same(name, wanted, _weights(other))
+            _same(f"outputs with {name}", _outputs(make(random, np.float32)), _outputs(other))
+
+
+def check_onnx(random: RandomNet) -> str | None:
+    """The net before its losses in onnxruntime; why it has no ONNX form, if so."""
+    from minicaffe.onnx_export import export_onnx, run_model
+
+    random = random.first(random.body)
+    net = make(random, np.float32)
+    if not net.outputs:
+        return "no outputs"
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        path = Path(folder) / "a.onnx"
+        try:
+            export_onnx(net, path)
+        except LayerError as error:
+            return str(error)
+        made = run_model(path, random.inputs)
+    wanted = forward(make(random, np.float32))
+    agree("onnxruntime", made, {name: wanted[name] for name in made}, SINGLE, random)
+    return None
+
+
+def check_device(random: RandomNet) -> bool:
+    """The GPU, or the CPU test device, beside the CPU; False for nets that draw random numbers."""
+    if set(random.kinds) & set(RANDOM) or "STOCHASTIC" in random.text:
+        return False
+    for dtype in (np.float64, np.float32):
+        wanted = forward_backward(make(random, dtype), random)
+        set_mode_gpu()
+        try:
+            made = forward_backward(make(random, dtype), random)
+        finally:
+            set_mode_cpu()
+        exact = dtype == np.float64
+        agree(f"GPU in {dtype.__name__}", made, wanted, DOUBLE if exact else SINGLE, None if exact else random)
+    return True
+
+
+def _outputs(net: Net) -> Arrays:
+    seed(3)
+    return {name: values.copy() for name, values in net.forward().items()}
+
+
+def _weights(net: Net) -> Arrays:
+    return {f"{name}[{i}]": blob.data.copy() for name, blobs in net.params.items() for i, blob in enumerate(blobs)}
+
+
+def _same(what: str, one: Arrays, other: Arrays) -> None:
+    for name, values in one.items():
+        if values.tobytes() != other[name].tobytes() or values.shape != other[name].shape:
+            raise FoundError(f"{what}: {name} is not the same")
+
+
+def _memory() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

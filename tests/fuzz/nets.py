@@ -1,0 +1,111 @@
+"""Check random nets: python tests/fuzz/nets.py --count N [--seed S] [--seconds T] [--device]
+
+Each seed is one net (random_nets.py). Every layer of it runs in float32 beside float64, forward and backward (net_beside.py);
+some gradients of the whole are checked against differences (net_gradients.py); and the ways to run it must agree
+(net_ways.py). A finding is printed with its seed and the net cut after the first layer with which it is found; the run goes
+on, ends with counts, and its status is 1 where anything was found. --device: forward and backward on a GPU beside the CPU,
+in place of the other ways; where there is no GPU:
+
+    python tests/cpu_device/run.py --python tests/fuzz/nets.py --device --count N
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from importlib.util import find_spec
+
+from net_beside import TooLargeError, check_beside
+from net_builder import RandomNet
+from net_gradients import check_gradients
+from net_values import FoundError
+from net_ways import check_device, check_keep, check_onnx, check_plan, check_saved, check_threads
+from random_nets import random_net
+
+from minicaffe import TEST, set_num_threads
+
+Counts = Counter[str]
+
+
+def check(random: RandomNet, seed: int, *, device: bool = False) -> Counts:
+    """Every check of one net; what was counted. Raises FoundError, or whatever the net raises."""
+    counts: Counts = Counter()
+    beside = check_beside(random)
+    counts["layers beside float64"] += beside.compared
+    counts.update({f"left out: unsteady {what}": number for what, number in beside.unsteady.items()})
+    if device:
+        counts["on the device"] += check_device(random)
+        return counts
+    gradients = check_gradients(random, seed)
+    counts["gradients"] += gradients.checked
+    counts["left out: gradients at kinks"] += gradients.left_out
+    if random.phase == TEST:
+        counts["plans"] += check_plan(random)
+    check_keep(random)
+    check_saved(random)
+    counts["kept and saved"] += 1
+    if random.large or seed % 8 == 1:
+        check_threads(random)
+        counts["on two threads"] += 1
+    if seed % 8 == 0 and find_spec("onnxruntime"):
+        counts["without an ONNX form" if check_onnx(random) else "as ONNX"] += 1
+    return counts
+
+
+def smallest(random: RandomNet, seed: int, device: bool) -> RandomNet:
+    """The net up to the first layer with which a check fails."""
+    for count in range(1, len(random.layers)):
+        try:
+            check(random.first(count), seed, device=device)
+        except Exception:
+            return random.first(count)
+    return random
+
+
+def run(seed: int, counts: Counts, device: bool = False) -> str:
+    """Check the net of a seed; what was found, as text, or nothing."""
+    random = random_net(seed)
+    try:
+        counts.update(check(random, seed, device=device))
+    except TooLargeError:
+        counts["left out: values beyond 10,000"] += 1
+        return ""
+    except Exception as error:
+        words = str(error) if isinstance(error, FoundError) else "".join(traceback.format_exc(limit=-3))
+        net = smallest(random, seed, device)
+        again = f"python tests/fuzz/nets.py --count 1 --seed {seed}{' --device' * device}"
+        return f"\nseed {seed}: {words}\n{net.text}again: {again}\n"
+    counts["nets"] += 1
+    counts["layers"] += len(random.layers)
+    counts.update({f"type {kind}": 1 for kind in set(random.kinds)})
+    return ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Check random nets.")
+    parser.add_argument("--count", type=int, default=1000, help="how many nets")
+    parser.add_argument("--seed", type=int, default=0, help="the first one's seed; each next one's is one more")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
+    parser.add_argument("--device", action="store_true", help="on a GPU, or the CPU test device, beside the CPU")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    set_num_threads(1)
+    counts: Counts = Counter()
+    found, start, seed = 0, time.monotonic(), arguments.seed
+    while seed < arguments.seed + arguments.count and time.monotonic() - start < arguments.seconds:
+        if words := run(seed, counts, arguments.device):
+            found += 1
+            print(words, flush=True)
+        seed += 1
+    for name, number in sorted(counts.items()):
+        print(f"{name:<48}{number:>10,}")
+    print(f"seeds {arguments.seed} to {seed - 1} in {time.monotonic() - start:.0f} s: {found} found")
+    return int(found > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
