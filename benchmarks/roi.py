@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     table = Table("roi", ("layer", "direction", "rois", "boxes", "threads"), peers)
     for case in [*CASES, *MORE]:
         for count in given.rois:
-            for boxes in BOXES if count == given.rois[0] else ("mixed",):
+            for boxes in BOXES if count <= 300 else ("mixed",):
                 if given.rows in case.name:
                     add(table, case, count, boxes)
     if given.write:
