@@ -42,8 +42,8 @@ def check_gradients(random: RandomNet, seed: int) -> Checked:
         gradient = blob.diff.copy()
         rms = float(np.sqrt(np.mean(gradient**2)))
         for place in draws.choice(blob.count, min(ENTRIES, blob.count), replace=False):
-            at = np.unravel_index(int(place), blob.shape)
-            _check_entry(net, random, f"{name}{[int(i) for i in at]}", blob, at, (float(gradient[at]), rms), checked)
+            at = tuple(int(i) for i in np.unravel_index(int(place), blob.shape))
+            _check_entry(net, random, f"{name}{list(at)}", blob, at, (float(gradient[at]), rms), checked)
     return checked
 
 

@@ -180,16 +180,14 @@ def _nudged(net: Net, random: RandomNet, weights: dict[int, Array], nudge: Nudge
 
 
 def agree(what: str, one: Arrays, other: Arrays, tolerance: float, random: RandomNet | None = None) -> int:
-    """Raise FoundError where one is further from other than tolerance; with random, and than 100 times what a step of
-    float32 does there. How many values it left out because of that."""
+    """Raise FoundError where one is further from other than tolerance; with random, only where it is also further than 100
+    times what a step of float32 does there. Returns how many values were left out because of that."""
     apart = {name: far(values, other[name]) for name, values in one.items()}
     wrong = [name for name, distance in apart.items() if not distance <= tolerance]
-    if wrong and random:
-        moved = whole_unsteadiness(random)
-        steady = [name for name in wrong if apart[name] > 100 * moved[name]]
-        if not steady:
-            return len(wrong)
-        wrong = steady
-    if wrong:
-        raise FoundError(f"{what}: {', '.join(f'{name} {apart[name]:.3g}' for name in wrong)} apart")
-    return 0
+    if not wrong:
+        return 0
+    moved = whole_unsteadiness(random) if random else {}
+    steady = [name for name in wrong if not apart[name] <= 100 * moved.get(name, 0.0)]
+    if steady:
+        raise FoundError(f"{what}: {', '.join(f'{name} {apart[name]:.3g}' for name in steady)} apart")
+    return len(wrong)

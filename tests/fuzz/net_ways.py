@@ -4,6 +4,7 @@ on two, from saved weights, as an ONNX model, on the GPU."""
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,17 +17,23 @@ RANDOM = ("Dropout", "DummyData")
 """What draws other random numbers on a GPU than on the CPU."""
 
 
-def check_plan(random: RandomNet) -> bool:
-    """In float64 and float32; whether the plan has any chain."""
+Counts = Counter[str]
+
+
+def check_plan(random: RandomNet) -> Counts:
+    """In float64 and float32, where the plan has any chain."""
+    counts = Counts()
     for dtype in (np.float64, np.float32):
         planned, plain = make(random, dtype), make(random, dtype)
         if not planned.plan.chains:
-            return False
+            return counts
         plain.plan.chains.clear()
         exact = dtype == np.float64
         results = forward_backward(planned, random), forward_backward(plain, random)
-        agree(f"plan in {dtype.__name__}", *results, DOUBLE if exact else SINGLE, None if exact else random)
-    return True
+        left_out = agree(f"plan in {dtype.__name__}", *results, DOUBLE if exact else SINGLE, None if exact else random)
+        counts["left out: unsteady values, plans"] += left_out
+    counts["plans"] += 1
+    return counts
 
 
 def check_keep(random: RandomNet) -> None:
@@ -35,7 +42,7 @@ def check_keep(random: RandomNet) -> None:
     _same("keep", _outputs(whole), _outputs(outputs))
 
 
-def check_threads(random: RandomNet) -> None:
+def check_threads(random: RandomNet) -> Counts:
     """Two threads agree with one within rounding, and with themselves to the bit."""
     one = {dtype: forward_backward(make(random, dtype), random) for dtype in (np.float64, np.float32)}
     set_num_threads(2)
@@ -45,8 +52,9 @@ def check_threads(random: RandomNet) -> None:
     finally:
         set_num_threads(1)
     agree("two threads in float64", two[np.float64], one[np.float64], DOUBLE)
-    agree("two threads in float32", two[np.float32], one[np.float32], SINGLE, random)
+    left_out = agree("two threads in float32", two[np.float32], one[np.float32], SINGLE, random)
     _same("two threads, twice", two[np.float32], again)
+    return Counts({"on two threads": 1, "left out: unsteady values, two threads": left_out})
 
 
 def check_saved(random: RandomNet) -> None:
@@ -64,30 +72,31 @@ def check_saved(random: RandomNet) -> None:
             _same(f"outputs with {name}", _outputs(make(random, np.float32)), _outputs(other))
 
 
-def check_onnx(random: RandomNet) -> str | None:
-    """The net before its losses in onnxruntime; why it has no ONNX form, if so."""
+def check_onnx(random: RandomNet) -> Counts:
+    """The net before its losses in onnxruntime, where it has an ONNX form."""
     from minicaffe.onnx_export import export_onnx, run_model
 
     random = random.first(random.body)
     net = make(random, np.float32)
     if not net.outputs:
-        return "no outputs"
+        return Counts({"without an ONNX form": 1})
     with tempfile.TemporaryDirectory(dir=_memory()) as folder:
         path = Path(folder) / "a.onnx"
         try:
             export_onnx(net, path)
-        except LayerError as error:
-            return str(error)
+        except LayerError:
+            return Counts({"without an ONNX form": 1})
         made = run_model(path, random.inputs)
     wanted = forward(make(random, np.float32))
-    agree("onnxruntime", made, {name: wanted[name] for name in made}, SINGLE, random)
-    return None
+    left_out = agree("onnxruntime", made, {name: wanted[name] for name in made}, SINGLE, random)
+    return Counts({"as ONNX": 1, "left out: unsteady values, ONNX": left_out})
 
 
-def check_device(random: RandomNet) -> bool:
-    """The GPU, or the CPU test device, beside the CPU; False for nets that draw random numbers."""
+def check_device(random: RandomNet) -> Counts:
+    """The GPU, or the CPU test device, beside the CPU, but for nets that draw random numbers."""
+    counts = Counts()
     if set(random.kinds) & set(RANDOM) or "STOCHASTIC" in random.text:
-        return False
+        return counts
     for dtype in (np.float64, np.float32):
         wanted = forward_backward(make(random, dtype), random)
         set_mode_gpu()
@@ -96,8 +105,10 @@ def check_device(random: RandomNet) -> bool:
         finally:
             set_mode_cpu()
         exact = dtype == np.float64
-        agree(f"GPU in {dtype.__name__}", made, wanted, DOUBLE if exact else SINGLE, None if exact else random)
-    return True
+        left_out = agree(f"GPU in {dtype.__name__}", made, wanted, DOUBLE if exact else SINGLE, None if exact else random)
+        counts["left out: unsteady values, device"] += left_out
+    counts["on the device"] += 1
+    return counts
 
 
 def _outputs(net: Net) -> Arrays:
