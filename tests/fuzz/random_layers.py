@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 from net_builder import Builder, NoPlaceError
+from random_detection import DETECTION
 from random_rois import ROIS
 
 FILLERS = ("constant", "gaussian", "uniform", "xavier", "msra", "positive_unitball")
@@ -351,5 +352,5 @@ LAYERS: list[Callable[[Builder], None]] = [
     *(convolution, convolution, convolution, inner_product, inner_product, pooling, pooling, eltwise, eltwise),
     *(in_place, in_place, in_place, in_place, neuron, neuron, neuron, batch_norm, scale, bias, normalizing, normalizing),
     *(deconvolution, depthwise, im2col, sharing, sharing, spp, crop, concat, slicing, arranging, arranging, reduction),
-    *(choosing, embed, recurrent, lstm_unit, source, judging, *ROIS),
+    *(choosing, embed, recurrent, lstm_unit, source, judging, *ROIS, *DETECTION),
 ]

@@ -1,7 +1,7 @@
 """Random valid nets, each from a seed: a few inputs, layers of any type on blobs that suit them, losses on most ends.
 
-Every axis of an input has a length of its own. Data and image layers, which read files, are left out, and so are the layers
-of detection whose outputs are drawn or sorted (proposals, targets, detections); they have tests of their own.
+Every axis of an input has a length of its own. Left out are the layers that read or write files, and those of Faster R-CNN
+whose rois are sorted or drawn (Proposal, AnchorTarget, ProposalTarget); they have tests of their own.
 """
 
 from __future__ import annotations
