@@ -97,7 +97,7 @@ class DetectionFiles:
         self.next += 1
         if self.next == self.count:
             for name, text in self._texts().items():
-                with replacing(self.folder / name) as temporary:
+                with replacing(granted(self.folder / name)) as temporary:
                     temporary.write_text(text, encoding="utf-8")
             self.found, self.next = [], 0
 

@@ -76,7 +76,7 @@ class DetectionPictures:
         found = Detections(boxes, best[:, 1].astype(np.float32), best[:, 0].astype(np.int64))
         self.written += 1
         suffix = self.file.suffix if self.file.suffix.lower() in KINDS else ".png"
-        with replacing(self.file.with_name(f"{self.file.stem}_{self.written:06d}{suffix}")) as temporary:
+        with replacing(granted(self.file.with_name(f"{self.file.stem}_{self.written:06d}{suffix}"))) as temporary:
             draw(pixels, found, self.names).save(temporary)
 
     def pixels(self, image: Array) -> Pixels:

@@ -38,7 +38,10 @@ def allowing(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
 
 def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str]) -> str:
     """path, which a prototxt names, if it may; beside: folders in which it may too. Raises DataError."""
-    name, real = os.fspath(path), os.path.realpath(path)
+    name = os.fspath(path)
+    if "\0" in name:
+        raise DataError(f"{name!r} is no file's name")
+    real = os.path.realpath(path)
     folders = [os.getcwd(), *_allowed, *beside]
     if any(_is_in(real, os.path.realpath(folder)) for folder in folders):
         return name

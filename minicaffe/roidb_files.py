@@ -10,6 +10,7 @@ Source: PASCAL VOC's devkit; COCO's format (cocodataset.org); py-faster-rcnn's d
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -18,6 +19,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from .access import granted
 from .errors import DataError
 from .roidb import Entry, Roidb
 from .roidb_expect import check_coco, check_form, check_images, read_json, read_voc_list
@@ -60,9 +62,10 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
     if names and names[0] not in (BACKGROUND, "background"):
         names = [BACKGROUND, *names]
     roidb: Roidb = []
+    inside = _Inside(path.parent)
     for item in images:
         place = f"{path}: {item['image']}"
-        entry = Entry(image=str(path.parent / item["image"]), boxes=_boxes(item["boxes"], place))
+        entry = Entry(image=inside.granted(item["image"]), boxes=_boxes(item["boxes"], place))
         entry["gt_classes"] = np.array([_class_number(k, names, place) for k in item["classes"]], int)
         if len(entry["boxes"]) != len(entry["gt_classes"]):
             raise DataError(f"{place}: {len(entry['boxes'])} boxes but {len(entry['gt_classes'])} classes")
@@ -74,6 +77,22 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
             entry["gt_classes"] = np.concatenate([entry["gt_classes"], np.zeros(len(more), int)])
         roidb.append(entry)
     return roidb, names
+
+
+class _Inside:
+    """The files that annotations name: those in folder, or where a prototxt may name files too (access.py)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.seen: set[Path] = set()
+
+    def granted(self, name: str) -> str:
+        """The file's path. Raises DataError. A file's folder is looked at once."""
+        path = self.folder / name
+        if path.parent not in self.seen or os.path.islink(path):
+            granted(path, self.folder)
+            self.seen.add(path.parent)
+        return str(path)
 
 
 def _boxes(values: Any, place: str) -> Any:
@@ -105,21 +124,22 @@ def _class_number(value: Any, names: list[str], place: str) -> int:
 
 def _voc(folder: Path, split: str, names: list[str]) -> tuple[Roidb, list[str]]:
     """A VOC folder; boxes become 0-based; objects marked difficult are left out, as the originals do for training."""
-    return [_voc_image(folder, stem, names) for stem in read_voc_list(folder, split)], names
+    inside = _Inside(folder)
+    return [_voc_image(inside, stem, names) for stem in read_voc_list(folder, split)], names
 
 
-def _voc_image(folder: Path, stem: str, names: list[str]) -> Entry:
-    path = folder / "Annotations" / f"{stem}.xml"
+def _voc_image(inside: _Inside, stem: str, names: list[str]) -> Entry:
+    path = inside.granted(f"Annotations/{stem}.xml")
     try:
         root = ElementTree.parse(path).getroot()
         objects = [o for o in root.iter("object") if int(o.findtext("difficult", "0") or 0) == 0]
         corners = [[float(o.findtext(f"bndbox/{c}", "nan")) - 1 for c in ("xmin", "ymin", "xmax", "ymax")] for o in objects]
-        labels = [_class_number((o.findtext("name") or "").strip().lower(), names, str(path)) for o in objects]
+        labels = [_class_number((o.findtext("name") or "").strip().lower(), names, path) for o in objects]
         size = [int(float(root.findtext(f"size/{side}") or 0)) for side in ("width", "height")]
     except (OSError, ElementTree.ParseError, ValueError) as error:
         raise DataError(f"{path}: cannot read the annotation: {error}") from error
-    image = folder / "JPEGImages" / f"{stem}.jpg"
-    entry = Entry(image=str(image), boxes=_boxes(corners, str(path)), gt_classes=np.array(labels, int))
+    image = inside.granted(f"JPEGImages/{stem}.jpg")
+    entry = Entry(image=image, boxes=_boxes(corners, path), gt_classes=np.array(labels, int))
     if min(size) > 0:
         entry["width"], entry["height"] = size
     return entry
@@ -137,9 +157,10 @@ def _coco(content: dict[str, Any], folder: Path) -> tuple[Roidb, list[str]]:
         box = [max(0, x), max(0, y), min(width - 1, x + max(0, w - 1)), min(height - 1, y + max(0, h - 1))]
         if not item.get("iscrowd") and item.get("area", w * h) > 0 and box[2] >= box[0] and box[3] >= box[1]:
             found[item["image_id"]].append((box, number[item["category_id"]]))
+    inside = _Inside(folder)
     roidb = [
         Entry(
-            image=str(folder / image["file_name"]),
+            image=inside.granted(image["file_name"]),
             width=image["width"],
             height=image["height"],
             boxes=_boxes([box for box, _ in found[image["id"]]], image["file_name"]),

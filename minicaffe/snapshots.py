@@ -16,6 +16,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from .access import granted
 from .errors import Error, WeightsError
 from .lr_policy import current_step
 from .net import Net
@@ -39,12 +40,16 @@ def write(
     iteration: int,
     history: list[NDArray[Any]],
     running: State,
+    folder: Path,
 ) -> Path:
     """Write both files of a snapshot; the weights' path. snapshot_diff: also the weights' diffs, what the last update took
-    from them (where box targets are folded in, from the weights before that)."""
+    from them (where box targets are folded in, from the weights before that). folder: the solver's, in which both may be.
+    Raises DataError where one of them is a link that leads to where a prototxt may not write."""
     suffix = ".h5" if param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
     base = f"{param.snapshot_prefix}_iter_{iteration}"
     model, file = Path(f"{base}.caffemodel{suffix}"), Path(f"{base}.solverstate{suffix}")
+    for written in (model, file):
+        granted(written, folder)
     unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}
     _remove(file)
     with folded(net, settings):
@@ -80,14 +85,16 @@ def load_weights(path: File, state: TrainingState, running: State, net: Net, set
             put_weights(kept, net.params[name])
 
 
-def latest(prefix: str) -> Path | None:
-    """The state of the newest complete snapshot of a snapshot_prefix, or None. One that cannot be read is passed over."""
+def latest(prefix: str, *beside: Path) -> Path | None:
+    """The state of the newest complete snapshot of a snapshot_prefix, or None. One that cannot be read is passed over, and so
+    is one that names weights which are neither in its folder, nor in one of beside, nor where a prototxt may name files."""
     name = re.compile(re.escape(Path(prefix).name) + r"_iter_(\d+)\.solverstate(\.h5)?")
     folder = Path(prefix).parent
     states = [(int(match[1]), file) for file in folder.glob("*_iter_*") if (match := name.fullmatch(file.name))]
     for _, file in sorted(states, reverse=True):
         try:
-            read_weights(_beside(read_state(file).learned_net, file))
+            state = read_state(granted(file, folder, *beside))
+            read_weights(granted(_beside(state.learned_net, file), folder, *beside))
         except Error as error:
             logger.warning("%s is passed over: %s", file, error)
         else:

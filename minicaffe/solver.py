@@ -262,7 +262,7 @@ class SGDSolver:
         self._make_snapshot_folder()
         running = self._before_tests or self._running_state()
         history = [blob.read_data() for blob in self.history_blobs]
-        model = snapshots.write(self.param, self.settings, self.net, self.iter, history, running)
+        model = snapshots.write(self.param, self.settings, self.net, self.iter, history, running, self.folder)
         logger.info("Snapshot written to %s", model)
         return model
 

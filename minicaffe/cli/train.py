@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from minicaffe.access import granted
 from minicaffe.errors import Error
 from minicaffe.finite import check_finite
 from minicaffe.layers.roi_data import RoIData
@@ -112,7 +113,7 @@ def command(
     use(settings)
     param = read_solver(path)
     _set_train_state(param, level, stages)
-    state = _state(param, snapshot)
+    state = _state(param, snapshot, Path(path).parent)
     if weights or state:
         param.ClearField("weights")
     chosen = seed if seed is not None else param.random_seed if param.random_seed >= 0 else settings.rng_seed
@@ -149,11 +150,13 @@ def _load(trainer: SGDSolver, file: str) -> None:
         click.echo(f"{file}: not in it, so started from their fillers: {', '.join(report.missing)}", err=True)
 
 
-def _state(param: caffe_pb2.SolverParameter, snapshot: str | None) -> Path | None:
-    """The .solverstate to go on from; for "latest" the newest of snapshot_prefix, and None where there is none yet."""
+def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path) -> Path | None:
+    """The .solverstate to go on from; for "latest" the newest of snapshot_prefix, and None where there is none yet.
+    folder: the solver's."""
     if snapshot != LATEST:
         return Path(snapshot) if snapshot else None
-    newest = latest(param.snapshot_prefix)
+    granted(Path(param.snapshot_prefix).parent, folder)
+    newest = latest(param.snapshot_prefix, folder)
     click.echo(f"going on from {newest}" if newest else f"no snapshot {param.snapshot_prefix}_iter_... yet: from the start")
     return newest
 
