@@ -241,7 +241,8 @@ def eltwise(b: Builder) -> None:
     others += [b.input(b.normal(*shape), free=b.chance(0.5))]
     kind = b.one(["SUM", "SUM", "PROD", "MAX"])
     words = " ".join(f"coeff: {b.number(-2, 2)}" for _ in [x, *others]) if kind == "SUM" and b.chance(0.5) else ""
-    stable = "stable_prod_grad: false" if kind == "PROD" and b.chance(0.3) else ""
+    # not "false": the gradient of a product with a 0 in it would be NaN then, as it is in Caffe
+    stable = "stable_prod_grad: true" if kind == "PROD" and b.chance(0.3) else ""
     made = b.add("Eltwise", [x, *others], f"eltwise_param {{ operation: {kind} {words} {stable} }}")
     if kind != "PROD":
         b.open.update(made)
