@@ -4,7 +4,7 @@
 
 The columns of several images lie side by side, (C * taps, images * windows): one im2col and one (batched) product for as many
 images as WORKSPACE bytes hold, or a part of one image's windows at a time. A 1x1 convolution needs no columns, and one with a
-kernel for each channel has kernels of its own (depthwise.cu). Every sum is made in the same order on every run.
+kernel for each channel has kernels of its own (depthwise_convolution.cu). Every sum is made in the same order on every run.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
     if maps.depthwise:
         count = maps.count * maps.outputs * maps.windows
         multiplier = maps.outputs // maps.channels
-        launch("depthwise.convolve", maps.dtype, count, count, x, weight, y, maps.channels, multiplier, *maps.geometry)
+        launch(
+            "depthwise_convolution.convolve", maps.dtype, count, count, x, weight, y, maps.channels, multiplier, *maps.geometry
+        )
     elif maps.window.pointwise and maps.windows == 1:
         m, k = maps.outputs // maps.group, maps.channels // maps.group
         of_weight = Matrix(weight, k, transposed=True, stride=m * k)
@@ -109,7 +111,18 @@ def data_gradient(maps: Maps, dy: int, weight: int, dx: int) -> None:
     if maps.depthwise:
         count = maps.count * maps.channels * maps.pixels
         multiplier = maps.outputs // maps.channels
-        launch("depthwise.data_gradient", maps.dtype, count, count, dy, weight, dx, maps.channels, multiplier, *maps.geometry)
+        launch(
+            "depthwise_convolution.data_gradient",
+            maps.dtype,
+            count,
+            count,
+            dy,
+            weight,
+            dx,
+            maps.channels,
+            multiplier,
+            *maps.geometry,
+        )
     elif maps.window.pointwise and maps.windows == 1:
         m, k = maps.outputs // maps.group, maps.channels // maps.group
         of_dy, of_dx = Matrix(dy, maps.outputs, stride=m), Matrix(dx, maps.channels, stride=k)
@@ -128,7 +141,15 @@ def add_weight_gradient(maps: Maps, x: int, dy: int, dweight: int) -> None:
     of_weight = Matrix(dweight, k, stride=m * k)
     if maps.depthwise:
         numbers, arguments = maps.count * maps.windows, (x, dy, dweight, maps.channels, maps.outputs // maps.channels)
-        launch_sums("depthwise.weight_gradient", maps.dtype, m * k * maps.group, numbers, numbers, *arguments, *maps.geometry)
+        launch_sums(
+            "depthwise_convolution.weight_gradient",
+            maps.dtype,
+            m * k * maps.group,
+            numbers,
+            numbers,
+            *arguments,
+            *maps.geometry,
+        )
     elif maps.window.pointwise and maps.windows == 1:
         of_dy = Matrix(dy, maps.outputs, transposed=True, stride=m)
         gemm(maps.dtype, (m, k, maps.count), of_dy, Matrix(x, maps.channels, stride=k), of_weight, beta=1, batch=maps.group)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import minicaffe
 from minicaffe.debug_info import debug_info
 from minicaffe.detect import detect
 from minicaffe.errors import LayerError
 from minicaffe.images import load_image
+from minicaffe.layers import CATALOGUE
 from minicaffe.layers.relu import ReLU
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
@@ -212,12 +212,12 @@ def test_training_runs_one_by_one() -> None:
     assert ran_together(net) == []
 
 
-def test_classes_of_the_user_run_one_by_one() -> None:
+def test_classes_of_the_user_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     class Louder(ReLU):
         def forward_cpu(self, bottom: Any, top: Any) -> None:
             top[0].data[...] = bottom[0].data + 100
 
-    minicaffe.register("Louder", Louder)
+    monkeypatch.setitem(CATALOGUE, "Louder", Louder)
     net = net_of(conv() + on("Louder", "conv"))
     net.forward()
     assert ran_together(net) == []
