@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import minicaffe
 from minicaffe.debug_info import debug_info
 from minicaffe.detect import detect
 from minicaffe.errors import LayerError
