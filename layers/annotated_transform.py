@@ -46,8 +46,10 @@ class AnnotatedTransform:
         self.distort = param.distort_param if param.HasField("distort_param") else None
         self.expand = param.expand_param if param.HasField("expand_param") else None
         check_distortion(param.distort_param)
-        if param.expand_param.max_expand_ratio < 1:
-            raise DataError(f"expand_param.max_expand_ratio must be >= 1, got {param.expand_param.max_expand_ratio:g}")
+        if not 1 <= param.expand_param.max_expand_ratio < np.inf:
+            raise DataError(
+                f"expand_param.max_expand_ratio must be >= 1 and finite, got {param.expand_param.max_expand_ratio:g}"
+            )
         mean = read_mean(param, np.float32) if self.expand is not None else None
         self.canvas = None if mean is None else mean.mean(axis=(1, 2))
 

@@ -135,11 +135,12 @@ class LRN(Layer):
 def neighbour_sum(x: Array, axes: Sequence[int], size: int, scratch: Scratch, function: np.ufunc = np.positive) -> Array:
     """The sum of function(x) over `size` (odd) places around each on the given axes, 0 past the ends; the scratch's."""
     for axis in axes:
-        source, half = np.moveaxis(x, axis, 0), size // 2
+        source = np.moveaxis(x, axis, 0)
+        half = min(size // 2, max(len(source) - 1, 0))  # further away there is nothing
         padded = scratch("padded", len(source) + 2 * half, *source.shape[1:])
         padded[:half] = padded[half + len(source) :] = 0
         function(source, out=padded[half : half + len(source)])
-        x, function = np.moveaxis(window_sum(padded, size, scratch), 0, axis), np.positive
+        x, function = np.moveaxis(window_sum(padded, 2 * half + 1, scratch), 0, axis), np.positive
     return x
 
 

@@ -57,8 +57,9 @@ class Pooling(Layer):
         param, spatial = self.param.pooling_param, shape[2:]
         kernel = spatial if param.global_pooling else self._kernel
         floor = param.round_mode == caffe_pb2.PoolingParameter.RoundMode.Value("FLOOR")
-        self.rows, self.columns = (
-            PoolAxis(size, k, s, p, floor) for size, k, s, p in zip(spatial, kernel, self._stride, self._pad)
+        self.rows, self.columns = (  # a stride beyond the padded map, and its next window is empty, as far as it may be
+            PoolAxis(size, k, min(s, max(size + 2 * p, k, 1)), p, floor)
+            for size, k, s, p in zip(spatial, kernel, self._stride, self._pad)
         )
         pooled = (self.rows.pooled, self.columns.pooled)
         if min(pooled) < 1 or min(spatial) < 1:

@@ -40,6 +40,7 @@ class PSROIAlign(PSROILayer):
         param = self.param.psroi_align_param
         self.read_group(param, "psroi_align_param")
         self.sample_num = self.read_positive(param, "psroi_align_param", "sample_num")
+        self.check_samples(self.sample_num, "psroi_align_param.sample_num")
         self.kernels = PositionSensitive("psroi_align", self.dtype, self.sample_num)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -47,6 +47,7 @@ class ROIAlign(RoiLayer):
         self.spatial_scale = self.read_scale(param, block)
         self.mean = self._read_pool()
         self.sampling_ratio = self.param.roi_align_param.sampling_ratio
+        self.check_samples(self.sampling_ratio, "roi_align_param.sampling_ratio")
         self.aligned = self.param.roi_align_param.aligned
         if self.mean and len(bottom) > 2:
             raise self.error("a third bottom (the spatial scale) belongs to pool: MAX; this layer's pool is AVE", "bottom[2]")

@@ -14,6 +14,9 @@ from minicaffe.layer import Count, Layer
 
 from .roi_geometry import Array, rois_problem, width_problem
 
+MOST_SAMPLES = 1000
+"""Most samples along a side of a bin."""
+
 
 class RoiLayer(Layer):
     """bottom: x (N, C, H, W); rois (R, 5) or (R, 5, 1, 1). top: y (R, ?, PH, PW). Checks what all of them check.
@@ -39,6 +42,11 @@ class RoiLayer(Layer):
         if value <= 0:
             raise self.error(f"{field} must be > 0, got {value}", f"{block}.{field}")
         return value
+
+    def check_samples(self, count: int, field: str) -> None:
+        """LayerError for more samples along a side of a bin than any map has use for: memory and time grow with them."""
+        if count > MOST_SAMPLES:
+            raise self.error(f"{field.rpartition('.')[2]} must be at most {MOST_SAMPLES}, got {count}", field)
 
     def check_shapes(self, bottom: Sequence[Blob]) -> None:
         """LayerError unless x has 4 axes and rois 5 columns."""

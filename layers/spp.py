@@ -56,8 +56,8 @@ class SPP(Layer):
         pad = [(k * bins - size + 1) // 2 for k, size in zip(kernel, spatial)]
         if min(spatial) < 1 or any(p >= k for p, k in zip(pad, kernel)):
             raise self.error(
-                f"pyramid_height {self.height} divides the map into up to {2 ** (self.height - 1)}x{2 ** (self.height - 1)} "
-                f"bins; a map of {spatial[0]}x{spatial[1]} is too small for {bins}x{bins}",
+                f"pyramid_height {self.height} divides the map into up to {_most_bins(self.height)} bins;"
+                f" a map of {spatial[0]}x{spatial[1]} is too small for {bins}x{bins}",
                 "spp_param.pyramid_height",
             )
         inner = caffe_pb2.LayerParameter(name=self.name, type="SPP")
@@ -90,3 +90,9 @@ class SPP(Layer):
             pooling.backward_cpu([y], [True], [self._x])
             dx += self._x.diff
             start = end
+
+
+def _most_bins(height: int) -> str:
+    """`4x4` for 3 levels, 2^99x2^99 for 100."""
+    side = str(2 ** (height - 1)) if height < 32 else f"2^{height - 1}"
+    return f"{side}x{side}"

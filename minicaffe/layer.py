@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
+from . import limits
 from .blob import Blob, BlobList, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, PrototxtWarning
@@ -180,8 +181,13 @@ class Layer:
             if have != list(shapes):
                 raise self.error(f"the blobs it was given have shapes {have}, it needs {list(shapes)}")
             return
-        for shape, filler in zip(shapes, fillers, strict=False):
-            blob = self.blobs.add_blob(*shape)
+        for shape in shapes[: len(fillers)]:
+            self.blobs.add_blob(*shape)
+        try:
+            limits.check("the layer", sum(blob.count for blob in self.blobs) * self.dtype.itemsize, "bytes")
+        except Error as error:
+            raise self.error(str(error)) from None
+        for blob, filler in zip(self.blobs, fillers, strict=False):
             if not leaves_zeros(filler):
                 fill(blob.data, filler)
 

@@ -7,7 +7,7 @@ prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> lay
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -173,7 +173,7 @@ class Net(PycaffeNet, Hooked):
 
     def _make_tops(self, layer: Layer, unread: dict[str, None]) -> tuple[list[str], list[Blob]]:
         param = layer.param
-        names = list(param.top)
+        names, earlier = list(param.top), set[str]()
         for j, name in enumerate(names):
             in_place = j < len(param.bottom) and param.bottom[j] == name
             if in_place and not layer.in_place and type(layer).forward is Layer.forward:
@@ -181,8 +181,9 @@ class Net(PycaffeNet, Hooked):
                     f'cannot run in place: bottom and top are both "{name}"; give the top a name of its own', f"top[{j}]"
                 )
             if not in_place:
-                self._check_new_top(layer, name, j, names)
+                self._check_new_top(layer, name, j, earlier)
                 self.blobs[name] = Blob((), self.dtype)
+            earlier.add(name)
             unread[name] = None
         if param.type == "Input":
             self.inputs.extend(names)
@@ -203,8 +204,8 @@ class Net(PycaffeNet, Hooked):
         except Error as error:
             raise layer.error(str(error)) from None
 
-    def _check_new_top(self, layer: Layer, name: str, j: int, names: Sequence[str]) -> None:
-        if name in names[:j]:
+    def _check_new_top(self, layer: Layer, name: str, j: int, earlier: Collection[str]) -> None:
+        if name in earlier:
             raise layer.error(f'top "{name}" is named twice', f"top[{j}]")
         if name in self.blobs:
             first = next(other for other in self.layers if name in other.param.top)

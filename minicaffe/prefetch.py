@@ -14,6 +14,7 @@ import weakref
 from contextlib import suppress
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 Batch = tuple[NDArray[Any], ...]
@@ -85,7 +86,8 @@ def _make(source: Source, made: queue.Queue[Any], ended: threading.Event) -> Non
     item: Any = None
     while not ended.is_set() and not isinstance(item, BaseException):
         try:
-            item = (source.next_batch(), source.state())
+            with np.errstate(all="ignore"):  # as in the layers that compute
+                item = (source.next_batch(), source.state())
         except BaseException as error:
             item = error
         while not ended.is_set():

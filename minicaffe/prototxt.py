@@ -28,6 +28,8 @@ from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgr
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+MOST_UNKNOWN = 200
+"""Most unknown fields with a warning each: the nearest known one is sought for each."""
 _HEAD = 4096
 
 
@@ -179,7 +181,14 @@ def _input_source(parser: Parser) -> LayerSource:
 
 def _warn_unknown(parser: Parser, message: Message) -> None:
     """One warning for each unknown field, however often it stands there."""
-    for (owner, name), offsets in parser.unknown.items():
+    for count, ((owner, name), offsets) in enumerate(parser.unknown.items()):
+        if count == MOST_UNKNOWN:
+            warnings.warn(
+                f"{parser.text.place(offsets[0])}: {len(parser.unknown) - count} more fields are unknown",
+                PrototxtWarning,
+                stacklevel=4,
+            )
+            break
         place, more = parser.text.place(offsets[0]), len(offsets) - 1
         again = f" (and {more} more, the last at line {parser.text.line(offsets[-1])})" if more else ""
         sentence = hints.unknown_field(owner, name, message.DESCRIPTOR.file.message_types_by_name[owner].fields_by_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 import minicaffe
 from minicaffe import TEST, Blob, Error, LayerError, Net, PrototxtError, limits
 from minicaffe.cli import main
-from minicaffe.errors import BlobError, DataError, WeightsError
+from minicaffe.errors import BlobError, DataError, PrototxtWarning, WeightsError
 from minicaffe.image_bytes import encode_image, read_image
 from minicaffe.images import load_image
 from minicaffe.io import array_to_blobproto
@@ -161,3 +162,21 @@ def test_formats_that_are_not_read(tmp_path: Path, kind: str) -> None:
     Image.new("RGB", (32, 32)).save(tmp_path / f"cat.{kind}")
     with pytest.raises(DataError, match=rf"cat\.{kind}: cannot read the image: not an image"):
         read_image(tmp_path / f"cat.{kind}")
+
+
+def test_weights_above_the_limit_are_not_filled() -> None:
+    limits.bytes = 4 * 8 * 30 - 1
+    filled = FULLY.replace("num_output: 4", 'num_output: 8 weight_filler { type: "none such" }')
+    with pytest.raises(LayerError, match=r'InnerProduct layer "f": the layer has .* bytes, and the limit is 959'):
+        Net(parse_net(INPUT.replace("dim: 2", "dim: 1 dim: 2") + filled), TEST)
+
+
+def test_many_tops_and_unknown_fields_take_no_squared_time() -> None:
+    tops = "".join(f'top: "{i}" ' for i in range(5000))
+    start = time.monotonic()
+    with pytest.raises(LayerError, match='top "7" is named twice'):
+        Net(parse_net(f'layer {{ name: "x" type: "Input" {tops} top: "7" input_param {{ shape {{ dim: 1 }} }} }}'), TEST)
+    assert time.monotonic() - start < 5
+    with pytest.warns(PrototxtWarning) as found:
+        parse_net(INPUT + "".join(f"foo{i}: 1 " for i in range(1000)))
+    assert len(found) == 201 and "800 more fields are unknown" in str(found[-1].message)

@@ -107,3 +107,5 @@ def test_errors() -> None:
         LayerCase(text("pyramid_height: 3"), normal(2, 3, 5, 9))
     with pytest.raises(LayerError, match="a map of 0x5 is too small for 1x1"):
         LayerCase(text("pyramid_height: 1"), np.zeros((2, 3, 0, 5)))
+    with pytest.raises(LayerError, match=r"up to 2\^99999x2\^99999 bins; a map of 5x9 is too small"):
+        LayerCase(text("pyramid_height: 100000"), normal(2, 3, 5, 9))
