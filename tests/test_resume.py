@@ -245,6 +245,14 @@ def test_a_damaged_running_state(text, message):
         decoded_state(text, "x")
 
 
+@pytest.mark.parametrize("history", [b"\x1a\x08*\x04\0\0\x80?", b"\x1a\xdf\0"])
+def test_a_state_cut_inside_its_history(history, tmp_path):
+    """A blob of which only a part is there: no shape yet for the values, or no values."""
+    (tmp_path / "cut.solverstate").write_bytes(b"\x08\x0a" + history)
+    with pytest.raises(WeightsError, match=r"cut\.solverstate"):
+        read_state(tmp_path / "cut.solverstate")
+
+
 def test_running_states_are_read_as_they_were_written():
     state = {"generator": np.random.default_rng(3).bit_generator.state, "train": {}, "test": [], "losses": [0.1, 1e-30]}
     assert decoded_state(encoded_state(state), "x") == state
