@@ -30,6 +30,10 @@ OWN_FIELDS = (
 )  # fmt: skip
 
 
+MOST_TRIALS = 100_000
+"""Most boxes that are drawn for one image; SSD draws 300."""
+
+
 class AnnotatedTransform:
     """The parts of transform_param that move boxes or need bytes, and the batch samplers. Raises DataError."""
 
@@ -46,6 +50,8 @@ class AnnotatedTransform:
         self.distort = param.distort_param if param.HasField("distort_param") else None
         self.expand = param.expand_param if param.HasField("expand_param") else None
         check_distortion(param.distort_param)
+        if (trials := sum(sampler.max_trials for sampler in samplers)) > MOST_TRIALS:
+            raise DataError(f"max_trials of the batch samplers are at most {MOST_TRIALS} together, got {trials}")
         if not 1 <= param.expand_param.max_expand_ratio < np.inf:
             raise DataError(
                 f"expand_param.max_expand_ratio must be >= 1 and finite, got {param.expand_param.max_expand_ratio:g}"

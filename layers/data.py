@@ -51,8 +51,7 @@ class DatumSource:
         self.transformer, self.labelled = transformer, labelled
         self.last: bytes | None = None
         self._items = database.items()
-        for _ in range(int(transformer.generator.integers(param.rand_skip)) if param.rand_skip else 0):
-            self._next()
+        self._skip(int(transformer.generator.integers(param.rand_skip)) if param.rand_skip else 0)
 
     def shapes(self) -> list[tuple[int, ...]]:
         first = next(self.database.items(), None)
@@ -94,6 +93,17 @@ class DatumSource:
             raise DataError(f"{self.database.path}: the database is empty")
         self.last = item[0]
         return item
+
+    def _skip(self, count: int) -> None:
+        """Pass over count items, those of whole rounds unread."""
+        passed, first = 0, None
+        while count:
+            self._next()
+            count -= 1
+            if self.last == first:
+                count %= passed
+            first = first if passed else self.last
+            passed += 1
 
     def _image(self, key: bytes, value: bytes) -> tuple[Any, int]:
         """An item's image (C, H, W) and label."""

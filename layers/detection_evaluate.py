@@ -20,6 +20,7 @@ from minicaffe.layer import Layer
 
 from .box_codes import jaccard
 from .boxes import bbox_overlaps
+from .detection_files import MOST_CLASSES
 from .image_sizes import boxes_in_pixels, check_frame, read_name_sizes
 
 Array = NDArray[Any]
@@ -46,6 +47,9 @@ class DetectionEvaluate(Layer):
         param = self.param.detection_evaluate_param
         if not param.num_classes:
             raise self.error("needs num_classes > 0", "detection_evaluate_param")
+        if param.num_classes > MOST_CLASSES:
+            wrong = f"num_classes must be at most {MOST_CLASSES}, got {param.num_classes}"
+            raise self.error(wrong, "detection_evaluate_param.num_classes")
         if not param.overlap_threshold > 0:
             wrong = f"overlap_threshold must be > 0, got {param.overlap_threshold:g}"
             raise self.error(wrong, "detection_evaluate_param.overlap_threshold")

@@ -19,7 +19,7 @@ from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
 
 from .box_codes import decode, read_priors
-from .detection_files import files_asked
+from .detection_files import MOST_CLASSES, files_asked
 from .detection_pictures import pictures_asked
 from .detection_rows import image_detections
 
@@ -46,6 +46,9 @@ class DetectionOutput(Layer):
         param = self.param.detection_output_param
         if not param.num_classes:
             raise self.error("needs num_classes > 0", "detection_output_param")
+        if param.num_classes > MOST_CLASSES:
+            wrong = f"num_classes must be at most {MOST_CLASSES}, got {param.num_classes}"
+            raise self.error(wrong, "detection_output_param.num_classes")
         if param.nms_param.nms_threshold < 0:
             wrong = f"nms_threshold must be >= 0, got {param.nms_param.nms_threshold:g}"
             raise self.error(wrong, "detection_output_param.nms_param.nms_threshold")

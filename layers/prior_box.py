@@ -21,6 +21,10 @@ from minicaffe.layer import Layer
 Array = NDArray[Any]
 
 
+MOST_PIXELS = 10**9
+"""The largest size, and ratio, that float32 and whole numbers take."""
+
+
 class PriorBox(Layer):
     """Boxes and variances for every position of a map.
 
@@ -52,6 +56,8 @@ class PriorBox(Layer):
             raise self.error("needs at least one min_size", "prior_box_param")
         for field in ("min_size", "max_size", "aspect_ratio", "variance"):
             for value in getattr(param, field):
+                if value > MOST_PIXELS:
+                    raise self.error(f"{field} must be at most {MOST_PIXELS}, got {value:g}", f"prior_box_param.{field}")
                 if not value > 0 or (field == "min_size" and value < 1):
                     least = ">= 1" if field == "min_size" else "> 0"
                     raise self.error(f"{field} must be {least}, got {value:g}", f"prior_box_param.{field}")

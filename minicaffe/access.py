@@ -9,6 +9,7 @@ A link counts as what it leads to. What a caller passes to a function is the cal
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -39,8 +40,15 @@ def allowing(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
 def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str]) -> str:
     """path, which a prototxt names, if it may; beside: folders in which it may too. Raises DataError."""
     name = os.fspath(path)
-    if "\0" in name:
-        raise DataError(f"{name!r} is no file's name")
+    try:
+        os.stat(name)
+    except FileNotFoundError:
+        pass
+    except ValueError:
+        raise DataError(f"{name!r} is no file's name") from None
+    except OSError as error:
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise DataError(f"{name[:200]}: {error.strerror}") from error
     real = os.path.realpath(path)
     folders = [os.getcwd(), *_allowed, *beside]
     if any(_is_in(real, os.path.realpath(folder)) for folder in folders):

@@ -1,0 +1,126 @@
+"""A small valid net for each layer type: inputs, and the layer, whose fields fields.py changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from minicaffe.proto import caffe_pb2
+
+MAP, ROWS, WINDOW = "2 4 6 7", "3 5", "num_output: 4 kernel_size: 3 pad: 1"
+LABELS, ROIS, ONE_MAP = "3 = 1", "3 5 = 0", "1 4 6 7"
+NEURONS = {
+    "AbsVal": "", "BNLL": "", "Clip": "clip_param { min: -1 max: 1 }", "Dropout": "dropout_param {}", "ELU": "elu_param {}",
+    "Exp": "exp_param {}", "Log": "log_param {}", "PReLU": "prelu_param { filler {} }", "Power": "power_param {}",
+    "ReLU": "relu_param {}", "Sigmoid": "sigmoid_param {}", "Swish": "swish_param {}", "TanH": "tanh_param {}",
+    "Threshold": "threshold_param {}", "ArgMax": "argmax_param {}", "BatchNorm": "batch_norm_param {}",
+    "Bias": "bias_param { filler {} }", "Scale": "scale_param { filler {} bias_filler {} }", "Flatten": "flatten_param {}",
+    "LRN": "lrn_param {}", "MVN": "mvn_param {}", "Normalize": "norm_param { scale_filler {} }",
+    "Permute": "permute_param { order: 0 order: 2 order: 3 order: 1 }", "Pooling": "pooling_param { kernel_size: 2 }",
+    "Reduction": "reduction_param {}", "Reshape": "reshape_param { shape { dim: 0 dim: -1 } }",
+    "SPP": "spp_param { pyramid_height: 2 }",
+    "Softmax": "softmax_param {}", "Tile": "tile_param { tiles: 2 }", "Im2col": "convolution_param { kernel_size: 3 pad: 1 }",
+    "Split": "", "Silence": "", "Concat": "concat_param {}", "Slice": "slice_param {}",
+    "Convolution": f"convolution_param {{ {WINDOW} weight_filler {{}} bias_filler {{}} }}",
+    "Deconvolution": f"convolution_param {{ {WINDOW} weight_filler {{}} bias_filler {{}} }}",
+    "DepthwiseConvolution": f"convolution_param {{ {WINDOW} group: 4 weight_filler {{}} bias_filler {{}} }}",
+    "InnerProduct": "inner_product_param { num_output: 3 weight_filler {} bias_filler {} }",
+}  # fmt: skip
+"""Layers of one bottom, a map."""
+
+RPN = "{ 'feat_stride': 16, 'scales': [8], 'num_classes': 3 }"
+MORE: dict[str, tuple[list[str], int, str]] = {
+    "Accuracy": ([ROWS, LABELS], 2, "accuracy_param {}"),
+    "BatchReindex": ([MAP, "3 = 1"], 1, ""),
+    "BoxAnnotatorOHEM": (["3 5 1 1 = 0", "3 1 1 1", "3 1 1 1 = 1", "3 8 1 1"], 2,
+                         "box_annotator_ohem_param { roi_per_img: 2 } loss_param {}"),
+    "ContrastiveLoss": ([ROWS, ROWS, LABELS], 1, "contrastive_loss_param {}"),
+    "Crop": ([MAP, "2 4 3 5"], 1, "crop_param {}"),
+    "DetectionEvaluate": (["1 1 2 7 = 1", "1 1 3 8 = 1"], 1,
+                          "detection_evaluate_param { num_classes: 3 background_label_id: 0 }"),
+    "DetectionOutput": (["2 8", "2 6", "1 2 8"], 1,
+                        "detection_output_param { num_classes: 3 nms_param {} save_output_param { resize_param {} } }"
+                        " transform_param {}"),
+    "DummyData": ([], 1, "dummy_data_param { shape { dim: 2 dim: 3 } data_filler {} }"),
+    "Eltwise": ([MAP, MAP], 1, "eltwise_param {}"),
+    "Embed": (["3 = 1"], 1, "embed_param { num_output: 4 input_dim: 5 weight_filler {} bias_filler {} }"),
+    "EuclideanLoss": ([ROWS, ROWS], 1, "loss_param {}"),
+    "Filter": ([MAP, "2 = 1"], 1, ""),
+    "HingeLoss": ([ROWS, LABELS], 1, "hinge_loss_param {}"),
+    "InfogainLoss": ([ROWS, LABELS, "1 1 5 5"], 1, "infogain_loss_param {} loss_param {}"),
+    "Input": ([], 1, "input_param { shape { dim: 2 dim: 3 } }"),
+    "LSTM": (["4 2 3", "4 2 = 1"], 1, "recurrent_param { num_output: 3 weight_filler {} bias_filler {} }"),
+    "RNN": (["4 2 3", "4 2 = 1"], 1, "recurrent_param { num_output: 3 weight_filler {} bias_filler {} }"),
+    "LSTMUnit": (["1 2 3", "1 2 12", "1 2 = 1"], 2, ""),
+    "MemoryData": ([], 2, "memory_data_param { batch_size: 2 channels: 3 height: 4 width: 5 } transform_param {}"),
+    "MultiBoxLoss": (["2 8", "2 6", "1 2 8", "1 1 3 8 = 1"], 1,
+                     "multibox_loss_param { num_classes: 3 nms_param {} } loss_param {}"),
+    "MultinomialLogisticLoss": ([ROWS, LABELS], 1, "loss_param {}"),
+    "PSROIAlign": (["1 8 6 7", ROIS], 1, "psroi_align_param { spatial_scale: 0.5 output_dim: 2 group_size: 2 }"),
+    "PSROIPooling": (["1 8 6 7", ROIS], 1, "psroi_pooling_param { spatial_scale: 0.5 output_dim: 2 group_size: 2 }"),
+    "Parameter": ([], 1, "parameter_param { shape { dim: 2 } }"),
+    "PriorBox": ([MAP, "2 3 60 70"], 1, "prior_box_param { min_size: 10 max_size: 20 aspect_ratio: 2 }"),
+    "ROIAlign": ([MAP, ROIS], 1, "roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }"),
+    "ROIPooling": ([MAP, ROIS], 1, "roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }"),
+    "SigmoidCrossEntropyLoss": ([ROWS, ROWS], 1, "loss_param {}"),
+    "SmoothL1Loss": ([ROWS, ROWS], 1, "smooth_l1_loss_param {}"),
+    "SmoothL1LossOHEM": (["3 8", "3 8"], 2, "smooth_l1_loss_param {} loss_param {}"),
+    "SoftmaxWithLoss": ([ROWS, LABELS], 2, "softmax_param {} loss_param {}"),
+    "SoftmaxWithLossOHEM": ([ROWS, LABELS], 3, "softmax_param {} loss_param {}"),
+    "Proposal": (["1 6 4 5", "1 12 4 5", "1 3 = 100"], 2, f'python_param {{ param_str: "{RPN}" }}'),
+    "AnchorTarget": (["1 6 4 5", "2 5 = 1", "1 3 = 100", "1 3 60 70"], 4, f'python_param {{ param_str: "{RPN}" }}'),
+    "ProposalTarget": ([ROIS, "2 5 = 1"], 5, f'python_param {{ param_str: "{RPN}" }}'),
+    "Python": (["1 6 4 5", "1 12 4 5", "1 3 = 100"], 2,
+               f'python_param {{ module: "rpn.proposal_layer" layer: "ProposalLayer" param_str: "{RPN}" }}'),
+    "RoIData": ([], 3, f'python_param {{ param_str: "{RPN}" }}'),
+    "HDF5Output": ([ROWS, "3 1"], 0, "hdf5_output_param { file_name: \"out.h5\" }"),
+    "HDF5Data": ([], 2, 'hdf5_data_param { source: "list.txt" batch_size: 2 }'),
+    "ImageData": ([], 2, 'image_data_param { source: "images.txt" batch_size: 2 } transform_param {}'),
+    "WindowData": ([], 2, 'window_data_param { source: "windows.txt" batch_size: 2 } transform_param { crop_size: 5 }'),
+    "Data": ([], 2, 'data_param { source: "db" backend: LMDB batch_size: 2 } transform_param {}'),
+    "AnnotatedData": ([], 2, 'data_param { source: "annotated" backend: LMDB batch_size: 2 } transform_param {'
+                      ' resize_param { height: 5 width: 6 } }'
+                      " annotated_data_param { batch_sampler { sampler {} sample_constraint {} } }"),
+}  # fmt: skip
+"""The others: bottoms, how many tops, the layer's own words."""
+
+LAYERS = [*NEURONS, *MORE]
+
+
+def net_text(kind: str) -> str:
+    """The prototxt: `2 3 = 1` is an input of shape (2, 3) that holds ones, others hold 0.5; the layer comes last."""
+    bottoms, tops, words = MORE.get(kind) or ([MAP], {"Slice": 2, "Split": 2, "Silence": 0}.get(kind, 1), NEURONS[kind])
+    text = "force_backward: true\n"
+    for i, bottom in enumerate(bottoms):
+        shape, _, value = bottom.partition("=")
+        dims = " ".join(f"dim: {n}" for n in shape.split())
+        filler = f'data_filler {{ type: "constant" value: {value or 0.5} }}'
+        text += f'layer {{ name: "b{i}" type: "DummyData" top: "b{i}" dummy_data_param {{ shape {{ {dims} }} {filler} }} }}\n'
+    names = "".join(f' bottom: "b{i}"' for i in range(len(bottoms))) + "".join(f' top: "t{i}"' for i in range(tops))
+    return f'{text}layer {{ name: "it" type: "{kind}"{names} {words} }}\n'
+
+
+def write_files() -> None:
+    """The files that the data layers name, in the working directory."""
+    import h5py
+
+    from minicaffe.database import new_database
+    from minicaffe.image_bytes import encode_image
+    from minicaffe.io import array_to_datum
+
+    pixels = np.arange(9 * 8 * 3, dtype=np.uint8).reshape(9, 8, 3)
+    Path("image.png").write_bytes(encode_image(pixels, "png"))
+    Path("images.txt").write_text("image.png 1\nimage.png 2\n")
+    Path("windows.txt").write_text("# 0\nimage.png\n3\n9\n8\n2\n1 0.9 1 1 5 6\n0 0.1 2 2 6 6\n")
+    with h5py.File("rows.h5", "w") as file:
+        file["t0"], file["t1"] = np.ones((3, 2), np.float32), np.ones((3, 1), np.float32)
+    Path("list.txt").write_text("rows.h5\n")
+    datum = array_to_datum(pixels.transpose(2, 0, 1), 1)
+    annotated = caffe_pb2.AnnotatedDatum(datum=datum, type=caffe_pb2.AnnotatedDatum.BBOX)
+    box = caffe_pb2.NormalizedBBox(xmin=0.1, ymin=0.2, xmax=0.8, ymax=0.9)
+    annotated.annotation_group.add(group_label=1).annotation.add(bbox=box)
+    for name, item in (("db", datum), ("annotated", annotated)):
+        with new_database(name, "lmdb") as writer:
+            for key in (b"0", b"1", b"2"):
+                writer.put(key, item.SerializeToString())
