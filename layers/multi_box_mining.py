@@ -78,7 +78,8 @@ def mine(truth: Ints, overlap: Array, losses: Array, boxes: Array, mining: int, 
     """
     if mining == MAX_NEGATIVE:
         able = np.flatnonzero((truth == FREE) & (overlap < param.neg_overlap))
-        count = min(int(np.float32((truth >= 0).sum()) * np.float32(param.neg_pos_ratio)), len(able))
+        wanted = np.float32((truth >= 0).sum()) * np.float32(param.neg_pos_ratio)
+        count = int(min(np.nan_to_num(wanted), len(able)))
     else:
         able, count = np.arange(len(truth)), min(param.sample_size, len(truth))
     chosen = np.zeros(len(truth), bool)

@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe import limits
 from minicaffe.blob import Blob
+from minicaffe.errors import Error
 from minicaffe.layer import Layer
 
 from .unrolled import Unrolled
@@ -131,6 +133,10 @@ class Recurrent(Layer):
         shapes = {name: blob.shape for name, blob in inputs.items()}
         if self._unrolled is None or self._unrolled.shapes != shapes:
             kind = type(self).type
+            try:
+                limits.check("with debug_info the unrolled net", 5 * bottom[1].shape[0], "layers")
+            except Error as error:
+                raise self.error(str(error), "recurrent_param.debug_info") from None
             self._unrolled = Unrolled(kind, self.name, self.units, shapes, phase=self.phase, dtype=self.dtype)
         arrays = {name: blob.data for name, blob in inputs.items()}
         first = {f"{name}_0": state[None] for name, state in zip(self.states, start, strict=True)}

@@ -75,4 +75,6 @@ def whole_parameter(layer: Layer, values: dict[str, Any], key: str) -> int:
     value = values[key]
     if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
         raise layer.error(f"param_str: {key} must be a whole number > 0, got {value!r}", "python_param.param_str")
+    if value >= 2**31:
+        raise layer.error(f"param_str: {key} must be below 2^31, got {str(value)[:40]}", "python_param.param_str")
     return value

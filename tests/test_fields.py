@@ -41,11 +41,15 @@ SIZES = 'type: "PriorBox" prior_box_param { min_size: 10 '
          "sample_num must be at most 1000"),
         ('type: "DetectionEvaluate" detection_evaluate_param { num_classes: 4294967295 background_label_id: 0 }',
          [np.ones((1, 1, 2, 7)), np.ones((1, 1, 3, 8))], "num_classes must be at most 1000000"),
+        ('type: "LSTM" recurrent_param { num_output: 2 debug_info: true }', [np.ones((2001, 1, 1)), np.ones((2001, 1))],
+         "with debug_info the unrolled net has 10,005 layers, and the limit is 10,000"),
+        (f'type: "Python" python_param {{ module: "rpn.proposal_layer" layer: "ProposalLayer" param_str: "feat_stride: {2**31}" }}',  # noqa: E501
+         [np.ones((1, 18, 3, 4)), np.ones((1, 36, 3, 4)), np.ones((1, 3))], "feat_stride must be below 2.31, got 2147483648"),
     ],
 )  # fmt: skip
 def test_found(text: str, bottoms: list[np.ndarray], message: str) -> None:
     with pytest.raises(LayerError, match=message):
-        LayerCase(text, *bottoms)
+        LayerCase(text, *bottoms).forward()
 
 
 @pytest.mark.parametrize("stride", [6, 7, 2**31 - 1])
