@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 import onnx
 from onnx_case import check, net_of
@@ -60,6 +60,8 @@ def test_only_standard_operators(tmp_path: Path, shapes_settings: None) -> None:
 
 @pytest.mark.parametrize("opset", [18, 19, 21, 23])
 def test_newer_opsets(opset: int, tmp_path: Path) -> None:
+    import onnxruntime
+
     if opset == 23 and tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 23):
         pytest.skip(f"onnxruntime {onnxruntime.__version__} does not know opset 23")
     path = tmp_path / "model.onnx"
