@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_UNKNOWN = 200
 """Most unknown fields with a warning each: the nearest known one is sought for each."""
 _HEAD = 4096
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,20 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFi
     except UpgradeError as error:
         raise parser.text.error(error.message, _block_start(parser, error.block), error.hint) from None
     sources = [_input_source(parser) if i == INPUT_FIELDS else _layer_source(parser, i) for i in origins]
+    for layer, source in zip(param.layer, sources, strict=True):
+        _refuse_control(layer, source)
     return NetFile(param, sources, file)
+
+
+def _refuse_control(layer: caffe_pb2.LayerParameter, source: LayerSource) -> None:
+    """Names are printed and drawn: escape sequences in them would reach the terminal."""
+    tops = [(f"top[{j}]", name) for j, name in enumerate(layer.top)]
+    bottoms = [(f"bottom[{j}]", name) for j, name in enumerate(layer.bottom)]
+    for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
+        if _UNPRINTABLE.search(name):
+            place = source.at(field)
+            message = f"the {field.partition('[')[0]} {name!r} holds a control character"
+            raise PrototxtError(message, file=place.file, line=place.line, column=place.column)
 
 
 def read_solver(path: str | os.PathLike[str]) -> caffe_pb2.SolverParameter:

@@ -48,6 +48,24 @@ def layer(text: str) -> caffe_pb2.LayerParameter:
 # Values.
 
 
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (r'name: "a\x1b[2J" type: "ReLU" bottom: "x" top: "y"', r"made:2:\d+: the name 'a\\x1b\[2J' holds a control character"),
+        (r'name: "a" type: "ReLU" bottom: "x" top: "y\n"', r"made:2:\d+: the top 'y\\n' holds"),
+        (r'name: "a" type: "ReLU" bottom: "x\302\233" top: "y"', r"made:2:\d+: the bottom 'x\\x9b' holds"),
+    ],
+)
+def test_names_that_would_speak_to_the_terminal(layer, message):
+    with pytest.raises(PrototxtError, match=message):
+        parse_net('input: "x" input_shape { dim: 1 }\nlayer { ' + layer + " }", "made")
+
+
+def test_names_of_any_language():
+    text = 'layer { name: "Schicht äöü 卷积 1" type: "Input" top: "图 \\\'1" input_param { shape { dim: 1 } } }'
+    assert parse_net(text).param.layer[0].name == "Schicht äöü 卷积 1"
+
+
 def test_a_net_with_every_spelling():
     net = parse_net(NET).param
     assert [(x.name, x.type) for x in net.layer] == [("input", "Input"), ("conv", "Convolution"), ("relu", "ReLU")]
