@@ -20,8 +20,8 @@ from minicaffe.layer import Layer
 
 from .box_codes import jaccard
 from .boxes import bbox_overlaps
-from .detection_files import MOST_CLASSES
 from .image_sizes import boxes_in_pixels, check_frame, read_name_sizes
+from .label_map import MOST_CLASSES
 
 Array = NDArray[Any]
 

@@ -123,8 +123,6 @@ class DetectionFiles:
         return {**ids, "bbox": found.box, "score": found.score}
 
 
-MOST_CLASSES = 1_000_000
-"""Most classes of detections: there is a list of them."""
 FORMATS = ("VOC", "COCO", "ILSVRC")
 
 

@@ -19,9 +19,10 @@ from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
 
 from .box_codes import decode, read_priors
-from .detection_files import MOST_CLASSES, files_asked
+from .detection_files import files_asked
 from .detection_pictures import pictures_asked
 from .detection_rows import image_detections
+from .label_map import MOST_CLASSES
 
 Array = NDArray[Any]
 

@@ -9,6 +9,9 @@ from minicaffe.errors import DataError, Error
 from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import parse_message
 
+MOST_CLASSES = 1_000_000
+"""Most classes of detections: there is a list of them."""
+
 
 def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
     """The items of a label map (LabelMap as prototxt) by label. Raises DataError."""
