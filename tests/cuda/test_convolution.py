@@ -81,7 +81,9 @@ def test_as_on_the_cpu(library: StandIn | None, kind: str, workspace: int, small
 
 def test_launches_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch takes one im2col, one product and one bias; nothing but the inputs moves, and nothing waits."""
-    case = LayerCase('type: "Convolution" convolution_param { num_output: 5 kernel_size: 3 }', np.ones((4, 3, 7, 6)))
+    fillers = 'weight_filler { type: "xavier" } bias_filler { value: 1 }'  # zeros would not be moved
+    text = f'type: "Convolution" convolution_param {{ num_output: 5 kernel_size: 3 {fillers} }}'
+    case = LayerCase(text, np.ones((4, 3, 7, 6)))
     sent: list[str] = []
     monkeypatch.setattr(convolution, "launch", lambda kernel, *rest: sent.append(kernel))
     monkeypatch.setattr(convolution, "launch_planes", lambda kernel, *rest: sent.append(kernel))
