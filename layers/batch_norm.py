@@ -68,7 +68,7 @@ class BatchNorm(Layer):
                 "bottom",
             )
         top[0].reshape(bottom[0].shape)
-        if not self.use_global_stats:
+        if not (self.use_global_stats or self.forward_only):
             self._normalised.reshape(bottom[0].shape)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -79,7 +79,7 @@ class BatchNorm(Layer):
             affine(x, y, minus=mean, times=inverse_std)
             self._inverse_std.data[...] = inverse_std
         elif x.size:
-            normalised = by_channel(self._normalised.data)
+            normalised = y if self.forward_only else by_channel(self._normalised.data)
             mean, var = batch_statistics(x, self.eps, normalised, self._inverse_std.data, out=y)
             self._keep(mean, var, x.size // x.shape[1])
 
@@ -95,7 +95,8 @@ class BatchNorm(Layer):
             sums = [blob.device_data("read") for blob in self.blobs]
             self.launch("batch_norm.global_statistics", channels, channels, *sums, self.eps, mean, inverse_std)
         else:
-            kept, unbiased = self._normalised.device_data("write"), numbers / max(numbers - 1, 1)
+            kept = 0 if self.forward_only else self._normalised.device_data("write")
+            unbiased = numbers / max(numbers - 1, 1)
             constants = self.eps, self.fraction, unbiased
             results = mean, inverse_std, *(blob.device_data("update") for blob in self.blobs)
             arguments = numbers, channels, positions, x, *constants, *results
@@ -149,8 +150,8 @@ def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[A
 
 
 def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array, out: Array) -> tuple[Array, Array]:
-    """Mean (C,) and variance (C,) of x (N, C, P), whose normalised values go to normalised and to out (N, C, P; out may be
-    x), 1 / sqrt(var + eps) to inverse_std (C,). Channel after channel, so that each is fetched from memory once."""
+    """Mean (C,) and variance (C,) of x (N, C, P), whose normalised values go to normalised and to out (N, C, P; all three may
+    be one), 1 / sqrt(var + eps) to inverse_std (C,). Channel after channel, so that each is fetched from memory once."""
     mean, var = np.empty((2, x.shape[1]), x.dtype)
     numbers = x.size // x.shape[1]
 
@@ -161,7 +162,8 @@ def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array
         var[c] = sum_products(own, own) / numbers
         inverse_std[c] = 1 / np.sqrt(var[c] + eps)
         own *= inverse_std[c, None]
-        out[:, c] = own
+        if normalised is not out:
+            out[:, c] = own
 
     each_channels(x.shape, step)
     return mean, var

@@ -154,6 +154,28 @@ def test_no_layer_keeps_its_input_where_no_backward_comes() -> None:
         assert net.layer_dict[name]._input.data_state is MemoryState.HOST
 
 
+BATCH_NORM = (
+    'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 7 } } }\n'
+    'layer { name: "apart" type: "BatchNorm" bottom: "data" top: "apart" batch_norm_param { use_global_stats: false } }\n'
+    'layer { name: "in_place" type: "BatchNorm" bottom: "apart" top: "apart" batch_norm_param { use_global_stats: false } }\n'
+    'layer { name: "scale" type: "Scale" bottom: "apart" top: "apart" scale_param { filler { value: 3 } } }\n'
+)
+
+
+@pytest.mark.parametrize("phase", [TEST, TRAIN])
+def test_batch_norm_keeps_nothing_where_no_backward_comes(phase: int) -> None:
+    """Its numbers are the same, and its input, where it has a top of its own."""
+    whole, net = net_of("all", BATCH_NORM, phase), net_of("outputs", BATCH_NORM, phase)
+    before = net.blobs["data"].data.copy()
+    np.testing.assert_array_equal(net.forward()["apart"], whole.forward()["apart"])
+    np.testing.assert_array_equal(net.blobs["data"].data, before)
+    for name in ("apart", "in_place"):
+        assert whole.layer_dict[name]._normalised.data_state is MemoryState.HOST
+        assert net.layer_dict[name]._normalised.data_state is MemoryState.UNINITIALISED
+        for mine, theirs in zip(net.params[name], whole.params[name], strict=True):
+            np.testing.assert_array_equal(mine.data, theirs.data)
+
+
 @pytest.mark.parametrize("keep", ["all", "outputs"])
 def test_forward_takes_no_memory_for_diffs(keep: str) -> None:
     net = net_of(keep)
