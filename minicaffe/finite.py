@@ -53,8 +53,10 @@ def _weights(net: Net, i: int, when: str) -> None:
 
 
 def _tops(net: Net, i: int, when: str) -> None:
-    for name, blob in zip(net.nodes[i].top_names, net.nodes[i].tops, strict=True):
-        _look(net, i, when, f'its top "{name}"', blob.read_data(), "made by its forward: what it read is finite")
+    node = net.nodes[i]
+    origin = "made by its forward: what it read is finite" if node.bottoms else "as given"
+    for name, blob in zip(node.top_names, node.tops, strict=True):
+        _look(net, i, when, f'its top "{name}"', blob.read_data(), origin)
 
 
 def _gradients(net: Net, i: int, when: str) -> None:
@@ -75,6 +77,7 @@ def _look(net: Net, i: int, when: str, what: str, array: NDArray[Any], origin: s
         return
     bad = ~np.isfinite(array)
     first = tuple(map(int, np.argwhere(bad)[0]))
-    count = f"one of {int(bad.sum())} numbers of {array.size} that are not finite"
-    message = f"{what} holds {array[first]:g} at {first}, {count}; {origin}"
+    found = int(bad.sum())
+    numbers = f"{found} of its {array.size} numbers {'is' if found == 1 else 'are'} not finite"
+    message = f"{what}: {numbers}, the first {array[first]:g} at {first}; {origin}"
     raise LayerError(str(net.layers[i].error(f"{when}: {message}" if when else message)))
