@@ -29,7 +29,7 @@ NEEDS = {
 
 
 def check_policy(param: caffe_pb2.SolverParameter) -> None:
-    """Raises SolverError for an unknown policy, or one whose numbers are missing."""
+    """Raises SolverError for an unknown policy, one whose numbers are missing, and a base_lr that is not finite."""
     policy = param.lr_policy
     if policy not in POLICIES:
         raise SolverError(f'lr_policy "{policy}" is not known; there are {", ".join(POLICIES)}')
@@ -37,6 +37,8 @@ def check_policy(param: caffe_pb2.SolverParameter) -> None:
     present = {descriptor.name for descriptor, _ in param.ListFields()}
     if missing := [name for name in needed if name not in present]:
         raise SolverError(f'lr_policy "{policy}" needs {" and ".join(missing)}, which the solver does not give')
+    if not math.isfinite(param.base_lr):
+        raise SolverError(f"base_lr must be a finite number, got {param.base_lr:g}")
     if policy == "step" and param.stepsize <= 0:
         raise SolverError(f"stepsize must be > 0, got {param.stepsize}")
 

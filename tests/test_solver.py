@@ -289,6 +289,8 @@ def test_poly_past_the_end_is_zero():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ('base_lr: nan lr_policy: "fixed"', "base_lr must be a finite number, got nan"),
+        ('base_lr: -inf lr_policy: "fixed"', "base_lr must be a finite number, got -inf"),
         ('base_lr: 1 lr_policy: "steps"', 'lr_policy "steps" is not known; there are fixed, step, exp, inv, multistep'),
         ("base_lr: 1", 'lr_policy "" is not known'),
         ('lr_policy: "fixed"', 'lr_policy "fixed" needs base_lr, which the solver does not give'),
