@@ -21,7 +21,10 @@ _allowed: set[str] = set()
 
 
 def allow_path(path: str | os.PathLike[str]) -> None:
-    """Let prototxts name this file, or what lies in this folder: to read it, or to write there where a layer writes."""
+    """Let prototxts name this file, or what lies in this folder: to read it, or to write there where a layer writes.
+
+    It need not be there yet, and a misspelt path is no error: a folder may be made later (`--allow` wants one that is).
+    """
     _allowed.add(os.path.realpath(path))
 
 

@@ -1,15 +1,22 @@
 """How much a file may ask for: a few bytes of a prototxt, a header or an image can declare any size.
 
     minicaffe.limits.pixels = 10**9        from Python
-    minicaffe run NET --limit pixels=1e9   on the command line
+    minicaffe run NET --limit pixels=1e9   on the command line; also pixels=1G, of 2**30
 
-No published model and no photograph comes near the defaults. They bound what is declared, whatever the machine's memory.
+Another name, and what is no whole number from 1 on, is an Error. No published model and no photograph comes near the
+defaults. They bound what is declared, whatever the machine's memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
+from math import inf
+from numbers import Real
+from types import ModuleType
+from typing import Any
 
 from .errors import Error
 
@@ -41,16 +48,35 @@ def check(what: str, amount: int, name: str) -> None:
 
 
 @contextmanager
-def raised(given: dict[str, int]) -> Iterator[None]:
-    """Other limits until the end of the block. Raises Error for a name that is none, and for less than 1."""
+def raised(given: Mapping[str, float]) -> Iterator[None]:
+    """Other limits until the end of the block. Raises Error for a name that is none, and for no whole number from 1 on."""
     before = {name: globals()[name] for name in NAMES}
-    for name, most in given.items():
-        if name not in NAMES:
-            raise Error(f'there is no limit "{name}"; there are {", ".join(NAMES)}')
-        if most < 1:
-            raise Error(f"the limit {name} must be at least 1, got {most}")
-    globals().update(given)
+    checked = {name: _whole(name, most) for name, most in given.items()}
+    globals().update(checked)
     try:
         yield
     finally:
         globals().update(before)
+
+
+def _whole(name: str, most: Any) -> int:
+    """The limit of this name as an int. Raises Error."""
+    if name not in NAMES:
+        near = get_close_matches(name.lower(), NAMES, 1)
+        meant = f'; did you mean "{near[0]}"?' if near else ""
+        raise Error(f'there is no limit "{name}"; there are {", ".join(NAMES)}{meant}')
+    is_number = isinstance(most, Real) and not isinstance(most, bool)
+    if not (is_number and 1 <= most < inf and most % 1 == 0):
+        raise Error(f"the limit {name} must be a whole number, at least 1, got {most!r}")
+    return int(most)
+
+
+class _Limits(ModuleType):
+    """This module: what is set in it is checked."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        inner = name.startswith("__")  # which Python sets when it loads the module again
+        super().__setattr__(name, value if inner else _whole(name, value))
+
+
+sys.modules[__name__].__class__ = _Limits

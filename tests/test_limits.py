@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -119,17 +121,63 @@ def test_the_command_line_raises_limits_until_its_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("layer=3", 'there is no limit "layer"; there are blob_elements, layers, bytes, pixels, text'),
-        ("layers=0", "the limit layers must be at least 1, got 0"),
-        ("layers", "write it as NAME=N"),
-        ("layers=many", "write it as NAME=N"),
-        ("layers=inf", "write it as NAME=N"),
+        ("layer=3", 'there is no limit "layer"; there are blob_elements, layers, bytes, pixels, text; did you mean "layers"?'),
+        ("layers=0", "the limit layers must be a whole number, at least 1, got 0"),
+        ("layers=10.5", "the limit layers must be a whole number, at least 1, got 10.5"),
+        ("layers=nan", "at least 1, got nan"),
+        ("layers=inf", "at least 1, got inf"),
+        ("layers", "write it as NAME=N, with N as 1000, 1e9 or 4G, got 'layers'"),
+        ("layers=", "got 'layers='"),
+        ("layers=many", "got 'layers=many'"),
+        ("layers=3=4", "got 'layers=3=4'"),
+        ("layers=K", "got 'layers=K'"),
     ],
 )
 def test_a_bad_limit(tmp_path: Path, given: str, message: str) -> None:
     result = CliRunner().invoke(main, ["summary", str(net(tmp_path, INPUT)), "--limit", given])
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+    assert "unpack" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("given", "most"),
+    [("4G", 2**32), ("1.5k", 1536), ("2M", 2**21), ("1T", 2**40), ("1e3", 1000), (f"{10**17 + 1}", 10**17 + 1)],
+)
+def test_units_of_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, most: int) -> None:
+    seen: list[dict[str, float]] = []
+    monkeypatch.setitem(vars(limits), "raised", lambda wanted: seen.append(wanted) or nullcontext())
+    assert CliRunner().invoke(main, ["summary", str(net(tmp_path, INPUT)), "--limit", f"bytes={given}"]).exit_code == 0
+    assert seen == [{"bytes": most}]
+
+
+@pytest.mark.parametrize("most", [float("nan"), float("inf"), 2.5, "4G", None, -1, 0, True])
+def test_a_limit_that_would_be_none_is_refused_where_it_is_set(most: object) -> None:
+    before = limits.pixels
+    with pytest.raises(Error, match="the limit pixels must be a whole number, at least 1, got "):
+        limits.pixels = most  # type: ignore[assignment]
+    with pytest.raises(Error, match="the limit pixels must be"), limits.raised({"layers": 3, "pixels": most}):  # type: ignore[dict-item]
+        pass
+    assert limits.pixels == before
+
+
+@pytest.mark.parametrize(("name", "near"), [("pixel", "pixels"), ("Bytes", "bytes"), ("blob_element", "blob_elements")])
+def test_a_misspelt_limit(name: str, near: str) -> None:
+    with pytest.raises(Error, match=f'there is no limit "{name}"; .*; did you mean "{near}"'):
+        setattr(limits, name, 5)
+    assert not hasattr(limits, name)
+
+
+@pytest.mark.parametrize("most", [np.int64(1000), np.float32(1000), 1e3])
+def test_a_whole_number_of_any_type_is_a_limit(most: float) -> None:
+    limits.pixels = most  # type: ignore[assignment]
+    assert limits.pixels == 1000 and type(limits.pixels) is int
+
+
+def test_the_module_can_be_loaded_again() -> None:
+    importlib.reload(limits)
+    with pytest.raises(Error, match="no limit"):
+        limits.pixel = 5  # type: ignore[attr-defined]
 
 
 def test_a_weights_file_is_read_under_any_limit_of_text(tmp_path: Path) -> None:

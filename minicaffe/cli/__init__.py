@@ -8,6 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
@@ -64,13 +65,25 @@ ALLOW = click.Option(
 """An option of every command. What it names is allowed as everything that the command line names is."""
 
 
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
 def _raise_limits(context: click.Context, option: click.Parameter, given: Sequence[str]) -> None:
     """Other limits until the command is over."""
     try:
-        pairs = [text.split("=") for text in given]
-        context.with_resource(limits.raised({name: int(float(most)) for name, most in pairs}))
-    except (Error, ValueError, OverflowError) as error:
-        raise click.BadParameter(f"write it as NAME=N: {error}") from error
+        context.with_resource(limits.raised(dict(_limit(text) for text in given)))
+    except Error as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _limit(text: str) -> tuple[str, float]:
+    """The name and the number of NAME=N. Raises Error where it is written in another way."""
+    name, _, number = text.partition("=")
+    unit = _UNITS.get(number[-1:].upper(), 1)
+    for read in (int, float):  # a large int is no float
+        with suppress(ValueError):
+            return name, read(number if unit == 1 else number[:-1]) * unit
+    raise Error(f"write it as NAME=N, with N as 1000, 1e9 or 4G, got {text!r}")
 
 
 LIMIT = click.Option(
@@ -79,7 +92,8 @@ LIMIT = click.Option(
     metavar="NAME=N",
     expose_value=False,
     callback=_raise_limits,
-    help=f"How much a file may ask for; NAME is one of {', '.join(limits.NAMES)}; may be repeated.",
+    help=f"How much a file may ask for; NAME is one of {', '.join(limits.NAMES)}; N may end in K, M, G or T, "
+    "of 1024 each; may be repeated.",
 )
 
 
