@@ -374,6 +374,34 @@ def test_a_bad_image_does_not_lose_the_others(folder: Path) -> None:
     assert "photos/two.jpg: " in result.output
 
 
+def test_a_bad_image_is_named_once(folder: Path) -> None:
+    result = run("detect", "detector.prototxt", "detector.caffemodel", "small.prototxt", "photos", "--proposals", "boxes.npy")
+    assert "minicaffe: small.prototxt: cannot read the image: not an image" in result.stderr
+
+
+def test_pictures_drawn_replace_neither_inputs_nor_each_other(folder: Path) -> None:
+    (folder / "one.jpg").write_bytes((folder / "photos" / "two.jpg").read_bytes())
+    photo = (folder / "photos" / "one.png").read_bytes()
+    images = ("photos/one.png", "one.jpg", "photos/two.jpg")
+    arguments = ["detect", "detector.prototxt", "detector.caffemodel", *images, "--proposals", "boxes.npy", "--draw", "photos"]
+    for _ in range(2):  # the second time, pictures of the first are replaced
+        result = run(*arguments)
+        assert re.findall("drawn: (.*)", result.stdout) == ["photos/one-2.png", "photos/one-3.png", "photos/two.png"]
+    assert (folder / "photos" / "one.png").read_bytes() == photo
+    assert re.findall("drawn: (.*)", run(*arguments, "--json").stderr)[0] == "photos/one-2.png"
+
+
+@pytest.mark.parametrize(
+    ("draw", "said"),
+    [("boxes.npy", "this is a file"), ("boxes.npy/in/it", "boxes.npy is a file")],
+)
+def test_pictures_go_to_a_folder(folder: Path, draw: str, said: str) -> None:
+    result = run("detect", "absent.prototxt", "detector.caffemodel", "photos", "--draw", draw)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"minicaffe: --draw {draw}: ")
+    assert result.stderr.endswith(f"{said}; give the name of a folder\n")
+
+
 def test_test_averages(folder: Path) -> None:
     np.save("x.npy", np.ones((2, 3, 8, 6), np.float32))
     result = run("test", "small.prototxt", "small.caffemodel", "--iterations", "3", "--input", "data=x.npy")

@@ -202,6 +202,24 @@ def check_target(option: str, path: str | None) -> None:
         raise Error(f"{option} {path}: nothing can be written into {folder}: permission denied")
 
 
+def check_folder(option: str, path: str | None) -> None:
+    """Raises Error, before any work is done, for a folder that cannot be made because a file stands there."""
+    if path:
+        whole = Path(path).absolute()
+        nearest = next(place for place in (whole, *whole.parents) if place.exists())
+        if not nearest.is_dir():
+            raise Error(f"{option} {path}: {'this' if nearest == whole else nearest} is a file; give the name of a folder")
+
+
+def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """What two names of one file have in common, as os.path.samefile compares; None where no file is."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
 class FiniteRange(click.FloatRange):
     """click.FloatRange, and no NaN."""
 

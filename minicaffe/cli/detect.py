@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,18 @@ from minicaffe.layers.boxes import rows
 from minicaffe.net import Net
 from minicaffe.settings import DetectionSettings, use
 
-from .common import FiniteRange, allow_modules, device_options, load_net, numbers, say_loudly, seed_option, state_options
+from .common import (
+    FiniteRange,
+    allow_modules,
+    check_folder,
+    device_options,
+    identity,
+    load_net,
+    numbers,
+    say_loudly,
+    seed_option,
+    state_options,
+)
 from .inputs import settings_given
 
 IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
@@ -84,9 +96,12 @@ def command(
     Example:  minicaffe detect test.prototxt net.caffemodel photos/ --draw out --threshold 0.8
     """
     allow_modules(allow_module)
+    check_folder("--draw", draw_dir)
     settings = settings_given(cfg, scale=scale, max_size=max_size, mean=mean, nms=nms)
     use(settings)
     files = list(image_files(images))
+    inputs: list[str | Path] = [net, weights, *files, *filter(None, (classes, cfg, proposals))]
+    pictures = picture_names(Path(draw_dir), files, inputs) if draw_dir else []
     loaded = load_net(net, [weights], seed=seed, level=level, stages=stages, keep="outputs")
     for_rois = {"--cfg": cfg, "--scale": scale, "--max-size": max_size, "--nms": nms, "--proposals": proposals}
     check_options(loaded, for_rois, {"--scale-factor": scale_factor})
@@ -94,7 +109,7 @@ def command(
     find = finder(loaded, proposals, means, scale_factor or 1.0, {"threshold": threshold, "max_detections": max_detections})
     names = read_names(classes) if classes else None
     results, failed, total, best = [], 0, 0, 0.0
-    for file in _progress(files, as_json):
+    for i, file in enumerate(_progress(files, as_json)):
         try:
             image = load_image(file)
             start = time.perf_counter()
@@ -103,7 +118,7 @@ def command(
             if len(files) == 1:
                 raise
             failed += 1
-            click.echo(f"minicaffe: {file}: {error}", err=True)
+            click.echo(f"minicaffe: {file}: {str(error).removeprefix(f'{file}: ')}", err=True)
             continue
         total += len(found)
         best = max(best, best_score(loaded))
@@ -115,8 +130,8 @@ def command(
             results.append({"image": str(file), "detections": to_json(found, shown)})
         else:
             _print(file, found, shown, time.perf_counter() - start)
-        if draw_dir:
-            _draw(Path(draw_dir), file, image, found, shown, quiet=as_json)
+        if pictures:
+            _draw(pictures[i], image, found, shown, err=as_json)
     if as_json:
         click.echo(json.dumps(results, indent=1))
     if not total and failed < len(files):
@@ -190,6 +205,17 @@ def image_files(paths: Sequence[str]) -> Iterator[Path]:
             raise Error(f"{path}: no such image")
 
 
+def picture_names(folder: Path, files: Sequence[Path], inputs: Sequence[str | Path]) -> list[Path]:
+    """Where each file's picture goes: STEM.png in the folder, or STEM-2.png and so on, so that no two share a name and none
+    replaces an input."""
+    known = {found for path in inputs if (found := identity(path))}
+    names: dict[Path, None] = {}
+    for file in files:
+        tries = (folder / f"{file.stem}{number}.png" for number in chain([""], (f"-{n}" for n in count(2))))
+        names[next(name for name in tries if name not in names and identity(name) not in known)] = None
+    return list(names)
+
+
 def read_proposals(source: str | None, image: Path) -> np.ndarray | None:
     """The boxes (R, 4) for an image, from one .npy file or the file of the image's name in a folder."""
     if source is None:
@@ -226,10 +252,8 @@ def _print(file: Path, found: Detections, names: Sequence[str] | None, seconds: 
         click.echo(f"  {label:{width}}  {score:.3f}  {corners}", file=sys.stdout)
 
 
-def _draw(folder: Path, file: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None, *, quiet: bool) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{file.stem}.png"
+def _draw(target: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None, *, err: bool) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as path:
         draw(image, found, names).save(path)
-    if not quiet:
-        click.echo(f"  drawn: {target}", file=sys.stdout)
+    click.echo(f"  drawn: {target}", file=sys.stderr if err else sys.stdout)
