@@ -80,6 +80,8 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFi
     except UpgradeError as error:
         raise parser.text.error(error.message, _block_start(parser, error.block), error.hint) from None
     sources = [_input_source(parser) if i == INPUT_FIELDS else _layer_source(parser, i) for i in origins]
+    if _UNPRINTABLE.search(param.name):
+        raise _control("name", param.name, parser.text.place(parser.root.offsets["name"]))
     for layer, source in zip(param.layer, sources, strict=True):
         _refuse_control(layer, source)
     return NetFile(param, sources, file)
@@ -91,9 +93,12 @@ def _refuse_control(layer: caffe_pb2.LayerParameter, source: LayerSource) -> Non
     bottoms = [(f"bottom[{j}]", name) for j, name in enumerate(layer.bottom)]
     for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
         if _UNPRINTABLE.search(name):
-            place = source.at(field)
-            message = f"the {field.partition('[')[0]} {name!r} holds a control character"
-            raise PrototxtError(message, file=place.file, line=place.line, column=place.column)
+            raise _control(field.partition("[")[0], name, source.at(field))
+
+
+def _control(field: str, name: str, place: Place) -> PrototxtError:
+    message = f"the {field} {name!r} holds a control character"
+    return PrototxtError(message, file=place.file, line=place.line, column=place.column)
 
 
 def read_solver(path: str | os.PathLike[str]) -> caffe_pb2.SolverParameter:

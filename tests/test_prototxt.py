@@ -61,6 +61,14 @@ def test_names_that_would_speak_to_the_terminal(layer, message):
         parse_net('input: "x" input_shape { dim: 1 }\nlayer { ' + layer + " }", "made")
 
 
+@pytest.mark.parametrize(
+    "layer", ['layer { name: "x" type: "Input" top: "x" }', 'layers { name: "x" type: DUMMY_DATA top: "x" }', ""]
+)
+def test_a_nets_name_that_would_speak_to_the_terminal(layer):
+    with pytest.raises(PrototxtError, match=r"made:2:\d+: the name 'a\\x1b\[2J' holds a control character"):
+        parse_net('\nname: "a\\x1b[2J"\n' + layer, "made")
+
+
 def test_names_of_any_language():
     text = 'layer { name: "Schicht äöü 卷积 1" type: "Input" top: "图 \\\'1" input_param { shape { dim: 1 } } }'
     assert parse_net(text).param.layer[0].name == "Schicht äöü 卷积 1"
