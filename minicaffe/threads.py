@@ -28,6 +28,8 @@ from .loops import short_buffers
 Task = Callable[[], object]
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
+MOST = 4096
+"""More threads than any machine has cores: a larger number is a slip."""
 
 _count: int | None = None
 _pool: ThreadPoolExecutor | None = None
@@ -51,10 +53,11 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(count: int) -> None:
-    """Compute on this many threads, BLAS included (in the whole process). Raises Error unless it is 1 or more."""
+    """Compute on this many threads, BLAS included (in the whole process). Raises Error unless it is from 1 to MOST."""
     global _count, _pool
-    if count < 1:
-        raise Error(f"the number of threads must be at least 1, got {count}")
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MOST:
+        raise Error(f"the number of threads must be a whole number, at least 1 and at most {MOST}, got {count!r}")
+    count = int(count)
     _blas.set_threads(count)
     with _lock:
         _count, old, _pool = count, _pool, None
@@ -65,8 +68,8 @@ def set_num_threads(count: int) -> None:
 def check_variable() -> None:
     """Raises Error where MINICAFFE_NUM_THREADS is set, but to no number of threads that there can be."""
     text = os.environ.get(VARIABLE) or "1"
-    if not (text.isdecimal() and int(text)):
-        raise Error(f"{VARIABLE} must be a whole number of threads, at least 1, got {text!r}")
+    if not (text.isdecimal() and len(text) < 20 and 1 <= int(text) <= MOST):
+        raise Error(f"{VARIABLE} must be a whole number of threads, at least 1 and at most {MOST}, got {text!r}")
 
 
 def parts(length: int, least: int = 1, each: int = 1) -> list[slice]:

@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 from minicaffe import Error, get_num_threads, set_num_threads
 from minicaffe.cli import main
-from minicaffe.threads import VARIABLE, parts, run
+from minicaffe.threads import MOST, VARIABLE, parts, run
 
 NET = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }'
 
@@ -43,11 +43,17 @@ def test_the_number_set_is_blas_number_too() -> None:
     assert blas_threads() == {2}
 
 
-@pytest.mark.parametrize("count", [0, -1])
-def test_a_number_below_1_is_an_error_and_changes_nothing(count: int) -> None:
-    with pytest.raises(Error, match=f"at least 1, got {count}"):
+@pytest.mark.parametrize("count", [0, -1, "2", 1.5, True, None, MOST + 1, 10**12])
+def test_what_is_no_number_of_threads_is_an_error_and_changes_nothing(count: int) -> None:
+    with pytest.raises(Error, match=f"a whole number, at least 1 and at most 4096, got {count!r}"):
         set_num_threads(count)
     assert get_num_threads() == 3
+    assert blas_threads() == {3}
+
+
+def test_a_whole_number_of_numpy_is_a_number_of_threads() -> None:
+    set_num_threads(np.int64(2))  # type: ignore[arg-type]
+    assert get_num_threads() == 2 and type(get_num_threads()) is int
 
 
 @pytest.mark.parametrize(
@@ -232,17 +238,17 @@ def test_the_environment_sets_the_number() -> None:
     assert python(code, "2").stdout == "2 {2}\n"
 
 
-@pytest.mark.parametrize("value", ["two", "0", "-1", "1.5"])
+@pytest.mark.parametrize("value", ["two", "0", "-1", "1.5", "10" * 6])
 def test_a_bad_number_in_the_environment_is_an_error_where_it_is_needed(value: str) -> None:
     found = python("import minicaffe; minicaffe.get_num_threads()", value)
-    assert f"Error: {VARIABLE} must be a whole number of threads, at least 1, got {value!r}" in found.stderr
+    assert f"Error: {VARIABLE} must be a whole number of threads, at least 1 and at most 4096, got {value!r}" in found.stderr
     assert python("import minicaffe; minicaffe.set_num_threads(1); print(minicaffe.get_num_threads())", value).stdout == "1\n"
 
 
 def test_a_bad_number_in_the_environment_is_one_line_on_the_command_line() -> None:
     found = python("from minicaffe.cli import main; main(['layers'])", "many")
     assert (found.returncode, found.stdout) == (1, "")
-    assert found.stderr == f"minicaffe: {VARIABLE} must be a whole number of threads, at least 1, got 'many'\n"
+    assert found.stderr == f"minicaffe: {VARIABLE} must be a whole number of threads, at least 1 and at most 4096, got 'many'\n"
 
 
 def test_the_option_counts_until_the_command_is_over(tmp_path: Path) -> None:
