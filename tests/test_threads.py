@@ -251,6 +251,14 @@ def test_a_bad_number_in_the_environment_is_one_line_on_the_command_line() -> No
     assert found.stderr == f"minicaffe: {VARIABLE} must be a whole number of threads, at least 1 and at most 4096, got 'many'\n"
 
 
+@pytest.mark.parametrize("option", ["['--threads', '1']", "['--threads=1']"])
+def test_the_option_wins_over_a_bad_number_in_the_environment(tmp_path: Path, option: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import caffe; print(caffe.get_num_threads())")
+    found = python(f"from minicaffe.cli import main; main(['script', *{option}, {str(script)!r}])", "0")
+    assert (found.returncode, found.stdout, found.stderr) == (0, "1\n", "")
+
+
 def test_the_option_counts_until_the_command_is_over(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text(NET)
     script = tmp_path / "script.py"
@@ -266,7 +274,8 @@ def test_the_option_counts_until_the_command_is_over(tmp_path: Path) -> None:
     "command",
     ["compare", "detect", "explain", "export", "extract-features", "rescue", "run", "script", "test", "time", "trace", "train"],
 )
-def test_every_command_that_runs_a_net_has_the_option(command: str) -> None:
-    result = CliRunner().invoke(main, [command, "--threads", "0"])
+@pytest.mark.parametrize("count", ["0", "4097"])
+def test_every_command_that_runs_a_net_has_the_option(command: str, count: str) -> None:
+    result = CliRunner().invoke(main, [command, "--threads", count])
     assert result.exit_code == 2
     assert "'--threads'" in result.output

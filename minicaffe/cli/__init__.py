@@ -131,7 +131,8 @@ class _Commands(click.Group):
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             try:
-                check_variable()
+                if not any(word.partition("=")[0] == "--threads" for word in ctx.meta[WORDS]):
+                    check_variable()
                 return super().invoke(ctx)
             except BrokenPipeError:
                 raise  # the reader of stdout went away: click ends quietly

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -60,14 +61,15 @@ def allow_modules(modules: Iterable[str]) -> None:
 def _use_threads(context: click.Context, option: click.Parameter, count: int | None) -> None:
     """Compute on count threads until the command is over."""
     if count is not None:
-        before = threads.get_num_threads()
-        context.call_on_close(lambda: threads.set_num_threads(before))
+        with suppress(Error):  # of the environment's number, which does not count here
+            before = threads.get_num_threads()
+            context.call_on_close(lambda: threads.set_num_threads(before))
         threads.set_num_threads(count)
 
 
 threads_option = click.option(
     "--threads",
-    type=click.IntRange(1),
+    type=click.IntRange(1, threads.MOST),
     metavar="N",
     expose_value=False,
     callback=_use_threads,
