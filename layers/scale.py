@@ -53,9 +53,13 @@ class Scale(Layer):
             raise self.error(f"the second bottom has shape {scale.shape}, the learnt bias {self.blobs[-1].shape}", "bottom[1]")
         top[0].reshape(bottom[0].shape)
 
+    def overwrites_what_backward_reads(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> bool:
+        """Whether x has to be kept: the gradient of scale needs it, and in place y overwrites it."""
+        return top[0] is bottom[0] and (len(bottom) == 2 or self.param_propagate_down[0])
+
     def _kept(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob | None:
-        """Where x is kept in place: the gradient of scale needs it, and y overwrites it."""
-        if top[0] is not bottom[0] or self.forward_only or not (len(bottom) == 2 or self.param_propagate_down[0]):
+        """Where x is kept, if it is."""
+        if self.forward_only or not self.overwrites_what_backward_reads(bottom, top):
             return None
         self._input.reshape(bottom[0].shape)
         return self._input

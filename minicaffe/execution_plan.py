@@ -45,7 +45,7 @@ class Chain:
     def forward(self, may: bool = True) -> bool:
         """Run the chain as one step, if it may; False, and nothing is computed, where it has to run layer by layer."""
         self.together = False
-        finishes = self._reshaped() if may and not self._backward_lacks() else None
+        finishes = self._reshaped() if may and not self.backward_lacks() else None
         if finishes is None:
             return False
         first = self.nodes[0]
@@ -55,12 +55,12 @@ class Chain:
 
     def before_backward(self) -> None:
         """Let the layers keep what backward reads, if they ran as one step before anybody asked for these gradients."""
-        if self.together and self._backward_lacks():
+        if self.together and self.backward_lacks():
             self.together = False
             for node in self.nodes:
                 node.layer.forward_pass(node.bottoms, node.tops)
 
-    def _backward_lacks(self) -> bool:
+    def backward_lacks(self) -> bool:
         """Whether backward reads what a layer holds between: Scale's gradient is that of its input times dy."""
         scales = (node for node in self.nodes[1:] if isinstance(node.layer, Scale))
         return any(node.needs_backward and node.layer.param_propagate_down[0] for node in scales)

@@ -5,8 +5,11 @@ With keep="outputs" a blob counts from the layer that makes it to its last reade
 In TRAIN: forward and backward, so also the diffs of the weights and of the blobs that have a gradient. A solver's history
 comes on top: as much as the weights for SGD, twice as much for Adam. Python and its libraries, about 50 MiB, are left out.
 
-What a layer works in is known for convolutions, whose share is large; others are taken to copy their first bottom, but for
-those that go over their blobs in small blocks.
+What layers keep for backward (BatchNorm its batch normalised, Scale what it overwrites) counts in TEST too: only
+with keep="outputs" do they keep nothing of the kind.
+
+What a layer works in is known for convolutions, whose share is large, and for Proposal; others are taken to copy their first
+bottom, but for those that go over their blobs in small blocks.
 """
 
 from __future__ import annotations
@@ -20,10 +23,13 @@ import numpy as np
 from . import threads
 from .blob import Blob
 from .blob_memory import lifetimes
+from .layers.batch_norm import BatchNorm
 from .layers.convolution import Convolution
 from .layers.convolution_blocks import BLOCK_BYTES
 from .layers.convolution_products import suits
 from .layers.deconvolution import Deconvolution
+from .layers.proposal import Proposal
+from .layers.scale import Scale
 from .layers.winograd import tiles_at_once
 from .layers.winograd_kept import kept_bytes
 from .mode import TRAIN
@@ -41,7 +47,7 @@ IN_BLOCKS = {
 
 @dataclass(frozen=True)
 class MemoryNeeds:
-    """Bytes. kept: by layers between forwards (Winograd's factors), or from forward to backward. blobs: the data of all.
+    """Bytes. kept: by layers between forwards (Winograd's factors), and from forward to backward. blobs: the data of all.
     diffs: of weights and blobs, in TRAIN. working: of the layer that takes most, beside its blobs. peak: all of it.
     peak_of_outputs: with keep="outputs"; None in TRAIN."""
 
@@ -61,15 +67,19 @@ def memory_needs(net: Net) -> MemoryNeeds:
     """What a run needs at the shapes that the net's blobs have now."""
     training = net.phase == TRAIN
     working = [_forward_bytes(node) + (_backward_bytes(node) if training else 0) for node in net.nodes]
-    kept = sum(_kept_bytes(node, training) for node in net.nodes)
+    factors = 0 if training else sum(_factor_bytes(node) for node in net.nodes)
+    joined = (
+        [] if training else [node for chain in net.plan.chains.values() if not chain.backward_lacks() for node in chain.nodes]
+    )
+    for_backward = sum(_bytes_for_backward(node, training) for node in net.nodes if not any(node is one for one in joined))
     weights = _bytes(net.learnable_params)
     return MemoryNeeds(
         weights=weights,
-        kept=kept,
+        kept=factors + for_backward,
         blobs=_bytes(top for node in net.nodes for top in node.tops),
         diffs=weights + _diff_bytes(net.nodes) if training else 0,
         working=max(working, default=0),
-        peak_of_outputs=None if training else weights + kept + _most_alive(net, working),
+        peak_of_outputs=None if training else weights + factors + _most_alive(net, working),
     )
 
 
@@ -101,12 +111,20 @@ def _most_alive(net: Net, working: Sequence[int]) -> int:
     return most
 
 
-def _kept_bytes(node: Node, training: bool) -> int:
-    """What the layer keeps beside its blobs: Winograd's factors; in TRAIN what backward will read."""
+def _factor_bytes(node: Node) -> int:
+    """Of Winograd's factors, which a convolution keeps in TEST."""
     layer = node.layer
-    if isinstance(layer, Convolution):
-        return kept_bytes(layer.blobs[0].data) if not training and _by_winograd(layer, node) else 0
-    if not training or not node.needs_backward or layer.type in ("Split", "Pooling"):
+    return kept_bytes(layer.blobs[0].data) if isinstance(layer, Convolution) and _by_winograd(layer, node) else 0
+
+
+def _bytes_for_backward(node: Node, training: bool) -> int:
+    """What the layer's forward keeps beside its blobs for backward, whether or not one comes."""
+    layer = node.layer
+    if isinstance(layer, Scale):
+        return _bytes(node.bottoms[:1]) if layer.overwrites_what_backward_reads(node.bottoms, node.tops) else 0
+    if isinstance(layer, BatchNorm):
+        return 0 if layer.use_global_stats else _bytes(node.bottoms[:1])
+    if not training or not node.needs_backward or isinstance(layer, Convolution) or layer.type in ("Split", "Pooling"):
         return 0
     held = [value for value in vars(layer).values() if isinstance(value, Blob)]
     return sum(blob.count * blob.dtype.itemsize for blob in held)
@@ -114,6 +132,8 @@ def _kept_bytes(node: Node, training: bool) -> int:
 
 def _forward_bytes(node: Node) -> int:
     layer = node.layer
+    if isinstance(layer, Proposal):  # for each anchor: its box, in float64, and some 21 numbers of what becomes of it
+        return node.bottoms[0].count // 2 * (32 + 21 * layer.dtype.itemsize)
     if not isinstance(layer, Convolution):
         return 0 if layer.type in IN_BLOCKS or not node.bottoms else _bytes(node.bottoms[:1])
     if _by_winograd(layer, node):

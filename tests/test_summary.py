@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from minicaffe import TEST, TRAIN, Net, get_num_threads
+from minicaffe.blob import Blob, MemoryState
 from minicaffe.layers.convolution_blocks import BLOCK_BYTES
 from minicaffe.mode import Phase
 from minicaffe.net import Keep
@@ -182,6 +185,9 @@ RESIDUAL = layers_of(
         )
     ),
 )
+EXAMPLE = (Path(__file__).parent.parent / "examples/shapes/rfcn/test.prototxt").read_text()
+LARGE = EXAMPLE.replace("dim: 240 dim: 320", "dim: 600 dim: 800")
+"""BatchNorms of batch statistics, Scales in place, and a Proposal of 135000 anchors."""
 TRAINED = PLAIN + layers_of("loss Reduction ip loss loss_weight: 1 reduction_param { operation: SUMSQ }")
 
 MEASURE = """
@@ -196,6 +202,8 @@ warm.forward_backward()
 before = kilobytes("VmRSS")
 net = Net(file, Phase[phase], keep=keep)
 net.blobs["data"].data[...] = 1
+if "im_info" in net.blobs:
+    net.blobs["im_info"].data[...] = 600, 800, 1
 for _ in range(2):
     net.forward_backward() if phase == "TRAIN" else net.forward()
 print(1024 * (kilobytes("VmHWM") - before))
@@ -210,6 +218,8 @@ print(1024 * (kilobytes("VmHWM") - before))
         pytest.param(PLAIN, TEST, "outputs", id="plain, outputs"),
         pytest.param(RESIDUAL, TEST, "all", id="residual"),
         pytest.param(RESIDUAL, TEST, "outputs", id="residual, outputs"),
+        pytest.param(LARGE, TEST, "all", id="example"),
+        pytest.param(LARGE, TEST, "outputs", id="example, outputs"),
         pytest.param(TRAINED, TRAIN, "all", id="trained"),
     ],
 )
@@ -243,6 +253,57 @@ def test_what_the_peak_is_made_of() -> None:
     assert working == get_num_threads() * 2 * BLOCK_BYTES
     assert memory.peak == 4 * (weights + data + a + b + c) + working
     assert memory.peak_of_outputs == 4 * (weights + data + a + b + c) + working  # c is an output: it may stand from the first
+
+
+KEEPING = layers_of(
+    "data Input - data input_param { shape { dim: 2 dim: 3 dim: 5 dim: 7 } }",
+    "batch BatchNorm data a batch_norm_param { use_global_stats: false }",
+    "global BatchNorm a a batch_norm_param { use_global_stats: true }",
+    "apart Scale a b",
+    "batch2 BatchNorm b b batch_norm_param { use_global_stats: false }",
+    "in_place Scale b b",
+    "relu ReLU b b",
+    "fixed Scale b b param { lr_mult: 0 }",
+)
+
+
+@pytest.mark.parametrize("phase", [TEST, TRAIN])
+def test_what_is_kept_for_backward(phase: Phase) -> None:
+    """Each of three layers one blob: batch and batch2 their batch normalised, in_place its input."""
+    net = Net(parse_net(KEEPING), phase)
+    memory, blob = summarize(net).memory, 4 * 2 * 3 * 5 * 7
+    assert memory.kept == 3 * blob
+    net.forward()
+    kept = (value for layer in net.layers for value in vars(layer).values() if isinstance(value, Blob))
+    held = sum(4 * value.count for value in kept if value.count > 3 and value.data_state is MemoryState.HOST)
+    assert held == memory.kept
+    if phase == TEST:
+        assert memory.peak == memory.weights + 6 * blob
+        assert memory.peak_of_outputs == memory.weights + 3 * blob  # data, a, b: b may stand from the first
+
+
+def test_a_scale_that_runs_with_its_convolution_keeps_nothing() -> None:
+    text = layers_of(
+        "data Input - data input_param { shape { dim: 1 dim: 3 dim: 5 dim: 7 } }",
+        "a Convolution data a " + convolution(4),
+        "s Scale a a",
+        "r ReLU a a",
+    )
+    assert summarize(Net(parse_net(text), TEST)).memory.kept == 0
+    assert summarize(Net(parse_net(text + layers_of("loss Reduction a loss loss_weight: 1")), TEST)).memory.kept == 4 * 4 * 35
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_proposal_works_in(dtype: type) -> None:
+    text = HEAD.replace("dim: 4 dim: 5", "dim: 110 dim: 130")
+    net = Net(parse_net(text), TEST, dtype=dtype)
+    net.blobs["info"].data[...] = 16 * 110, 16 * 130, 1
+    net.forward()
+    tracemalloc.start()
+    net.forward()
+    measured = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert summarize(net).memory.working == pytest.approx(measured, rel=0.15)
 
 
 def test_in_training_diffs_count() -> None:
