@@ -30,13 +30,17 @@ SIGHUP = getattr(signal, "SIGHUP", None) or getattr(signal, "SIGBREAK", None)
 
 
 @contextmanager
-def signal_actions(sigint: str = "stop", sighup: str = "snapshot") -> Iterator[Request]:
+def signal_actions(
+    sigint: str = "stop", sighup: str = "snapshot", *, noted: Callable[[int, Action], object] | None = None
+) -> Iterator[Request]:
     """Inside the block the signals ask for these actions ("stop", "snapshot", "none"), SIGTERM for "stop", in place
     of what they did.
 
     A SIGINT that finds another not yet acted on raises KeyboardInterrupt.
 
     with signal_actions() as request: solver.set_action_function(request); solver.solve()
+
+    noted: called at once with each signal's number and action, within the handler: it may do little more than os.write.
 
     In a thread that is not the main one no signal can be caught: the block changes nothing, and request is always NONE.
     """
@@ -48,6 +52,8 @@ def signal_actions(sigint: str = "stop", sighup: str = "snapshot") -> Iterator[R
         if number == signal.SIGINT and seen.get(number):
             raise KeyboardInterrupt
         seen[number] = True
+        if noted:
+            noted(number, actions[number])
 
     def request() -> Action:
         return next((action for number, action in actions.items() if seen.pop(number, False)), Action.NONE)

@@ -391,7 +391,7 @@ class Training:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.lines.append(line)
-            message = line.partition("] ")[2].rstrip("\n")
+            message = (line.partition("] ")[2] or line).rstrip("\n")
             if re.search(pattern, message):
                 return message
         raise AssertionError(f"no line {pattern}; the last are {self.lines[-5:]}")
@@ -411,9 +411,11 @@ def test_sighup_snapshots_and_sigint_stops_with_a_snapshot(folder: Path) -> None
     training = Training(folder)
     training.until("Iteration 3, lr")
     training.process.send_signal(signal.SIGHUP)
+    training.until("^a snapshot follows this iteration$")
     first = Path(training.until("Snapshot").split()[-1])
     training.until(r"Iteration \d+, lr")
     training.process.send_signal(signal.SIGINT)
+    training.until("^stopping after this iteration, with a snapshot; Ctrl-C again ends at once$")
     last = Path(training.until("Snapshot").split()[-1])
     training.until("Optimization stopped early.")
     assert training.end() == (0, "")

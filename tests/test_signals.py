@@ -37,6 +37,16 @@ def test_a_second_sigint_does_not_wait():
         assert request() is Action.STOP
 
 
+def test_a_signal_is_told_at_once():
+    told = []
+    with signal_actions(noted=lambda *signal_and_action: told.append(signal_and_action)):
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert told == [(SIGHUP, Action.SNAPSHOT), (signal.SIGINT, Action.STOP)]
+
+
 @pytest.mark.parametrize("effect", Action)
 def test_the_effects_can_be_chosen(effect):
     with signal_actions(sigint=effect.value, sighup=effect.value) as request:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import signal
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -125,7 +128,8 @@ def command(
     if state:
         trainer.restore(state)
     checked = check_finite(trainer.net, lambda: f"iteration {trainer.iter}") if finite else nullcontext()
-    with checked, signal_actions(sigint_effect, sighup_effect) as request:
+    last = trainer.param.snapshot_after_train
+    with checked, signal_actions(sigint_effect, sighup_effect, noted=partial(_say_noted, last)) as request:
         trainer.set_action_function(request)
         _solve(trainer, iterations, log_file)
     if out:
@@ -135,6 +139,17 @@ def command(
 
 def _check_kinds(weights: Sequence[str], snapshot: str | None) -> None:
     """Raises Error where a snapshot's two files, .caffemodel and .solverstate, are given for each other."""
+def _say_noted(last: bool, number: int, action: Action) -> None:
+    """What a signal was taken for, on stderr; last: a stop writes a snapshot. By os.write: a handler may come amid a print."""
+    if action is Action.STOP:
+        more = "; Ctrl-C again ends at once" if number == signal.SIGINT else ""
+        text = f"stopping after this iteration{', with a snapshot' * last}{more}"
+    else:
+        text = "a snapshot follows this iteration" if action is Action.SNAPSHOT else "training goes on"
+    with suppress(OSError):
+        os.write(2, ("\n" * os.isatty(2) + text + "\n").encode())
+
+
     if snapshot and snapshot.endswith((".caffemodel", ".caffemodel.h5")):
         raise Error(f"--snapshot {snapshot}: give the .solverstate beside it; to start anew from its weights: --weights")
     for file in weights:
