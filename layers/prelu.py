@@ -59,7 +59,7 @@ class PReLU(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = by_channel(bottom[0].data)
-        if top[0] is bottom[0]:
+        if top[0] is bottom[0] and not self.forward_only:
             self._input.data[...] = bottom[0].data
         negative = np.minimum(x, 0) * self._slopes()
         y = by_channel(top[0].data)

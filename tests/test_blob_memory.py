@@ -40,6 +40,7 @@ TEXT = (
     + 'layer { name: "sum" type: "Eltwise" bottom: "map" bottom: "b" bottom: "fixed" top: "sum" }\n'
     + 'layer { name: "scale" type: "Scale" bottom: "sum" top: "sum" scale_param { bias_term: true } }\n'
     + 'layer { name: "bnll" type: "BNLL" bottom: "sum" top: "sum" }\n'
+    + 'layer { name: "prelu" type: "PReLU" bottom: "sum" top: "sum" }\n'
     + conv("out", "sum", 4)
     + 'layer { name: "also" type: "Pooling" bottom: "a" top: "also" pooling_param { kernel_size: 2 stride: 2 } }\n'
 )
@@ -145,12 +146,12 @@ def test_no_layer_keeps_its_input_where_no_backward_comes() -> None:
     net = net_of("outputs")
     net.after_forward(lambda i: None)
     net.forward()
-    for name in ("scale", "bnll"):
+    for name in ("scale", "bnll", "prelu"):
         assert net.layer_dict[name]._input.data_state is MemoryState.UNINITIALISED
     net = net_of("all")
     net.force_backward()
     net.forward()
-    for name in ("scale", "bnll"):
+    for name in ("scale", "bnll", "prelu"):
         assert net.layer_dict[name]._input.data_state is MemoryState.HOST
 
 
