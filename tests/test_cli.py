@@ -402,6 +402,52 @@ def test_pictures_go_to_a_folder(folder: Path, draw: str, said: str) -> None:
     assert result.stderr.endswith(f"{said}; give the name of a folder\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["dump", "W", "-o", "W"], "--out W: this is an input, and"),
+        (["dump", "W", "-o", "LINK"], "--out LINK: this is an input (W), and"),
+        (["run", "N", "W", "--out", "W"], "--out W: this is an input, and"),
+        (["run", "N", "W", "--out", "./N"], "--out ./N: this is an input (N), and"),
+        (["run", "N", "--input", "data=boxes.npy", "--out", "boxes.npy"], "--out boxes.npy: this is an input, and"),
+        (["trace", "N", "W", "-o", "N"], "--out N: this is an input, and"),
+        (["trace", "N", "--image", "photos/one.png", "--npz", "photos/one.png"], "--npz photos/one.png: this is an input, and"),
+        (["trace", "N", "-o", "a", "--npz", "./a"], "--npz ./a: --out names this file too"),
+        (["rescue", "W", "-o", "W"], "--out W: this is an input, and"),
+        (["retarget", "N", "--classes", "3", "--out", "N"], "--out N: this is an input, and"),
+        (["export", "N", "W", "-o", "W"], "--out W: this is an input, and"),
+        (["compute-image-mean", "N", "N"], "OUT N: this is an input, and"),
+        (["draw", "N", "N"], "OUT N: this is an input, and"),
+        (["merge-bn", "N", "W", "--out-net", "N", "--out-weights", "a"], "--out-net N: this is an input, and"),
+        (["merge-bn", "N", "W", "--out-net", "a", "--out-weights", "W"], "--out-weights W: this is an input, and"),
+        (["merge-bn", "N", "W", "--out-net", "a", "--out-weights", "a"], "--out-weights a: --out-net names this file too"),
+        (["train", "N", "--weights", "W", "--out", "W"], "--out W: this is an input, and"),
+        (["train", "N", "--log", "N"], "--log N: this is an input, and"),
+        (["train", "N", "--out", "a", "--log", "a"], "--log a: --out names this file too"),
+    ],
+)
+def test_no_input_is_replaced(folder: Path, arguments: list[str], said: str) -> None:
+    """N a prototxt, W weights; the error comes before either is read."""
+    for name in ("N", "W"):
+        (folder / name).write_text("no prototxt, and no weights")
+    (folder / "LINK").symlink_to("W")
+    before = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert result.output.startswith(f"minicaffe: {said}") and result.output.endswith("; give another name\n")
+    assert {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()} == before
+
+
+def test_outputs_may_go_to_one_device(folder: Path) -> None:
+    assert run("trace", "small.prototxt", "-o", os.devnull, "--npz", os.devnull).exit_code == 0
+
+
+def test_upgrade_in_place(folder: Path) -> None:
+    (folder / "old.prototxt").write_text('layers { name: "relu" type: RELU bottom: "a" top: "b" }')
+    assert run("upgrade", "old.prototxt", "old.prototxt").exit_code == 0
+    assert 'type: "ReLU"' in (folder / "old.prototxt").read_text()
+
+
 def test_test_averages(folder: Path) -> None:
     np.save("x.npy", np.ones((2, 3, 8, 6), np.float32))
     result = run("test", "small.prototxt", "small.caffemodel", "--iterations", "3", "--input", "data=x.npy")

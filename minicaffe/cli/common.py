@@ -191,10 +191,12 @@ def numbers(option: str, text: str, count: int) -> tuple[float, ...]:
     return values
 
 
-def check_target(option: str, path: str | None) -> None:
-    """Raises Error, before any work is done, for a file that cannot be written because of its folder."""
+def check_target(option: str, path: str | None, inputs: Iterable[str | None] = ()) -> None:
+    """Raises Error, before any work is done, for a file that cannot be written because of its folder, or that is one of the
+    inputs, which writing would replace."""
     if not path:
         return
+    check_no_input(option, path, inputs)
     folder = Path(path).absolute().parent
     if os.path.isdir(path):
         raise Error(f"{option} {path}: this is a folder; give the name of a file")
@@ -202,6 +204,23 @@ def check_target(option: str, path: str | None) -> None:
         raise Error(f"{option} {path}: there is no folder {folder}")
     if not os.path.exists(path) and not os.access(folder, os.W_OK):
         raise Error(f"{option} {path}: nothing can be written into {folder}: permission denied")
+
+
+def check_no_input(option: str, path: str, inputs: Iterable[str | None]) -> None:
+    """Raises Error for a file to write that is one of the inputs, by whatever name."""
+    found = identity(path)
+    for given in inputs:
+        if given and os.path.isfile(path) and identity(given) == found:
+            also = f" ({given})" * (given != path)
+            raise Error(f"{option} {path}: this is an input{also}, and would be replaced; give another name")
+
+
+def check_apart(option: str, path: str | None, other: str, second: str | None) -> None:
+    """Raises Error for two options that name one regular file to write."""
+    if not path or not second or (os.path.exists(path) and not os.path.isfile(path)):
+        return
+    if os.path.realpath(path) == os.path.realpath(second):
+        raise Error(f"{other} {second}: {option} names this file too; give another name")
 
 
 def check_folder(option: str, path: str | None) -> None:

@@ -10,6 +10,7 @@ from minicaffe.datum import datum_array, parse_datum
 from minicaffe.errors import DataError
 from minicaffe.weights import write_binaryproto
 
+from .common import check_no_input
 from .flags import GflagsCommand
 from .progress import counted
 
@@ -23,6 +24,7 @@ def command(db: str, out: str | None, backend: str) -> None:
 
     Example:  minicaffe compute-image-mean train_lmdb mean.binaryproto
     """
+    check_no_input("OUT", out or "", [db])
     total = np.zeros(0)
     count = 0
     database = open_database(db, backend)

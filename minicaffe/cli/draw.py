@@ -8,7 +8,7 @@ from minicaffe.draw import DIRECTIONS, draw_net_to_file
 from minicaffe.net import Net
 from minicaffe.prototxt import read_net
 
-from .common import allow_modules, phase_of, state_options
+from .common import allow_modules, check_no_input, phase_of, state_options
 
 
 @click.command()
@@ -37,6 +37,7 @@ def command(
 
     Example:  minicaffe draw test.prototxt net.svg --shapes
     """
+    check_no_input("OUT", out, [net])
     given = None if phase.upper() == "ALL" else phase_of(phase)
     param = read_net(net).param
     found = None

@@ -33,7 +33,7 @@ def command(file: str, out: str | None, listed: bool) -> None:
     target = out or ("" if listed else f"{Path(file).name}.npz")
     if not out and target and Path(target).exists():
         raise Error(f"{target} is there already: give -o {target} to replace it, or another name")
-    check_target("--out", target)
+    check_target("--out", target, [file])
     dump = read(file)
     if listed:
         _print(dump)

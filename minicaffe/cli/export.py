@@ -71,7 +71,7 @@ def command(
     from minicaffe.onnx_export import DEFAULT_OPSET, compare_with_net, export_onnx
 
     allow_modules(allow_module)
-    check_target("--out", out)
+    check_target("--out", out, [net, *weights, *parse_inputs(inputs).values(), cfg])
     if inputs and not check:
         raise click.UsageError("--input is for --check")
     if cfg:

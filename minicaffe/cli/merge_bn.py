@@ -17,7 +17,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import NetFile, read_net
 
 from .agreement import say_agreement
-from .common import allow_modules, check_target, say_loudly, seed_option, state_options
+from .common import allow_modules, check_apart, check_target, say_loudly, seed_option, state_options
 from .inputs import reshape_inputs
 
 
@@ -53,8 +53,9 @@ def command(
     Example:  minicaffe merge-bn test.prototxt net.caffemodel --out-net merged.prototxt --out-weights merged.caffemodel
     """
     allow_modules(allow_module)
-    check_target("--out-net", out_net)
-    check_target("--out-weights", out_weights)
+    check_target("--out-net", out_net, [net, weights])
+    check_target("--out-weights", out_weights, [net, weights])
+    check_apart("--out-net", out_net, "--out-weights", out_weights)
     file = read_net(net)
     before = Net(file, TEST, level, list(stages))
     report = before.copy_from(weights)

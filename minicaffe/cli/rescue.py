@@ -30,7 +30,7 @@ def command(weights: str, out: str | None, check: bool, allow_module: tuple[str,
     Example:  minicaffe rescue net.caffemodel -o deploy.prototxt
     """
     allow_modules(allow_module)
-    check_target("--out", out)
+    check_target("--out", out, [weights])
     rescued = rescue(weights)
     if out:
         with replacing(out) as path:

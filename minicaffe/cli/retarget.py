@@ -31,7 +31,7 @@ def command(net: str, classes: int, out: str | None, report: bool, boxes: str | 
 
     Example:  minicaffe retarget train.prototxt --classes 4 --out train_4.prototxt --report
     """
-    check_target("--out", out)
+    check_target("--out", out, [net])
     done = retarget(net, classes, boxes=boxes or "")
     if report:
         _say(done)

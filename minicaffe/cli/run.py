@@ -66,7 +66,7 @@ def command(
     Example:  minicaffe run deploy.prototxt net.caffemodel --input data=cat.jpg --out scores.npz
     """
     allow_modules(allow_module)
-    check_target("--out", out)
+    check_target("--out", out, [net, *weights, *parse_inputs(inputs).values()])
     keep: Keep = "all" if backward else "outputs"
     loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages, keep=keep)
     reshape_inputs(loaded, shapes)

@@ -22,6 +22,7 @@ from minicaffe.tracer import TILE_BYTES, Tracer
 
 from .common import (
     allow_modules,
+    check_apart,
     check_target,
     device_options,
     load_net,
@@ -106,8 +107,10 @@ def command(
     weights = (*weights, *more_weights)
     if out is None and not (text or npz or debug):
         out = PAGE
-    check_target("--out", out)
-    check_target("--npz", npz)
+    read = [net, *weights, *parse_inputs(inputs).values(), image, cfg]
+    check_target("--out", out, read)
+    check_target("--npz", npz, read)
+    check_apart("--out", out, "--npz", npz)
     use(settings_given(cfg, mean=mean))
     tracer = Tracer(path=out, backward=backward, weights=weights, tile_bytes=TILE_BYTES if out else 0)
 

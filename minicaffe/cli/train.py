@@ -27,7 +27,7 @@ from minicaffe.snapshots import latest
 from minicaffe.solver import Progress, SGDSolver
 from minicaffe.solvers import get_solver
 
-from .common import allow_modules, check_target, device_options, one_of, say_loudly, state_options
+from .common import allow_modules, check_apart, check_target, device_options, one_of, say_loudly, state_options
 from .detect import read_proposals
 from .log import logging_to, to_stderr
 
@@ -109,8 +109,10 @@ def command(
         raise Error("--weights starts anew and --snapshot goes on: give one of them")
     if iterations is not None and iterations < 1:
         raise Error(f"--iterations must be at least 1, got {iterations}")
-    check_target("--out", out)
-    check_target("--log", log_file)
+    read = [path, *weights, snapshot, cfg, roidb, proposals]
+    check_target("--out", out, read)
+    check_target("--log", log_file, read)
+    check_apart("--out", out, "--log", log_file)
     _check_kinds(weights, snapshot)
     settings = read_settings(cfg) if cfg else DetectionSettings()
     use(settings)
