@@ -50,8 +50,8 @@ IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".we
 @click.option("--draw", "draw_dir", metavar="DIR", help="Write each image with its boxes into DIR.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list in place of lines.")
 @click.option("--cfg", metavar="FILE.yml", help="Settings in py-faster-rcnn's format.")
-@click.option("--scale", type=int, help="The short side in pixels that images are scaled to.  [default: 600]")
-@click.option("--max-size", type=int, help="The most pixels of the long side.  [default: 1000]")
+@click.option("--scale", type=click.IntRange(1), help="The short side in pixels that images are scaled to.  [default: 600]")
+@click.option("--max-size", type=click.IntRange(1), help="The most pixels of the long side.  [default: 1000]")
 @click.option(
     "--mean", metavar="B,G,R", help="Subtracted from the pixels.  [default: 102.9801,115.9465,122.7717; SSD nets: 104,117,123]"
 )
