@@ -139,8 +139,6 @@ def command(
         click.echo(f"written: {out}")
 
 
-def _check_kinds(weights: Sequence[str], snapshot: str | None) -> None:
-    """Raises Error where a snapshot's two files, .caffemodel and .solverstate, are given for each other."""
 def _say_noted(last: bool, number: int, action: Action) -> None:
     """What a signal was taken for, on stderr; last: a stop writes a snapshot. By os.write: a handler may come amid a print."""
     if action is Action.STOP:
@@ -152,6 +150,8 @@ def _say_noted(last: bool, number: int, action: Action) -> None:
         os.write(2, ("\n" * os.isatty(2) + text + "\n").encode())
 
 
+def _check_kinds(weights: Sequence[str], snapshot: str | None) -> None:
+    """Raises Error where a snapshot's two files, .caffemodel and .solverstate, are given for each other."""
     if snapshot and snapshot.endswith((".caffemodel", ".caffemodel.h5")):
         raise Error(f"--snapshot {snapshot}: give the .solverstate beside it; to start anew from its weights: --weights")
     for file in weights:
