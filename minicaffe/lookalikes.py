@@ -1,4 +1,4 @@
-"""Files that are often handed in where weights are wanted, known by how they begin, and what takes them."""
+"""Files that are often handed in where weights or a net are wanted, known by how they begin, and what takes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ START = 1024
 PROTOTXT = rb"\s*(#[^\n]*\s+)*(name|layers?|input(_dim|_shape)?|net|train_net|force_backward|state|base_lr|test_iter)\s*[:{]"
 
 SWAPPED = "are the two files swapped?"
-PICTURES = "minicaffe detect NET WEIGHTS FILE takes it, or minicaffe run with --input BLOB=FILE"
+PICTURES = "minicaffe detect NET WEIGHTS FILE takes it as an image, minicaffe run with --input BLOB=FILE as an input"
 LOOKALIKES = {
     rb"version https://git-lfs": ("a Git LFS pointer", "the real file was never fetched"),
     rb"(?i)\s*<(!doctype|html|\?xml)": ("a web page", "the download went wrong"),

@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from . import hints, limits
 from .errors import PrototxtError, PrototxtWarning, UpgradeError
+from .lookalikes import PROTOTXT, START, lookalike
 from .proto import caffe_pb2
 from .source import LayerSource, Place
 from .textformat import Parser
@@ -155,13 +156,20 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _binary(head: bytes, file: str) -> PrototxtError:
-    """What to say of a file that is no text."""
+    """What to say of a file that has control characters."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return PrototxtError("this is UTF-16 text", file=file, hint="save it as UTF-8")
     if head.startswith(_HDF5_MAGIC):
         return PrototxtError(
             "this is an HDF5 file, not a prototxt", file=file, hint="weights (.caffemodel.h5) are given after the net"
         )
+    if found := lookalike(head[:START], "a prototxt"):
+        return PrototxtError(f"this is {found}", file=file)
+    text = head.decode("latin-1")
+    control = CONTROL.search(text)
+    if control and "\0" not in text and re.match(PROTOTXT, CONTROL.sub("", text).encode("latin-1")):
+        line, column = text.count("\n", 0, control.start()) + 1, control.start() - text.rfind("\n", 0, control.start())
+        return PrototxtError(f"unexpected character {control[0]!r}", file=file, line=line, column=column)
     hint = "it looks like a .caffemodel: are the net and its weights swapped?"
     return PrototxtError("this is a binary file, not a prototxt", file=file, hint=hint)
 
