@@ -11,10 +11,10 @@ from minicaffe.comparison import compare
 from minicaffe.comparison.sides import Name, axes_of, read_map
 from minicaffe.errors import Error
 from minicaffe.inputs import fill_inputs
-from minicaffe.settings import current
+from minicaffe.settings import current, read_settings, use
 
 from .common import allow_modules, load_net, phase_of, phase_option, seed_option, state_options, threads_option
-from .inputs import factor_option, parse_inputs, reshape_inputs, with_mean
+from .inputs import cfg_option, factor_option, parse_inputs, reshape_inputs, with_mean
 
 
 @click.command()
@@ -25,6 +25,7 @@ from .inputs import factor_option, parse_inputs, reshape_inputs, with_mean
 @click.option("--weights-b", multiple=True, metavar="FILE", help="Weights of B, if that is a net.  [default: A's]")
 @click.option("--input", "inputs", multiple=True, metavar="BLOB=FILE", help="A .npy file or an image for an input of A.")
 @click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input of A.")
+@cfg_option
 @click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
 @factor_option
 @click.option("--map", "map_file", metavar="FILE", help="Lines of a name in A, its name in B and, where needed, axes: 0,3,1,2.")
@@ -44,6 +45,7 @@ def command(
     weights_b: tuple[str, ...],
     inputs: tuple[str, ...],
     shapes: tuple[str, ...],
+    cfg: str | None,
     mean: str | None,
     scale_factor: float,
     map_file: str | None,
@@ -65,6 +67,8 @@ def command(
     Example:  minicaffe compare deploy.prototxt blobs.npz --weights net.caffemodel --map names.txt
     """
     allow_modules(allow_module)
+    if cfg:
+        use(read_settings(cfg))
     options: dict[str, Any] = {"phase": phase_of(phase), "seed": seed, "level": level, "stages": stages}
     net = load_net(a, [*weights, *weights_a], no_zeros=True, **options)
     reshape_inputs(net, shapes)

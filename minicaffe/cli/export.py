@@ -23,7 +23,7 @@ from .common import (
     state_options,
     threads_option,
 )
-from .inputs import parse_inputs, reshape_inputs, shape_option
+from .inputs import cfg_option, parse_inputs, reshape_inputs, shape_option
 
 
 @click.command()
@@ -42,7 +42,7 @@ from .inputs import parse_inputs, reshape_inputs, shape_option
     "--input", "inputs", multiple=True, metavar="BLOB=FILE", help="For --check: a .npy file or an image; may be repeated."
 )
 @shape_option
-@click.option("--cfg", metavar="FILE.yml", help="Detection settings in py-faster-rcnn's format: how many proposals, for one.")
+@cfg_option
 @seed_option
 @threads_option
 @state_options

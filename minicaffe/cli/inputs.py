@@ -19,6 +19,9 @@ input_option = click.option(
 shape_option = click.option(
     "--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for an input; may be repeated."
 )
+cfg_option = click.option(
+    "--cfg", metavar="FILE.yml", help="Detection settings in py-faster-rcnn's format: how many proposals, for one."
+)
 factor_option = click.option(
     "--scale-factor", default=1.0, show_default=True, help="Multiplies images after the mean is subtracted."
 )

@@ -216,6 +216,14 @@ def test_export_command_checks(tmp_path: Path) -> None:
     assert "rfcn.onnx (opset 18, " in result.stdout
     assert "input data 1 x 3 x data_h x data_w" in result.stdout and "output rois rois_n x 5" in result.stdout
     assert re.search(r"cls_prob +\d+x4 +\d\.\d\de-\d+ +\d\.\d\de-\d+", result.stdout)
+    words = (
+        "compare", folder / "test.prototxt", tmp_path / "rfcn.onnx", "--weights", folder / "shapes_rfcn.caffemodel",
+        "--input", f"data={SHAPES / 'scene.png'}",
+    )  # fmt: skip
+    with_settings = run(*words, "--cfg", SHAPES / "shapes.yml")
+    use(DetectionSettings())
+    assert with_settings.exit_code == 0, with_settings.output
+    assert run(*words).exit_code == 1  # the defaults take other proposals
 
 
 def test_export_command_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
