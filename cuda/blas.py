@@ -159,7 +159,7 @@ def _library() -> CuBLAS | None:
                     with current().active():
                         _state.library = CuBLAS()
                 except ModuleNotFoundError as error:
-                    _state.reason = f"{error.name} is not installed: pip install nvmath-python[cu13], or [cu12]"
+                    _state.reason = f'{error.name} is not installed: pip install "nvmath-python[cu13]", or [cu12]'
                 except Exception as error:  # nvmath's own errors: libcublas is missing, or does not take the device
                     _state.reason = f"cuBLAS does not load: {error}"
                 if _state.library is None:

@@ -379,7 +379,7 @@ def driver() -> Any:
     except ModuleNotFoundError as error:
         missing = "PyCUDA is" if (error.name or "").startswith("pycuda") else f"PyCUDA's module {error.name} is"
         raise DeviceError(
-            f"no GPU: {missing} not installed (pip install minicaffe[gpu]); `minicaffe doctor` says more"
+            f'no GPU: {missing} not installed (pip install "minicaffe[gpu]"); `minicaffe doctor` says more'
         ) from error
     except ImportError as error:
         raise DeviceError(f"no GPU: PyCUDA finds no NVIDIA driver ({error}); `minicaffe doctor` says more") from error
@@ -478,7 +478,7 @@ def find_nvcc() -> str | None:
 
 def nvrtc_version() -> str:
     """NVRTC's version. DeviceError where it, or cuda.core, by way of which it compiles, is not installed."""
-    advice = "pip install minicaffe[gpu-cu13], or cuda-core, cuda-bindings and nvidia-cuda-nvrtc"
+    advice = 'pip install "minicaffe[gpu-cu13]", or cuda-core, cuda-bindings and nvidia-cuda-nvrtc'
     try:
         importlib.import_module("cuda.core")
         _, major, minor = importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()

@@ -20,7 +20,7 @@ def require_plyvel() -> Any:
         import plyvel
     except ImportError as error:
         raise Error(
-            "LevelDB databases need plyvel: pip install minicaffe[leveldb]"
+            'LevelDB databases need plyvel: pip install "minicaffe[leveldb]"'
             " (it has wheels for Linux and macOS; elsewhere make the database an LMDB)"
         ) from error
     return plyvel

@@ -22,7 +22,7 @@ def require_lmdb() -> Any:
     try:
         import lmdb
     except ImportError as error:
-        raise Error("LMDB databases need py-lmdb: pip install minicaffe[lmdb]") from error
+        raise Error('LMDB databases need py-lmdb: pip install "minicaffe[lmdb]"') from error
     return lmdb
 
 

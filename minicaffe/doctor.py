@@ -39,7 +39,7 @@ def examine() -> Iterator[Finding]:
     yield _package(
         "pycuda",
         "PyCUDA",
-        "pip install minicaffe[gpu]; its wheel is built on the spot: it wants the CUDA toolkit, g++ and NumPy",
+        'pip install "minicaffe[gpu]"; its wheel is built on the spot: it wants the CUDA toolkit, g++ and NumPy',
     )
     yield _compiler()
     try:
@@ -87,7 +87,7 @@ def _compiler() -> Finding:
     try:
         return Finding("kernel compiler", True, f"NVRTC {device.nvrtc_version()} (there is no nvcc)")
     except DeviceError as error:
-        advice = "install the CUDA toolkit, or pip install minicaffe[gpu-cu13]"
+        advice = 'install the CUDA toolkit, or pip install "minicaffe[gpu-cu13]"'
         return Finding("kernel compiler", False, str(error).partition(": ")[2], advice)
 
 
@@ -96,7 +96,7 @@ def _products() -> Finding:
     used = blas.backend()
     if used == "cuBLAS":
         return Finding("matrix products", True, f"cuBLAS, by nvmath-python {metadata.version('nvmath-python')}")
-    advice = "minicaffe's own kernel serves, slower; pip install minicaffe[gpu-cu13] for cuBLAS"
+    advice = 'minicaffe\'s own kernel serves, slower; pip install "minicaffe[gpu-cu13]" for cuBLAS'
     return Finding("matrix products", False, used, advice)
 
 

@@ -32,7 +32,7 @@ def require_h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise Error("HDF5 files need h5py: pip install minicaffe[hdf5]") from error
+        raise Error('HDF5 files need h5py: pip install "minicaffe[hdf5]"') from error
     return h5py
 
 

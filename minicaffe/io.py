@@ -133,7 +133,7 @@ def _spline(image: NDArray[np.float32], height: int, width: int, order: int) -> 
     try:
         ndimage: Any = importlib.import_module("scipy.ndimage")
     except ImportError as error:
-        raise Error(f"interp_order {order} needs scipy: pip install minicaffe[resize]; 0 and 1 do without") from error
+        raise Error(f'interp_order {order} needs scipy: pip install "minicaffe[resize]"; 0 and 1 do without') from error
     factors = (height / image.shape[0], width / image.shape[1], 1)
     resized = ndimage.zoom(image, factors, order=order, mode="nearest", grid_mode=True)
     clipped: NDArray[np.float32] = np.clip(resized, image.min(), image.max(), dtype=np.float32)

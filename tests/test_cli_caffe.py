@@ -167,7 +167,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_gpu_is_a_clear_error(folder: Path, no_gpu: None, arguments: list[str]) -> None:
     result = run(*arguments)
     assert result.exit_code == 1
-    missing = "no GPU: PyCUDA is not installed (pip install minicaffe[gpu]); `minicaffe doctor` says more"
+    missing = 'no GPU: PyCUDA is not installed (pip install "minicaffe[gpu]"); `minicaffe doctor` says more'
     assert result.output == f"minicaffe: {missing}\n"
 
 

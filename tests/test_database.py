@@ -54,7 +54,7 @@ def test_a_missing_package_is_named(backend: str, tmp_path: Path, monkeypatch: p
     with new_database(str(tmp_path / "db"), backend) as writer:
         writer.put(b"a", b"b")
     monkeypatch.setitem(sys.modules, PACKAGES[backend], None)
-    with pytest.raises(Error, match=rf"pip install minicaffe\[{backend}\]"):
+    with pytest.raises(Error, match=rf'pip install "minicaffe\[{backend}\]"'):
         open_database(str(tmp_path / "db"), backend)
 
 

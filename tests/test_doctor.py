@@ -41,8 +41,8 @@ def no_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_pycuda(no_pycuda: None) -> None:
     findings = said()
     assert findings["minicaffe"].good
-    assert str(findings["PyCUDA"]).startswith("--  PyCUDA: not installed\n      pip install minicaffe[gpu]")
-    assert findings["GPU"].found == "no GPU: PyCUDA is not installed (pip install minicaffe[gpu])"
+    assert str(findings["PyCUDA"]).startswith('--  PyCUDA: not installed\n      pip install "minicaffe[gpu]"')
+    assert findings["GPU"].found == 'no GPU: PyCUDA is not installed (pip install "minicaffe[gpu]")'
     assert "nets run on the CPU" in findings["GPU"].advice
     assert not {"a kernel", "matrix products"} & set(findings)
 
@@ -64,7 +64,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, no_pycuda: None) -> None:
     found = said()["kernel compiler"]
     assert not found.good
     assert found.found.startswith("neither nvcc (the CUDA toolkit) nor NVRTC")
-    assert found.advice == "install the CUDA toolkit, or pip install minicaffe[gpu-cu13]"
+    assert found.advice == 'install the CUDA toolkit, or pip install "minicaffe[gpu-cu13]"'
     monkeypatch.setattr(device, "nvrtc_version", lambda: "13.5")
     assert str(said()["kernel compiler"]) == "ok  kernel compiler: NVRTC 13.5 (there is no nvcc)"
 

@@ -149,7 +149,7 @@ def test_flipped_bytes_give_an_error_or_blobs_of_their_shape(tmp_path_factory, d
 def test_without_h5py_the_error_names_the_extra(tmp_path, monkeypatch):
     path = made(tmp_path, lambda file: file.create_group("data"))
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(Error, match=r"HDF5 files need h5py: pip install minicaffe\[hdf5\]"):
+    with pytest.raises(Error, match=r'HDF5 files need h5py: pip install "minicaffe\[hdf5\]"'):
         read_weights(path)
 
 

@@ -22,4 +22,4 @@ def test_python_m_minicaffe_is_the_command_line() -> None:
 def test_minicaffe_torch_without_torch_names_the_extra() -> None:
     code = "import sys; sys.modules['torch'] = None; import minicaffe; minicaffe.torch"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "Error: minicaffe.torch needs PyTorch: pip install minicaffe[torch]" in result.stderr
+    assert 'Error: minicaffe.torch needs PyTorch: pip install "minicaffe[torch]"' in result.stderr

@@ -129,7 +129,7 @@ def test_splines_follow_a_curve_closer() -> None:
 
 def test_splines_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.ndimage", None)
-    with pytest.raises(Error, match=r"interp_order 3 needs scipy: pip install minicaffe\[resize\]"):
+    with pytest.raises(Error, match=r'interp_order 3 needs scipy: pip install "minicaffe\[resize\]"'):
         io.resize_image(np.zeros((2, 3, 1)), (4, 4), interp_order=3)
     assert io.resize_image(np.zeros((2, 3, 1)), (4, 4)).shape == (4, 4, 1)
 

@@ -13,7 +13,7 @@ from minicaffe.errors import Error
 try:
     import torch as _torch  # noqa: F401
 except ModuleNotFoundError as _error:
-    raise Error("minicaffe.torch needs PyTorch: pip install minicaffe[torch]") from _error
+    raise Error('minicaffe.torch needs PyTorch: pip install "minicaffe[torch]"') from _error
 
 from .boxes import nms
 from .net import CaffeNet, to_torch

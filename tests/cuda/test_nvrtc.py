@@ -94,5 +94,5 @@ def test_what_compiled_is_kept(no_nvcc: None, monkeypatch: pytest.MonkeyPatch, t
 
 def test_neither_nvcc_nor_nvrtc(no_nvcc: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.core", None)
-    with pytest.raises(DeviceError, match=r"neither nvcc \(the CUDA toolkit\) nor NVRTC \(pip install minicaffe\[gpu-cu13\]"):
+    with pytest.raises(DeviceError, match=r'neither nvcc \(the CUDA toolkit\) nor NVRTC \(pip install "minicaffe\[gpu-cu13\]"'):
         device.compiled("relu", np.dtype(np.float32), (9, 0))
