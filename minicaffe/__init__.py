@@ -86,11 +86,12 @@ __all__ = [
     "set_solver_rank",
     "solver_count",
     "solver_rank",
+    "summary",
     "to_proto",
 ]
 
 if TYPE_CHECKING:
-    from . import classifier, coord_map, detector, draw, io, net_spec, pycaffe
+    from . import classifier, coord_map, detector, draw, io, net_spec, pycaffe, summary
     from .classifier import Classifier
     from .comparison import compare
     from .detector import Detector
@@ -113,7 +114,7 @@ if TYPE_CHECKING:
     )
     from .tracer import Tracer
 
-_MODULES = ("classifier", "coord_map", "detector", "draw", "io", "net_spec", "pycaffe", "torch")
+_MODULES = ("classifier", "coord_map", "detector", "draw", "io", "net_spec", "pycaffe", "summary", "torch")
 _HOMES = {
     "Tracer": "tracer",
     "Classifier": "classifier",

@@ -23,3 +23,9 @@ def test_minicaffe_torch_without_torch_names_the_extra() -> None:
     code = "import sys; sys.modules['torch'] = None; import minicaffe; minicaffe.torch"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert 'Error: minicaffe.torch needs PyTorch: pip install "minicaffe[torch]"' in result.stderr
+
+
+def test_modules_are_there_when_they_are_first_used() -> None:
+    code = "import minicaffe; print(minicaffe.summary.summarize.__name__, minicaffe.io.load_image.__name__)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["summarize", "load_image"]
