@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe import TEST, TRAIN, Net, SGDSolver, set_random_seed
+from minicaffe import TEST, TRAIN, Net, SGDSolver, allow_path, set_random_seed
 from minicaffe.images import load_image, prepare_image
 from minicaffe.inputs import put_array
 from minicaffe.proto import caffe_pb2
@@ -137,6 +137,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=3, help="training steps of each end-to-end net")
     parser.add_argument("--brief", action="store_true", help="run one net of each backbone and method, load the others")
     arguments = parser.parse_args()
+    allow_path(MODELS)
     if not MODELS.is_dir():
         print("skipped: ../shared/models is absent")
         return 0
