@@ -33,6 +33,8 @@ _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_UNKNOWN = 200
 """Most unknown fields with a warning each: the nearest known one is sought for each."""
 _HEAD = 4096
+_COLOUR = re.compile("\x1b\\[[0-9;]*m|" + CONTROL.pattern)
+"""A terminal's colours and other control characters, as in text that was copied from one."""
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
@@ -167,7 +169,7 @@ def _binary(head: bytes, file: str) -> PrototxtError:
         return PrototxtError(f"this is {found}", file=file)
     text = head.decode("latin-1")
     control = CONTROL.search(text)
-    if control and "\0" not in text and re.match(PROTOTXT, CONTROL.sub("", text).encode("latin-1")):
+    if control and "\0" not in text and re.match(PROTOTXT, _COLOUR.sub("", text).encode("latin-1")):
         line, column = text.count("\n", 0, control.start()) + 1, control.start() - text.rfind("\n", 0, control.start())
         return PrototxtError(f"unexpected character {control[0]!r}", file=file, line=line, column=column)
     hint = "it looks like a .caffemodel: are the net and its weights swapped?"

@@ -484,6 +484,7 @@ def test_messages_nested_too_deep():
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "this is a PNG picture, not a prototxt: "),
         (b"PK\x03\x04" + bytes(40), "this is a zip archive, not a prototxt: unpack it first"),
         (b"# 1\n# \xe9\x1b[0m\nname: 'a'", "x.prototxt:2:4: unexpected character '\\x1b'"),
+        (b"\x1b[1;31mname: 'a'", "x.prototxt:1:1: unexpected character '\\x1b'"),
         ("name: 'a'".encode("utf-16"), "this is UTF-16 text\nhint: save it as UTF-8"),
         (b'name: "\xff"', "name is not UTF-8 text"),
     ],
