@@ -1,4 +1,4 @@
-"""The dicts of a net, by name: a name that is not there is told with the nearest ones that are."""
+"""The dicts of a net, by name: a name that is not there is told with the nearest ones that are, or the first."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from .blob import Blob, BlobList
 from .errors import Error
 
 Value = TypeVar("Value")
+SHOWN = 8
+"""Names that are listed where none is near."""
 
 
 class UnknownNameError(Error, KeyError):
@@ -26,7 +28,7 @@ class Named(OrderedDict[str, Value]):
     what: ClassVar[str] = "value"
 
     def __missing__(self, name: Any) -> NoReturn:
-        raise UnknownNameError(f'no {self.what} "{name}"{did_you_mean(str(name), self)}')
+        raise UnknownNameError(f'no {self.what} "{name}"{names_near(str(name), self)}')
 
 
 class Layers(Named[Any]):
@@ -61,6 +63,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean "conv1"?`, with up to three names, or "" where none is near."""
     near = [f'"{other}"' for other in get_close_matches(name, list(known), 3)]
     return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def names_near(name: str, known: Iterable[str]) -> str:
+    """did_you_mean, or where none is near what there is: `; there are "data", "conv1" and 7 more`."""
+    known = list(known)
+    if near := did_you_mean(name, known):
+        return near
+    shown = ", ".join(f'"{other}"' for other in known[:SHOWN])
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return f"; there {'is' if len(known) == 1 else 'are'} {shown}{more}" if known else ""
 
 
 def check_names(given: Iterable[str], wanted: Sequence[str], what: str, whose: str) -> None:

@@ -30,7 +30,7 @@ from .hooks import Hooked
 from .layer import Layer
 from .layers import create
 from .mode import TEST, Phase, gpu_mode
-from .named import Blobs, Layers, Params, check_names, did_you_mean
+from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import net_file_of, phase_of, sorted_arguments, state_applied
 from .node import Node, drop_unasked_gradients
 from .parameters import LearnableParameters
@@ -430,11 +430,11 @@ class Net(PycaffeNet, Hooked):
         for i, node in enumerate(self.nodes):
             if node.layer.name == layer:
                 return i
-        raise Error(f'the net has no layer "{layer}"{did_you_mean(layer, self.layer_dict)}')
+        raise Error(f'the net has no layer "{layer}"{names_near(layer, self.layer_dict)}')
 
     def _blob(self, name: str) -> Blob:
         if name not in self.blobs:
-            raise Error(f'the net has no blob "{name}"{did_you_mean(name, self.blobs)}')
+            raise Error(f'the net has no blob "{name}"{names_near(name, self.blobs)}')
         return self.blobs[name]
 
     def __repr__(self) -> str:

@@ -250,7 +250,7 @@ def test_features_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "message"),
     [
         (["y,p", "one", 1], "2 blobs but 1 databases given: one for each"),
-        (["z", "one", 1], 'the net has no blob "z"; it has x, '),
+        (["z", "one", 1], 'the net has no blob "z"; there are "x", '),
         (["y", "db", 1], "db exists already"),
     ],
 )

@@ -12,7 +12,7 @@ import minicaffe
 from minicaffe.blob import Blob, BlobList
 from minicaffe.errors import Error, LayerError
 from minicaffe.layer import Layer
-from minicaffe.named import Blobs, UnknownNameError, check_names
+from minicaffe.named import Blobs, UnknownNameError, check_names, names_near
 from minicaffe.prototxt import parse_net
 
 TEXT = """
@@ -34,8 +34,14 @@ def test_a_name_that_is_not_there(net: minicaffe.Net) -> None:
         net.params["conv2"]
     with pytest.raises(Error, match=r'^no layer "relu"; did you mean "relu1"\?$'):
         net.layer_dict["relu"]
-    with pytest.raises(KeyError, match=r'^no blob "qqq"$'):
+    with pytest.raises(KeyError, match=r'^no blob "qqq"; there are "data", "im_info", "conv1", "relu1"$'):
         net.blobs["qqq"]
+    with pytest.raises(Error, match=r'^the net has no layer "qqq"; there are .*"conv1", "relu1"$'):
+        net.forward(end="qqq")
+    with pytest.raises(Error, match=r'^the net has no blob "qqq"; there are "data", '):
+        net.forward(blobs=["qqq"])
+    assert names_near("qqq", map(str, range(11))) == '; there are "0", "1", "2", "3", "4", "5", "6", "7" and 3 more'
+    assert (names_near("qqq", ["x"]), names_near("qqq", [])) == ('; there is "x"', "")
     assert net.blobs.get("cnv") is None and "cnv" not in net.blobs and net.blobs.pop("cnv", 1) == 1
 
 

@@ -286,7 +286,7 @@ def test_the_weights_are_copies_and_go_back():
 def test_blobs_by_name_and_inputs_by_place():
     module, x = to_torch(made(CHAIN)), torch.zeros(2, 3, 6, 7, dtype=torch.float64)
     assert list(module(x, blobs=["more", "data"])) == ["fc", "more", "data"]
-    with pytest.raises(Error, match="the net has no blob 'mor'"):
+    with pytest.raises(Error, match='the net has no blob "mor"; '):
         module(x, blobs=["mor"])
     with pytest.raises(Error, match="2 inputs given, the net has 1: data"):
         module(x, x)

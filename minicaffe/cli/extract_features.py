@@ -10,6 +10,7 @@ from minicaffe.database import BACKENDS, new_database
 from minicaffe.datum import float_datum
 from minicaffe.errors import Error
 from minicaffe.mode import set_mode_cpu
+from minicaffe.named import names_near
 
 from .common import choose_device, load_net, threads_option
 from .flags import GflagsCommand
@@ -57,7 +58,7 @@ def command(
         choose_device(f"gpu:{ordinal or 0}" if device == "GPU" else None, None)
         loaded = load_net(net, [weights], seed=seed)
         if unknown := [name for name in names if name not in loaded.blobs]:
-            raise Error(f'the net has no blob "{unknown[0]}"; it has {", ".join(loaded.blobs)}')
+            raise Error(f'the net has no blob "{unknown[0]}"{names_near(unknown[0], loaded.blobs)}')
         writers = [stack.enter_context(new_database(path, db_type_option or db_type or "lmdb")) for path in paths]
         for _ in counted(range(batches), "batches"):
             loaded.forward()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.mode import TRAIN
-from minicaffe.named import check_names
+from minicaffe.named import check_names, names_near
 from minicaffe.net import Net
 
 from .forms import Form, form, is_source, weight_names
@@ -93,7 +93,7 @@ class CaffeNet(nn.Module):
         values, _ = self._run(arrays, inputs, set(wanted))
         missing = [name for name in wanted if name not in values]
         if missing:
-            raise Error(f"the net has no blob {missing[0]!r}")
+            raise Error(f'the net has no blob "{missing[0]}"{names_near(missing[0], values)}')
         return {name: values[name] for name in wanted}
 
     def loss(self, *arrays: Tensor, **inputs: Tensor) -> Tensor:
