@@ -242,9 +242,14 @@ def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
 
 
 class FiniteRange(click.FloatRange):
-    """click.FloatRange, and no NaN."""
+    """click.FloatRange, and no NaN; what is no number is told the range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            float(value)
+        except ValueError:
+            wanted = f"above {self.min:g}" if self.max is None else f"from {self.min:g} to {self.max:g}"
+            self.fail(f"{value} is no number: give one {wanted}", param, ctx)
         number = super().convert(value, param, ctx)
         return number if np.isfinite(number) else self.fail(f"{value} is not a finite number", param, ctx)
 
