@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DataError
-from .image_bytes import opened
+from .image_bytes import opened, read_image
 from .mode import TEST, TRAIN, Phase
 from .settings import DetectionSettings
 
@@ -27,13 +27,7 @@ def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
 
     Grey is repeated, transparency is dropped, 16 bits become 8. Raises DataError.
     """
-    from PIL import Image, ImageOps
-
-    with opened(path) as file:
-        image = ImageOps.exif_transpose(file)
-        if image.mode.startswith("I"):
-            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        return np.ascontiguousarray(np.asarray(image.convert("RGB"))[:, :, ::-1])
+    return read_image(path)
 
 
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:
