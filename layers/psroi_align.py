@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 
 from .psroi_bilinear import grid_taps, pool_part, spread_part
 from .psroi_layer import GridPart, PSROILayer, check_channels, grid, run_parts
 from .roi_geometry import Array, AxisSteps, RoiSteps, batch_index, bin_numbers, checked
 from .roi_samples import Samples
-from .scratch import Scratch
 
 
 class PSROIAlign(PSROILayer):

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minicaffe.blocks import Scratch
+
 from .psroi_layer import GridPart
 from .roi_geometry import Array, Ints
 from .roi_samples import Samples, bilinear_taps
 from .row_sums import add_rows, items
-from .scratch import Scratch
 
 NONE = 2**40
 """The offset of a pixel that no sample reads: past any map."""
@@ -56,13 +57,13 @@ def grid_taps(samples: Samples, size: tuple[int, int]) -> GridTaps:
 def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
     """x (D, P, H * W), a part's taps -> means (P, R, D), in scratch."""
     dim, places, pixels = x.shape
-    maps = scratch.array("maps", (places * pixels + 1, dim), x.dtype)
+    maps = scratch("maps", places * pixels + 1, dim, dtype=x.dtype)
     maps[:-1].reshape(places, pixels, dim)[...] = x.transpose(1, 2, 0)
     maps[-1] = 0  # what clip makes of NONE
     by_column, by_row = _for_channels(taps.column_weight, dim), _for_channels(taps.row_weight, dim)
-    values = scratch.array("values", by_column.shape, x.dtype)
-    row_mean = scratch.array("row mean", by_column.shape[1:], x.dtype)
-    means = scratch.array("means", by_column.shape[1:], x.dtype)
+    values = scratch("values", *by_column.shape, dtype=x.dtype)
+    row_mean = scratch("row mean", *by_column.shape[1:], dtype=x.dtype)
+    means = scratch("means", *by_column.shape[1:], dtype=x.dtype)
     means[...] = 0
     with np.errstate(invalid="ignore", over="ignore"):
         for row, weight in zip(taps.rows, by_row):
@@ -77,14 +78,14 @@ def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
 def spread_part(dy: Array, taps: GridTaps, pixels: int, scratch: Scratch) -> Array:
     """dy (P, R, D) -> (P, H * W, D), in scratch: dy added to the pixels that its samples read, by their weights."""
     places, rois, dim = dy.shape
-    maps = scratch.array("maps", (places * pixels, dim), dy.dtype)
+    maps = scratch("maps", places * pixels, dim, dtype=dy.dtype)
     maps[...] = 0
     each = len(taps.rows) * len(taps.columns) * dy[:, :1].nbytes
     step = max(1, CHUNK // max(each, 1))
     for some in (slice(r, r + step) for r in range(0, rois, step)):
         by_row = _for_channels(taps.row_weight[:, some], dim)
         by_column = _for_channels(taps.column_weight[..., some], dim)
-        weighted = scratch.array("weighted", (len(by_row), *by_column.shape), dy.dtype)
+        weighted = scratch("weighted", len(by_row), *by_column.shape, dtype=dy.dtype)
         mine = dy[:, some].reshape(places, -1)
         with np.errstate(invalid="ignore", over="ignore"):
             for out, weight in zip(weighted, by_row):

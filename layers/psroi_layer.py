@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive, Sizes
 from minicaffe.errors import Error
 from minicaffe.threads import parts, run
 
 from .roi_geometry import Array, Ints
 from .roi_layer import RoiLayer
-from .scratch import Scratch
 
 PART = 2**23
 """Bytes of maps that are worked on at a time, about."""

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 
 from .psroi_layer import GridPart, PSROILayer, check_channels, grid, run_parts
 from .psroi_sums import bin_spans, spread_bins, sum_bins
 from .roi_geometry import Array, AxisSteps, Bins, RoiSteps, batch_index, bin_numbers, checked, clipped_bins, round_half_away
-from .scratch import Scratch
 
 
 class PSROIPooling(PSROILayer):

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minicaffe.blocks import Scratch
+
 from .psroi_layer import GridPart
 from .roi_geometry import Array, Bins, Ints
 from .row_sums import add_rows, items, longest_first, sum_rows
-from .scratch import Scratch
 
 BLOCK = 256
 
@@ -54,12 +55,12 @@ def bin_spans(bins: Bins, part: GridPart, size: tuple[int, int]) -> Spans:
 def sum_bins(x: Array, spans: Spans, scratch: Scratch) -> Array:
     """x (D, P, H * W), the maps of P places -> the sums (B, D) over their bins, in float64, in scratch."""
     dim, places, pixels = x.shape
-    maps = scratch.array("maps", (places, 2, pixels, dim), np.float64)
+    maps = scratch("maps", places, 2, pixels, dim, dtype=np.float64)
     maps[:, 0] = x.transpose(1, 2, 0)
     with np.errstate(invalid="ignore"):
         np.add(maps[:, 0, :-1], maps[:, 0, 1:], out=maps[:, 1, :-1])
     order, having = longest_first(spans.terms())
-    sums = scratch.array("of bins", (len(order), dim), np.float64)
+    sums = scratch("of bins", len(order), dim, dtype=np.float64)
     ordered = sum_rows(maps.reshape(-1, dim), _terms(spans, order, having), having, len(order), scratch)
     items(sums)[order] = items(ordered)
     return sums
@@ -69,7 +70,7 @@ def spread_bins(share: Array, spans: Spans, scratch: Scratch) -> Array:
     """share (P, R, D) of the bins of P places added to every pixel of theirs: (P, H * W, D), in scratch."""
     places, _, dim = share.shape
     share = np.ascontiguousarray(share).reshape(len(spans.first), dim)
-    maps = scratch.array("maps", (places, 2, spans.pixels, dim), share.dtype)
+    maps = scratch("maps", places, 2, spans.pixels, dim, dtype=share.dtype)
     maps[...] = 0
     for bins in _slices(spans.terms()):
         some = spans._replace(first=spans.first[bins], height=spans.height[bins], width=spans.width[bins])

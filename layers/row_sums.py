@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from minicaffe.blocks import Scratch
+
 from .roi_geometry import Array, Ints
-from .scratch import Scratch
 
 
 def longest_first(counts: Ints) -> tuple[Ints, list[int]]:
@@ -31,7 +32,7 @@ def items(rows: Array) -> Array:
 def sum_rows(rows: Array, terms: Iterable[Ints], having: Sequence[int], count: int, scratch: Scratch) -> Array:
     """The sums (count, D) of rows (M, D), in scratch; the k-th of terms is one row of each of the first having[k] sums."""
     shape = (count, rows.shape[1])
-    sums, term = scratch.array("sums", shape, rows.dtype), scratch.array("term", shape, rows.dtype)
+    sums, term = scratch("sums", *shape, dtype=rows.dtype), scratch("term", *shape, dtype=rows.dtype)
     sums[having[0] if having else 0 :] = 0
     with np.errstate(invalid="ignore", over="ignore"):
         for k, (n, index) in enumerate(zip(having, terms)):
@@ -57,7 +58,7 @@ def add_rows(rows: Array, source: Ints, target: Ints, total: Array, scratch: Scr
     terms = (source[first[:n] + k] for k, n in enumerate(having))
     sums = sum_rows(rows, terms, having, len(first), scratch)
     place = target[first].astype(np.intp)
-    before = scratch.array("term", sums.shape, sums.dtype)
+    before = scratch("term", *sums.shape, dtype=sums.dtype)
     items(total).take(place, out=items(before), mode="clip")
     with np.errstate(invalid="ignore", over="ignore"):
         sums += before

@@ -51,13 +51,14 @@ class Scratch:
     """Arrays for what is made on the way, used again from block to block: new ones would be fetched from the system,
     page by page, each time. One object a task."""
 
-    def __init__(self, dtype: DTypeLike) -> None:
+    def __init__(self, dtype: DTypeLike = np.float32) -> None:
         self.dtype = np.dtype(dtype)
         self._held: dict[str, NDArray[Any]] = {}
 
-    def __call__(self, name: str, *shape: int) -> NDArray[Any]:
-        """An array of this shape; what was taken under this name before is overwritten."""
+    def __call__(self, name: str, *shape: int, dtype: DTypeLike | None = None) -> NDArray[Any]:
+        """An array of this shape, of the object's type or another; what was taken under this name before is overwritten."""
+        kind = self.dtype if dtype is None else np.dtype(dtype)
         size, held = math.prod(shape), self._held.get(name)
-        if held is None or held.size < size:
-            held = self._held[name] = np.empty(size, self.dtype)
+        if held is None or held.size < size or held.dtype != kind:
+            held = self._held[name] = np.empty(size, kind)
         return held[:size].reshape(shape)

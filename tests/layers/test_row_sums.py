@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from minicaffe.blocks import Scratch
 from minicaffe.layers.row_sums import add_rows, longest_first, sum_rows
-from minicaffe.layers.scratch import Scratch
 
 
 def by_loop(rows: NDArray, source: NDArray, target: NDArray, total: NDArray) -> NDArray:
@@ -60,8 +60,8 @@ def test_pairs_on_either_side_of_32_bits(size: int) -> None:
 
 def test_scratch_gives_the_same_memory_again() -> None:
     scratch = Scratch()
-    first = scratch.array("a", (3, 4), np.float32)
-    assert scratch.array("a", (2, 5), np.float32).base is first.base
-    assert scratch.array("b", (2, 5), np.float32).base is not first.base
-    assert scratch.array("a", (2, 5), np.float64).dtype == np.float64
-    assert scratch.array("a", (4, 5), np.float64).shape == (4, 5)
+    first = scratch("a", 3, 4, dtype=np.float32)
+    assert scratch("a", 2, 5, dtype=np.float32).base is first.base
+    assert scratch("b", 2, 5, dtype=np.float32).base is not first.base
+    assert scratch("a", 2, 5, dtype=np.float64).dtype == np.float64
+    assert scratch("a", 4, 5, dtype=np.float64).shape == (4, 5)
