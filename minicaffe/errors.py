@@ -50,6 +50,10 @@ class PrototxtWarning(UserWarning):
     nothing where it stands."""
 
 
+class LimitError(Error):
+    """A file declares more than minicaffe.limits allow."""
+
+
 class LayerError(Error):
     """A layer that cannot be set up or run: `ROIPooling layer "roi_pool5": pooled_h must be > 0, got 0 (test.prototxt:341)`."""
 

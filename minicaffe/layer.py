@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from . import limits
 from .blob import Blob, BlobList, only_read
 from .cuda.device import launch
-from .errors import BlobError, DeviceError, Error, FillerError, LayerError, PrototxtWarning
+from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning
 from .fillers import fill, leaves_zeros
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
@@ -183,10 +183,7 @@ class Layer:
             return
         for shape in shapes[: len(fillers)]:
             self.blobs.add_blob(*shape)
-        try:
-            limits.check("the layer", sum(blob.count for blob in self.blobs) * self.dtype.itemsize, "bytes")
-        except Error as error:
-            raise self.error(str(error)) from None
+        limits.check("the layer", sum(blob.count for blob in self.blobs) * self.dtype.itemsize, "bytes")
         for blob, filler in zip(self.blobs, fillers, strict=False):
             if not leaves_zeros(filler):
                 fill(blob.data, filler)
@@ -214,10 +211,10 @@ class Layer:
     # Inside.
 
     def guard(self, run: Any) -> None:
-        """Run a step; shapes that no blob can have, misused fillers and a lack of memory become errors that name this layer."""
+        """Run a step; shapes that no blob can have, sizes above a limit, misused fillers and a lack of memory become errors of this layer."""
         try:
             run()
-        except (BlobError, FillerError) as error:
+        except (BlobError, FillerError, LimitError) as error:
             raise self.error(str(error)) from error
         except MemoryError as error:
             raise self.error(f"out of memory: {error}") from error

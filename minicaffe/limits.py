@@ -18,7 +18,7 @@ from numbers import Real
 from types import ModuleType
 from typing import Any
 
-from .errors import Error
+from .errors import Error, LimitError
 
 blob_elements: int = 2**31 - 1
 """Most elements of one blob; Caffe's INT_MAX, beyond which it cannot be raised."""
@@ -40,11 +40,11 @@ def raising(name: str) -> str:
 
 
 def check(what: str, amount: int, name: str) -> None:
-    """Raises Error where amount is above a limit: `what has 12 layers, the limit is 10: ...`."""
+    """Raises LimitError where amount is above a limit: `what has 12 layers, the limit is 10: ...`."""
     most = globals()[name]
     if amount > most:
         unit = {"blob_elements": "elements", "text": "bytes"}.get(name, name)
-        raise Error(f"{what} has {amount:,} {unit}, and the limit is {most:,}: {raising(name)}")
+        raise LimitError(f"{what} has {amount:,} {unit}, and the limit is {most:,}: {raising(name)}")
 
 
 @contextmanager

@@ -199,10 +199,7 @@ class Net(PycaffeNet, Hooked):
     def _check_size(self, layer: Layer, tops: Sequence[Blob]) -> None:
         """Raises LayerError where the blobs so far take more than limits.bytes, however little of it is in use yet."""
         self._bytes += sum(blob.count for blob in [*tops, *layer.blobs]) * self.dtype.itemsize
-        try:
-            limits.check("with it the net", self._bytes, "bytes")
-        except Error as error:
-            raise layer.error(str(error)) from None
+        layer.guard(lambda: limits.check("with it the net", self._bytes, "bytes"))
 
     def _check_new_top(self, layer: Layer, name: str, j: int, earlier: Collection[str]) -> None:
         if name in earlier:
