@@ -53,8 +53,8 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str]) -> st
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             raise DataError(f"{name[:200]}: {error.strerror}") from error
     real = os.path.realpath(path)
-    folders = [os.getcwd(), *_allowed, *beside]
-    if any(_is_in(real, os.path.realpath(folder)) for folder in folders):
+    folders = [os.path.realpath(os.getcwd()), *_allowed, *map(os.path.realpath, beside)]
+    if any(Path(real).is_relative_to(folder) for folder in folders):
         return name
     folder = real if os.path.isdir(real) else os.path.dirname(real)
     leads = f" (which is {real})" if real != os.path.abspath(name) else ""
@@ -72,7 +72,3 @@ def granted_folder(path: str | os.PathLike[str], *beside: str | os.PathLike[str]
             for entry in entries:
                 granted(entry.path, *beside)
     return name
-
-
-def _is_in(real: str, folder: str) -> bool:
-    return Path(real).is_relative_to(folder)
