@@ -211,7 +211,7 @@ class Layer:
     # Inside.
 
     def guard(self, run: Any) -> None:
-        """Run a step; shapes and sizes that no blob can have, misused fillers and a lack of memory become errors of this layer."""
+        """Run a step; shapes and sizes no blob can have, misused fillers and a lack of memory become errors of this layer."""
         try:
             run()
         except (BlobError, FillerError, LimitError) as error:
