@@ -6,8 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import net_ways
+import numpy as np
 import pytest
-from net_builder import RandomNet
+from net_builder import LARGE, RandomNet
+from net_values import FoundError
+from net_ways import check_keep
 from nets import run
 from random_nets import random_net
 
@@ -42,6 +46,11 @@ def test_a_seed_is_always_the_same_net() -> None:
     assert {name: values.tolist() for name, values in one.inputs.items()} == {
         name: values.tolist() for name, values in other.inputs.items()
     }
+
+
+def test_a_net_whose_only_blob_is_too_large_gets_a_loss() -> None:
+    net = random_net(1436)
+    assert net.inputs["x0"].size > LARGE and len(net.inputs) > 5
 
 
 def test_nets_are_of_many_types() -> None:
@@ -83,3 +92,38 @@ def test_what_is_wrong_in_float32_alone_is_found_with_the_smallest_net(monkeypat
     assert words.startswith(f"\nseed {seed}: forward of bnll")
     assert words.endswith(f"again: python tests/fuzz/nets.py --count 1 --seed {seed}\n")
     assert words.count("\nlayer {") == net.kinds.index("BNLL") + 1
+
+
+def test_a_gradient_that_is_nan_in_both_types_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    seed, _ = first_with("BNLL")
+    right = CATALOGUE["BNLL"].backward_cpu
+
+    def wrong(self: Any, top: Any, propagate_down: Any, bottom: Any) -> None:
+        right(self, top, propagate_down, bottom)
+        bottom[0].diff[...] = np.nan
+
+    monkeypatch.setattr(CATALOGUE["BNLL"], "backward_cpu", wrong)
+    words = run(seed, Counter())
+    assert words.startswith(f"\nseed {seed}: backward of bnll") and "in float64: not finite" in words
+
+
+def test_what_is_noise_in_float32_is_left_out() -> None:
+    """MVN of a map that is constant but for float32's rounding, exported: its values are that rounding over epsilon."""
+    pytest.importorskip("onnxruntime")
+    counts: Counter[str] = Counter()
+    assert not run(576, counts)
+    assert counts["left out: unsteady values, ONNX"] == 1
+
+
+def test_a_gradient_of_terms_that_cancel_is_checked_without_mvns_eps() -> None:
+    counts: Counter[str] = Counter()
+    assert not run(7303, counts) and counts["gradients"] > 0
+
+
+def test_memory_that_is_not_given_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = next(net for net in map(random_net, range(373, 1000)) if net.large)
+    check_keep(large)
+    peaks = iter([399_000, 500_000])
+    monkeypatch.setattr(net_ways, "_peak", lambda net, keep: next(peaks))
+    with pytest.raises(FoundError, match="keeps its outputs only takes 101,000 bytes more"):
+        check_keep(large)

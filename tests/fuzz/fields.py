@@ -1,8 +1,9 @@
-"""Extreme values in every field of every layer: python tests/fuzz/fields.py [TYPE ...] [--seconds T] [--seed S]
+"""Extreme values in every field of every layer: python tests/fuzz/fields.py [TYPE ...] [--seconds T] [--seed S] [--from N]
 
 Each case is a small valid net (field_nets.py) with one field of its layer changed: to 0, -1, the ends of its type, NaN and
 infinity, text with a NUL, and for repeated ones none, one and many of these. It is made, and runs forward and backward once,
 with small limits. A finding is an exception that is no minicaffe.Error, 2 seconds, or 4 times the memory that the limits allow.
+The order is the seed's; the last line says with which --from a run that --seconds ended goes on.
 """
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ def main() -> int:
     parser.add_argument("kinds", nargs="*", metavar="TYPE")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--from", type=int, default=0, dest="first", help="how many cases to pass over")
     args = parser.parse_args()
     _bound_memory()
     os.chdir(tempfile.mkdtemp(prefix="minicaffe-fields-"))
@@ -146,7 +148,7 @@ def main() -> int:
     every = [case for kind in args.kinds or LAYERS for case in cases(kind)]
     random.Random(args.seed).shuffle(every)
     end, count, wrong = time.monotonic() + args.seconds, 0, 0
-    for case in every:
+    for case in every[args.first :]:
         if time.monotonic() > end:
             break
         count += 1
@@ -154,7 +156,7 @@ def main() -> int:
         if text := found(case):
             wrong += 1
             print(f"\n{case}: {text}", flush=True)
-    print(f"{count} of {len(every)} cases, {wrong} findings")
+    print(f"{count} of {len(every)} cases, {wrong} findings; the next: --from {args.first + count}")
     return bool(wrong)
 
 

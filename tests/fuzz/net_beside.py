@@ -66,7 +66,7 @@ class Beside:
 
     def _check_size(self, i: int, blob: Blob) -> None:
         large = np.abs(blob.data).max(initial=0)
-        if large > MOST and all(np.isfinite(given).all() for given in self._given[i]) and np.isfinite(large):
+        if large > MOST and _finite(self._given[i]) and np.isfinite(large):
             raise TooLargeError
         if not np.isfinite(large):
             raise FoundError(f"forward of {self.single.layers[i].name} in float64: not finite")
@@ -121,11 +121,18 @@ class Beside:
         if not one.needs_backward:
             return
         wanted = self._backward(self.double, i)
+        self._check_finite(i, wanted)
         got = _gradients(one)
         for mine, want in zip(got, wanted, strict=True):
             if not (distance := far(mine, want)) <= SINGLE:
                 self._judge("backward", i, distance, self._backward_moved(i))
         self.compared += 1
+
+    def _check_finite(self, i: int, gradients: Sequence[Array]) -> None:
+        """A gradient that is not finite in both types does not count as agreeing, unless what the layer read was not either."""
+        read = [*self._given[i], *self._diffs, *self._weights]
+        if _finite(read) and not _finite(gradients):
+            raise FoundError(f"backward of {self.single.layers[i].name} in float64: not finite")
 
     def _backward(self, net: Net, i: int, nudge: Nudge | None = None) -> list[Array]:
         node = net.nodes[i]
@@ -156,6 +163,10 @@ def _copy(mine: Sequence[Blob], theirs: Sequence[Blob]) -> None:
     for one, other in zip(mine, theirs, strict=True):
         other.reshape(*one.shape)
         other.data[...] = one.data
+
+
+def _finite(arrays: Sequence[Array]) -> bool:
+    return all(np.isfinite(array).all() for array in arrays)
 
 
 def _gradients(node: Node) -> list[Array]:

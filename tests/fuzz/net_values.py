@@ -150,18 +150,20 @@ class Nudge:
             layer.spatial_scale = kept  # type: ignore[attr-defined]
 
 
-def whole_unsteadiness(random: RandomNet) -> dict[str, float]:
-    """How far a step of float32 in the inputs and weights moves each value of the net, in float64 or in float32; the most of
-    3 tries."""
+def allowed(random: RandomNet) -> dict[str, float]:
+    """How far each value of the net may be apart in two ways in float32: 100 times what a step of float32 in the inputs and
+    weights moves it by, in float64 or in float32 (the most of 3 tries), or 4 times what it is from float64's value."""
     moved: dict[str, float] = {}
+    exact: Arrays = {}
     for dtype in (np.float64, np.float32):
         net = make(random, dtype)
         start = forward_backward(net, random)
+        exact = exact or start
         weights = {id(b): b.data.copy() for layer in net.layers for b in layer.blobs}
         for draw in range(3):
             for name, values in _nudged(net, random, weights, Nudge(draw)).items():
                 moved[name] = max(moved.get(name, 0.0), far(values, start[name]))
-    return moved
+    return {name: max(100 * moved[name], 4 * far(values, exact[name])) for name, values in start.items()}
 
 
 def _nudged(net: Net, random: RandomNet, weights: dict[int, Array], nudge: Nudge) -> Arrays:
@@ -180,14 +182,14 @@ def _nudged(net: Net, random: RandomNet, weights: dict[int, Array], nudge: Nudge
 
 
 def agree(what: str, one: Arrays, other: Arrays, tolerance: float, random: RandomNet | None = None) -> int:
-    """Raise FoundError where one is further from other than tolerance; with random, only where it is also further than 100
-    times what a step of float32 does there. Returns how many values were left out because of that."""
+    """Raise FoundError where one is further from other than tolerance; with random, only where it is also further than what
+    is allowed there. Returns how many values were left out because of that."""
     apart = {name: far(values, other[name]) for name, values in one.items()}
     wrong = [name for name, distance in apart.items() if not distance <= tolerance]
     if not wrong:
         return 0
-    moved = whole_unsteadiness(random) if random else {}
-    steady = [name for name in wrong if not apart[name] <= 100 * moved.get(name, 0.0)]
+    most = allowed(random) if random else {}
+    steady = [name for name in wrong if not apart[name] <= most.get(name, 0.0)]
     if steady:
         raise FoundError(f"{what}: {', '.join(f'{name} {apart[name]:.3g}' for name in steady)} apart")
     return len(wrong)

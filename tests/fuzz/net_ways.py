@@ -3,7 +3,9 @@ on two, from saved weights, as an ONNX model, on the GPU."""
 
 from __future__ import annotations
 
+import gc
 import tempfile
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -12,10 +14,13 @@ from net_builder import RandomNet
 from net_values import DOUBLE, SINGLE, Arrays, FoundError, agree, forward, forward_backward, make, seed
 
 from minicaffe import LayerError, Net, set_mode_cpu, set_mode_gpu, set_num_threads
+from minicaffe.net import Keep
 
 RANDOM = ("Dropout", "DummyData")
 """What draws other random numbers on a GPU than on the CPU."""
 
+BOOKKEEPING = 100_000
+"""Bytes that it takes to know which blobs are alive."""
 
 Counts = Counter[str]
 
@@ -37,9 +42,26 @@ def check_plan(random: RandomNet) -> Counts:
 
 
 def check_keep(random: RandomNet) -> None:
-    """keep="outputs" gives the same numbers to the bit."""
+    """keep="outputs" gives the same numbers to the bit, and takes no more memory, of which large nets have enough to tell."""
     whole, outputs = make(random, np.float32), make(random, np.float32, "outputs")
     _same("keep", _outputs(whole), _outputs(outputs))
+    if not random.large:
+        return
+    most = _peak(random, "all")
+    if (more := _peak(random, "outputs") - most) > BOOKKEEPING:
+        raise FoundError(f"keep: a net that keeps its outputs only takes {more:,} bytes more")
+
+
+def _peak(random: RandomNet, keep: Keep) -> int:
+    """The most bytes that a net has in its first forward pass: in later ones an output may hold the last one's memory."""
+    tracemalloc.start()
+    net = make(random, np.float32, keep)
+    gc.collect()
+    tracemalloc.reset_peak()
+    _outputs(net)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most
 
 
 def check_threads(random: RandomNet) -> Counts:

@@ -2,7 +2,9 @@
 
 Needs atheris (pip install atheris). The corpus begins with real files (targets.py) and, with --keep, goes on from one run to
 the next. Prints for each target how many inputs ran and what was found; the exit status is 1 where anything was. To run one
-input again: python tests/fuzz/one.py TARGET FILE.
+input again: python tests/fuzz/one.py TARGET FILE. Runs of several days add up, here to an hour for each reader:
+
+    python tests/fuzz/run.py --seconds 60 --keep corpora --tally tests/fuzz/tally.json --until 3600
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import tally
 from targets import HERE, LIMITS, TARGETS
 
 TIMEOUT = 10
@@ -27,19 +30,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Fuzz minicaffe's readers.")
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--keep", type=Path, help="a folder of corpora and findings to go on from")
+    parser.add_argument("--tally", type=Path, help="a file to which seconds and inputs are added (tally.py)")
+    parser.add_argument("--until", type=int, help="only targets with less seconds than this in the tally, the least first")
     parser.add_argument("targets", nargs="*", choices=[[], *TARGETS], metavar="TARGET")
     arguments = parser.parse_args()
-    failed = 0
+    if arguments.until and not arguments.tally:
+        parser.error("--until wants --tally")
+    names, failed = list(arguments.targets or TARGETS), 0
+    if arguments.until:
+        names = tally.short_of(tally.read(arguments.tally), names, arguments.until)
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or Path(temporary)
         print(f"{'target':<18}{'seeds':>7}{'inputs':>12}{'corpus':>9}  found")
-        for name in arguments.targets or TARGETS:
-            failed += _fuzz(name, folder / name, arguments.seconds)
+        for name in names:
+            failed += _fuzz(name, folder / name, arguments.seconds, arguments.tally)
     return int(failed > 0)
 
 
-def _fuzz(name: str, folder: Path, seconds: int) -> bool:
-    """Fuzz one target, and print its line; whether anything was found."""
+def _fuzz(name: str, folder: Path, seconds: int, sums: Path | None) -> bool:
+    """Fuzz one target, print its line, and add it to the tally; whether anything was found."""
     corpus, findings = folder / "corpus", folder / "findings"
     for path in (corpus, findings):
         path.mkdir(parents=True, exist_ok=True)
@@ -56,13 +65,20 @@ def _fuzz(name: str, folder: Path, seconds: int) -> bool:
     ]
     command = [sys.executable, str(HERE.parent / "one.py"), name, *options, str(corpus)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", timeout=seconds * 3 + 120)
-    inputs = re.search(r"number_of_executed_units:\s*(\d+)", done.stderr)
-    count = f"{int(inputs[1]):,}" if inputs else "?"
-    print(f"{name:<18}{len(seeds):>7}{count:>12}{len(list(corpus.iterdir())):>9}  {_what(done)}", flush=True)
+    inputs = _number(r"number_of_executed_units:\s*(\d+)", done.stderr)
+    print(f"{name:<18}{len(seeds):>7}{inputs:>12,}{len(list(corpus.iterdir())):>9}  {_what(done)}", flush=True)
+    if sums:
+        tally.add(sums, name, _number(r"Done \d+ runs in (\d+) second", done.stderr), inputs, int(done.returncode != 0))
     if done.returncode:
         (findings / "log.txt").write_text(done.stdout + done.stderr)
         print(done.stdout[-3000:] + done.stderr[-3000:])
     return done.returncode != 0
+
+
+def _number(pattern: str, text: str) -> int:
+    """What a pattern finds; 0 where a finding ended the run before it was printed."""
+    found = re.search(pattern, text)
+    return int(found[1]) if found else 0
 
 
 def _what(done: subprocess.CompletedProcess[str]) -> str:
