@@ -19,6 +19,9 @@ from minicaffe.param_str import layer_parameters, whole_parameter
 
 Array = NDArray[Any]
 
+MOST = 10_000
+"""Anchors at one position; Faster R-CNN has 9."""
+
 
 def generate_anchors(
     base_size: int = 16, ratios: Sequence[float] = (0.5, 1, 2), scales: Sequence[float] = (8, 16, 32)
@@ -62,6 +65,11 @@ def layer_anchors(layer: Layer) -> tuple[Array, int]:
         if not isinstance(numbers, list | tuple) or not numbers or not all(_positive(n) for n in numbers):
             raise layer.error(f"param_str: {key} must be a list of numbers > 0, got {numbers!r}", "python_param.param_str")
         lists[key] = numbers
+    count = len(lists["scales"]) * len(lists["ratios"])
+    if count > MOST:
+        given = " and ".join(f"{len(numbers)} {key}" for key, numbers in lists.items())
+        message = f"param_str: {given} are {count:,} anchors; at most {MOST:,} are made at each position"
+        raise layer.error(message, "python_param.param_str")
     return generate_anchors(scales=lists["scales"], ratios=lists["ratios"]), stride
 
 

@@ -21,6 +21,7 @@ from minicaffe.errors import DataError
 from minicaffe.prefetch import Batch
 from minicaffe.proto import caffe_pb2
 from minicaffe.resize_and_noise import warn_of_no_effect
+from minicaffe.share import WHOLE, Share, current_share
 
 from .annotated_transform import AnnotatedTransform
 from .data import DatumSource
@@ -53,7 +54,8 @@ class AnnotatedData(PrefetchingLayer):
         warn_of_no_effect(self, boxes=True)
         change = AnnotatedTransform(self.param.transform_param, samplers, self.phase, generator)
         transformer = DataTransformer(change.plain(), self.phase, generator, self.dtype)
-        return AnnotatedSource(open_database(granted_folder(param.source), backend), param, transformer, change, tops > 1)
+        database, share = open_database(granted_folder(param.source), backend), current_share(self.phase)
+        return AnnotatedSource(database, param, transformer, change, tops > 1, share)
 
 
 class AnnotatedSource(DatumSource):
@@ -66,8 +68,9 @@ class AnnotatedSource(DatumSource):
         transformer: DataTransformer,
         change: AnnotatedTransform,
         labelled: bool,
+        share: Share = WHOLE,
     ) -> None:
-        super().__init__(database, param, transformer, labelled)
+        super().__init__(database, param, transformer, labelled, share)
         self.change = change
 
     def shapes(self) -> list[tuple[int, ...]]:
@@ -82,7 +85,7 @@ class AnnotatedSource(DatumSource):
     def next_batch(self) -> Batch:
         rows = [np.zeros((0, 8))]
         for i in range(self.batch_size):
-            key, value = self._next()
+            key, value = self._next_of_share()
             image, boxes = self._annotated(key, value)
             try:
                 image, boxes, window = self.change(image, boxes)

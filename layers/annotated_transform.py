@@ -30,7 +30,7 @@ OWN_FIELDS = (
 )  # fmt: skip
 
 
-MOST_TRIALS = 100_000
+MOST_TRIALS = 10_000
 """Most boxes that are drawn for one image; SSD draws 300."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from minicaffe.errors import DataError
 from minicaffe.prefetch import Batch
 from minicaffe.proto import caffe_pb2
 from minicaffe.resize_and_noise import warn_of_no_effect
+from minicaffe.share import WHOLE, Share, current_share
 
 from .prefetching import PrefetchingLayer
 
@@ -38,20 +40,27 @@ class Data(PrefetchingLayer):
         backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
         warn_of_no_effect(self, boxes=False)
         transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
-        return DatumSource(open_database(granted_folder(param.source), backend), param, transformer, tops > 1)
+        share = current_share(self.phase)
+        return DatumSource(open_database(granted_folder(param.source), backend), param, transformer, tops > 1, share)
 
 
 class DatumSource:
     """Batches of a database's items, transformed."""
 
     def __init__(
-        self, database: Database, param: caffe_pb2.DataParameter, transformer: DataTransformer, labelled: bool
+        self,
+        database: Database,
+        param: caffe_pb2.DataParameter,
+        transformer: DataTransformer,
+        labelled: bool,
+        share: Share = WHOLE,
     ) -> None:
-        self.database, self.batch_size = database, param.batch_size
+        self.database, self.batch_size, self.share = database, param.batch_size, share
         self.transformer, self.labelled = transformer, labelled
         self.last: bytes | None = None
         self._items = database.items()
         self._skip(int(transformer.generator.integers(param.rand_skip)) if param.rand_skip else 0)
+        share.own(transformer.generator)
 
     def shapes(self) -> list[tuple[int, ...]]:
         first = next(self.database.items(), None)
@@ -63,7 +72,7 @@ class DatumSource:
     def next_batch(self) -> Batch:
         labels = np.empty(self.batch_size, self.transformer.dtype)
         for i in range(self.batch_size):
-            key, value = self._next()
+            key, value = self._next_of_share()
             image, labels[i] = self._image(key, value)
             try:
                 if i == 0:
@@ -75,14 +84,26 @@ class DatumSource:
 
     def state(self) -> dict[str, Any]:
         key = None if self.last is None else self.last.decode("latin-1")
-        return {"key": key, "generator": self.transformer.generator.bit_generator.state}
+        return {"key": key, **self.share.state(self.transformer.generator)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.transformer.generator.bit_generator.state = state["generator"]
+        self.share.restore(self.transformer.generator, state)
         self.last = None if state["key"] is None else state["key"].encode("latin-1")
         self._items = self.database.items(self.last or b"")
         if self.last is not None and next(self._items, (None,))[0] != self.last:
             raise ValueError(f"{self._name(self.last)} is not in the database")
+
+    def fingerprint(self) -> dict[str, Any]:
+        key, value = next(self.database.items(), (b"", b""))
+        return {"items": self.database.count(), "checksum": zlib.crc32(value, zlib.crc32(key))}
+
+    def _next_of_share(self) -> tuple[bytes, bytes]:
+        """This rank's one of the next so many items as there are ranks."""
+        for i in range(self.share.count):
+            item = self._next()
+            if self.share.takes(i):
+                mine = item
+        return mine
 
     def _next(self) -> tuple[bytes, bytes]:
         item = next(self._items, None)

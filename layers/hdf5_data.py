@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.access import granted
+from minicaffe.checksum import checksum
 from minicaffe.errors import DataError, WeightsError
 from minicaffe.hdf5 import read_number_dataset, reading
 from minicaffe.image_list import read_names
 from minicaffe.prefetch import Batch
+from minicaffe.share import WHOLE, Share, current_share
 
 from .prefetching import Order, PrefetchingLayer
 
@@ -33,19 +35,25 @@ class HDF5Data(PrefetchingLayer):
         if self.param.HasField("transform_param"):
             raise self.error("transforms nothing: leave transform_param out", "transform_param")
         self.positive(param.batch_size, "hdf5_data_param.batch_size")
-        return RowSource(
-            read_names(granted(param.source)), list(self.param.top), param.batch_size, param.shuffle, generator, self.dtype
-        )
+        files, names, share = read_names(granted(param.source)), list(self.param.top), current_share(self.phase)
+        return RowSource(files, names, param.batch_size, param.shuffle, generator, self.dtype, share)
 
 
 class RowSource:
     """Batches of the rows of HDF5 files."""
 
     def __init__(
-        self, files: list[str], names: list[str], batch_size: int, shuffle: bool, generator: np.random.Generator, dtype: Any
+        self,
+        files: list[str],
+        names: list[str],
+        batch_size: int,
+        shuffle: bool,
+        generator: np.random.Generator,
+        dtype: Any,
+        share: Share = WHOLE,
     ) -> None:
         self.files, self.names, self.batch_size, self.dtype = files, names, batch_size, dtype
-        self.shuffle, self.generator = shuffle, generator
+        self.shuffle, self.generator, self.share = shuffle, generator, share
         self.order = Order(len(files), shuffle, generator)
         self.file = self.order.next()
         self._load()
@@ -57,16 +65,17 @@ class RowSource:
 
     def next_batch(self) -> Batch:
         batch = tuple(np.empty(shape, self.dtype) for shape in self.shapes())
-        at = 0
-        while at < self.batch_size:
+        at, filled, count = 0, 0, self.batch_size * self.share.count
+        while at < count:
             if self.rows.position == self.rows.count and len(self.files) > 1:
                 self.file = self.order.next()
                 self._load()
                 self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
-            rows = self.rows.take(self.batch_size - at)
+            rows = self.rows.take(count - at)
+            mine = rows[(self.share.rank - at) % self.share.count :: self.share.count]
             for array, stored in zip(batch, self.arrays, strict=True):
-                array[at : at + len(rows)] = stored[rows]
-            at += len(rows)
+                array[filled : filled + len(mine)] = stored[mine]
+            at, filled = at + len(rows), filled + len(mine)
         return batch
 
     def state(self) -> dict[str, Any]:
@@ -80,6 +89,10 @@ class RowSource:
         self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
         self.rows.restore(state["rows"])
         self.generator.bit_generator.state = state["generator"]
+
+    def fingerprint(self) -> dict[str, Any]:
+        first, last = ([_some_rows(name, top) for top in self.names] for name in (self.files[0], self.files[-1]))
+        return {"files": len(self.files), "rows": len(first[0]), "checksum": checksum(*first, *last)}
 
     def _load(self) -> None:
         """Read the datasets of self.file."""
@@ -95,6 +108,12 @@ class RowSource:
         for top, array, shape in zip(self.names, self.arrays, getattr(self, "row_shapes", []), strict=False):
             if array.shape[1:] != shape:
                 raise DataError(f'{name}: the rows of "{top}" have shape {array.shape[1:]}, those of {self.files[0]} {shape}')
+
+
+def _some_rows(name: str, top: str) -> NDArray[Any]:
+    """The first rows of a dataset, up to 1000."""
+    with reading(granted(name)) as file:
+        return np.asarray(file[top][:1000])
 
 
 def _dataset(file: Any, name: str, path: str, dtype: Any) -> NDArray[Any]:

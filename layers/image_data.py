@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
 
 from minicaffe.access import granted
+from minicaffe.checksum import checksum
 from minicaffe.data_transformer import DataTransformer
 from minicaffe.errors import DataError
 from minicaffe.image_bytes import Pixels, read_image, resized
@@ -14,6 +16,7 @@ from minicaffe.image_list import Listed, read_image_list
 from minicaffe.prefetch import Batch
 from minicaffe.proto import caffe_pb2
 from minicaffe.resize_and_noise import warn_of_no_effect
+from minicaffe.share import WHOLE, Share, current_share
 
 from .prefetching import Order, PrefetchingLayer
 
@@ -45,17 +48,20 @@ class ImageData(PrefetchingLayer):
             )
         warn_of_no_effect(self, boxes=False)
         transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
-        return ImageListSource(images, param, transformer)
+        return ImageListSource(images, param, transformer, current_share(self.phase))
 
 
 class ImageListSource:
     """Batches of the images of a list, transformed."""
 
-    def __init__(self, images: list[Listed], param: caffe_pb2.ImageDataParameter, transformer: DataTransformer) -> None:
-        self.images, self.param, self.transformer = images, param, transformer
+    def __init__(
+        self, images: list[Listed], param: caffe_pb2.ImageDataParameter, transformer: DataTransformer, share: Share = WHOLE
+    ) -> None:
+        self.images, self.param, self.transformer, self.share = images, param, transformer, share
         generator = transformer.generator
         skip = int(generator.integers(param.rand_skip)) if param.rand_skip else 0
         self.order = Order(len(images), param.shuffle, generator, skip)
+        share.own(generator)
 
     def shapes(self) -> list[tuple[int, ...]]:
         pixels = self._pixels(self.images[0])
@@ -66,7 +72,7 @@ class ImageListSource:
         size = self.param.batch_size
         labels = np.empty(size, self.transformer.dtype)
         for i in range(size):
-            listed = self.images[self.order.next()]
+            listed = self.images[[self.order.next() for _ in range(self.share.count)][self.share.rank]]
             image = self._pixels(listed).transpose(2, 0, 1)
             if i == 0:
                 shape = self._named(listed, self.transformer.shape, *image.shape)
@@ -76,11 +82,19 @@ class ImageListSource:
         return batch, labels
 
     def state(self) -> dict[str, Any]:
-        return {"order": self.order.state(), "generator": self.transformer.generator.bit_generator.state}
+        return {"order": self.order.state(), **self.share.state(self.transformer.generator)}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.order.restore(state["order"])
-        self.transformer.generator.bit_generator.state = state["generator"]
+        self.share.restore(self.transformer.generator, state)
+
+    def fingerprint(self) -> dict[str, Any]:
+        lines = "".join(f"{listed.name} {listed.label}\n" for listed in self.images)
+        return {
+            "images": len(self.images),
+            "list": zlib.crc32(lines.encode()),
+            "first image": checksum(self._pixels(self.images[0])),
+        }
 
     def _pixels(self, listed: Listed) -> Pixels:
         """An image as the layer reads it (H, W, C)."""

@@ -21,6 +21,9 @@ class ShapedSource(Source, Protocol):
     def shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the first batch's arrays."""
 
+    def fingerprint(self) -> dict[str, Any]:
+        """How many records there are, and a checksum of some: what ranks that train together must have alike."""
+
 
 class PrefetchingLayer(Layer):
     """A layer without bottoms whose tops are batches of make_source(). What that raises becomes a LayerError."""
@@ -44,6 +47,7 @@ class PrefetchingLayer(Layer):
             raise self.error(str(error)) from error
         for blob, shape in zip(top, shapes, strict=True):
             blob.reshape(shape)
+        self.source_of_batches = source
         self.prefetcher = Prefetcher(source, self.prefetched)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -65,6 +69,9 @@ class PrefetchingLayer(Layer):
             raise self.error(str(error)) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self.error(f"the state to resume from does not fit: {error!r}") from error
+
+    def data_fingerprint(self) -> dict[str, Any]:
+        return self.source_of_batches.fingerprint()
 
     def positive(self, value: int, field: str) -> int:
         """A size that must be there. Raises LayerError."""

@@ -24,6 +24,9 @@ Array = NDArray[Any]
 MOST_PIXELS = 10**9
 """The largest size, and ratio, that float32 and whole numbers take."""
 
+MOST_BOXES = 10_000
+"""Boxes at one position; SSD has 6 at most."""
+
 
 class PriorBox(Layer):
     """Boxes and variances for every position of a map.
@@ -54,6 +57,10 @@ class PriorBox(Layer):
         param = self.param.prior_box_param
         if not param.min_size:
             raise self.error("needs at least one min_size", "prior_box_param")
+        boxes = len(param.min_size) * (2 + 2 * len(param.aspect_ratio))
+        if boxes > MOST_BOXES:
+            message = f"its sizes and ratios may give {boxes:,} boxes at each position; at most {MOST_BOXES:,} are made"
+            raise self.error(message, "prior_box_param")
         for field in ("min_size", "max_size", "aspect_ratio", "variance"):
             for value in getattr(param, field):
                 if value > MOST_PIXELS:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from minicaffe import rng
 from minicaffe.blob import Blob
+from minicaffe.checksum import checksum
 from minicaffe.errors import DataError
 from minicaffe.images import image_blob, load_image, scaled_image
 from minicaffe.layer import Layer
@@ -22,6 +23,7 @@ from minicaffe.param_str import layer_parameters, whole_parameter
 from minicaffe.roidb import Entry, Roidb, prepare_roidb, usable
 from minicaffe.roidb_targets import add_bbox_regression_targets
 from minicaffe.settings import current
+from minicaffe.share import current_share
 
 from .roi_batch import batch_rois, gt_of, shuffled
 from .roi_sampling import put_training_rois
@@ -47,7 +49,7 @@ class RoIData(Layer):
         if len(top) not in (3, 6):
             raise self.error(f"takes 3 tops (with an RPN) or 6 (without), got {len(top)}", "top")
         self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")
-        self.settings = current()
+        self.settings, self.share = current(), current_share(self.phase)
         self.has_rpn = len(top) == 3
         self.roidb: Roidb = []
         self.order = np.zeros(0, int)
@@ -105,7 +107,15 @@ class RoIData(Layer):
             )
         self.order = np.array(state["order"], int)
 
+    def data_fingerprint(self) -> dict[str, Any]:
+        parts = (np.asarray(entry[part], float) for entry in self.roidb for part in ("boxes", "gt_classes"))
+        return {"images": len(self.roidb), "checksum": checksum(*parts)}
+
     def _next_batch(self) -> Array:
+        """Indices of this rank's next images: each rank in turn takes a batch of the order that all have alike."""
+        return [self._next_of_order() for _ in range(self.share.count)][self.share.rank]
+
+    def _next_of_order(self) -> Array:
         """Indices of the next images; a new random order where too few are left of the last."""
         if len(self.order) < self.images_per_batch:
             self.order = shuffled(self.roidb, self.images_per_batch, self.settings.train.aspect_grouping)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from minicaffe.data_transformer import check_mean, read_mean
 from minicaffe.errors import DataError
 from minicaffe.image_bytes import Pixels, read_image, resized
 from minicaffe.prefetch import Batch
+from minicaffe.share import WHOLE, Share, current_share
 from minicaffe.window_file import Window, WindowFile, read_window_file
 
 from .prefetching import PrefetchingLayer
@@ -45,13 +47,22 @@ class WindowData(PrefetchingLayer):
             raise self.error(message, "window_data_param.context_pad")
         if not 0 <= param.fg_fraction <= 1:
             raise self.error(f"fg_fraction must be in [0, 1], got {param.fg_fraction:g}", "window_data_param.fg_fraction")
-        return WindowSource(read_window_file(granted(param.source)), param, transform, generator, self.dtype)
+        file, share = read_window_file(granted(param.source)), current_share(self.phase)
+        return WindowSource(file, param, transform, generator, self.dtype, share)
 
 
 class WindowSource:
     """Batches of windows, background first."""
 
-    def __init__(self, file: WindowFile, param: Any, transform: Any, generator: np.random.Generator, dtype: Any) -> None:
+    def __init__(
+        self,
+        file: WindowFile,
+        param: Any,
+        transform: Any,
+        generator: np.random.Generator,
+        dtype: Any,
+        share: Share = WHOLE,
+    ) -> None:
         self.param, self.crop, self.mirror = param, transform.crop_size, transform.mirror
         self.generator, self.dtype, self.images, self.channels = generator, np.dtype(dtype), file.images, file.channels
         self.mean = self._read_mean(transform)
@@ -64,7 +75,9 @@ class WindowSource:
         for windows, wanted, kind in ((others, param.batch_size - count, "background"), (objects, count, "object")):
             if wanted and not windows:
                 raise DataError(f"{param.source}: a batch takes {wanted} {kind} windows, but the file has none")
+        self.windows, self.share = file.windows, share
         self.cache: dict[int, bytes] = {}
+        share.own(generator)
 
     def shapes(self) -> list[tuple[int, ...]]:
         return [(self.param.batch_size, self.channels, self.crop, self.crop), (self.param.batch_size,)]
@@ -81,10 +94,14 @@ class WindowSource:
         return data, labels
 
     def state(self) -> dict[str, Any]:
-        return {"generator": self.generator.bit_generator.state}
+        return self.share.state(self.generator)
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.generator.bit_generator.state = state["generator"]
+        self.share.restore(self.generator, state)
+
+    def fingerprint(self) -> dict[str, Any]:
+        windows = zlib.crc32(repr([tuple(window) for window in self.windows]).encode())
+        return {"images": len(self.images), "windows": len(self.windows), "checksum": windows}
 
     def _draw(self, windows: Sequence[Window]) -> Window:
         return windows[int(self.generator.integers(len(windows)))]

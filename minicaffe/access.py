@@ -28,6 +28,11 @@ def allow_path(path: str | os.PathLike[str]) -> None:
     _allowed.add(os.path.realpath(path))
 
 
+def allowed() -> tuple[str, ...]:
+    """All that prototxts may name files in, the working directory too: for another process to allow."""
+    return (os.path.realpath(os.getcwd()), *sorted(_allowed))
+
+
 @contextmanager
 def allowing(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
     """allow_path for each, until the end of the block."""

@@ -1,10 +1,34 @@
-"""What minicaffe raises: every error a user can cause derives from Error and names its place."""
+"""What minicaffe raises: every error a user can cause derives from Error and names its place.
+
+A file may hold a name of ten million letters: messages are cut to what can be read, here, whoever makes them.
+"""
 
 from __future__ import annotations
+
+import re
+
+LONGEST_WORD, LONGEST = 1000, 20_000
+"""Characters of one word, and of a whole message."""
+
+
+def shortened(text: str) -> str:
+    """text, where a word or the whole is too long with the middle left out."""
+    if len(text) <= LONGEST_WORD:
+        return text
+    text = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: _cut(word[0], LONGEST_WORD), text)
+    return _cut(text, LONGEST)
+
+
+def _cut(text: str, most: int) -> str:
+    left_out = len(text) - most
+    return text if left_out <= 0 else f"{text[: most // 2]}...({left_out:,} characters more)...{text[len(text) - most // 2 :]}"
 
 
 class Error(Exception):
     """Base of all of minicaffe's errors."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class PrototxtError(Error):
@@ -20,8 +44,8 @@ class PrototxtError(Error):
         source_line: str = "",
         hint: str = "",
     ) -> None:
-        self.message, self.file, self.line, self.column = message, file, line, column
-        self.source_line, self.hint = source_line, hint
+        self.message, self.file, self.line, self.column = shortened(message), shortened(file), line, column
+        self.source_line, self.hint = source_line, shortened(hint)
         super().__init__(self._text())
 
     def _text(self) -> str:
@@ -48,6 +72,9 @@ class UpgradeError(PrototxtError):
 class PrototxtWarning(UserWarning):
     """A prototxt holds a field that minicaffe does not know (another fork's, or misspelt) and skips, or one that changes
     nothing where it stands."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class LimitError(Error):

@@ -58,7 +58,8 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
     except Error as error:
         raise DataError(str(error)) from error
     except Exception as error:  # for damaged files OSError, ValueError, SyntaxError, struct.error, KeyError and more
-        reason = "not an image, or damaged" if "cannot identify" in str(error) else getattr(error, "strerror", None) or error
+        unknown = f"not an image, or damaged (what is read: {', '.join(_formats())})"
+        reason = unknown if "cannot identify" in str(error) else getattr(error, "strerror", None) or error
         raise DataError(f"{name}: cannot read the image: {reason}") from error
 
 

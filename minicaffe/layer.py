@@ -121,6 +121,10 @@ class Layer:
     def restore_training_state(self, state: dict[str, Any]) -> None:
         """Go on from a state that training_state gave."""
 
+    def data_fingerprint(self) -> dict[str, Any]:
+        """How many records a data layer has, and checksums, by name: what must be alike in ranks that train together."""
+        return {}
+
     # The switch. A user's Python layer overrides these two.
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

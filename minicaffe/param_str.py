@@ -13,6 +13,9 @@ from typing import Any
 from .errors import Error
 from .layer import Layer
 
+MOST = 1 << 16
+"""Characters of a text that are read: PyYAML takes some 10 microseconds for each value."""
+
 
 def read_yaml(text: str) -> Any:
     """The data that text holds; Error, with PyYAML's line and column, where it is not YAML or asks for an object.
@@ -21,6 +24,8 @@ def read_yaml(text: str) -> Any:
     """
     import yaml
 
+    if len(text) > MOST:
+        raise Error(f"the text has {len(text):,} characters, and at most {MOST:,} are read")
     try:
         return yaml.load(text, Loader=_loader())
     except RecursionError as error:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from minicaffe import TEST, Net, access, allow_path, get_solver
+from minicaffe.access import granted
 from minicaffe.cli import main
 from minicaffe.database import new_database
 from minicaffe.errors import DataError, Error, LayerError
@@ -245,3 +246,12 @@ def test_a_named_folder_does_not_allow_one_whose_name_begins_alike(inside: Path,
         access.granted(tmp_path / "inside2" / "x")
     assert access.granted("x") == "x"
     assert access.granted(inside / "deep" / "x") == os.fspath(inside / "deep" / "x")
+
+
+def test_a_name_that_no_file_can_have(inside: Path) -> None:
+    with pytest.raises(DataError, match=r"^a{200}: File name too long$"):
+        granted("a" * 5000)
+    Path("a").symlink_to("b")
+    Path("b").symlink_to("a")
+    with pytest.raises(DataError, match=r"^a: Too many levels of symbolic links$"):
+        granted("a")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.augmentation import as_bytes, bgr_of, check_distortion, distorted, expanded, hsv_of, hue_turned, saturated
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, LimitError
 from minicaffe.proto import caffe_pb2
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (5, 7, 3), dtype=np.uint8)
@@ -115,6 +115,12 @@ def test_not_expanded() -> None:
         assert image is PIXELS and box is None
     canvas, _ = expanded(PIXELS + 1, caffe_pb2.ExpansionParameter(max_expand_ratio=4), None, random)
     assert (canvas[[0, -1]] == 0).any()
+
+
+def test_a_canvas_above_the_limit_is_not_made() -> None:
+    param = caffe_pb2.ExpansionParameter(prob=1, max_expand_ratio=1e30)
+    with pytest.raises(LimitError, match=r"an expanded image has .* pixels, and the limit is"):
+        expanded(PIXELS, param, None, np.random.default_rng(0))
 
 
 def test_errors() -> None:

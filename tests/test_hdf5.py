@@ -95,6 +95,12 @@ def external(file) -> None:
     file["data/fc/0"] = h5py.ExternalLink("other.h5", "/secret")
 
 
+def virtual(file) -> None:
+    layout = h5py.VirtualLayout((3,), "f4")
+    layout[:] = h5py.VirtualSource("other.h5", "secret", (3,), "f4")
+    file.create_virtual_dataset("data/fc/0", layout)
+
+
 @pytest.mark.parametrize(
     ("fill", "text"),
     [
@@ -103,6 +109,11 @@ def external(file) -> None:
         (lambda file: file.create_dataset("data/fc/0", data=np.zeros(3, int)), r"holds int64 values, not floats"),
         (lambda file: file.create_group("data/fc/0"), "not a dataset stored in this file"),
         (external, r'/data/fc/0 \(layer "fc", blob 0\): not a dataset stored in this file'),
+        (
+            lambda file: file.create_dataset("data/fc/0", (3,), "f4", external=[("/etc/hostname", 0, 12)]),
+            "not a dataset stored in this file",
+        ),
+        (virtual, "not a dataset stored in this file"),
         (
             lambda file: file.create_dataset("data/fc/0", (2**20, 2**20), "f4", chunks=(64, 64)),
             r'layer "fc", blob 0\): shape \(1048576, 1048576\) needs 4398046511104 bytes, but 0 are stored',

@@ -82,3 +82,9 @@ def test_layer_errors(text: str, message: str) -> None:
 def test_a_bool_is_no_number() -> None:
     with pytest.raises(LayerError, match="param_str: num_classes must be a whole number > 0, got True"):
         LayerCase(python_layer("RoIData", num_classes=True), tops=3)
+
+
+def test_a_text_too_long_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(Error, match=r"the text has 65,537 characters, and at most 65,536 are read"):
+        read_yaml("[" + "4," * 32767 + "4]")
+    assert len(read_yaml("[" + "4," * 32766 + "4]")) == 32767

@@ -32,4 +32,4 @@ def export_onnx(
         from minicaffe.merge_bn import merge_net
 
         net = merge_net(net)[0]
-    return write_model(onnx_model(net, opset=opset, until=until), path)
+    return write_model(*onnx_model(net, opset=opset, until=until), path)

@@ -14,7 +14,7 @@ from minicaffe.net import Net
 from minicaffe.version import __version__
 
 from .emitters import emitter_of
-from .graph import Dims, Graph, Value
+from .graph import Array, Dims, Graph, Value
 from .sizes import kind_of, symbolic_shapes
 
 OLDEST_OPSET = 18
@@ -26,8 +26,11 @@ ALWAYS_OUTPUT = ("Proposal",)
 """Layers whose tops are outputs also where other layers read them: the rois that a detector's boxes are counted from."""
 
 
-def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None) -> Any:
-    """The ModelProto of net, or of what the layer `until` needs. Raises Error, and LayerError for a layer without a form."""
+def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None) -> tuple[Any, dict[str, Array]]:
+    """The ModelProto of net, or of what the layer `until` needs, without its weights, and these by name.
+
+    Raises Error, and LayerError for a layer without a form.
+    """
     _check(net, opset)
     layers, outputs = _wanted(net, until)
     shapes = symbolic_shapes(net, layers)
@@ -39,7 +42,7 @@ def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None
     for layer in layers:
         if layer.type != "Input":
             _emit(graph, net, layer, values, shapes)
-    return _assembled(graph, net, inputs, outputs, values, opset)
+    return _assembled(graph, net, inputs, outputs, values, opset), _used(graph)
 
 
 def _check(net: Net, opset: int) -> None:
@@ -104,22 +107,21 @@ def _instead(net: Net, bottoms: Sequence[str]) -> str:
 def _assembled(
     graph: Graph, net: Net, inputs: Sequence[str], outputs: Sequence[str], values: dict[str, Value], opset: int
 ) -> Any:
-    from onnx import helper, numpy_helper
+    from onnx import helper
 
     _name_after_blobs(graph, inputs, outputs, values)
 
     def info(name: str) -> Any:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), values[name].dims)
 
-    weights = [numpy_helper.from_array(array, name) for name, array in _used(graph).items()]
-    whole = helper.make_graph(graph.nodes, net.name or "net", [info(n) for n in inputs], [info(n) for n in outputs], weights)
+    whole = helper.make_graph(graph.nodes, net.name or "net", [info(n) for n in inputs], [info(n) for n in outputs])
     opsets = [helper.make_opsetid("", opset)]
     model = helper.make_model(whole, opset_imports=opsets, producer_name="minicaffe", producer_version=__version__)
     model.ir_version = helper.find_min_ir_version_for(opsets)
     return model
 
 
-def _used(graph: Graph) -> dict[str, Any]:
+def _used(graph: Graph) -> dict[str, Array]:
     """The constants that a node reads."""
     read = set(_names_read(graph.nodes))
     return {name: array for name, array in graph.constants.items() if name in read}

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from minicaffe.errors import Error
 from minicaffe.files import replacing
+
+Array = NDArray[Any]
 
 LIMIT = 2_000_000_000
 """Bytes of weights that one file holds: protobuf's messages end at 2^31 - 1."""
@@ -16,12 +22,16 @@ SMALL = 1024
 """Bytes of a weight that stays in the model: shape inference reads the small ones."""
 
 
-def write_model(model: Any, path: str | os.PathLike[str]) -> str | None:
-    """Write model to path, and check it: onnx's checker, with shape inference. The name of the file of weights, if any."""
+def write_model(model: Any, weights: Mapping[str, Array], path: str | os.PathLike[str]) -> str | None:
+    """Write a model and its weights to path, and check it: onnx's checker, with shape inference. The name of the file of
+    weights, if any."""
     import onnx
 
-    size = sum(len(weight.raw_data) for weight in model.graph.initializer)
-    data = _write_weights(model, Path(path)) if size > LIMIT else None
+    data = None
+    if sum(array.nbytes for array in weights.values()) > LIMIT:
+        data = _write_beside(model, weights, Path(path))
+    else:
+        _put_inside(model, weights)
     with replacing(path) as temporary:
         temporary.write_bytes(model.SerializeToString())
         try:
@@ -31,19 +41,26 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> str | None:
     return data
 
 
-def _write_weights(model: Any, path: Path) -> str:
-    """Move the weights to a file beside path."""
-    from onnx import TensorProto
+def _put_inside(model: Any, weights: Mapping[str, Array]) -> None:
+    from onnx import numpy_helper
+
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+
+
+def _write_beside(model: Any, weights: Mapping[str, Array], path: Path) -> str:
+    """Write all but the small weights to a file beside path, without a copy: one alone may be more than a message holds."""
+    from onnx import TensorProto, helper
 
     data = path.with_name(path.name + ".data")
     with replacing(data) as temporary, open(temporary, "wb") as file:
-        for weight in model.graph.initializer:
-            if len(weight.raw_data) < SMALL:
+        for name, array in weights.items():
+            if array.nbytes < SMALL:
+                _put_inside(model, {name: array})
                 continue
-            place = {"location": data.name, "offset": file.tell(), "length": len(weight.raw_data)}
-            file.write(weight.raw_data)
-            weight.ClearField("raw_data")
-            weight.data_location = TensorProto.EXTERNAL
-            for key, value in place.items():
+            weight = model.graph.initializer.add(name=name, dims=array.shape, data_location=TensorProto.EXTERNAL)
+            weight.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+            for key, value in {"location": data.name, "offset": file.tell(), "length": array.nbytes}.items():
                 weight.external_data.add(key=key, value=str(value))
+            file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
     return data.name

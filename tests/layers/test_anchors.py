@@ -6,6 +6,7 @@ from detection_case import python_layer
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
+from minicaffe.layers import anchors
 from minicaffe.layers.anchors import by_channel, by_position
 from minicaffe.ops import generate_anchors, shifted_anchors
 
@@ -70,3 +71,10 @@ def test_positions_and_channels_are_inverse() -> None:
 def test_errors(values: dict[str, object], message: str) -> None:
     with pytest.raises(LayerError, match=f'Proposal layer "layer": .*{message}'):
         LayerCase(python_layer("Proposal", **values), np.zeros((1, 18, 2, 3)), np.zeros((1, 36, 2, 3)), np.zeros((1, 3)))
+
+
+def test_too_many_anchors_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anchors, "generate_anchors", None)
+    text = python_layer("Proposal", feat_stride=16, scales=[4] * 101, ratios=[1] * 100)
+    with pytest.raises(LayerError, match="param_str: 101 scales and 100 ratios are 10,100 anchors; at most 10,000"):
+        LayerCase(text, np.zeros((1, 18, 2, 3)), np.zeros((1, 36, 2, 3)), np.zeros((1, 3)))

@@ -212,6 +212,14 @@ def test_a_seed_repeats_and_a_state_resumes() -> None:
         ({"source": "absent"}, "absent: no such database"),
         ({"transform": "resize_param { height: 3 }"}, "resize_param needs a height and a width > 0, got 3 and 0"),
         ({"transform": "expand_param { max_expand_ratio: 0.5 }"}, "expand_param.max_expand_ratio must be >= 1 and finite"),
+        (
+            {"transform": "expand_param { max_expand_ratio: inf }"},
+            "expand_param.max_expand_ratio must be >= 1 and finite, got inf",
+        ),
+        (
+            {"annotations": "batch_sampler { max_trials: 9999 } batch_sampler { max_trials: 2 }"},
+            "max_trials of the batch samplers are at most 10000 together, got 10001",
+        ),
         ({"transform": "crop_size: 3 crop_h: 3"}, "give crop_size, or crop_h and crop_w, not both"),
         ({"transform": "crop_h: 3"}, "crop_h and crop_w go together, got 3 and 0"),
         ({"transform": "distort_param { hue_delta: -1 }"}, "distort_param.hue_delta must be >= 0, got -1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,3 +204,24 @@ def test_a_state_of_another_database_is_refused() -> None:
         layer.restore_training_state(state)
     with pytest.raises(LayerError, match="the state to resume from does not fit: KeyError"):
         layer.restore_training_state({})
+
+
+@pytest.mark.parametrize("skip", [*range(13), 2**32 - 1])
+def test_a_long_rand_skip_passes_over_whole_rounds_unread(monkeypatch: pytest.MonkeyPatch, skip: int) -> None:
+    source = net_of(text(more="batch_size: 1")).layers[0].make_source(2, np.random.default_rng(0))  # type: ignore[attr-defined]
+    step, steps = source._next, []
+
+    def counted() -> Any:
+        steps.append(1)
+        assert len(steps) < 20
+        return step()
+
+    monkeypatch.setattr(source, "_next", counted)
+    source._skip(skip)
+    assert source.next_batch()[1] == 10 + skip % 5
+
+
+def test_numbers_out_of_range_are_infinite_without_a_warning() -> None:
+    """In the thread that prefetches too, where a warning is an error as it is here."""
+    data = batches(net_of(text(transform="scale: 3e38")), 1)[0][0]
+    assert np.isinf(data).any()

@@ -104,6 +104,7 @@ def test_the_inputs_get_no_gradient_and_a_second_reshape() -> None:
     ("inside", "message"),
     [
         ("", "needs num_classes > 0"),
+        ("num_classes: 1000001", "num_classes must be at most 1000000, got 1000001"),
         ("num_classes: 2 nms_param { nms_threshold: -1 }", "nms_threshold must be >= 0, got -1"),
         ("num_classes: 2 nms_param { eta: 0 }", "eta must be above 0 and at most 1, got 0"),
         ('num_classes: 2 visualize: true save_file: "a.png"', "visualize needs the images as a fourth bottom"),

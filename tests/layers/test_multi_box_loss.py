@@ -235,3 +235,8 @@ def test_bad_variances_and_rows() -> None:
     case.bottom[3].reshape(1, 1, 2, 7)
     with pytest.raises(LayerError, match=r"the true boxes must have the shape \(1, 1, G, 8\), got \(1, 1, 2, 7\)"):
         case.forward()
+
+
+@pytest.mark.parametrize("ratio", ["inf", "3e38"])
+def test_a_neg_pos_ratio_beyond_all_negatives_takes_all(ratio: str) -> None:
+    assert hand_case(f"neg_pos_ratio: {ratio}").forward()[0] == hand_case("neg_pos_ratio: 3").forward()[0]

@@ -116,3 +116,9 @@ def test_errors(inside: str, message: str) -> None:
 def test_bottoms_must_be_maps() -> None:
     with pytest.raises(LayerError, match=r"bottom 1 must have 4 axes \(N, C, H, W\), got shape \(1, 3\)"):
         LayerCase('type: "PriorBox" prior_box_param { min_size: 8 }', np.zeros((1, 2, 3, 4)), np.zeros((1, 3)))
+
+
+def test_too_many_boxes_are_refused_before_they_are_made() -> None:
+    ratios = " ".join(f"aspect_ratio: {1 + i / 100:.2f}" for i in range(1, 50))
+    with pytest.raises(LayerError, match="may give 10,100 boxes at each position; at most 10,000 are made"):
+        case("min_size: 3 " * 101 + ratios)

@@ -188,6 +188,21 @@ def test_weights_too_large_for_one_file_lie_beside_the_model(tmp_path: Path, mon
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
 
 
+def test_one_weight_too_large_for_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never is in one: from_array stands in for protobuf, which refuses what has more than 2 GB."""
+    from_array = onnx.numpy_helper.from_array
+
+    def refuses(array: Any, name: str) -> Any:
+        assert array.nbytes <= 1000, name
+        return from_array(array, name)
+
+    monkeypatch.setattr(onnx.numpy_helper, "from_array", refuses)
+    monkeypatch.setattr(write, "LIMIT", 1000)
+    text = 'layer { name: "f" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 70 } }'
+    check(tmp_path, text, {"x": np.random.default_rng(0).random((2, 5), np.float32)})
+    assert (tmp_path / "model.onnx.data").stat().st_size == 4 * 5 * 70
+
+
 def test_shared_weights_are_there_once(tmp_path: Path) -> None:
     param = 'param { name: "w" } inner_product_param { num_output: 5 bias_term: false }'
     text = f"""

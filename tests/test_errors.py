@@ -1,0 +1,63 @@
+"""Messages of errors and warnings: cut where a name in a file has no end."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from minicaffe.errors import Error, LayerError, PrototxtError, PrototxtWarning, shortened
+from minicaffe.net import Net
+from minicaffe.prototxt import parse_net
+
+LONG = "n" * 1_000_000
+INPUT = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }\n'
+
+
+def test_a_word_is_cut_in_its_middle() -> None:
+    got = shortened(f'the layer "{"a" * 700}{"b" * 700}" is')
+    assert got == f'the layer "{"a" * 499}...(402 characters more)...{"b" * 499}" is'
+
+
+def test_what_can_be_read_is_left() -> None:
+    for text in ("no layer", "/a/long/path" * 80, "a word " * 2000):
+        assert shortened(text) == text
+
+
+def test_a_long_list_is_cut() -> None:
+    got = shortened("name, " * 10_000)
+    assert got.startswith("name, " * 1000) and got.endswith("name, " * 1000)
+    assert "...(40,000 characters more)..." in got and len(got) < 20_040
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'layer {{ name: "{LONG}" type: "ROIPooling" bottom: "x" top: "y" }}',
+        f'layer {{ name: "a" type: "ReLU" bottom: "{LONG}" top: "y" }}',
+        f'layer {{ name: "a" type: "{LONG}" top: "y" }}',
+        f'layer {{ name: "a" type: "Python" top: "y" python_param {{ module: "{LONG}" layer: "x" }} }}',
+        f'{INPUT}layer {{ name: "a" type: "Pooling" bottom: "x" top: "y" pooling_param {{ pool: {LONG} }} }}',
+        f'name: "{LONG}\\001"',
+    ],
+)
+def test_long_names_of_a_prototxt(text: str) -> None:
+    with pytest.raises(Error) as raised:
+        Net(parse_net(text), 1)
+    assert len(str(raised.value)) < 5000
+
+
+def test_an_unknown_field_is_warned_of_shortly() -> None:
+    with pytest.warns(PrototxtWarning) as warned:
+        parse_net(f"{LONG}: 3")
+    assert len(str(warned[0].message)) < 3000
+
+
+def test_the_parts_of_a_prototxts_error_are_cut_too() -> None:
+    error = PrototxtError(LONG, file=LONG, line=3, column=4, source_line="x: 3", hint=LONG)
+    assert max(map(len, (error.message, error.file, error.hint))) < 1100
+    assert str(error).endswith(f"hint: {error.hint}")
+
+
+def test_errors_are_pickled() -> None:
+    assert str(pickle.loads(pickle.dumps(LayerError("a layer")))) == "a layer"
