@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 
@@ -30,6 +32,11 @@ def _run(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, .
 
 
 def _peak() -> float:
+    """Linux: VmHWM, since ru_maxrss of a started process begins at its parent's."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.MULTILINE)
+        return float(found[1]) * 1024.0 if found else 0.0
     try:
         import resource
     except ImportError:

@@ -1,7 +1,8 @@
 """How a convolution's work is cut into blocks, and the blocks into a thread's share.
 
 A block is some rows of windows of one image; or whole images, of a few groups or of all, where they are small. Its columns
-take about BLOCK_BYTES. Where that makes fewer blocks than threads, rows, groups or a group's filters are cut further.
+and products take about BLOCK_BYTES. Where that makes fewer blocks than threads, rows, groups or a group's filters are cut
+further.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from itertools import pairwise, product
 from minicaffe.blocks import Scratch
 from minicaffe.threads import get_num_threads, parts, run
 
-BLOCK_BYTES = 4 << 20
-"""About how many bytes of columns are made at a time (at least LEAST columns, or one row of windows)."""
+BLOCK_BYTES = 6 << 20
+"""About how many bytes of columns and of products with them are made at a time (at least LEAST columns, or one row of
+windows)."""
 
 LEAST, LEAST_SHARED = 512, 128
 """Columns of a product, if there are so many: with fewer, BLAS packs the weights for little. And where rows are cut for the
@@ -53,7 +55,7 @@ def cut(length: int, count: int) -> list[slice]:
 @dataclass(frozen=True)
 class Work:
     """What is to be cut: images, rows of windows in each, windows in a row, groups, filters or channels of a group that can
-    be taken apart, bytes of a group's column (0 where none is made)."""
+    be taken apart, bytes of a group's column and of its products (0 where no columns are made)."""
 
     images: int
     rows: int

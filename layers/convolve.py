@@ -95,8 +95,8 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 
 def _work(y: Array, matrix: Array, window: Window, lanes: int) -> Work:
-    group, _, channels, taps = matrix.shape
-    column_bytes = 0 if window.pointwise else channels * taps * matrix.itemsize
+    group, filters, channels, taps = matrix.shape
+    column_bytes = 0 if window.pointwise else (channels * taps + filters) * matrix.itemsize
     return Work(len(y), y.shape[2], math.prod(y.shape[3:]), group, lanes, column_bytes)
 
 

@@ -20,7 +20,7 @@ from minicaffe.blocks import Scratch
 Index = tuple[EllipsisType, slice, slice]
 """An index of the last two axes."""
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 21
 """About how many bytes of maps are pooled at a time, so that what is made on the way stays in cache."""
 
 LINE = 16

@@ -19,7 +19,7 @@ from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 
 from .psroi_bilinear import grid_taps, pool_part, spread_part
-from .psroi_layer import GridPart, PSROILayer, check_channels, grid, run_parts
+from .psroi_layer import GridPart, PSROILayer, check_channels, gradient_of, grid, run_parts
 from .roi_geometry import Array, AxisSteps, RoiSteps, batch_index, bin_numbers, checked
 from .roi_samples import Samples
 
@@ -50,7 +50,7 @@ class PSROIAlign(PSROILayer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             rois, shape = self.rois(bottom), bottom[0].shape
-            bottom[0].diff[...] = ps_roi_align_backward(top[0].diff, rois, self.spatial_scale, shape, self.sample_num)
+            ps_roi_align_backward(top[0].diff, rois, self.spatial_scale, shape, self.sample_num, out=bottom[0].diff)
 
 
 def ps_roi_align_samples(rois: Array, group: int, spatial_scale: float, size: tuple[int, int], sample_num: int) -> Samples:
@@ -106,13 +106,13 @@ def ps_roi_align(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: 
 
 
 def ps_roi_align_backward(
-    dy: Array, rois: ArrayLike, spatial_scale: float, x_shape: Sequence[int], sample_num: int = 2
+    dy: Array, rois: ArrayLike, spatial_scale: float, x_shape: Sequence[int], sample_num: int = 2, *, out: Array | None = None
 ) -> Array:
     """dy (R, D, G, G), rois (R, 5) -> dx (N, D * G * G, H, W): each dy to the pixels its samples read."""
     group, size = dy.shape[2], (x_shape[2], x_shape[3])
     rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
     taps = grid_taps(ps_roi_align_samples(rois, group, spatial_scale, size, sample_num), size)
-    dx = np.zeros(tuple(x_shape), dy.dtype)
+    dx = gradient_of(x_shape, dy.dtype, batch_index(rois), out)
 
     def spread(part: GridPart, scratch: Scratch) -> None:
         mine = dy[:, :, part.gh, part.columns][part.rois].transpose(2, 0, 1)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from minicaffe.blob import Blob
 from minicaffe.blocks import Scratch
@@ -80,6 +81,14 @@ def run_parts(work: Callable[[GridPart, Scratch], None], images: Ints, group: in
             work(part, scratch)
 
     run(partial(some, mine) for mine in parts(len(todo)))
+
+
+def gradient_of(x_shape: Sequence[int], dtype: DTypeLike, images: Ints, out: Array | None) -> Array:
+    """An array for run_parts to fill: out if given, or a new one; 0 in the images that none of the rois is on."""
+    dx = np.empty(tuple(x_shape), dtype) if out is None else out
+    for image in set(range(len(dx))).difference(images.tolist()):
+        dx[image] = 0
+    return dx
 
 
 def _grid_parts(images: Ints, group: int, each: int) -> Iterator[GridPart]:

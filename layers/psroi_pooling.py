@@ -17,7 +17,7 @@ from minicaffe.blob import Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 
-from .psroi_layer import GridPart, PSROILayer, check_channels, grid, run_parts
+from .psroi_layer import GridPart, PSROILayer, check_channels, gradient_of, grid, run_parts
 from .psroi_sums import bin_spans, spread_bins, sum_bins
 from .roi_geometry import Array, AxisSteps, Bins, RoiSteps, batch_index, bin_numbers, checked, clipped_bins, round_half_away
 
@@ -43,8 +43,8 @@ class PSROIPooling(PSROILayer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            dx = ps_roi_pool_backward(top[0].diff, self.rois(bottom), self.spatial_scale, bottom[0].shape)
-            bottom[0].diff[...] = dx
+            dx = bottom[0].diff
+            ps_roi_pool_backward(top[0].diff, self.rois(bottom), self.spatial_scale, dx.shape, out=dx)
 
 
 def ps_roi_pool_bins(rois: Array, group: int, spatial_scale: float, size: tuple[int, int]) -> Bins:
@@ -91,13 +91,15 @@ def ps_roi_pool(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: f
     return y
 
 
-def ps_roi_pool_backward(dy: Array, rois: ArrayLike, spatial_scale: float, x_shape: Sequence[int]) -> Array:
+def ps_roi_pool_backward(
+    dy: Array, rois: ArrayLike, spatial_scale: float, x_shape: Sequence[int], *, out: Array | None = None
+) -> Array:
     """dy (R, D, G, G), rois (R, 5) -> dx (N, D * G * G, H, W): dy / area to every pixel of its bin."""
     group, size = dy.shape[2], (x_shape[2], x_shape[3])
     rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
     bins = ps_roi_pool_bins(rois, group, spatial_scale, size)
     share = dy / bins.areas()[:, None].astype(dy.dtype)
-    dx = np.zeros(tuple(x_shape), dy.dtype)
+    dx = gradient_of(x_shape, dy.dtype, batch_index(rois), out)
 
     def spread(part: GridPart, scratch: Scratch) -> None:
         mine = share[:, :, part.gh, part.columns][part.rois].transpose(2, 0, 1)

@@ -91,9 +91,8 @@ class ROIAlign(RoiLayer):
         self._take_scale(bottom)
         dy, rois, shape = top[0].diff, self.rois(bottom), bottom[0].shape
         if self.mean:
-            ratio, aligned = self.sampling_ratio, self.aligned
-            dx = roi_align_backward(dy, rois, self.spatial_scale, shape, sampling_ratio=ratio, aligned=aligned)
-            bottom[0].diff[...] = dx
+            ratio, aligned, dx = self.sampling_ratio, self.aligned, bottom[0].diff
+            roi_align_backward(dy, rois, self.spatial_scale, shape, sampling_ratio=ratio, aligned=aligned, out=dx)
         else:
             argmax = (self._argmax or self._find_argmax(bottom)).read_data()
             bottom[0].diff[...] = roi_align_max_backward(dy, rois, argmax, self.spatial_scale, shape)

@@ -107,12 +107,13 @@ def roi_align_backward(
     *,
     sampling_ratio: int = 0,
     aligned: bool = False,
+    out: Array | None = None,
 ) -> Array:
     """dy (R, C, PH, PW), rois (R, 5) -> dx (N, C, H, W): the transposed matrices of roi_align."""
     n, c, h, w = x_shape
     rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
     samples = roi_align_samples(rois, dy.shape[2:], spatial_scale, (h, w), sampling_ratio=sampling_ratio, aligned=aligned)
-    dx: Array = np.empty((n, c, h, w), dy.dtype)
+    dx: Array = np.empty((n, c, h, w), dy.dtype) if out is None else out
     spread = spread_by_matrices if np.isfinite(dy).all() else spread_by_pixels
     spread(dy, batch_index(rois), samples, dx)
     return dx

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 def shuffled(roidb: Sequence[Entry], images_per_batch: int, aspect_grouping: bool) -> Array:
     """All indices of roidb in random order; with aspect_grouping a batch holds only wide or only tall images, where it can."""
-    generator = rng.generator()
+    generator = rng.shared_generator()
     if not aspect_grouping or images_per_batch == 1:
         return generator.permutation(len(roidb))
     wide = np.array([entry["width"] >= entry["height"] for entry in roidb])

@@ -81,7 +81,7 @@ def turned_window(window: Window) -> Window:
 
 def tiles_at_once(channels: int) -> int:
     """Tiles of a block, measured: many channels need many tiles, since each block reads all factors from memory."""
-    return 128 if channels <= 256 else 256
+    return 192 if channels <= 256 else 256
 
 
 def channels_of(channels: int, group: int) -> list[slice]:

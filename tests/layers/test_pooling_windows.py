@@ -64,10 +64,10 @@ def test_spread_is_the_transpose_of_the_sum(rows: PoolAxis, columns: PoolAxis) -
 
 
 def test_plane_blocks_cover_every_map_once() -> None:
-    x = np.zeros((7, 300, 500), np.float32)
+    x = np.zeros((7, 600, 500), np.float32)  # 1.2 MB a map, where a block has about 2
     sizes = [len(x[block]) for block in plane_blocks(x)]
     assert sizes == [1] * 7
-    assert [len(x[block]) for block in plane_blocks(x[:, :100])] == [5, 2]
+    assert [len(x[block]) for block in plane_blocks(x[:, :200])] == [5, 2]
     assert list(plane_blocks(x[:0])) == []
 
 

@@ -91,6 +91,17 @@ def test_backward_in_chunks_of_rois(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(ps_roi_align_backward(dy, rois, 0.5, x_shape), dx, rtol=1e-13, atol=1e-15)
 
 
+def test_backward_into_an_array_that_holds_something() -> None:
+    """An image without rois gets 0, and nothing of what was there stays."""
+    x_shape, rois = (3, 12, 7, 9), some_rois()
+    rois[:, 0] = np.where(rois[:, 0] > 0, 2, 0)
+    dy, out = random_map(len(rois), 3, 2, 2), np.full(x_shape, np.nan)
+    assert set(rois[:, 0]) == {0, 2}
+    dx = ps_roi_align_backward(dy, rois, 0.5, x_shape, out=out)
+    assert dx is out and not dx[1].any() and dx[0].any() and dx[2].any()
+    np.testing.assert_array_equal(dx, ps_roi_align_backward(dy, rois, 0.5, x_shape))
+
+
 def test_sample_num_zero() -> None:
     with pytest.raises(LayerError, match="sample_num must be > 0, got 0"):
         LayerCase(layer(0), random_map(1, 12, 3, 4), some_rois(1))

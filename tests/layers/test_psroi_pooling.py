@@ -89,6 +89,17 @@ def test_a_row_that_is_listed_in_blocks_and_chunks(monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(ps_roi_pool_backward(dy, rois, 0.5, x.shape), dx, rtol=1e-13, atol=1e-15)
 
 
+def test_backward_into_an_array_that_holds_something() -> None:
+    """An image without rois gets 0, and nothing of what was there stays."""
+    x_shape, rois = (3, 12, 7, 9), some_rois()
+    rois[:, 0] = np.where(rois[:, 0] > 0, 2, 0)
+    dy, out = random_map(len(rois), 3, 2, 2), np.full(x_shape, np.nan)
+    assert set(rois[:, 0]) == {0, 2}
+    dx = ps_roi_pool_backward(dy, rois, 0.5, x_shape, out=out)
+    assert dx is out and not dx[1].any() and dx[0].any() and dx[2].any()
+    np.testing.assert_array_equal(dx, ps_roi_pool_backward(dy, rois, 0.5, x_shape))
+
+
 def test_one_bad_gradient_spoils_the_pixels_of_its_bin() -> None:
     dy = np.ones((1, 3, 2, 2), np.float32)
     rois = np.array([[0, 0, 0, 8, 6]], np.float32)
