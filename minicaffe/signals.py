@@ -31,7 +31,11 @@ SIGHUP = getattr(signal, "SIGHUP", None) or getattr(signal, "SIGBREAK", None)
 
 @contextmanager
 def signal_actions(
-    sigint: str = "stop", sighup: str = "snapshot", *, noted: Callable[[int, Action], object] | None = None
+    sigint: str = "stop",
+    sighup: str = "snapshot",
+    *,
+    sigusr1: str | None = None,
+    noted: Callable[[int, Action], object] | None = None,
 ) -> Iterator[Request]:
     """Inside the block the signals ask for these actions ("stop", "snapshot", "none"), SIGTERM for "stop", in place
     of what they did.
@@ -40,12 +44,16 @@ def signal_actions(
 
     with signal_actions() as request: solver.set_action_function(request); solver.solve()
 
+    sigusr1: an action of SIGUSR1, which is left alone without it; mpiexec hands that one on to its processes.
+
     noted: called at once with each signal's number and action, within the handler: it may do little more than os.write.
 
     In a thread that is not the main one no signal can be caught: the block changes nothing, and request is always NONE.
     """
     actions = {SIGHUP: Action(sighup)} if SIGHUP else {}
     actions |= {signal.SIGTERM: Action.STOP, signal.SIGINT: Action(sigint)}
+    if sigusr1 and hasattr(signal, "SIGUSR1"):
+        actions[signal.SIGUSR1] = Action(sigusr1)
     seen: dict[int, bool] = {}
 
     def note(number: int, _frame: Any) -> None:

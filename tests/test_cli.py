@@ -15,6 +15,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from detecting import DETECTOR
 from PIL import Image
 
 from minicaffe import Net, set_random_seed
@@ -30,20 +31,6 @@ layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
 layer { name: "ip" type: "InnerProduct" bottom: "conv" top: "ip"
   inner_product_param { num_output: 5 weight_filler { type: "xavier" } } }
 layer { name: "prob" type: "Softmax" bottom: "ip" top: "prob" }
-"""
-
-DETECTOR = """name: "detector"
-input: "data" input_shape { dim: 1 dim: 3 dim: 64 dim: 96 }
-input: "rois" input_shape { dim: 1 dim: 5 }
-layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"
-  convolution_param { num_output: 6 kernel_size: 3 stride: 16 pad: 1 weight_filler { type: "gaussian" std: 0.01 } } }
-layer { name: "pool" type: "ROIPooling" bottom: "conv" bottom: "rois" top: "pool"
-  roi_pooling_param { pooled_w: 2 pooled_h: 3 spatial_scale: 0.0625 } }
-layer { name: "score" type: "InnerProduct" bottom: "pool" top: "score"
-  inner_product_param { num_output: 4 weight_filler { type: "gaussian" std: 0.1 } } }
-layer { name: "bbox_pred" type: "InnerProduct" bottom: "pool" top: "bbox_pred"
-  inner_product_param { num_output: 16 weight_filler { type: "gaussian" std: 0.001 } } }
-layer { name: "cls_prob" type: "Softmax" bottom: "score" top: "cls_prob" }
 """
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -81,13 +81,15 @@ def device_options(function: Function) -> Function:
     """--device and --gpu, which set the mode before the command runs, after which it is CPU again; and --threads."""
 
     @functools.wraps(function)
-    def on_device(*args: Any, device: str | None, gpu: str | None, **options: Any) -> Any:
-        choose_device(device, gpu)
-        try:
+    def run_there(*args: Any, device: str | None, gpu: str | None, **options: Any) -> Any:
+        with on_device(device, gpu):
             return function(*args, **options)
-        finally:
-            set_mode_cpu()
 
+    return cast(Function, device_flags(run_there))
+
+
+def device_flags(function: Function) -> Function:
+    """--device and --gpu, handed to the command; and --threads."""
     for option in (
         threads_option,
         click.option("--gpu", metavar="ID", help="As in the caffe tool: the number of the GPU, or all."),
@@ -97,8 +99,18 @@ def device_options(function: Function) -> Function:
             help="Where layers run; auto takes a GPU if there is one.  [default: cpu]",
         ),
     ):
-        on_device = option(on_device)
-    return cast(Function, on_device)
+        function = option(function)
+    return function
+
+
+@contextmanager
+def on_device(device: str | None, gpu: str | None) -> Iterator[None]:
+    """A block in which layers run where --device or --gpu says; after it, on the CPU."""
+    choose_device(device, gpu)
+    try:
+        yield
+    finally:
+        set_mode_cpu()
 
 
 def choose_device(device: str | None, gpu: str | None) -> None:

@@ -1,0 +1,80 @@
+"""The images that the command line names: files, folders, lists and Parquet files, by path or URI.
+
+    photos/             the images in it, by name              s3://bucket/photos    the same
+    list.txt, list.lst  a path or URI a line                   table.parquet         a picture a row (tables.py)
+
+Relative paths are relative to the working directory, also in lists.
+"""
+
+from __future__ import annotations
+
+import os
+from codecs import BOM_UTF8
+from collections.abc import Sequence
+from pathlib import Path
+
+from minicaffe.errors import DataError, Error
+
+from .places import is_uri, listed, read_bytes
+from .sources import Files, Sources, Stretch
+from .tables import find_rows
+
+IMAGES = {".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp", ".gif"}
+LISTS = {".txt", ".lst"}
+TABLES = {".parquet", ".pq"}
+
+
+def find_sources(given: Sequence[str]) -> Sources:
+    """The images that the command line names. Raises Error for what is not there, and for a folder or list without any."""
+    base = os.getcwd()
+    return Sources(tuple(stretch for name in given for stretch in _stretches(name, base)))
+
+
+def _stretches(name: str, base: str) -> list[Stretch]:
+    inner = listed(name) if is_uri(name) else _local(Path(name))
+    if inner is not None:
+        return _folder(name, inner, base)
+    kind = suffix(name)
+    if kind in TABLES:
+        return [find_rows(name, base)]
+    if kind in LISTS:
+        return [Files(tuple(read_list(name)), base)]
+    return [Files((str(Path(name)) if not is_uri(name) else name,), base)]
+
+
+def _local(path: Path) -> list[str] | None:
+    """As places.listed, without pyarrow."""
+    if path.is_dir():
+        with os.scandir(path) as entries:
+            return sorted(str(path / entry.name) for entry in entries if not entry.is_dir())
+    if path.exists():
+        return None
+    raise Error(f"{path}: no such image")
+
+
+def _folder(name: str, inner: Sequence[str], base: str) -> list[Stretch]:
+    images = tuple(file for file in inner if suffix(file) in IMAGES)
+    tables = [file for file in inner if suffix(file) in TABLES]
+    if images and tables:
+        raise Error(f"{name}: images and Parquet files are in this folder: name the one or the other")
+    if not images and not tables:
+        raise Error(f"{name}: no images in this folder")
+    return [Files(images, base)] if images else [find_rows(file, base) for file in tables]
+
+
+def read_list(name: str) -> list[str]:
+    """The lines of a list that are not blank, without Windows' mark at its start. Raises DataError."""
+    try:
+        content = read_bytes(name) if is_uri(name) else Path(name).read_bytes()
+    except OSError as error:
+        raise DataError(f"{name}: cannot read the list: {error.strerror or error}") from error
+    lines = content.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").split("\n")
+    files = [line.strip() for line in lines if line.strip()]
+    if not files or any("\0" in file for file in files):
+        raise DataError(f"{name}: " + ("this is no list of files" if files else "no image is listed in it"))
+    return files
+
+
+def suffix(name: str) -> str:
+    """.jpg of photo.JPG and of s3://bucket/photo.jpg?region=x."""
+    return Path(name.partition("?")[0] if is_uri(name) else name).suffix.lower()

@@ -1,0 +1,44 @@
+"""What holds in the process that starts a run, taken along to the processes of its workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from minicaffe import access, limits, threads
+from minicaffe.mode import set_mode_gpu
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds in the process that started the run, for the others: threads, limits, files that prototxts may name.
+
+    folder: its working directory, in which the others work too where they have it.
+    """
+
+    threads: int
+    gpu: bool
+    modules: tuple[str, ...] = ()
+    folder: str = field(default_factory=os.getcwd)
+    allowed: tuple[str, ...] = field(default_factory=access.allowed)
+    limits: Mapping[str, int] = field(default_factory=lambda: {name: getattr(limits, name) for name in limits.NAMES})
+
+    def apply(self) -> None:
+        """Make them hold in this process. Raises DeviceError where a GPU is wanted and there is none."""
+        from minicaffe.layers.python import allow_module
+
+        if os.path.isdir(self.folder):
+            os.chdir(self.folder)
+        if self.modules:
+            sys.path.insert(0, "")
+        threads.set_num_threads(self.threads)
+        for name, most in self.limits.items():
+            setattr(limits, name, most)
+        for path in self.allowed:
+            access.allow_path(path)
+        for module in self.modules:
+            allow_module(module)
+        if self.gpu:
+            set_mode_gpu()

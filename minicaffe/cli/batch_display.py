@@ -1,0 +1,64 @@
+"""How far a run over many images is: a bar on a terminal, elsewhere a line now and then; images, images a second, errors."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+import click
+
+from minicaffe.batch.parts import Done
+
+INTERVAL = 10.0
+"""Seconds from line to line."""
+
+
+class BatchDisplay:
+    """On stderr, inside a block: told of each image, or part, that is done. todo: how many images."""
+
+    def __init__(self, todo: int) -> None:
+        self.todo, self.done = todo, Done()
+        self.start = self.seconds = 0.0
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> BatchDisplay:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.start = self._last = time.monotonic()
+        console = Console(stderr=True)
+        if console.is_terminal:
+            columns = (MofNCompleteColumn(), TextColumn("images {task.fields[rate]}"), BarColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=console)
+            self._bar.start()
+            self._task = self._bar.add_task("detecting", total=self.todo, rate="")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.seconds = time.monotonic() - self.start
+        if self._bar:
+            self._bar.stop()
+
+    def tell(self, done: Done) -> None:
+        """These are done too."""
+        self.done = self.done.plus(done)
+        self.seconds = time.monotonic() - self.start
+        if self._bar:
+            self._bar.update(self._task, completed=self.done.images, rate=self.rate_text())
+        elif time.monotonic() - self._last >= INTERVAL:
+            self._last = time.monotonic()
+            click.echo(f"{self.done.images} of {self.todo} images, {self.rate_text()}", err=True)
+
+    def say(self, sentence: str) -> None:
+        """A line of its own."""
+        if self._bar:
+            self._bar.console.print(sentence, highlight=False)
+        else:
+            click.echo(sentence, err=True)
+
+    def rate_text(self) -> str:
+        """16.2 images/s, and the errors where there are any."""
+        errors = f", {self.done.errors} error{'s' * (self.done.errors != 1)}" if self.done.errors else ""
+        return f"{self.done.images / max(self.seconds, 1e-9):.1f} images/s{errors}"

@@ -1,0 +1,110 @@
+"""minicaffe detect without --out: what is found on each image, as lines or JSON, drawn too."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain, count
+from pathlib import Path
+
+import click
+import numpy as np
+
+from minicaffe.batch.detector import Detector, Row, class_count
+from minicaffe.batch.parts import Done
+from minicaffe.batch.sources import Sources
+from minicaffe.class_names import default_names
+from minicaffe.detect import Detections, class_name, draw, to_json
+from minicaffe.detect_ssd import ssd_layer
+from minicaffe.files import replacing
+from minicaffe.settings import DetectionSettings
+
+from .common import identity
+
+
+def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as_json: bool) -> Done:
+    """Print what is found on each image, as it is found, or all as JSON; draw it where there are names of pictures."""
+    names = detector.recipe.names or default_names(class_count(detector.net)[0])
+    results, done = [], Done()
+    for i, row in enumerate(_progress((detector.row(picture) for picture in images.pictures()), len(images), as_json)):
+        done = done.plus(Done.of(row))
+        if row.failure:
+            if len(images) == 1:
+                raise row.failure
+            click.echo(f"minicaffe: {row.image}: {row.error}", err=True)
+            continue
+        assert row.found is not None and row.pixels is not None
+        if as_json:
+            results.append({"image": row.image, "detections": to_json(row.found, names)})
+        else:
+            _print(row, row.found, names)
+        if pictures:
+            _draw(pictures[i], row.pixels, row.found, names, err=as_json)
+    if as_json:
+        click.echo(json.dumps(results, indent=1))
+    return done
+
+
+def nothing_found(detector: Detector, best: float, cfg: str | None) -> None:
+    """Say what the best score was, and the settings that images were made ready with."""
+    r = detector.recipe
+    taken = _ssd_settings(r.means, r.scale_factor) if ssd_layer(detector.net) else _settings_text(r.settings, cfg)
+    click.echo(f"nothing reaches --threshold {r.threshold:g}: the best score is {best:.4g}. {taken}", err=True)
+
+
+def picture_names(folder: Path, images: Sources, inputs: Sequence[str | None]) -> list[Path]:
+    """Where each file's picture goes: STEM.png in the folder, or STEM-2.png and so on, so that no two share a name and none
+    replaces an input: an image, or a file of inputs."""
+    known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}
+    names: dict[Path, None] = {}
+    for name in images.names():
+        stem = Path(name).stem
+        tries = (folder / f"{stem}{number}.png" for number in chain([""], (f"-{n}" for n in count(2))))
+        names[next(path for path in tries if path not in names and identity(path) not in known)] = None
+    return list(names)
+
+
+def _settings_text(settings: DetectionSettings, cfg: str | None) -> str:
+    """One line of the settings that images are made ready with, for a net that may have been trained with others."""
+    test, means = settings.test, ",".join(f"{mean:g}" for mean in settings.pixel_means)
+    scales = ",".join(map(str, test.scales))
+    source = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
+    return (
+        f"Taken: short side {scales}, long side at most {test.max_size}, means {means}, "
+        f"proposals >= {test.rpn_min_size:g} pixels, NMS {test.rpn_nms_thresh:g} and {test.nms:g} ({source})"
+    )
+
+
+def _ssd_settings(means: Sequence[float], scale_factor: float) -> str:
+    """The same line for an SSD net."""
+    text = ",".join(f"{mean:g}" for mean in means)
+    return f"Taken: means {text}, factor {scale_factor:g} (--mean and --scale-factor change them)"
+
+
+def _progress(rows: Iterator[Row], total: int, quiet: bool) -> Iterator[Row]:
+    """The rows, with a progress bar on a terminal when there are several."""
+    if total < 2 or quiet or not sys.stderr.isatty():
+        yield from rows
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), redirect_stdout=sys.stdout.isatty()) as bar:
+        yield from bar.track(rows, total=total, description="detecting")
+
+
+def _print(row: Row, found: Detections, names: Sequence[str] | None) -> None:
+    click.echo(f"{row.image}: {len(found)} detection{'s' * (len(found) != 1)} in {row.seconds:.2f} s", file=sys.stdout)
+    labels = [class_name(int(k), names) for k in found.classes]
+    width = max(map(len, labels), default=0)
+    for label, score, box in zip(labels, found.scores, found.boxes, strict=True):
+        corners = "  ".join(f"{name} {value:6.1f}" for name, value in zip(("x1", "y1", "x2", "y2"), box, strict=True))
+        click.echo(f"  {label:{width}}  {score:.3f}  {corners}", file=sys.stdout)
+
+
+def _draw(target: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None, *, err: bool) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(target) as path:
+        draw(image, found, names).save(path)
+    click.echo(f"  drawn: {target}", file=sys.stderr if err else sys.stdout)
