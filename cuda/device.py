@@ -347,7 +347,7 @@ class _Local(threading.local):
 
 _local = _Local()
 _devices: dict[int, Device] = {}
-_ordinal = 0
+_ordinal: int | None = None
 
 
 @dataclass(frozen=True)
@@ -395,9 +395,14 @@ def choose(ordinal: int) -> None:
     _ordinal = ordinal
 
 
+def is_chosen() -> bool:
+    """Whether a GPU was chosen by its number."""
+    return _ordinal is not None
+
+
 def current() -> Device:
     """The GPU in use: 0, or the one that was chosen. DeviceError where there is none."""
-    return _device(_ordinal if _local.ordinal is None else _local.ordinal)
+    return _device((_ordinal or 0) if _local.ordinal is None else _local.ordinal)
 
 
 def _device(ordinal: int) -> Device:

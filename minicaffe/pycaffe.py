@@ -18,6 +18,7 @@ from .layers import CATALOGUE
 from .mode import TEST, TRAIN, set_device, set_mode_cpu, set_mode_gpu
 from .net import Net
 from .rng import set_random_seed
+from .share import current_share
 from .solver import SGDSolver
 from .solvers import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, get_solver
 
@@ -119,7 +120,7 @@ class Timer:
 
 # Several GPUs: one process trains one net here.
 
-ONE = "minicaffe trains one net in one process"
+ONE = "minicaffe trains one net in one process, or on several with mpiexec and `minicaffe train --engine mpi`"
 
 
 def has_nccl() -> bool:
@@ -140,8 +141,8 @@ class NCCL:
 
 
 def solver_count() -> int:
-    """How many solvers train together: 1."""
-    return 1
+    """How many solvers train together: 1, or as many as mpiexec started ranks (minicaffe.mpi)."""
+    return current_share().count
 
 
 def set_solver_count(count: int) -> None:
@@ -151,8 +152,8 @@ def set_solver_count(count: int) -> None:
 
 
 def solver_rank() -> int:
-    """Which of the solvers this is: 0."""
-    return 0
+    """Which of the solvers this is, from 0."""
+    return current_share().rank
 
 
 def set_solver_rank(rank: int) -> None:

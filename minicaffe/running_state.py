@@ -2,9 +2,10 @@
 
 As JSON, in a field of the .solverstate that Caffe skips (a dataset, in HDF5):
 
-    generator   the state of minicaffe.rng's generator
+    generator   the state of minicaffe.rng's generator; of several ranks' the shared one
     train, test each layer's training_state() by layer name; test has one for each test net
     losses      those that the smoothed loss is the mean of
+    ranks       where several ranks trained: of each its generator, and the states in train that differ from rank 0's
     unfolded    the weights, bit for bit, of layers that the .caffemodel holds folded (target_scaling.py)
 """
 
@@ -24,6 +25,7 @@ from . import rng
 from .blob import Blob
 from .errors import Error, WeightsError
 from .net import Net
+from .share import current_share
 
 State = dict[str, Any]
 
@@ -31,7 +33,7 @@ State = dict[str, Any]
 def running_state(net: Net, test_nets: Sequence[Net], losses: deque[float]) -> State:
     """The state of this moment, but for the folded layers' weights."""
     return {
-        "generator": rng.generator().bit_generator.state,
+        "generator": rng.shared_generator().bit_generator.state,
         "train": _layer_states(net),
         "test": [_layer_states(test_net) for test_net in test_nets],
         "losses": list(losses),
@@ -50,14 +52,31 @@ def misfits(path: Any) -> Iterator[None]:
 
 
 def restore_running_state(state: State, net: Net, test_nets: Sequence[Net], losses: deque[float]) -> None:
-    """Put a state back. Layers and test nets that it does not name start afresh. Raises LayerError where one does not fit."""
-    for trained, states in [(net, state["train"]), *zip(test_nets, state["test"], strict=False)]:
+    """Put a state back. Layers and test nets that it does not name start afresh. Raises LayerError where one does not fit.
+
+    As many ranks as made it get each its own back; another number of ranks draws other random numbers."""
+    share, ranks = current_share(), state.get("ranks") or [{"generator": state["generator"], "train": {}}]
+    own = ranks[share.rank if len(ranks) == share.count else 0]
+    for trained, states in [(net, state["train"] | own["train"]), *zip(test_nets, state["test"], strict=False)]:
         for name, layer_state in states.items():
             if name in trained.layer_dict:
                 trained.layer_dict[name].restore_training_state(layer_state)
     losses.clear()
     losses.extend(state["losses"])
-    rng.generator().bit_generator.state = state["generator"]
+    rng.restore_generators(state["generator"], own["generator"])
+    if len(ranks) != share.count:
+        share.own(rng.generator())
+
+
+def of_rank(own: State, first: State, generator: State) -> State:
+    """What is a rank's own: its generator, and the layers' states that differ from rank 0's, which is first."""
+    differing = {name: part for name, part in own["train"].items() if part != first["train"].get(name)}
+    return {"generator": generator, "train": differing}
+
+
+def with_ranks(first: State, ranks: Sequence[State]) -> State:
+    """One state of rank 0's and of what is each rank's own."""
+    return {**first, "ranks": list(ranks)}
 
 
 def encoded_state(state: State) -> bytes:

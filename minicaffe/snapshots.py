@@ -45,9 +45,7 @@ def write(
     """Write both files of a snapshot; the weights' path. snapshot_diff: also the weights' diffs, what the last update took
     from them (where box targets are folded in, from the weights before that). folder: the solver's, in which both may be.
     Raises DataError where one of them is a link that leads to where a prototxt may not write."""
-    suffix = ".h5" if param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
-    base = f"{param.snapshot_prefix}_iter_{iteration}"
-    model, file = Path(f"{base}.caffemodel{suffix}"), Path(f"{base}.solverstate{suffix}")
+    model, file = paths(param, iteration)
     for written in (model, file):
         granted(written, folder)
     unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}
@@ -57,6 +55,13 @@ def write(
     text = encoded_state({**running, "unfolded": unfolded})
     write_state(file, TrainingState(iteration, str(model), current_step(param, iteration), history, text))
     return model
+
+
+def paths(param: caffe_pb2.SolverParameter, iteration: int) -> tuple[Path, Path]:
+    """A snapshot's two files: weights, state."""
+    suffix = ".h5" if param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
+    base = f"{param.snapshot_prefix}_iter_{iteration}"
+    return Path(f"{base}.caffemodel{suffix}"), Path(f"{base}.solverstate{suffix}")
 
 
 def read(path: File, shapes: Sequence[tuple[int, ...]]) -> tuple[TrainingState, State]:

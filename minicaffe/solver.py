@@ -27,6 +27,7 @@ from .blob import Blob
 from .cuda.updates import Rule
 from .debug_info import debug_info
 from .errors import SolverError
+from .exchange import Exchange
 from .lr_policy import check_policy, learning_rate
 from .net import Net
 from .proto import caffe_pb2
@@ -68,6 +69,7 @@ class SGDSolver:
     Each `display` iterations, lines like Caffe's go to the logger "minicaffe.solver".
     history: arrays of the learnable blobs' shapes, as many for each as the update rule keeps: all first ones, then all second
     ones. stopped: whether the last step or test was ended by a stop asked for.
+    exchange: with the other ranks that train the same net, where there are any (minicaffe.mpi).
     Raises SolverError for what the solver lacks, and for a loss that is no finite number (before the update).
     """
 
@@ -106,6 +108,7 @@ class SGDSolver:
         self._progress: list[Callable[[Progress], None]] = []
         self._log = SolverLog()
         self._request: Request = lambda: Action.NONE
+        self.exchange = Exchange()
         self.stopped = False
         self._resumed = False
         self._before_tests: State | None = None
@@ -143,7 +146,7 @@ class SGDSolver:
         if iterations is None and not self.param.HasField("max_iter"):
             raise SolverError("the solver has no max_iter: say how many iterations (solve(iterations=...), train --iterations)")
         self._stop_at = self.param.max_iter if iterations is None else self.iter + iterations
-        if self.param.snapshot or self.param.snapshot_after_train:
+        if (self.param.snapshot or self.param.snapshot_after_train) and self.exchange.rank == 0:
             self._make_snapshot_folder()
         logger.info("Solving %s", self.net.name)
         logger.info("Learning Rate Policy: %s", self.param.lr_policy)
@@ -155,7 +158,7 @@ class SGDSolver:
             return
         if self._due(self.param.display):
             self.net.forward()
-            self._losses.append(sum(loss_parts(self.net).values()))
+            self._losses.append(self.exchange.mean(sum(loss_parts(self.net).values())))
             logger.info("Iteration %d, loss = %g", self.iter, self.smoothed_loss)
         if self._due(self.param.test_interval):
             self.test_all()
@@ -166,6 +169,7 @@ class SGDSolver:
         if not self._resumed:
             self._losses.clear()
         self._resumed = self.stopped = False
+        self.exchange.begin(self, iterations)
         self._log.start(self.iter)
         start, began = self.iter, time.perf_counter()
         while self.iter < start + iterations:
@@ -181,7 +185,7 @@ class SGDSolver:
             lr = lr if self.iter == self._stop_at else self.lr
             for report in self._progress:
                 report(Progress(self.iter, self.smoothed_loss, self._losses[-1], lr, rate))
-            action = self._request()
+            action = self.exchange.agree(self._request())
             if self._due(self.param.snapshot) or action is Action.SNAPSHOT:
                 self.snapshot()
             if action is Action.STOP:
@@ -193,11 +197,16 @@ class SGDSolver:
         for on_start, _ in self._callbacks:
             on_start()
         with debug_info(self.net, self.param.debug_info and self._due(self.param.display)):
-            loss = sum(self.net.forward_backward() for _ in range(self.param.iter_size)) / self.param.iter_size
-        self._losses.append(loss)
+            loss = sum(self.net.forward_backward() for _ in range(self.param.iter_size - 1))
+            with self.exchange.gradients():
+                loss += self.net.forward_backward()
+        loss /= self.param.iter_size
         if not math.isfinite(loss):
+            self._losses.append(loss)
             raise SolverError(f"iteration {self.iter}: the loss is {loss} ({self._blamed()}); the weights were not updated")
+        self._losses.append(self.exchange.mean(loss))
         if self._due(self.param.display):
+            self.exchange.check_weights(self)
             self._log.train(self.iter, self.param.display, self.smoothed_loss, self.net)
         for _, on_gradients_ready in self._callbacks:
             on_gradients_ready()
@@ -229,7 +238,7 @@ class SGDSolver:
         return [self.test(i) for i in range(len(self.test_nets)) if not self.stopped]
 
     def test(self, index: int) -> Arrays:
-        """Run one test net; {} when a stop is asked for meanwhile."""
+        """Run one test net; {} when a stop is asked for meanwhile, and in ranks other than 0, which only wait."""
         net, batches = self.test_nets[index], self.param.test_iter[index]
         logger.info("Iteration %d, Testing net (#%d)", self.iter, index)
         net.share_with(self.net)
@@ -240,9 +249,15 @@ class SGDSolver:
                 if self._stop_asked():
                     logger.info("Test interrupted.")
                     return {}
-                for name, array in net.forward().items():
+                if self.exchange.rank:
+                    continue
+                with self.exchange.alone():
+                    outputs = net.forward()
+                for name, array in outputs.items():
                     means[name] = means[name] + array / batches if name in means else array / batches
                 loss += sum(loss_parts(net).values()) / batches
+        if self.exchange.rank:
+            return {}
         if self.param.test_compute_loss:
             logger.info("Test loss: %g", loss)
         net_outputs("Test", net, means)
@@ -250,7 +265,7 @@ class SGDSolver:
 
     def _stop_asked(self) -> bool:
         """Do what has been asked for between two batches of a test; whether that was a stop."""
-        while (action := self._request()) is Action.SNAPSHOT:
+        while (action := self.exchange.agree(self._request())) is Action.SNAPSHOT:
             self.snapshot()
         self.stopped = self.stopped or action is Action.STOP
         return self.stopped
@@ -258,11 +273,16 @@ class SGDSolver:
     # Snapshots.
 
     def snapshot(self) -> Path:
-        """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; the former's path."""
-        self._make_snapshot_folder()
-        running = self._before_tests or self._running_state()
-        history = [blob.read_data() for blob in self.history_blobs]
-        model = snapshots.write(self.param, self.settings, self.net, self.iter, history, running, self.folder)
+        """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; the former's path.
+        Rank 0 writes; the others, too, must call it."""
+        self.exchange.check_weights(self)
+        running = self.exchange.states(self._before_tests or self._running_state())
+        if self.exchange.rank:
+            return snapshots.paths(self.param, self.iter)[0]
+        with self.exchange.alone():
+            self._make_snapshot_folder()
+            history = [blob.read_data() for blob in self.history_blobs]
+            model = snapshots.write(self.param, self.settings, self.net, self.iter, history, running, self.folder)
         logger.info("Snapshot written to %s", model)
         return model
 

@@ -32,6 +32,7 @@ MOST = 4096
 """More threads than any machine has cores: a larger number is a slip."""
 
 _count: int | None = None
+_told = False
 _pool: ThreadPoolExecutor | None = None
 _lock = threading.RLock()
 """Held while the pool is made, given work or given up."""
@@ -52,15 +53,20 @@ def get_num_threads() -> int:
     return _count
 
 
+def is_set() -> bool:
+    """Whether someone said how many: set_num_threads, MINICAFFE_NUM_THREADS or --threads."""
+    return _told
+
+
 def set_num_threads(count: int) -> None:
     """Compute on this many threads, BLAS included (in the whole process). Raises Error unless it is from 1 to MOST."""
-    global _count, _pool
+    global _count, _pool, _told
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MOST:
         raise Error(f"the number of threads must be a whole number, at least 1 and at most {MOST}, got {count!r}")
     count = int(count)
     _blas.set_threads(count)
     with _lock:
-        _count, old, _pool = count, _pool, None
+        _count, old, _pool, _told = count, _pool, None, True
     if old is not None:
         old.shutdown(wait=False)  # what it has begun it ends
 

@@ -7,6 +7,7 @@ marked `gpu`, in GPU mode where there is a GPU, or the test device (tests/cpu_de
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,9 @@ from minicaffe.errors import DeviceError
 
 settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 settings.load_profile("no deadline")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it starts with "&"
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _no_gpu() -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from minicaffe.access import granted
+from minicaffe.batch.detector import read_proposals
 from minicaffe.errors import Error
 from minicaffe.finite import check_finite
 from minicaffe.layers.roi_data import RoIData
@@ -27,12 +28,13 @@ from minicaffe.snapshots import latest
 from minicaffe.solver import Progress, SGDSolver
 from minicaffe.solvers import get_solver
 
-from .common import allow_modules, check_apart, check_target, device_options, one_of, say_loudly, state_options
-from .detect import read_proposals
+from .common import FiniteRange, allow_modules, check_apart, check_target, device_options, one_of, say_loudly, state_options
 from .log import logging_to, to_stderr
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from minicaffe.mpi import Job
 
 LATEST = "latest"
 """--snapshot's value for the newest complete snapshot."""
@@ -69,6 +71,17 @@ EFFECTS = click.Choice([action.value for action in Action])
 @click.option(
     "--check-finite", "finite", is_flag=True, help="Stop at the first NaN or infinity, and name its layer, blob and iteration."
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["mpi"]),
+    help="mpi: train with the other processes that mpiexec started, each on a share of the data.",
+)
+@click.option(
+    "--timeout",
+    type=FiniteRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="How long --engine mpi waits for the other processes.  [default: 300]",
+)
 @device_options
 @state_options
 def command(
@@ -88,6 +101,8 @@ def command(
     sigint_effect: str,
     sighup_effect: str,
     finite: bool,
+    engine: str | None,
+    timeout: float | None,
     level: int,
     stages: tuple[str, ...],
     allow_module: tuple[str, ...],
@@ -102,7 +117,11 @@ def command(
     Example:  minicaffe train solver.prototxt --roidb VOC2007 --cfg end2end.yml --weights zf.caffemodel --iterations 70000
 
     Example:  minicaffe train -solver solver.prototxt -snapshot lenet_iter_5000.solverstate
+
+    Example:  mpiexec -n 4 minicaffe train solver.prototxt --engine mpi
     """
+    if timeout and not engine:
+        raise click.UsageError("--timeout goes with --engine mpi")
     path = one_of(solver, solver_option, "SOLVER", "--solver")
     allow_modules(allow_module)
     if weights and snapshot and snapshot != LATEST:
@@ -114,29 +133,42 @@ def command(
     check_target("--log", log_file, read)
     check_apart("--out", out, "--log", log_file)
     _check_kinds(weights, snapshot)
-    settings = read_settings(cfg) if cfg else DetectionSettings()
-    use(settings)
-    param = read_solver(path)
-    _set_train_state(param, level, stages)
-    state = _state(param, snapshot, Path(path).parent)
-    if weights or state:
-        param.ClearField("weights")
-    chosen = seed if seed is not None else param.random_seed if param.random_seed >= 0 else settings.rng_seed
-    trainer = get_solver(param, folder=Path(path).parent, settings=settings, seed=chosen)
-    click.echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
-    for file in weights if state is None else ():
-        _load(trainer, file)
-    _set_roidb(trainer, settings, roidb, split, images, proposals)
-    if state:
-        trainer.restore(state)
-    checked = check_finite(trainer.net, lambda: f"iteration {trainer.iter}") if finite else nullcontext()
-    last = trainer.param.snapshot_after_train
-    with checked, signal_actions(sigint_effect, sighup_effect, noted=partial(_say_noted, last)) as request:
-        trainer.set_action_function(request)
-        _solve(trainer, iterations, log_file)
-    if out:
-        trainer.save(out)
-        click.echo(f"written: {out}")
+    with _ranks(engine, timeout) as job:
+        settings = read_settings(cfg) if cfg else DetectionSettings()
+        use(settings)
+        param = read_solver(path)
+        _set_train_state(param, level, stages)
+        state = _state(param, snapshot, Path(path).parent)
+        if weights or state:
+            param.ClearField("weights")
+        chosen = seed if seed is not None else param.random_seed if param.random_seed >= 0 else settings.rng_seed
+        trainer = get_solver(param, folder=Path(path).parent, settings=settings, seed=chosen)
+        click.echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
+        with job.train(trainer) if job else nullcontext():
+            for file in weights if state is None else ():
+                _load(trainer, file)
+            _set_roidb(trainer, settings, roidb, split, images, proposals)
+            if state:
+                trainer.restore(state)
+            checked = check_finite(trainer.net, lambda: f"iteration {trainer.iter}") if finite else nullcontext()
+            first = trainer.exchange.rank == 0
+            noted = None if job else partial(_say_noted, trainer.param.snapshot_after_train)
+            usr1 = "stop" if job else None
+            with checked, signal_actions(sigint_effect, sighup_effect, sigusr1=usr1, noted=noted) as request:
+                trainer.set_action_function(request)
+                _solve(trainer, iterations, log_file if first else None)
+            if out and first:
+                trainer.save(out)
+                click.echo(f"written: {out}")
+
+
+def _ranks(engine: str | None, timeout: float | None) -> AbstractContextManager[Job | None]:
+    """The ranks that train together; None for a process that trains alone."""
+    if engine is None:
+        return nullcontext()
+    from minicaffe import mpi
+
+    return mpi.training(timeout or mpi.TIMEOUT)
 
 
 def _say_noted(last: bool, number: int, action: Action) -> None:

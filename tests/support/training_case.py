@@ -35,15 +35,19 @@ RULES = {
 def make_training(folder: Path, kind: str, more: str, *, hidden: int = 8) -> Path:
     """Write data (31 and 12 rows of 6 numbers), net and solver into folder; the solver's path. The files name one another
     from the working directory, which must be folder."""
+    make_rows(folder, np.random.default_rng(4))
+    (folder / "net.prototxt").write_text(NET.format(hidden=hidden))
+    solver = folder / "solver.prototxt"
+    solver.write_text(f'net: "net.prototxt" type: "{kind}" {RULES[kind]} weight_decay: 0.001 random_seed: 5 {more}\n')
+    return solver
+
+
+def make_rows(folder: Path, random: np.random.Generator) -> None:
+    """files.txt, and the two files that it names, of 31 and 12 rows of 6 numbers, with labels."""
     import h5py
 
-    random = np.random.default_rng(4)
     for name, rows in (("a.h5", 31), ("b.h5", 12)):
         with h5py.File(folder / name, "w") as file:
             file["data"] = random.standard_normal((rows, 6)).astype(np.float32)
             file["label"] = random.integers(0, 3, rows)
     (folder / "files.txt").write_text("a.h5\nb.h5\n")
-    (folder / "net.prototxt").write_text(NET.format(hidden=hidden))
-    solver = folder / "solver.prototxt"
-    solver.write_text(f'net: "net.prototxt" type: "{kind}" {RULES[kind]} weight_decay: 0.001 random_seed: 5 {more}\n')
-    return solver

@@ -1,0 +1,115 @@
+"""Gradients summed over the ranks while the backward pass goes on: blobs in buckets, a bucket sent as soon as it is whole.
+
+    backward of layer:   n   n-1  ...  k        ...   1   0
+    bucket 0 (of n..k):                 started ................ waited for
+    bucket 1:                                          started . waited for
+
+The blobs stand in the order in which backward finishes them: a shared one after its last user. It is the same in all ranks.
+Source: Caffe's parallel.cpp, which does so layer by layer (layer_wise_reduce).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.net import Net
+
+from .ranks import Done, Ranks
+
+BYTES = 4 << 20
+"""Blobs are put together until a bucket has so much: few enough exchanges, and yet many layers left to hide them behind."""
+
+
+class Bucket:
+    """Blobs whose gradients are summed in one exchange, in the host's memory. last: the node after whose backward all are
+    there."""
+
+    def __init__(self, blobs: list[Blob], last: int) -> None:
+        self.blobs, self.last, self.dtype = blobs, last, blobs[0].dtype
+        self.count = sum(blob.count for blob in blobs)
+        self.flat: NDArray[Any] = np.empty(self.count if len(blobs) > 1 else 0, self.dtype)
+
+    def start(self, ranks: Ranks) -> Done:
+        """Begin to sum the gradients: in one flat copy, or a lone blob's where they are."""
+        if len(self.blobs) == 1:
+            self.flat = self.blobs[0].diff.reshape(-1)
+        else:
+            np.concatenate([blob.read_diff().reshape(-1) for blob in self.blobs], out=self.flat)
+        return ranks.start_sum(self.flat)
+
+    def put(self, factor: float) -> None:
+        """The sums, times factor, into the blobs' diffs."""
+        at = 0
+        for blob in self.blobs:
+            diff = blob.diff.reshape(-1)
+            np.multiply(self.flat[at : at + blob.count], diff.dtype.type(factor), out=diff)
+            at += blob.count
+
+
+class Gradients:
+    """The gradients of a net's learnable blobs, averaged over ranks. overlapped: during backward, or else after it. make: of
+    blobs and their last node a bucket."""
+
+    def __init__(self, net: Net, ranks: Ranks, overlapped: bool, make: Callable[[list[Blob], int], Bucket] = Bucket) -> None:
+        self.net, self.ranks, self.overlapped = net, ranks, overlapped
+        self.buckets = [make(blobs, last) for blobs, last in grouped(net, BYTES)]
+        self.bytes = sum(bucket.count * bucket.dtype.itemsize for bucket in self.buckets)
+        self._started: list[tuple[Bucket, Done]] = []
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Around a forward and backward pass: on leaving, the diffs are the means over the ranks."""
+        self._started = []
+        if self.overlapped:
+            self.net.after_backward(self._hook)
+        try:
+            yield
+        finally:
+            self.net.remove_hook(self._hook)
+        self._start(0)
+        for bucket, summed in self._started:
+            self.ranks.wait(summed, "the sum of gradients")
+            bucket.put(1 / self.ranks.count)
+
+    def _hook(self, done: int) -> None:
+        """A layer's backward is done."""
+        for _, summed in self._started:
+            summed()  # by which MPI gets on with what it does
+        self._start(done)
+
+    def _start(self, done: int) -> None:
+        """Start the buckets that are whole once backward has come down to layer `done`."""
+        for bucket in self.buckets[len(self._started) :]:
+            if bucket.last < done:
+                break
+            self._started.append((bucket, bucket.start(self.ranks)))
+
+
+def grouped(net: Net, least: int) -> list[tuple[list[Blob], int]]:
+    """The learnable blobs that get a gradient, in groups of at least `least` bytes (the last may have fewer), each with the
+    node after whose backward all of them have it."""
+    made: list[tuple[list[Blob], int]] = []
+    gathered: list[Blob] = []
+    for last, blob in _finished(net):
+        gathered.append(blob)
+        if sum(each.count * each.dtype.itemsize for each in gathered) >= least:
+            made.append((gathered, last))
+            gathered = []
+    return [*made, (gathered, 0)] if gathered else made
+
+
+def _finished(net: Net) -> Sequence[tuple[int, Blob]]:
+    """Each learnable blob that gets a gradient, with the last node of a backward pass that adds to it; in that order."""
+    first: dict[int, int] = {}
+    for i, node in enumerate(net.nodes):
+        for blob, wanted in zip(node.layer.blobs, node.layer.param_propagate_down, strict=True):
+            if wanted and node.needs_backward:
+                first.setdefault(id(blob._diff), i)  # one memory for all users of a shared blob
+    found = [(first[id(blob._diff)], blob) for blob in net.learnable_params if id(blob._diff) in first]
+    return sorted(found, key=lambda pair: -pair[0])

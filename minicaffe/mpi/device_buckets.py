@@ -1,0 +1,87 @@
+"""Gradients summed from GPU to GPU, by an MPI that takes addresses of device memory (cuda_aware.py).
+
+Open MPI's nonblocking reductions end the process where they are given device memory (its issue 9845), so the blocking one runs,
+in a thread, one bucket after another; the main thread goes on with backward.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.cuda.device import Device, DeviceMemory, current, launch
+
+from .buckets import Bucket
+from .library import mpi
+from .ranks import Done, Ranks
+
+
+class DeviceSums:
+    """Sums over the ranks, of device memory."""
+
+    def __init__(self) -> None:
+        self.comm = mpi().COMM_WORLD.Dup()
+        self.thread = ThreadPoolExecutor(1, "minicaffe exchange")
+
+    def bucket(self, blobs: list[Blob], last: int) -> DeviceBucket:
+        """A bucket whose sum is one of these."""
+        return DeviceBucket(blobs, last, self)
+
+    def start(self, gpu: Device, address: int, count: int, dtype: np.dtype[Any]) -> Done:
+        """Begin to replace count numbers of the device by their sums over the ranks."""
+        future = self.thread.submit(self._sum, gpu, address, count, dtype)
+        return lambda: _done(future)
+
+    def _sum(self, gpu: Device, address: int, count: int, dtype: np.dtype[Any]) -> None:
+        kind = mpi().FLOAT if dtype == np.float32 else mpi().DOUBLE
+        with gpu.active():
+            numbers = mpi().buffer.fromaddress(address, count * dtype.itemsize)
+            self.comm.Allreduce(mpi().IN_PLACE, [numbers, count, kind], mpi().SUM)
+
+
+class DeviceBucket(Bucket):
+    """Blobs whose gradients are summed in one exchange, in the GPU's memory."""
+
+    def __init__(self, blobs: list[Blob], last: int, sums: DeviceSums) -> None:
+        super().__init__(blobs, last)
+        self.sums = sums
+        self.flat = self.flat[:0]
+        self.memory: DeviceMemory | None = None
+
+    def start(self, ranks: Ranks) -> Done:
+        """Begin to sum the gradients: in one flat copy, or a lone blob's where they are."""
+        gpu = current()
+        address = self._gathered(gpu)
+        gpu.current_stream.synchronize()
+        return self.sums.start(gpu, address, self.count, self.dtype)
+
+    def put(self, factor: float) -> None:
+        """The sums, times factor, into the blobs' diffs."""
+        gpu, at = current(), 0
+        for blob in self.blobs:
+            diff = blob.device_diff("update" if self.memory is None else "write")
+            summed = diff if self.memory is None else self.memory.address + at * self.dtype.itemsize
+            launch("eltwise.scaled", self.dtype, blob.count, blob.count, summed, factor, diff)
+            at += blob.count
+        gpu.current_stream.synchronize()
+
+    def _gathered(self, gpu: Device) -> int:
+        """Where the gradients lie one after another."""
+        if len(self.blobs) == 1:
+            return self.blobs[0].device_diff("update")
+        if self.memory is None or self.memory.device is not gpu:
+            self.memory = gpu.allocate(self.count * self.dtype.itemsize)
+        at = self.memory.address
+        for blob in self.blobs:
+            nbytes = blob.count * self.dtype.itemsize
+            gpu.copy(at, blob.device_diff("read"), nbytes)
+            at += nbytes
+        return self.memory.address
+
+
+def _done(future: Future[None]) -> bool:
+    """Whether it is over. Raises what it raised."""
+    return future.done() and future.result() is None

@@ -1,0 +1,112 @@
+"""What ranks say to each other, with a limit on how long one waits: sums, texts, numbers.
+
+Every exchange is a nonblocking collective that is polled, so that a rank that died, or a cut link, ends in an error that
+names who does not answer, not in a wait without end. Exchanges have numbers, which are alike in all ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import Error
+
+from .library import mpi
+from .roll_call import EVERY, RollCall, Word
+
+SPIN = 0.02
+"""Seconds that a wait polls without a pause; after that with PAUSE between."""
+PAUSE = 1e-4
+
+Done = Callable[[], bool]
+"""Whether an exchange is done, which goes on while it is asked."""
+
+
+class Ranks:
+    """The ranks of one training. rank: this one's number; count: how many; hosts: the name of each one's machine.
+
+    timeout: seconds after which a wait for the others is given up. Every method is called in all ranks, in the same order.
+    Raises Error where others do not answer.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        world = mpi().COMM_WORLD
+        self.comm, self.roll_call = world.Dup(), RollCall(world.Dup())
+        self.rank, self.count, self.timeout = int(self.comm.rank), int(self.comm.size), timeout
+        self._number = 0
+        self.hosts: list[str] = []
+        self.hosts = [str(host) for host in self.gather(platform.node())]
+
+    def name(self, rank: int) -> str:
+        """ "rank 1 of 2 (host)"."""
+        return f"rank {rank} of {self.count}" + (f" ({self.hosts[rank]})" if self.hosts else "")
+
+    def start_sum(self, array: NDArray[Any]) -> Done:
+        """Begin to replace array, flat and contiguous, by its sum over the ranks; what wait takes."""
+        return self._started(self.comm.Iallreduce(mpi().IN_PLACE, array, mpi().SUM))
+
+    def largest(self, number: int) -> int:
+        """The largest of the ranks' numbers."""
+        array = np.array([number], np.int64)
+        self.wait(self._started(self.comm.Iallreduce(mpi().IN_PLACE, array, mpi().MAX)), "an agreement")
+        return int(array[0])
+
+    def mean(self, number: float) -> float:
+        """The mean of the ranks' numbers."""
+        array = np.array([number])
+        self.wait(self.start_sum(array), "the mean loss")
+        return float(array[0]) / self.count
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's value (of what JSON holds), in order of ranks."""
+        text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        lengths = np.zeros(self.count, np.int64)
+        self.wait(self._started(self.comm.Iallgather(np.array([len(text)], np.int64), lengths)), "a comparison")
+        all_texts = np.empty(int(lengths.sum()), np.uint8)
+        self.wait(self._started(self.comm.Iallgatherv(text, [all_texts, lengths])), "a comparison")
+        ends = np.cumsum(lengths)
+        return [json.loads(all_texts[end - n : end].tobytes()) for n, end in zip(lengths, ends, strict=True)]
+
+    def busy(self) -> AbstractContextManager[None]:
+        """Around what this rank does alone while the others wait, without an exchange: they wait for as long as it takes."""
+        return self.roll_call.busy()
+
+    def wait(self, done: Done, what: str) -> None:
+        """Until the exchange is done. Raises Error after timeout seconds, or where MPI reports a failure."""
+        began = looked = time.monotonic()
+        self._number += 1
+        try:
+            while not done():
+                now = time.monotonic()
+                if now - began > self.timeout:
+                    self._ask(done, what)
+                    began = looked = time.monotonic()
+                elif now - looked > EVERY:
+                    self.roll_call.answer(self._number)
+                    looked = now
+                time.sleep(0 if now - began < SPIN else PAUSE)
+        except mpi().Exception as error:
+            raise Error(f"the exchange with the other ranks failed at {what}: {error}") from error
+
+    def _ask(self, done: Done, what: str) -> None:
+        """Raises Error, which names the ranks that do not answer, unless one is busy or the exchange is done meanwhile."""
+        answers = self.roll_call.ask(self._number, done)
+        if done() or Word.BUSY in answers.values():
+            return
+        silent = [self.name(rank) for rank in range(self.count) if rank != self.rank and rank not in answers]
+        if silent:
+            why = "stopped, hung or slower than that (--timeout), or the network to it is cut"
+            raise Error(f"no answer for {self.timeout:g} s from {', '.join(silent)} at {what}: {why}")
+        raise Error(f"{what} is not done after {self.timeout:g} s, though all ranks answer: give a longer --timeout")
+
+    @staticmethod
+    def _started(request: Any) -> Done:
+        done: Done = request.Test
+        return done
