@@ -1,0 +1,36 @@
+"""The processes below one, and their memory, from Linux's /proc."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+def below(root: int) -> dict[int, str]:
+    """The ids and command lines of a process and of all that it started."""
+    parents: dict[int, int] = {}
+    for path in PROC.iterdir():
+        if path.name.isdecimal():
+            try:
+                parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:  # it ended
+                continue
+    found = {root}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return {process: _text(process, "cmdline").replace("\0", " ") for process in found}
+
+
+def megabytes(process: int) -> float:
+    """Its memory, what it shares with others divided among them (Pss)."""
+    found = re.search(r"^Pss:\s+(\d+) kB", _text(process, "smaps_rollup"), re.MULTILINE)
+    return float(found[1]) / 1e3 if found else 0.0
+
+
+def _text(process: int, name: str) -> str:
+    try:
+        return (PROC / str(process) / name).read_text()
+    except OSError:
+        return ""
