@@ -8,7 +8,7 @@ import re
 START = 1024
 """Bytes of a file's start that are looked at."""
 
-PROTOTXT = rb"\s*(#[^\n]*\s+)*(name|layers?|input(_dim|_shape)?|net|train_net|force_backward|state|base_lr|test_iter)\s*[:{]"
+PROTOTXT = rb"\s*(#[^\n]*\n\s*)*(name|layers?|input(_dim|_shape)?|net|train_net|force_backward|state|base_lr|test_iter)\s*[:{]"
 
 SWAPPED = "are the two files swapped?"
 PICTURES = "minicaffe detect NET WEIGHTS FILE takes it as an image, minicaffe run with --input BLOB=FILE as an input"

@@ -191,6 +191,8 @@ def test_arrays_are_called_arrays(tmp_path):
         (b"PK\x03\x04xxxx", "a zip archive, not weights: unpack it first"),
         ("Kraft, größte\n".encode(), "this is a text file, not weights$"),
         (b"base_lr: 0.01\n", "this is a prototxt"),
+        (b"# a\r\n#\n\n # b\n name: 'net'", "this is a prototxt"),
+        (b"#\r" * 500, "this is a text file"),  # at once: which # begins a comment was tried in 2 ** 500 ways
         (b"\x08\x08\x12\x02me\x1a\x010\x3a\x80\x10", "an ONNX model, not weights: minicaffe compare NET FILE takes it"),
         (b"\x08\x08\x12\x02me\x22\x00\x28\x81\x01\x32\x01a\x3a\x05", "an ONNX model"),
         (b"\x08\x07\x12\x02me\x1a\x02\x10\x01\x20\x05", "a .solverstate, not weights"),
