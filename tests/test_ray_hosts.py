@@ -41,6 +41,7 @@ OF_ITS_OWN = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 """Before the second host's command: processes that end with it, and the only ones that it sees: a driver looks for its
 host's raylet among them."""
 LAYER = """
+import os
 import socket
 import time
 import minicaffe
@@ -58,6 +59,10 @@ class Slow(minicaffe.Layer):
         with open("hosts", "a") as file:
             file.write(socket.gethostname() + " ")
         time.sleep(0.2)
+        if os.path.exists("hold-" + socket.gethostname()):
+            open("held", "w").close()
+            while os.path.exists("hold-" + socket.gethostname()):
+                time.sleep(0.02)
         top[0].data[...] = bottom[0].data
 """
 LAYER_TEXT = 'layer { name: "k" type: "Python" bottom: "data" top: "seen" python_param { module: "slow" layer: "Slow" } }\n'
@@ -66,7 +71,8 @@ IMPATIENT = "from minicaffe.batch import ray_watch; ray_watch.LOST = 4; from min
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A detector that takes its time and says where it is, pictures, and what one process finds on them, in `wanted`."""
+    """A detector that takes its time, says where it is, and can be held there; pictures; and, in `wanted`, what one process
+    finds on them."""
     path = tmp_path_factory.mktemp("hosts")
     make_folder(path, COUNT)
     text = (path / "detector.prototxt").read_text().replace('bottom: "data"', 'bottom: "seen"', 1)
@@ -121,7 +127,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def test_the_parts_of_a_host_that_is_cut_off_are_done_on_the_other(folder: Path) -> None:
-    """A run over both hosts, then one in which the link is cut: the files are those of one process."""
+    """A run over both hosts, then one in which the link is cut over a part: the files are those of one process."""
     with head_and_host(folder) as (hosts, temp):
         options = {"cwd": folder, "env": os.environ | SETTINGS, "stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
         quiet = options | {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
@@ -134,9 +140,11 @@ def test_the_parts_of_a_host_that_is_cut_off_are_done_on_the_other(folder: Path)
         assert parts(folder / "both") == parts(folder / "wanted")
         run = hosts.start(0, *on_ray("cut"), **options)
         wait_for(lambda: len(parts(folder / "cut")) >= 10)
-        before = (folder / "hosts").read_text().count(hosts.names[1])
-        wait_for(lambda: (folder / "hosts").read_text().count(hosts.names[1]) > before)  # it has just begun another
+        hold = folder / f"hold-{hosts.names[1]}"
+        hold.touch()
+        wait_for((folder / "held").exists)  # in the midst of a part
         hosts.cut()
+        hold.unlink()
         stdout, stderr = run.communicate(timeout=90)
     other.wait(timeout=10)
     assert run.returncode == 0, stderr

@@ -136,7 +136,7 @@ def here(ray: Any) -> Any:
     """To place an actor on the driver's node, so that it does not go with another one."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 def _quiet(context: Any) -> None:
