@@ -134,10 +134,28 @@ def test_options_that_do_not_go_together(folder: Path, arguments: list[object], 
 
 
 def test_a_run_without_one_good_image_fails(folder: Path) -> None:
-    result = detect("photos/3.png", "--out", "found")
-    assert result.exit_code == 1
-    assert "none of the 1 images could be done: the column error says why" in result.stderr
+    for _ in range(2):  # again with nothing left to do
+        result = detect("photos/3.png", "photos/3.png", "--out", "found", "--part-size", 1)
+        assert result.exit_code == 1
+        assert "none of the 2 images could be done: the column error says why" in result.stderr
     assert pq.read_table("found")["error"].null_count == 0
+
+
+def test_a_run_that_goes_on_with_bad_images_alone_does_not_fail(folder: Path) -> None:
+    assert detect("photos", "--out", "found", "--part-size", 3).exit_code == 0
+    Path("photos/6.png").write_bytes(b"no picture")
+    Path("found/part-00002.parquet").unlink()
+    result = detect("photos", "--out", "found", "--part-size", 3)
+    assert result.exit_code == 0, result.stderr
+    assert pq.read_table("found")["error"].null_count == 5
+
+
+def test_a_damaged_part_is_named(folder: Path) -> None:
+    assert detect("photos", "--out", "found").exit_code == 0
+    Path("found/part-00000.parquet").write_bytes(b"PAR1 and no more")
+    result = detect("photos", "--out", "found")
+    assert result.exit_code == 1
+    assert f"{folder}/found/part-00000.parquet: cannot be read: " in result.stderr
 
 
 def test_lists_and_what_they_lack(folder: Path) -> None:

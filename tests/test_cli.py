@@ -83,6 +83,14 @@ def test_summary_takes_another_shape(folder: Path) -> None:
     assert "write it as BLOB=N,C,H,W" in run("summary", "small.prototxt", "--shape", "data=one").output
 
 
+def test_a_table_cuts_names_without_an_end(folder: Path) -> None:
+    text = (folder / "small.prototxt").read_text()
+    (folder / "long.prototxt").write_text(text.replace('"conv"', '"conv' + "v" * 100_000 + '"', 1))
+    result = run("summary", "long.prototxt")
+    assert "99,004 characters" in result.stdout
+    assert len(result.stdout) < 10_000
+
+
 def test_run_prints_and_writes(folder: Path) -> None:
     x = np.random.default_rng(3).standard_normal((2, 3, 8, 6)).astype(np.float32)
     np.save("x.npy", x)

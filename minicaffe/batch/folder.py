@@ -56,6 +56,17 @@ class Folder:
         found = system.get_file_info(require_pyarrow().fs.FileSelector(path))
         return {int(match[1]) for info in found if (match := _PART.fullmatch(info.base_name))}
 
+    def has_result(self, number: int) -> bool:
+        """Whether an image of this part could be done. Raises Error where its file cannot be read."""
+        system, path = located(self.place)
+        pa = require_pyarrow()
+        name = f"part-{number:05d}.parquet"
+        try:
+            with system.open_input_file(f"{path}/{name}") as file:
+                return bool(pa.parquet.read_table(file, columns=["error"])["error"].null_count)
+        except (OSError, ValueError) as error:  # pyarrow's errors are these
+            raise Error(f"{inside(self.place, name)}: cannot be read: {error}") from error
+
     def write(self, number: int, table: Any) -> None:
         """A part's file, in place of the one there is. Raises Error."""
         pa = require_pyarrow()

@@ -58,6 +58,11 @@ class Run:
             which = f"part-{missing[0]:05d}.parquet" + f" and {len(missing) - 1} more" * (len(missing) > 1)
             raise Error(f"{self.folder.place}: {which} not in it: --out must be a place that all machines of the cluster share")
 
+    def check_result(self) -> None:
+        """Raises Error where no image of the whole run could be done, in the parts that were there before either."""
+        if self.parts and not any(self.folder.has_result(number) for number in range(self.parts)):
+            raise Error(f"none of the {len(self.images)} images could be done: the column error says why")
+
 
 def begin(images: Sources, folder: Folder, recipe: Recipe, weights: Arrays, part_size: int) -> Run:
     """Claim the folder. Raises Error where it is another run's."""

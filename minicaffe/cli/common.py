@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from minicaffe import rng, threads
-from minicaffe.errors import DeviceError, Error, WeightsError
+from minicaffe.errors import DeviceError, Error, WeightsError, shortened
 from minicaffe.inputs import make_up_weights
 from minicaffe.mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.near_layers import near_text
@@ -283,18 +283,18 @@ def number_text(value: float) -> str:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """A table on stdout; columns named in right are aligned right. Nothing is cut when stdout is no terminal."""
+    """A table on stdout; columns named in right are aligned right. Only names without an end are cut (errors.shortened)."""
     import sys
 
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    table = Table(title=shortened(title), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(shortened, row))
     if sys.stdout.isatty():
         Console().print(table)
         return

@@ -112,8 +112,8 @@ def detect_many(net: Net, recipe: Recipe, images: Sources, many: Many) -> Done:
         click.get_current_context().exit(exit_status(stop))
     run.check_done()
     _summary(run, display, many.out, where)
-    if display.done.images and display.done.errors == display.done.images:
-        raise Error(f"none of the {display.done.images} images could be done: the column error says why")
+    if display.done.errors == display.done.images:
+        run.check_result()
     return display.done
 
 
