@@ -21,7 +21,7 @@ def require_plyvel() -> Any:
     except ImportError as error:
         raise Error(
             'LevelDB databases need plyvel: pip install "minicaffe[leveldb]"'
-            " (it has wheels for Linux and macOS; elsewhere make the database an LMDB)"
+            " (it has wheels for Linux and macOS up to Python 3.12; elsewhere make the database an LMDB)"
         ) from error
     return plyvel
 
