@@ -6,6 +6,7 @@ One Ray of two CPUs for the whole module, but for the test that starts one as th
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -83,7 +84,7 @@ def parts(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 40) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come about"
@@ -153,6 +154,11 @@ def detect_with_killer(folder: Path, out: str, times: int, *options: object) -> 
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
+def told(stderr: str) -> str:
+    """What went to stderr, without the lines of a slow machine that say how far it is."""
+    return re.sub(r"^\d+ of \d+ images, .*\n", "", stderr, flags=re.M)
+
+
 def test_a_killed_worker_loses_and_doubles_nothing(inside: Path) -> None:
     """It dies over an image, by SIGKILL; modules and working directory are the workers' too."""
     result = detect_with_killer(inside, "killed", 1, "--engine", "ray", "--workers", 2)
@@ -160,7 +166,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(inside: Path) -> None:
     assert (inside / "deaths").read_text() == "+"
     assert result.stdout.startswith(f"killed: {COUNT} images in 12 parts\n{COUNT} images in ")
     assert len(result.stdout.splitlines()) == 2
-    assert result.stderr == "part 9 was done again: a worker had died over it\n"
+    assert told(result.stderr) == "part 9 was done again: a worker had died over it\n"
     assert detect_with_killer(inside, "alone", 0, "--threads", 1).exit_code == 0
     assert parts(inside / "killed") == parts(inside / "alone")
     assert len(parts(inside / "killed")) == 12
@@ -170,8 +176,8 @@ def test_a_part_that_kills_its_workers_is_given_up(inside: Path) -> None:
     result = detect_with_killer(inside, "some", 99, "--engine", "ray", "--workers", 2)
     assert result.exit_code == 1
     assert (inside / "deaths").read_text() == "++++"
-    assert "part 9 (images 18 to 19) has ended 4 actors, and is given up" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+    assert "part 9 (images 18 to 19) has ended 4 actors, and is given up" in told(result.stderr)
+    assert len(told(result.stderr).splitlines()) == 1
     assert "part-00009.parquet" not in parts(inside / "some")
 
 
@@ -188,7 +194,7 @@ def test_an_error_of_the_workers_is_one_line(inside: Path) -> None:
     result = detect("photos", "--out", "full", "--engine", "ray", "--workers", 1)
     assert result.exit_code == 1
     assert "full/part-00000.parquet: cannot be written: " in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+    assert len(told(result.stderr).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -201,12 +207,12 @@ def test_a_stop_while_ray_starts(inside: Path, number: int, status: int, when: s
     wait_for(lambda: any(when in command for command in commands(process.pid)))
     started = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == status
     assert stdout == ""
-    assert stderr.startswith("stopped with ")
-    assert stderr.count("\n") == 1
-    wait_for(lambda: not [child for child in started if child.is_running() and child.status() != "zombie"], 10)
+    assert told(stderr).startswith("stopped with ")
+    assert told(stderr).count("\n") == 1
+    wait_for(lambda: not [child for child in started if child.is_running() and child.status() != "zombie"], 30)
 
 
 def commands(pid: int) -> Iterator[str]:
@@ -228,16 +234,16 @@ def test_a_run_that_is_stopped_ends_at_once_and_goes_on(inside: Path) -> None:
     started = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
     start = time.monotonic()
-    stdout, stderr = process.communicate(timeout=30)
-    assert time.monotonic() - start < 5
+    stdout, stderr = process.communicate(timeout=60)
+    assert time.monotonic() - start < 15
     assert process.returncode == 130
     assert stdout == ""
-    assert stderr.count("\n") == 1
+    assert told(stderr).count("\n") == 1
     assert " parts done: the same command goes on with the others\n" in stderr
     assert len(started) > 3
-    wait_for(lambda: not [child for child in started if child.is_running() and child.status() != "zombie"], 10)
+    wait_for(lambda: not [child for child in started if child.is_running() and child.status() != "zombie"], 30)
     done = len(parts(out))
-    assert stderr.startswith(f"stopped with {done} of {COUNT} parts")
+    assert told(stderr).startswith(f"stopped with {done} of {COUNT} parts")
     assert 2 <= done < COUNT
     options = ["--part-size", 1, "--scale", 700, "--max-size", 1400]
     result = detect("photos", "--out", "stopped", *options, "--engine", "ray")

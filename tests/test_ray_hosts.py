@@ -109,7 +109,7 @@ def head_and_host(folder: Path) -> Iterator[tuple[Hosts, Path]]:
             pytest.skip(f"network namespaces cannot be made here: {error}")
         try:
             run = hosts.start(0, *ray_start(0, Path(name)), env=os.environ | SETTINGS, stdout=subprocess.DEVNULL)
-            assert run.wait(timeout=60) == 0
+            assert run.wait(timeout=120) == 0
             yield hosts, Path(name)
         finally:
             pair.__exit__(None, None, None)
@@ -120,7 +120,7 @@ def parts(folder: Path) -> dict[str, bytes]:
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end, "it did not come about"
         time.sleep(0.02)
@@ -134,7 +134,7 @@ def test_the_parts_of_a_host_that_is_cut_off_are_done_on_the_other(folder: Path)
         other = hosts.start(1, *OF_ITS_OWN, *ray_start(1, temp), "--block", **quiet)
         wait_for_nodes(hosts, options)
         (folder / "hosts").write_text("")
-        stdout, stderr = hosts.start(0, *on_ray("both"), **options).communicate(timeout=90)
+        stdout, stderr = hosts.start(0, *on_ray("both"), **options).communicate(timeout=240)
         assert "2 workers on Ray, CPU\n" in stdout, stderr
         assert set((folder / "hosts").read_text().split()) == set(hosts.names)
         assert parts(folder / "both") == parts(folder / "wanted")
@@ -145,8 +145,8 @@ def test_the_parts_of_a_host_that_is_cut_off_are_done_on_the_other(folder: Path)
         wait_for((folder / "held").exists)  # in the midst of a part
         hosts.cut()
         hold.unlink()
-        stdout, stderr = run.communicate(timeout=90)
-    other.wait(timeout=10)
+        stdout, stderr = run.communicate(timeout=240)
+    other.wait(timeout=60)
     assert run.returncode == 0, stderr
     assert stdout.startswith(f"cut: {COUNT} images in {COUNT} parts\n")
     assert re.search(r"^part \d+ was done again: a worker had died over it$", stderr, re.M), stderr
@@ -160,7 +160,7 @@ def wait_for_nodes(hosts: Hosts, options: dict[str, object]) -> None:
         f"with connected({HEAD!r}, 0) as ray:\n    while len(ray.nodes()) < 2: time.sleep(0.1)"
     )
     run = hosts.start(0, sys.executable, "-c", code, **options)
-    _, stderr = run.communicate(timeout=60)
+    _, stderr = run.communicate(timeout=120)
     assert run.returncode == 0, stderr
 
 
@@ -174,8 +174,8 @@ def test_a_run_that_is_cut_off_from_the_head_ends_with_an_error(folder: Path) ->
         wait_for(lambda: len(parts(folder / "off")) >= 10)
         hosts.cut()
         start = time.monotonic()
-        _, stderr = run.communicate(timeout=60)
-        assert time.monotonic() - start < 20
+        _, stderr = run.communicate(timeout=120)
+        assert time.monotonic() - start < 40
     assert run.returncode == 1
     assert f"minicaffe: Ray at {HEAD} has not answered for 4 s: the parts that are done stay, and" in stderr
     assert 10 <= len(parts(folder / "off")) < COUNT

@@ -27,7 +27,7 @@ SETTINGS = {
 }
 
 
-def mpiexec(*words: str, folder: Path, seconds: float = 60) -> tuple[int, str]:
+def mpiexec(*words: str, folder: Path, seconds: float = 120) -> tuple[int, str]:
     """Its exit status, and what it printed."""
     done = subprocess.run(
         [str(MPIEXEC), *words],
@@ -52,8 +52,8 @@ def same(found: Path, expected: Path) -> None:
 
 
 def wait_for(text: str, log: Path) -> None:
-    """Until text stands in log, at most 30 s."""
-    until = time.monotonic() + 30
+    """Until text stands in log, at most 120 s."""
+    until = time.monotonic() + 120
     while text not in log.read_text(errors="replace"):
         assert time.monotonic() < until, log.read_text(errors="replace")
         time.sleep(0.1)

@@ -82,7 +82,7 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
             for link in ("lo", "link0"):
                 ip("-n", space, "link", "set", link, "up")
             ip("-n", space, "route", "add", "default", "dev", "link0")  # by which Ray finds the address of its host
-            run_in(space, "sh", "-c", "echo 4 > /proc/sys/net/ipv4/tcp_retries2")  # mpiexec, too, gives up soon
+            run_in(space, "sh", "-c", "echo 5 > /proc/sys/net/ipv4/tcp_retries2")  # mpiexec, too, gives up soon
         yield Hosts(spaces, names, agent)
     finally:
         for space in spaces:
