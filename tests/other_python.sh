@@ -24,4 +24,4 @@ mkdir -p "$root/work/clone" "$root/work/shared"
 mounts='mount -t proc proc "$0/proc"; mount --rbind /dev "$0/dev"; mount --bind "$1" "$0/work/clone"
     [ ! -d "$1/../shared" ] || mount --bind "$1/../shared" "$0/work/shared"
     exec chroot "$0" bash /work/commands'
-unshare --mount --pid --fork sh -ec "$mounts" "$root" "$top"
+unshare --mount --pid --fork --kill-child sh -ec "$mounts" "$root" "$top"
