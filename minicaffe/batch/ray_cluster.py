@@ -27,6 +27,7 @@ STORE = 2**28
 def require_ray() -> Any:
     """The ray module with ray.data, or an Error that says how to get it."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as later releases have it; else each worker warns
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread of Ray Data's that outlives a stop starts another Ray
     try:
         import ray
         import ray.data
