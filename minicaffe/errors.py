@@ -1,6 +1,7 @@
 """What minicaffe raises: every error a user can cause derives from Error and names its place.
 
-A file may hold a name of ten million letters: messages are cut to what can be read, here, whoever makes them.
+A file may hold a name of ten million letters, or one that sets a terminal's colours or title: messages are cut to what can be
+read, and control characters written out, here, whoever makes them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import re
 
 LONGEST_WORD, LONGEST = 1000, 20_000
 """Characters of one word, and of a whole message."""
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def shortened(text: str) -> str:
-    """text, where a word or the whole is too long with the middle left out."""
+    r"""text, where a word or the whole is too long with the middle left out; control characters as \x1b."""
+    text = _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
     if len(text) <= LONGEST_WORD:
         return text
     text = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: _cut(word[0], LONGEST_WORD), text)

@@ -100,6 +100,17 @@ def test_list_shows_types_shapes_statistics_and_layers_without_weights(file: Pat
     assert "relu (ReLU)" in output and "BVLC Caffe's, or any" in output
 
 
+def test_names_reach_no_terminal_as_they_are(tmp_path: Path) -> None:
+    raw = message(7, message(1, bytes([3]))) + integer(10, 2) + message(12, np.array([1, np.nan, 3], "<f2").tobytes())
+    full, bare = (message(100, message(1, b"a\x1b[31m") + message(2, b"T\x1b[5m") + more) for more in (message(7, raw), b""))
+    (tmp_path / "n.caffemodel").write_bytes(message(1, b"") + full + bare)
+    code, output = run(tmp_path / "n.caffemodel", "--list")
+    assert code == 0 and "\x1b" not in output
+    assert all(
+        text in output for text in (r"a\x1b[31m.0", r"T\x1b[5m", r"NaN or infinite values in a\x1b[31m", "1 layers without")
+    )
+
+
 def test_nan_is_loud(tmp_path: Path) -> None:
     write_binaryproto(tmp_path / "m.binaryproto", np.array([1, np.nan, 2]))
     code, output = run(tmp_path / "m.binaryproto", "--list")

@@ -30,6 +30,11 @@ def test_a_long_list_is_cut() -> None:
     assert "...(40,000 characters more)..." in got and len(got) < 20_040
 
 
+def test_control_characters_are_written_out() -> None:
+    assert shortened("a\x1b[31mred\x07 \x9b5m\r\n\tb") == "a\\x1b[31mred\\x07 \\x9b5m\\x0d\n\tb"
+    assert str(Error("layer \x1b]0;title\x07")) == "layer \\x1b]0;title\\x07"
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -17,7 +17,7 @@ import click
 from minicaffe import limits
 from minicaffe.access import allowing
 from minicaffe.cli.flags import ALIASES, translate
-from minicaffe.errors import Error
+from minicaffe.errors import Error, shortened
 from minicaffe.files import plain
 from minicaffe.threads import check_variable
 from minicaffe.version import __version__
@@ -141,7 +141,7 @@ class _Commands(click.Group):
             except (Error, OSError, MemoryError) as error:
                 if ctx.params.get("debug"):
                     traceback.print_exc()
-                message = plain(error) if isinstance(error, OSError) else str(error)
+                message = shortened(plain(error)) if isinstance(error, OSError) else str(error)
                 out_of_memory = "out of memory: " * isinstance(error, MemoryError)
                 click.echo(f"minicaffe: {out_of_memory}{message}", err=True)
                 ctx.exit(1)
@@ -166,7 +166,7 @@ def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOptio
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None
 ) -> None:
-    click.echo(f"warning: {message}", err=True)
+    click.echo(shortened(f"warning: {message}"), err=True)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -149,7 +149,7 @@ def one_of(argument: str | None, option: str | None, place: str, flag: str) -> s
 
 def say_loudly(message: str) -> None:
     """A warning that nobody overlooks, on stderr."""
-    click.secho(f"WARNING: {message}", fg="yellow", bold=True, err=True)
+    click.secho(shortened(f"WARNING: {message}"), fg="yellow", bold=True, err=True)
 
 
 def load_net(

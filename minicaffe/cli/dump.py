@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from minicaffe.dump import Dump, read
-from minicaffe.errors import Error
+from minicaffe.errors import Error, shortened
 
 from .common import check_target, print_table, say_loudly, shape_text, statistics_text
 
@@ -55,12 +55,12 @@ def _print(dump: Dump) -> None:
     print_table(f"{dump.path} ({dump.kind})", ["array", "type", "shape", "stored as", "min / mean / max"], rows)
     bare = [f"{layer.name} ({layer.type or 'type unknown'})" for layer in dump.layers if not any(layer.blobs)]
     if bare:
-        click.echo(f"{len(bare)} layers without weights: {', '.join(bare)}")
+        click.echo(shortened(f"{len(bare)} layers without weights: {', '.join(bare)}"))
     values = sum(array.size for array in dump.arrays.values())
     click.echo(f"{len(dump.arrays)} arrays, {values} values")
     if dump.kind == ".caffemodel":
-        click.echo(f"written by: {dump.origin}")
+        click.echo(shortened(f"written by: {dump.origin}"))
         for evidence in dump.origin.evidence[:8]:
-            click.echo(f"  {evidence}")
+            click.echo(shortened(f"  {evidence}"))
         if len(dump.origin.evidence) > 8:
             click.echo(f"  and {len(dump.origin.evidence) - 8} more such fields")
