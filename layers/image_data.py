@@ -100,7 +100,7 @@ class ImageListSource:
         """An image as the layer reads it (H, W, C)."""
         param = self.param
         pixels: Pixels = self._named(listed, self._read, param.root_folder + listed.name)
-        return resized(pixels, param.new_height, param.new_width) if param.new_height else pixels
+        return self._named(listed, resized, pixels, param.new_height, param.new_width) if param.new_height else pixels
 
     def _read(self, name: str) -> Pixels:
         return read_image(granted(name), self.param.is_color)

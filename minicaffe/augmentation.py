@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import limits
 from .errors import DataError
-from .image_bytes import Pixels
+from .image_bytes import Pixels, check_size
 from .proto import caffe_pb2
 
 Array = NDArray[Any]
@@ -75,15 +74,14 @@ def expanded(
 ) -> tuple[Pixels, Array | None]:
     """pixels (H, W, C) on a larger canvas of mean (C or 1, 1, 1; None: 0), and the canvas (4,) relative to the image.
 
-    None where the chance is against it: the image is as it was. Raises Error for a canvas above
-    limits.pixels.
+    None where the chance is against it: the image is as it was. Raises DataError for a canvas above limits.pixels.
     """
     if random.random() > param.prob or abs(param.max_expand_ratio - 1) < 0.01:
         return pixels, None
     height, width, channels = pixels.shape
     ratio = random.uniform(1, param.max_expand_ratio)
     high, wide = int(height * ratio), int(width * ratio)
-    limits.check("an expanded image", high * wide, "pixels")
+    check_size("an image expanded to", high, wide)
     top, left = int(random.uniform(0, high - height)), int(random.uniform(0, wide - width))
     canvas = np.empty((high, wide, channels), np.uint8)
     canvas[...] = 0 if mean is None else as_bytes(mean.ravel())

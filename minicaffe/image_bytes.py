@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from os import PathLike
+from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import limits
-from .errors import DataError, Error
+from .errors import DataError, Error, LimitError
 
 Pixels = NDArray[np.uint8]
 """An image (H, W, C) of bytes, channels in the order blue, green, red (, alpha)."""
@@ -44,13 +45,11 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
 
     Only of FORMATS, and of limits.pixels at most. What Pillow raises, here or in the block, becomes a DataError.
     """
-    from PIL import Image
-
     name = name or str(file if isinstance(file, str | PathLike) else "image")
     try:
         with _stream(file) as stream:
             limits.check(f"{name}: the image", _webp_pixels(stream.read(30)), "pixels")
-        with _stream(file) as stream, Image.open(stream, formats=_formats()) as image:
+        with _stream(file) as stream, _identified(stream) as image:
             limits.check(f"{name}: the image", image.width * image.height, "pixels")
             yield image
     except MemoryError:
@@ -61,6 +60,33 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
         unknown = f"not an image, or damaged (what is read: {', '.join(_formats())})"
         reason = unknown if "cannot identify" in str(error) else getattr(error, "strerror", None) or error
         raise DataError(f"{name}: cannot read the image: {reason}") from error
+
+
+_unlimited = Lock()
+"""Held while Pillow's own limit is away."""
+
+
+@contextmanager
+def _identified(stream: BinaryIO) -> Iterator[Any]:
+    """The image in stream as Pillow opens it, whatever its size, which Pillow bounds too: limits.pixels alone decides.
+
+    That bound is everybody's, and is away only while such a large image is read; TIFF's pixels need that as well.
+    """
+    from PIL import Image
+
+    try:
+        image = Image.open(stream, formats=_formats())
+    except Image.DecompressionBombError:
+        with _unlimited:
+            before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            try:
+                with Image.open(stream, formats=_formats()) as image:
+                    yield image
+            finally:
+                Image.MAX_IMAGE_PIXELS = before
+        return
+    with image:
+        yield image
 
 
 def _stream(file: str | PathLike[str] | bytes) -> BinaryIO:
@@ -122,26 +148,47 @@ def grey_of(pixels: Pixels, weights: NDArray[np.int64] = GREY) -> Pixels:
     return grey.astype(np.uint8)[:, :, None]
 
 
+def check_size(what: str, height: int, width: int) -> None:
+    """Raises DataError for an image of more than limits.pixels, before memory is taken for it."""
+    try:
+        limits.check(f"{what} {width} x {height}", height * width, "pixels")
+    except LimitError as error:
+        raise DataError(str(error)) from error
+
+
 def resized(pixels: Pixels, height: int, width: int) -> Pixels:
-    """(H, W, C) bytes as (height, width, C): bilinear in fixed point, within one grey level of OpenCV."""
+    """(H, W, C) bytes as (height, width, C): bilinear in fixed point, within one grey level of OpenCV.
+
+    Raises DataError for more than limits.pixels.
+    """
     if pixels.shape[:2] == (height, width):
         return pixels
+    check_size("an image resized to", height, width)
     low, high, part = _samples(pixels.shape[0], height)
     x_low, x_high, x_part = _samples(pixels.shape[1], width)
-    wide = pixels.astype(np.int64)
+    used, (low, high) = used_of(low, high)
+    wide = pixels[used].astype(np.int32)
     rows = wide[:, x_low] * (2048 - x_part)[:, None] + wide[:, x_high] * x_part[:, None]
     upper = (rows[low] >> 4) * (2048 - part)[:, None, None] >> 16
     lower = (rows[high] >> 4) * part[:, None, None] >> 16
-    return ((upper + lower + 2) >> 2).astype(np.uint8)
+    whole: NDArray[np.int32] = (upper + lower + 2) >> 2
+    return whole.astype(np.uint8)
 
 
-def _samples(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def used_of(*at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The positions that there are in at, each once, in order; and at, counted in these. What is resized takes these first:
+    with all rows, one column that is to be a wide image would be as many wide rows in between."""
+    used, places = np.unique(np.stack(at), return_inverse=True)
+    return used, places.reshape(len(at), *at[0].shape)
+
+
+def _samples(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     """For each of new positions: the pixel before it, the one after, and how far between them it lies, in 1/2048."""
     at = ((np.arange(new) + 0.5) * (old / new) - 0.5).astype(np.float32)
     low = np.floor(at).astype(np.int64)
     part = np.where((low < 0) | (low >= old - 1), 0, at - low)
     low = np.clip(low, 0, old - 1)
-    return low, np.minimum(low + 1, old - 1), np.rint(part * 2048).astype(np.int64)
+    return low, np.minimum(low + 1, old - 1), np.rint(part * 2048).astype(np.int32)
 
 
 def encode_image(pixels: Pixels, kind: str, name: str = "image", quality: int = 95) -> bytes:

@@ -54,7 +54,15 @@ def _images(path: str | PathLike[str]) -> Iterator[Listed]:
         name, *label = line.strip().rsplit(maxsplit=1)
         if not label:
             raise DataError(f'{path}:{number}: "{line.strip()}" is no image and label: write NAME LABEL')
-        try:
-            yield Listed(name, int(label[0]), number)
-        except ValueError as error:
-            raise DataError(f'{path}:{number}: the label "{label[0]}" is not a whole number') from error
+        yield Listed(name, _label(label[0], f"{path}:{number}"), number)
+
+
+def _label(word: str, place: str) -> int:
+    """The label that word is. Raises DataError for what is no whole number of 32 bits, Caffe's int."""
+    try:
+        label = int(word)
+    except ValueError as error:
+        raise DataError(f'{place}: the label "{word}" is not a whole number') from error
+    if not -(2**31) <= label < 2**31:
+        raise DataError(f"{place}: the label {word} is not in [-2147483648, 2147483647]")
+    return label

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DataError
-from .image_bytes import opened, read_image
+from .image_bytes import check_size, opened, read_image, used_of
 from .mode import TEST, TRAIN, Phase
 from .settings import DetectionSettings
 
@@ -49,17 +49,20 @@ def resize_bilinear(image: Array, height: int, width: int, scale: float | None =
     """image (H, W, C) as (height, width, C): OpenCV's INTER_LINEAR, half-pixel centres, no smoothing when shrinking.
 
     scale: the factor on both axes, where height and width are it, rounded; by default each axis has its own, size / old size.
-    A float image stays of its type; any other becomes float32.
+    A float image stays of its type; any other becomes float32. Raises DataError for more than limits.pixels.
     """
     image = image.astype(image.dtype if image.dtype in (np.float32, np.float64) else np.float32)
     if image.shape[:2] == (height, width) and scale in (None, 1.0):
         return image
+    check_size("an image resized to", height, width)
+    left_at, right_at, x_part = _samples(image.shape[1], width, scale, image.dtype)
+    used, (left_at, right_at) = used_of(left_at, right_at)
+    image = image if len(used) == image.shape[1] else image[:, used]
     low, high, part = _samples(image.shape[0], height, scale, image.dtype)
     upper = image[low]
     by_row = upper + part[:, None, None] * (image[high] - upper)
-    low, high, part = _samples(image.shape[1], width, scale, image.dtype)
-    left = by_row.take(low, axis=1)
-    resized: Array = left + part[None, :, None] * (by_row.take(high, axis=1) - left)
+    left = by_row.take(left_at, axis=1)
+    resized: Array = left + x_part[None, :, None] * (by_row.take(right_at, axis=1) - left)
     return resized
 
 

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import images
 from .datum import datum_array
 from .errors import DataError, Error
+from .image_bytes import check_size
 from .proto import caffe_pb2
 
 Array = NDArray[Any]
@@ -110,13 +111,14 @@ def load_image(filename: str | PathLike[str], color: bool = True) -> NDArray[np.
 
 def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) -> NDArray[np.float32]:
     """im (H, W, C) as (*new_dims, C) float32; interp_order 0: the nearest pixel, 1: bilinear, 2 to 5: splines, cut to im's
-    range, which need scipy. Raises DataError for other orders, Error without scipy."""
+    range, which need scipy. Raises DataError for other orders and for more than limits.pixels, Error without scipy."""
     image = np.asarray(im, np.float32)
     if image.ndim != 3 or 0 in image.shape or min(new_dims) < 1:
         raise DataError(
             f"cannot resize an image of shape {image.shape} to {tuple(new_dims)}: it must be (height, width, channels)"
         )
     height, width = (int(n) for n in new_dims)
+    check_size("an image resized to", height, width)
     if interp_order == 1:
         return images.resize_bilinear(image, height, width)
     if interp_order in (2, 3, 4, 5):
@@ -124,7 +126,7 @@ def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) 
     if interp_order != 0:
         raise DataError(f"interp_order is 0 (nearest), 1 (bilinear) or 2 to 5 (splines), got {interp_order}")
     rows, columns = (((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip((height, width), image.shape))
-    nearest: NDArray[np.float32] = image[rows][:, columns]
+    nearest: NDArray[np.float32] = image[rows[:, None], columns]
     return nearest
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DataError
+from .image_bytes import check_size
 from .layer import Layer
 from .noise import check_noise, noisy
 from .proto import caffe_pb2
@@ -32,11 +33,13 @@ class ResizeAndNoise:
             check_resize(self.resize)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """What becomes of this height and width."""
+        """What becomes of this height and width. Raises DataError for more than limits.pixels."""
         if self.resize is None:
             return height, width
         padded = self.resize.resize_mode == self.resize.FIT_LARGE_SIZE_AND_PAD
-        return (self.resize.height, self.resize.width) if padded else fitted_size(height, width, self.resize)
+        new = (self.resize.height, self.resize.width) if padded else fitted_size(height, width, self.resize)
+        check_size("an image resized to", *new)
+        return new
 
     def __call__(self, pixels: Array, random: np.random.Generator) -> tuple[Array, Array | None]:
         """pixels (H, W, C), changed, and the frame (4,) that boxes are now relative to, or None where they stay."""

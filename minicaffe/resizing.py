@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .augmentation import as_bytes
 from .errors import DataError
-from .image_bytes import Pixels, resized
+from .image_bytes import Pixels, check_size, resized, used_of
 from .proto import caffe_pb2
 
 Array = NDArray[Any]
@@ -63,6 +63,7 @@ def fitted_size(height: int, width: int, param: caffe_pb2.ResizeParameter) -> tu
 
 def padded(pixels: Pixels, param: caffe_pb2.ResizeParameter) -> tuple[Pixels, Array]:
     """pixels (H, W, C) in the middle of height x width, and that frame (4,) relative to pixels. Raises DataError."""
+    check_size("an image padded to", param.height, param.width)
     height, width, channels = pixels.shape
     if len(param.pad_value) not in (0, 1, channels):
         raise DataError(f"{len(param.pad_value)} pad_value given for {channels} channels: give one, or one for each")
@@ -79,21 +80,27 @@ def padded(pixels: Pixels, param: caffe_pb2.ResizeParameter) -> tuple[Pixels, Ar
 
 
 def interpolated(pixels: Pixels, height: int, width: int, mode: int) -> Pixels:
-    """pixels (H, W, C) as (height, width, C), by one of ResizeParameter's Interp_modes."""
+    """pixels (H, W, C) as (height, width, C), by one of ResizeParameter's Interp_modes.
+
+    Raises DataError for more than limits.pixels.
+    """
     old = pixels.shape[:2]
     if old == (height, width):
         return pixels
+    check_size("an image resized to", height, width)
     if mode == Param.LINEAR:
         return resized(pixels, height, width)
     if mode == Param.NEAREST:
         rows, columns = (np.arange(new) * size // new for new, size in zip((height, width), old))
-        nearest: Pixels = pixels[rows][:, columns]
+        nearest: Pixels = pixels[rows[:, None], columns]
         return nearest
     if mode == Param.AREA and height <= old[0] and width <= old[1]:
         return as_bytes(averaged(averaged(pixels, height, 0), width, 1))
     taps = area_taps if mode == Param.AREA else cubic_taps if mode == Param.CUBIC else lanczos_taps
-    rows_done = _weighted(pixels.astype(np.float32), *taps(old[0], height), 0)
-    return as_bytes(_weighted(rows_done, *taps(old[1], width), 1))
+    (y, y_weights), (x, x_weights) = (_clipped(taps(size, new), size) for size, new in zip(old, (height, width)))
+    used, x = used_of(*x)
+    rows_done = _weighted(pixels[:, used].astype(np.float32), y, y_weights, 0)
+    return as_bytes(_weighted(rows_done, x, x_weights, 1))
 
 
 def averaged(values: Array, new: int, axis: int) -> Array:
@@ -145,11 +152,16 @@ def area_taps(old: int, new: int) -> Taps:
     return low, np.stack([1 - part, part], axis=1)
 
 
-def _weighted(values: Array, low: NDArray[np.int64], weights: Array, axis: int) -> Array:
+def _clipped(taps: Taps, old: int) -> tuple[NDArray[np.int64], Array]:
+    """The old pixels that count and their weights, (taps, new) each."""
+    low, weights = taps
+    return np.clip(low + np.arange(weights.shape[1])[:, None], 0, old - 1), weights.T
+
+
+def _weighted(values: Array, at: NDArray[np.int64], weights: Array, axis: int) -> Array:
     shape = [1] * values.ndim
     shape[axis] = -1
     total = np.float32(0)
-    for k in range(weights.shape[1]):
-        taken = values.take(np.clip(low + k, 0, values.shape[axis] - 1), axis=axis)
-        total = total + weights[:, k].astype(np.float32).reshape(shape) * taken
+    for places, weight in zip(at, weights, strict=True):
+        total = total + weight.astype(np.float32).reshape(shape) * values.take(places, axis=axis)
     return np.asarray(total)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.augmentation import as_bytes, bgr_of, check_distortion, distorted, expanded, hsv_of, hue_turned, saturated
-from minicaffe.errors import DataError, LimitError
+from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (5, 7, 3), dtype=np.uint8)
@@ -119,7 +119,7 @@ def test_not_expanded() -> None:
 
 def test_a_canvas_above_the_limit_is_not_made() -> None:
     param = caffe_pb2.ExpansionParameter(prob=1, max_expand_ratio=1e30)
-    with pytest.raises(LimitError, match=r"an expanded image has .* pixels, and the limit is"):
+    with pytest.raises(DataError, match=r"an image expanded to .* has .* pixels, and the limit is"):
         expanded(PIXELS, param, None, np.random.default_rng(0))
 
 

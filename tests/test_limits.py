@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+import tracemalloc
 import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -12,17 +13,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 import minicaffe
 from minicaffe import TEST, Blob, Error, LayerError, Net, PrototxtError, limits
 from minicaffe.cli import main
 from minicaffe.errors import BlobError, DataError, PrototxtWarning, WeightsError
-from minicaffe.image_bytes import encode_image, read_image
-from minicaffe.images import load_image
-from minicaffe.io import array_to_blobproto
+from minicaffe.image_bytes import encode_image, read_image, resized
+from minicaffe.images import load_image, resize_bilinear
+from minicaffe.io import array_to_blobproto, resize_image
+from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import parse_net
+from minicaffe.resizing import interpolated, resized_by
 from minicaffe.weights import read_weights
 
+Param = caffe_pb2.ResizeParameter
 INPUT = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 5 } } }\n'
 FULLY = 'layer { name: "f" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 4 } }\n'
 
@@ -94,6 +99,18 @@ def test_pixels_of_an_image(tmp_path: Path) -> None:
             read(file)
 
 
+@pytest.mark.parametrize("kind", ["png", "jpg", "bmp", "tif", "webp"])
+def test_pillows_own_limit_of_pixels_is_not_ours(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Which is half of what it refuses; and it stays for others."""
+    data = encode_image(np.zeros((4, 5, 3), np.uint8), kind)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 9)
+    assert read_image(data).shape == (4, 5, 3)
+    limits.pixels = 19
+    with pytest.raises(DataError, match="the image has 20 pixels, and the limit is 19"):
+        read_image(data)
+    assert Image.MAX_IMAGE_PIXELS == 9
+
+
 def test_an_image_bomb(tmp_path: Path) -> None:
     """A PNG of some hundred bytes whose header says 60,000 x 60,000."""
 
@@ -104,8 +121,35 @@ def test_an_image_bomb(tmp_path: Path) -> None:
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(10_000))) + chunk(b"IEND", b"")
     (tmp_path / "bomb.png").write_bytes(png)
     for read in (load_image, read_image):
-        with pytest.raises(DataError, match=r"bomb\.png"):
+        with pytest.raises(DataError, match=r"bomb\.png: the image has 3,600,000,000 pixels, and the limit is 268,435,456: "):
             read(tmp_path / "bomb.png")
+
+
+@pytest.mark.parametrize("mode", [Param.LINEAR, Param.AREA, Param.NEAREST, Param.CUBIC, Param.LANCZOS4])
+def test_pixels_of_a_resized_image(mode: int) -> None:
+    """Also where one side grows and the other shrinks: there is no larger image in between."""
+    image = np.zeros((3, 5, 2), np.uint8)
+    limits.pixels = 28
+    fit = {"interp_mode": [mode], "resize_mode": Param.FIT_LARGE_SIZE_AND_PAD}
+    for resize in (
+        lambda height, width: interpolated(image, height, width, mode),
+        lambda height, width: resized(image, height, width),
+        lambda height, width: resize_bilinear(image, height, width),
+        lambda height, width: resize_image(image, (height, width), 0),
+        lambda height, width: resized_by(image, Param(height=height, width=width, **fit), np.random.default_rng(0))[0],
+    ):
+        assert resize(4, 7).shape == (4, 7, 2)
+        with pytest.raises(DataError, match=r"an image (resized|padded) to 29 x 1 has 29 pixels, and the limit is 28"):
+            resize(1, 29)
+    limits.pixels = 2**20
+    tall, wide = np.full((2**17, 1, 1), 7, np.uint8), np.full((1, 2**17, 1), 7, np.uint8)
+    tracemalloc.start()
+    for found in (interpolated(tall, 1, 2**17, mode), interpolated(wide, 2**17, 1, mode), resized(tall, 1, 2**17)):
+        assert (found == 7).all()
+    assert (resize_bilinear(wide, 2**17, 1) == 7).all()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**28
 
 
 def test_the_command_line_raises_limits_until_its_end(tmp_path: Path) -> None:

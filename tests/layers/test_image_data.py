@@ -107,6 +107,14 @@ def test_grey_and_resized() -> None:
         ("bad.png 1\n", "", "", "list.txt:1: images/bad.png: cannot read the image: not an image, or damaged"),
         ("im0.png 1\n", "batch_size: 0", "", r"batch_size must be > 0, got 0 \(data.prototxt:2\)"),
         ("im0.png 1\n", "new_height: 3", "", "give both new_height and new_width, got 3 and 0"),
+        (
+            *("im0.png 1\n", "new_height: 20000 new_width: 100000", "crop_size: 3"),
+            "list.txt:1: im0.png: an image resized to 100000 x 20000 has 2,000,000,000 pixels, and the limit is .*pixels=N",
+        ),
+        (
+            *("im0.png 1\n", "", "resize_param { height: 20000 width: 100000 } crop_size: 3"),
+            "list.txt:1: im0.png: an image resized to 100000 x 20000 has 2,000,000,000 pixels, and the limit is",
+        ),
         ("im0.png 1\n", "rand_skip: 2", "", "rand_skip 2 is more than the 1 images listed"),
         ("im0.png 1\n", "", "crop_size: 6", "list.txt:1: im0.png: crop_size 6 is larger than the image, 7 wide and 5 high"),
     ],
