@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 from minicaffe.access import granted
 from minicaffe.checksum import checksum
 from minicaffe.errors import DataError, WeightsError
-from minicaffe.hdf5 import read_number_dataset, reading
+from minicaffe.hdf5 import has, read_number_dataset, reading
 from minicaffe.image_list import read_names
 from minicaffe.prefetch import Batch
 from minicaffe.share import WHOLE, Share, current_share
@@ -97,11 +99,8 @@ class RowSource:
     def _load(self) -> None:
         """Read the datasets of self.file."""
         name = self.files[self.file]
-        try:
-            with reading(granted(name)) as file:
-                self.arrays = [_dataset(file, top, name, self.dtype) for top in self.names]
-        except WeightsError as error:
-            raise DataError(str(error)) from error
+        with _opened(name) as file:
+            self.arrays = [_dataset(file, top, name).astype(self.dtype) for top in self.names]
         if len({len(array) for array in self.arrays}) > 1:
             lengths = ", ".join(f'"{top}" {len(array)}' for top, array in zip(self.names, self.arrays, strict=True))
             raise DataError(f"{name}: its datasets differ in length: {lengths}")
@@ -110,17 +109,27 @@ class RowSource:
                 raise DataError(f'{name}: the rows of "{top}" have shape {array.shape[1:]}, those of {self.files[0]} {shape}')
 
 
+@contextmanager
+def _opened(name: str) -> Iterator[Any]:
+    """The open file. Raises DataError."""
+    try:
+        with reading(granted(name)) as file:
+            yield file
+    except WeightsError as error:
+        raise DataError(str(error)) from error
+
+
 def _some_rows(name: str, top: str) -> NDArray[Any]:
     """The first rows of a dataset, up to 1000."""
-    with reading(granted(name)) as file:
-        return np.asarray(file[top][:1000])
+    with _opened(name) as file:
+        return _dataset(file, top, name, 1000)
 
 
-def _dataset(file: Any, name: str, path: str, dtype: Any) -> NDArray[Any]:
-    """A dataset with at least one row."""
-    if name not in file:
+def _dataset(file: Any, name: str, path: str, rows: int | None = None) -> NDArray[Any]:
+    """A dataset with at least one row, or its first rows."""
+    if not has(file, name.partition("/")[0]):
         raise DataError(f'{path}: has no dataset "{name}"; it has {", ".join(sorted(file)) or "none"}')
-    values = read_number_dataset(file, name, f'{path}: dataset "{name}"')
+    values = read_number_dataset(file, name, f'{path}: dataset "{name}"', rows)
     if not values.ndim or not len(values):
         raise DataError(f'{path}: dataset "{name}" has shape {values.shape}: it has no rows')
-    return values.astype(dtype)
+    return values

@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,7 @@ from numpy.typing import NDArray
 from . import limits
 from .blob import Blob
 from .caffemodel import BlobWeights, LayerWeights
-from .errors import Error, WeightsError
+from .errors import Error, LimitError, WeightsError
 from .files import replacing
 from .proto import caffe_pb2
 
@@ -25,6 +28,19 @@ Path = str | os.PathLike[str]
 
 DEFLATE_LIMIT = 1100
 """No filter of HDF5's own packs tighter than deflate's 1032 to 1: a dataset that claims more is damaged."""
+
+
+@dataclass
+class _Seen:
+    """What has been taken from an open file: how often a member, which objects they were (their hashes), and bytes of data."""
+
+    taken: int = 0
+    objects: set[int] = field(default_factory=set)
+    bytes: int = 0
+
+
+_seen: ContextVar[_Seen] = ContextVar("_seen")
+"""Of the file that reading() has open."""
 
 
 def require_h5py() -> Any:
@@ -38,8 +54,11 @@ def require_h5py() -> Any:
 
 @contextmanager
 def reading(path: Path) -> Iterator[Any]:
-    """The open HDF5 file; whatever h5py raises for damaged ones becomes a WeightsError."""
+    """The open HDF5 file; whatever h5py raises for damaged ones becomes a WeightsError. A few bytes of links can make one group
+    or dataset a million: LimitError, from what follows, where its datasets are more than limits.bytes together, or its groups
+    are linked to more than limits.layers times beyond the first."""
     h5py = require_h5py()
+    outer = _seen.set(_Seen())
     try:
         with h5py.File(path, "r") as file:
             yield file
@@ -47,16 +66,19 @@ def reading(path: Path) -> Iterator[Any]:
         raise
     except Exception as error:  # h5py raises OSError, KeyError, RuntimeError, ValueError and more
         raise WeightsError(f"{path}: damaged HDF5 file: {error}") from error
+    finally:
+        _seen.reset(outer)
 
 
 def read_hdf5(path: Path) -> list[LayerWeights]:
-    """The layers of a .caffemodel.h5, in the file's (alphabetical) order. Raises WeightsError."""
+    """The layers of a .caffemodel.h5, in the file's (alphabetical) order. Raises WeightsError, LimitError."""
     h5py = require_h5py()
     with reading(path) as file:
         data = _child(file, "data")
         if not isinstance(data, h5py.Group):
             raise WeightsError(f"{path}: no group /data in it: this HDF5 file holds no Caffe weights")
-        return [_layer(path, name, group) for name, group in _groups(data)]
+        layers = [(name, _blobs(path, name, group)) for name, group in _groups(data)]  # all are checked before one is read
+        return [LayerWeights(name, "", [None if blob is None else _read(blob) for blob in blobs]) for name, blobs in layers]
 
 
 def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False) -> None:
@@ -90,39 +112,79 @@ def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield prefix + name, child
 
 
-def _layer(path: Path, name: str, group: Any) -> LayerWeights:
+def _blobs(path: Path, name: str, group: Any) -> list[Any]:
+    """A layer's datasets, which may be read, by their numbers; None where there is none."""
     indices = {int(key): key for key in group if key.isdigit()}
     if indices and max(indices) > len(indices) + 64:
         raise WeightsError(f'{path}: layer "{name}" has a dataset {max(indices)} but only {len(indices)} datasets')
-    blobs: list[BlobWeights | None] = [None] * (max(indices, default=-1) + 1)
+    blobs = [None] * (max(indices, default=-1) + 1)
     for i, key in sorted(indices.items()):
-        array = read_float_dataset(group, key, f'{path}: /data/{name}/{key} (layer "{name}", blob {i})')
-        blobs[i] = BlobWeights(array.shape, False, (array.reshape(-1),))
-    return LayerWeights(name, "", blobs)
+        blobs[i] = _checked(group, key, f'{path}: /data/{name}/{key} (layer "{name}", blob {i})', "f", "floats")
+    return blobs
+
+
+def _read(dataset: Any) -> BlobWeights:
+    array = np.asarray(dataset[...])
+    return BlobWeights(array.shape, False, (array.reshape(-1),))
 
 
 def _child(group: Any, name: str) -> Any:
-    """A member of the file itself: links that lead elsewhere are not followed."""
-    return group[name] if isinstance(group.get(name, getlink=True), require_h5py().HardLink) else None
+    """A member of the file itself, by a name or a path; None for none: links that lead elsewhere are not followed."""
+    h5py, seen = require_h5py(), _seen.get()
+    for part in name.split("/"):
+        if part in ("", "."):
+            continue
+        if not (isinstance(group, h5py.Group) and isinstance(group.get(part, getlink=True), h5py.HardLink)):
+            return None
+        group = group[part]
+        seen.taken += 1
+        seen.objects.add(hash(group))
+    if seen.taken > 2 * len(seen.objects) + limits.layers:  # who lists a group looks at a dataset, and then reads it
+        count = f"its {len(seen.objects):,} groups and datasets are linked to from too many others"
+        raise LimitError(f"{group.file.filename}: {count}: {limits.raising('layers')}")
+    return group
+
+
+def has(group: Any, name: str) -> bool:
+    """Whether a group has a member of this name, though it be a link that leads elsewhere. Follows none."""
+    return group.get(name, getlink=True) is not None
 
 
 def read_float_dataset(group: Any, name: str, place: str) -> NDArray[Any]:
-    """A dataset's floats, once its declared size is one that its stored bytes can have. Raises WeightsError at place."""
-    return _read_dataset(group, name, place, "f", "floats")
+    """A dataset's floats, once its declared size is one that its stored bytes can have and the limits allow. Raises
+    WeightsError or LimitError at place."""
+    return np.asarray(_checked(group, name, place, "f", "floats")[...])
 
 
-def read_number_dataset(group: Any, name: str, place: str) -> NDArray[Any]:
-    """read_float_dataset for numbers of any type."""
-    return _read_dataset(group, name, place, "fiub", "numbers")
+def read_number_dataset(group: Any, name: str, place: str, rows: int | None = None) -> NDArray[Any]:
+    """read_float_dataset for numbers of any type; of a dataset with axes at most so many rows."""
+    dataset = _checked(group, name, place, "fiub", "numbers")
+    return np.asarray(dataset[:rows] if dataset.shape and rows is not None else dataset[...])
 
 
-def _read_dataset(group: Any, name: str, place: str, kinds: str, wanted: str) -> NDArray[Any]:
+def read_text_dataset(group: Any, name: str, place: str) -> bytes:
+    """The one text of a dataset. Errors as read_float_dataset's."""
+    dataset = _checked(group, name, place, "SO", "text")
+    text = dataset[...].item() if dataset.size == 1 else None
+    if not isinstance(text, bytes):
+        raise WeightsError(f"{place}: holds {dataset.dtype} values of shape {dataset.shape}, not one text")
+    return text
+
+
+def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
+    """The dataset, which may be read: it stands in this file, and its values are of these kinds and not too many."""
     dataset = _child(group, name)
     if not isinstance(dataset, require_h5py().Dataset) or dataset.is_virtual or dataset.external:
         raise WeightsError(f"{place}: not a dataset stored in this file")
     if dataset.shape is None or dataset.dtype.kind not in kinds:
         raise WeightsError(f"{place}: holds {dataset.dtype} values, not {wanted}")
     stored = dataset.id.get_storage_size()
-    if dataset.size > limits.blob_elements or dataset.nbytes > stored * (DEFLATE_LIMIT if dataset.chunks else 1):
+    if dataset.nbytes > stored * (DEFLATE_LIMIT if dataset.chunks else 1):
         raise WeightsError(f"{place}: shape {dataset.shape} needs {dataset.nbytes} bytes, but {stored} are stored")
-    return np.asarray(dataset[...])
+    limits.check(place, dataset.size, "blob_elements")
+    chunk = prod(dataset.chunks or (0,)) * dataset.dtype.itemsize  # unpacked whole, however little of it is wanted
+    limits.check(f"{place}: a chunk of it", chunk, "bytes")
+    seen = _seen.get()
+    seen.bytes += max(dataset.nbytes, chunk)
+    limits.check(f"{place}: with the file's datasets before it, it", seen.bytes, "bytes")
+    return dataset

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from . import caffemodel
 from .errors import WeightsError
 from .files import replacing
-from .hdf5 import read_float_dataset, reading, require_h5py
+from .hdf5 import _child, has, read_float_dataset, read_number_dataset, read_text_dataset, reading, require_h5py
 from .proto import caffe_pb2
 from .weights import HDF5_SIGNATURE, encoded_blob, file_error, mapped, refuse_lookalikes
 from .wire import BYTES, WireError, fields, header, signed
@@ -59,7 +59,7 @@ def write_state(path: Path, state: TrainingState) -> None:
 
 
 def read_state(path: Path) -> TrainingState:
-    """Read a .solverstate of either format, known by its first bytes. Raises WeightsError."""
+    """Read a .solverstate of either format, known by its first bytes. Raises WeightsError, and LimitError for an HDF5 one."""
     buffer = mapped(path)
     if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
         return _read_hdf5(path)
@@ -94,19 +94,19 @@ def _write_hdf5(path: Path, state: TrainingState) -> None:
 
 
 def _read_hdf5(path: Path) -> TrainingState:
-    h5py = require_h5py()
     with reading(path) as file:
-        if not isinstance(file.get("history"), h5py.Group) or "iter" not in file:
+        group = _child(file, "history")
+        if not isinstance(group, require_h5py().Group) or not has(file, "iter"):
             raise WeightsError(f"{path}: no /history and /iter in it: this HDF5 file is no .solverstate")
-        group = file["history"]
         history = [read_float_dataset(group, str(i), f"{path}: /history/{i}") for i in range(len(group))]
-        learned = file["learned_net"][()] if "learned_net" in file else b""
-        step = _integer(file, "current_step", path) if "current_step" in file else 0
-        running = bytes(file[RUNNING_NAME][...]) if RUNNING_NAME in file else b""
-        return TrainingState(_integer(file, "iter", path), bytes(learned).decode("utf-8", "replace"), step, history, running)
+        learned = read_text_dataset(file, "learned_net", f"{path}: /learned_net") if has(file, "learned_net") else b""
+        step = _integer(file, "current_step", path) if has(file, "current_step") else 0
+        running = read_number_dataset(file, RUNNING_NAME, f"{path}: /{RUNNING_NAME}") if has(file, RUNNING_NAME) else b""
+        return TrainingState(_integer(file, "iter", path), learned.decode("utf-8", "replace"), step, history, bytes(running))
 
 
 def _integer(file: Any, name: str, path: Path) -> int:
-    if file[name].size != 1:
-        raise WeightsError(f"{path}: /{name} has shape {file[name].shape}, not one integer")
-    return int(file[name][...].item())
+    values = read_number_dataset(file, name, f"{path}: /{name}")
+    if values.size != 1:
+        raise WeightsError(f"{path}: /{name} has shape {values.shape}, not one integer")
+    return int(values.item())

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minicaffe import dump, limits
 from minicaffe.blob import Blob
-from minicaffe.errors import Error, WeightsError
+from minicaffe.errors import Error, LimitError, WeightsError
 from minicaffe.hdf5 import write_hdf5
 from minicaffe.mode import TEST
 from minicaffe.net import Net
@@ -190,3 +191,64 @@ def test_what_a_file_may_leave_out(tmp_path):
         del file["data/first/0"]
     with pytest.raises(WeightsError, match=r'"first" has 2 blobs, but .*net.h5 stores 1 for it'):
         net.copy_from(tmp_path / "net.h5")
+
+
+def diamonds(file) -> None:
+    """30 groups, each with two links to the next: 2^30 paths."""
+    group = file.create_group("data/fc")
+    for _ in range(30):
+        following = group.create_group("a")
+        group["b"] = following
+        group = following
+    group["0"] = np.ones(3, np.float32)
+
+
+def circle(file) -> None:
+    group = file.create_group("data/fc")
+    group["again"], group["once_more"] = file["data"], file["data"]
+
+
+@pytest.mark.parametrize("fill", [diamonds, circle])
+def test_groups_that_are_linked_to_again_and_again(tmp_path, monkeypatch, fill):
+    path = made(tmp_path, fill)
+    monkeypatch.setattr(limits, "layers", 50)
+    for read in (read_weights, dump.read):
+        with pytest.raises(LimitError, match=r"groups and datasets are linked to from .* --limit layers=N") as caught:
+            read(path)
+        assert str(path) in str(caught.value)
+
+
+def test_a_dataset_with_two_names_is_read_and_counted_twice(tmp_path, monkeypatch):
+    def fill(file) -> None:
+        file["data/a/0"] = np.arange(7, dtype=np.float32)
+        file["data/b/0"] = file["data/a/0"]
+        file["data/c"] = file["data/b"]
+
+    path = made(tmp_path, fill)
+    monkeypatch.setattr(limits, "bytes", 3 * 28)
+    assert [layer.blobs[0].array.tolist() for layer in read_weights(path).layers] == [list(range(7))] * 3
+    monkeypatch.setattr(limits, "bytes", 3 * 28 - 1)
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", None)  # all are counted before one is read
+    with pytest.raises(LimitError, match=r'layer "c", blob 0\): with .* has 84 bytes, .* 83: .* --limit bytes=N'):
+        read_weights(path)
+
+
+def test_a_chunk_larger_than_the_limit(tmp_path, monkeypatch):
+    def fill(file) -> None:
+        file.create_dataset("data/fc/0", data=np.ones(4, np.float32), maxshape=(None,), chunks=(1000,), compression="gzip")
+
+    path = made(tmp_path, fill)
+    monkeypatch.setattr(limits, "bytes", 4000)
+    assert read_weights(path).layers[0].blobs[0].shape == (4,)
+    monkeypatch.setattr(limits, "bytes", 3999)
+    with pytest.raises(LimitError, match=r'"fc", blob 0\): a chunk of it has 4,000 bytes, and the limit is 3,999'):
+        read_weights(path)
+
+
+def test_many_layers_are_no_links_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "layers", 5)
+    names = [f"a{i}/b/c" for i in range(20)]
+    path = tmp_path / "net.h5"
+    write_hdf5(path, net(*names), {name: [Blob((2, 3)), Blob((2,))] for name in names})
+    assert len(read_weights(path).layers) == 20
+    assert len(dump.read(path).arrays) == 40

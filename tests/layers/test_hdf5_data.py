@@ -11,7 +11,8 @@ from golden import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe.errors import LayerError
+from minicaffe import limits
+from minicaffe.errors import DataError, LayerError
 from minicaffe.mode import TEST, TRAIN
 
 h5py = pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
@@ -129,3 +130,25 @@ def test_a_state_of_another_list_is_refused(folder: Path) -> None:
     (folder / "list.txt").write_text("a.h5")
     with pytest.raises(LayerError, match=r"the state to resume from does not fit: .*it was of 2 items, there are 1"):
         net_of(text()).layers[0].restore_training_state(state)
+
+
+@pytest.mark.parametrize("top", ["data", "deep/data"])
+def test_rows_of_another_file_are_read_in_no_way(top: str) -> None:
+    write("secret.h5", 0, 5)
+    with h5py.File("b.h5", "w") as file:
+        file["label"] = np.arange(3)
+        file[top.partition("/")[0]] = h5py.ExternalLink("secret.h5", "/data" if top == "data" else "/")
+    with h5py.File("a.h5", "r+") as file:
+        file["deep/data"] = np.ones((4, 2, 3))
+    net = net_of(text(4, tops=(top, "label")))
+    with pytest.raises(DataError, match=f'b.h5: dataset "{top}": not a dataset stored in this file'):
+        net.layers[0].data_fingerprint()
+    net.forward()
+    with pytest.raises(LayerError, match=f'b.h5: dataset "{top}": not a dataset stored in this file'):
+        net.forward()
+
+
+def test_more_bytes_than_the_limit_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "bytes", 100)
+    with pytest.raises(LayerError, match=r'a.h5: dataset "data": with .* has 192 bytes, .* --limit bytes=N'):
+        net_of(text())
