@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from minicaffe.access import granted
 from minicaffe.blob import Blob
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, Error
+from minicaffe.files import replacing
 from minicaffe.hdf5 import require_h5py
 from minicaffe.layer import Layer
 
 
 class HDF5Output(Layer):
-    """Each forward adds its rows to the file, whose datasets are (N, C, H, W); the first forward starts the file anew.
+    """Each forward adds its rows to the file, whose datasets are (N, C, H, W); the first forward starts the file anew: an older
+    file stays until its rows are written.
 
     bottom: data (N, ...) and label (N, ...), at most 4 axes; absent ones count as 1. No top, no gradient. (Caffe fails at the
     second forward, as the datasets are there already.)
@@ -41,19 +46,33 @@ class HDF5Output(Layer):
             raise self.error(f"data has {bottom[0].num} rows, label has {bottom[1].num}")
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        h5py = require_h5py()
+        rows = {
+            name: blob.data.reshape(blob.num, blob.channels, blob.height, blob.width)
+            for name, blob in zip(("data", "label"), bottom, strict=True)
+        }
         try:
-            with h5py.File(self.file_name, "a" if self.begun else "w") as file:
-                for name, blob in zip(("data", "label"), bottom, strict=True):
-                    rows = blob.data.reshape(blob.num, blob.channels, blob.height, blob.width)
-                    if not self.begun:
-                        file.create_dataset(name, data=rows, maxshape=(None, *rows.shape[1:]), chunks=True)
-                        continue
-                    stored = file[name]
-                    if stored.shape[1:] != rows.shape[1:]:
-                        raise self.error(f"{self.file_name} holds {name} of shape {stored.shape}, got {rows.shape}")
-                    stored.resize(len(stored) + len(rows), axis=0)
-                    stored[len(stored) - len(rows) :] = rows
+            if self.begun:
+                self._add(rows)
+            else:
+                self._begin(rows)
         except (OSError, KeyError) as error:
             raise self.error(f"cannot write {self.file_name}: {error}", "hdf5_output_param.file_name") from error
         self.begun = True
+
+    def _begin(self, rows: dict[str, NDArray[Any]]) -> None:
+        """A new file in the place of an older one."""
+        try:
+            with replacing(self.file_name) as temporary, require_h5py().File(temporary, "w") as file:
+                for name, values in rows.items():
+                    file.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), chunks=True)
+        except Error as error:
+            raise self.error(str(error), "hdf5_output_param.file_name") from error
+
+    def _add(self, rows: dict[str, NDArray[Any]]) -> None:
+        with require_h5py().File(self.file_name, "a") as file:
+            for name, values in rows.items():
+                stored = file[name]
+                if stored.shape[1:] != values.shape[1:]:
+                    raise self.error(f"{self.file_name} holds {name} of shape {stored.shape}, got {values.shape}")
+                stored.resize(len(stored) + len(values), axis=0)
+                stored[len(stored) - len(values) :] = values

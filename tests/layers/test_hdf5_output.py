@@ -71,5 +71,22 @@ def test_errors() -> None:
     with pytest.raises(LayerError, match="data has 4 rows, label has 3"):
         LayerCase(TEXT, np.ones((4, 3)), np.ones(3), tops=0)
     case = LayerCase(TEXT.replace("out.h5", "no/out.h5"), np.ones((4, 3)), np.ones(4), tops=0)
-    with pytest.raises(LayerError, match=r'HDF5Output layer "layer": cannot write no/out.h5'):
+    with pytest.raises(LayerError, match=r'HDF5Output layer "layer": no/out.h5: cannot be written'):
         case.forward()
+
+
+def test_an_older_file_stays_until_the_first_rows_are_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with h5py.File("out.h5", "w") as file:
+        file["older"] = np.arange(5)
+    case = LayerCase(TEXT, np.ones((4, 3)), np.ones(4), tops=0)
+
+    def full(*args: object, **kwargs: object) -> None:
+        assert list(content()) == ["older"]
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patched, pytest.raises(LayerError, match=r"out.h5: cannot be written: disk full"):
+        patched.setattr(h5py.Group, "create_dataset", full)
+        case.forward()
+    assert list(content()) == ["older"] and [path.name for path in folder.iterdir()] == ["out.h5"]
+    case.forward()
+    assert sorted(content()) == ["data", "label"] and [path.name for path in folder.iterdir()] == ["out.h5"]
