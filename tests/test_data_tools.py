@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 import minicaffe.cli.convert_imageset
-from minicaffe import TEST, Net, set_random_seed
+from minicaffe import TEST, Net, access, set_random_seed
 from minicaffe.cli import main
 from minicaffe.cuda.device import current
 from minicaffe.database import open_database
@@ -101,6 +101,8 @@ def test_encoded_anew_where_size_or_colour_differ() -> None:
         ("bad.png 1", [], "list.txt:5: images/bad.png: cannot read the image: not an image, or damaged"),
         ("im0.png", [], 'list.txt:5: "im0.png" is no image and label'),
         ("im0.png x", [], 'list.txt:5: the label "x" is not a whole number'),
+        ("im0.png 99999999999", [], "list.txt:5: the label 99999999999 is not in [-2147483648, 2147483647]"),
+        ("im0.png -9", ["--resize-width", "65536", "--resize-height", "32768"], "list.txt:1: an image resized to 65536 x"),
         ("tall.png 1", ["--check-size"], "list.txt:5: tall.png is not of the size of im0.png"),
         ("im0.png 1", ["--resize-width", "3"], "--resize-width and --resize-height go together"),
         ("im0.png 1", ["--encode-type", "xyz"], 'list.txt:1: images/im0.png: cannot encode images as "xyz"'),
@@ -116,6 +118,34 @@ def test_errors_leave_no_database(folder: Path, line: str, flags: list[str], mes
     assert result.exit_code == 1
     assert message in result.output
     assert set(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("flags", [[], ["--encoded"]])
+@pytest.mark.parametrize("name", ["../../secret/im0.png", "link.png"])
+def test_images_elsewhere_are_read_where_that_is_allowed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], name: str
+) -> None:
+    monkeypatch.setattr(access, "_allowed", set())
+    save_images(folder / "secret", 1)
+    (folder / "images" / "link.png").symlink_to(folder / "secret" / "im0.png")
+    (folder / "work").mkdir()
+    monkeypatch.chdir(folder / "work")
+    (folder / "images").rename("images")
+    Path("list.txt").write_text(f"im1.png 3\n{name} 1\n")
+    result = run("convert-imageset", "images", "list.txt", "db", *flags)
+    assert result.exit_code == 1
+    assert f"list.txt:2: images/{name}" in result.output and "is not in the working directory" in result.output
+    assert not Path("db").exists()
+    assert run("convert-imageset", "images", "list.txt", "db", *flags, "--allow", folder / "secret").exit_code == 0
+    assert len(items("db")) == 2
+
+
+def test_the_root_folder_may_lie_anywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "_allowed", set())
+    (folder / "work").mkdir()
+    monkeypatch.chdir(folder / "work")
+    for i, root in enumerate((folder / "images", "../images/")):
+        assert run("convert-imageset", root, "../list.txt", f"db{i}").exit_code == 0
 
 
 def test_an_interrupted_run_leaves_no_database(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

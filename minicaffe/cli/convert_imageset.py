@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from minicaffe.access import granted
 from minicaffe.database import BACKENDS, new_database
 from minicaffe.datum import encoded_datum, image_datum
 from minicaffe.errors import DataError, Error
@@ -50,7 +51,8 @@ def command(
 ) -> None:
     """Make the database DB of the images that LIST names, `NAME LABEL` on each line, below the folder ROOT.
 
-    DB appears when it is complete: a run that is stopped leaves none.
+    DB appears when it is complete: a run that is stopped leaves none. What LIST names, and what a link
+    leads to, must lie in ROOT, in the working directory or where --allow says.
 
     Example:  minicaffe convert-imageset photos/ train.txt train_lmdb --resize-width 256 --resize-height 256 --shuffle
     """
@@ -85,7 +87,7 @@ def _datum(
 ) -> caffe_pb2.Datum:
     """An image as it is stored: pixels, its file as it is, or encoded anew where it is of another kind, size or colour."""
     slash = "/" if root and not root.endswith("/") and not image.name.startswith("/") else ""
-    path = Path(root + slash + image.name)
+    path = Path(granted(root + slash + image.name))
     pixels = read_image(path, color)
     pixels = resized(pixels, *size) if size else pixels
     suffix = path.suffix.lower().lstrip(".")
