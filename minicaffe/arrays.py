@@ -31,15 +31,20 @@ def read_npy(path: str | os.PathLike[str]) -> Array:
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """The arrays of numbers of an .npz file by name; what is in it beside them is left out. Raises Error and OSError."""
-    os.stat(path)
+    """The arrays of numbers of an .npz file by name; what is in it beside them is left out. Raises Error and OSError.
+
+    Together they may unpack to limits.bytes, whatever the file's own size.
+    """
+    with open(path, "rb") as file:
+        if file.read(6) == npy.MAGIC_PREFIX:
+            raise Error(f"{os.fspath(path)}: one array (.npy), where an .npz of named arrays is wanted")
     arrays = {}
     with _damaged(f"{os.fspath(path)}: not a readable .npz of numbers"), zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
-            if entry.filename.endswith(".npy"):
-                limits.check(f"{os.fspath(path)}: {entry.filename}", entry.file_size, "bytes")
-                with archive.open(entry) as file:
-                    arrays[entry.filename.removesuffix(".npy")] = _read(file, entry.file_size)
+        entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+        limits.check(f"{os.fspath(path)}: the whole of its arrays", sum(entry.file_size for entry in entries), "bytes")
+        for entry in entries:
+            with archive.open(entry) as packed:
+                arrays[entry.filename.removesuffix(".npy")] = _read(packed, entry.file_size)
     return {name: array for name, array in arrays.items() if array.dtype.kind in "fiub"}
 
 
@@ -66,7 +71,7 @@ def _read(file: IO[bytes], size: int) -> Array:
     count = math.prod(shape)
     if any(n < 0 for n in shape) or count * dtype.itemsize > size:
         raise ValueError(f"shape {shape} needs {count * dtype.itemsize} bytes, but there are {size}")
-    values = np.frombuffer(_bytes(file, count * dtype.itemsize), dtype, count)
+    values: Array = np.ndarray(count, dtype, _bytes(file, count * dtype.itemsize))  # frombuffer takes no items of 0 bytes
     return values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
 
 

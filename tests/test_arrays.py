@@ -38,7 +38,7 @@ def test_what_numpy_writes(tmp_path: Path, array: Any) -> None:
 
 
 def test_npz(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "a.npz", x=WRITTEN[0], y=WRITTEN[1], words=np.array(["a"]))
+    np.savez_compressed(tmp_path / "a.npz", x=WRITTEN[0], y=WRITTEN[1], words=np.array(["a"]), none=np.zeros(3, "V0"))
     read = read_npz(tmp_path / "a.npz")
     assert list(read) == ["x", "y"]
     assert np.array_equal(read["x"], WRITTEN[0])
@@ -76,10 +76,25 @@ def test_a_zip_bomb(tmp_path: Path) -> None:
         archive.writestr("x.npy", header((2**22,)) + bytes(2**24))
     with (
         limits.raised({"bytes": 2**20}),
-        pytest.raises(Error, match=r"a\.npz: x\.npy has .* bytes, and the limit is 1,048,576"),
+        pytest.raises(Error, match=r"a\.npz: the whole of its arrays has .* bytes, and the limit is 1,048,576"),
     ):
         read_npz(tmp_path / "a.npz")
     assert read_npz(tmp_path / "a.npz")["x"].shape == (2**22,)
+
+
+def test_the_arrays_of_a_file_count_together(tmp_path: Path) -> None:
+    """Three arrays of 400 bytes and their headers (128 each), where the limit is below the three and above each."""
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros(100, "f4"), y=np.zeros(50, "f8"), z=np.zeros((4, 100), "u1"))
+    with limits.raised({"bytes": 1583}), pytest.raises(Error, match=r"a\.npz: .* has 1,584 bytes, .*--limit bytes=N"):
+        read_npz(tmp_path / "a.npz")
+    with limits.raised({"bytes": 1584}):
+        assert read_npz(tmp_path / "a.npz").keys() == {"x", "y", "z"}
+
+
+def test_one_array_is_no_npz(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", WRITTEN[0])
+    with pytest.raises(Error, match=r"a\.npy: one array \(\.npy\), where an \.npz of named arrays is wanted"):
+        read_npz(tmp_path / "a.npy")
 
 
 @given(st.data())

@@ -343,6 +343,9 @@ def test_errors(folder: Path) -> None:
     (folder / "axes.txt").write_text("data input 0,2\n")
     (folder / "gone.txt").write_text("conv1 nowhere\n")
     (folder / "no.npz").write_bytes(b"garbage")
+    packed = bytearray((folder / "b.npz").read_bytes())
+    packed[packed.index(b"\x93NUMPY") + 8] = 9  # the header's length: it ends inside a bracket
+    (folder / "cut.npz").write_bytes(packed)
     (folder / "no.onnx").write_bytes(b"garbage")
     for words, message in [
         (["b.npz", "--map", "bad.txt"], "bad.txt:1: write a pair of names"),
@@ -351,6 +354,7 @@ def test_errors(folder: Path) -> None:
         (["b.npz", "--transpose", "conv1=1,0"], "do not fit its shape"),
         (["b.npz", "--transpose", "conv1"], "write it as NAME=0,3,1,2"),
         (["no.npz"], "no.npz: not a readable .npz"),
+        (["cut.npz"], "cut.npz: not a readable .npz"),
         (["missing.npz"], "No such file"),
         (["b.npz", "--weights-b", "w.caffemodel"], "--weights-b is for a net"),
         (["no.onnx"], " cannot load it: "),

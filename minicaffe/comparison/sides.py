@@ -10,16 +10,17 @@ permutation that makes them A's:
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.arrays import read_npz
 from minicaffe.errors import Error
 from minicaffe.onnx_export.session import Session
+
+__all__ = ["Arrays", "Name", "Names", "axes_of", "read_map", "read_npz", "run_onnx"]
 
 Path = str | os.PathLike[str]
 Arrays = dict[str, NDArray[Any]]
@@ -74,17 +75,6 @@ def axes_of(text: str, place: str) -> tuple[int, ...]:
     if not axes or sorted(axes) != list(range(len(axes))):
         raise Error(f"{place}: {text} is no order of axes such as 0,3,1,2")
     return axes
-
-
-def read_npz(path: Path) -> Arrays:
-    """The numeric arrays of an .npz. Raises Error."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise Error(f"{path}: one array, and an .npz of named arrays is wanted")
-            return {name: file[name] for name in file.files if file[name].dtype.kind in "fiub"}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise Error(f"{path}: not a readable .npz of numbers: {error}") from error
 
 
 def run_onnx(path: Path, inputs: Arrays) -> Arrays:
