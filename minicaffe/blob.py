@@ -27,6 +27,8 @@ Access = Literal["read", "write", "update"]
 
 MAX_COUNT = 2**31 - 1
 """Most elements of one blob: Caffe's INT_MAX."""
+MAX_AXES = 32
+"""Most axes of one blob: Caffe's kMaxBlobAxes (NumPy 1 has 32 too, NumPy 2 has 64)."""
 
 REPLACED = "a blob's {0} cannot be replaced, only written to: blob.{0}[...] = values (and blob.{0}[...] += values)"
 
@@ -151,7 +153,7 @@ class Blob:
 
     data, diff: writable views (no copies) of shape `shape` and type `dtype` (float32 unless asked for float64).
     num, channels, height, width: the legacy 4-axis names; absent trailing axes count as 1.
-    Raises BlobError for a negative axis, more than MAX_COUNT elements, and memory that cannot be shared.
+    Raises BlobError for a negative axis, more than MAX_AXES axes or MAX_COUNT elements, and memory that cannot be shared.
     """
 
     __slots__ = ("_count", "_data", "_diff", "_pinned", "_shape", "dtype")
@@ -360,6 +362,8 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
     if len(dims) == 1 and isinstance(dims[0], Iterable):
         dims = tuple(dims[0])
     shape = tuple(int(d) for d in dims)  # type: ignore[arg-type]
+    if len(shape) > MAX_AXES:
+        raise BlobError(f"a blob has at most {MAX_AXES} axes, and shape {shape} has {len(shape)}")
     if any(d < 0 for d in shape):
         raise BlobError(f"a blob cannot have shape {shape}: an axis is negative")
     most = min(limits.blob_elements, MAX_COUNT)

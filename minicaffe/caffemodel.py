@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import limits, threads
+from .blob import MAX_AXES
 from .proto import caffe_pb2
 from .wire import BYTES, VARINT, Buffer, Field, WireError, fields, numbers, signed, varint
 
-MAX_AXES = 32
 FLOAT, DOUBLE, HALF = np.dtype("<f4"), np.dtype("<f8"), np.dtype("<f2")
 RAW_TYPES: dict[int, np.dtype[Any]] = {0: DOUBLE, 1: FLOAT, 2: HALF}
 
@@ -110,11 +110,20 @@ V0_TYPES = {
 
 
 def layers(buffer: Buffer) -> list[LayerWeights]:
-    """The layers of a serialised NetParameter, V0, V1 or V2. Raises WireError."""
+    """The layers of a serialised NetParameter, V0, V1 or V2. Raises WireError.
+
+    There may be limits.layers of them, and as many splits, which Caffe stores too.
+    """
     found: list[LayerWeights] = []
+    counts = {"layers": 0, "splits": 0}
     for item in fields(buffer, 0, len(buffer)):
         if version := VERSIONS.get(item.number):
-            found.append(_layer(buffer, item, version, f"layer {len(found)}"))
+            layer = _layer(buffer, item, version, f"layer {len(found)}")
+            kind = "splits" if layer.type == "Split" else "layers"
+            counts[kind] += 1
+            if counts[kind] > limits.layers:
+                raise WireError(item.offset, f"more than {limits.layers:,} {kind}: {limits.raising('layers')}")
+            found.append(layer)
     return found
 
 

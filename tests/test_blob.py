@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from minicaffe import Net
 from minicaffe.blob import Blob, BlobList, MemoryState
-from minicaffe.errors import BlobError, Error
+from minicaffe.errors import BlobError, Error, LayerError
+from minicaffe.prototxt import parse_net
 
 
 def test_memory_is_taken_at_first_use_and_zero() -> None:
@@ -74,10 +76,31 @@ def test_only_blobs_of_one_count_and_type_share() -> None:
 
 
 def test_shapes_that_no_blob_can_have() -> None:
+    assert Blob((1,) * 31 + (2,)).data.ndim == 32
+    with pytest.raises(BlobError, match=r"a blob has at most 32 axes, and shape \(1, .*, 2\) has 33"):
+        Blob((1,) * 32 + (2,))
     with pytest.raises(BlobError, match=r"cannot have shape \(2, -1\): an axis is negative"):
         Blob((2, -1))
     with pytest.raises(Error, match="has 16000000000000000000000000000000000000 elements, more than the 2147483647"):
         Blob([2_000_000_000] * 4)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        'type: "Input" input_param { shape { DIMS } }',
+        'type: "DummyData" dummy_data_param { shape { DIMS } }',
+        'type: "Parameter" parameter_param { shape { DIMS } }',
+        'type: "Reshape" bottom: "x" reshape_param { shape { DIMS } }',
+    ],
+)
+def test_layers_of_too_many_axes(layer: str) -> None:
+    layer = layer.replace("DIMS", "dim: 1 " * 64 + "dim: 6")
+    text = (
+        f'layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ dim: 2 dim: 3 }} }} }} layer {{ name: "y" {layer}'
+    )
+    with pytest.raises(LayerError, match=r'layer "y": a blob has at most 32 axes, and .* has 65 \(<text>:1\)'):
+        Net(parse_net(text + ' top: "y" }'))
 
 
 def test_a_layer_s_blobs_take_its_type() -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from minicaffe import limits
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, WeightsError
 from minicaffe.files import replacing
@@ -228,6 +229,18 @@ def test_errors_name_the_file_and_what_is_wrong(tmp_path, content, text):
     with pytest.raises(WeightsError, match=text) as caught:
         read_weights(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["ReLU", "Split"])
+def test_more_layers_than_the_limit(tmp_path, kind):
+    """Caffe stores its splits too, which do not count as layers."""
+    other = v2("b", kind="Split" if kind == "ReLU" else "ReLU")
+    path = stored(tmp_path, v2("a", kind=kind) * 3 + other * 2)
+    with limits.raised({"layers": 3}):
+        assert len(read_weights(path).layers) == 5
+    more = f"more than 2 {'splits' if kind == 'Split' else 'layers'}: .*--limit layers=N"
+    with limits.raised({"layers": 2}), pytest.raises(WeightsError, match=rf"net\.caffemodel: offset \d+: {more}"):
+        read_weights(path)
 
 
 def test_missing_file_and_folder(tmp_path):
