@@ -20,7 +20,8 @@ MOST = 1 << 16
 def read_yaml(text: str) -> Any:
     """The data that text holds; Error, with PyYAML's line and column, where it is not YAML or asks for an object.
 
-    `*aliases` are refused: with them a few lines can stand for more data than any memory holds.
+    `*aliases` are refused: with them a few lines can stand for more data than any memory holds. So are whole numbers beyond
+    64 bits, which Python may neither print nor make floats of.
     """
     import yaml
 
@@ -36,7 +37,7 @@ def read_yaml(text: str) -> Any:
 
 @functools.cache
 def _loader() -> Any:
-    """PyYAML's SafeLoader and tuples."""
+    """PyYAML's SafeLoader and tuples, and whole numbers of 64 bits at most."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -51,7 +52,14 @@ def _loader() -> Any:
             raise yaml.constructor.ConstructorError(None, None, "a tuple must be a list", node.start_mark)
         return tuple(loader.construct_sequence(node, deep=True))
 
+    def as_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+        value: int = loader.construct_yaml_int(node)
+        if not -(2**63) <= value < 2**64:
+            raise yaml.constructor.ConstructorError(None, None, "a whole number beyond 64 bits", node.start_mark)
+        return value
+
     Loader.add_constructor("tag:yaml.org,2002:python/tuple", as_tuple)
+    Loader.add_constructor("tag:yaml.org,2002:int", as_int)
     return Loader
 
 

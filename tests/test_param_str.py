@@ -25,7 +25,13 @@ def test_nested_tuples_and_plain_data() -> None:
     assert read_yaml("") is None
 
 
-@given(st.dictionaries(st.text("abc_", min_size=1), st.integers() | st.booleans() | st.lists(st.floats(-9, 9)), max_size=4))
+@given(
+    st.dictionaries(
+        st.text("abc_", min_size=1),
+        st.integers(-(2**63), 2**64 - 1) | st.booleans() | st.lists(st.floats(-9, 9)),
+        max_size=4,
+    )
+)
 def test_reads_what_yaml_writes(values: dict[str, object]) -> None:
     import yaml
 
@@ -58,6 +64,10 @@ def test_nothing_but_data_is_built(text: str) -> None:
         ("!!bool x", "not plain YAML: 'x'"),
         ("!!timestamp x", "not plain YAML"),
         ("9" * 5000, "Exceeds the limit"),
+        ("a: 0x1" + "0" * 16, r"a whole number beyond 64 bits\s.*line 1, column 4"),
+        ("[5, 0x" + "f" * 20000 + "]", "a whole number beyond 64 bits"),
+        (f"-{2**63 + 1}", "a whole number beyond 64 bits"),
+        ("1" + ":1" * 3000, "a whole number beyond 64 bits"),
     ],
 )
 def test_yaml_errors(text: str, message: str) -> None:
@@ -70,6 +80,8 @@ def test_yaml_errors(text: str, message: str) -> None:
     [
         ("16", """param_str must be a mapping such as "'feat_stride': 16", got '16'"""),
         ("'feat_stride': [", "param_str .*: not plain YAML: while parsing"),
+        ("'feat_stride': 0x" + "f" * 4000, "param_str .*: not plain YAML: a whole number beyond 64 bits"),
+        ("{'feat_stride': 16, 'scales': [0x" + "f" * 400 + "]}", "param_str .*: not plain YAML: a whole number beyond"),
         ("!!python/name:os.system", "param_str '!!python/name:os.system': not plain YAML: could not determine"),
     ],
 )

@@ -115,6 +115,8 @@ def test_use() -> None:
         ("TRAIN:\n  BATCH_SIZE: 0", "TRAIN.BATCH_SIZE must be > 0, or -1 for all rois, got 0"),
         ("TRAIN:\n  RPN_POSITIVE_WEIGHT: 1", "TRAIN.RPN_POSITIVE_WEIGHT must be negative or between 0 and 1, got 1.0"),
         ("TRAIN: [", "some.yml: not plain YAML: .*line 1"),
+        ("TRAIN:\n  MAX_SIZE: 0x" + "f" * 4000, "some.yml: not plain YAML: .*beyond 64 bits.*line 2"),
+        ("EPS: 0x" + "f" * 400, "some.yml: not plain YAML: .*beyond 64 bits"),
         ("A: !!python/object/apply:os.system ['true']", "some.yml: not plain YAML: could not determine a constructor"),
     ],
 )
