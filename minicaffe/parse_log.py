@@ -29,7 +29,8 @@ OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
 def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
     """The rows of the train net's outputs, and those of the test nets'. A log holds no year: the file's own is taken.
 
-    Lines without the prefix (`I1121 03:09:40.283104 ...`) are passed over. Raises Error when no line tells an iteration.
+    Lines without the prefix (`I1121 03:09:40.283104 ...`) are passed over. Raises Error when no line tells an iteration, or one
+    tells what cannot be one.
     """
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
@@ -37,8 +38,10 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
         raise Error(f"{path}: cannot be read: {error.strerror}") from error
     rows: dict[str, list[Row]] = {"Train": [], "Test": []}
     iteration, rate = -1, math.nan
-    for seconds, line in _timed(text.splitlines(), datetime.fromtimestamp(Path(path).stat().st_mtime).year):
+    for number, seconds, line in _timed(text.splitlines(), datetime.fromtimestamp(Path(path).stat().st_mtime).year):
         if found := ITERATION.search(line):
+            if len(found[1]) > 18:
+                raise Error(f"{path}:{number}: no iteration has {len(found[1]):,} digits: {found[1][:18]}...")
             iteration = int(found[1])
         if found := RATE.search(line):
             rate = _number(found[1])
@@ -66,11 +69,11 @@ def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = "
         writer.writerows(rows)
 
 
-def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[float, str]]:
-    """The lines with a prefix, each with its seconds since the line "Solving" (or the first line, before that)."""
+def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[int, float, str]]:
+    """The lines with a prefix, each with its number and its seconds since the line "Solving" (before that, the first line)."""
     start = last = None
     solving = False
-    for line in lines:
+    for number, line in enumerate(lines, 1):
         found = PREFIX.match(line)
         if not found:
             continue
@@ -83,7 +86,7 @@ def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[float, str]]:
             continue
         if start is None or (not solving and "] Solving " in line):
             start, solving = last, "] Solving " in line
-        yield (last - start).total_seconds(), line
+        yield number, (last - start).total_seconds(), line
 
 
 def _number(text: str) -> float:
