@@ -90,11 +90,15 @@ def decoded_state(text: bytes, path: Any) -> State:
         return {}
     try:
         state = json.loads(text)
-        if {"generator", "train", "test", "losses"} <= set(state):
-            return dict(state)
-    except (ValueError, TypeError) as error:
+    except (ValueError, RecursionError) as error:
         raise WeightsError(f"{path}: its state of random numbers and data is damaged: {error}") from error
-    raise WeightsError(f"{path}: its state of random numbers and data is damaged: {sorted(state)} are not all its parts")
+    if not isinstance(state, dict):
+        raise WeightsError(
+            f"{path}: its state of random numbers and data is damaged: {type(state).__name__} instead of its parts"
+        )
+    if not {"generator", "train", "test", "losses"} <= set(state):
+        raise WeightsError(f"{path}: its state of random numbers and data is damaged: {sorted(state)} are not all its parts")
+    return state
 
 
 def kept_weights(blobs: Sequence[Blob]) -> list[State]:
