@@ -19,6 +19,8 @@ COCO: dict[str, dict[str, Any]] = {
 """The keys that minicaffe reads of each item of COCO's lists, and their kinds (None: any)."""
 
 KINDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+LARGEST = 2**31 - 1
+"""Of sizes, classes and corners of boxes."""
 VOC_FOLDERS = ("Annotations", "ImageSets/Main")
 
 
@@ -73,7 +75,7 @@ def check_coco(content: dict[str, Any], path: Path) -> None:
         for key, (where, ids) in known.items():
             if item[key] not in ids:
                 raise DataError(f"{path}: annotations[{i}]: {key} {item[key]} is not an id of {where}")
-        if len(item["bbox"]) != 4:
+        if len(item["bbox"]) != 4 or not all(isinstance(n, int | float) and abs(n) <= LARGEST for n in item["bbox"]):
             raise DataError(f"{path}: annotations[{i}]: bbox must be x, y, width, height, got {item['bbox']}")
 
 
@@ -110,6 +112,8 @@ def _check_item(item: Any, place: str, wanted: dict[str, Any]) -> None:
             raise DataError(f"{place}: has no {key}: it has {_keys(item)}")
         if type_ and not isinstance(item[key], type_):
             raise DataError(f"{place}: {key} must be {KINDS[type_]}, got {kind(item[key])}")
+        if type_ is int and abs(item[key]) > LARGEST:
+            raise DataError(f"{place}: {key} must be at most {LARGEST}, got {item[key]!r:.60}")
         if type_ is None and not isinstance(item[key], int | str):
             raise DataError(f"{place}: {key} must be a number or a text, got {kind(item[key])}")
 

@@ -22,7 +22,7 @@ import numpy as np
 from .access import granted
 from .errors import DataError
 from .roidb import Entry, Roidb
-from .roidb_expect import check_coco, check_form, check_images, read_json, read_voc_list
+from .roidb_expect import LARGEST, check_coco, check_form, check_images, read_json, read_voc_list
 
 BACKGROUND = "__background__"
 
@@ -70,7 +70,7 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
         if len(entry["boxes"]) != len(entry["gt_classes"]):
             raise DataError(f"{place}: {len(entry['boxes'])} boxes but {len(entry['gt_classes'])} classes")
         if "width" in item and "height" in item:
-            entry["width"], entry["height"] = int(item["width"]), int(item["height"])
+            entry["width"], entry["height"] = (_whole(item[side], f"{place}: {side}") for side in ("width", "height"))
         if item.get("proposals"):
             more = _boxes(item["proposals"], place)
             entry["boxes"] = np.concatenate([entry["boxes"], more])
@@ -99,11 +99,22 @@ def _boxes(values: Any, place: str) -> Any:
     """values as (N, 4), or DataError."""
     try:
         boxes = np.array(values, np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{place}: boxes must be lists of x1, y1, x2, y2: {error}") from error
     if boxes.size and boxes.shape[1:] != (4,):
         raise DataError(f"{place}: boxes must be lists of x1, y1, x2, y2, got an array of shape {boxes.shape}")
     return boxes.reshape(-1, 4)
+
+
+def _whole(value: Any, what: str) -> int:
+    """value as a size in pixels. Raises DataError."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = LARGEST + 1
+    if abs(number) > LARGEST:
+        raise DataError(f"{what} must be a whole number, at most {LARGEST}, got {value!r:.60}")
+    return number
 
 
 def _class_number(value: Any, names: list[str], place: str) -> int:
@@ -115,7 +126,7 @@ def _class_number(value: Any, names: list[str], place: str) -> int:
         raise DataError(
             f'{place}: class "{value}" is not one of {", ".join(names) or "the classes, of which the file names none"}'
         )
-    if number < 1 or (names and number >= len(names)):
+    if not 1 <= number <= LARGEST or (names and number >= len(names)):
         raise DataError(
             f"{place}: class {number} is not one of 1 to {len(names) - 1 if names else '...'} (0 is the background)"
         )
@@ -135,7 +146,7 @@ def _voc_image(inside: _Inside, stem: str, names: list[str]) -> Entry:
         objects = [o for o in root.iter("object") if int(o.findtext("difficult", "0") or 0) == 0]
         corners = [[float(o.findtext(f"bndbox/{c}", "nan")) - 1 for c in ("xmin", "ymin", "xmax", "ymax")] for o in objects]
         labels = [_class_number((o.findtext("name") or "").strip().lower(), names, path) for o in objects]
-        size = [int(float(root.findtext(f"size/{side}") or 0)) for side in ("width", "height")]
+        size = [_whole(float(root.findtext(f"size/{side}") or 0), f"{path}: {side}") for side in ("width", "height")]
     except (OSError, ElementTree.ParseError, ValueError) as error:
         raise DataError(f"{path}: cannot read the annotation: {error}") from error
     image = inside.granted(f"JPEGImages/{stem}.jpg")

@@ -144,7 +144,20 @@ def image(**changes: Any) -> list[dict[str, Any]]:
         ({"classes": NAMES, "images": image(classes=["cat"])}, 'class "cat" is not one of __background__, circle, square'),
         ({"classes": NAMES, "images": image(classes=[3])}, r"class 3 is not one of 1 to 2 \(0 is the background\)"),
         (image(classes=[0]), r"class 0 is not one of 1 to \.\.\. \(0 is the background\)"),
-        (image(width="wide", height=3), "not annotations that minicaffe knows: ValueError"),
+        (image(width="wide", height=3), "roidb.json: a.png: width must be a whole number, at most 2147483647, got 'wide'"),
+        ('[{"image": "a.png", "boxes": [], "classes": [], "width": 1e400, "height": 3}]', "a.png: width must .*, got inf"),
+        (image(width=40, height=10**3999), "a.png: height must be a whole number, at most 2147483647, got 100000"),
+        (image(boxes=[[1, 2, 3, 10**3999]]), "roidb.json: a.png: boxes must be lists of x1, y1, x2, y2: int too large"),
+        (image(classes=[10**3999]), r"a.png: class 10*.*0 is not one of 1 to \.\.\. \(0 is the background\)"),
+        (coco(images=[{"id": 7, "file_name": "7.jpg", "width": 10**3999, "height": 3}]), r"images\[0\]: width must be at most"),
+        (
+            coco(annotations=[{"image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 10**3999]}]),
+            r"roidb.json: annotations\[0\]: bbox must be x, y, width, height, got \[1, 2, 3, 1000",
+        ),
+        (
+            coco(annotations=[{"image_id": 7, "category_id": 3, "bbox": [1, 2, float("inf"), 3]}]),
+            r"roidb.json: annotations\[0\]: bbox must be x, y, width, height, got \[1, 2, inf, 3\]",
+        ),
         (coco(categories=[]), r"roidb.json: annotations\[0\]: category_id 18 is not an id of categories"),
         (coco(images=[]), r"annotations\[0\]: image_id 9 is not an id of images"),
         (coco(images={"7": "7.jpg"}), "roidb.json: images must be a list: an object; expected"),
@@ -171,6 +184,8 @@ def test_json_errors(tmp_path: Path, content: Any, message: str) -> None:
     [
         ("<annotation>", "", "000005.xml: cannot read the annotation"),
         ("<xmax>40</xmax>", "<xmax>wide</xmax>", "000005.xml: cannot read the annotation: could not convert"),
+        ("<width>40</width>", "<width>1e400</width>", "000005.xml: width must be a whole number, at most 2147483647, got inf"),
+        ("<width>40</width>", "<width>nan</width>", "000005.xml: width must be a whole number, at most 2147483647, got nan"),
         ("<name>Cat</name>", "<name>gnu</name>", '000005.xml: class "gnu" is not one of __background__, aeroplane'),
     ],
 )
