@@ -51,9 +51,9 @@ def open_database(path: str, backend: str) -> Database:
             f"{path}: the database is of backend {_title(kind)}, not {_title(backend)}: write backend: {_title(kind)}"
         )
     if backend == "lmdb":
-        from .database_lmdb import open_lmdb
+        from .database_lmdb import LmdbDatabase
 
-        return open_lmdb(path)
+        return LmdbDatabase(path)
     from .database_leveldb import LevelDatabase
 
     return LevelDatabase(path)

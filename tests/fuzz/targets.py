@@ -17,13 +17,15 @@ import numpy as np
 
 from minicaffe import TEST, Net, limits
 from minicaffe.arrays import read_npy, read_npz
+from minicaffe.database import new_database
+from minicaffe.database_lmdb import LmdbDatabase
 from minicaffe.datum import datum_array, parse_datum
 from minicaffe.image_bytes import read_image
 from minicaffe.param_str import read_yaml
 from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import parse_net, parse_solver
-from minicaffe.solver_state import read_state
-from minicaffe.weights import read_binaryproto, read_weights
+from minicaffe.solver_state import TrainingState, read_state, write_state
+from minicaffe.weights import read_binaryproto, read_weights, write_binaryproto
 
 HERE = Path(__file__).resolve()
 REPOSITORY = HERE.parents[2]
@@ -120,6 +122,31 @@ def _datums() -> Iterator[bytes]:
     yield caffe_pb2.Datum(encoded=True, data=next(_images()), label=1).SerializeToString()
 
 
+def _states(suffix: str) -> Iterator[bytes]:
+    history = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(4, np.float32)]
+    with tempfile.TemporaryDirectory() as folder:
+        write_state(Path(folder) / suffix, TrainingState(7, "net.caffemodel", 2, history))
+        yield (Path(folder) / suffix).read_bytes()
+    yield from _files(f"**/*{suffix}")
+
+
+def _means() -> Iterator[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        write_binaryproto(Path(folder) / "mean", np.arange(24.0).reshape(1, 2, 3, 4))
+        yield (Path(folder) / "mean").read_bytes()
+    yield from _files("**/*.binaryproto")
+
+
+def _lmdbs() -> Iterator[bytes]:
+    """Empty, of one page, and of two levels with values on pages of their own."""
+    for items, bytes_ in ((0, 0), (5, 20), (30, 900), (4, 9000)):
+        with tempfile.TemporaryDirectory() as folder:
+            with new_database(f"{folder}/db", "lmdb") as writer:
+                for i in range(items):
+                    writer.put(b"%05d" % i, bytes([i]) * bytes_)
+            yield Path(folder, "db", "data.mdb").read_bytes()
+
+
 def _images() -> Iterator[bytes]:
     from PIL import Image
 
@@ -154,9 +181,10 @@ TARGETS = {
     "solver": Target(lambda data: parse_solver(_text(data)), lambda: _files("**/*solver*.prototxt")),
     "caffemodel": Target(_of_path(_weights, ".caffemodel"), _caffemodels),
     "hdf5": Target(_of_path(_weights, ".h5"), _hdf5s),
-    "solverstate": Target(_of_path(read_state, ".solverstate"), lambda: _files("**/*.solverstate")),
-    "solverstate_hdf5": Target(_of_path(read_state, ".solverstate.h5"), lambda: _files("**/*.solverstate.h5")),
-    "binaryproto": Target(_of_path(read_binaryproto, ".binaryproto"), lambda: _files("**/*.binaryproto")),
+    "solverstate": Target(_of_path(read_state, ".solverstate"), lambda: _states(".solverstate")),
+    "solverstate_hdf5": Target(_of_path(read_state, ".solverstate.h5"), lambda: _states(".solverstate.h5")),
+    "binaryproto": Target(_of_path(read_binaryproto, ".binaryproto"), _means),
+    "lmdb": Target(_of_path(lambda path: list(LmdbDatabase(path).items())), _lmdbs),
     "datum": Target(lambda data: datum_array(parse_datum(data, "a record"), "a record"), _datums),
     "param_str": Target(lambda data: read_yaml(_text(data)), lambda: iter(PARAM_STRS)),
     "image": Target(lambda data: read_image(data, None), _images),
