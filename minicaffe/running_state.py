@@ -47,7 +47,7 @@ def misfits(path: Any) -> Iterator[None]:
         yield
     except Error:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise WeightsError(f"{path}: its state of random numbers and data does not fit this training: {error!r}") from error
 
 

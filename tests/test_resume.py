@@ -274,6 +274,16 @@ def test_a_running_state_of_another_kind(trained, part):
         get_solver(trained / "solver.prototxt").restore(file)
 
 
+def test_a_running_state_of_numbers_too_large(trained):
+    file = trained / "solver_iter_2.solverstate"
+    stored = read_state(file)
+    running = decoded_state(stored.running, file)
+    running["generator"]["state"]["state"] = 10**100
+    write_state(file, dataclasses.replace(stored, running=encoded_state(running)))
+    with pytest.raises(WeightsError, match=r"solver_iter_2\.solverstate: its state .*does not fit .*OverflowError"):
+        get_solver(trained / "solver.prototxt").restore(file)
+
+
 def test_the_newest_complete_snapshot_is_found(trained, caplog):
     assert latest("nothing") is None
     assert latest(str(trained / "solver")) == trained / "solver_iter_2.solverstate"
