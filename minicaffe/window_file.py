@@ -47,7 +47,10 @@ class _Tokens:
         return token
 
     def whole(self, what: str) -> int:
-        return int(self.number(what, int))
+        value = int(self.number(what, int))
+        if abs(value) >= 2**31:
+            raise DataError(f"{self.path}:{self.line}: {what} should stand here, not {value}, which is beyond 32 bits")
+        return value
 
     def number(self, what: str, kind: Callable[[str], float] = float) -> float:
         token = self.text(what)

@@ -96,6 +96,8 @@ def test_what_is_placed_lies_in_the_image_and_in_the_crop(corners, crop: int, pa
         (HEAD.format(0), "", "crop_size: 8", "windows.txt: ends where the number of windows should stand"),
         (HEAD.format(0) + "1\n3 high 0 0 7 7", "", "crop_size: 8", "windows.txt:7: a window's overlap should stand here"),
         (HEAD.format(0) + "1\n3 0.9 0.5 0 7 7", "", "crop_size: 8", "windows.txt:7: a window's x1 should stand here"),
+        (HEAD.format(0) + f"1\n{10**399} 0.9 0 0 7 7", "", "crop_size: 8", "windows.txt:7: a window's class should .* 32 bits"),
+        (HEAD.format(0) + f"1\n3 0.9 0 0 7 {2**31}", "", "crop_size: 8", "windows.txt:7: a window's y2 .* not 2147483648,"),
         (HEAD.format(0) + "1\n3 0.9 7 0 0 7", "", "crop_size: 8", "windows.txt:7: the window 7 0 0 7 has no pixels"),
         (HEAD.format(0) + "1\n0 0.9 0 0 7 7", "", "crop_size: 8", "an object's window has class 0; classes begin at 1"),
         (HEAD.format(0) + "1\n3 0.9 0 0 7 7", "", "crop_size: 8", "a batch takes 2 background windows, but the file has none"),
