@@ -123,8 +123,8 @@ def _read_hdf5(path: str) -> Dump:
     """A net, a state, or any other HDF5 file: all its numbers by their paths."""
     h5py = hdf5.require_h5py()
     with hdf5.reading(path) as file:
-        is_state = "iter" in file and isinstance(file.get("history"), h5py.Group)
-        is_net = not is_state and isinstance(file.get("data"), h5py.Group)
+        is_state = hdf5.has(file, "iter") and isinstance(hdf5._child(file, "history"), h5py.Group)
+        is_net = not is_state and isinstance(hdf5._child(file, "data"), h5py.Group)
         if not is_state and not is_net:
             return Dump(path, HDF5_DATA, _datasets(path, file))
     if is_state:
