@@ -28,6 +28,7 @@ from minicaffe.errors import Error
 from minicaffe.install_caffe_command import MARK, TOOLS, install, scripts
 from minicaffe.mode import TEST, gpu_mode
 from minicaffe.parse_log import parse_log, write_rows
+from minicaffe.solver_state import read_state
 
 ROOT = Path(__file__).parent.parent
 
@@ -427,6 +428,18 @@ def test_sighup_snapshots_and_sigint_stops_with_a_snapshot(folder: Path) -> None
     resumed = run("train", "-solver", "solver.prototxt", "-snapshot", last.with_suffix(".solverstate"), "-iterations", "2")
     assert resumed.exit_code == 0, resumed.output
     assert Path(f"out/line_iter_{done + 2}.caffemodel").exists()
+
+
+@needs_sighup
+def test_sigterm_stops_a_training_with_a_snapshot(folder: Path) -> None:
+    training = Training(folder)
+    training.until("Iteration 3, lr")
+    training.process.send_signal(signal.SIGTERM)
+    last = Path(training.until("Snapshot").split()[-1])
+    assert training.end()[0] == 0
+    state = read_state(last.with_suffix(".solverstate"))
+    assert state.iteration == int(last.stem.rpartition("_")[2]) >= 3
+    Net("net.prototxt", TEST, weights=last)
 
 
 @needs_sighup

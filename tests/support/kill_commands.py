@@ -3,9 +3,9 @@
     python tests/support/kill_commands.py --times 150
     python tests/support/kill_commands.py --times 150 --interrupt
 
-Each time convert-imageset, export, trace, dump or draw runs in a folder where an older output lies (convert-imageset makes
-only new databases: there none lies), and is killed at a random moment of the time that it took unharmed. The output must then
-be the old one, byte for byte, or a new one that reads as whole; nothing else in the folder may have changed.
+Each time one of COMMANDS, in turn, runs in a folder where an older output lies (convert-imageset makes only new databases:
+there none lies), and is killed at a random moment of the time that it took unharmed. The output must then be the old one,
+byte for byte, or a new one that reads as whole; nothing else in the folder may have changed.
 With --interrupt it is SIGINT (Ctrl-C), after which no unfinished file may be left either; the longest time that a command took
 to end is printed. Trainings: kill_training.py.
 """
@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,8 @@ from minicaffe.arrays import read_npz
 from minicaffe.cli import main as minicaffe
 from minicaffe.database import open_database
 from minicaffe.datum import datum_array, parse_datum
+from minicaffe.prototxt import read_net
+from minicaffe.weights import read_binaryproto, read_weights
 
 RFCN = ROOT / "examples" / "shapes" / "rfcn"
 IMAGES = 300
@@ -41,12 +43,14 @@ IMAGES = 300
 
 @dataclass(frozen=True)
 class Command:
-    """A command line, what it writes, and how to see that it is whole (raises where it is not)."""
+    """A command line, what it writes, how to see that it is whole (raises where it is not), whether an older output lies there,
+    and a command line that comes before, once."""
 
     words: list[str]
     output: str
     check: Callable[[Path], object]
     old: bool = True
+    first: Sequence[str] = ()
 
 
 def check_onnx(path: Path) -> None:
@@ -71,9 +75,20 @@ def check_database(path: Path) -> None:
         datum_array(parse_datum(value, key.decode()), key.decode())
 
 
+def check_values(path: Path) -> None:
+    assert read_npz(path)["bbox_pred"].size
+
+
 NET = [str(RFCN / "test.prototxt"), str(RFCN / "shapes_rfcn.caffemodel")]
+CONVERT = ["convert-imageset", "./", "list.txt", "db"]
 COMMANDS = {
-    "convert-imageset": Command(["convert-imageset", "./", "list.txt", "db"], "db", check_database, old=False),
+    "convert-imageset": Command(CONVERT, "db", check_database, old=False),
+    "compute-image-mean": Command(["compute-image-mean", "db", "mean"], "mean", read_binaryproto, first=CONVERT),
+    "detect": Command(["detect", *NET, "one.png", "--draw", "drawn"], "drawn/one.png", check_picture),
+    "run": Command(["run", *NET, "--out", "values.npz"], "values.npz", check_values),
+    "upgrade": Command(["upgrade", NET[1], "copy.caffemodel"], "copy.caffemodel", read_weights),
+    "rescue": Command(["rescue", NET[1], "-o", "net.prototxt"], "net.prototxt", read_net),
+    "retarget": Command(["retarget", NET[0], "--classes", "7", "--out", "net.prototxt"], "net.prototxt", read_net),
     "export": Command(["export", *NET, "-o", "net.onnx"], "net.onnx", check_onnx),
     "trace": Command(["trace", *NET, "--shape", "data=1,3,120,160", "-o", "page.html"], "page.html", check_page),
     "dump": Command(["dump", NET[1], "-o", "arrays.npz"], "arrays.npz", read_npz),
@@ -98,14 +113,14 @@ def content(folder: Path) -> dict[str, bytes]:
     }
 
 
-def run(folder: Path, command: Command) -> int:
-    return fork(folder, lambda: minicaffe(command.words))
+def run(folder: Path, words: Sequence[str]) -> int:
+    return fork(folder, lambda: minicaffe(list(words)))
 
 
 def stop_once(folder: Path, command: Command, seconds: float, number: int) -> tuple[str, float]:
     """Run in folder and send the signal after so many seconds; what was found, in words, and the seconds that the end took."""
     before = content(folder)
-    child = run(folder, command)
+    child = run(folder, command.words)
     time.sleep(seconds)
     os.kill(child, number)
     start = time.monotonic()
@@ -140,8 +155,10 @@ def main() -> None:
             folder = Path(name) / what
             folder.mkdir()
             prepare(folder)
+            if command.first:
+                finish(folder, run(folder, command.first))
             start = time.monotonic()
-            finish(folder, run(folder, command))
+            finish(folder, run(folder, command.words))
             durations[what] = time.monotonic() - start
             command.check(folder / command.output)
             if command.old:
