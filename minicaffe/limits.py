@@ -25,7 +25,7 @@ blob_elements: int = 2**31 - 1
 layers: int = 10_000
 """Most layers of a net, those of splits not counted."""
 bytes: int = 2**38
-"""Most bytes that the blobs of one net take together (diffs not counted), and that one array of a packed file unpacks to."""
+"""Most bytes that the blobs of one net take together (diffs not counted), and that the arrays of one file unpack to."""
 pixels: int = 2**28
 """Most pixels of an image that is read."""
 text: int = 2**24
