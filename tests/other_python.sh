@@ -6,6 +6,7 @@
 set -euo pipefail
 release=$1
 top=$PWD
+export PATH=$PATH:/usr/sbin:/sbin
 root=$(mktemp -d)
 trap 'rm -rf --one-file-system "$root"' EXIT
 
