@@ -81,7 +81,7 @@ def test_every_task_runs_once(count: int) -> None:
 
 
 def test_tasks_run_side_by_side_the_callers_thread_among_them_with_blas_on_one() -> None:
-    barrier, seen = threading.Barrier(3, timeout=20), set()
+    barrier, seen = threading.Barrier(3, timeout=120), set()
 
     def task() -> None:
         seen.add(threading.get_ident())
@@ -115,7 +115,7 @@ def test_tasks_of_a_task_run_in_its_thread() -> None:
 
 @pytest.mark.parametrize("place", ["the caller's thread", "another thread"])
 def test_an_error_comes_out_and_the_pool_goes_on(place: str) -> None:
-    caller, begun, done = threading.get_ident(), threading.Barrier(3, timeout=20), []
+    caller, begun, done = threading.get_ident(), threading.Barrier(3, timeout=120), []
 
     def task() -> None:
         begun.wait()
@@ -209,11 +209,11 @@ def test_a_child_forked_while_another_thread_computes() -> None:
 
     def task() -> None:
         inside.set()
-        leave.wait(20)
+        leave.wait(120)
 
     other = threading.Thread(target=run, args=[[task] * 3])
     other.start()
-    assert inside.wait(20)
+    assert inside.wait(120)
     child = os.fork()
     if not child:
         done: list[int] = []
