@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,9 +20,9 @@ from detecting import ARGUMENTS, make_folder
 from two_hosts import ADDRESSES, Hosts, search_path, two_hosts
 
 pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
-RAY = shutil.which("ray", path=search_path())
-if RAY is None:
+if find_spec("ray") is None:  # an import takes seconds, and only the processes that the tests start need it
     pytest.skip("Ray is not installed", allow_module_level=True)
+RAY = shutil.which("ray", path=search_path())
 if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("unshare") is None:
     pytest.skip("hosts of network namespaces need Linux, root and ip", allow_module_level=True)
 
