@@ -123,8 +123,8 @@ def _read_hdf5(path: str) -> Dump:
     """A net, a state, or any other HDF5 file: all its numbers by their paths."""
     h5py = hdf5.require_h5py()
     with hdf5.reading(path) as file:
-        is_state = hdf5.has(file, "iter") and isinstance(hdf5._child(file, "history"), h5py.Group)
-        is_net = not is_state and isinstance(hdf5._child(file, "data"), h5py.Group)
+        is_state = hdf5.has(file, "iter") and isinstance(hdf5.child_of(file, "history"), h5py.Group)
+        is_net = not is_state and isinstance(hdf5.child_of(file, "data"), h5py.Group)
         if not is_state and not is_net:
             return Dump(path, HDF5_DATA, _datasets(path, file))
     if is_state:
@@ -137,7 +137,7 @@ def _datasets(path: str, group: Any, prefix: str = "") -> Arrays:
     h5py = hdf5.require_h5py()
     arrays: Arrays = {}
     for name in group:
-        child, key = hdf5._child(group, name), f"{prefix}{name}"
+        child, key = hdf5.child_of(group, name), f"{prefix}{name}"
         if isinstance(child, h5py.Group):
             arrays |= _datasets(path, child, f"{key}/")
         elif isinstance(child, h5py.Dataset) and child.dtype.kind in "fiub":

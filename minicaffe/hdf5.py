@@ -74,7 +74,7 @@ def read_hdf5(path: Path) -> list[LayerWeights]:
     """The layers of a .caffemodel.h5, in the file's (alphabetical) order. Raises WeightsError, LimitError."""
     h5py = require_h5py()
     with reading(path) as file:
-        data = _child(file, "data")
+        data = child_of(file, "data")
         if not isinstance(data, h5py.Group):
             raise WeightsError(f"{path}: no group /data in it: this HDF5 file holds no Caffe weights")
         layers = [(name, _blobs(path, name, group)) for name, group in _groups(data)]  # all are checked before one is read
@@ -102,7 +102,7 @@ def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The layers' groups: those that hold a dataset, or nothing at all."""
     group = require_h5py().Group
     for name in parent:
-        child = _child(parent, name)
+        child = child_of(parent, name)
         if not isinstance(child, group):
             continue
         nested = [key for key in child if not key.isdigit()]
@@ -128,7 +128,7 @@ def _read(dataset: Any) -> BlobWeights:
     return BlobWeights(array.shape, False, (array.reshape(-1),))
 
 
-def _child(group: Any, name: str) -> Any:
+def child_of(group: Any, name: str) -> Any:
     """A member of the file itself, by a name or a path; None for none: links that lead elsewhere are not followed."""
     h5py, seen = require_h5py(), _seen.get()
     for part in name.split("/"):
@@ -173,7 +173,7 @@ def read_text_dataset(group: Any, name: str, place: str) -> bytes:
 
 def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
     """The dataset, which may be read: it stands in this file, and its values are of these kinds and not too many."""
-    dataset = _child(group, name)
+    dataset = child_of(group, name)
     if not isinstance(dataset, require_h5py().Dataset) or dataset.is_virtual or dataset.external:
         raise WeightsError(f"{place}: not a dataset stored in this file")
     if dataset.shape is None or dataset.dtype.kind not in kinds:

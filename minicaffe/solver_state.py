@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from . import caffemodel
 from .errors import WeightsError
 from .files import replacing
-from .hdf5 import _child, has, read_float_dataset, read_number_dataset, read_text_dataset, reading, require_h5py
+from .hdf5 import child_of, has, read_float_dataset, read_number_dataset, read_text_dataset, reading, require_h5py
 from .proto import caffe_pb2
 from .weights import HDF5_SIGNATURE, encoded_blob, file_error, mapped, refuse_lookalikes
 from .wire import BYTES, WireError, fields, header, signed
@@ -95,7 +95,7 @@ def _write_hdf5(path: Path, state: TrainingState) -> None:
 
 def _read_hdf5(path: Path) -> TrainingState:
     with reading(path) as file:
-        group = _child(file, "history")
+        group = child_of(file, "history")
         if not isinstance(group, require_h5py().Group) or not has(file, "iter"):
             raise WeightsError(f"{path}: no /history and /iter in it: this HDF5 file is no .solverstate")
         history = [read_float_dataset(group, str(i), f"{path}: /history/{i}") for i in range(len(group))]

@@ -6,7 +6,7 @@ the image, corners inclusive), scores, classes (0 is the background), names (of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -88,15 +88,14 @@ class Columns:
     names: list[str] = field(default_factory=list)
     errors: list[str | None] = field(default_factory=list)
 
-    def add(self, row: Row, names: Iterable[str] | None) -> None:
+    def add(self, row: Row, names: Sequence[str] | None) -> None:
         """Append a row. names: of the classes."""
-        known = None if names is None else list(names)
         self.images.append(_text(row.image))
         self.sizes.append((None, None) if row.pixels is None else (row.pixels.shape[1], row.pixels.shape[0]))
         self.boxes.append(np.zeros((0, 4), np.float32) if row.found is None else row.found.boxes.astype(np.float32))
         self.scores.append(np.zeros(0, np.float32) if row.found is None else row.found.scores.astype(np.float32))
         self.classes.append(np.zeros(0, np.int32) if row.found is None else row.found.classes.astype(np.int32))
-        self.names += [class_name(int(k), known) for k in self.classes[-1]]
+        self.names += [class_name(int(k), names) for k in self.classes[-1]]
         self.errors.append(_text(row.error) if row.failure else None)
 
     def table(self) -> Any:

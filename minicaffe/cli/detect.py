@@ -122,7 +122,7 @@ def command(
         )  # fmt: skip
         detector = Detector(loaded, recipe)
         check_names(classes, names, loaded)
-        done = detect_many(loaded, recipe, images, many) if many else print_rows(detector, images, pictures, as_json)
+        done = detect_many(detector, images, many) if many else print_rows(detector, images, pictures, as_json)
     if not done.detections and done.errors < done.images:
         nothing_found(detector, done.best, cfg)
     if done.errors and not many:

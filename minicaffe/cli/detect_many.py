@@ -22,7 +22,6 @@ from minicaffe.batch.run import Run, begin
 from minicaffe.batch.sources import Sources
 from minicaffe.batch.stops import exit_status, sigterm_stops
 from minicaffe.errors import Error
-from minicaffe.net import Net
 
 from .batch_display import BatchDisplay
 from .common import check_folder, identity
@@ -97,14 +96,17 @@ def same(source: str, out: str) -> bool:
     return found is not None and found == identity(out)
 
 
-def detect_many(net: Net, recipe: Recipe, images: Sources, many: Many) -> Done:
+def detect_many(detector: Detector, images: Sources, many: Many) -> Done:
     """Do what is not done yet, show how far it is, and print a summary. Returns what was done. Raises Error."""
-    weights = weights_of(net)
-    run = begin(images, Folder(many.place), recipe, weights, many.part_size)
+    weights = weights_of(detector.net)
+    run = begin(images, Folder(many.place), detector.recipe, weights, many.part_size)
     display = BatchDisplay(run.left)
     try:
         with sigterm_stops():
-            where = _on_ray(recipe, weights, run, many, display) if many.engine == "ray" else _here(net, recipe, run, display)
+            if many.engine == "ray":
+                where = _on_ray(detector.recipe, weights, run, many, display)
+            else:
+                where = _here(detector, run, display)
     except KeyboardInterrupt as stop:
         click.echo(
             f"stopped with {run.count_done()} of {run.parts} parts done: the same command goes on with the others", err=True
@@ -117,9 +119,9 @@ def detect_many(net: Net, recipe: Recipe, images: Sources, many: Many) -> Done:
     return display.done
 
 
-def _here(net: Net, recipe: Recipe, run: Run, display: BatchDisplay) -> str:
+def _here(detector: Detector, run: Run, display: BatchDisplay) -> str:
     with display:
-        run_local(Detector(net, recipe), run.to_do(), run.folder, display.tell)
+        run_local(detector, run.to_do(), run.folder, display.tell)
     return ""
 
 

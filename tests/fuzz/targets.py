@@ -21,11 +21,16 @@ from minicaffe.database import new_database
 from minicaffe.database_lmdb import LmdbDatabase
 from minicaffe.datum import datum_array, parse_datum
 from minicaffe.image_bytes import read_image
+from minicaffe.image_list import read_image_list
 from minicaffe.param_str import read_yaml
+from minicaffe.parse_log import parse_log
 from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import parse_net, parse_solver
+from minicaffe.roidb import load_roidb, prepare_roidb
+from minicaffe.settings import read_settings
 from minicaffe.solver_state import TrainingState, read_state, write_state
 from minicaffe.weights import read_binaryproto, read_weights, write_binaryproto
+from minicaffe.window_file import read_window_file
 
 HERE = Path(__file__).resolve()
 REPOSITORY = HERE.parents[2]
@@ -52,6 +57,29 @@ PARAM_STRS = [
     b"'num_classes': 21\n'scales': !!python/tuple [4, 8, 16, 32]",
     b"{a: [1, 2.5, 1e3], b: !!python/tuple [x, yes, ~], c: '2001-01-01', ? d : |\n  text}",
 ]
+SETTINGS = b"""
+TRAIN: {IMS_PER_BATCH: 1, RPN_POSITIVE_OVERLAP: 0.7, BBOX_INSIDE_WEIGHTS: [1.0, 1.0, 1.0, 1.0], SCALES: [600]}
+TEST: {RPN_POST_NMS_TOP_N: 300, HAS_RPN: True, SCALES: !!python/tuple [240, 480]}
+PIXEL_MEANS: [[[102.9801, 115.9465, 122.7717]]]
+"""
+IMAGE_LIST = b"a/cat.jpg 3\nb dog.png -1\r\n\n"
+WINDOW_FILE = b"# 0\n/a.jpg\n3\n40\n50\n2\n1 0.8 0 1 10 11\n0 0.2 3 4 39 30\n# 1\nb.jpg\n1 4 5\n0\n"
+LOG = b"""I1121 03:09:40.283104  2001 solver.cpp:1] Solving net
+I1121 03:09:41.283104  2001 solver.cpp:1] Iteration 0, loss = 2.5
+I1121 03:09:41.283105  2001 solver.cpp:1]     Train net output #0: loss = 2.5 (* 1 = 2.5 loss)
+I1121 03:09:41.283106  2001 sgd.cpp:1] Iteration 0, lr = 0.01
+I0101 00:09:42.283104  2001 solver.cpp:1] Iteration 100, Testing net (#0)
+I0101 00:09:42.283104  2001 solver.cpp:1]     Test net output #0: accuracy = 0.5
+"""
+JSONS = [
+    b'{"classes": ["circle"], "images": [{"image": "0.jpg", "boxes": [[1, 2, 30, 40]], "classes": ["circle"], "width": 50,'
+    b' "height": 60, "proposals": [[0, 0, 9, 9.5]]}]}',
+    b'{"images": [{"id": 1, "file_name": "a.jpg", "width": 50, "height": 60}], "categories": [{"id": 7, "name": "cat"}],'
+    b' "annotations": [{"image_id": 1, "category_id": 7, "bbox": [1, 2, 30.5, 20], "iscrowd": 0, "area": 12.5}]}',
+]
+VOC = b"""<annotation><size><width>50</width><height>60</height></size>
+<object><name>cat</name><difficult>0</difficult>
+<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>30.5</xmax><ymax>40</ymax></bndbox></object></annotation>"""
 
 
 @dataclass(frozen=True)
@@ -82,6 +110,26 @@ def _of_path(read: Callable[[str], object], suffix: str = "") -> Callable[[bytes
         return read(name)
 
     return of_bytes
+
+
+def _of_voc() -> Callable[[bytes], object]:
+    """A reader of PASCAL VOC's annotations of one image."""
+    folder = Path(tempfile.mkdtemp(prefix="minicaffe-fuzz-"))
+    for name in ("Annotations", "ImageSets/Main"):
+        (folder / name).mkdir(parents=True)
+    (folder / "ImageSets/Main/trainval.txt").write_text("1\n")
+
+    def of_bytes(data: bytes) -> object:
+        (folder / "Annotations/1.xml").write_bytes(data)
+        return _roidb(str(folder))
+
+    return of_bytes
+
+
+def _roidb(path: str) -> object:
+    """Annotations of images that all have a size, ready for training."""
+    roidb, names = load_roidb(path)
+    return prepare_roidb([entry for entry in roidb if "width" in entry], max(len(names), 2))
 
 
 def _text(data: bytes) -> str:
@@ -190,6 +238,12 @@ TARGETS = {
     "image": Target(lambda data: read_image(data, None), _images),
     "npy": Target(_of_path(read_npy, ".npy"), _npys),
     "npz": Target(_of_path(read_npz, ".npz"), _npzs),
+    "settings": Target(_of_path(read_settings, ".yml"), lambda: iter([SETTINGS, *_files("**/*.yml")])),
+    "annotations": Target(_of_path(_roidb, ".json"), lambda: iter(JSONS)),
+    "voc": Target(_of_voc(), lambda: iter([VOC])),
+    "image_list": Target(_of_path(read_image_list, ".txt"), lambda: iter([IMAGE_LIST])),
+    "window_file": Target(_of_path(read_window_file, ".txt"), lambda: iter([WINDOW_FILE])),
+    "log": Target(_of_path(parse_log, ".log"), lambda: iter([LOG])),
 }
 
 for name, most in LIMITS.items():

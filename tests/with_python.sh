@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The tests with another Python: tests/with_python.sh 3.12 FOLDER [--oldest], in a clone of the repository.
+#
+# The folder becomes a virtual environment of that Python, one on PATH or one of pyenv's; status 3: neither has it. There the
+# README's second command runs; with --oldest, the tests on the oldest releases that setup.cfg allows (tests/oldest.txt), those
+# of Ray and MPI after the others: with these extras more tests run.
+set -euo pipefail
+release=$1 folder=$2 oldest=${3:-}
+
+found=
+for python in "python$release" "$(pyenv root 2> /dev/null)/versions/$release".*/bin/python; do
+    if "$python" -c "" 2> /dev/null; then found=$python; break; fi
+done
+[ -n "$found" ] || { echo "Python $release: not here"; exit 3; }
+"$found" -m venv "$folder"
+# shellcheck disable=SC1091
+. "$folder/bin/activate"
+python --version
+if [ -z "$oldest" ]; then
+    bash -euo pipefail -c "$(awk '/^```bash$/ {n++; inside = 1; next} /^```$/ {inside = 0} inside && n == 2' README.md)"
+else
+    pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize]" "pytest==8.*" "hypothesis==6.*"
+    python -m pytest -q -p no:cacheprovider
+    pip -q install -c tests/oldest.txt -e ".[mpi,ray]" psutil
+    python -m pytest -q -p no:cacheprovider tests/test_ray.py tests/test_mpi.py tests/test_mpi_[fp]*.py
+fi
