@@ -1,10 +1,10 @@
-"""Check random nets: python tests/fuzz/nets.py --count N [--seed S] [--seconds T] [--device]
+"""Check random nets: python tests/fuzz/nets.py --count N [--seed S] [--seconds T] [--device | --onnx]
 
 Each seed is one net (random_nets.py). Every layer of it runs in float32 beside float64, forward and backward (net_beside.py);
 some gradients of the whole are checked against differences (net_gradients.py); and the ways to run it must agree
 (net_ways.py). A finding is printed with its seed and the net cut after the first layer with which it is found; the run goes
-on, ends with counts, and its status is 1 where anything was found. --device: forward and backward on a GPU beside the CPU,
-in place of the other ways; where there is no GPU:
+on, ends with counts, and its status is 1 where anything was found. --onnx: in place of the other ways, each net in
+onnxruntime, where otherwise each eighth is. --device: forward and backward on a GPU beside the CPU; where there is no GPU:
 
     python tests/cpu_device/run.py --python tests/fuzz/nets.py --device --count N
 """
@@ -31,14 +31,18 @@ from minicaffe import TEST, set_num_threads
 Counts = Counter[str]
 
 
-def check(random: RandomNet, seed: int, *, device: bool = False) -> Counts:
-    """Every check of one net; what was counted. Raises FoundError, or whatever the net raises."""
+ALONE = {"device": check_device, "onnx": check_onnx}
+"""Ways that are taken in place of the others where they are asked for."""
+
+
+def check(random: RandomNet, seed: int, way: str = "") -> Counts:
+    """Every check of one net, or one way of ALONE; what was counted. Raises FoundError, or whatever the net raises."""
     counts: Counts = Counter()
     beside = check_beside(random)
     counts["layers beside float64"] += beside.compared
     counts.update({f"left out: unsteady {what}": number for what, number in beside.unsteady.items()})
-    if device:
-        counts.update(check_device(random))
+    if way:
+        counts.update(ALONE[way](random))
         return counts
     gradients = check_gradients(random, seed)
     counts["gradients"] += gradients.checked
@@ -55,28 +59,28 @@ def check(random: RandomNet, seed: int, *, device: bool = False) -> Counts:
     return counts
 
 
-def smallest(random: RandomNet, seed: int, device: bool) -> RandomNet:
+def smallest(random: RandomNet, seed: int, way: str) -> RandomNet:
     """The net up to the first layer with which a check fails."""
     for count in range(1, len(random.layers)):
         try:
-            check(random.first(count), seed, device=device)
+            check(random.first(count), seed, way)
         except Exception:
             return random.first(count)
     return random
 
 
-def run(seed: int, counts: Counts, device: bool = False) -> str:
+def run(seed: int, counts: Counts, way: str = "") -> str:
     """Check the net of a seed; what was found, as text, or nothing."""
     random = random_net(seed)
     try:
-        counts.update(check(random, seed, device=device))
+        counts.update(check(random, seed, way))
     except TooLargeError:
         counts["left out: values beyond 10,000"] += 1
         return ""
     except Exception as error:
         words = str(error) if isinstance(error, FoundError) else "".join(traceback.format_exc(limit=-3))
-        net = smallest(random, seed, device)
-        again = f"python tests/fuzz/nets.py --count 1 --seed {seed}{' --device' * device}"
+        net = smallest(random, seed, way)
+        again = f"python tests/fuzz/nets.py --count 1 --seed {seed}{way and f' --{way}'}"
         return f"\nseed {seed}: {words}\n{net.text}again: {again}\n"
     counts["nets"] += 1
     counts["layers"] += len(random.layers)
@@ -89,14 +93,16 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000, help="how many nets")
     parser.add_argument("--seed", type=int, default=0, help="the first one's seed; each next one's is one more")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many seconds")
-    parser.add_argument("--device", action="store_true", help="on a GPU, or the CPU test device, beside the CPU")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--device", dest="way", action="store_const", const="device", help="on a GPU beside the CPU")
+    ways.add_argument("--onnx", dest="way", action="store_const", const="onnx", help="each net in onnxruntime")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     set_num_threads(1)
     counts: Counts = Counter()
     found, start, seed = 0, time.monotonic(), arguments.seed
     while seed < arguments.seed + arguments.count and time.monotonic() - start < arguments.seconds:
-        if words := run(seed, counts, arguments.device):
+        if words := run(seed, counts, arguments.way or ""):
             found += 1
             print(words, flush=True)
         seed += 1
