@@ -26,8 +26,9 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def main() -> None:
-    read = TARGETS[sys.argv.pop(1)].read
+def fuzz(name: str, options: list[str]) -> None:
+    """Fuzz a target; libFuzzer ends the process."""
+    read = TARGETS[name].read
 
     def once(data: bytes) -> None:
         before = peak()
@@ -38,9 +39,9 @@ def main() -> None:
         if peak() - before > 4 * LIMITS["bytes"]:
             raise MemoryError(f"{(peak() - before) >> 20} MB for one input of {len(data)} bytes")
 
-    atheris.Setup(sys.argv, once)
+    atheris.Setup([sys.argv[0], *options], once)
     atheris.Fuzz()
 
 
 if __name__ == "__main__":
-    main()
+    fuzz(sys.argv[1], sys.argv[2:])

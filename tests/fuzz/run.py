@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import re
-import subprocess
+import signal
 import sys
 import tempfile
+import traceback
 from pathlib import Path
+from threading import Timer
 
+import one
 import tally
-from targets import HERE, LIMITS, TARGETS
+from targets import LIMITS, TARGETS
 
 TIMEOUT = 10
 """Seconds that one input may take."""
@@ -63,16 +67,37 @@ def _fuzz(name: str, folder: Path, seconds: int, sums: Path | None) -> bool:
         "-print_final_stats=1",
         "-max_len=65536",
     ]
-    command = [sys.executable, str(HERE.parent / "one.py"), name, *options, str(corpus)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace", timeout=seconds * 3 + 120)
-    inputs = _number(r"number_of_executed_units:\s*(\d+)", done.stderr)
-    print(f"{name:<18}{len(seeds):>7}{inputs:>12,}{len(list(corpus.iterdir())):>9}  {_what(done)}", flush=True)
+    status, said = _in_child(name, [*options, str(corpus)], seconds * 3 + 120)
+    inputs = _number(r"number_of_executed_units:\s*(\d+)", said)
+    print(f"{name:<18}{len(seeds):>7}{inputs:>12,}{len(list(corpus.iterdir())):>9}  {_what(status, said)}", flush=True)
     if sums:
-        tally.add(sums, name, _number(r"Done \d+ runs in (\d+) second", done.stderr), inputs, int(done.returncode != 0))
-    if done.returncode:
-        (findings / "log.txt").write_text(done.stdout + done.stderr)
-        print(done.stdout[-3000:] + done.stderr[-3000:])
-    return done.returncode != 0
+        tally.add(sums, name, _number(r"Done \d+ runs in (\d+) second", said), inputs, int(status != 0))
+    if status:
+        (findings / "log.txt").write_text(said)
+        print(said[-6000:])
+    return status != 0
+
+
+def _in_child(name: str, options: list[str], most: int) -> tuple[int, str]:
+    """Fuzz a target for at most so many seconds in a forked process, which need not import and instrument everything again;
+    its status, negative for a signal, and what it said."""
+    with tempfile.TemporaryFile() as output:
+        sys.stdout.flush()
+        child = os.fork()
+        if not child:
+            for stream in (1, 2):
+                os.dup2(output.fileno(), stream)
+            try:
+                one.fuzz(name, options)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(1)
+        end = Timer(most, os.kill, (child, signal.SIGKILL))
+        end.start()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        end.cancel()
+        output.seek(0)
+        return status, output.read().decode("utf-8", "replace")
 
 
 def _number(pattern: str, text: str) -> int:
@@ -81,12 +106,12 @@ def _number(pattern: str, text: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _what(done: subprocess.CompletedProcess[str]) -> str:
-    if not done.returncode:
+def _what(status: int, said: str) -> str:
+    if not status:
         return "nothing"
-    raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*", done.stdout + done.stderr, re.MULTILINE)
-    fatal = re.search(r"ERROR: libFuzzer: .*|Segmentation fault.*", done.stderr)
-    return raised[-1][:100] if raised else fatal[0] if fatal else f"status {done.returncode}"
+    raised = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*", said, re.MULTILINE)
+    fatal = re.search(r"ERROR: libFuzzer: .*|Segmentation fault.*", said)
+    return raised[-1][:100] if raised else fatal[0] if fatal else f"status {status}"
 
 
 if __name__ == "__main__":
