@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The tests with another Python: tests/with_python.sh 3.12 FOLDER [--oldest], in a clone of the repository.
 #
-# The folder becomes a virtual environment of that Python, one on PATH or one of pyenv's; status 3: neither has it. There the
+# The folder becomes a virtual environment of that Python, one on PATH or one of pyenv's; status 77: neither has it. There the
 # README's second command runs; with --oldest, the tests on the oldest releases that setup.cfg allows (tests/oldest.txt), those
 # of Ray and MPI after the others: with these extras more tests run.
 set -euo pipefail
@@ -11,7 +11,7 @@ found=
 for python in "python$release" "$(pyenv root 2> /dev/null)/versions/$release".*/bin/python; do
     if "$python" -c "" 2> /dev/null; then found=$python; break; fi
 done
-[ -n "$found" ] || { echo "Python $release: not here"; exit 3; }
+[ -n "$found" ] || { echo "Python $release: not here"; exit 77; }
 "$found" -m venv "$folder"
 # shellcheck disable=SC1091
 . "$folder/bin/activate"
