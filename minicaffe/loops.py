@@ -3,7 +3,7 @@
 A ufunc over more than one axis (y += bias[:, None], a part of a map) gathers rows shorter than its buffer, of 8192 numbers,
 into copies, even where nothing has to be converted. With a short buffer it computes on the rows where they are: adding
 a bias to rows of 2048 took 0.05 ns a number instead of 0.23. Results are the same
-bits, but for sums over several axes of what does not lie together (before NumPy 2: all sums), which are rounded otherwise.
+bits, but for sums over several axes of what does not lie together (before NumPy 2.3: all sums), which are rounded otherwise.
 """
 
 from __future__ import annotations
