@@ -135,15 +135,8 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("kinds", nargs="*", metavar="TYPE")
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--from", type=int, default=0, dest="first", help="how many cases to pass over")
-    args = parser.parse_args()
-    _bound_memory()
-    os.chdir(tempfile.mkdtemp(prefix="minicaffe-fields-"))
+def check(args: argparse.Namespace) -> int:
+    """Run the cases in the working directory, and print what is found; how many findings."""
     write_files()
     every = [case for kind in args.kinds or LAYERS for case in cases(kind)]
     random.Random(args.seed).shuffle(every)
@@ -157,6 +150,21 @@ def main() -> int:
             wrong += 1
             print(f"\n{case}: {text}", flush=True)
     print(f"{count} of {len(every)} cases, {wrong} findings; the next: --from {args.first + count}")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kinds", nargs="*", metavar="TYPE")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--from", type=int, default=0, dest="first", help="how many cases to pass over")
+    args = parser.parse_args()
+    _bound_memory()
+    with tempfile.TemporaryDirectory(prefix="minicaffe-fields-") as folder:
+        os.chdir(folder)
+        wrong = check(args)
+        os.chdir("/")
     return bool(wrong)
 
 

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,11 @@ VOC = b"""<annotation><size><width>50</width><height>60</height></size>
 <bndbox><xmin>1</xmin><ymin>2</ymin><xmax>30.5</xmax><ymax>40</ymax></bndbox></object></annotation>"""
 
 
+FOLDER = tempfile.TemporaryDirectory(prefix="minicaffe-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+"""Of the files that readers of files are given; gone at the end of the process that imports this."""
+NUMBERS = count()
+
+
 @dataclass(frozen=True)
 class Target:
     """A reader, and where its first inputs are from."""
@@ -101,20 +107,18 @@ def _files(*patterns: str) -> Iterator[bytes]:
 
 def _of_path(read: Callable[[str], object], suffix: str = "") -> Callable[[bytes], object]:
     """A reader of bytes from one of files."""
-    folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    handle, name = tempfile.mkstemp(suffix, "minicaffe-fuzz-", folder)
-    os.close(handle)
+    path = Path(FOLDER.name, f"{next(NUMBERS)}{suffix}")
 
     def of_bytes(data: bytes) -> object:
-        Path(name).write_bytes(data)
-        return read(name)
+        path.write_bytes(data)
+        return read(str(path))
 
     return of_bytes
 
 
 def _of_voc() -> Callable[[bytes], object]:
     """A reader of PASCAL VOC's annotations of one image."""
-    folder = Path(tempfile.mkdtemp(prefix="minicaffe-fuzz-"))
+    folder = Path(FOLDER.name, str(next(NUMBERS)))
     for name in ("Annotations", "ImageSets/Main"):
         (folder / name).mkdir(parents=True)
     (folder / "ImageSets/Main/trainval.txt").write_text("1\n")
