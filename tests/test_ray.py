@@ -81,7 +81,7 @@ def detect(*arguments: object) -> Result:
 
 
 def parts(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+    return {path.name: path.read_bytes() for path in folder.glob("part-*.parquet")}
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
@@ -230,7 +230,7 @@ def test_a_run_that_is_stopped_ends_at_once_and_goes_on(inside: Path) -> None:
     command = [sys.executable, "-m", "minicaffe", *ARGUMENTS, "photos", "--out", "stopped", "--part-size", "1"]
     command += ["--engine", "ray", "--scale", "700"]
     process = subprocess.Popen([*command, "--max-size", "1400"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    wait_for(lambda: len(list(out.glob("*.parquet"))) >= 2)
+    wait_for(lambda: len(list(out.glob("part-*.parquet"))) >= 2)
     started = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
     start = time.monotonic()

@@ -117,7 +117,7 @@ def head_and_host(folder: Path) -> Iterator[tuple[Hosts, Path]]:
 
 
 def parts(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
+    return {path.name: path.read_bytes() for path in folder.glob("part-*.parquet")}
 
 
 def wait_for(condition: Callable[[], object]) -> None:

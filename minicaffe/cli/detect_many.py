@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from minicaffe import threads
 from minicaffe.batch.detector import Arrays, Detector, Recipe, weights_of
@@ -135,12 +137,19 @@ def _on_ray(recipe: Recipe, weights: Arrays, run: Run, many: Many, display: Batc
         problem = "not asked for" if many.device == "cpu" else gpu_problem(ray)
         if problem and many.device == "gpu":
             raise Error(f"--device gpu: {problem}")
-        rules = Rules(threads.get_num_threads() if threads.is_set() else 1, gpu=not problem, modules=many.modules)
+        rules = Rules(_threads_given() or 1, gpu=not problem, modules=many.modules)
         actors = pool(node_resources(ray), many.workers, rules.threads, rules.gpu).at_most(run.parts_left)
         with display:
             run_ray(ray, recipe, rules, weights, run.to_do(), run.folder, actors, display.tell, display.say)
     kind = "GPU" if rules.gpu else "CPU"
     return f", {actors.size} worker{'s' * (actors.size != 1)} on Ray, {kind}"
+
+
+def _threads_given() -> int | None:
+    """The number of --threads or of the environment; None without either."""
+    source = click.get_current_context().get_parameter_source("threads")
+    given = source == ParameterSource.COMMANDLINE or os.environ.get(threads.VARIABLE)
+    return threads.get_num_threads() if given else None
 
 
 def _summary(run: Run, display: BatchDisplay, out: str, where: str) -> None:
