@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from .errors import Error
+from .errors import Error, on_one_line
 from .files import replacing
 
 Row = dict[str, float]
@@ -65,7 +65,7 @@ def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = "
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
-        writer.writeheader()
+        writer.writerow({name: on_one_line(name) for name in columns})
         writer.writerows(rows)
 
 

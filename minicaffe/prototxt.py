@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from . import hints, limits
@@ -25,7 +26,7 @@ from .lookalikes import PROTOTXT, START, lookalike
 from .proto import caffe_pb2
 from .source import LayerSource, Place
 from .textformat import Parser
-from .tokens import CONTROL, Text
+from .tokens import CONTROL, Text, octal
 from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -127,6 +128,11 @@ def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, stric
     parser.parse(message)
     _warn_unknown(parser, message)
     return message
+
+
+def to_text(message: Message) -> str:
+    """The message as prototxt; what in its strings cannot be seen is escaped."""
+    return "\n".join(octal(line) for line in text_format.MessageToString(message).split("\n"))
 
 
 def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:

@@ -13,12 +13,11 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field
 
-from google.protobuf import text_format
-
 from . import rescue_inputs
-from .errors import WeightsError
+from .errors import WeightsError, on_one_line
 from .filter import meets
 from .proto import caffe_pb2
+from .prototxt import to_text
 from .stored_net import read_stored_net
 from .weights import WeightsFile, read_weights
 
@@ -47,8 +46,8 @@ class Rescued:
     @property
     def text(self) -> str:
         """The prototxt."""
-        head = [f"# Rescued by minicaffe from {os.path.basename(self.file)}", *(f"# {note}" for note in self.notes)]
-        return "\n".join(head) + "\n" + text_format.MessageToString(self.param)
+        head = [f"Rescued by minicaffe from {os.path.basename(self.file)}", *self.notes]
+        return "".join(f"# {on_one_line(line)}\n" for line in head) + to_text(self.param)
 
 
 def rescue(path: str | os.PathLike[str]) -> Rescued:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from google.protobuf import text_format
-
 from .blob import Blob, MemoryState
 from .layer import Layer
 from .net import Net
+from .prototxt import to_text
 from .trace import LayerFacts, ParamShot, Step
 from .trace_roi import RoiShot
 from .trace_shots import MOST_TILES, SAMPLED, shot
@@ -32,7 +31,7 @@ def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: 
         tops=list(top_names),
         in_place=bool(set(top_names) & set(bottom_names)),
         is_split=layer.type == "Split",
-        param=text_format.MessageToString(layer.param),
+        param=to_text(layer.param),
         top_bytes=bytes_in_use(tops, without=shared),
         params=[_param(layer, j, went_back, room) for j in range(len(layer.blobs))],
         roi=roi,

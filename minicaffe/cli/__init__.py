@@ -17,6 +17,7 @@ import click
 from minicaffe import limits
 from minicaffe.access import allowing
 from minicaffe.cli.flags import ALIASES, translate
+from minicaffe.cli.terminal import echo, guarded
 from minicaffe.errors import Error, shortened
 from minicaffe.files import plain
 from minicaffe.threads import check_variable
@@ -100,6 +101,10 @@ LIMIT = click.Option(
 class _Commands(click.Group):
     """Imports a command's module when it is asked for; turns minicaffe's errors into one message and exit status 1."""
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        with guarded():
+            return super().main(*args, **options)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -143,7 +148,7 @@ class _Commands(click.Group):
                     traceback.print_exc()
                 message = shortened(plain(error)) if isinstance(error, OSError) else str(error)
                 out_of_memory = "out of memory: " * isinstance(error, MemoryError)
-                click.echo(f"minicaffe: {out_of_memory}{message}", err=True)
+                echo(f"minicaffe: {out_of_memory}{message}", err=True)
                 ctx.exit(1)
 
 
@@ -166,7 +171,7 @@ def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOptio
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None
 ) -> None:
-    click.echo(shortened(f"warning: {message}"), err=True)
+    echo(shortened(f"warning: {message}"), err=True)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -18,6 +18,7 @@ from minicaffe.proto import caffe_pb2
 from .common import say_loudly
 from .flags import GflagsCommand
 from .progress import counted
+from .terminal import echo
 
 
 @click.command(cls=GflagsCommand)
@@ -79,7 +80,7 @@ def command(
                 first, other = lengths.values()
                 raise Error(f"{list_file}:{image.line}: {other} is not of the size of {first}")
             database.put(f"{i:08d}_{image.name}".encode(errors="surrogateescape"), datum.SerializeToString())
-    click.echo(f"{db}: {len(images) - skipped} images" + f", {skipped} left out" * bool(skipped))
+    echo(f"{db}: {len(images) - skipped} images" + f", {skipped} left out" * bool(skipped))
 
 
 def _datum(

@@ -25,6 +25,7 @@ from minicaffe.errors import Error
 
 from .batch_display import BatchDisplay
 from .common import check_folder, identity
+from .terminal import echo
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,7 @@ def detect_many(detector: Detector, images: Sources, many: Many) -> Done:
             else:
                 where = _here(detector, run, display)
     except KeyboardInterrupt as stop:
-        click.echo(
-            f"stopped with {run.count_done()} of {run.parts} parts done: the same command goes on with the others", err=True
-        )
+        echo(f"stopped with {run.count_done()} of {run.parts} parts done: the same command goes on with the others", err=True)
         click.get_current_context().exit(exit_status(stop))
     run.check_done()
     _summary(run, display, many.out, where)
@@ -156,7 +155,7 @@ def _summary(run: Run, display: BatchDisplay, out: str, where: str) -> None:
     done = display.done
     before = f", {len(run.before)} of which were there" if run.before else ""
     total = f"{len(run.images)} image{'s' * (len(run.images) != 1)}"
-    click.echo(f"{out}: {total} in {run.parts} part{'s' * (run.parts != 1)}{before}")
+    echo(f"{out}: {total} in {run.parts} part{'s' * (run.parts != 1)}{before}")
     if done.images:
         taken = f"{done.images} image{'s' * (done.images != 1)} in {display.seconds:.1f} s: {display.rate_text()}"
-        click.echo(f"{taken}, {done.detections} detections{where}")
+        echo(f"{taken}, {done.detections} detections{where}")

@@ -10,11 +10,12 @@ Item = TypeVar("Item")
 
 def counted(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
     """The items, counted on stderr as they are taken."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from .console import PlainConsole
+
     total = len(items) if isinstance(items, Sized) else total
-    console = Console(stderr=True)
+    console = PlainConsole(err=True)
     if not console.is_terminal:
         yield from items
         return

@@ -12,6 +12,7 @@ from minicaffe.summary import makes_rois, summarize
 
 from .common import allow_modules, number_text, phase_of, phase_option, print_table, shape_text, state_options
 from .inputs import reshape_inputs, shape_option
+from .terminal import echo
 
 
 @click.command()
@@ -61,12 +62,12 @@ def command(
     ]
     columns = ["layer", "type", "tops", "parameters", "multiply-adds", "MiB"]
     print_table(f"{loaded.name or net} ({loaded.phase})", columns, rows, right=columns[3:])
-    click.echo(
+    echo(
         f"{len(summary.layers)} layers, {number_text(summary.parameters)} parameters "
         f"({summary.parameter_bytes / 2**20:.1f} MiB), {number_text(summary.multiply_adds)} multiply-adds, "
         f"{summary.blob_bytes / 2**20:.1f} MiB of blobs"
     )
-    click.echo(peak_text(summary.memory))
+    echo(peak_text(summary.memory))
 
 
 def peak_text(memory: MemoryNeeds) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from minicaffe.errors import PrototxtError, WeightsError
 from minicaffe.files import replacing
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import read_net, read_solver
+from minicaffe.prototxt import read_net, read_solver, to_text
 from minicaffe.upgrade import upgrade_net
+
+from .terminal import echo
 
 
 @click.command()
@@ -35,12 +36,12 @@ def command(source: str, target: str, solver: bool, binary: bool) -> None:
         upgraded = _upgrade_binary(source)
         with replacing(target) as path:
             path.write_bytes(upgraded.SerializePartialToString())
-        click.echo(f"written: {target} ({len(upgraded.layer)} layers)")
+        echo(f"written: {target} ({len(upgraded.layer)} layers)")
         return
     message = read_solver(source) if solver else read_net(source).param
     with replacing(target) as path:
-        path.write_text(text_format.MessageToString(message), encoding="utf-8")
-    click.echo(f"written: {target}")
+        path.write_text(to_text(message), encoding="utf-8")
+    echo(f"written: {target}")
 
 
 def _upgrade_binary(source: str) -> caffe_pb2.NetParameter:
