@@ -174,7 +174,8 @@ def _show_warning(
     echo(shortened(f"warning: {message}"), err=True)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+# color: click is to take no escape sequences out of what it prints, which is written out
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "color": True})
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 @click.version_option(__version__, prog_name="minicaffe")
 def main(debug: bool) -> None:

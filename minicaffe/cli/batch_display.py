@@ -24,15 +24,13 @@ class BatchDisplay:
         self._task: Any = None
 
     def __enter__(self) -> BatchDisplay:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-        from .console import PlainConsole
+        from .console import bar
 
         self.start = self._last = time.monotonic()
-        console = PlainConsole(err=True)
-        if console.is_terminal:
-            columns = (MofNCompleteColumn(), TextColumn("images {task.fields[rate]}"), BarColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=console)
+        self._bar = bar(MofNCompleteColumn(), TextColumn("images {task.fields[rate]}"), BarColumn(), TimeRemainingColumn())
+        if self._bar:
             self._bar.start()
             self._task = self._bar.add_task("detecting", total=self.todo, rate="")
         return self

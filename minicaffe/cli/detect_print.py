@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -85,15 +84,14 @@ def _ssd_settings(means: Sequence[float], scale_factor: float) -> str:
 
 def _progress(rows: Iterator[Row], total: int, quiet: bool) -> Iterator[Row]:
     """The rows, with a progress bar on a terminal when there are several."""
-    if total < 2 or quiet or not sys.stderr.isatty():
+    from .console import bar
+
+    shown = None if total < 2 or quiet else bar()
+    if shown is None:
         yield from rows
         return
-    from rich.progress import Progress
-
-    from .console import PlainConsole
-
-    with Progress(console=PlainConsole(err=True), redirect_stdout=sys.stdout.isatty()) as bar:
-        yield from bar.track(rows, total=total, description="detecting")
+    with shown:
+        yield from shown.track(rows, total=total, description="detecting")
 
 
 def _print(row: Row, found: Detections, names: Sequence[str] | None) -> None:

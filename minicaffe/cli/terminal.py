@@ -23,9 +23,9 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False, **style: Any) ->
     """Print text on stdout or stderr, written out. style: click.style's, for terminals alone."""
     stream = sys.stderr if err else sys.stdout
     text = written_out(text)
-    if style:
+    if style and stream.isatty():
         text, stream = click.style(text, **style), unguarded(stream)
-    click.echo(text, stream, nl)
+    click.echo(text, stream, nl, color=True)
 
 
 class Guarded:

@@ -37,7 +37,8 @@ class TraceTable:
 
             from .console import PlainConsole
 
-            self._live = Live(console=PlainConsole(), transient=True, auto_refresh=False)
+            meanwhile = sys.stderr.isatty()  # what is said on stderr goes above the table
+            self._live = Live(console=PlainConsole(), transient=True, auto_refresh=False, redirect_stderr=meanwhile)
             self._live.start()
         return self
 

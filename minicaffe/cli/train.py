@@ -43,9 +43,9 @@ from .log import logging_to, to_stderr
 from .terminal import echo
 
 if TYPE_CHECKING:
-    from minicaffe.mpi import Job
+    from rich.console import Console
 
-    from .console import PlainConsole
+    from minicaffe.mpi import Job
 
 LATEST = "latest"
 """--snapshot's value for the newest complete snapshot."""
@@ -260,25 +260,23 @@ def _set_train_state(param: caffe_pb2.SolverParameter, level: int, stages: Seque
 def _solve(trainer: SGDSolver, iterations: int | None, log_file: str | None) -> None:
     """solve, with a progress bar on a terminal and a line each `display` iterations (or each 100) elsewhere."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
 
-    from .console import PlainConsole
+    from .console import bar
 
-    console = PlainConsole(err=True)
     total = iterations if iterations is not None else max(trainer.param.max_iter - trainer.iter, 0)
-    if not console.is_terminal:
+    shown = bar(MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    if shown is None:
         trainer.on_progress(lambda p: _line(p, trainer.param.display or 100))
         with logging_to(to_stderr, log_file):
             trainer.solve(iterations=iterations)
         return
-    columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Bar(*columns, console=console) as bar, logging_to(lambda record: _above(console, record), log_file):
-        task = bar.add_task("", total=total)
-        trainer.on_progress(lambda p: bar.update(task, advance=1, description=_text(p)))
+    with shown, logging_to(lambda record: _above(shown.console, record), log_file):
+        task = shown.add_task("", total=total)
+        trainer.on_progress(lambda p: shown.update(task, advance=1, description=_text(p)))
         trainer.solve(iterations=iterations)
 
 
-def _above(console: PlainConsole, record: logging.LogRecord) -> None:
+def _above(console: Console, record: logging.LogRecord) -> None:
     """Show a line above the progress bar, unless it tells what the bar tells."""
     line = record.getMessage()
     if not re.match(r"Iteration \d+( \(.*)?, (loss|lr) = |    Train net output|Solving|Learning Rate Policy", line):

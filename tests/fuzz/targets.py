@@ -1,6 +1,7 @@
-"""What is fuzzed: each reader of files that may come from anyone, with real files of its kind to begin from.
+"""What is fuzzed: each reader of files that may come from anyone, with real files of its kind to begin from; and the printer.
 
-A reader takes bytes. It may return, or raise a minicaffe.Error; anything else is a finding.
+A reader takes bytes. It may return, or raise a minicaffe.Error; anything else is a finding. The printer
+takes names; whatever of them acts on the terminal is one, and a name that is not there to be read.
 """
 
 from __future__ import annotations
@@ -9,18 +10,25 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+from terminal_text import OURS, foreign
 
-from minicaffe import TEST, Net, limits
+from minicaffe import TEST, Error, Net, limits
 from minicaffe.arrays import read_npy, read_npz
+from minicaffe.cli.common import print_table, say_loudly
+from minicaffe.cli.console import bar
+from minicaffe.cli.terminal import echo, guarded
 from minicaffe.database import new_database
 from minicaffe.database_lmdb import LmdbDatabase
 from minicaffe.datum import datum_array, parse_datum
+from minicaffe.errors import on_one_line
 from minicaffe.image_bytes import read_image
 from minicaffe.image_list import read_image_list
 from minicaffe.param_str import read_yaml
@@ -227,6 +235,52 @@ def _npzs() -> Iterator[bytes]:
         yield out.getvalue()
 
 
+def _printed(data: bytes) -> None:
+    """Names in what the commands print (tables, lines, lines above a bar), on a terminal with colours and on a pipe."""
+    names = [part.decode("utf-8", "surrogateescape") for part in data.split(b"\n")][:8]
+    for terminal in (True, False):
+        text = _said(names, terminal)
+        if found := foreign(text, terminal=terminal):
+            raise AssertionError(f"{found[:9]!r} in {text!r} for {names!r}")
+        if not set(OURS.findall(text)) <= set(OURS.findall(_said(["a"], terminal))):
+            raise AssertionError(f"styles that are not ours in {text!r} for {names!r}")
+        seen = OURS.sub("", text)
+        for name in names:
+            if on_one_line(name).strip() not in seen:
+                raise AssertionError(f"{name!r} is not in {seen!r}")
+
+
+def _said(names: list[str], terminal: bool) -> str:
+    """What is printed of names."""
+    stream = _Terminal() if terminal else io.StringIO()
+    wide = {"TERM": "xterm-256color", "COLUMNS": "4000", "LINES": "50"}
+    with redirect_stdout(stream), redirect_stderr(stream), patch.dict(os.environ, wide), guarded():
+        print_table(names[0], ["name", "again"], [[name, name] for name in names], right=["again"])
+        with bar() or nullcontext():
+            for name in names:
+                echo(on_one_line(name), err=True)
+                say_loudly(name)
+                print(name)
+        try:
+            raise Error(names[-1])
+        except Error as error:
+            echo(f"minicaffe: {error}", err=True)
+    return stream.getvalue()
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+HOSTILE_NAMES = [
+    b"conv1\ndata",
+    b"[/]\n[link=http://x]y[/link]\n:skull:\n[bold red]x",
+    b"\x1b[31m\n\x1b]0;t\x07\n\x1b]8;;http://x\x1b\\x\n\xc2\x9b5m\n\xff\x9b\n\r\x08",
+    "\u202e\u2028\u200b\u2066\ufeff\U000e0041\n猫 \u3000\té\u0301".encode(),
+]
+
+
 TARGETS = {
     "prototxt": Target(lambda data: parse_net(_text(data)), lambda: _files("**/*.prototxt")),
     "net": Target(_net, lambda: iter([NET.encode(), *_files("shapes/**/test.prototxt", "heads/*.prototxt")])),
@@ -248,6 +302,7 @@ TARGETS = {
     "image_list": Target(_of_path(read_image_list, ".txt"), lambda: iter([IMAGE_LIST])),
     "window_file": Target(_of_path(read_window_file, ".txt"), lambda: iter([WINDOW_FILE])),
     "log": Target(_of_path(parse_log, ".log"), lambda: iter([LOG])),
+    "terminal": Target(_printed, lambda: iter(HOSTILE_NAMES)),
 }
 
 for name, most in LIMITS.items():
