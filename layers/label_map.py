@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from minicaffe.access import granted
-from minicaffe.errors import DataError, Error
+from minicaffe.errors import DataError, Error, on_one_line
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import parse_message
+from minicaffe.prototxt import UNPRINTABLE, parse_message
 
 MOST_CLASSES = 1_000_000
 """Most classes of detections: there is a list of them."""
@@ -24,4 +24,7 @@ def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
     labels = {item.label: item for item in items}
     if len(labels) < len(items) or len({item.name for item in items}) < len(items):
         raise DataError(f"{file}: a name or a label stands in it twice")
+    for item in items:
+        if UNPRINTABLE.search(item.name):
+            raise DataError(f'{file}: the name "{on_one_line(item.name)}" holds a control character')
     return labels

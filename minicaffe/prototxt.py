@@ -36,7 +36,7 @@ MOST_UNKNOWN = 200
 _HEAD = 4096
 _COLOUR = re.compile("\x1b\\[[0-9;]*m|" + CONTROL.pattern)
 """A terminal's colours and other control characters, as in text that was copied from one."""
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f]")
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFi
     except UpgradeError as error:
         raise parser.text.error(error.message, _block_start(parser, error.block), error.hint) from None
     sources = [_input_source(parser) if i == INPUT_FIELDS else _layer_source(parser, i) for i in origins]
-    if _UNPRINTABLE.search(param.name):
+    if UNPRINTABLE.search(param.name):
         raise _control("name", param.name, parser.text.place(parser.root.offsets["name"]))
     for layer, source in zip(param.layer, sources, strict=True):
         _refuse_control(layer, source)
@@ -96,7 +96,7 @@ def _refuse_control(layer: caffe_pb2.LayerParameter, source: LayerSource) -> Non
     tops = [(f"top[{j}]", name) for j, name in enumerate(layer.top)]
     bottoms = [(f"bottom[{j}]", name) for j, name in enumerate(layer.bottom)]
     for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
-        if _UNPRINTABLE.search(name):
+        if UNPRINTABLE.search(name):
             raise _control(field.partition("[")[0], name, source.at(field))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import sys
@@ -41,6 +42,15 @@ LINES = "a\nlayer { name: 'live' type: 'ReLU' bottom: 'x' top: 'live' }"
 
 Case = tuple[list[str], Sequence[str]]
 """Arguments, and what is to be seen on stdout or stderr."""
+
+DETECTIONS = """layer { name: "x" type: "DummyData" top: "loc" top: "conf" top: "prior" dummy_data_param {
+  shape { dim: 2 dim: 4 } shape { dim: 2 dim: 2 } shape { dim: 1 dim: 2 dim: 4 } data_filler { value: 0.9 } } }
+layer { name: "out" type: "DetectionOutput" bottom: "loc" bottom: "conf" bottom: "prior" top: "out"
+  detection_output_param { num_classes: 2 save_output_param { output_directory: "found" output_format: "COCO"
+  output_name_prefix: "all" label_map_file: "labels.prototxt" name_size_file: "sizes.txt" } } }"""
+ROI_DATA = """layer { name: "roi_data" type: "RoIData" top: "data" top: "im_info" top: "gt_boxes"
+  python_param { param_str: "'num_classes': 4" } }
+layer { name: "rest" type: "Silence" bottom: "data" bottom: "im_info" bottom: "gt_boxes" }"""
 
 NET = f"""name: "{NAME}"
 layer {{ name: "x" type: "Input" top: "x" input_param {{ shape {{ dim: 1 dim: 2 dim: 4 dim: 4 }} }} }}
@@ -246,7 +256,11 @@ def retarget() -> list[Case]:
 
 
 def run() -> list[Case]:
+    Path("detections.prototxt").write_text(DETECTIONS)
+    Path("labels.prototxt").write_text(f'item {{ name: "none" }} item {{ name: "{NAME[3:25]}\\033[5m" label: 1 }}')
+    Path("sizes.txt").write_text(f"{NAME[:-1]}\x1b[5m 60 80\n" * 2, encoding="utf-8")
     return [
+        (["run", "detections.prototxt"], ("[link=http://x]:skull:\\x1b[5m", "control character")),
         (["run", _net(QUIET), _weights()], (*SHOWN, *FILE_SHOWN)),
         (["run", _net(QUIET), "--out", f"{FILE}.npz"], (*SHOWN, *FILE_SHOWN)),
     ]
@@ -293,8 +307,21 @@ def train() -> list[Case]:
     prefix = "[link=x]:skull:\u202e"
     text = f'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" snapshot_prefix: "{prefix}" max_iter: 2 display: 1'
     Path(f"{FILE}.prototxt").write_text(text, encoding="utf-8")
-    Path("roidb.json").write_text("{}")
+    Path("roi_data.prototxt").write_text(ROI_DATA)
+    Path("rois.prototxt").write_text('train_net: "roi_data.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 1')
+    one = {"image": FILE[:-1], "boxes": [[0, 0, 2, 3]], "classes": [WILD]}
+    Path("classes.json").write_text(json.dumps({"classes": ["cat", f"2{WILD}"], "images": [one]}))
+    Path("images.json").write_text(json.dumps({"classes": [WILD], "images": [one]}))
+    photo(FILE[:-1])
+    for folder in ("Annotations", "JPEGImages", "ImageSets/Main"):
+        (Path(f"voc{FILE}") / folder).mkdir(parents=True)
+    Path(f"voc{FILE}/ImageSets/Main/trainval.txt").write_text("a\n")
+    name = NAME[:-1] + "\x9b"
+    Path(f"voc{FILE}/Annotations/a.xml").write_text(f"<a><object><name>{name}</name></object></a>", encoding="utf-8")
     return [
+        (["train", "rois.prototxt", "--roidb", "classes.json"], WILD_SHOWN),
+        (["train", "rois.prototxt", "--roidb", "images.json"], ("2 classes",)),
+        (["train", "rois.prototxt", "--roidb", f"voc{FILE}"], (*FILE_SHOWN, "[/][link=http://x]:skull:\\u202e\\x9b")),
         (["train", f"{FILE}.prototxt", "--log", "lines.log", "--out", f"trained{FILE}"], (*SHOWN, *FILE_SHOWN)),
         (["train", f"{FILE}.prototxt", "--weights", _weights()], (*SHOWN, *FILE_SHOWN)),
         (["train", f"{FILE}.prototxt", "--snapshot", f"{FILE}.solverstate"], FILE_SHOWN),
