@@ -33,7 +33,8 @@ def command(cpu: bool, script: str, arguments: tuple[str, ...]) -> None:
     except Exception as error:
         if error.__traceback__ is None or _inside(error.__traceback__, script) is None:
             raise
-        traceback.print_exception(type(error), error, _inside(error.__traceback__, script))
+        shown = traceback.format_exception(type(error), error, _inside(error.__traceback__, script))
+        echo("".join(shown), nl=False, err=True)
         if hint := python_2_hint(error):
             echo(hint, err=True)
         sys.exit(1)
