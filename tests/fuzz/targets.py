@@ -20,12 +20,13 @@ from unittest.mock import patch
 import numpy as np
 from terminal_text import OURS, foreign
 
-from minicaffe import TEST, Error, Net, limits
+from minicaffe import TEST, Error, Net, leveldb_files, leveldb_log, leveldb_tables, limits
 from minicaffe.arrays import read_npy, read_npz
 from minicaffe.cli.common import print_table, say_loudly
 from minicaffe.cli.console import bar
 from minicaffe.cli.terminal import echo, guarded
 from minicaffe.database import new_database
+from minicaffe.database_leveldb import LevelDatabase
 from minicaffe.database_lmdb import LmdbDatabase
 from minicaffe.datum import datum_array, parse_datum
 from minicaffe.errors import on_one_line
@@ -207,6 +208,64 @@ def _lmdbs() -> Iterator[bytes]:
             yield Path(folder, "db", "data.mdb").read_bytes()
 
 
+LEVELDB_NAMES = ("CURRENT", "MANIFEST-{:06d}", "{:06d}.ldb", "{:06d}.log")
+"""Kinds of files of a LevelDB. All of one are one input: a byte (odd: its checksums count), and for each file its kind, the
+number in its name, and its length in two bytes, before what is in it."""
+
+
+def _packed(folder: Path) -> bytes:
+    """The files of a LevelDB as an input."""
+    packed = bytearray()
+    for path in sorted(folder.iterdir()):
+        number = int("0" + "".join(filter(str.isdigit, path.name)))
+        kind = next((kind for kind, name in enumerate(LEVELDB_NAMES) if name.format(number) == path.name), None)
+        if kind is not None:
+            content = path.read_bytes()
+            packed += bytes((kind, number, *len(content).to_bytes(2, "little"))) + content
+    return bytes(packed)
+
+
+def _of_leveldb() -> Callable[[bytes], object]:
+    """A reader of LevelDBs. Mutations that keep a checksum right are rare, so that of half the inputs none counts."""
+    folder = Path(FOLDER.name, str(next(NUMBERS)))
+    folder.mkdir()
+    matches, checked = leveldb_files.matches, True
+
+    def of_bytes(data: bytes) -> object:
+        nonlocal checked
+        for path in folder.iterdir():
+            path.unlink()
+        checked, at = bool(data[0] & 1) if data else True, 1
+        while at + 4 <= len(data):
+            name = LEVELDB_NAMES[data[at] % len(LEVELDB_NAMES)].format(data[at + 1])
+            begin, at = at + 4, at + 4 + int.from_bytes(data[at + 2 : at + 4], "little")
+            (folder / name).write_bytes(data[begin:at])
+        database = LevelDatabase(str(folder))
+        return list(database.items()), list(database.items(b"k3"))
+
+    for module in (leveldb_log, leveldb_tables):
+        setattr(module, "matches", lambda *given: matches(*given) or not checked)  # noqa: B010
+    return of_bytes
+
+
+def _leveldbs() -> Iterator[bytes]:
+    """A log alone; tables of all levels, packed and not, with keys in several, deleted ones, and values longer than a block."""
+    import plyvel
+
+    for compression in ("snappy", None):
+        for opened in (1, 2, 5):
+            with tempfile.TemporaryDirectory() as folder:
+                for i in range(opened):  # each opening makes a table of the log
+                    database = plyvel.DB(folder, create_if_missing=True, compression=compression, block_size=1024)
+                    for j in range(i, 30, i + 1):
+                        database.put(b"k%d" % j, bytes([i]) * (j * 9 if j % 10 else 4000))
+                    database.delete(b"k%d" % (2 * i))
+                    if i == 2:
+                        database.compact_range()
+                    database.close()
+                yield from (bytes([checked]) + _packed(Path(folder)) for checked in (0, 1))
+
+
 def _images() -> Iterator[bytes]:
     from PIL import Image
 
@@ -291,6 +350,7 @@ TARGETS = {
     "solverstate_hdf5": Target(_of_path(read_state, ".solverstate.h5"), lambda: _states(".solverstate.h5")),
     "binaryproto": Target(_of_path(read_binaryproto, ".binaryproto"), _means),
     "lmdb": Target(_of_path(lambda path: list(LmdbDatabase(path).items())), _lmdbs),
+    "leveldb": Target(_of_leveldb(), _leveldbs),
     "datum": Target(lambda data: datum_array(parse_datum(data, "a record"), "a record"), _datums),
     "param_str": Target(lambda data: read_yaml(_text(data)), lambda: iter(PARAM_STRS)),
     "image": Target(lambda data: read_image(data, None), _images),
