@@ -79,7 +79,7 @@ class _Edits:
         self.log: int | None = None
         self.sequence: int | None = None
         self.previous_log = 0
-        self.tables: dict[tuple[int, int], Table] = {}
+        self.tables: dict[int, Table] = {}
 
     def add(self, place: int, record: memoryview) -> None:
         """Apply an edit. Raises LogError."""
@@ -122,10 +122,13 @@ class _Edits:
                 elif tag == 5:
                     number(), key()  # where the next compaction of a level begins
                 elif tag == 6:
-                    self.tables.pop((number(), number()), None)
+                    number()  # the level
+                    self.tables.pop(number(), None)
                 elif tag == 7:
-                    level, table = number(), Table(number(), number(), key(), key())
-                    self.tables[level, table.number] = table
+                    number()  # the level: which of two entries counts shows in their numbers
+                    table = Table(number(), number(), key(), key())
+                    if self.tables.setdefault(table.number, table) != table:
+                        raise LogError(place, f"table {table.number} is there twice")
                     limits.check(f"{self.path}: its list of tables", TABLE_BYTES * len(self.tables), "bytes")
                 else:
                     raise LogError(place, f"an edit has the unknown field {tag}")

@@ -17,11 +17,13 @@ import leveldb_writer as writer
 import numpy as np
 import pytest
 from batches import batches, datum, net_of
+from click.testing import CliRunner
 from golden import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minicaffe import limits
+from minicaffe.cli import main
 from minicaffe.crc32c import crc32c
 from minicaffe.database import open_database
 from minicaffe.errors import DataError, Error, LimitError
@@ -219,6 +221,25 @@ def test_a_link_is_not_followed(absolute: bool, name: str, written: Path) -> Non
     assert snapshot(written.parent) == before
 
 
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_strangers_database_overwrites_nothing(absolute: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LevelDB's recovery writes what the log holds into the table of the next number: here a link that leads elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    lines: list[writer.Entry] = [(1, b"a", b"\nrm -r /\n" + datum(0).SerializeToString())]
+    folder = writer.write_database(tmp_path / "db", [], [lines])
+    victim = tmp_path / "profile.sh"
+    victim.write_bytes(b"echo mine\n")
+    for number in (*range(4, 9), *range(95, 110)):
+        (folder / f"{number:06d}.ldb").symlink_to(victim if absolute else "../profile.sh")
+    text = 'layer { name: "in" type: "Data" top: "data" data_param { source: "db" batch_size: 1 backend: LEVELDB } }'
+    (tmp_path / "net.prototxt").write_text(text)
+    before = snapshot(tmp_path)
+    CliRunner().invoke(main, ["summary", "net.prototxt"])
+    CliRunner().invoke(main, ["compute-image-mean", "db", "mean.binaryproto", "--backend", "leveldb"])
+    assert victim.read_bytes() == b"echo mine\n"
+    assert snapshot(tmp_path) == before
+
+
 @pytest.mark.parametrize("target", ["../../../../../../../../../../dev/zero", "pipe", "folder", "nothing"])
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-000002", "000003.log", "000011.ldb"])
 def test_what_is_no_file_is_not_opened(target: str, name: str, written: Path) -> None:
@@ -273,6 +294,12 @@ def test_a_folder_that_cannot_be_written(written: Path) -> None:
 # Damage
 
 
+def overwrite(path: Path, content: bytes | bytearray) -> None:
+    """Other bytes in place of as many: to empty files first takes some file systems long."""
+    with open(path, "r+b") as file:
+        file.write(content)
+
+
 def outcome(folder: Path) -> Items | None:
     """The items, or None where a DataError names a file of the database."""
     try:
@@ -289,11 +316,11 @@ def test_every_byte_that_flips(few: Path) -> None:
     for path in kept:
         content = path.read_bytes()
         for i in range(len(content)):
-            path.write_bytes(content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :])
+            overwrite(path, content[:i] + bytes([content[i] ^ 1 << i % 8]) + content[i + 1 :])
             found = outcome(few)
             assert found in (None, wanted), (path.name, i)
             kept[path] += found is not None
-        path.write_bytes(content)
+        overwrite(path, content)
     unused = {path.suffix: count for path, count in kept.items() if count}
     assert set(unused) == {".ldb"} and unused[".ldb"] < 60  # the footer's padding, and where blocks about blocks are
 
@@ -325,7 +352,7 @@ def test_bytes_of_leveldbs_own_that_change(case: str, tmp_path: Path) -> None:
         damaged = bytearray(content)
         for _ in range(numbers.randrange(1, 4)):
             damaged[numbers.randrange(len(content))] = numbers.randrange(256)
-        path.write_bytes(damaged)
+        overwrite(path, damaged)
         assert outcome(folder) in (None, wanted), path.name
         path.write_bytes(content)
 
@@ -344,7 +371,7 @@ def test_random_damage_with_right_checksums(tmp_path: Path, monkeypatch: pytest.
         damaged = bytearray(content)
         for _ in range(numbers.randrange(1, 5)):
             damaged[numbers.randrange(len(content))] = numbers.choice((0, 1, 127, 128, 255, numbers.randrange(256)))
-        path.write_bytes(damaged)
+        overwrite(path, damaged)
         try:
             keys = [key for key, _ in read(folder)]
         except Error as error:
@@ -352,7 +379,7 @@ def test_random_damage_with_right_checksums(tmp_path: Path, monkeypatch: pytest.
             refused += 1
         else:
             assert all(one < other for one, other in pairwise(keys))
-        path.write_bytes(content)
+        overwrite(path, content)
     assert 1000 < refused < 1500
 
 
@@ -466,6 +493,7 @@ def test_keys_must_be_the_manifests(tmp_path: Path) -> None:
         (writer.varint(1) + writer.sized(b"mine"), "the database's order of keys is 'mine'"),
         (writer.varint(7) + bytes(3) + writer.sized(b"short") * 2, "an edit has a key that is none"),
         (writer.varint(1) + writer.varint(2**40), "an edit is not whole"),
+        (writer.new_table(5, 9, bytes(8), bytes(8)) + writer.new_table(5, 8, bytes(8), bytes(8), 1), "table 5 is there twice"),
         (b"", "it ends before the last sequence number"),
     ],
 )
