@@ -8,8 +8,9 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -275,7 +276,9 @@ def test_current_names_a_manifest(current: bytes, written: Path) -> None:
 
 
 def test_a_stray_table_stays(written: Path) -> None:
-    (written / "000005.ldb").write_bytes(b"mine")
+    """LevelDB's recovery writes its next table over it."""
+    for number in (*range(4, 9), *range(95, 110)):
+        (written / f"{number:06d}.ldb").write_bytes(b"mine")
     before = snapshot(written)
     assert read(written) == WANTED and snapshot(written) == before
 
@@ -600,6 +603,45 @@ def test_long_keys_with_common_beginnings(tmp_path: Path) -> None:
     folder = one_table(tmp_path / "db", writer.table([(key, writer.closed(writer.block([(key, b"")])))]), key, key)
     with pytest.raises(DataError, match="a key has 20,008 bytes, and the most that is read is 16,384"):
         read(folder)
+
+
+def common_beginnings(folder: Path, count: int) -> Path:
+    """Keys of 16,000 bytes, of which each takes 16 in its block."""
+    keys = [bytes(16_000) + i.to_bytes(4, "big") + b"\1" + bytes(7) for i in range(count)]
+    entries = b"\0" + writer.varint(16_012) + b"\0" + keys[0]
+    entries += b"".join(writer.varint(16_000) + b"\14\0" + key[16_000:] for key in keys[1:])
+    block = writer.closed(entries + bytes(4) + b"\1\0\0\0")
+    return one_table(folder, writer.table([(keys[-1], block)]), keys[0], keys[-1])
+
+
+def empty_parts(folder: Path, count: int) -> Path:
+    """A write in as many parts, most of them empty."""
+    first, middle = writer.part_of_log(2, b""), writer.part_of_log(3, b"")
+    parts = [first, *[middle] * (4 * count), writer.part_of_log(4, writer.batch([(1, b"a", b"b")]))]
+    whole = b"".join(b"".join(parts[i : i + 4681]).ljust(32768, b"\0") for i in range(0, len(parts), 4681)).rstrip(b"\0")
+    return writer.write_files(folder, writer.log([writer.edit(3, 0)]), {"000003.log": whole})
+
+
+def small_blocks(folder: Path, count: int) -> Path:
+    return writer.write_database(folder, [[(i + 1, b"%08d" % i, b"") for i in range(count)]])
+
+
+def many_edits(folder: Path, count: int) -> Path:
+    edits = b"".join(writer.varint(6) + bytes(1) + writer.varint(i) for i in range(4 * count))
+    return writer.write_files(folder, writer.log([edits + writer.edit(3, 0)]), {"000003.log": b""})
+
+
+@pytest.mark.parametrize("make", [common_beginnings, empty_parts, small_blocks, many_edits])
+def test_time_grows_with_the_length(make: Callable[[Path, int], Path], tmp_path: Path) -> None:
+    def seconds(count: int) -> float:
+        folder, taken = make(tmp_path / str(count), count), []
+        for _ in range(3):
+            begin = time.process_time()
+            read(folder)
+            taken.append(time.process_time() - begin)
+        return min(taken)
+
+    assert seconds(8000) <= 2.5 * seconds(4000) + 0.02
 
 
 def test_copies_are_read_as_well(written: Path, tmp_path: Path) -> None:
