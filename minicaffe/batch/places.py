@@ -22,6 +22,12 @@ def require_pyarrow() -> Any:
     return pyarrow
 
 
+def pyarrow_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """What pyarrow raises: Arrow's own errors, Python's, and what Cython makes of C++'s; and more: to be caught."""
+    cpp = (RuntimeError, LookupError, ArithmeticError, MemoryError)
+    return (OSError, ValueError, *cpp, require_pyarrow().lib.ArrowException, *more)
+
+
 def is_uri(name: str) -> bool:
     """s3://bucket/photos, file:///data: a name with a scheme."""
     return "://" in name

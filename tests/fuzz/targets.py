@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +25,7 @@ from minicaffe.arrays import read_npy, read_npz
 from minicaffe.cli.common import print_table, say_loudly
 from minicaffe.cli.console import bar
 from minicaffe.cli.terminal import echo, guarded
+from minicaffe.batch.tables import find_rows
 from minicaffe.database import new_database
 from minicaffe.database_leveldb import LevelDatabase
 from minicaffe.database_lmdb import LmdbDatabase
@@ -47,6 +48,9 @@ REPOSITORY = HERE.parents[2]
 SHARED = REPOSITORY.parent / "shared"
 MOST_BYTES = 1 << 16
 """Seeds longer than this are left out: mutations of them mostly change numbers."""
+
+MOST_ROWS = 1000
+"""Of a table: more of the same."""
 
 LIMITS = {"blob_elements": 1 << 20, "layers": 200, "bytes": 1 << 24, "pixels": 1 << 20, "text": 1 << 16}
 """minicaffe.limits while fuzzing: what may be declared is small, so that more memory is a finding."""
@@ -338,6 +342,33 @@ HOSTILE_NAMES = [
     b"\x1b[31m\n\x1b]0;t\x07\n\x1b]8;;http://x\x1b\\x\n\xc2\x9b5m\n\xff\x9b\n\r\x08",
     "\u202e\u2028\u200b\u2066\ufeff\U000e0041\n猫 \u3000\té\u0301".encode(),
 ]
+def _parquets() -> Iterator[bytes]:
+    """Every column that images may be in, each way of packing pages that pyarrow writes, some rows null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    images: list[bytes | None] = [*islice(_images(), 5), None]
+    paths = [None if image is None else f"{i}.png" for i, image in enumerate(images)]
+    structs = [image and {"bytes": image, "path": path} for image, path in zip(images, paths, strict=True)]
+    ways: list[dict[str, Any]] = [
+        {"compression": "none"},
+        {"compression": "snappy", "data_page_version": "2.0"},
+        {"compression": "gzip", "use_dictionary": False},
+        {"compression": "zstd", "use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
+        {"compression": "lz4", "use_dictionary": False, "column_encoding": "DELTA_LENGTH_BYTE_ARRAY"},
+        {"compression": "brotli", "store_schema": False, "write_page_checksum": True},
+    ]
+    for columns in ({"bytes": images, "path": paths}, {"path": paths}, {"image": structs}, {"image": images, "label": paths}):
+        for way in ways:
+            out = io.BytesIO()
+            pq.write_table(pa.table(columns), out, row_group_size=4, **way)
+            yield out.getvalue()
+
+
+def _rows(path: str) -> None:
+    """Every row, one at a time, as a run has it."""
+    for _ in islice(find_rows(path, "/nowhere").pictures(), MOST_ROWS):
+        pass
 
 
 TARGETS = {
@@ -351,6 +382,7 @@ TARGETS = {
     "binaryproto": Target(_of_path(read_binaryproto, ".binaryproto"), _means),
     "lmdb": Target(_of_path(lambda path: list(LmdbDatabase(path).items())), _lmdbs),
     "leveldb": Target(_of_leveldb(), _leveldbs),
+    "parquet": Target(_of_path(_rows, ".parquet"), _parquets),
     "datum": Target(lambda data: datum_array(parse_datum(data, "a record"), "a record"), _datums),
     "param_str": Target(lambda data: read_yaml(_text(data)), lambda: iter(PARAM_STRS)),
     "image": Target(lambda data: read_image(data, None), _images),
