@@ -88,7 +88,7 @@ class Rows:
 
     def _picture(self, row: int, content: Content) -> Picture:
         if not content.has_bytes and content.path:
-            return picture(content.path, self.base)
+            return picture(content.path, self.base, listed=True)
         name = content.path or f"{self.file}:{row}"
         return Picture(name, content.data or DataError(f"{name}: the row holds no image"))
 

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from minicaffe import limits
-from minicaffe.access import allowing
+from minicaffe.access import allowing, is_uri
 from minicaffe.cli.flags import ALIASES, translate
 from minicaffe.cli.terminal import echo, guarded
 from minicaffe.errors import Error, shortened
@@ -54,14 +54,21 @@ WORDS = "minicaffe.words"
 """Where a context's meta holds the command line."""
 
 
+class _Place(click.Path):
+    """A file or folder that is there, or a URI."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if is_uri(value) else super().convert(value, param, ctx)
+
+
 ALLOW = click.Option(
     ["--allow"],
     multiple=True,
-    metavar="PATH",
-    type=click.Path(exists=True),
+    metavar="PATH|URI",
+    type=_Place(exists=True),
     expose_value=False,
-    help="Let prototxts name this file, or what lies in this folder; may be repeated. They always may name what is in the "
-    "working directory, and what the command line names.",
+    help="Let prototxts, lists and tables name this file, or what lies in this folder or bucket; may be repeated. They always "
+    "may name what is in the working directory, and what the command line names.",
 )
 """An option of every command. What it names is allowed as everything that the command line names is."""
 
@@ -153,8 +160,9 @@ class _Commands(click.Group):
 
 
 def _paths(word: str) -> list[str]:
-    """The files and folders that a word of the command line names, also as in --allow=FILE and --input data=FILE."""
-    return [text for text in (word, *word.split("=")[1:]) if text and os.path.exists(text)]
+    """The files, folders and URIs that a word of the command line names, also as in --allow=FILE and --input data=FILE."""
+    texts = [word] if is_uri(word.partition("=")[0]) else [word, *word.split("=")[1:], word.partition("=")[2]]
+    return [text for text in texts if text and (is_uri(text) or os.path.exists(text))]
 
 
 def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:

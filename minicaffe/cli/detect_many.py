@@ -12,11 +12,12 @@ import click
 from click.core import ParameterSource
 
 from minicaffe import threads
+from minicaffe.access import is_uri
 from minicaffe.batch.detector import Arrays, Detector, Recipe, weights_of
 from minicaffe.batch.folder import Folder
 from minicaffe.batch.local_engine import run_local
 from minicaffe.batch.parts import PART_SIZE, Done
-from minicaffe.batch.places import is_uri, require_pyarrow
+from minicaffe.batch.places import check_opens, require_pyarrow
 from minicaffe.batch.rules import Rules
 from minicaffe.batch.run import Run, begin
 from minicaffe.batch.sources import Sources
@@ -45,7 +46,9 @@ class Many:
         require_pyarrow()
         if any(source.rstrip("/") == self.out.rstrip("/") or same(source, self.out) for source in sources):
             raise Error(f"--out {self.out}: the images come from there: give another folder")
-        if not is_uri(self.out):
+        if is_uri(self.out):
+            check_opens(self.out)
+        else:
             check_folder("--out", self.out)
         if self.engine == "ray":
             from minicaffe.batch.ray_cluster import require_ray
