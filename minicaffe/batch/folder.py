@@ -44,12 +44,18 @@ class Folder:
             raise Error(f"{self.place}: cannot be written: {error}") from error
         done = {int(match[1]) for name in found if (match := _PART.fullmatch(name))}
         if MANIFEST in found:
-            self._compare(manifest, self._read(system, f"{path}/{MANIFEST}"))
+            self.check(manifest)
         elif any(name.endswith(".parquet") for name in found):
             raise Error(f"{self.place}: holds Parquet files that no run of `minicaffe detect` wrote: give another --out")
         else:
             self._put(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+            self.check(manifest)
         return done
+
+    def check(self, manifest: Mapping[str, Any]) -> None:
+        """Raises Error where the folder is another run's."""
+        system, path = located(self.place)
+        self._compare(manifest, self._read(system, f"{path}/{MANIFEST}"))
 
     def done(self) -> set[int]:
         """The numbers of the parts that are there."""

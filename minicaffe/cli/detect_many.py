@@ -16,6 +16,7 @@ from minicaffe.access import is_uri
 from minicaffe.batch.detector import Arrays, Detector, Recipe, weights_of
 from minicaffe.batch.folder import Folder
 from minicaffe.batch.local_engine import run_local
+from minicaffe.batch.lock import locked
 from minicaffe.batch.parts import PART_SIZE, Done
 from minicaffe.batch.places import check_opens, require_pyarrow
 from minicaffe.batch.rules import Rules
@@ -102,6 +103,11 @@ def same(source: str, out: str) -> bool:
 
 def detect_many(detector: Detector, images: Sources, many: Many) -> Done:
     """Do what is not done yet, show how far it is, and print a summary. Returns what was done. Raises Error."""
+    with locked(many.place):
+        return _do(detector, images, many)
+
+
+def _do(detector: Detector, images: Sources, many: Many) -> Done:
     weights = weights_of(detector.net)
     run = begin(images, Folder(many.place), detector.recipe, weights, many.part_size)
     display = BatchDisplay(run.left)
