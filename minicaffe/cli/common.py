@@ -52,15 +52,11 @@ def state_options(function: Function) -> Function:
 
 
 def allow_modules(modules: Iterable[str]) -> None:
-    """Let Python layers come from these modules, looked for in the working directory too, as Caffe's users expect."""
-    import sys
-
+    """Let Python layers come from these modules, each looked for in the working directory first, as Caffe's users expect."""
     from minicaffe.layers.python import allow_module
 
     for module in modules:
-        if "" not in sys.path:
-            sys.path.insert(0, "")
-        allow_module(module)
+        allow_module(module, os.getcwd())
 
 
 def _use_threads(context: click.Context, option: click.Parameter, count: int | None) -> None:
