@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from minicaffe import limits
+from minicaffe.batch.parquet_sizes import Chunk, pages
 from minicaffe.batch.tables import find_rows
 from minicaffe.batch.thrift import BINARY, I32, LIST, STRUCT, field, read_struct
 from minicaffe.errors import DataError, Error
@@ -145,6 +147,49 @@ def test_statistics_that_contradict_the_schema(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", [b"a", b"b", b"c"])
     path.write_bytes(no_nulls(path.read_bytes()))
     assert read(path, MB)[0]
+
+
+def test_row_groups_of_the_same_bytes(tmp_path: Path) -> None:
+    """Each would be read again: a small file for hours."""
+    path = write(tmp_path / "t.parquet", [os.urandom(100_000)])
+    content = path.read_bytes()
+    length = int.from_bytes(content[-8:-4], "little")
+    body, footer = content[: -8 - length], content[-8 - length : -8]
+    at = footer.index(b"\x19\x1c\x19\x1c\x26")  # a list of one row group, which begins with a list of one column
+    one = footer[at + 2 :]
+    end = 1 + next(i for i in range(len(one)) if one[i] == 0 and is_struct(one[: i + 1]))
+    many = footer[:at].replace(b"\x16\x02", b"\x16\x12", 1) + b"\x19\x9c" + one[:end] * 9 + one[end:]
+    path.write_bytes(body + many + len(many).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(Error, match=r"t\.parquet: cannot be read as Parquet: its columns lie over one another"):
+        find_rows(str(path), "/")
+
+
+def is_struct(content: bytes) -> bool:
+    try:
+        return read_struct(content)[1] == len(content)
+    except DataError:
+        return False
+
+
+def test_a_header_longer_than_most(tmp_path: Path) -> None:
+    """Its least and largest values are in it; and a page's number of values, in the field of another kind of page."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"path": ["a" * 3000, "b"]}), path, use_dictionary=False, compression="none")
+    assert [picture.name for picture in find_rows(str(path), "/").pictures()] == ["a" * 3000, "b"]
+
+
+@pytest.mark.parametrize("kind", [5, 7, 8])
+def test_the_values_of_any_kind_of_page_count(tmp_path: Path, kind: int) -> None:
+    """Fields 1 to 3: a page that unpacks to 4 bytes; then the three kinds' own, one of which declares a million values."""
+    content, last = b"\x15\x00\x15\x08\x15\x08", 3
+    for number in (5, 7, 8):
+        content += bytes([(number - last) << 4 | 12, 0x15]) + varint(2_000_000 if number == kind else 2, 3) + b"\0"
+        last = number
+    path = tmp_path / "page"
+    path.write_bytes(content + b"\0" + b"data")
+    with pa.OSFile(str(path)) as file:
+        (page,) = pages(file, Chunk(4, path.stat().st_size, 0))
+    assert page == (0, 4, 4, 1_000_000, len(content) + 1)
 
 
 def varint(number: int, length: int) -> bytes:

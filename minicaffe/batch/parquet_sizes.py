@@ -24,8 +24,9 @@ COPIES = 4
 """Of a page's bytes that pyarrow makes: the page, the dictionary, the column, Python's bytes."""
 A_VALUE = 32
 """Bytes that pyarrow takes for a value of a page beside its content: a pointer and a length, an offset, levels."""
-LONGEST_HEADER = 1 << 16
-"""Bytes of a page's header that are looked at: it holds numbers, and perhaps a smallest and a largest value."""
+HEADER = (1 << 9, 1 << 16)
+"""Bytes of a page's header that are looked at, and where it is longer: it holds numbers, and perhaps the least and the largest
+value."""
 DICTIONARY = 2
 """PageType.DICTIONARY_PAGE."""
 
@@ -71,6 +72,8 @@ def read_footer(file: Any) -> tuple[RowGroup, ...]:
         raise DataError("the numbers of rows in its footer do not agree")
     if rows > size:
         raise DataError(f"{rows:,} rows in {size:,} bytes")
+    if sum(chunk.packed for group in groups for chunk in group.chunks) > size:
+        raise DataError("its columns lie over one another")
     return groups
 
 
@@ -88,7 +91,10 @@ def pages(file: Any, chunk: Chunk) -> Iterator[Page]:
     """The pages of a chunk. Raises DataError."""
     start, end = chunk.start, chunk.start + chunk.packed
     while start < end:
-        page = _page(file.read_at(min(LONGEST_HEADER, end - start), start))
+        try:
+            page = _page(file.read_at(min(HEADER[0], end - start), start))
+        except DataError:
+            page = _page(file.read_at(min(HEADER[1], end - start), start))
         yield page
         start += page.header + page.packed
 
@@ -96,9 +102,9 @@ def pages(file: Any, chunk: Chunk) -> Iterator[Page]:
 def _page(content: bytes) -> Page:
     """The page whose header is at the beginning of content."""
     fields, length = read_struct(content)
-    own: Fields = next((found for number in (5, 7, 8) if (found := field(fields, number, STRUCT)) is not None), {})
+    of_kinds = [found for number in (5, 7, 8) if (found := field(fields, number, STRUCT))]
     kind, unpacked, packed = (_natural(fields, number, I32) for number in (1, 2, 3))
-    return Page(kind, unpacked, packed, _natural(own, 1, I32) if own else 0, length)
+    return Page(kind, unpacked, packed, max((_natural(found, 1, I32) for found in of_kinds), default=0), length)
 
 
 def _row_group(fields: Fields) -> RowGroup:
