@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from minicaffe.access import granted
 from minicaffe.augmentation import as_bytes
@@ -27,7 +26,7 @@ from .label_map import read_label_map
 from .own_files import OwnFiles
 
 Array = NDArray[Any]
-KINDS = (".png", ".jpg", ".jpeg", ".bmp")
+KINDS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP"}
 LEAST = 0.6
 """The score that is drawn where visualize_threshold is not given."""
 
@@ -81,7 +80,7 @@ class DetectionPictures:
         self.written += 1
         suffix = self.file.suffix if self.file.suffix.lower() in KINDS else ".png"
         content = io.BytesIO()
-        draw(pixels, found, self.names).save(content, Image.registered_extensions()[suffix.lower()])
+        draw(pixels, found, self.names).save(content, KINDS[suffix.lower()])
         self.own.write(f"{self.file.stem}_{self.written:06d}{suffix}", content.getvalue())
 
     def pixels(self, image: Array) -> Pixels:
