@@ -22,10 +22,10 @@ from terminal_text import OURS, foreign
 
 from minicaffe import TEST, Error, Net, leveldb_files, leveldb_log, leveldb_tables, limits
 from minicaffe.arrays import read_npy, read_npz
+from minicaffe.batch.tables import find_rows
 from minicaffe.cli.common import print_table, say_loudly
 from minicaffe.cli.console import bar
 from minicaffe.cli.terminal import echo, guarded
-from minicaffe.batch.tables import find_rows
 from minicaffe.database import new_database
 from minicaffe.database_leveldb import LevelDatabase
 from minicaffe.database_lmdb import LmdbDatabase
@@ -342,6 +342,8 @@ HOSTILE_NAMES = [
     b"\x1b[31m\n\x1b]0;t\x07\n\x1b]8;;http://x\x1b\\x\n\xc2\x9b5m\n\xff\x9b\n\r\x08",
     "\u202e\u2028\u200b\u2066\ufeff\U000e0041\n猫 \u3000\té\u0301".encode(),
 ]
+
+
 def _parquets() -> Iterator[bytes]:
     """Every column that images may be in, each way of packing pages that pyarrow writes, some rows null."""
     import pyarrow as pa
