@@ -44,8 +44,9 @@ class Taps(NamedTuple):
 
 
 def bilinear_taps(places: Array, size: int) -> Taps:
-    """places (R, P, K) -> the two neighbours of each along an axis of that size; places beyond the ends move to them."""
-    used = ~np.isnan(places)
+    """places (R, P, K) -> the two neighbours of each along an axis of that size; places beyond the ends move to them, and an
+    axis without pixels has none."""
+    used = ~np.isnan(places) & (size > 0)
     inside = np.where(used, places, 0).clip(0, max(size - 1, 0))
     low = inside.astype(np.int64)
     share = inside - low.astype(places.dtype)
