@@ -59,6 +59,13 @@ class Error(Exception):
         super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
 
 
+class NotAFileError(Error, OSError):
+    """A name that leads to no file: to a pipe, a socket, a device; or that no file can have."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
 class PrototxtError(Error):
     """A prototxt (net or solver) that cannot be read; str() is `file:line:col: message`, the source line, a caret, a hint."""
 

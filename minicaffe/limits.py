@@ -29,9 +29,12 @@ bytes: int = 2**38
 pixels: int = 2**28
 """Most pixels of an image that is read."""
 text: int = 2**24
-"""Most bytes of a prototxt or another text that is parsed."""
+"""Most bytes of a prototxt or another text that is parsed: settings, an annotation's XML, a label map, names of classes."""
+lists: int = 2**30
+"""Most bytes of a file that lists what there may be a million of: images, windows, annotations (JSON), a log. COCO's training
+annotations have 0.45e9. Read, one of very short lines takes 50 times its bytes."""
 
-NAMES = ("blob_elements", "layers", "bytes", "pixels", "text")
+NAMES = ("blob_elements", "layers", "bytes", "pixels", "text", "lists")
 
 
 def raising(name: str) -> str:
@@ -43,7 +46,7 @@ def check(what: str, amount: int, name: str) -> None:
     """Raises LimitError where amount is above a limit: `what has 12 layers, the limit is 10: ...`."""
     most = globals()[name]
     if amount > most:
-        unit = {"blob_elements": "elements", "text": "bytes"}.get(name, name)
+        unit = {"blob_elements": "elements", "text": "bytes", "lists": "bytes"}.get(name, name)
         raise LimitError(f"{what} has {amount:,} {unit}, and the limit is {most:,}: {raising(name)}")
 
 

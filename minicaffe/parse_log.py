@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from .errors import Error, on_one_line
-from .files import replacing
+from .files import read_text, replacing
 
 Row = dict[str, float]
 
@@ -33,7 +33,7 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
     tells what cannot be one.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        text = read_text(path, "lists", "replace")
     except OSError as error:
         raise Error(f"{path}: cannot be read: {error.strerror}") from error
     rows: dict[str, list[Row]] = {"Train": [], "Test": []}

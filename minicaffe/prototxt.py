@@ -14,7 +14,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from google.protobuf import text_format
@@ -22,6 +21,7 @@ from google.protobuf.message import Message
 
 from . import hints, limits
 from .errors import PrototxtError, PrototxtWarning, UpgradeError
+from .files import read_bytes
 from .lookalikes import PROTOTXT, START, lookalike
 from .proto import caffe_pb2
 from .source import LayerSource, Place
@@ -152,12 +152,10 @@ def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
 def read_text(path: str | os.PathLike[str]) -> str:
     """The file's text; bytes that are not UTF-8 (in old comments) stay as surrogates."""
     try:
-        with Path(path).open("rb") as file:
-            limits.check(f"{path}: the text", os.fstat(file.fileno()).st_size, "text")
-            head = file.read(_HEAD)
-            if CONTROL.search(head.decode("latin-1")):
-                raise _binary(head, str(path))
-            return (head + file.read()).decode("utf-8", "surrogateescape")
+        data = read_bytes(path)
+        if CONTROL.search(data[:_HEAD].decode("latin-1")):
+            raise _binary(data[:_HEAD], str(path))
+        return data.decode("utf-8", "surrogateescape")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise PrototxtError(f"cannot be read: {reason}", file=str(path)) from error

@@ -21,6 +21,7 @@ import numpy as np
 
 from .access import granted
 from .errors import DataError
+from .files import read_bytes
 from .roidb import Entry, Roidb
 from .roidb_expect import LARGEST, check_coco, check_form, check_images, read_json, read_voc_list
 
@@ -142,13 +143,13 @@ def _voc(folder: Path, split: str, names: list[str]) -> tuple[Roidb, list[str]]:
 def _voc_image(inside: _Inside, stem: str, names: list[str]) -> Entry:
     path = inside.granted(f"Annotations/{stem}.xml")
     try:
-        root = ElementTree.parse(path).getroot()
+        root = ElementTree.fromstring(read_bytes(path))
         objects = [o for o in root.iter("object") if int(o.findtext("difficult", "0") or 0) == 0]
         corners = [[float(o.findtext(f"bndbox/{c}", "nan")) - 1 for c in ("xmin", "ymin", "xmax", "ymax")] for o in objects]
         labels = [_class_number((o.findtext("name") or "").strip().lower(), names, path) for o in objects]
         size = [_whole(float(root.findtext(f"size/{side}") or 0), f"{path}: {side}") for side in ("width", "height")]
-    except (OSError, ElementTree.ParseError, ValueError) as error:
-        raise DataError(f"{path}: cannot read the annotation: {error}") from error
+    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:  # the last for encodings that are none
+        raise DataError(f"{path}: cannot read the annotation: {getattr(error, 'strerror', None) or error}") from error
     image = inside.granted(f"JPEGImages/{stem}.jpg")
     entry = Entry(image=image, boxes=_boxes(corners, path), gt_classes=np.array(labels, int))
     if min(size) > 0:

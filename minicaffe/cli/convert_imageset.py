@@ -11,6 +11,7 @@ from minicaffe.access import granted
 from minicaffe.database import BACKENDS, new_database
 from minicaffe.datum import encoded_datum, image_datum
 from minicaffe.errors import DataError, Error
+from minicaffe.files import read_bytes
 from minicaffe.image_bytes import encode_image, read_image, resized
 from minicaffe.image_list import Listed, read_image_list
 from minicaffe.proto import caffe_pb2
@@ -99,5 +100,5 @@ def _datum(
         return image_datum(pixels, image.label)
     same = size is None and {"jpeg": "jpg"}.get(suffix, suffix) == {"jpeg": "jpg"}.get(kind, kind)
     if same and (read_image(path, None).shape[2] == 3) == color:
-        return encoded_datum(path.read_bytes(), image.label)
+        return encoded_datum(read_bytes(path, "bytes"), image.label)
     return encoded_datum(encode_image(pixels, kind, str(path)), image.label)
