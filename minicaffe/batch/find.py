@@ -13,10 +13,12 @@ from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 
+from minicaffe import limits
 from minicaffe.access import granted, is_uri
 from minicaffe.errors import DataError, Error
+from minicaffe.files import read_bytes
 
-from .places import check_opens, listed, read_bytes
+from .places import check_opens, listed, read_uri
 from .sources import Files, Sources, Stretch
 from .tables import find_rows
 
@@ -70,7 +72,7 @@ def _folder(name: str, inner: Sequence[str], base: str) -> list[Stretch]:
 def read_list(name: str) -> list[str]:
     """The lines of a list that are not blank, without Windows' mark at its start. Raises DataError."""
     try:
-        content = read_bytes(name) if is_uri(name) else Path(name).read_bytes()
+        content = read_uri(name, limits.lists) if is_uri(name) else read_bytes(name, "lists")
     except OSError as error:
         raise DataError(f"{name}: cannot read the list: {error.strerror or error}") from error
     lines = content.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").split("\n")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from minicaffe import limits
 from minicaffe.access import is_remote, is_uri
-from minicaffe.errors import DataError, Error
+from minicaffe.errors import DataError, Error, NotAFileError
+from minicaffe.files import opened
 
 PATIENCE = 60.0
 """Seconds that what a URI leads to has to answer; Google's client would try for a quarter of an hour."""
@@ -77,16 +77,22 @@ def located(name: str, base: str = "") -> tuple[Any, str]:
     return found, path
 
 
-def read_bytes(name: str) -> bytes:
-    """What a URI leads to. Raises DataError. One connection serves the files of a folder."""
+def read_uri(name: str, most: int) -> bytes:
+    """What a URI leads to, a file of at most so many bytes. Raises DataError. One connection serves the files of a folder."""
     uri = urlsplit(name)
     folder, _, last = uri.path.rpartition("/")
     try:
         system, path = _folder(urlunsplit(uri._replace(path=folder + "/")))
-        with system.open_input_file(f"{path.rstrip('/')}/{unquote(last)}") as file:
-            limits.check(name, file.size(), "bytes")
+        path = f"{path.rstrip('/')}/{unquote(last)}"
+        if system.type_name == "local":
+            opened(path).close()
+        with system.open_input_file(path) as file:
+            if (size := file.size()) > most:
+                raise DataError(f"{name}: it has {size:,} bytes, and at most {most:,} are read")
             content: bytes = file.read()
             return content
+    except NotAFileError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror}") from error
     except pyarrow_errors() as error:
         raise DataError(f"{name}: cannot be read: {error}") from error
 

@@ -13,8 +13,9 @@ from typing import NamedTuple, Protocol
 
 from minicaffe.access import granted, granted_uri, is_remote, is_uri, local_path
 from minicaffe.errors import Error
+from minicaffe.image_bytes import most_bytes
 
-from .places import read_bytes
+from .places import read_uri
 
 
 class Picture(NamedTuple):
@@ -67,7 +68,7 @@ def picture(name: str, base: str, *, listed: bool) -> Picture:
     """The image that a path or a URI leads to. listed: in a list or a table, which may name what access.py says."""
     try:
         if is_remote(name):
-            return Picture(name, read_bytes(granted_uri(name) if listed else name))
+            return Picture(name, read_uri(granted_uri(name) if listed else name, most_bytes()))
         return Picture(name, Path(granted(Path(base, local_path(name)), namer="a list, table or link")))
     except Error as error:
         return Picture(name, error)

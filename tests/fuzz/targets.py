@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import numpy as np
 from terminal_text import OURS, foreign
+import tiffs
 
 from minicaffe import TEST, Error, Net, leveldb_files, leveldb_log, leveldb_tables, limits
 from minicaffe.arrays import read_npy, read_npz
@@ -33,6 +34,7 @@ from minicaffe.datum import datum_array, parse_datum
 from minicaffe.errors import on_one_line
 from minicaffe.image_bytes import read_image
 from minicaffe.image_list import read_image_list
+from minicaffe.images import image_size, load_image
 from minicaffe.param_str import read_yaml
 from minicaffe.parse_log import parse_log
 from minicaffe.proto import caffe_pb2
@@ -53,6 +55,7 @@ MOST_ROWS = 1000
 """Of a table: more of the same."""
 
 LIMITS = {"blob_elements": 1 << 20, "layers": 200, "bytes": 1 << 24, "pixels": 1 << 20, "text": 1 << 16}
+LIMITS = {"blob_elements": 1 << 20, "layers": 200, "bytes": 1 << 24, "pixels": 1 << 20, "text": 1 << 16, "lists": 1 << 16}
 """minicaffe.limits while fuzzing: what may be declared is small, so that more memory is a finding."""
 
 NET = """
@@ -284,6 +287,13 @@ def _images() -> Iterator[bytes]:
     yield from _files("**/*.jpg", "**/*.png")
 
 
+def _tiff(path: str) -> None:
+    """Its size as annotations are checked with, and its pixels, which must be of that size."""
+    size = image_size(path)
+    height, width, _ = load_image(path).shape
+    assert size == (width, height), (size, width, height)
+
+
 def _npys() -> Iterator[bytes]:
     for array in (np.arange(6.0).reshape(2, 3), np.zeros((2, 0, 3), np.float32), np.array(["a"])):
         out = io.BytesIO()
@@ -387,6 +397,7 @@ TARGETS = {
     "parquet": Target(_of_path(_rows, ".parquet"), _parquets),
     "datum": Target(lambda data: datum_array(parse_datum(data, "a record"), "a record"), _datums),
     "param_str": Target(lambda data: read_yaml(_text(data)), lambda: iter(PARAM_STRS)),
+    "tiff": Target(_of_path(_tiff, ".tif"), tiffs.all_kinds),
     "image": Target(lambda data: read_image(data, None), _images),
     "npy": Target(_of_path(read_npy, ".npy"), _npys),
     "npz": Target(_of_path(read_npz, ".npz"), _npzs),
