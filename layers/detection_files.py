@@ -11,6 +11,7 @@ Source: the SSD fork's detection_output_layer.cpp (save_output_param).
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,6 +121,8 @@ class DetectionFiles:
 
 
 FORMATS = ("VOC", "COCO", "ILSVRC")
+COCO_ID = re.compile("0|[1-9][0-9]{0,17}")
+"""Of an image or a category: what 64 bits hold."""
 
 
 def line(found: Found, label: str = "") -> str:
@@ -130,4 +133,4 @@ def line(found: Found, label: str = "") -> str:
 
 def number_or_text(name: str) -> int | str:
     """COCO's ids are numbers: "42" is 42, but "0042" and "person" stay text."""
-    return int(name) if name.isascii() and name.isdigit() and str(int(name)) == name else name
+    return int(name) if COCO_ID.fullmatch(name) else name

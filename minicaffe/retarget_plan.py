@@ -14,7 +14,7 @@ from .prototxt import NetFile
 from .retarget_graph import Graph
 
 SOFTMAX = ("Softmax", "SoftmaxWithLoss", "SoftmaxWithLossOHEM")
-NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d+)")
+NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d{1,9})(?!\d)")
 
 
 @dataclass(frozen=True)

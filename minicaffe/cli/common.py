@@ -123,7 +123,7 @@ def choose_device(device: str | None, gpu: str | None) -> None:
             raise Error(f"--gpu {gpu}: a net runs on one GPU here; give one number")
         device = "gpu" if gpu == "all" else f"gpu:{gpu}"
     kind, _, number = (device or "cpu").partition(":")
-    if kind not in ("cpu", "gpu", "auto") or (number and (kind != "gpu" or not number.isdecimal())):
+    if kind not in ("cpu", "gpu", "auto") or (number and (kind != "gpu" or not (number.isdecimal() and len(number) < 10))):
         raise Error(
             f"--device {device}: give cpu, gpu, gpu:N or auto" if gpu is None else f"--gpu {gpu}: give a number, or all"
         )

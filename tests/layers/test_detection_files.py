@@ -97,6 +97,9 @@ def test_a_state_goes_on(folder: Path) -> None:
 
 def test_numbers() -> None:
     assert [number_or_text(name) for name in ("42", "0", "042", "-1", "a1", "²")] == [42, 0, "042", "-1", "a1", "²"]
+    assert number_or_text("9" * 18) == 10**18 - 1
+    for digits in (19, 5000):  # beyond 64 bits, and beyond what Python makes a number of
+        assert number_or_text("9" * digits) == "9" * digits
 
 
 @pytest.mark.parametrize(
