@@ -18,8 +18,8 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from terminal_text import OURS, foreign
 import tiffs
+from terminal_text import OURS, foreign
 
 from minicaffe import TEST, Error, Net, leveldb_files, leveldb_log, leveldb_tables, limits
 from minicaffe.arrays import read_npy, read_npz
