@@ -134,7 +134,7 @@ def test_schemes_that_no_list_may_name(outside: Path, uri: str) -> None:
 def test_a_uri_of_another_host_is_not_opened(outside: Path, monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
     opened: list[str] = []
     monkeypatch.setattr(places, "located", lambda name, base="": opened.append(name))
-    monkeypatch.setattr("minicaffe.batch.sources.read_bytes", opened.append)
+    monkeypatch.setattr("minicaffe.batch.sources.read_uri", lambda name, most: opened.append(name))
     names = ["s3://bucket/a.png?endpoint_override=evil.com", "abfs://c@account/a.png", "gs://bucket/a.png"]
     found = [str(picture.data) for picture in find_sources([source(names)]).pictures()]
     assert not opened
