@@ -10,6 +10,7 @@ import re
 
 LONGEST_WORD, LONGEST = 1000, 20_000
 """Characters of one word, and of a whole message."""
+_LONG_WORD = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
 UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
     "\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
@@ -40,11 +41,15 @@ def _code(character: re.Match[str]) -> str:
 
 def shortened(text: str) -> str:
     """text written out, where a word or the whole is too long with the middle left out."""
-    text = written_out(text)
+    cut = _cut_down(text)
+    written = written_out(cut)
+    return cut if written == cut else _cut_down(written)
+
+
+def _cut_down(text: str) -> str:
     if len(text) <= LONGEST_WORD:
         return text
-    text = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: _cut(word[0], LONGEST_WORD), text)
-    return _cut(text, LONGEST)
+    return _cut(_LONG_WORD.sub(lambda word: _cut(word[0], LONGEST_WORD), text), LONGEST)
 
 
 def _cut(text: str, most: int) -> str:

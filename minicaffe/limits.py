@@ -12,13 +12,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from math import inf
 from numbers import Real
 from types import ModuleType
 from typing import Any
 
 from .errors import Error, LimitError
+from .nearest import nearest
 
 blob_elements: int = 2**31 - 1
 """Most elements of one blob; Caffe's INT_MAX, beyond which it cannot be raised."""
@@ -65,7 +65,7 @@ def raised(given: Mapping[str, float]) -> Iterator[None]:
 def _whole(name: str, most: Any) -> int:
     """The limit of this name as an int. Raises Error."""
     if name not in NAMES:
-        near = get_close_matches(name.lower(), NAMES, 1)
+        near = nearest(name.lower(), NAMES)
         meant = f'; did you mean "{near[0]}"?' if near else ""
         raise Error(f'there is no limit "{name}"; there are {", ".join(NAMES)}{meant}')
     is_number = isinstance(most, Real) and not isinstance(most, bool)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from . import rescue_inputs
 from .errors import WeightsError, on_one_line
-from .filter import meets
+from .filter import Rules
 from .proto import caffe_pb2
 from .prototxt import to_text
 from .stored_net import read_stored_net
@@ -87,7 +87,7 @@ def clean(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter
 
 def _of_test(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter]:
     """Without layers for TRAIN alone, unless what they give is needed and nothing else gives it."""
-    test = caffe_pb2.NetState(phase=caffe_pb2.TEST)
+    test = Rules(caffe_pb2.NetState(phase=caffe_pb2.TEST))
     allowed = [_allowed(layer, test) for layer in layers]
     given = {top for layer, keep in zip(layers, allowed) if keep for top in layer.top}
     kept = []
@@ -99,10 +99,10 @@ def _of_test(layers: list[LayerParameter], notes: list[str]) -> list[LayerParame
     return kept
 
 
-def _allowed(layer: LayerParameter, state: caffe_pb2.NetState) -> bool:
+def _allowed(layer: LayerParameter, rules: Rules) -> bool:
     if layer.include:
-        return any(meets(state, rule) for rule in layer.include)
-    return not any(meets(state, rule) for rule in layer.exclude)
+        return any(map(rules.meets, layer.include))
+    return not any(map(rules.meets, layer.exclude))
 
 
 def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:

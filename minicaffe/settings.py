@@ -10,13 +10,13 @@ Source: both projects' lib/fast_rcnn/config.py; a field is its key there in lowe
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from .errors import Error, SettingsError
 from .files import read_text
+from .nearest import nearest
 from .param_str import read_yaml
 
 Four = tuple[float, float, float, float]
@@ -175,7 +175,7 @@ def _merged(settings: T, values: Any, prefix: str) -> T:
 
 
 def _unknown(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key.upper(), known, n=1, cutoff=0.5)
+    near = nearest(key.upper(), known, least=0.5)
     return f"unknown setting {key}" + (f"; did you mean {near[0]}?" if near else "")
 
 

@@ -13,12 +13,12 @@ CONTROL = re.compile("[\x00-\x08\x0e-\x1f]")
 """A character that no prototxt holds."""
 NAME, NUMBER, STRING, PUNCTUATION, END, BAD = 1, 2, 3, 4, 5, 6
 
-# Each alternative starts with another character, and a comment runs to its line's end: no text makes this backtrack far.
+# Each alternative starts with another character, and one of them takes any: no text makes this backtrack far.
 _TOKEN = re.compile(
-    r"""(?:\s|\#[^\n]*(?:\n|\Z))*
+    r"""\s*(?:\#[^\n]*\s*)*
     (?:([A-Za-z_]\w*)
-    |(\.?\d(?:[eE][+-]|[\w.])*)
-    |("(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
+    |(\.?\d[\w.]*(?:(?<=[eE])[+-][\w.]*)*)
+    |("[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"|'[^'\\\n]*(?:\\[^\n][^'\\\n]*)*')
     |([{}<>:\[\],;/.-])
     |(\Z)
     |(.))""",

@@ -9,7 +9,6 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -20,6 +19,7 @@ from minicaffe.cli.flags import ALIASES, translate
 from minicaffe.cli.terminal import echo, guarded
 from minicaffe.errors import Error, shortened
 from minicaffe.files import plain
+from minicaffe.nearest import nearest
 from minicaffe.threads import check_variable
 from minicaffe.version import __version__
 
@@ -131,7 +131,7 @@ class _Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = get_close_matches(args[0].lower().replace("_", "-"), [*COMMANDS, *ALIASES], 1)
+            near = nearest(args[0].lower().replace("_", "-"), [*COMMANDS, *ALIASES])
             ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{near[0]}'?" if near else ""))
         return super().resolve_command(ctx, args)
 
@@ -172,7 +172,7 @@ def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOptio
     if not word or error.ctx is None:
         return error
     options = [option for param in error.ctx.command.get_params(error.ctx) for option in param.opts]
-    near = get_close_matches(f"--{word.lstrip('-').replace('_', '-')}", [o for o in options if o.startswith("--")], 1)
+    near = nearest(f"--{word.lstrip('-').replace('_', '-')}", [o for o in options if o.startswith("--")])
     return click.NoSuchOption(word, possibilities=near, ctx=error.ctx)
 
 

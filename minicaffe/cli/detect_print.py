@@ -58,9 +58,11 @@ def picture_names(folder: Path, images: Sources, inputs: Sequence[str | None]) -
     replaces an input: an image, or a file of inputs."""
     known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}
     names: dict[Path, None] = {}
+    numbers: dict[str, Iterator[str]] = {}
     for name in images.names():
         stem = Path(name).stem
-        tries = (folder / f"{stem}{number}.png" for number in chain([""], (f"-{n}" for n in count(2))))
+        endings = numbers.setdefault(stem, chain([""], (f"-{n}" for n in count(2))))
+        tries = (folder / f"{stem}{ending}.png" for ending in endings)
         names[next(path for path in tries if path not in names and identity(path) not in known)] = None
     return list(names)
 
