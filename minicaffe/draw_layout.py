@@ -12,9 +12,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import inf
 
 SWEEPS = 12
+WAYPOINTS = 12
+"""How many waypoints there are for a node at most, on the average (published nets take up to 10): where there would be more, the
+longest edges have none. A net of n layers can ask for n * n of n ranks."""
 GAP_ALONG, GAP_BETWEEN = 22.0, 26.0
 """Free space between the nodes of a rank, and between ranks."""
 
@@ -77,9 +81,12 @@ def _with_waypoints(
 ) -> tuple[list[tuple[float, float]], list[int], list[Edge], list[list[int]]]:
     """The nodes, with one of no size in each rank that an edge passes: sizes, ranks, edges of one rank, waypoints by edge."""
     all_sizes, all_ranks, links, chains = list(sizes), list(ranks), [], []
+    lengths = sorted(ranks[end] - ranks[start] for start, end in edges)
+    affordable = sum(total <= WAYPOINTS * len(sizes) for total in accumulate(length - 1 for length in lengths))
+    too_long = lengths[affordable] if affordable < len(lengths) else inf
     for start, end in edges:
         chain = []
-        for rank in range(ranks[start] + 1, ranks[end]):
+        for rank in range(ranks[start] + 1, ranks[end] if ranks[end] - ranks[start] < too_long else 0):
             chain.append(len(all_sizes))
             all_sizes.append((0.0, 0.0))
             all_ranks.append(rank)

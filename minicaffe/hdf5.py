@@ -99,15 +99,15 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
     """Write a net's learnable blobs by layer name, a shared one with its first layer only; with diffs, every blob's diff as
     /diff/<layer>/<i>, a shared one's too. Raises Error."""
     h5py = require_h5py()
-    written: list[Blob] = []
+    written: set[int] = set()
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
         data = file.create_group("data")
         for layer in param.layer:
             group = data.require_group(layer.name)
             for i, blob in enumerate(blobs.get(layer.name, ())):
-                if not any(blob.shares_data_with(other) for other in written):
+                if id(blob._data) not in written:
                     group.create_dataset(str(i), data=blob.data)
-                    written.append(blob)
+                    written.add(id(blob._data))
                 if diffs:
                     file.require_group(f"diff/{layer.name}").create_dataset(str(i), data=blob.diff)
 
