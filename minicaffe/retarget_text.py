@@ -47,9 +47,11 @@ def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int,
         done.append(_replacement(tokens, first, change))
         edits.append(Edited(place, name, change.path, change.old, change.new))
         done += _comment(plain.text, done[-1], change, classes)
-    new = plain.text
-    for begin, end, value in sorted(set(done), reverse=True):
-        new = new[:begin] + value + new[end:]
+    parts, at = [], 0
+    for begin, end, value in sorted(set(done)):
+        parts += [plain.text[at:begin], value]
+        at = end
+    new = "".join([*parts, plain.text[at:]])
     ending = "\r\n" if "\r\n" in text else "\n"
     return visible(new).replace("\n", ending), sorted(edits, key=lambda e: (e.place.line, e.place.column))
 
