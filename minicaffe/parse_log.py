@@ -25,6 +25,9 @@ ITERATION = re.compile(r"Iteration (\d+)")
 RATE = re.compile(r"lr = (\S+)")
 OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
 
+MOST_OUTPUTS = 1000
+"""Names of net outputs: a table has a column for each."""
+
 
 def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
     """The rows of the train net's outputs, and those of the test nets'. A log holds no year: the file's own is taken.
@@ -38,6 +41,7 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
         raise Error(f"{path}: cannot be read: {error.strerror}") from error
     rows: dict[str, list[Row]] = {"Train": [], "Test": []}
     iteration, rate = -1, math.nan
+    outputs: set[str] = set()
     for number, seconds, line in _timed(text.splitlines(), datetime.fromtimestamp(Path(path).stat().st_mtime).year):
         if found := ITERATION.search(line):
             if len(found[1]) > 18:
@@ -50,6 +54,9 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
             if not kind or kind[-1]["NumIters"] != iteration:
                 kind.append({"NumIters": float(iteration), "Seconds": seconds, "LearningRate": rate})
             kind[-1][found[2]] = _number(found[3])
+            outputs.add(found[2])
+            if len(outputs) > MOST_OUTPUTS:
+                raise Error(f"{path}:{number}: more than {MOST_OUTPUTS:,} net outputs of different names: no net has as many")
     if iteration < 0:
         raise Error(
             f'{path}: no line tells an iteration as Caffe\'s logs do ("I1121 03:09:40.283104  2001 x.cpp:1] Iteration 0...")'

@@ -74,14 +74,15 @@ def clean(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter
     """The layers that compute something in TEST, connected; data layers are left out, so that some bottoms have no top."""
     layers = _without_splits(_of_test(layers, notes))
     layers, wanted = _without_losses(layers, notes)
-    kept: list[LayerParameter] = []
+    kept, gone = list[LayerParameter](), list[str]()
     for layer in reversed(layers):
-        if wanted & set(layer.top) and (layer.bottom or layer.type in ("Input", "Parameter")):
+        if not wanted.isdisjoint(layer.top) and (layer.bottom or layer.type in ("Input", "Parameter")):
             kept.append(layer)
             wanted.update(layer.bottom)
-    gone = [layer for layer in layers if layer not in kept and layer.bottom]
+        elif layer.bottom:
+            gone.append(layer.name)
     if gone:
-        notes.append(f"Left out, for labels and targets only: {', '.join(layer.name for layer in gone)}.")
+        notes.append(f"Left out, for labels and targets only: {', '.join(reversed(gone))}.")
     return kept[::-1]
 
 
@@ -135,6 +136,7 @@ def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[lis
     wanted = _unread(layers) & {name for layer in kept if layer.bottom for name in layer.top}
     heaviest = max((weight_of(layer) for layer in losses), default=0.0)
     names = Counter(name for layer in kept for name in [layer.name, *layer.top])
+    computed = {(layer.type, layer.bottom[0]) for layer in kept if layer.bottom}
     for layer in losses:
         predicted = list(layer.bottom[: 2 if layer.type == "ContrastiveLoss" else 1])
         if 0 < weight_of(layer) < heaviest / 2 and layer.type in PROBABILITIES:  # 0: of an output trained before
@@ -145,13 +147,13 @@ def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[lis
             wanted.add(kept[-1].top[0])
             notes.append(f"DetectionOutput in the place of {layer.name} (MultiBoxLoss), with SSD's usual thresholds.")
             continue
-        has_one = any(other.type == PROBABILITIES.get(layer.type) and other.bottom[0] == predicted[0] for other in kept)
-        if layer.type not in PROBABILITIES or has_one:
+        if layer.type not in PROBABILITIES or (PROBABILITIES[layer.type], predicted[0]) in computed:
             notes.append(f"Left out, a loss: {layer.name} ({layer.type}).")
             wanted.update(predicted)
             continue
         new = _probabilities(layer, names)
         kept.append(new)
+        computed.add((new.type, new.bottom[0]))
         wanted.update(new.top)
         notes.append(f"{new.type} {new.name} in the place of the loss {layer.name} ({layer.type}).")
     return kept, wanted
