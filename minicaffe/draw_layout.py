@@ -18,8 +18,8 @@ from math import inf
 SWEEPS, MANY = 12, 4000
 """Times that the order and the places are gone over; with more nodes than MANY, waypoints counted, fewer in proportion."""
 WAYPOINTS = 12
-"""How many waypoints there are for a node at most, on the average (published nets take up to 10): where there would be more, the
-longest edges have none. A net of n layers can ask for n * n of n ranks."""
+"""How many waypoints a node may have on the average (published nets take up to 10): where there would be more, the longest
+edges have none. Edges from each of n nodes to each pass through n ranks and more."""
 GAP_ALONG, GAP_BETWEEN = 22.0, 26.0
 """Free space between the nodes of a rank, and between ranks."""
 

@@ -13,8 +13,8 @@ from .weights import WeightsFile
 LEAST = 0.5
 """How alike two names of layers with the same shapes must be to be mentioned, of 1."""
 MOST = 50
-"""Of layers whose names are not the same but for case, punctuation and what stands before the last slash: how many of the net's,
-and how many of the file's for each, are looked at."""
+"""Of layers whose names differ in more than case, punctuation and what stands before the last slash: how many of the net's,
+and how many of the file's for each of them, are looked at."""
 
 
 def near_layers(net: Net, file: WeightsFile) -> list[tuple[str, str]]:

@@ -44,9 +44,9 @@ def _loader() -> Any:
 
     class Loader(yaml.SafeLoader):
         def fetch_flow_collection_start(self, token: Any) -> None:
-            if self.flow_level >= DEEPEST:  # type: ignore[has-type]
-                raise yaml.scanner.ScannerError(None, None, "nested too deeply", self.get_mark())  # type: ignore[no-untyped-call]
-            super().fetch_flow_collection_start(token)  # type: ignore[no-untyped-call]
+            if self.flow_level >= DEEPEST:
+                raise yaml.scanner.ScannerError(None, None, "nested too deeply", self.get_mark())
+            super().fetch_flow_collection_start(token)
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.events.AliasEvent):

@@ -15,7 +15,7 @@ from .proto import caffe_pb2
 
 @dataclass
 class Heads:
-    """Layers whose outputs are numbered, the nearest first. passed: of each layer on the ways to them, those passed before it."""
+    """Layers whose outputs are numbered, the nearest first. passed: for a layer on the ways there, those passed before it."""
 
     layers: list[int] = field(default_factory=list)
     passed: dict[int, list[int]] = field(default_factory=dict)

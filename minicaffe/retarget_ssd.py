@@ -27,7 +27,7 @@ def plan_ssd(plan: Plan) -> None:
 
 
 def _plan_end(plan: Plan, graph: Graph, end: int, outputs: dict[int, list[int]]) -> None:
-    """Change the layer at the end; outputs: gets the layers that give it scores and boxes, by how many values a class they have."""
+    """Change the layer at the end. outputs: gets the layers that give it scores and boxes, by their values for each class."""
     layer = graph.layers[end]
     block = getattr(layer, ENDS[layer.type])
     if not block.num_classes:
