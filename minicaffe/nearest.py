@@ -16,13 +16,13 @@ TRIED = 8
 def nearest(name: str, known: Iterable[str], most: int = 1, least: float = 0.6) -> list[str]:
     """Up to `most` of the known names that are at least so alike (1: equal), the nearest first, as difflib.get_close_matches
     finds them."""
-    if len(name) > LONGEST:
+    if not 0 < len(name) <= LONGEST:
         return []
     letters = Counter(name)
 
     def common(other: str) -> float:
         """What the likeness is at most, by letters alone."""
-        return 2 * sum((letters & Counter(other)).values()) / ((len(name) + len(other)) or 1)
+        return 2 * sum((letters & Counter(other)).values()) / (len(name) + len(other))
 
     scored = ((common(other), other) for other in known if len(other) <= LONGEST)
     likely = nlargest(TRIED, (pair for pair in scored if pair[0] >= least))

@@ -258,7 +258,7 @@ MADE = {
     "draw: concats": drawn(concats)._replace(start=256, most=2**14),
     "net: stages": net(stages)._replace(most=2**14),
     "net: stage rules": net(stage_rules)._replace(most=2**14),
-    "trace": net(NETS["a chain"], traced),
+    "trace": net(NETS["a chain"], traced)._replace(start=512),
     "net: a bottom that nothing makes": Case(unknown_bottom, 64, LAYERS),
     "net: long names": Case(unknown_type),
     "copy_from": Case(copied, 64, LAYERS),

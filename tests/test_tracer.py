@@ -21,7 +21,9 @@ from minicaffe.explanations import explain
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.prototxt import parse_net
+from minicaffe.trace import Step
 from minicaffe.trace_document import document
+from minicaffe.trace_facts import bytes_in_use
 from minicaffe.trace_page import page
 from minicaffe.trace_shots import NOT_FINITE, SAMPLED, histogram, shot, shrunk, statistics, tiles
 
@@ -92,6 +94,24 @@ def test_steps_follow_caffes_order() -> None:
     assert all(step.ms is not None and step.ms >= 0 for step in steps)
     assert steps[-1].bytes > steps[len(made_steps)].bytes > 0
     assert steps[3].shapes == [(2, 4, 6, 4)]
+
+
+@pytest.mark.parametrize("keep", ["all", "outputs"])
+def test_a_step_s_bytes_are_those_of_all_blobs(keep: str) -> None:
+    def of_all(step: Step) -> None:
+        assert net is not None
+        blobs = [blob for node in net.nodes for blob in (*node.tops, *node.layer.blobs)]
+        found.append((step.bytes, bytes_in_use(blobs)))
+
+    net, found = made(CHAIN, keep=keep), list[tuple[int, int]]()
+    with Tracer(net, backward=keep == "all", on_step=of_all):
+        for items in (2, 3):
+            net.blobs["data"].reshape(items, 3, 8, 6)
+            net.forward()
+            if keep == "all":
+                net.backward()
+    assert len(found) > 2 * len(net.nodes)
+    assert [ours for ours, _ in found] == [theirs for _, theirs in found]
 
 
 def test_a_net_made_before_has_setup_steps_without_times() -> None:
