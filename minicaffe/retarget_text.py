@@ -73,7 +73,7 @@ def _replacement(tokens: Tokens, first: int, change: Change) -> tuple[int, int, 
             value = pattern.sub(lambda match: match[0].removesuffix(old) + new, word, count=1)
             return begin, begin + len(word), value
     if isinstance(change.old, int):
-        raise Error(f"num_classes of a param_str is written with escapes, or in pieces: {''.join(tokens.words[at : last + 1])}")
+        raise Error(f"{change.path}: {old} is cut in two there, or written with escapes: write it plainly, in one string")
     return tokens.starts[at], tokens.starts[last] + len(tokens.words[last]), quote(new)
 
 

@@ -110,7 +110,10 @@ def test_a_param_str_whose_number_is_cut_in_two(tmp_path: Path) -> None:
     text = (
         "layer { name: 'd' type: 'Python' top: 'x' python_param { module: 'm' layer: 'L' param_str: 'num_' 'classes: 21' } }\n"
     )
-    with pytest.raises(Error, match=r"python_param\.param_str: 21 is cut in two there: write it in one string"):
+    with pytest.raises(
+        Error,
+        match=r"python_param\.param_str: 21 is cut in two there, or written with escapes: write it plainly, in one string",
+    ):
         retarget(written(tmp_path, text), 4)
 
 
