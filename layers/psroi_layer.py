@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from minicaffe.blob import Blob
 from minicaffe.blocks import Scratch
@@ -15,7 +14,7 @@ from minicaffe.cuda.roi import PositionSensitive, Sizes
 from minicaffe.errors import Error
 from minicaffe.threads import parts, run
 
-from .roi_geometry import Array, Ints
+from .roi_geometry import Array, Ints, RoiPlan
 from .roi_layer import RoiLayer
 
 PART = 2**23
@@ -49,7 +48,7 @@ class PSROILayer(RoiLayer):
     def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         self.kernels.pool(sizes, bottom[0], bottom[1], top[0], bad)
 
-    def spread_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+    def pool_backward_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         self.kernels.backward(sizes, bottom[1], top[0], bottom[0], bad)
 
 
@@ -68,12 +67,13 @@ class GridPart(NamedTuple):
     columns: slice
 
 
-def run_parts(work: Callable[[GridPart, Scratch], None], images: Ints, group: int, size: int) -> None:
+def run_parts(work: Callable[[GridPart, Scratch], None], plan: RoiPlan[Any], size: int) -> None:
     """Do the work on all rois' bins, in parts, on all threads; size: bytes of an image's maps.
 
     A part is about as much as a core's cache holds. No two parts have the same channels of an image, or the same bins.
     """
-    todo = list(_grid_parts(images, group, 1 + size // group // PART)) if size else []
+    group = plan.shape[1]
+    todo = list(_grid_parts(plan.images, group, 1 + size // group // PART)) if size else []
 
     def some(mine: slice) -> None:
         scratch = Scratch()
@@ -83,12 +83,10 @@ def run_parts(work: Callable[[GridPart, Scratch], None], images: Ints, group: in
     run(partial(some, mine) for mine in parts(len(todo)))
 
 
-def gradient_of(x_shape: Sequence[int], dtype: DTypeLike, images: Ints, out: Array | None) -> Array:
-    """An array for run_parts to fill: out if given, or a new one; 0 in the images that none of the rois is on."""
-    dx = np.empty(tuple(x_shape), dtype) if out is None else out
-    for image in set(range(len(dx))).difference(images.tolist()):
+def zero_other_images(dx: Array, plan: RoiPlan[Any]) -> None:
+    """0 in the images that none of the rois is on, which no part has."""
+    for image in set(range(len(dx))).difference(plan.images.tolist()):
         dx[image] = 0
-    return dx
 
 
 def _grid_parts(images: Ints, group: int, each: int) -> Iterator[GridPart]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.roi_align import ROIAlign
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignMean
 from minicaffe.layers.roi_geometry import LOWEST
 from minicaffe.layers.roi_pooling import ROIPooling
 
@@ -18,7 +18,7 @@ def roi_pooling(g: Graph, layer: ROIPooling, bottom: list[Value], top: list[Dims
 
 def roi_align(g: Graph, layer: ROIAlign, bottom: list[Value], top: list[Dims]) -> list[str]:
     rois = roi_rows(g, bottom[1])
-    if not layer.mean:
+    if not isinstance(layer, ROIAlignMean):
         return [_roi_align_max(g, layer, bottom, rois)]
     y = g(
         "RoiAlign",

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from minicaffe.layer import Layer
+from minicaffe.layers.roi_align import ROIAlignMean
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step
@@ -57,7 +58,7 @@ def eltwise(layer: Any) -> Step:
 def roi_align_layer(layer: Any) -> Step:
     """Both kinds; a third bottom is the spatial scale."""
     size, fixed = (layer.pooled_h, layer.pooled_w), layer.spatial_scale
-    if layer.mean:
+    if isinstance(layer, ROIAlignMean):
         return lambda x, rois: roi_align(x, rois, size, fixed, layer.sampling_ratio, layer.aligned)
     return lambda x, rois, *scale: roi_align_max(x, rois, size, abs(scale[0].reshape(-1)[0].item()) if scale else fixed)
 
