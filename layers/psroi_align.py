@@ -16,11 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe.blob import Blob
-from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 
 from .psroi_bilinear import grid_taps, part_backward, pool_part
-from .psroi_layer import GridPart, PSROILayer, check_channels, grid, run_parts, zero_other_images
+from .psroi_layer import PSROILayer, backward_in_parts, check_channels, pool_in_parts
 from .roi_geometry import Array, AxisSteps, RoiPlan, at_least, checked, cut_axis, cut_corners
 from .roi_samples import SamplePlan, Samples, mean_backward_by_definition, mean_by_definition
 
@@ -113,24 +112,13 @@ def ps_roi_align_backward(
 
 def pool_samples(x: Array, plan: SamplePlan, y: Array) -> None:
     """x (N, D * G * G, H, W) -> y (R, D, G, G)."""
-    x, taps, group, pixels = np.ascontiguousarray(x), grid_taps(plan), plan.shape[1], plan.size[0] * plan.size[1]
-    if not x.size:
-        y[...] = 0
-
-    def average(part: GridPart, scratch: Scratch) -> None:
-        means = pool_part(grid(x, group, part), taps.of(part, pixels), scratch)
-        y[:, :, part.gh, part.columns][part.rois] = means.transpose(1, 2, 0)
-
-    run_parts(average, plan, x[:1].nbytes)
+    taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
+    pool_in_parts(x, plan, y, x[:1].nbytes, lambda maps, part, scratch: pool_part(maps, taps.of(part, pixels), scratch))
 
 
 def pool_samples_backward(dy: Array, plan: SamplePlan, dx: Array) -> None:
     """dy (R, D, G, G) -> dx (N, D * G * G, H, W)."""
-    taps, group, pixels = grid_taps(plan), plan.shape[1], plan.size[0] * plan.size[1]
-    zero_other_images(dx, plan)
-
-    def backward(part: GridPart, scratch: Scratch) -> None:
-        mine = dy[:, :, part.gh, part.columns][part.rois].transpose(2, 0, 1)
-        grid(dx, group, part)[...] = part_backward(mine, taps.of(part, pixels), pixels, scratch).transpose(2, 0, 1)
-
-    run_parts(backward, plan, dx[:1].nbytes)
+    taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
+    backward_in_parts(
+        dy, plan, dx, dx[:1].nbytes, lambda mine, part, scratch: part_backward(mine, taps.of(part, pixels), pixels, scratch)
+    )

@@ -18,7 +18,7 @@ from minicaffe.blob import Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 
-from .psroi_layer import GridPart, PSROILayer, check_channels, grid, run_parts, zero_other_images
+from .psroi_layer import GridPart, PSROILayer, backward_in_parts, check_channels, pool_in_parts
 from .psroi_sums import bin_spans, bins_backward, sum_bins
 from .roi_geometry import (
     Array,
@@ -112,26 +112,19 @@ def ps_roi_pool_backward(
 
 def pool_bins(x: Array, plan: BinPlan, y: Array) -> None:
     """x (N, D * G * G, H, W) -> y (R, D, G, G)."""
-    x, areas, (dim, group) = np.ascontiguousarray(x), plan.places.areas(), y.shape[1:3]
-    if not x.size:
-        y[...] = 0
+    areas = plan.places.areas()
 
-    def average(part: GridPart, scratch: Scratch) -> None:
+    def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
         area = areas[part.rois, part.gh, part.columns].T
-        sums = sum_bins(grid(x, group, part), bin_spans(plan, part), scratch).reshape(*area.shape, dim)
+        sums = sum_bins(maps, bin_spans(plan, part), scratch).reshape(*area.shape, len(maps))
         sums /= area[..., None]
-        y[:, :, part.gh, part.columns][part.rois] = sums.transpose(1, 2, 0)
+        return sums
 
-    run_parts(average, plan, 2 * 8 * x[:1].size)
+    pool_in_parts(x, plan, y, 2 * 8 * x[:1].size, means)
 
 
 def pool_bins_backward(dy: Array, plan: BinPlan, dx: Array) -> None:
     """dy (R, D, G, G) -> dx (N, D * G * G, H, W)."""
-    each, group = dy / plan.places.areas()[:, None].astype(dy.dtype), plan.shape[1]
-    zero_other_images(dx, plan)
-
-    def backward(part: GridPart, scratch: Scratch) -> None:
-        mine = each[:, :, part.gh, part.columns][part.rois].transpose(2, 0, 1)
-        grid(dx, group, part)[...] = bins_backward(mine, bin_spans(plan, part), scratch).transpose(2, 0, 1)
-
-    run_parts(backward, plan, 2 * dx[:1].nbytes)
+    each = dy / plan.places.areas()[:, None].astype(dy.dtype)
+    size = 2 * dx[:1].nbytes
+    backward_in_parts(each, plan, dx, size, lambda mine, part, scratch: bins_backward(mine, bin_spans(plan, part), scratch))

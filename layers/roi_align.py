@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.roi import Means, Sizes
+from minicaffe.cuda.roi import Means
 from minicaffe.proto import caffe_pb2
 
 from .roi_align_max import add_at_samples, pool_samples, roi_align_max_plan
@@ -94,7 +94,7 @@ class ROIAlignMean(ROIAlign):
         self.check_samples(self.sampling_ratio, "roi_align_param.sampling_ratio")
         if len(bottom) > 2:
             raise self.error("a third bottom (the spatial scale) belongs to pool: MAX; this layer's pool is AVE", "bottom[2]")
-        self.kernels = Means(self.dtype)
+        self.kernels = Means(self.dtype, self.sampling_ratio, self.aligned)
 
     def plan_rois(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
         pooled, ratio, aligned = (self.pooled_h, self.pooled_w), self.sampling_ratio, self.aligned
@@ -105,9 +105,3 @@ class ROIAlignMean(ROIAlign):
 
     def pool_backward_cpu(self, top: Sequence[Blob], bottom: Sequence[Blob], plan: SamplePlan) -> None:
         means_backward(top[0].read_diff(), plan, bottom[0].diff)
-
-    def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        self.kernels.pool(sizes, bottom[0], bottom[1], top[0], (self.sampling_ratio, self.aligned), bad)
-
-    def pool_backward_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        self.kernels.backward(sizes, bottom[1], top[0], bottom[0], (self.sampling_ratio, self.aligned), bad)

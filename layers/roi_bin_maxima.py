@@ -116,23 +116,21 @@ def best_lengths(bins: Bins, pixels: int) -> Lengths:
 
     They are weighed anew for each set of rois: few rois, powers of two; many, every length.
     """
-    rows, columns = _choices(bins.hstart, bins.hend), _choices(bins.wstart, bins.wend)
-    high = [_cover(bins.hstart, bins.hend, lengths)[2] for lengths in rows]
-    wide = [_cover(bins.wstart, bins.wend, lengths)[2] for lengths in columns]
+    by_row, by_column = _choices(bins.hstart, bins.hend), _choices(bins.wstart, bins.wend)
     of_roi = bins.hstart.shape[1] * bins.wstart.shape[1]
     costs = {}
-    for i, j in product(range(len(rows)), range(len(columns))):
-        lengths = Lengths(rows[i], columns[j])
+    for (rows, high), (columns, wide) in product(by_row, by_column):
+        lengths = Lengths(rows, columns)
         if lengths.tables * pixels <= max(MOST_ROWS, pixels):
-            costs[lengths] = lengths.tables * pixels + of_roi * int((2 * high[i] * wide[j] - 1).sum())
+            costs[lengths] = lengths.tables * pixels + of_roi * int((2 * high * wide - 1).sum())
     return min(costs, key=lambda lengths: costs[lengths])
 
 
-def _choices(start: Ints, end: Ints) -> list[tuple[int, ...]]:
-    """Powers of two up to each that a bin has room for, and every length up to the greatest."""
+def _choices(start: Ints, end: Ints) -> list[tuple[tuple[int, ...], Ints]]:
+    """Powers of two up to each that a bin has room for, and every length up to the greatest; how many windows each needs."""
     longest = max(int((end - start).max(initial=1)), 1)
     powers = [tuple(1 << i for i in range(top + 1)) for top in range(longest.bit_length())]
-    return [*powers, tuple(range(1, longest + 1))]
+    return [(lengths, _cover(start, end, lengths)[2]) for lengths in (*powers, tuple(range(1, longest + 1)))]
 
 
 def _cover(start: Ints, end: Ints, lengths: Sequence[int]) -> tuple[Ints, Ints, Ints]:

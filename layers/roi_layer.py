@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.device import current
-from minicaffe.cuda.roi import Sizes, Winners, fits
+from minicaffe.cuda.roi import Means, PositionSensitive, Sizes, Winners, fits
 from minicaffe.errors import LayerError
 from minicaffe.layer import Count, Layer
 from minicaffe.mode import TRAIN
@@ -26,16 +26,17 @@ class RoiLayer(Layer):
     """bottom: x (N, C, H, W); rois (R, 5) or (R, 5, 1, 1). top: y (R, ?, PH, PW). The diff of rois is zero.
 
     Forward checks the rois and plans their bins, once; backward goes by the same plan as long as the bottoms still have
-    the same rois. A subclass's setup sets spatial_scale, and it writes plan_rois and the four that pool.
+    the same rois. A subclass's setup sets spatial_scale and kernels, and it writes plan_rois, pool_cpu and pool_backward_cpu.
     """
 
     num_bottom: ClassVar[Count] = 2
     num_top: ClassVar[Count] = 1
     index_bottoms: tuple[int, ...] = (1,)
     spatial_scale: float
+    kernels: Means | PositionSensitive
     _planned: tuple[Any, RoiPlan[Any]] | None = None
 
-    # What a subclass writes.
+    # What a subclass writes, or takes from here.
 
     def plan_rois(self, rois: Array, size: tuple[int, int]) -> RoiPlan[Any]:
         """What checked rois (R, 5), of the map's type, read of a map of size (H, W)."""
@@ -49,9 +50,11 @@ class RoiLayer(Layer):
 
     def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         """Forward; bad: the address of the flag for bad rois."""
+        self.kernels.pool(sizes, bottom[0], bottom[1], top[0], bad)
 
     def pool_backward_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         """Backward to bottom[0], where it and the top have elements; bad: the address of the flag for bad rois."""
+        self.kernels.backward(sizes, bottom[1], top[0], bottom[0], bad)
 
     def read_scale_bottom(self, bottom: Sequence[Blob]) -> None:
         """Take spatial_scale from a bottom, in a layer that has one for it."""
@@ -176,11 +179,12 @@ class MaximaLayer(RoiLayer):
         """dx (N, C, H, W) = each dy at the pixels of its maximum."""
 
     def make_kernels(self, stem: str) -> None:
-        self.kernels = Winners(stem, self.dtype)
+        self.winners = Winners(stem, self.dtype)
         self.argmax = Blob((), np.int32)
 
     def pool_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob], plan: RoiPlan[Any]) -> None:
-        argmax = self._room_for_argmax(top).data if self._notes_argmax() else None
+        self.has_argmax = self.phase == TRAIN
+        argmax = self._room_for_argmax(top).data if self.has_argmax else None
         self.pool(bottom[0].read_data(), plan, top[0].data, argmax)
 
     def pool_backward_cpu(self, top: Sequence[Blob], bottom: Sequence[Blob], plan: RoiPlan[Any]) -> None:
@@ -189,18 +193,15 @@ class MaximaLayer(RoiLayer):
         self.send_back(top[0].read_diff(), plan, self.argmax.read_data(), bottom[0].diff)
 
     def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        argmax = self._room_for_argmax(top).device_data("write") if self._notes_argmax() else 0
-        self.kernels.pool(sizes, bottom[0], bottom[1], top[0].device_data("write"), argmax, bad)
+        self.has_argmax = self.phase == TRAIN
+        argmax = self._room_for_argmax(top).device_data("write") if self.has_argmax else 0
+        self.winners.pool(sizes, bottom[0], bottom[1], top[0].device_data("write"), argmax, bad)
 
     def pool_backward_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         if not self.has_argmax:
             argmax = self._room_for_argmax(top).device_data("write")
-            self.kernels.pool(sizes, bottom[0], bottom[1], 0, argmax, bad)
-        self.kernels.backward(sizes, bottom[1], self.argmax.device_data("read"), top[0], bottom[0], bad)
-
-    def _notes_argmax(self) -> bool:
-        self.has_argmax = self.phase == TRAIN
-        return self.has_argmax
+            self.winners.pool(sizes, bottom[0], bottom[1], 0, argmax, bad)
+        self.winners.backward(sizes, bottom[1], self.argmax.device_data("read"), top[0], bottom[0], bad)
 
     def _room_for_argmax(self, top: Sequence[Blob]) -> Blob:
         self.argmax.reshape(top[0].shape)
