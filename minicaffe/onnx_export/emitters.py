@@ -19,6 +19,6 @@ def emitter_of(layer: Layer) -> Emitter | None:
 
     kind = kind_of(layer)
     built_in = type(layer).__module__.startswith("minicaffe.layers.") and (
-        layer.type == "Python" or type(layer) is CATALOGUE.get(kind)
+        layer.type == "Python" or isinstance(layer, CATALOGUE.get(kind, ()))
     )
     return EMITTERS.get(kind) if built_in else None
