@@ -175,7 +175,7 @@ def _bordered(x: Array) -> Array:
     n, c, h, w = x.shape
     table = np.zeros((n, h + 1, w + 1, c), x.dtype)
     table[:, :h, :w] = x.transpose(0, 2, 3, 1)
-    return table.reshape(-1, c)
+    return table.reshape(n * (h + 1) * (w + 1), c)
 
 
 def _greatest(
@@ -239,7 +239,8 @@ def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps)
             table.take(pixel, axis=0, out=part, mode="clip")
             part *= (column_weight * row_weight[:, None])[..., None]
             values += part
-    return values.reshape(-1, *values.shape[2:])
+    samples: Array = values.reshape(len(values) * values.shape[1], *values.shape[2:])
+    return samples
 
 
 def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width: int) -> NDArray[np.int32]:
