@@ -1,7 +1,8 @@
 """Pooling: the maximum, the mean or a random pixel of every window of a map.
 
     PH = ceil((H + 2 pad - kernel) / stride) + 1 (floor with round_mode: FLOOR), less 1 if the last window would start
-    past H + pad - 1; windows are clipped to the map, and AVE divides by their size before that, clipped to H + pad.
+    past H + pad - 1 and either axis is padded; windows are clipped to the map, and AVE divides by their size before that,
+    clipped to H + pad.
 Source: Caffe's pooling_layer.cpp; stochastic pooling: pooling_layer.cu.
 """
 
@@ -24,7 +25,7 @@ from minicaffe.threads import parts, run
 
 from . import pooling_methods as methods
 from .pooling_sizes import read_sizes
-from .pooling_windows import PoolAxis, plane_blocks
+from .pooling_windows import plane_blocks, pool_axes
 
 MAX, AVE, STOCHASTIC = (caffe_pb2.PoolingParameter.PoolMethod.Value(name) for name in ("MAX", "AVE", "STOCHASTIC"))
 
@@ -57,10 +58,7 @@ class Pooling(Layer):
         param, spatial = self.param.pooling_param, shape[2:]
         kernel = spatial if param.global_pooling else self._kernel
         floor = param.round_mode == caffe_pb2.PoolingParameter.RoundMode.Value("FLOOR")
-        self.rows, self.columns = (  # a stride beyond the padded map, and its next window is empty, as far as it may be
-            PoolAxis(size, k, min(s, max(size + 2 * p, k, 1)), p, floor)
-            for size, k, s, p in zip(spatial, kernel, self._stride, self._pad)
-        )
+        self.rows, self.columns = pool_axes(spatial, kernel, self._stride, self._pad, floor)
         pooled = (self.rows.pooled, self.columns.pooled)
         if min(pooled) < 1 or min(spatial) < 1:
             raise self.error(

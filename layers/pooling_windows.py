@@ -1,13 +1,14 @@
 """Caffe's pooling windows on one axis, and reductions over them one axis after the other.
 
-    pooled = ceil((size + 2 pad - kernel) / stride) + 1, less 1 if the last window would start past size + pad - 1
+    pooled = ceil((size + 2 pad - kernel) / stride) + 1, less 1 where either axis is padded and the last window would start
+             past size + pad - 1
     window i covers [i * stride - pad, min(i * stride - pad + kernel, size + pad)), clipped to [0, size)
-Source: Caffe's pooling_layer.cpp. A window may be empty (stride > kernel, last window past the map).
+Source: Caffe's pooling_layer.cpp. A window may be empty (neither axis padded, stride > kernel, last window past the map).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
@@ -29,20 +30,22 @@ LINE = 16
 
 @dataclass(frozen=True)
 class PoolAxis:
-    """The windows on one axis of `size` pixels."""
+    """The windows on one axis of `size` pixels. floor: their number is rounded down, not up; clip: one that would start past
+    size + pad - 1 is left out."""
 
     size: int
     kernel: int
     stride: int
     pad: int
     floor: bool = False
+    clip: bool = False
 
     @property
     def pooled(self) -> int:
         """How many windows there are; below 1 where the map is too small."""
         room = self.size + 2 * self.pad - self.kernel
         pooled = (room // self.stride if self.floor else -(-room // self.stride)) + 1
-        return pooled - (self.pad > 0 and (pooled - 1) * self.stride >= self.size + self.pad)
+        return pooled - (self.clip and (pooled - 1) * self.stride >= self.size + self.pad)
 
     def taps(self) -> Iterator[tuple[slice, slice]]:
         """For each tap of the kernel: the windows in which it lies on the map, and the pixels it lies on."""
@@ -77,6 +80,18 @@ class PoolAxis:
         """Each window's length as Caffe's average counts it, padding included: (pooled,); 0 or less where it is empty."""
         start, end = self.spans()
         return (end - start).astype(dtype)
+
+
+def pool_axes(
+    spatial: Sequence[int], kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int], floor: bool
+) -> tuple[PoolAxis, PoolAxis]:
+    """The windows of a map on its rows and on its columns. Padding on either axis clips both, as in Caffe."""
+    rows, columns = (
+        # with a stride past the padded map the second window is empty, wherever it is: it stays near, and integers small
+        PoolAxis(size, k, min(s, max(size + 2 * p, k) + 1), p, floor, clip=any(pad))
+        for size, k, s, p in zip(spatial, kernel, stride, pad, strict=True)
+    )
+    return rows, columns
 
 
 def reduce_windows(

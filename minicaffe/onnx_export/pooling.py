@@ -9,6 +9,7 @@ size, the last window in the padding), and for means over padding, whose divisor
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ NO_END = 2**40
 
 
 def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> list[str]:
-    x, axes = bottom[0], (layer.rows, layer.columns)
+    x, axes = bottom[0], _axes(layer, bottom[0])
     if layer.method not in (MAX, AVE):
         raise layer.error("STOCHASTIC pooling has no ONNX form", "pooling_param.pool")
     if layer.param.pooling_param.global_pooling:
@@ -44,10 +45,19 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
     return [y, g.cast(g("Mod", index, g("Mul", g.number(x, 2), g.number(x, 3))), np.float32)]
 
 
+def _axes(layer: Pooling, x: Value) -> tuple[PoolAxis, ...]:
+    """The windows on both axes. Those of the layer keep a stride past its map near; a free length may be greater."""
+    axes = (layer.rows, layer.columns)
+    return tuple(
+        a if isinstance(length, int) else replace(a, stride=stride)
+        for a, length, stride in zip(axes, x.dims[2:], layer.sizes[1])
+    )
+
+
 def _needs_padding(axis: PoolAxis, length: int | str) -> bool:
     room = axis.size + 2 * axis.pad - axis.kernel
     left_out = axis.pooled <= -(-room // axis.stride) and not axis.floor
-    return (axis.stride > axis.kernel and not axis.pad and not axis.floor) or (isinstance(length, int) and left_out)
+    return (axis.stride > axis.kernel and not axis.clip and not axis.floor) or (isinstance(length, int) and left_out)
 
 
 def _window(axes: tuple[PoolAxis, ...], *, ceil: bool) -> dict[str, Any]:
@@ -64,10 +74,10 @@ def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
     """Pooling of the map padded to where the last window ends."""
     if tops > 1:
         raise layer.error("the mask of windows on a padded map has no ONNX form", "top[1]")
-    axes = (layer.rows, layer.columns)
+    axes = _axes(layer, x)
     kernel, stride, pad = (np.array([getattr(a, what) for a in axes]) for what in ("kernel", "stride", "pad"))
     room = g("Add", g.shape(x, 2), 2 * pad - kernel)
-    most = g("Div", g("Add", g.shape(x, 2), pad - 1 + NO_END * (pad == 0)), stride)
+    most = g("Div", g("Add", g.shape(x, 2), pad - 1 + NO_END * (not pad.any())), stride)
     steps = g("Min", g("Div", g("Add", room, stride - 1), stride), most)  # Div rounds to 0: the room is >= 1 - stride
     past = g("Sub", g("Add", g("Mul", steps, stride), kernel), g("Add", g.shape(x, 2), pad))
     ends = g("Concat", [0, 0, *pad.tolist(), 0, 0], g("Max", past, np.zeros(2, np.int64)), axis=0)

@@ -11,7 +11,7 @@ from torch.nn import functional
 from minicaffe.layer import Layer
 from minicaffe.layers.lrn import WITHIN_CHANNEL
 from minicaffe.layers.pooling_methods import LOWEST
-from minicaffe.layers.pooling_windows import PoolAxis
+from minicaffe.layers.pooling_windows import PoolAxis, pool_axes
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step
@@ -27,7 +27,7 @@ def pooling(layer: Any) -> Step:
 
     def run(x: Tensor) -> Tensor:
         windows = tuple(x.shape[2:]) if param.global_pooling else kernel
-        axes = [PoolAxis(size, k, s, p, floor) for size, k, s, p in zip(x.shape[2:], windows, stride, pad)]
+        axes = pool_axes(x.shape[2:], windows, stride, pad, floor)
         if not all(map(_torch_has, axes)):
             return _padded_pool(x, axes, mean)
         pool = functional.avg_pool2d if mean else functional.max_pool2d
@@ -41,7 +41,7 @@ def _torch_has(axis: PoolAxis) -> bool:
     return 2 * axis.pad <= axis.kernel and (axis.pooled - 1) * axis.stride < axis.size + axis.pad
 
 
-def _padded_pool(x: Tensor, axes: list[PoolAxis], mean: bool) -> Tensor:
+def _padded_pool(x: Tensor, axes: tuple[PoolAxis, PoolAxis], mean: bool) -> Tensor:
     """Pooling of a map that is padded, or cut, to what the windows cover."""
     ends = [(a.pad, (a.pooled - 1) * a.stride + a.kernel - a.size - a.pad) for a in axes]
     kernel, stride = (tuple(getattr(a, name) for a in axes) for name in ("kernel", "stride"))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
+import pooling_sweep
 import pytest
 from golden import cases, run_case
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe import check_gradient, rng
@@ -28,24 +26,6 @@ def text(inside: str) -> str:
 def distinct(*shape: int) -> np.ndarray:
     """Positive numbers in random order, no two closer than 0.1: a small step changes no maximum."""
     return np.random.default_rng(sum(shape)).permutation(np.prod(shape)).reshape(shape) * 0.1 + 0.1
-
-
-def pool_by_loops(x: np.ndarray, *, kernel: int, stride: int, pad: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Caffe's loops: the maxima, their indices, and the means."""
-    n, c, h, w = x.shape
-    ph, pw = (-(-(size + 2 * pad - kernel) // stride) + 1 for size in (h, w))
-    if pad:
-        ph, pw = (pooled - ((pooled - 1) * stride >= size + pad) for pooled, size in ((ph, h), (pw, w)))
-    y, mask, mean = np.full((n, c, ph, pw), -FLT_MAX), np.full((n, c, ph, pw), -1), np.zeros((n, c, ph, pw))
-    for at in itertools.product(range(n), range(c), range(ph), range(pw)):
-        top, left = at[2] * stride - pad, at[3] * stride - pad
-        bottom, right = min(top + kernel, h + pad), min(left + kernel, w + pad)
-        for i, j in itertools.product(range(max(top, 0), min(bottom, h)), range(max(left, 0), min(right, w))):
-            value = x[at[0], at[1], i, j]
-            mean[at] += value / ((bottom - top) * (right - left))
-            if value > y[at]:
-                y[at], mask[at] = value, i * w + j
-    return y, mask, mean
 
 
 def test_max_by_hand() -> None:
@@ -70,26 +50,34 @@ def test_golden(case: str) -> None:
     assert run_case(case) >= 1
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 3), st.tuples(st.integers(1, 6), st.integers(1, 7)))
-def test_agrees_with_loops(kernel: int, stride: int, pad: int, size: tuple[int, int]) -> None:
-    pad = min(pad, kernel - 1)
-    if min(size) + 2 * pad < kernel:
-        return
-    x = np.random.default_rng(kernel).integers(-3, 3, (2, 3, *size)).astype(float)  # ties
-    inside = f"kernel_size: {kernel} stride: {stride} pad: {pad}"
-    y, mask, mean = pool_by_loops(x, kernel=kernel, stride=stride, pad=pad)
-    case = LayerCase(text(inside), x, tops=2)
-    for actual, expected in zip(case.forward(), (y, mask), strict=True):
-        np.testing.assert_array_equal(actual, expected)
-    dy = np.random.default_rng(1).normal(size=y.shape)
-    dx = np.zeros_like(x)
-    for at in np.ndindex(y.shape):
-        if mask[at] >= 0:
-            dx[at[:2]].reshape(-1)[mask[at]] += dy[at]
-    np.testing.assert_array_equal(case.backward(dy)[0], dx)
-    if stride <= kernel:
-        np.testing.assert_allclose(LayerCase(text("pool: AVE " + inside), x).forward()[0], mean, atol=1e-12)
+@pytest.mark.parametrize("seed", range(4))
+def test_agrees_with_loops(seed: int) -> None:
+    """A short round of fuzz/pooling_sweep.py, which also asks torch."""
+    for pool in pooling_sweep.random_pools(100, seed):
+        pooling_sweep.check(pool, torch=False)
+
+
+def test_padding_on_one_axis_clips_the_other_too() -> None:
+    """Of the windows at rows 0 and 5 of a map of 2 the second is left out, for there is padding beside the map."""
+    x = np.arange(12.0).reshape(1, 1, 2, 6)
+    padded = "kernel_h: 1 kernel_w: 5 stride: 5 pad_h: 0 pad_w: 1"
+    y, mask = LayerCase(text(padded), x, tops=2).forward()
+    np.testing.assert_array_equal(y, [[[[3, 5]]]])
+    np.testing.assert_array_equal(mask, [[[[3, 5]]]])
+    np.testing.assert_array_equal(LayerCase(text("pool: AVE " + padded), x).forward()[0], [[[[6 / 5, 9 / 3]]]])
+    turned = "kernel_h: 5 kernel_w: 1 stride: 5 pad_h: 1 pad_w: 0"
+    np.testing.assert_array_equal(LayerCase(text(turned), x.swapaxes(2, 3)).forward()[0], [[[[3], [5]]]])
+    unpadded = LayerCase(text("kernel_h: 1 kernel_w: 4 stride: 5"), x).forward()[0]
+    np.testing.assert_array_equal(unpadded, [[[[3, 5], [-FLT_MAX, -FLT_MAX]]]])
+
+
+@pytest.mark.parametrize(("stride", "mean"), [(4, np.nan), (5, 0), (9, 0), (2_000_000_000, 0)])
+def test_an_empty_window_is_caffes_at_any_stride(stride: int, mean: float) -> None:
+    """Its mean is 0 / 0 where it begins at the map's end, 0 / -n beyond it; its maximum is -FLT_MAX."""
+    x = np.ones((1, 1, 1, 4))
+    inside = f"kernel_h: 1 kernel_w: 2 stride_h: 1 stride_w: {stride}"
+    np.testing.assert_array_equal(LayerCase(text("pool: AVE " + inside), x).forward()[0], [[[[1, mean]]]])
+    np.testing.assert_array_equal(LayerCase(text(inside), x).forward()[0], [[[[1, -FLT_MAX]]]])
 
 
 @pytest.mark.parametrize(

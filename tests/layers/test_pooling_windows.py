@@ -11,12 +11,20 @@ from hypothesis import strategies as st
 
 from minicaffe.layers.pooling_windows import PoolAxis, plane_blocks, reduce_windows, spread_windows
 
+
+def axis_of(size: int, kernel: int, stride: int, pad: int, floor: bool, clip: bool) -> PoolAxis:
+    """Padding of this axis clips its windows; that of the other may."""
+    pad = min(pad, kernel - 1)
+    return PoolAxis(size, kernel, stride, pad, floor, clip or pad > 0)
+
+
 axes = st.builds(
-    lambda size, kernel, stride, pad, floor: PoolAxis(size, kernel, stride, min(pad, kernel - 1), floor),
+    axis_of,
     st.integers(1, 9),
     st.integers(1, 5),
     st.integers(1, 5),
     st.integers(0, 3),
+    st.booleans(),
     st.booleans(),
 )
 
@@ -26,8 +34,10 @@ axes = st.builds(
     [
         (PoolAxis(224, 3, 2, 0), 112),
         (PoolAxis(224, 3, 2, 0, floor=True), 111),
-        (PoolAxis(7, 3, 2, 1), 4),
-        (PoolAxis(5, 2, 3, 1), 2),
+        (PoolAxis(7, 3, 2, 1, clip=True), 4),
+        (PoolAxis(5, 2, 3, 1, clip=True), 2),
+        (PoolAxis(2, 1, 5, 0), 2),
+        (PoolAxis(2, 1, 5, 0, clip=True), 1),
         (PoolAxis(3, 4, 2, 0), 1),
         (PoolAxis(2, 4, 2, 0), 0),
     ],
@@ -48,7 +58,7 @@ def test_taps_visit_every_pixel_of_every_window_once_in_order(axis: PoolAxis) ->
 
 
 def test_lengths_count_the_padding_up_to_the_padded_end() -> None:
-    np.testing.assert_array_equal(PoolAxis(4, 3, 2, 1).lengths(np.float32), [3, 3, 2])
+    np.testing.assert_array_equal(PoolAxis(4, 3, 2, 1, clip=True).lengths(np.float32), [3, 3, 2])
     assert PoolAxis(9, 2, 5, 0).lengths(np.float32)[-1] == -1
 
 

@@ -179,14 +179,26 @@ def test_the_mask_of_max_pooling(tmp_path: Path) -> None:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_pooling_windows_are_caffes(tmp_path: Path, data: st.DataObject) -> None:
-    kernel = data.draw(st.integers(1, 5), "kernel")
-    stride, pad = data.draw(st.integers(1, 4), "stride"), data.draw(st.integers(0, kernel - 1), "pad")
+    kernel = data.draw(st.tuples(st.integers(1, 5), st.integers(1, 5)), "kernel")
+    stride = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)), "stride")
+    pad = [data.draw(st.integers(0, k - 1), "pad") for k in kernel]
     sizes = data.draw(st.lists(st.tuples(st.integers(5, 14), st.integers(5, 14)), min_size=2, max_size=3), "sizes")
     pool = data.draw(st.sampled_from(["MAX", "AVE"]), "pool")
-    if pool == "AVE" and stride > kernel:
-        stride = kernel  # Caffe divides by nothing where a window lies past the map
-    text = layer(f'type: "Pooling" pooling_param {{ pool: {pool} kernel_size: {kernel} stride: {stride} pad: {pad} }}')
+    if pool == "AVE" and not any(pad):
+        stride = (
+            min(stride[0], kernel[0]),
+            min(stride[1], kernel[1]),
+        )  # Caffe divides by nothing where a window is past the map
+    named = zip(("kernel", "stride", "pad"), (kernel, stride, pad))
+    text = layer(
+        f'type: "Pooling" pooling_param {{ pool: {pool} {" ".join(f"{n}_h: {h} {n}_w: {w}" for n, (h, w) in named)} }}'
+    )
     check(tmp_path, text, *({"x": maps(1, 2, *size)} for size in sizes), rtol=1e-4, atol=1e-5)
+
+
+def test_a_stride_past_the_map_is_its_own_on_a_larger_one(tmp_path: Path) -> None:
+    text = layer('type: "Pooling" pooling_param { kernel_size: 2 stride: 9 }')
+    check(tmp_path, text, {"x": maps(1, 2, 4, 5)}, {"x": maps(1, 2, 21, 30)})
 
 
 def test_slices(tmp_path: Path) -> None:
