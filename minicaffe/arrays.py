@@ -1,22 +1,31 @@
-"""Arrays of numbers from .npy and .npz files: no pickles, and no size that the file's bytes do not hold."""
+"""Arrays of numbers from .npy and .npz files: no pickles, and no size that the file's bytes do not hold.
+
+An array's name is that of its entry in the .npz, with %XX for the bytes of what would lead out of the folder that it is
+unpacked in (`..` and `.` as a whole part, a / that begins the name or follows another, a backslash, the colon of `C:`), of what
+a zip cannot keep (control characters, bytes that are no UTF-8), of the dot of a last .npy, and of % itself: `../conv%.0` is
+`%2E%2E/conv%25.0`.
+"""
 
 from __future__ import annotations
 
 import io
 import math
 import os
+import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from typing import IO, Any
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from . import limits
-from .errors import Error
-from .files import opened
+from .errors import Error, shortened
+from .files import opened, replacing
 
 Array = NDArray[Any]
 
@@ -24,6 +33,13 @@ DIRECTORY = 1 << 24
 """Bytes that an .npz may have beside its arrays: zipfile reads its directory whole."""
 LONGEST_HEADER = 10_000
 """Bytes of an array's header: NumPy takes no more either, but reads them first."""
+_QUOTED = re.compile(
+    r"[%\\\x00-\x1f\x7f\udc80-\udcff]"
+    r"|(?<![^/])/|(?<![^/])\.\.?(?![^/])"  # where a part of a path begins
+    r"|(?<=\A[A-Za-z]):|\.(?=npy\Z)"
+)
+_LONGEST_NAME = 0xFFFF
+"""Bytes of an entry's name that a zip has room for."""
 
 
 def read_npy(path: str | os.PathLike[str]) -> Array:
@@ -51,9 +67,48 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
         entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
         limits.check(f"{os.fspath(path)}: the whole of its arrays", sum(entry.file_size for entry in entries), "bytes")
         for entry in entries:
+            name = _array_name(entry.filename.removesuffix(".npy"))
+            if name in arrays:
+                raise Error(shortened(f"{os.fspath(path)}: two arrays of the name {name!r}"))
             with archive.open(entry) as packed:
-                arrays[entry.filename.removesuffix(".npy")] = _read(packed, entry.file_size, os.fspath(path))
+                arrays[name] = _read(packed, entry.file_size, os.fspath(path))
     return {name: array for name, array in arrays.items() if array.dtype.kind in "fiub"}
+
+
+def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write an .npz whose arrays may have any names (numpy.savez takes no `file`). Raises Error."""
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, array in arrays.items():
+            entry_name = f"{_entry_name(name)}.npy"
+            if (length := len(entry_name.encode())) > _LONGEST_NAME:
+                raise Error(f"{os.fspath(path)}: an array has a name of {length} bytes; an .npz has room for {_LONGEST_NAME}")
+            with archive.open(entry_name, "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """The names; one that came before gets a number that makes it a new one: a, b, a#2."""
+    given = list(names)
+    taken, result = set(given), []
+    tries: dict[str, Iterator[str]] = {}
+    for name in given:
+        if name in tries:
+            result.append(next(other for other in tries[name] if other not in taken))
+            taken.add(result[-1])
+        else:
+            tries[name] = (f"{name}#{n}" for n in count(2))
+            result.append(name)
+    return result
+
+
+def _entry_name(name: str) -> str:
+    return _QUOTED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogateescape")), name)
+
+
+def _array_name(entry_name: str) -> str:
+    """The name that _entry_name was given; one that it does not make (%41, of other programs) stays."""
+    name = unquote(entry_name, errors="surrogateescape")
+    return name if _entry_name(name) == entry_name else entry_name
 
 
 @contextmanager

@@ -12,8 +12,7 @@ Which kind of file it is is read off its content, not its name:
 from __future__ import annotations
 
 import os
-import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import caffemodel, hdf5
+from .arrays import distinct, write_npz
 from .caffemodel import BlobWeights, LayerWeights
 from .errors import WeightsError
-from .files import replacing
 from .fork_numbers import Origin, origin
 from .solver_state import read_state
 from .weights import HDF5_SIGNATURE, file_error, mapped, refuse_lookalikes
@@ -50,7 +49,7 @@ class Dump:
     origin: Origin = field(default_factory=Origin)
 
     def write(self, path: Path) -> None:
-        """Write the arrays as an .npz."""
+        """Write the arrays as an .npz, which minicaffe.arrays.read_npz reads with the same names."""
         write_npz(path, self.arrays)
 
 
@@ -99,16 +98,11 @@ def stored_type(blob: BlobWeights) -> NDArray[Any]:
     return blob.read(blob.chunks[0].dtype if blob.chunks else np.float32)
 
 
-def _layer_arrays(layers: Iterable[LayerWeights]) -> Arrays:
+def _layer_arrays(layers: Sequence[LayerWeights]) -> Arrays:
     """`layer.i` -> values; a name that another layer has already gets a number: `conv#2.0`."""
     arrays: Arrays = {}
-    times: dict[str, int] = {}
-    for layer in layers:
-        times[layer.name] = times.get(layer.name, 0) + 1
-        name = layer.name if times[layer.name] == 1 else f"{layer.name}#{times[layer.name]}"
-        for i, blob in enumerate(layer.blobs):
-            if blob is not None:
-                arrays[f"{name}.{i}"] = stored_type(blob)
+    for name, layer in zip(distinct(layer.name for layer in layers), layers, strict=True):
+        arrays |= {f"{name}.{i}": stored_type(blob) for i, blob in enumerate(layer.blobs) if blob is not None}
     return arrays
 
 
@@ -145,11 +139,3 @@ def _datasets(path: str, group: Any, prefix: str = "") -> Arrays:
     if not arrays and not prefix:
         raise WeightsError(f"{path}: this HDF5 file holds no numbers")
     return arrays
-
-
-def write_npz(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write an .npz whose arrays may have any names (numpy.savez takes no `file`)."""
-    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -97,12 +97,17 @@ def read_hdf5(path: Path) -> list[LayerWeights]:
 
 def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False) -> None:
     """Write a net's learnable blobs by layer name, a shared one with its first layer only; with diffs, every blob's diff as
-    /diff/<layer>/<i>, a shared one's too. Raises Error."""
+    /diff/<layer>/<i>, a shared one's too. Raises Error, and WeightsError for a layer whose name is no place in an HDF5 file."""
     h5py = require_h5py()
     written: set[int] = set()
+    datasets = {f"{name}/{i}" for name, own in blobs.items() for i in range(len(own))}
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
         data = file.create_group("data")
         for layer in param.layer:
+            if not _is_place(layer.name, datasets):
+                if blobs.get(layer.name):
+                    raise WeightsError(f'{path}: HDF5 has no place for layer "{layer.name}": rename it, or write a .caffemodel')
+                continue
             group = data.require_group(layer.name)
             for i, blob in enumerate(blobs.get(layer.name, ())):
                 if id(blob._data) not in written:
@@ -112,6 +117,13 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
                     file.require_group(f"diff/{layer.name}").create_dataset(str(i), data=blob.diff)
 
 
+def _is_place(name: str, datasets: Collection[str]) -> bool:
+    """Whether a layer's name leads to a group of its own under /data, not elsewhere and not to another layer's dataset."""
+    parts = name.split("/")
+    above = {"/".join(parts[:i]) for i in range(1, len(parts) + 1)}
+    return not any(part in ("", ".") or "\0" in part for part in parts) and above.isdisjoint(datasets)
+
+
 def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The layers' groups: those that hold a dataset, or nothing at all."""
     group = require_h5py().Group
@@ -119,7 +131,7 @@ def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         child = child_of(parent, name)
         if not isinstance(child, group):
             continue
-        nested = [key for key in child if not NUMBER.fullmatch(key)]
+        nested = [key for key in child if not NUMBER.fullmatch(key) or isinstance(child_of(child, key), group)]
         if nested:
             yield from _groups(child, f"{prefix}{name}/")
         if len(nested) < len(child) or not nested:
@@ -128,7 +140,8 @@ def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _blobs(path: Path, name: str, group: Any) -> list[Any]:
     """A layer's datasets, which may be read, by their numbers; None where there is none."""
-    indices = {int(key): key for key in group if NUMBER.fullmatch(key)}
+    inner = require_h5py().Group
+    indices = {int(key): key for key in group if NUMBER.fullmatch(key) and not isinstance(child_of(group, key), inner)}
     if indices and max(indices) > len(indices) + 64:
         raise WeightsError(f'{path}: layer "{name}" has a dataset {max(indices)} but only {len(indices)} datasets')
     blobs = [None] * (max(indices, default=-1) + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.lib import format as npy
 
 from minicaffe import limits
-from minicaffe.arrays import read_npy, read_npz
+from minicaffe.arrays import distinct, read_npy, read_npz, write_npz
 from minicaffe.errors import Error
 
 WRITTEN = [
@@ -45,6 +46,50 @@ def test_npz(tmp_path: Path) -> None:
     assert np.array_equal(read["y"], WRITTEN[1])
     with pytest.raises(Error, match=r"a\.npz: several arrays"):
         read_npy(tmp_path / "a.npz")
+
+
+NAMES = (
+    "conv1.0", "inception_3a/1x1.0", "deep/label", "", ".", "..", "../x", "a/../../x", "/etc/x", "a//b", "a/./b", "a/",
+    "a..b/c.", "a\\..\\b", "C:/x", "kernel:0", "a%b", "a%2Fb", "%2E%2E/x", "a\0b", "a\0c", "line\nbreak", "\x1b[31m",
+    "é%é", "x\udcff", "a", "a.npy", "a.npy.npy",
+)  # fmt: skip
+
+
+def test_an_npz_keeps_every_name_and_none_leads_out_of_its_folder(tmp_path: Path) -> None:
+    write_npz(tmp_path / "a.npz", {name: np.array([i]) for i, name in enumerate(NAMES)})
+    read = read_npz(tmp_path / "a.npz")
+    assert [(name, int(array[0])) for name, array in read.items()] == [(name, i) for i, name in enumerate(NAMES)]
+    with np.load(tmp_path / "a.npz") as loaded:  # NumPy takes the name that is in the file
+        assert {int(loaded[name][0]) for name in loaded.files} == set(range(len(NAMES)))
+        assert {"conv1.0", "inception_3a/1x1.0", "%2E%2E/x", "%2Fetc/x", "kernel:0"} < set(loaded.files)
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        for entry in archive.namelist():
+            assert not re.search(r"(^|/)\.\.?(/|$)|^/|\\|^[A-Za-z]:|[\0-\x1f]", entry)
+
+
+def test_names_that_others_gave_stay(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **{"a%20b": np.ones(1), "%41": np.ones(1), "100%": np.ones(1), "%FF%": np.ones(1)})
+    assert list(read_npz(tmp_path / "a.npz")) == ["a%20b", "%41", "100%", "%FF%"]
+
+
+def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        for value in (1, 2):
+            with archive.open("x.npy", "w") as entry:
+                npy.write_array(entry, np.array([value]))
+    with pytest.raises(Error, match=r"a\.npz: two arrays of the name 'x'"):
+        read_npz(tmp_path / "a.npz")
+
+
+def test_a_name_longer_than_a_zip_holds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Error, match=r"a\.npz: an array has a name of 70004 bytes; an \.npz has room for 65535"):
+        write_npz(tmp_path / "a.npz", {"x" * 70_000: np.ones(1)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_distinct() -> None:
+    assert distinct(["a", "b", "a", "a#2", "a", "a"]) == ["a", "b", "a#3", "a#2", "a#4", "a#5"]
+    assert len(set(distinct(["x"] * 30_000))) == 30_000
 
 
 def header(shape: tuple[int, ...], descr: str = "<f4") -> bytes:

@@ -128,6 +128,17 @@ def test_run_backward_in_a_net_without_a_loss(folder: Path) -> None:
         assert np.abs(out["data.diff"]).max() > 0
 
 
+def test_run_keeps_both_of_two_arrays_of_one_name(folder: Path) -> None:
+    """The output ip.1.diff, and what backward gives the weight that is written under that name."""
+    text = CLASSIFIER.partition('layer { name: "prob"')[0].replace('top: "ip"', 'top: "ip.1.diff"')
+    (folder / "scores.prototxt").write_text(text)
+    result = run("run", "scores.prototxt", "small.caffemodel", "--backward", "--out", "out.npz")
+    assert result.exit_code == 0, result.output
+    with np.load("out.npz") as out:
+        assert out["ip.1.diff"].shape == (2, 5)
+        np.testing.assert_array_equal(out["ip.1.diff#2"], np.full(5, 2.0))
+
+
 def test_run_takes_an_image(folder: Path) -> None:
     result = run("run", "small.prototxt", "small.caffemodel", "--input", "data=photos/one.png", "--mean", "1,2,3")
     assert result.exit_code == 0, result.output

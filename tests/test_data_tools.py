@@ -234,10 +234,10 @@ def test_features_are_the_blobs() -> None:
     set_random_seed(4)
     net = Net("net.prototxt", TEST)
     net.save("net.caffemodel")
-    result = run("extract_features", "net.caffemodel", "net.prototxt", "y,p", "y_db,p_db", 2, "lmdb", "CPU")
+    result = run("extract_features", "net.caffemodel", "net.prototxt", "y,p,y", "y_db,p_db,again", 2, "lmdb", "CPU")
     assert result.exit_code == 0, result.output
     taken = [{name: array.copy() for name, array in net.forward().items()} for _ in range(2)]
-    for path, name, shape in (("y_db", "y", (5, 1, 1)), ("p_db", "p", (3, 3, 4))):
+    for path, name, shape in (("y_db", "y", (5, 1, 1)), ("p_db", "p", (3, 3, 4)), ("again", "y", (5, 1, 1))):
         stored = items(path)
         assert [key for key, *_ in stored] == [f"{i:010d}" for i in range(4)]
         expected = np.concatenate([batch[name] for batch in taken]).reshape(4, *shape)

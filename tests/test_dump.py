@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from minicaffe import Net, WeightsError
+from minicaffe.arrays import read_npz
 from minicaffe.cli import main
 from minicaffe.dump import read
 from minicaffe.fork_numbers import BLOCKS, NVIDIA_FIELDS
@@ -143,6 +144,32 @@ def test_a_name_that_stands_twice_and_half_floats(tmp_path: Path) -> None:
     dump = read(tmp_path / "n.caffemodel")
     assert sorted(dump.arrays) == ["a#2.0", "a.0"] and dump.arrays["a.0"].dtype == np.float16
     assert dump.origin.forks == ("NVIDIA Caffe",)
+
+
+def test_no_array_is_lost_where_names_collide_or_lead_elsewhere(tmp_path: Path) -> None:
+    """Two layers a, of which the second becomes another a#N than the layer that is called a#2."""
+    names = ["a", "a#2", "a", "../../up", "/root", "a\0b", "a\0c"]
+    layers = []
+    for i, name in enumerate(names):
+        values = message(7, message(5, np.full(1, i, "<f4").tobytes()))
+        layers.append(message(100, message(1, name.encode()) + message(2, b"Bias") + values))
+    (tmp_path / "n.caffemodel").write_bytes(message(1, b"") + b"".join(layers))
+    code, output = run(tmp_path / "n.caffemodel", "-o", tmp_path / "n.npz")
+    assert (code, output) == (0, f"written: {tmp_path / 'n.npz'} (7 arrays)\n")
+    found = {name: float(array.item()) for name, array in read_npz(tmp_path / "n.npz").items()}
+    assert found == {"a.0": 0, "a#2.0": 1, "a#3.0": 2, "../../up.0": 3, "/root.0": 4, "a\0b.0": 5, "a\0c.0": 6}
+    with np.load(tmp_path / "n.npz") as loaded:
+        assert len({loaded[name].item() for name in loaded.files}) == 7
+        assert "%2E%2E/%2E%2E/up.0" in loaded.files
+
+
+def test_names_of_hdf5_that_lead_elsewhere(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "d.h5", "w") as data:
+        for i, name in enumerate(("a", "../..", "a%")):
+            data[f"g/{name}"] = [i]
+    assert run(tmp_path / "d.h5", "-o", tmp_path / "d.npz") == (0, f"written: {tmp_path / 'd.npz'} (3 arrays)\n")
+    assert sorted(read_npz(tmp_path / "d.npz")) == ["g/../..", "g/a", "g/a%"]
 
 
 FLOAT_3 = b"\x0d\0\0\x40\x40"

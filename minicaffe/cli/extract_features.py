@@ -53,7 +53,7 @@ def command(
         raise Error(f"{len(names)} blobs but {len(paths)} databases given: one for each")
     if len(set(paths)) < len(paths):
         raise Error(f"{dbs}: each blob needs a database of its own name")
-    stored = dict.fromkeys(names, 0)
+    stored = [0] * len(paths)
     with ExitStack() as stack:
         stack.callback(set_mode_cpu)
         choose_device(f"gpu:{ordinal or 0}" if device == "GPU" else None, None)
@@ -63,10 +63,10 @@ def command(
         writers = [stack.enter_context(new_database(path, db_type_option or db_type or "lmdb")) for path in paths]
         for _ in counted(range(batches), "batches"):
             loaded.forward()
-            for name, writer in zip(names, writers, strict=True):
+            for i, (name, writer) in enumerate(zip(names, writers, strict=True)):
                 blob = loaded.blobs[name]
                 for item in blob.data.reshape(blob.num, blob.channels, blob.height, blob.width):
-                    writer.put(f"{stored[name]:010d}".encode(), float_datum(item).SerializeToString())
-                    stored[name] += 1
-    for name, path in zip(names, paths, strict=True):
-        echo(f"{path}: {stored[name]} items of {name}")
+                    writer.put(f"{stored[i]:010d}".encode(), float_datum(item).SerializeToString())
+                    stored[i] += 1
+    for name, path, count in zip(names, paths, stored, strict=True):
+        echo(f"{path}: {count} items of {name}")

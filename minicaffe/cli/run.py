@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from minicaffe.dump import write_npz
+from minicaffe.arrays import distinct, write_npz
 from minicaffe.inputs import fill_inputs, start_backward
 from minicaffe.net import Keep, Net
 from minicaffe.settings import current
@@ -118,8 +116,9 @@ def _print(net: Net, times: Times, statistics: dict[int, str], backward: bool) -
 
 
 def _write(net: Net, out: str, backward: bool) -> None:
-    arrays = {name: net.blobs[name].data for name in net.outputs}
+    arrays = [(name, net.blobs[name].data) for name in net.outputs]
     if backward:
-        arrays |= {f"{name}.{i}.diff": blob.diff for name, blobs in net.params.items() for i, blob in enumerate(blobs)}
-        arrays |= {f"{name}.diff": net.blobs[name].diff for name in net.inputs}
-    write_npz(Path(out), arrays)
+        arrays += [(f"{name}.{i}.diff", blob.diff) for name, blobs in net.params.items() for i, blob in enumerate(blobs)]
+        arrays += [(f"{name}.diff", net.blobs[name].diff) for name in net.inputs]
+    names = distinct(name for name, _ in arrays)
+    write_npz(out, dict(zip(names, (array for _, array in arrays), strict=True)))

@@ -10,9 +10,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.arrays import write_npz
 from minicaffe.debug_info import debug_info
 from minicaffe.detect_ssd import SSD_MEANS, prepare_ssd_image, ssd_layer
-from minicaffe.dump import write_npz
 from minicaffe.errors import Error
 from minicaffe.images import load_image
 from minicaffe.inputs import fill_inputs, put_array, start_backward
@@ -200,4 +200,4 @@ def write_arrays(net: Net, path: str, until: str | None, backward: bool) -> None
         arrays |= {f"diff/{name}": net.blobs[name].read_diff() for name in names}
         for layer in net.layers[: last + 1]:
             arrays |= {f"weight_diff/{layer.name}/{i}": blob.read_diff() for i, blob in enumerate(layer.blobs)}
-    write_npz(Path(path), arrays)
+    write_npz(path, arrays)
