@@ -16,6 +16,7 @@ from minicaffe.prefetch import Batch
 from minicaffe.proto import caffe_pb2
 from minicaffe.resize_and_noise import warn_of_no_effect
 from minicaffe.share import WHOLE, Share, current_share
+from minicaffe.state_fields import Fields
 
 from .prefetching import PrefetchingLayer
 
@@ -87,11 +88,13 @@ class DatumSource:
         return {"key": key, **self.share.state(self.transformer.generator)}
 
     def restore(self, state: dict[str, Any]) -> None:
+        fields = Fields(state)
+        last = None if fields.get("key") is None else fields.text("key").encode("latin-1")
+        items = self.database.items(last or b"")
+        if last is not None and next(items, (None,))[0] != last:
+            raise ValueError(f'"key": {self._name(last)} is not in the database')
         self.share.restore(self.transformer.generator, state)
-        self.last = None if state["key"] is None else state["key"].encode("latin-1")
-        self._items = self.database.items(self.last or b"")
-        if self.last is not None and next(self._items, (None,))[0] != self.last:
-            raise ValueError(f"{self._name(self.last)} is not in the database")
+        self.last, self._items = last, items
 
     def fingerprint(self) -> dict[str, Any]:
         key, value = next(self.database.items(), (b"", b""))

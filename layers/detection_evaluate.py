@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.errors import DataError
 from minicaffe.layer import Layer
+from minicaffe.state_fields import Fields
 
 from .box_codes import jaccard
 from .boxes import bbox_overlaps
@@ -90,7 +91,7 @@ class DetectionEvaluate(Layer):
         return {"next_image": self.next_image} if self.images else {}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
-        self.next_image = state.get("next_image", 0)
+        self.next_image = Fields(state).whole("next_image", 0, len(self.images) - 1) if "next_image" in state else 0
 
     def _rows(self, blob: Blob, i: int) -> Array:
         """The rows of a bottom that are of an image. Raises LayerError for classes that are none."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from minicaffe.errors import DataError
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
+from minicaffe.state_fields import MOST, Fields, number, wrong
 
 from .image_sizes import boxes_in_pixels, check_frame, read_name_sizes
 from .label_map import read_label_map
@@ -101,8 +102,21 @@ class DetectionFiles:
     def state(self) -> dict[str, Any]:
         return {"next": self.next, "found": [list(one) for one in self.found]}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        self.next, self.found = state["next"], [Found(*one) for one in state["found"]]
+    def restore(self, fields: Fields) -> None:
+        """Go on from a state(). Raises ValueError for one that no detections of these images give."""
+        following = fields.whole("next", 0, self.count - 1)
+        names = {image.name for image in self.images}
+        found = [self._found(one, f"{fields.path('found')}[{i}]", names) for i, one in enumerate(fields.items("found"))]
+        self.next, self.found = following, found
+
+    def _found(self, state: Any, name: str, images: set[str]) -> Found:
+        if not isinstance(state, list) or len(state) != len(Found._fields):
+            raise wrong(name, f"a list of {', '.join(Found._fields)}", state)
+        fields = Fields(dict(zip(Found._fields, state, strict=True)), name)
+        image, label, box = fields.text("image"), fields.whole("label", 0, MOST), fields.numbers("box")
+        if image not in images or label not in self.labels or len(box) != 4:
+            raise wrong(name, "a box of one of the images and classes", state)
+        return Found(image, label, number(fields.get("score"), fields.path("score")), box)
 
     def _texts(self) -> dict[str, str]:
         """The files' names and what is in them."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
+from minicaffe.state_fields import MOST, Fields
 
 from .box_codes import decode, read_priors
 from .detection_files import files_asked
@@ -103,10 +104,12 @@ class DetectionOutput(Layer):
         return state if self.pictures is None else {**state, "pictures": self.pictures.written}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
-        if self.files is not None and "files" in state:
-            self.files.restore(state["files"])
+        fields = Fields(state)
+        written = fields.whole("pictures", 0, MOST) if "pictures" in fields else 0
+        if self.files is not None and "files" in fields:
+            self.files.restore(fields.inner("files"))
         if self.pictures is not None:
-            self.pictures.written = state.get("pictures", 0)
+            self.pictures.written = written
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Nothing: detections have no gradient."""

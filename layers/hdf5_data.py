@@ -16,6 +16,7 @@ from minicaffe.hdf5 import has, read_number_dataset, reading
 from minicaffe.image_list import read_names
 from minicaffe.prefetch import Batch
 from minicaffe.share import WHOLE, Share, current_share
+from minicaffe.state_fields import Fields
 
 from .prefetching import Order, PrefetchingLayer
 
@@ -86,12 +87,14 @@ class RowSource:
         return {**orders, "file": self.file, "generator": self.generator.bit_generator.state}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.order.restore(state["files"])
-        self.file = state["file"]
+        fields = Fields(state)
+        file, generator = fields.whole("file", 0, len(self.files) - 1), fields.generator("generator")
+        self.order.restore(fields.inner("files"))
+        self.file = file
         self._load()
         self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
-        self.rows.restore(state["rows"])
-        self.generator.bit_generator.state = state["generator"]
+        self.rows.restore(fields.inner("rows"))
+        self.generator.bit_generator.state = generator
 
     def fingerprint(self) -> dict[str, Any]:
         first, last = ([_some_rows(name, top) for top in self.names] for name in (self.files[0], self.files[-1]))

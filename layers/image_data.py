@@ -17,6 +17,7 @@ from minicaffe.prefetch import Batch
 from minicaffe.proto import caffe_pb2
 from minicaffe.resize_and_noise import warn_of_no_effect
 from minicaffe.share import WHOLE, Share, current_share
+from minicaffe.state_fields import Fields
 
 from .prefetching import Order, PrefetchingLayer
 
@@ -85,7 +86,7 @@ class ImageListSource:
         return {"order": self.order.state(), **self.share.state(self.transformer.generator)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.order.restore(state["order"])
+        self.order.restore(Fields(state).inner("order"))
         self.share.restore(self.transformer.generator, state)
 
     def fingerprint(self) -> dict[str, Any]:

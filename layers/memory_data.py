@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from minicaffe.blob import Blob, numbers
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.state_fields import MOST, Fields
 
 
 class MemoryData(Layer):
@@ -67,4 +68,7 @@ class MemoryData(Layer):
         return {"position": self.position}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
-        self.position = state["position"]
+        position = Fields(state).whole("position", 0, len(self.data) - 1 if len(self.data) else MOST)
+        if position % self.shape[0]:
+            raise ValueError(f'"position" must be a multiple of the batch size {self.shape[0]}, got {position}')
+        self.position = position

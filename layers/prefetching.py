@@ -13,6 +13,7 @@ from minicaffe.blob import Blob
 from minicaffe.errors import Error, LayerError
 from minicaffe.layer import Layer
 from minicaffe.prefetch import Prefetcher, Source
+from minicaffe.state_fields import MISFITS, MOST, Fields, State, misfit
 
 
 class ShapedSource(Source, Protocol):
@@ -67,8 +68,8 @@ class PrefetchingLayer(Layer):
             self.prefetcher.restore(state)
         except Error as error:
             raise self.error(str(error)) from error
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise self.error(f"the state to resume from does not fit: {error!r}") from error
+        except MISFITS as error:
+            raise self.error(misfit(error)) from error
 
     def data_fingerprint(self) -> dict[str, Any]:
         return self.source_of_batches.fingerprint()
@@ -104,10 +105,14 @@ class Order:
     def state(self) -> dict[str, Any]:
         return {"count": self.count, "seed": self.seed, "epoch": self.epoch, "position": self.position}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        if state["count"] != self.count:
-            raise ValueError(f"it was of {state['count']} items, there are {self.count}")
-        self.seed, self.epoch, self.position = state["seed"], state["epoch"], state["position"]
+    def restore(self, state: State | Fields) -> None:
+        fields = Fields(state)
+        count = fields.whole("count", 0, MOST)
+        if count != self.count:
+            raise ValueError(f'"{fields.path("count")}": it was of {count} items, there are {self.count}')
+        seed, epoch = (fields.whole(name, 0, MOST) for name in ("seed", "epoch"))
+        self.position = fields.whole("position", 0, count)
+        self.seed, self.epoch = seed, epoch
         self._order = self._shuffled()
 
     def _shuffled(self) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ from minicaffe import limits
 from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.state_fields import Fields, numbers, pair, same_shape
 
 from .unrolled import Unrolled
 
@@ -148,13 +149,20 @@ class Recurrent(Layer):
             self.blobs[i].diff[...] += dy.sum(axis=0) if x is None else dy.T @ x
 
     def training_state(self) -> dict[str, Any]:
-        return {name: [blob.shape, blob.data.ravel().tolist()] for name, blob in zip(self.states, self._last, strict=True)}
+        return {
+            name: [list(blob.shape), blob.data.ravel().tolist()] for name, blob in zip(self.states, self._last, strict=True)
+        }
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
-        for name, blob in zip(self.states, self._last, strict=True):
-            shape, values = state[name]
-            blob.reshape(shape)
-            blob.data[...] = np.reshape(values, shape)
+        fields, found = Fields(state), []
+        for name in self.states:
+            shape, values = pair(fields.get(name), fields.path(name))
+            array = np.array(numbers(values, f"{name}[1]"), self.dtype)
+            same_shape(shape, f"{name}[0]", (1, len(array) // self.units, self.units))
+            found.append(array.reshape(shape))
+        for blob, array in zip(self._last, found, strict=True):
+            blob.reshape(array.shape)
+            blob.data[...] = array
 
     def _rows(self, blob: Blob, which: int) -> Array:
         """An input's data as a matrix (items, size)."""

@@ -24,6 +24,7 @@ from minicaffe.roidb import Entry, Roidb, prepare_roidb, usable
 from minicaffe.roidb_targets import add_bbox_regression_targets
 from minicaffe.settings import current
 from minicaffe.share import current_share
+from minicaffe.state_fields import MOST, Fields
 
 from .roi_batch import batch_rois, gt_of, shuffled
 from .roi_sampling import put_training_rois
@@ -100,12 +101,14 @@ class RoIData(Layer):
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
         """Go on with the images that were left. Raises LayerError where the roidb had another number of images."""
-        if state["images"] != len(self.roidb):
+        fields = Fields(state)
+        images = fields.whole("images", 0, MOST)
+        if images != len(self.roidb):
             raise self.error(
-                f"the snapshot was made with a roidb of {state['images']} images, this one has {len(self.roidb)}: "
+                f"the snapshot was made with a roidb of {images} images, this one has {len(self.roidb)}: "
                 "give the same images (and set_roidb before restore), or start anew from the snapshot's weights"
             )
-        self.order = np.array(state["order"], int)
+        self.order = np.array(fields.wholes("order", 0, images - 1), int)
 
     def data_fingerprint(self) -> dict[str, Any]:
         parts = (np.asarray(entry[part], float) for entry in self.roidb for part in ("boxes", "gt_classes"))

@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 from . import rng
 from .blob import Blob
 from .errors import Error, WeightsError
+from .layer import Layer
 from .net import Net
 from .share import current_share
+from .state_fields import MISFITS, Fields, misfit, same_shape, wrong
 
 State = dict[str, Any]
 
@@ -45,27 +47,39 @@ def misfits(path: Any) -> Iterator[None]:
     """Whatever values of another kind make the block raise becomes a WeightsError that names the file."""
     try:
         yield
-    except Error:
-        raise
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
-        raise WeightsError(f"{path}: its state of random numbers and data does not fit this training: {error!r}") from error
+    except Error as error:
+        raise WeightsError(f"{path}: {error}") from error
+    except MISFITS as error:
+        what = error if type(error) is ValueError else repr(error)
+        raise WeightsError(f"{path}: its state of random numbers and data does not fit this training: {what}") from error
 
 
 def restore_running_state(state: State, net: Net, test_nets: Sequence[Net], losses: deque[float]) -> None:
-    """Put a state back. Layers and test nets that it does not name start afresh. Raises LayerError where one does not fit.
+    """Put a state back. Layers and test nets that it does not name start afresh. Raises LayerError where one does not fit, and
+    ValueError where the rest does not.
 
     As many ranks as made it get each its own back; another number of ranks draws other random numbers."""
-    share, ranks = current_share(), state.get("ranks") or [{"generator": state["generator"], "train": {}}]
-    own = ranks[share.rank if len(ranks) == share.count else 0]
-    for trained, states in [(net, state["train"] | own["train"]), *zip(test_nets, state["test"], strict=False)]:
-        for name, layer_state in states.items():
+    fields, share = Fields(state), current_share()
+    ranks = [Fields(rank, f"ranks[{i}]") for i, rank in enumerate(fields.items("ranks"))] if "ranks" in fields else []
+    own = ranks[share.rank if len(ranks) == share.count else 0] if ranks else Fields({**state, "train": {}})
+    shared, mine, shown = fields.generator("generator"), own.generator("generator"), fields.numbers("losses")
+    tests = [Fields(test, f"test[{i}]") for i, test in enumerate(fields.items("test"))]
+    for trained, parts in [(net, (fields.inner("train"), own.inner("train"))), *zip(test_nets, zip(tests), strict=False)]:
+        for name, layer_state in {name: states.inner(name) for states in parts for name in states.values}.items():
             if name in trained.layer_dict:
-                trained.layer_dict[name].restore_training_state(layer_state)
+                _restore_layer(trained.layer_dict[name], layer_state)
     losses.clear()
-    losses.extend(state["losses"])
-    rng.restore_generators(state["generator"], own["generator"])
-    if len(ranks) != share.count:
+    losses.extend(shown)
+    rng.restore_generators(shared, mine)
+    if len(ranks or [own]) != share.count:
         share.own(rng.generator())
+
+
+def _restore_layer(layer: Layer, fields: Fields) -> None:
+    try:
+        layer.restore_training_state(fields.values)
+    except MISFITS as error:
+        raise layer.error(f"{misfit(error)} (of {fields.name})") from error
 
 
 def of_rank(own: State, first: State, generator: State) -> State:
@@ -103,14 +117,27 @@ def decoded_state(text: bytes, path: Any) -> State:
 
 def kept_weights(blobs: Sequence[Blob]) -> list[State]:
     """Arrays as JSON that keeps every bit."""
-    return [{"shape": blob.shape, "dtype": blob.data.dtype.str, "data": _text(blob.data)} for blob in blobs]
+    return [{"shape": list(blob.shape), "dtype": blob.data.dtype.str, "data": _text(blob.data)} for blob in blobs]
 
 
-def put_weights(kept: Sequence[State], blobs: Sequence[Blob]) -> None:
-    """What kept_weights gave, back into blobs of those shapes."""
-    for values, blob in zip(kept, blobs, strict=True):
-        array = np.frombuffer(base64.b64decode(values["data"]), values["dtype"])
-        blob.data[...] = array.reshape(values["shape"])
+def put_weights(kept: Sequence[State], blobs: Sequence[Blob], name: str) -> None:
+    """What kept_weights gave, back into blobs of those shapes; name: the field's, for errors. Raises ValueError."""
+    if len(kept) != len(blobs):
+        raise wrong(name, f"a list of {len(blobs)} arrays", kept)
+    arrays = [_array(Fields(values, f"{name}[{i}]"), blob) for i, (values, blob) in enumerate(zip(kept, blobs, strict=True))]
+    for array, blob in zip(arrays, blobs, strict=True):
+        blob.data[...] = array
+
+
+def _array(fields: Fields, blob: Blob) -> NDArray[Any]:
+    """An array of a blob's shape and type."""
+    same_shape(fields.get("shape"), fields.path("shape"), blob.shape)
+    if fields.text("dtype") != blob.data.dtype.str:
+        raise wrong(fields.path("dtype"), blob.data.dtype.str, fields.get("dtype"))
+    values = base64.b64decode(fields.text("data"), validate=True)
+    if len(values) != blob.data.nbytes:
+        raise ValueError(f'"{fields.path("data")}" has {len(values)} bytes, not {blob.data.nbytes}')
+    return np.frombuffer(values, blob.data.dtype).reshape(blob.shape)
 
 
 def _text(array: NDArray[Any]) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 
 from .mode import TRAIN, Phase
 from .rng import of_rank
+from .state_fields import MOST, Fields
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,10 @@ class Share:
 
     def restore(self, generator: np.random.Generator, state: dict[str, Any]) -> None:
         """Put the generator of a state back; it is made this rank's own where it was another's."""
-        generator.bit_generator.state = state["generator"]
-        if state.get("share", [0, 1]) != [self.rank, self.count]:
+        fields = Fields(state)
+        whose = fields.wholes("share", 0, MOST) if "share" in fields else [0, 1]
+        generator.bit_generator.state = fields.generator("generator")
+        if whose != [self.rank, self.count]:
             self.own(generator)
 
 

@@ -24,7 +24,8 @@ from .proto import caffe_pb2
 from .running_state import State, decoded_state, encoded_state, kept_weights, misfits, put_weights
 from .settings import DetectionSettings
 from .solver_nets import found
-from .solver_state import TrainingState, read_state, write_state
+from .solver_state import TrainingState, read_checked, write_state
+from .state_fields import Fields
 from .target_scaling import folded, folded_layers, unfold
 from .weights import read_weights
 
@@ -66,7 +67,7 @@ def paths(param: caffe_pb2.SolverParameter, iteration: int) -> tuple[Path, Path]
 
 def read(path: File, shapes: Sequence[tuple[int, ...]]) -> tuple[TrainingState, State]:
     """A state, and what minicaffe adds to it ({} for Caffe's own), for histories of these shapes. Raises WeightsError."""
-    state = read_state(path)
+    state = read_checked(path)
     if len(state.history) != len(shapes):
         raise WeightsError(f"{path}: {len(state.history)} history blobs, but this solver keeps {len(shapes)} for its net")
     for i, (array, shape) in enumerate(zip(state.history, shapes, strict=True)):
@@ -86,8 +87,11 @@ def load_weights(path: File, state: TrainingState, running: State, net: Net, set
         unfold(net, settings)
         return
     with misfits(path):
-        for name, kept in running["unfolded"].items():
-            put_weights(kept, net.params[name])
+        fields = Fields(running).inner("unfolded")
+        if unknown := [name for name in fields.values if name not in net.params]:
+            raise ValueError(f'"{fields.path(unknown[0])}" is of a layer that this net lacks')
+        for name in fields.values:
+            put_weights(fields.items(name), net.params[name], fields.path(name))
 
 
 def latest(prefix: str, *beside: Path) -> Path | None:
@@ -98,7 +102,7 @@ def latest(prefix: str, *beside: Path) -> Path | None:
     states = [(int(match[1]), file) for file in folder.glob("*_iter_*") if (match := name.fullmatch(file.name))]
     for _, file in sorted(states, reverse=True):
         try:
-            state = read_state(granted(file, folder, *beside))
+            state = read_checked(granted(file, folder, *beside))
             read_weights(granted(_beside(state.learned_net, file), folder, *beside))
         except Error as error:
             logger.warning("%s is passed over: %s", file, error)

@@ -298,14 +298,14 @@ class SGDSolver:
         Raises WeightsError for a state of another net or solver, or without its weights.
         """
         state, running = snapshots.read(path, [blob.shape for blob in self.history_blobs])
+        if running:
+            with misfits(path):
+                restore_running_state(running, self.net, self.test_nets, self._losses)
         snapshots.load_weights(path, state, running, self.net, self.settings, self.folder)
         for history, array in zip(self.history, state.history, strict=True):
             history[...] = array.reshape(history.shape)
         self.iter, self._before_tests = state.iteration, None
-        if running:
-            with misfits(path):
-                restore_running_state(running, self.net, self.test_nets, self._losses)
-            self._resumed = True
+        self._resumed = self._resumed or bool(running)
 
     def _running_state(self) -> State:
         return running_state(self.net, self.test_nets, self._losses)

@@ -19,6 +19,7 @@ from .errors import WeightsError
 from .files import replacing
 from .hdf5 import child_of, has, read_float_dataset, read_number_dataset, read_text_dataset, reading, require_h5py
 from .proto import caffe_pb2
+from .state_fields import whole
 from .weights import HDF5_SIGNATURE, encoded_blob, file_error, mapped, refuse_lookalikes
 from .wire import BYTES, WireError, fields, header, signed
 
@@ -81,6 +82,17 @@ def read_state(path: Path) -> TrainingState:
     return TrainingState(numbers[1], texts[2].decode("utf-8", "replace"), numbers[4], history, texts[RUNNING])
 
 
+def read_checked(path: Path) -> TrainingState:
+    """read_state's, to go on from. Raises WeightsError also for an iteration or a step that no training has."""
+    state = read_state(path)
+    for name, value in (("iter", state.iteration), ("current_step", state.current_step)):
+        try:
+            whole(value, name, 0, 2**31 - 1)
+        except ValueError as error:
+            raise WeightsError(f"{path}: {error}") from None
+    return state
+
+
 def _write_hdf5(path: Path, state: TrainingState) -> None:
     h5py = require_h5py()
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
@@ -109,4 +121,6 @@ def _integer(file: Any, name: str, path: Path) -> int:
     values = read_number_dataset(file, name, f"{path}: /{name}")
     if values.size != 1:
         raise WeightsError(f"{path}: /{name} has shape {values.shape}, not one integer")
+    if values.dtype.kind not in "iu":
+        raise WeightsError(f"{path}: /{name} holds {values.dtype} values, not one integer")
     return int(values.item())

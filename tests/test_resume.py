@@ -17,7 +17,7 @@ from detection_case import using
 from training_case import RULES, make_training
 
 from minicaffe import rng
-from minicaffe.errors import Error, SolverError, WeightsError
+from minicaffe.errors import SolverError, WeightsError
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
 from minicaffe.prototxt import parse_solver
@@ -29,8 +29,9 @@ from minicaffe.snapshots import latest
 from minicaffe.solver import SGDSolver
 from minicaffe.solver_state import read_state, write_state
 from minicaffe.solvers import get_solver
+from minicaffe.wire import encoded
 
-pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
+h5py = pytest.importorskip("h5py", reason="the extra minicaffe[hdf5] is not installed")
 
 SHAPES = Path(__file__).parent.parent / "examples" / "shapes"
 
@@ -261,26 +262,72 @@ def test_running_states_are_read_as_they_were_written():
     assert decoded_state(b"", "x") == {}
 
 
-@pytest.mark.parametrize("part", ["generator", "train", "unfolded"])
-def test_a_running_state_of_another_kind(trained, part):
-    """Well-formed JSON that fits no generator, layer or weights is an error that names the file or the layer."""
-    file = trained / "solver_iter_2.solverstate"
+def changed(file: Path, path: str, value: object) -> None:
+    """Put value at a dotted path (numbers for places in lists) of the running state in a state file."""
     stored = read_state(file)
     running = decoded_state(stored.running, file)
-    running[part] = {"generator": {"bit_generator": "MT1"}, "train": {"data": {"a": 1}}, "unfolded": {"ip1": []}}[part]
+    place, *names = running, *path.split(".")
+    for name in names[:-1]:
+        place = place[int(name) if isinstance(place, list) else name]
+    place[int(names[-1]) if isinstance(place, list) else names[-1]] = value
     write_state(file, dataclasses.replace(stored, running=encoded_state(running)))
-    place = r'layer "data": the state' if part == "train" else r"solver_iter_2\.solverstate: its state"
-    with pytest.raises(Error, match=f"{place} .*does not fit"):
-        get_solver(trained / "solver.prototxt").restore(file)
 
 
-def test_a_running_state_of_numbers_too_large(trained):
+NO_WHOLE = [10**6, -3, "3", 1.0, True, None, [], 10**100]
+ORDER = "train.data.rows"
+CRAFTED = [
+    *((f"{ORDER}.position", value) for value in NO_WHOLE),
+    *((f"{ORDER}.seed", value) for value in (-3, "3", 0.5, 10**100)),
+    *((f"{ORDER}.epoch", value) for value in (-3, "3", 10**100)),
+    *((f"{ORDER}.count", value) for value in (10**6, -3, "3", [])),
+    *(("train.data.file", value) for value in NO_WHOLE),
+    *((f"{at}.state.state", value) for at in ("generator", "train.data.generator") for value in (-3, "3", 10**100, None)),
+    ("generator.bit_generator", "MT1"), ("generator.state", []), ("generator.has_uint32", 2), ("generator.uinteger", -3),
+    ("generator", 7), ("train", 7), ("train.data", 7), ("train.data.rows", "3"), ("test", {"a": 1}), ("test", [7]),
+    ("losses", 7), ("losses", ["3"]), ("losses", [10**400]), ("ranks", 7), ("ranks", [7]), ("ranks", [{"generator": 7}]),
+    ("unfolded", 7), ("unfolded", {"ip1": []}), ("unfolded", {"ip1": 7}), ("unfolded", {"../x": []}),
+    ("unfolded", {"ip1": [{"shape": [10**6, 10**6], "dtype": "<f4", "data": ""}] * 2}),
+]  # fmt: skip
+
+
+def test_a_crafted_running_state_is_refused_before_anything_runs(trained):
+    """Positions, seeds and arrays that no training has: an error that names the file, the field and the layer."""
     file = trained / "solver_iter_2.solverstate"
-    stored = read_state(file)
-    running = decoded_state(stored.running, file)
-    running["generator"]["state"]["state"] = 10**100
-    write_state(file, dataclasses.replace(stored, running=encoded_state(running)))
-    with pytest.raises(WeightsError, match=r"solver_iter_2\.solverstate: its state .*does not fit .*OverflowError"):
+    whole, solver = file.read_bytes(), get_solver(trained / "solver.prototxt")
+    weights = [blob.data.copy() for blob in solver.net.learnable_params]
+    for path, value in CRAFTED:
+        file.write_bytes(whole)
+        changed(file, path, value)
+        last = path.split(".")[-1]
+        with pytest.raises(WeightsError, match=rf'solver_iter_2\.solverstate: .*"[^"]*{last}') as caught:
+            solver.restore(file)
+        if path.startswith("train.data."):
+            assert 'layer "data": the state to resume from does not fit' in str(caught.value)
+        if path != "unfolded":
+            assert all(np.array_equal(had, blob.data) for had, blob in zip(weights, solver.net.learnable_params, strict=True))
+        assert solver.iter == 0
+    file.write_bytes(whole)
+    solver.restore(file)
+    assert solver.iter == 2
+
+
+@pytest.mark.parametrize("suffix", ["", ".h5"])
+@pytest.mark.parametrize(("field", "value"), [("iteration", -3), ("iteration", 2**31), ("current_step", -3)])
+def test_an_iteration_that_no_training_has(trained, tmp_path, suffix, field, value):
+    file = tmp_path / f"solver_iter_9.solverstate{suffix}"
+    stored = dataclasses.replace(read_state(trained / "solver_iter_2.solverstate"), **{field: min(value, 2**31 - 1)})
+    write_state(file, stored)
+    if value == 2**31:  # which neither format's writer takes
+        if suffix:
+            with h5py.File(file, "r+") as opened:
+                del opened["iter"]
+                opened["iter"] = np.array([value])
+        else:
+            file.write_bytes(file.read_bytes() + b"\x08" + encoded(value))
+    name = {"iteration": "iter", "current_step": "current_step"}[field]
+    with pytest.raises(
+        WeightsError, match=rf'solver_iter_9\.solverstate.*: "{name}" must be a whole number from 0 to 2147483647, got'
+    ):
         get_solver(trained / "solver.prototxt").restore(file)
 
 

@@ -200,7 +200,7 @@ def test_a_state_of_another_database_is_refused() -> None:
     state = layer.training_state() | {"key": "elsewhere"}
     with pytest.raises(LayerError, match=r"the state to resume from does not fit: .*elsewhere"):
         layer.restore_training_state(state)
-    with pytest.raises(LayerError, match="the state to resume from does not fit: KeyError"):
+    with pytest.raises(LayerError, match='the state to resume from does not fit: "key" is missing'):
         layer.restore_training_state({})
 
 
