@@ -76,9 +76,10 @@ def read_text(path: str | os.PathLike[str], limit: str = "text", errors: str = "
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside path (same suffix) to write to; renamed to path at the end, removed when the block fails.
 
-    A reader of path sees the old file or the whole new one, never a part. A link stays, and what it leads to is replaced; a
-    device (/dev/stdout) or a pipe is written to. Raises Error, naming path, for what the operating system refuses
-    (no such folder, no permission, disk full).
+    A reader of path sees the old file or the whole new one, never a part. A file that is replaced keeps its permissions and,
+    where the system allows it, its owner and group; until then nobody else can read the new one. A link stays, and what it
+    leads to is replaced; a device (/dev/stdout) or a pipe is written to. Raises Error, naming path, for what the operating
+    system refuses (no such folder, no permission, disk full).
     """
     target = Path(path)
     if not target.name:
@@ -90,9 +91,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(target)) if target.is_symlink() else target
     temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}{target.suffix}")
     try:
+        old = target.stat() if target.exists() else None
+        if old:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL, 0o600))
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
+        if old:
+            _take_permissions(temporary, old)
         temporary.replace(target)
         _sync_folder(target.parent)
     except OSError as error:
@@ -118,7 +124,22 @@ def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield draft
         for file in sorted(draft.parent.iterdir(), key=lambda file: file == draft):
             with replacing(target.with_name(file.name)) as temporary:
+                if temporary.exists():
+                    file.chmod(0o600)
                 shutil.move(file, temporary)
+
+
+def _take_permissions(file: Path, old: os.stat_result) -> None:
+    """Give file the owner and group, where they may be given, and the permissions of another. A group that could not be given
+    leaves its place to one that may do what all others may."""
+    mode = stat.S_IMODE(old.st_mode) & 0o777
+    if hasattr(os, "chown"):
+        for uid, gid in ((old.st_uid, -1), (-1, old.st_gid)):
+            with suppress(OSError):
+                os.chown(file, uid, gid)
+    if file.stat().st_gid != old.st_gid:
+        mode &= 0o707 | (mode & 0o7) << 3
+    file.chmod(mode)
 
 
 def _is_device(path: Path) -> bool:

@@ -3,6 +3,7 @@
     source --thread--> (batch, source's state after it) --queue--> take()
 
 The thread knows the source and the queue but not their owner, so it ends when the Prefetcher is collected or Python exits.
+One that is blocked in a read (a network file system that does not answer) ends with the process, which does not wait for it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 import atexit
 import queue
 import threading
+import time
 import weakref
 from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+PATIENCE = 1.0
+"""Seconds that the end of the process waits for threads that are making a batch."""
 
 Batch = tuple[NDArray[Any], ...]
 State = dict[str, Any]
@@ -98,16 +103,18 @@ def _make(source: Source, made: queue.Queue[Any], ended: threading.Event) -> Non
                 continue
 
 
-def _end(thread: threading.Thread, made: queue.Queue[Any], ended: threading.Event) -> None:
-    """End a thread and wait for it; emptying the queue frees it where it waits for room."""
+def _end(thread: threading.Thread, made: queue.Queue[Any], ended: threading.Event, timeout: float | None = None) -> None:
+    """End a thread and wait for it, at most so many seconds; emptying the queue frees it where it waits for room."""
     ended.set()
     with suppress(queue.Empty):
         while True:
             made.get_nowait()
-    thread.join()
+    thread.join(timeout)
 
 
 @atexit.register
 def _end_all() -> None:
+    """A thread that computes ends soon; one that is blocked waits for no lock of Python's, and may be left behind."""
+    end = time.monotonic() + PATIENCE
     for thread, (made, ended) in list(_running.items()):
-        _end(thread, made, ended)
+        _end(thread, made, ended, max(end - time.monotonic(), 0))

@@ -15,7 +15,8 @@ from minicaffe.state_fields import Fields
 
 SIZES = "batch_size: 2 channels: 1 height: 1 width: 1"
 MEMORY = f'layer {{ name: "m" type: "MemoryData" top: "x" top: "y" memory_data_param {{ {SIZES} }} }}'
-ROI = """layer { name: "d" type: "RoIData" top: "data" top: "im_info" top: "gt_boxes" python_param { param_str: "num_classes: 3" } }"""
+ROI = """layer { name: "d" type: "RoIData" top: "data" top: "im_info" top: "gt_boxes"
+                 python_param { param_str: "num_classes: 3" } }"""
 LSTM = 'type: "LSTM" recurrent_param { num_output: 4 weight_filler { type: "uniform" } }'
 
 

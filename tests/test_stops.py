@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from minicaffe.batch.stops import Terminated, exit_status, held_back, sigterm_stops
+from minicaffe.stops import Terminated, exit_status, held_back, sigterm_stops
+from minicaffe.weights import write_binaryproto
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_sigterm_is_a_stop_inside_the_block() -> None:
@@ -62,3 +71,51 @@ def test_another_thread_catches_no_signals() -> None:
     thread.start()
     thread.join()
     assert done == [1]
+
+
+PROGRAM = """
+import os, signal, sys
+{patch}
+from minicaffe.cli import main
+main(sys.argv[1:])
+"""
+AT_FSYNC = "os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGTERM)"
+AT_COPY = "import shutil; shutil.copyfileobj = lambda *_: os.kill(os.getpid(), signal.SIGTERM)"
+AT_PUT = """
+from minicaffe.database_lmdb import LmdbWriter
+LmdbWriter.put = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGTERM ends a process at once")
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        (AT_FSYNC, ["dump", "mean.binaryproto", "-o", "old.npz"]),
+        (AT_COPY, ["dump", "mean.binaryproto", "-o", "/dev/stdout"]),
+        (AT_FSYNC, ["export", "net.prototxt", "-o", "old.onnx"]),
+        (AT_PUT, ["convert-imageset", "./", "list.txt", "db"]),
+    ],
+    ids=["a file", "to a pipe", "several files", "a database"],
+)
+def test_sigterm_amid_writing_leaves_nothing_unfinished(tmp_path: Path, patch: str, words: list[str]) -> None:
+    """The signal comes at a moment when a temporary file or folder is there."""
+    pytest.importorskip("onnx" if "export" in words else "lmdb" if "db" in words else "numpy")
+    folder, temporary = tmp_path / "work", tmp_path / "temporary"
+    folder.mkdir()
+    temporary.mkdir()
+    write_binaryproto(folder / "mean.binaryproto", np.ones((3, 4, 5)))
+    (folder / "net.prototxt").write_text(
+        'input: "x" input_shape { dim: 1 dim: 2 } layer { name: "r" type: "ReLU" bottom: "x" top: "y" }'
+    )
+    (folder / "list.txt").write_text("one.png 1\n")
+    Image.new("RGB", (6, 4)).save(folder / "one.png")
+    for name in ("old.npz", "old.onnx"):
+        (folder / name).write_text("old")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
+    code = [sys.executable, "-c", PROGRAM.format(patch=patch), *words]
+    done = subprocess.run(code, cwd=folder, env=environment, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 143, done.stderr.decode()
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert list(temporary.iterdir()) == []

@@ -11,9 +11,9 @@ from io import StringIO
 from typing import Any
 
 from minicaffe.errors import Error
+from minicaffe.stops import held_back
 
 from .ray_watch import watched
-from .stops import held_back
 
 ANSWER = 5.0
 """Seconds that a cluster has to accept a connection, and to greet."""

@@ -20,6 +20,7 @@ from minicaffe.cli.terminal import echo, guarded
 from minicaffe.errors import Error, shortened
 from minicaffe.files import plain
 from minicaffe.nearest import nearest
+from minicaffe.stops import Terminated, exit_status, sigterm_stops
 from minicaffe.threads import check_variable
 from minicaffe.version import __version__
 
@@ -140,12 +141,14 @@ class _Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), sigterm_stops():
             warnings.showwarning = _show_warning
             try:
                 if not any(word.partition("=")[0] == "--threads" for word in ctx.meta[WORDS]):
                     check_variable()
                 return super().invoke(ctx)
+            except Terminated as stop:
+                ctx.exit(exit_status(stop))  # the unfinished files are removed on the way here
             except BrokenPipeError:
                 raise  # the reader of stdout went away: click ends quietly
             except click.NoSuchOption as error:

@@ -22,8 +22,8 @@ from minicaffe.batch.places import check_opens, require_pyarrow
 from minicaffe.batch.rules import Rules
 from minicaffe.batch.run import Run, begin
 from minicaffe.batch.sources import Sources
-from minicaffe.batch.stops import exit_status, sigterm_stops
 from minicaffe.errors import Error
+from minicaffe.stops import exit_status, sigterm_stops
 
 from .batch_display import BatchDisplay
 from .common import check_folder, identity

@@ -2,12 +2,13 @@
 
     python tests/support/kill_commands.py --times 150
     python tests/support/kill_commands.py --times 150 --interrupt
+    python tests/support/kill_commands.py --times 150 --terminate
 
 Each time one of COMMANDS, in turn, runs in a folder where an older output lies (convert-imageset makes only new databases:
 there none lies), and is killed at a random moment of the time that it took unharmed. The output must then be the old one,
 byte for byte, or a new one that reads as whole; nothing else in the folder may have changed.
-With --interrupt it is SIGINT (Ctrl-C), after which no unfinished file may be left either; the longest time that a command took
-to end is printed. Trainings: kill_training.py.
+With --interrupt it is SIGINT (Ctrl-C), with --terminate SIGTERM: after those no unfinished file and no temporary folder may be
+left either; the longest time that a command took to end is printed. Trainings: kill_training.py.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ def stop_once(folder: Path, command: Command, seconds: float, number: int) -> tu
     if new != old:
         finish(folder, fork(folder, lambda: command.check(folder / command.output)))
     unfinished = sum(path.name.startswith(".") for path in folder.iterdir())
-    if unfinished and number == signal.SIGINT:
-        raise SystemExit(f"{folder}: {command.words[0]} left an unfinished file")
+    if number != signal.SIGKILL and (unfinished or any(Path(tempfile.gettempdir()).iterdir())):
+        raise SystemExit(f"{folder}: {command.words[0]} left an unfinished file, or a temporary folder")
     return f"{'as before' if new == old else 'the whole new one'}, {unfinished} unfinished", took
 
 
@@ -146,10 +147,12 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--interrupt", action="store_true", help="send SIGINT, not SIGKILL")
+    parser.add_argument("--terminate", action="store_true", help="send SIGTERM, not SIGKILL")
     options = parser.parse_args()
     moments, longest = random.Random(options.seed), 0.0
-    number = signal.SIGINT if options.interrupt else signal.SIGKILL
-    with tempfile.TemporaryDirectory() as name:
+    number = signal.SIGINT if options.interrupt else signal.SIGTERM if options.terminate else signal.SIGKILL
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as temporary:
+        tempfile.tempdir = temporary  # of the commands, which are forked
         durations = {}
         for what, command in COMMANDS.items():
             folder = Path(name) / what

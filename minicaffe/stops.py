@@ -1,4 +1,5 @@
-"""A run is stopped by SIGINT (Ctrl-C) or SIGTERM: both raise KeyboardInterrupt, and neither cuts off what must be whole."""
+"""A command is stopped by SIGINT (Ctrl-C) or SIGTERM: both raise KeyboardInterrupt, so that what is unfinished is removed, and
+neither cuts off what must be whole. What a training does instead: signals.py."""
 
 from __future__ import annotations
 
