@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ def blocks(self, name):
     global count
     count += 1
     if count > 5:
-        print("blocked", flush=True)
+        os.write(1, b"blocked\\n")
         os.read(os.pipe()[0], 1)
     return read(self, name)
 
@@ -56,11 +57,14 @@ def blocked(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.STDOUT,
         text=True,
     )
+    watchdog = threading.Timer(60, process.kill)
+    watchdog.start()
     try:
         assert process.stdout is not None
-        assert any(line == "blocked\n" for line in process.stdout)
+        assert any("blocked" in line for line in process.stdout)
         yield process
     finally:
+        watchdog.cancel()
         process.kill()
         process.communicate()
 
