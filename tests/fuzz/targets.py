@@ -54,7 +54,6 @@ MOST_BYTES = 1 << 16
 MOST_ROWS = 1000
 """Of a table: more of the same."""
 
-LIMITS = {"blob_elements": 1 << 20, "layers": 200, "bytes": 1 << 24, "pixels": 1 << 20, "text": 1 << 16}
 LIMITS = {"blob_elements": 1 << 20, "layers": 200, "bytes": 1 << 24, "pixels": 1 << 20, "text": 1 << 16, "lists": 1 << 16}
 """minicaffe.limits while fuzzing: what may be declared is small, so that more memory is a finding."""
 
