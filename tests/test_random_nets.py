@@ -40,6 +40,13 @@ def test_a_round() -> None:
     assert sum(number for name, number in counts.items() if name.startswith("left out")) < 20
 
 
+@pytest.mark.gpu
+def test_a_round_on_a_gpu() -> None:
+    counts: Counter[str] = Counter()
+    assert not "".join(run(seed, counts, "device") for seed in range(12))
+    assert counts["on the device"] >= 6
+
+
 def test_a_seed_is_always_the_same_net() -> None:
     one, other = random_net(7), random_net(7)
     assert one.text == other.text != random_net(8).text

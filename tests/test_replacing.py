@@ -94,3 +94,15 @@ def test_nothing_written_is_an_error_and_the_old_file_stays(tmp_path: Path) -> N
     with pytest.raises(Error, match="file: cannot be written"), replacing(tmp_path / "file") as temporary:
         temporary.unlink()
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_what_is_unfinished_begins_with_a_dot_and_the_name(tmp_path: Path) -> None:
+    """Which is what a process that is killed leaves behind."""
+    with replacing(tmp_path / "net.h5") as temporary:
+        temporary.write_text("new")
+        assert temporary.name.startswith(".net.") and temporary.suffix == ".h5"
+        assert [path.name for path in tmp_path.iterdir()] == [temporary.name]
+    with replacing_together(tmp_path / "net.onnx") as draft:
+        draft.write_text("new")
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".net.")] == [draft.parent.name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net.h5", "net.onnx"]
