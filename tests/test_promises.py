@@ -46,8 +46,7 @@ A file that ends the process
     "reliability.md": """
 What minicaffe does with damaged
 What is trusted:
-Seconds of
-Those of the others are clock time
+Seconds are processor time
 The hour of
 1,550 nets of the second column
 The two findings are
