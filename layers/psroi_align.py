@@ -33,6 +33,7 @@ class PSROIAlign(PSROILayer):
     """
 
     type = "PSROIAlign"
+    param_block = ("psroi_align_param",)
     forward_gpu = PSROILayer.forward_gpu
     backward_gpu = PSROILayer.backward_gpu
 

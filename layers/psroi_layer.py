@@ -28,6 +28,7 @@ class PSROILayer(RoiLayer):
     A subclass's setup sets kernels.
     """
 
+    position_sensitive = True
     kernels: PositionSensitive
 
     def read_group(self, param: Any, block: str) -> None:

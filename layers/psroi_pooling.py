@@ -31,6 +31,7 @@ class PSROIPooling(PSROILayer):
     """
 
     type = "PSROIPooling"
+    param_block = ("psroi_pooling_param",)
     forward_gpu = PSROILayer.forward_gpu
     backward_gpu = PSROILayer.backward_gpu
 

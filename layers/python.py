@@ -47,6 +47,7 @@ class Python(Layer):
     """
 
     type = "Python"
+    param_block = ("python_param",)
 
 
 def allow_module(name: str) -> None:

@@ -36,6 +36,7 @@ class ROIAlign(RoiLayer):
     type = "ROIAlign"
     num_bottom = (2, 3)
     index_bottoms = (1, 2)
+    param_block = ("roi_align_param", "roi_pooling_param")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         block = "roi_pooling_param" if self.param.HasField("roi_pooling_param") else "roi_align_param"
@@ -73,6 +74,9 @@ class ROIAlign(RoiLayer):
         if len(bottom) > 2 and bottom[2].count < 1:
             raise self.error("the third bottom (the spatial scale) is empty", "bottom[2]")
         top[0].reshape(bottom[1].shape[0], bottom[0].shape[1], self.pooled_h, self.pooled_w)
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return 4 * top[0].count if self.phase == TRAIN and not self.mean else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._take_scale(bottom)

@@ -27,6 +27,8 @@ class RoiLayer(Layer):
     num_bottom: ClassVar[Count] = 2
     num_top: ClassVar[Count] = 1
     index_bottoms: tuple[int, ...] = (1,)
+    weight_names = ()
+    is_roi_layer = True
     spatial_scale: float
 
     def read_scale(self, param: Any, block: str) -> float:

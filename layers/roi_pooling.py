@@ -43,6 +43,7 @@ class ROIPooling(RoiLayer):
     """
 
     type = "ROIPooling"
+    param_block = ("roi_pooling_param",)
     forward_gpu = RoiLayer.forward_gpu
     backward_gpu = RoiLayer.backward_gpu
 
@@ -58,6 +59,9 @@ class ROIPooling(RoiLayer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.check_shapes(bottom)
         top[0].reshape(bottom[1].shape[0], bottom[0].shape[1], self.pooled_h, self.pooled_w)
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return 4 * top[0].count if self.phase == TRAIN else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """The maxima; in TRAIN also where they are. In TEST that is left to a backward that asks for it."""

@@ -56,9 +56,9 @@ def layer(module: str, name: str, param_str: str = "") -> str:
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     """What a test registers and allows is forgotten after it."""
-    kept = dict(CATALOGUE), dict(minicaffe.layers._registered), set(python._allowed)
+    kept = dict(CATALOGUE), dict(minicaffe.layers.registered), set(python._allowed)
     yield
-    for table, before in zip((CATALOGUE, minicaffe.layers._registered), kept[:2], strict=True):
+    for table, before in zip((CATALOGUE, minicaffe.layers.registered), kept[:2], strict=True):
         table.clear()
         table.update(before)
     python._allowed.clear()
