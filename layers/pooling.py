@@ -73,6 +73,10 @@ class Pooling(Layer):
         for blob in top:
             blob.reshape(*shape[:2], *pooled)
 
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Of STOCHASTIC the places drawn once more, or the sums that give the expectation."""
+        return 4 * top[0].count if self.method == STOCHASTIC else 0
+
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return 4 * top[0].count if self.method == STOCHASTIC and self.phase == TRAIN else 0
 

@@ -29,12 +29,14 @@ class Scale(Layer):
     num_top = 1
     in_place = True
     param_block = ("scale_param",)
-    weight_names = ("scale", "bias")
+    weight_names: tuple[str, ...] = ("scale", "bias")
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.scale_param
         self._input = Blob((0,), self.dtype)
+        if len(bottom) == 2:
+            self.weight_names = ("bias",)
         if self.blobs:
             return
         shape = (

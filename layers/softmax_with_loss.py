@@ -42,7 +42,7 @@ class SoftmaxWithLoss(Layer):
     is_loss = True
     auto_top = True
     index_bottoms: tuple[int, ...] = (1,)
-    param_block = ("softmax_param", "loss_param")
+    param_block: ClassVar[tuple[str, ...]] = ("softmax_param", "loss_param")
     weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
