@@ -18,6 +18,7 @@ what a prototxt says, other than that its type is unknown.
 from __future__ import annotations
 
 import importlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
@@ -42,6 +43,8 @@ stand_ins: dict[tuple[str, str], Kind] = {}
 """The built-in layers that stand for Python layers, by python_param's module and layer."""
 
 _loaded: set[str] = set()
+_scanned: list[str] = []
+"""sys.path when entry points were last looked for."""
 
 
 def register(name: str, layer: Kind) -> None:
@@ -82,6 +85,9 @@ def class_of(param: caffe_pb2.LayerParameter) -> Kind:
 
 def load_packages() -> None:
     """Import what installed packages announce, once each; what cannot be imported is warned of and left out."""
+    if _scanned == sys.path:
+        return
+    _scanned[:] = sys.path
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=GROUP):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .explanations.case import Case
-from .explanations.covered import COVERED
+from .explanations.explanation import Explanation
 from .layers.psroi_align import PSROIAlign, ps_roi_align_samples, ps_roi_align_steps
 from .layers.psroi_layer import PSROILayer
 from .layers.psroi_pooling import PSROIPooling, ps_roi_pool_steps
@@ -21,6 +21,7 @@ from .layers.roi_geometry import Bins, RoiSteps, clipped_bins
 from .layers.roi_layer import RoiLayer
 from .layers.roi_pooling import ROIPooling, roi_pool_steps
 from .layers.roi_samples import Samples
+from .registry import explains
 
 Array = NDArray[Any]
 
@@ -82,10 +83,12 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
 def explained(layer: RoiLayer, bottoms: Sequence[str], tops: Sequence[str], arrays: Sequence[Array]) -> list[str]:
     """What `minicaffe explain` says of the first roi's first channel and middle bin; arrays: the bottoms', then the top's."""
     y = arrays[-1]
-    if layer.type not in COVERED or not y.size:
+    explain_it = explains.get(type(layer))
+    if explain_it is None or not y.size:
         return []
     case = Case(layer, bottoms, tops, arrays[:-1], [y])
-    return COVERED[layer.type][0](case, (0, 0, y.shape[2] // 2, y.shape[3] // 2)).text().splitlines()
+    explanation: Explanation = explain_it(case, (0, 0, y.shape[2] // 2, y.shape[3] // 2))
+    return explanation.text().splitlines()
 
 
 def add_gradients(shot: RoiShot, dy: Array, dx: Array) -> None:

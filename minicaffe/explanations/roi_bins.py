@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.psroi_pooling import ps_roi_pool_bins, ps_roi_pool_steps
+from minicaffe.layers.psroi_pooling import PSROIPooling, ps_roi_pool_bins, ps_roi_pool_steps
 from minicaffe.layers.roi_geometry import LOWEST
-from minicaffe.layers.roi_pooling import roi_pool_bins, roi_pool_steps
+from minicaffe.layers.roi_pooling import ROIPooling, roi_pool_bins, roi_pool_steps
+from minicaffe.registry import explains
 
 from . import roi_text
 from .case import Case
@@ -16,6 +17,7 @@ from .roi_steps import geometry_of, one_roi, score_map, span_of
 from .terms import Index
 
 
+@explains(ROIPooling)
 def roi_pooling(case: Case, at: Index) -> Explanation:
     layer, pooled = case.layer, case.y.shape[2:]
     r, c, ph, pw = at
@@ -40,6 +42,7 @@ def roi_pooling(case: Case, at: Index) -> Explanation:
     )
 
 
+@explains(PSROIPooling)
 def psroi_pooling(case: Case, at: Index) -> Explanation:
     layer, (r, d, gh, gw) = case.layer, at
     rois, scale, group = one_roi(case, r), layer.spatial_scale, layer.group_size

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.psroi_align import ps_roi_align_samples
-from minicaffe.layers.psroi_pooling import ps_roi_pool_bins
+from minicaffe.layers.psroi_align import PSROIAlign, ps_roi_align_samples
+from minicaffe.layers.psroi_pooling import PSROIPooling, ps_roi_pool_bins
+from minicaffe.layers.roi_align import ROIAlign
 from minicaffe.layers.roi_align_max import chosen_places, roi_align_max_argmax, roi_align_max_samples, two_pixels
 from minicaffe.layers.roi_align_mean import roi_align_samples
-from minicaffe.layers.roi_pooling import roi_pool_argmax
+from minicaffe.layers.roi_pooling import ROIPooling, roi_pool_argmax
 from minicaffe.layers.roi_samples import Samples, bilinear_taps
+from minicaffe.registry import explains_gradient
 
 from .case import Array, Case, sent
 from .explanation import Explanation
@@ -18,6 +20,7 @@ from .terms import Index
 from .text import number, place
 
 
+@explains_gradient(ROIPooling)
 def roi_pooling_gradient(case: Case, at: Index) -> Explanation:
     layer, (n, c, h, w) = case.layer, at
     mine, rois = _rois_of(case, n)
@@ -27,6 +30,7 @@ def roi_pooling_gradient(case: Case, at: Index) -> Explanation:
     return _gradient(case, at, formula, (mine[r], np.full(len(r), c), ph, pw), np.ones(len(r)), len(mine))
 
 
+@explains_gradient(ROIAlign)
 def roi_align_gradient(case: Case, at: Index) -> Explanation:
     layer, (n, c, _, _) = case.layer, at
     if not layer.mean:
@@ -65,6 +69,7 @@ def _align_max(case: Case, at: Index) -> Explanation:
     return _gradient(case, at, formula, (mine[r], np.full(len(r), c), ph, pw), weight[r, 0, ph, pw], len(mine))
 
 
+@explains_gradient(PSROIPooling)
 def psroi_pooling_gradient(case: Case, at: Index) -> Explanation:
     layer, (n, channel, h, w) = case.layer, at
     mine, rois = _rois_of(case, n)
@@ -77,6 +82,7 @@ def psroi_pooling_gradient(case: Case, at: Index) -> Explanation:
     return _gradient(case, at, formula, full, 1 / bins.areas()[r, gh, gw], len(mine), _map_text(case, channel))
 
 
+@explains_gradient(PSROIAlign)
 def psroi_align_gradient(case: Case, at: Index) -> Explanation:
     layer, (n, channel, _, _) = case.layer, at
     mine, rois = _rois_of(case, n)

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.layers.psroi_align import ps_roi_align_samples, ps_roi_align_steps
+from minicaffe.layers.psroi_align import PSROIAlign, ps_roi_align_samples, ps_roi_align_steps
+from minicaffe.layers.roi_align import ROIAlign
 from minicaffe.layers.roi_align_max import roi_align_max_samples, roi_align_max_steps, two_pixels
 from minicaffe.layers.roi_align_mean import roi_align_samples, roi_align_steps, sample_counts
 from minicaffe.layers.roi_align_sampled import bordered, taps, values_at
 from minicaffe.layers.roi_geometry import LOWEST
 from minicaffe.layers.roi_samples import Samples, bilinear_taps
+from minicaffe.registry import explains
 
 from . import roi_text
 from .case import Array, Case
@@ -22,6 +24,7 @@ from .roi_steps import clipped_to, geometry_of, one_roi, score_map
 from .terms import Index
 
 
+@explains(PSROIAlign)
 def psroi_align(case: Case, at: Index) -> Explanation:
     layer, (r, d, gh, gw) = case.layer, at
     rois, scale, group, count = one_roi(case, r), layer.spatial_scale, layer.group_size, layer.sample_num
@@ -40,6 +43,7 @@ def psroi_align(case: Case, at: Index) -> Explanation:
     return _mean(case, at, taken, float(samples.per_bin[0]), formula=formula, left_out=text, score_map=score, **geometry)
 
 
+@explains(ROIAlign)
 def roi_align(case: Case, at: Index) -> Explanation:
     return _align_mean(case, at) if case.layer.mean else _align_max(case, at)
 
