@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .layer import Count, Layer
 from .layers import CATALOGUE
+from .registry import is_built_in
 
 HEAD = """# The layers
 
@@ -29,7 +30,7 @@ DASH = "–"
 
 def markdown() -> str:
     """The text of docs/layers.md."""
-    types = sorted(CATALOGUE.items(), key=lambda item: item[0].lower())
+    types = sorted(((kind, layer) for kind, layer in CATALOGUE.items() if is_built_in(layer)), key=lambda item: item[0].lower())
     return HEAD.format(types=len(types)) + "".join(f"| {' | '.join(row(kind, layer))} |\n" for kind, layer in types)
 
 

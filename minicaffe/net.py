@@ -185,7 +185,7 @@ class Net(PycaffeNet, Hooked):
                 self.blobs[name] = Blob((), self.dtype)
             earlier.add(name)
             unread[name] = None
-        if param.type == "Input":
+        if layer.is_input:
             self.inputs.extend(names)
         tops = [self.blobs[name] for name in names]
         if layer.auto_top:

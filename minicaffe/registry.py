@@ -83,6 +83,11 @@ def class_of(param: caffe_pb2.LayerParameter) -> Kind:
     return types.get(param.type, Layer)
 
 
+def is_built_in(kind: Kind) -> bool:
+    """Whether a class is one of minicaffe's own."""
+    return kind.__module__.startswith("minicaffe.layers.")
+
+
 def load_packages() -> None:
     """Import what installed packages announce, once each; what cannot be imported is warned of and left out."""
     if _scanned == sys.path:

@@ -25,7 +25,7 @@ from minicaffe.layers.slice import Slice
 from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.split import Split
 from minicaffe.proto import caffe_pb2
-from minicaffe.registry import torch_form
+from minicaffe.registry import is_built_in, torch_form
 
 from . import losses, shapes, steps, weights  # noqa: F401  # steps adds forms too
 from .apply import Apply, Step
@@ -100,8 +100,8 @@ def form(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], given: Mappi
         made = OurLayer
     if made is None:
         raise layer.error(
-            f"has no form in PyTorch: give one, to_torch(net, forms={{{layer.type!r}: ...}}), or one for the class "
-            "by @torch_form of minicaffe.registry (minicaffe.torch.OurLayer runs the layer itself), or take it out of the prototxt",
+            f"has no form in PyTorch: give one, to_torch(net, forms={{{layer.type!r}: ...}}), or one for the class by @torch_form of"
+            " minicaffe.registry (minicaffe.torch.OurLayer runs the layer itself), or take it out of the prototxt",
             "type",
         )
     module = made(layer, bottom, top)
@@ -110,7 +110,7 @@ def form(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], given: Mappi
 
 def runs_itself(kind: type[Layer]) -> bool:
     """Whether a type without a form of its own is an OurLayer: a built-in one that has tops."""
-    return kind.__module__.startswith("minicaffe.layers.") and kind.num_top != 0
+    return is_built_in(kind) and kind.num_top != 0
 
 
 def is_source(layer: Layer) -> bool:
