@@ -28,6 +28,7 @@ class MemoryData(Layer):
     weight_names = ()
     has_gradient = False
     reads_data = True
+    takes_arrays = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.memory_data_param

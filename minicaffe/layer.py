@@ -45,6 +45,7 @@ class Layer:
       where the class does not say.
     - has_gradient: whether backward gives any bottom or learnable blob a gradient.
     - is_input: its tops are the net's inputs. reads_data: they come from files, or from the caller batch by batch.
+      takes_arrays: by its reset(data, labels).
       is_split: its tops are its bottom, for several readers.
     - elementwise: each number of a top is the same function of the numbers at its place in the bottoms.
     - linear: y = weight * x + bias, for num_output outputs, a field of its own block. depthwise: each channel for itself.
@@ -76,6 +77,7 @@ class Layer:
     has_gradient: ClassVar[bool] = True
     is_input: ClassVar[bool] = False
     reads_data: ClassVar[bool] = False
+    takes_arrays: ClassVar[bool] = False
     is_split: ClassVar[bool] = False
     elementwise: ClassVar[bool] = False
     linear: ClassVar[bool] = False

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .errors import Error
-from .output_counts import GROUPED, LINEAR
+from .output_counts import group_cells, outputs_of
 from .retarget_graph import Graph
 from .retarget_plan import SOFTMAX, Plan
-
-ROI_LAYERS = ("ROIPooling", "ROIAlign", *GROUPED)
 
 
 def plan_heads(plan: Plan) -> None:
     """The classes' and boxes' layers behind ROI layers, in both phases."""
     graphs = plan.graphs()
     for graph in graphs:
-        for i, path in _heads(graph, graph.of_type(*SOFTMAX)):
-            plan.found(_width(graph, i), i)
+        for i, path in _heads(graph, graph.of_class(*SOFTMAX)):
+            plan.found(outputs_of(graph.layers[i]), i)
             _resize(plan, graph, i, 1)
             plan.reshapes(path, {plan.old: plan.new})
     scores = {change.layer for change in plan.changes}
@@ -32,23 +30,16 @@ def plan_heads(plan: Plan) -> None:
 
 def _heads(graph: Graph, starts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
     """The heads before these layers that lie behind a ROI layer or are one."""
-    rois = graph.of_type(*ROI_LAYERS)
+    rois = [i for i, kind in graph.kinds.items() if kind.is_roi_layer]
     behind = graph.behind(rois) | set(rois)
     for start in sorted(starts):
         if start in behind:
             yield from ((i, path) for i, path in graph.heads(start) if i in behind)
 
 
-def _width(graph: Graph, i: int) -> int:
-    layer = graph.layers[i]
-    if layer.type in LINEAR:
-        return int(getattr(layer, LINEAR[layer.type]).num_output)
-    return int(getattr(layer, GROUPED[layer.type]).output_dim)
-
-
 def _for_each_class(plan: Plan, graph: Graph, i: int) -> bool:
     """Whether a head gives 4 values for each class; notes one that gives something else."""
-    width = _width(graph, i)
+    width = outputs_of(graph.layers[i])
     if width == 4 * plan.old and width == 8 and not plan.boxes:
         place, name = plan.net.sources[i].at(), graph.layers[i].name
         question = "boxes of 2 classes, or class-agnostic ones? say --boxes class or --boxes agnostic"
@@ -67,9 +58,9 @@ def _resize(plan: Plan, graph: Graph, i: int, values: int) -> None:
     old, new = values * plan.old, values * plan.new
     plan.resize(i, old, new)
     layer = graph.layers[i]
-    if layer.type not in GROUPED or not graph.makers[i]:
+    if not graph.kinds[i].position_sensitive or not graph.makers[i]:
         return
-    cells = getattr(layer, GROUPED[layer.type]).group_size ** 2
+    cells = group_cells(layer)
     for maker, path in graph.heads(graph.makers[i][0]):
         plan.resize(maker, old * cells, new * cells)
         plan.reshapes(path, {old * cells: new * cells})

@@ -114,7 +114,7 @@ def test_a_users_entry_takes_the_place_of_a_built_in_one_and_not_the_other_way()
 
 
 def test_what_is_no_layer_class_is_refused() -> None:
-    with pytest.raises(Error, match="explain: 'ReLU' is not a layer class, one derived from minicaffe.Layer"):
+    with pytest.raises(Error, match=r"explain: 'ReLU' is not a layer class, one derived from minicaffe.Layer"):
         explains("ReLU")  # type: ignore[arg-type]
 
 
