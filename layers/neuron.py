@@ -28,6 +28,7 @@ class Neuron(Layer):
     in_place = True
     weight_names = ()
     elementwise = True
+    keeps_input = True
     copies = (0, 0)
     kernel = ""
     """Its forward kernel in cuda/neuron.cu; the backward one has _backward after that."""

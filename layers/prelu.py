@@ -34,6 +34,7 @@ class PReLU(Layer):
     in_place = True
     param_block = ("prelu_param",)
     weight_names = ("slope",)
+    keeps_input = True
     copies = (2, 1.5)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

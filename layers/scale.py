@@ -30,6 +30,7 @@ class Scale(Layer):
     in_place = True
     param_block = ("scale_param",)
     weight_names: tuple[str, ...] = ("scale", "bias")
+    keeps_input = True
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

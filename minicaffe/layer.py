@@ -53,6 +53,7 @@ class Layer:
       for each of output_dim, fields of its own block.
     - makes_rois: only forward knows how many rois its tops have (setup may set it). found_axis: the axis of its tops along
       which they have as many as forward found, None where shapes are known before.
+    - keeps_input: where a top is its bottom, forward keeps what the bottom held, for backward.
     - copies: how many times the first bottom's size forward and backward take beside the blobs, while they run (setup may set
       it); about 0 where they go over them block by block.
     And in methods, at the shapes that the blobs have: multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
@@ -86,6 +87,7 @@ class Layer:
     position_sensitive: ClassVar[bool] = False
     makes_rois: bool = False
     found_axis: ClassVar[int | None] = None
+    keeps_input: ClassVar[bool] = False
     copies: tuple[float, float] = (1, 1)
     forward_only: bool = False
 
@@ -257,7 +259,7 @@ class Layer:
         """A LayerError that names the layer and, where the prototxt is known, the place of field (a path like
         "roi_pooling_param.pooled_h", "bottom[1]"). Use: `raise self.error("pooled_h must be > 0, got 0", "...")`."""
         place = f" ({self.source.at(field)})" if self.source else ""
-        kind = self.param.type or type(self).__name__
+        kind = self.type or type(self).__name__
         return LayerError(f'{kind} layer "{self.name}": {message}{place}')
 
     def warn(self, message: str, field: str = "") -> None:

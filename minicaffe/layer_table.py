@@ -2,14 +2,15 @@
 
     python -m minicaffe layers --markdown > docs/layers.md
 
-Everything is read off the classes' facts.
+What a type takes and computes on the CPU and the GPU are its class's facts; whether explain, the ONNX export and
+minicaffe.torch know it stands in their tables (registry.py). Needs PyTorch, without which its table is not there.
 """
 
 from __future__ import annotations
 
 from .layer import Count, Layer
 from .layers import CATALOGUE
-from .registry import is_built_in
+from .registry import explains, explains_gradient, exports, is_built_in, torch_form
 
 HEAD = """# The layers
 
@@ -21,9 +22,15 @@ stand at the classes, in [layers/](../layers).
 - **CPU backward**: *none* where no gradient is defined, as of labels, boxes and counts; a dash where there is nothing to
   compute one for. *the class's*: a Python layer computes what its class does.
 - **GPU**: *on the CPU* where a net in GPU mode runs the layer on the CPU, as Caffe does with a layer that has no GPU code.
+- **explain**, **ONNX**: whether `minicaffe explain` works out one number of it, forward and backward, and whether
+  `minicaffe export` has operators for it. *an input*: the model's input takes its place.
+- **torch**: whether `minicaffe.torch.to_torch` has a form of it in PyTorch's own operators. *our layer*: it runs minicaffe's
+  layer, on the CPU.
 
-| type | bottoms | tops | parameters | CPU forward | CPU backward | GPU |
-|---|---|---|---|---|---|---|
+A dash: no. A class of yours joins each by a decorator, see [python.md](python.md#a-layer-of-your-own).
+
+| type | bottoms | tops | parameters | CPU forward | CPU backward | GPU | explain | ONNX | torch |
+|---|---|---|---|---|---|---|---|---|---|
 """
 DASH = "–"
 
@@ -40,7 +47,18 @@ def row(kind: str, layer: type[Layer]) -> list[str]:
     name = f"`{kind}`" if layer.type == kind else f"`{kind}`, the same as `{layer.type}`"
     blocks = ", ".join(f"`{block}`" for block in sorted(layer.param_block))
     on_gpu = forward if forward != "yes" else "yes" if layer.forward_gpu is not Layer.forward_gpu else "on the CPU"
-    return [name, _count(layer.num_bottom), _count(layer.num_top), blocks or DASH, forward, _backward(layer, forward), on_gpu]
+    takes = [_count(layer.num_bottom), _count(layer.num_top), blocks or DASH]
+    return [name, *takes, forward, _backward(layer, forward), on_gpu, *(_tools(layer) if forward == "yes" else 3 * [forward])]
+
+
+def _tools(layer: type[Layer]) -> list[str]:
+    """explain, ONNX, torch."""
+    explained = "yes" if layer in explains and layer in explains_gradient else DASH
+    exported = "an input" if layer.is_input else "yes" if layer in exports else DASH
+    if layer.is_input or layer.reads_data:
+        return [explained, exported, "an input"]
+    runs = is_built_in(layer) and layer.num_top != 0
+    return [explained, exported, "yes" if layer in torch_form else "our layer" if runs else DASH]
 
 
 def _backward(layer: type[Layer], forward: str) -> str:

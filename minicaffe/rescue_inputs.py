@@ -5,8 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from .errors import Error
+from .layers.batch_norm import BatchNorm
+from .layers.bias import Bias
+from .layers.convolution import Convolution
+from .layers.deconvolution import Deconvolution
+from .layers.depthwise_convolution import DepthwiseConvolution
+from .layers.dummy_data import DummyData
+from .layers.inner_product import InnerProduct
+from .layers.memory_data import MemoryData
+from .layers.normalize import Normalize
+from .layers.prelu import PReLU
+from .layers.scale import Scale
 from .net import Net
 from .proto import caffe_pb2
+from .registry import class_of
 from .weights import LayerWeights, WeightsFile
 
 LayerParameter = caffe_pb2.LayerParameter
@@ -14,7 +26,8 @@ LayerParameter = caffe_pb2.LayerParameter
 COMMON_SIZES = (224, 227, 32, 28, 256, 299, 231, 112, 96, 128, 64, 48, 24, 12, 300, 512)
 """Tried first, where an InnerProduct tells what the map before it must be."""
 LARGEST = 640
-CHANNELS_FROM = ("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution")
+BY_CHANNEL = (BatchNorm, Scale, PReLU, Bias, Normalize)
+"""What has a number a channel in its first blob."""
 
 
 def add_inputs(
@@ -55,10 +68,10 @@ def _shape(
         return (1, 3), True
     if name == "rois":
         return (1, 5), True
-    if source is not None and source.type == "DummyData" and source.dummy_data_param.shape:
+    if source is not None and class_of(source) is DummyData and source.dummy_data_param.shape:
         shapes = source.dummy_data_param.shape
         return tuple(shapes[min(list(source.top).index(name), len(shapes) - 1)].dim), True
-    if source is not None and source.type == "MemoryData":
+    if source is not None and class_of(source) is MemoryData:
         block = source.memory_data_param
         return (1, block.channels, block.height, block.width), True
     channels = _channels(name, layers, stored)
@@ -83,15 +96,15 @@ def _channels(name: str, layers: list[LayerParameter], stored: dict[str, LayerWe
     for layer in layers:
         if not reached & set(layer.bottom):
             continue
+        kind = class_of(layer)
         blob = stored[layer.name].blobs[0] if layer.name in stored else None
         if blob is None:
             reached.update(layer.top)
-        elif layer.type in CHANNELS_FROM:
-            depthwise = layer.type != "Convolution"
-            return blob.shape[0] if depthwise else blob.shape[1] * max(layer.convolution_param.group, 1)
-        elif layer.type in ("BatchNorm", "Scale", "PReLU", "Bias", "Normalize"):
+        elif kind in (Convolution, DepthwiseConvolution):
+            return blob.shape[0] if kind.depthwise else blob.shape[1] * max(layer.convolution_param.group, 1)
+        elif kind in BY_CHANNEL:
             return int(np.prod(blob.shape))
-        elif layer.type == "Deconvolution":
+        elif kind is Deconvolution:
             return blob.shape[0]
         else:
             return None
@@ -104,7 +117,7 @@ def _features(name: str, layers: list[LayerParameter], stored: dict[str, LayerWe
     for layer in layers:
         if reached & set(layer.bottom):
             reached.update(layer.top)
-            if layer.type == "InnerProduct" and layer.name in stored:
+            if class_of(layer) is InnerProduct and layer.name in stored:
                 return (1,) * max(layer.inner_product_param.axis, 1) + (_length(layer, stored),)
     return 1, 1
 
@@ -117,8 +130,8 @@ def _fit(
     notes: list[str],
 ) -> None:
     """Find the height and width with which the first InnerProduct's weights fit the map before it."""
-    at = next((i for i, layer in enumerate(layers) if layer.type == "InnerProduct" and layer.name in stored), None)
-    if at is None or any(layer.type.startswith(("ROI", "PSROI")) for layer in layers[:at]):
+    at = next((i for i, layer in enumerate(layers) if class_of(layer) is InnerProduct and layer.name in stored), None)
+    if at is None or any(class_of(layer).is_roi_layer for layer in layers[:at]):
         notes.append(f"The size of {given.name} is not in the file: any that the layers take will do.")
         return
     wanted = _length(layers[at], stored)

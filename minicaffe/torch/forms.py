@@ -100,8 +100,8 @@ def form(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], given: Mappi
         made = OurLayer
     if made is None:
         raise layer.error(
-            f"has no form in PyTorch: give one, to_torch(net, forms={{{layer.type!r}: ...}}), or one for the class by @torch_form"
-            " of minicaffe.registry (minicaffe.torch.OurLayer runs the layer itself), or take it out of the prototxt",
+            f"has no form in PyTorch: give one, to_torch(net, forms={{{layer.type!r}: ...}}), or one for its class by "
+            "minicaffe.registry.torch_form (minicaffe.torch.OurLayer runs the layer itself), or take it out of the prototxt",
             "type",
         )
     module = made(layer, bottom, top)

@@ -14,7 +14,6 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 from onnx_case import check, net_of
 
-from minicaffe.layers import CATALOGUE
 from minicaffe.registry import exports
 
 
@@ -229,16 +228,6 @@ def test_in_place_layers_and_silence(tmp_path: Path) -> None:
 def test_a_parameter_is_a_constant(tmp_path: Path) -> None:
     text = 'layer { name: "p" type: "Parameter" top: "p" parameter_param { shape { dim: 2 dim: 3 } } }'
     check(tmp_path, text + layer('type: "Eltwise"', bottoms=2).replace('"x1"', '"p"'), {"x": maps(2, 3)})
-
-
-def test_every_emitter_is_of_a_layer_type_and_the_rest_are_known() -> None:
-    assert set(exports) <= set(CATALOGUE.values())
-    without = set(CATALOGUE) - set(exports.names()) - {kind for kind, made in CATALOGUE.items() if made.is_loss}
-    assert without == {
-        "Accuracy", "AnchorTarget", "AnnotatedData", "BoxAnnotatorOHEM", "Data", "DetectionEvaluate", "DummyData", "Filter",
-        "HDF5Data", "HDF5Output", "Im2col", "ImageData", "Input", "LSTM", "LSTMUnit", "MemoryData", "ProposalTarget", "Python",
-        "RNN", "RoIData", "SmoothL1Loss", "SmoothL1LossOHEM", "WindowData",
-    }  # fmt: skip
 
 
 def test_a_class_of_the_users_has_no_emitter() -> None:
