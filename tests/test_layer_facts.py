@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from google.protobuf import text_format
 from numpy.typing import NDArray
 
+import minicaffe
 from minicaffe import TEST, TRAIN, Layer, Net, get_num_threads, register, set_num_threads
 from minicaffe.blob import Blob
 from minicaffe.layers import CATALOGUE, create, registered
@@ -181,3 +184,50 @@ def test_bytes_kept_and_worked_in(text: str, arrays: list[Array], phase: Phase, 
         tracemalloc.stop()
     assert kept == pytest.approx(layer.kept_bytes(bottom, top), abs=MIB)
     assert working == pytest.approx(layer.working_bytes(bottom, top), rel=0.15, abs=BLOCKS)
+
+
+# Nowhere else.
+
+ROOT = Path(minicaffe.__file__).parent
+FORMATS = {"generations", "caffemodel", "fork_numbers"}
+"""What old and foreign files call types: data of a format."""
+
+
+def code() -> list[Path]:
+    return [path for path in sorted(ROOT.rglob("*.py")) if path.stem not in FORMATS and path != ROOT / "layers" / "__init__.py"]
+
+
+def test_no_table_of_type_names_stands_beside_the_classes() -> None:
+    """A type's facts stand on its class, and what a tool knows of it in a table by class."""
+    found = []
+    for path in code():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            inside: list[Any] = []
+            if isinstance(node, ast.Tuple | ast.List | ast.Set):
+                inside = node.elts
+            elif isinstance(node, ast.Dict):
+                inside = node.keys
+            names = {item.value for item in inside if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+            if len(names & set(CATALOGUE)) > 1:
+                found.append(f"{path}:{node.lineno}")
+    assert not found
+
+
+def test_the_engine_names_no_layer_class() -> None:
+    engine = [
+        "blob",
+        "blob_memory",
+        "layer",
+        "registry",
+        "net",
+        "node",
+        "net_arguments",
+        "pycaffe_net",
+        "execution_plan",
+        "splits",
+    ]
+    classes = {layer.__name__ for layer in CATALOGUE.values()} - {"Filter", "Parameter", "Input"}
+    for stem in engine:
+        tree = ast.parse((ROOT / f"{stem}.py").read_text(encoding="utf-8"))
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert not names & classes, stem
