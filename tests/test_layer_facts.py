@@ -11,17 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from google.protobuf import text_format
 from numpy.typing import NDArray
 
 import minicaffe
 from minicaffe import TEST, TRAIN, Layer, Net, get_num_threads, register, set_num_threads
 from minicaffe.blob import Blob
+from minicaffe.cli import main
 from minicaffe.layers import CATALOGUE, create, registered
 from minicaffe.mode import Phase
 from minicaffe.proto import caffe_pb2
 from minicaffe.prototxt import parse_net
 from minicaffe.summary import summarize
+from minicaffe.trace_facts import layer_facts
 
 KINDS = sorted(set(CATALOGUE) - {"Python"})
 Array = NDArray[np.float32]
@@ -67,9 +70,11 @@ def test_names_of_weights() -> None:
         "bn": ["mean_sum", "variance_sum", "factor"],
         "scale": ["bias"],
     }
+    traced = [param.name for param in layer_facts(Net(parse_net(text), TEST), 2, layers["dw"], None, False, 0).params]
+    assert traced == ["weight", "bias"]
 
 
-def test_a_class_that_does_not_say_counts_as_unknown() -> None:
+def test_a_class_that_does_not_say_counts_as_unknown(tmp_path: Path) -> None:
     """As a dash, also in the total, and never as 0."""
 
     class Attention(Layer):
@@ -85,11 +90,15 @@ def test_a_class_that_does_not_say_counts_as_unknown() -> None:
         layer { name: "y" type: "InnerProduct" bottom: "r" top: "y" inner_product_param { num_output: 2 } }
         """
         summary = summarize(Net(parse_net(text), TEST))
+        (tmp_path / "net.prototxt").write_text(text)
+        shown = CliRunner().invoke(main, ["summary", str(tmp_path / "net.prototxt")]).output
     finally:
         del CATALOGUE["Attention"], registered["Attention"]
     assert [layer.multiply_adds for layer in summary.layers] == [0, None, 6, 12]
     assert summary.multiply_adds == 18
     assert summary.not_counted == ["Attention"]
+    assert "18 multiply-adds (without Attention), " in shown
+    assert " - " in next(line for line in shown.splitlines() if line.split()[:2] == ["a", "Attention"])
     assert summary.memory.working == 4 * 6, "it is taken to copy its bottom"
 
 

@@ -14,7 +14,7 @@ from minicaffe.registry import load_packages
 
 @click.command()
 @click.option(
-    "--markdown", "as_table", is_flag=True, help="A table of what each type takes, reads and computes: docs/layers.md."
+    "--markdown", "as_table", is_flag=True, help="A table of what each type takes, reads, computes and joins: docs/layers.md."
 )
 def command(as_table: bool) -> None:
     """List the layer types, those that are built in and those of installed packages, one line each.
