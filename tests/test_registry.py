@@ -32,12 +32,13 @@ layer { name: "mine" type: "Mine" bottom: "x" top: "y" }
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """What a test registers is gone after it."""
-    tables = (explains, explains_gradient, exports, torch_form)
-    kept = [dict(table) for table in (registry.types, registry.registered, *(table._entries for table in tables))]
     yield
-    for table, before in zip((registry.types, registry.registered, *(t._entries for t in tables)), kept, strict=True):
-        table.clear()
-        table.update(before)
+    for name in [name for name, kind in registry.types.items() if not registry.is_built_in(kind)]:
+        del registry.types[name]
+    registry.registered.clear()
+    for table in (explains, explains_gradient, exports, torch_form):
+        for kind in [kind for kind in table._entries if not registry.is_built_in(kind)]:
+            del table._entries[kind]
 
 
 def mine(base: type[Layer] = Layer) -> type[Layer]:
