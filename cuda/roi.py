@@ -111,27 +111,27 @@ class Winners:
 class Means:
     """ROIAlign's means, by tables of weights for some rois at a time: roi_align_mean.cu."""
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: np.dtype[Any], sampling_ratio: int, aligned: bool) -> None:
+        self.dtype, self.grid = dtype, (sampling_ratio, int(aligned))
         self.scratch = Scratch(dtype)
 
-    def pool(self, sizes: Sizes, x: Blob, rois: Blob, y: Blob, grid: tuple[int, bool], bad: int) -> None:
-        """Means y (R, C, PH, PW). grid: sampling_ratio, aligned."""
+    def pool(self, sizes: Sizes, x: Blob, rois: Blob, y: Blob, bad: int) -> None:
+        """Means y (R, C, PH, PW)."""
         maps, to = self.scratch.channels_last(sizes, x), y.device_data("write")
-        for first, part, tables in self._tables(sizes, rois, grid, bad):
+        for first, part, tables in self._tables(sizes, rois, bad):
             at = to + first * sizes.channels * sizes.bins * self.dtype.itemsize
             launch_slabs("roi_align_mean.pool", self.dtype, part, *part, *tables, maps, at)
 
-    def backward(self, sizes: Sizes, rois: Blob, dy: Blob, dx: Blob, grid: tuple[int, bool], bad: int) -> None:
+    def backward(self, sizes: Sizes, rois: Blob, dy: Blob, dx: Blob, bad: int) -> None:
         """dx (N, C, H, W): each dy to the pixels of its samples."""
         blocks, rows, groups = planes_of(sizes, self.dtype, 64)
         source, to = dy.device_diff("read"), dx.device_diff("write")
-        for first, part, tables in self._tables(sizes, rois, grid, bad):
+        for first, part, tables in self._tables(sizes, rois, bad):
             at = source + first * sizes.channels * sizes.bins * self.dtype.itemsize
             arguments = *part, *tables, rows, int(first > 0), at, to
             launch_blocks("roi_align_mean.backward", self.dtype, (blocks, 1), (groups * 64, 1, 1), *arguments)
 
-    def _tables(self, sizes: Sizes, rois: Blob, grid: tuple[int, bool], bad: int) -> Any:
+    def _tables(self, sizes: Sizes, rois: Blob, bad: int) -> Any:
         """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
         ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)
@@ -140,7 +140,7 @@ class Means:
         roi = rois.device_data("read")
         for first in range(0, sizes.rois, count):
             part = sizes._replace(rois=min(count, sizes.rois - first))
-            arguments = *part, roi + 5 * first * self.dtype.itemsize, grid[0], int(grid[1]), *tables, bad
+            arguments = *part, roi + 5 * first * self.dtype.itemsize, *self.grid, *tables, bad
             launch_blocks("roi_align_mean.weights", self.dtype, (part.rois, 1), (64, 1, 1), *arguments)
             yield first, part, tables
 

@@ -51,7 +51,8 @@ def by_position(x: Array, size: int) -> Array:
 
 def by_channel(values: Array, height: int, width: int) -> Array:
     """(H * W * A, size), or (H * W * A,), back as (A * size, H, W)."""
-    channels: Array = values.reshape(height, width, -1).transpose(2, 0, 1)
+    per_position = values.size // max(height * width, 1)
+    channels: Array = values.reshape(height, width, per_position).transpose(2, 0, 1)
     return channels
 
 

@@ -4,26 +4,27 @@
     COCO:   PREFIX + ".json": [{"image_id": ..., "category_id": class, "bbox": [x, y, width, height], "score": ...}, ...]
     ILSVRC: PREFIX + ".txt": image label score xmin ymin xmax ymax
 
+The folder is made when the first are written; a file that is there is replaced if a run wrote it (own_files.py).
 Source: the SSD fork's detection_output_layer.cpp (save_output_param).
 """
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.access import granted
 from minicaffe.errors import DataError
-from minicaffe.files import replacing
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
 from .image_sizes import boxes_in_pixels, check_frame, read_name_sizes
 from .label_map import read_label_map
+from .own_files import OwnFiles
 
 Array = NDArray[Any]
 
@@ -54,7 +55,7 @@ class DetectionFiles:
     """Takes the detections of one image after the other, and writes the files anew when the last one's are there.
 
     The images are those of name_size_file, or the first num_test_image of them; then the first comes again.
-    Raises DataError for a bad label map, list, format or directory.
+    Raises DataError for a bad label map, list, format or directory, and for a file that is there and no run's.
     """
 
     def __init__(self, param: caffe_pb2.SaveOutputParameter, labels: list[int]) -> None:
@@ -63,8 +64,7 @@ class DetectionFiles:
         self.images = read_name_sizes(param.name_size_file)
         self.count = param.num_test_image if param.HasField("num_test_image") else len(self.images)
         self.names = {label: item.name for label, item in read_label_map(param.label_map_file).items()}
-        self.folder = Path(param.output_directory)
-        granted(self.folder / f"{param.output_name_prefix}.txt")
+        self.own = OwnFiles(Path(param.output_directory))
         self.found: list[Found] = []
         self.next = 0
         self._check()
@@ -81,10 +81,8 @@ class DetectionFiles:
                 raise DataError(f"{self.param.label_map_file}: no item has the label {label}")
             if "/" in name or "\\" in name:
                 raise DataError(f'{self.param.label_map_file}: "{name}" cannot be part of a file name')
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"{self.folder}: {error.strerror}") from error
+        for file in self._texts():
+            self.own.check(file)
 
     def add(self, rows: Array) -> None:
         """Take the next image's detections (n, 6): class, score, corners relative to the net's input. Raises Error."""
@@ -97,8 +95,7 @@ class DetectionFiles:
         self.next += 1
         if self.next == self.count:
             for name, text in self._texts().items():
-                with replacing(granted(self.folder / name)) as temporary:
-                    temporary.write_text(text, encoding="utf-8")
+                self.own.write(name, text.encode("utf-8"))
             self.found, self.next = [], 0
 
     def state(self) -> dict[str, Any]:
@@ -124,6 +121,8 @@ class DetectionFiles:
 
 
 FORMATS = ("VOC", "COCO", "ILSVRC")
+COCO_ID = re.compile("0|[1-9][0-9]{0,17}")
+"""Of an image or a category: what 64 bits hold."""
 
 
 def line(found: Found, label: str = "") -> str:
@@ -134,4 +133,4 @@ def line(found: Found, label: str = "") -> str:
 
 def number_or_text(name: str) -> int | str:
     """COCO's ids are numbers: "42" is 42, but "0042" and "person" stay text."""
-    return int(name) if name.isascii() and name.isdigit() and str(int(name)) == name else name
+    return int(name) if COCO_ID.fullmatch(name) else name

@@ -6,6 +6,7 @@ detection_output_layer.cpp (visualize), which shows them in a window and writes 
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,16 @@ from minicaffe.access import granted
 from minicaffe.augmentation import as_bytes
 from minicaffe.data_transformer import Window, mean_part, read_mean
 from minicaffe.errors import DataError
-from minicaffe.files import replacing
 from minicaffe.image_bytes import Pixels
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 from minicaffe.resizing import check_resize, resized_by
 
 from .label_map import read_label_map
+from .own_files import OwnFiles
 
 Array = NDArray[Any]
-KINDS = (".png", ".jpg", ".jpeg", ".bmp")
+KINDS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP"}
 LEAST = 0.6
 """The score that is drawn where visualize_threshold is not given."""
 
@@ -50,13 +51,15 @@ def pictures_asked(layer: Layer, bottoms: int) -> DetectionPictures | None:
 
 class DetectionPictures:
     """Writes a picture for each image: save_file "found.png" gives found_000001.png, found_000002.png, ..., and a name that
-    is no picture's, like "found.avi", the same. Raises DataError for images and means that do not fit."""
+    is no picture's, like "found.avi", the same. A file that is there is replaced if a run wrote it (own_files.py).
+    Raises DataError for images and means that do not fit, and for files that cannot be written."""
 
     def __init__(
         self, param: caffe_pb2.DetectionOutputParameter, transform: caffe_pb2.TransformationParameter, names: list[str]
     ) -> None:
         self.least = param.visualize_threshold if param.HasField("visualize_threshold") else LEAST
         self.file, self.names, self.transform = Path(granted(param.save_file)), names, transform
+        self.own = OwnFiles(self.file.parent)
         self.mean = read_mean(transform, np.float32)
         self.written = 0
         if not transform.scale:
@@ -76,8 +79,9 @@ class DetectionPictures:
         found = Detections(boxes, best[:, 1].astype(np.float32), best[:, 0].astype(np.int64))
         self.written += 1
         suffix = self.file.suffix if self.file.suffix.lower() in KINDS else ".png"
-        with replacing(granted(self.file.with_name(f"{self.file.stem}_{self.written:06d}{suffix}"))) as temporary:
-            draw(pixels, found, self.names).save(temporary)
+        content = io.BytesIO()
+        draw(pixels, found, self.names).save(content, KINDS[suffix.lower()])
+        self.own.write(f"{self.file.stem}_{self.written:06d}{suffix}", content.getvalue())
 
     def pixels(self, image: Array) -> Pixels:
         """An image (C, H, W) as the net got it as bytes (H, W, 3), blue, green, red."""

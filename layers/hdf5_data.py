@@ -23,8 +23,9 @@ from .prefetching import Order, PrefetchingLayer
 class HDF5Data(PrefetchingLayer):
     """The rows of the files that hdf5_data_param.source lists, one file after the other, then from the first again.
 
-    No bottom. top[i]: (batch_size, ...), rows of the dataset that is named as the top; numbers of any type. A file is held in
-    memory while it is read from. shuffle: the files in another order each time around, and the rows within each.
+    No bottom. top[i]: (batch_size, ...), rows of the dataset that is named as the top; numbers of any type, plain or packed
+    with gzip, shuffle and fletcher32. A file is held in memory while it is read from. shuffle: the files in another order each
+    time around, and the rows within each.
     Raises LayerError for a transform_param (this layer transforms nothing), a list without files, a file without the
     dataset, datasets of unequal length, and rows whose shape differs from the first file's.
     """
@@ -101,7 +102,7 @@ class RowSource:
         """Read the datasets of self.file."""
         name = self.files[self.file]
         with _opened(name) as file:
-            self.arrays = [_dataset(file, top, name).astype(self.dtype) for top in self.names]
+            self.arrays = [_dataset(file, top, name).astype(self.dtype, copy=False) for top in self.names]
         if len({len(array) for array in self.arrays}) > 1:
             lengths = ", ".join(f'"{top}" {len(array)}' for top, array in zip(self.names, self.arrays, strict=True))
             raise DataError(f"{name}: its datasets differ in length: {lengths}")

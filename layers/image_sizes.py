@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from minicaffe.access import granted
 from minicaffe.errors import DataError
+from minicaffe.files import read_text
 from minicaffe.proto import caffe_pb2
 
 Array = NDArray[Any]
@@ -29,8 +30,7 @@ class Sized(NamedTuple):
 def read_name_sizes(file: str) -> list[Sized]:
     """The images that a name_size_file lists, "name height width" on each line. Raises DataError."""
     try:
-        with open(granted(file), encoding="utf-8") as lines:
-            words = [line.split() for line in lines if line.strip()]
+        words = [line.split() for line in read_text(granted(file), "lists").split("\n") if line.strip()]
         sizes = [Sized(name, int(height), int(width)) for name, height, width in words]
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}") from error

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from minicaffe.access import granted
-from minicaffe.errors import DataError, Error
+from minicaffe.errors import DataError, Error, on_one_line
+from minicaffe.files import read_text
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import parse_message
+from minicaffe.prototxt import UNPRINTABLE, parse_message
 
 MOST_CLASSES = 1_000_000
 """Most classes of detections: there is a list of them."""
@@ -16,7 +15,7 @@ MOST_CLASSES = 1_000_000
 def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
     """The items of a label map (LabelMap as prototxt) by label. Raises DataError."""
     try:
-        items = parse_message(Path(granted(file)).read_text(encoding="utf-8"), caffe_pb2.LabelMap(), file).item
+        items = parse_message(read_text(granted(file)), caffe_pb2.LabelMap(), file).item
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}") from error
     except (Error, UnicodeDecodeError) as error:
@@ -24,4 +23,7 @@ def read_label_map(file: str) -> dict[int, caffe_pb2.LabelMapItem]:
     labels = {item.label: item for item in items}
     if len(labels) < len(items) or len({item.name for item in items}) < len(items):
         raise DataError(f"{file}: a name or a label stands in it twice")
+    for item in items:
+        if UNPRINTABLE.search(item.name):
+            raise DataError(f'{file}: the name "{on_one_line(item.name)}" holds a control character')
     return labels

@@ -15,7 +15,7 @@ from minicaffe.blocks import Scratch
 
 from .psroi_layer import GridPart
 from .roi_geometry import Array, Ints
-from .roi_samples import Samples, bilinear_taps
+from .roi_samples import SamplePlan, bilinear_taps
 from .row_sums import add_rows, items
 
 NONE = 2**40
@@ -41,8 +41,9 @@ class GridTaps(NamedTuple):
         return GridTaps(self.rows[part.gh][:, part.rois], self.row_weight[part.gh][:, part.rois], columns + start, weight)
 
 
-def grid_taps(samples: Samples, size: tuple[int, int]) -> GridTaps:
-    """The taps of all bins on maps of size (H, W)."""
+def grid_taps(plan: SamplePlan) -> GridTaps:
+    """The taps of all bins."""
+    samples, size = plan.places, plan.size
     rows, columns = bilinear_taps(samples.h, size[0]), bilinear_taps(samples.w, size[1])
     row, column = (np.where(taps.pixel < 0, NONE, taps.pixel) for taps in (rows, columns))
     weight = columns.weight / samples.per_bin[:, None, None]
@@ -75,7 +76,7 @@ def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
     return means.reshape(places, -1, dim)
 
 
-def spread_part(dy: Array, taps: GridTaps, pixels: int, scratch: Scratch) -> Array:
+def part_backward(dy: Array, taps: GridTaps, pixels: int, scratch: Scratch) -> Array:
     """dy (P, R, D) -> (P, H * W, D), in scratch: dy added to the pixels that its samples read, by their weights."""
     places, rois, dim = dy.shape
     maps = scratch("maps", places * pixels, dim, dtype=dy.dtype)

@@ -7,15 +7,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from minicaffe.blob import Blob
 from minicaffe.blocks import Scratch
-from minicaffe.cuda.roi import PositionSensitive, Sizes
 from minicaffe.errors import Error
-from minicaffe.threads import parts, run
+from minicaffe.threads import get_num_threads, parts, run
 
-from .roi_geometry import Array, Ints
+from .roi_geometry import Array, Ints, RoiPlan
 from .roi_layer import RoiLayer
 
 PART = 2**23
@@ -23,13 +21,9 @@ PART = 2**23
 
 
 class PSROILayer(RoiLayer):
-    """bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5). top: y (R, output_dim, group_size, group_size).
-
-    A subclass's setup sets kernels.
-    """
+    """bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5). top: y (R, output_dim, group_size, group_size)."""
 
     position_sensitive = True
-    kernels: PositionSensitive
 
     def read_group(self, param: Any, block: str) -> None:
         """Take spatial_scale, output_dim and group_size from param; LayerError when one is missing or not positive."""
@@ -47,11 +41,15 @@ class PSROILayer(RoiLayer):
             raise self.error(f"the feature map has {channels} channels, but {wanted} are needed", "bottom[0]")
         top[0].reshape(bottom[1].shape[0], dim, group, group)
 
-    def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        self.kernels.pool(sizes, bottom[0], bottom[1], top[0], bad)
 
-    def spread_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        self.kernels.backward(sizes, bottom[1], top[0], bottom[0], bad)
+def part_bytes(x: Blob, y: Blob, of_value: int, of_output: int) -> int:
+    """On each thread, what a part of the grid takes that has so many bytes for a number of its maps, and for one of y.
+
+    x (N, D * G * G, H, W), y (R, D, G, G).
+    """
+    (rois, dim, group, _), pixels = y.shape, x.shape[2] * x.shape[3]
+    columns = max(-(-group // len(_columns(group, of_value * x.count // max(x.shape[0], 1)))), 1)
+    return get_num_threads() * columns * dim * (of_value * pixels + of_output * rois)
 
 
 def check_channels(channels: int, group: int) -> None:
@@ -69,12 +67,53 @@ class GridPart(NamedTuple):
     columns: slice
 
 
-def run_parts(work: Callable[[GridPart, Scratch], None], images: Ints, group: int, size: int) -> None:
-    """Do the work on all rois' bins, in parts, on all threads; size: bytes of an image's maps.
+Work = Callable[[Array, GridPart, Scratch], Array]
+
+
+def pool_in_parts(
+    x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Callable[[Array, GridPart, Scratch], Array]
+) -> None:
+    """x (N, D * G * G, H, W) -> y (R, D, G, G): means(maps (D, P, H * W) of a part's P places in the grid) -> (P, R, D).
+
+    size: bytes that are worked on for an image.
+    """
+    x = np.ascontiguousarray(x)
+    if not x.size:
+        y[...] = 0
+
+    def pool(part: GridPart, scratch: Scratch) -> None:
+        y[:, :, part.gh, part.columns][part.rois] = means(_maps(x, plan, part), part, scratch).transpose(1, 2, 0)
+
+    _run_parts(pool, plan, size)
+
+
+def backward_in_parts(
+    dy: Array, plan: RoiPlan[Any], dx: Array, size: int, back: Callable[[Array, GridPart, Scratch], Array]
+) -> None:
+    """dy (R, D, G, G) -> dx (N, D * G * G, H, W): back(dy (P, R, D) of a part's P places in the grid) -> (P, H * W, D)."""
+    for image in set(range(len(dx))).difference(plan.images.tolist()):
+        dx[image] = 0
+
+    def backward(part: GridPart, scratch: Scratch) -> None:
+        mine = dy[:, :, part.gh, part.columns][part.rois].transpose(2, 0, 1)
+        _maps(dx, plan, part)[...] = back(mine, part, scratch).transpose(2, 0, 1)
+
+    _run_parts(backward, plan, size)
+
+
+def _maps(x: Array, plan: RoiPlan[Any], part: GridPart) -> Array:
+    """x (N, D * G * G, H, W) -> a view (D, P, H * W): the maps that the part's P places in the grid read."""
+    group = plan.shape[1]
+    view: Array = x[part.image].reshape(x.shape[1] // group**2, group, group, -1)[:, part.gh, part.columns]
+    return view
+
+
+def _run_parts(work: Callable[[GridPart, Scratch], None], plan: RoiPlan[Any], size: int) -> None:
+    """Do the work on all rois' bins, in parts, on all threads.
 
     A part is about as much as a core's cache holds. No two parts have the same channels of an image, or the same bins.
     """
-    todo = list(_grid_parts(images, group, 1 + size // group // PART)) if size else []
+    todo = list(_grid_parts(plan.images, plan.shape[1], size)) if size else []
 
     def some(mine: slice) -> None:
         scratch = Scratch()
@@ -84,24 +123,14 @@ def run_parts(work: Callable[[GridPart, Scratch], None], images: Ints, group: in
     run(partial(some, mine) for mine in parts(len(todo)))
 
 
-def gradient_of(x_shape: Sequence[int], dtype: DTypeLike, images: Ints, out: Array | None) -> Array:
-    """An array for run_parts to fill: out if given, or a new one; 0 in the images that none of the rois is on."""
-    dx = np.empty(tuple(x_shape), dtype) if out is None else out
-    for image in set(range(len(dx))).difference(images.tolist()):
-        dx[image] = 0
-    return dx
+def _columns(group: int, size: int) -> list[slice]:
+    """The columns of the grid in parts; size: bytes that are worked on for an image."""
+    return parts(group, each=1 + size // group // PART)
 
 
-def _grid_parts(images: Ints, group: int, each: int) -> Iterator[GridPart]:
+def _grid_parts(images: Ints, group: int, size: int) -> Iterator[GridPart]:
     for image in np.unique(images).tolist():
         mine = np.flatnonzero(images == image)
         rois = slice(None) if len(mine) == len(images) else mine
         for gh in range(group):
-            yield from (GridPart(image, rois, gh, columns) for columns in parts(group, each=each))
-
-
-def grid(x: Array, group: int, part: GridPart) -> Array:
-    """x (N, D * G * G, H, W) -> a view (D, P, H * W): the maps that the part's P places in the grid read."""
-    channels, pixels = x.shape[1], x.shape[2] * x.shape[3]
-    view: Array = x[part.image].reshape(channels // group**2, group, group, pixels)[:, part.gh, part.columns]
-    return view
+            yield from (GridPart(image, rois, gh, columns) for columns in _columns(group, size))

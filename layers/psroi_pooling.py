@@ -3,7 +3,8 @@
     y[r, d, gh, gw] = mean x[n_r, (d * g + gh) * g + gw, h, w] over h in [hstart, hend), w in [wstart, wend)
 
 Source: R-FCN (Dai et al. 2016), psroi_pooling_layer.cu of caffe-rfcn. Corners are rounded (halves away from zero)
-before scaling, the end is one pixel further, the size is at least 0.1; bins are [floor, ceil), clipped to the map.
+before scaling, the end is one pixel further, the size is at least 0.1; bins are [floor, ceil), clipped to the map:
+ps_roi_pool_plan. The definition is the loop of ps_roi_pool_by_definition.
 """
 
 from __future__ import annotations
@@ -16,10 +17,22 @@ from numpy.typing import ArrayLike
 from minicaffe.blob import Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
+from minicaffe.layer import data_bytes
+from minicaffe.threads import get_num_threads
 
-from .psroi_layer import GridPart, PSROILayer, check_channels, gradient_of, grid, run_parts
-from .psroi_sums import bin_spans, spread_bins, sum_bins
-from .roi_geometry import Array, AxisSteps, Bins, RoiSteps, batch_index, bin_numbers, checked, clipped_bins, round_half_away
+from .psroi_layer import GridPart, PSROILayer, backward_in_parts, check_channels, part_bytes, pool_in_parts
+from .psroi_sums import bin_spans, bins_backward, listed_bytes, sum_bins
+from .roi_geometry import (
+    Array,
+    AxisSteps,
+    BinPlan,
+    RoiPlan,
+    at_least,
+    checked,
+    cut_axis,
+    cut_corners,
+    round_half_away,
+)
 
 
 class PSROIPooling(PSROILayer):
@@ -32,63 +45,68 @@ class PSROIPooling(PSROILayer):
 
     type = "PSROIPooling"
     param_block = ("psroi_pooling_param",)
-    forward_gpu = PSROILayer.forward_gpu
-    backward_gpu = PSROILayer.backward_gpu
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.read_group(self.param.psroi_pooling_param, "psroi_pooling_param")
         self.kernels = PositionSensitive("psroi_pooling", self.dtype)
 
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        top[0].data[...] = ps_roi_pool(bottom[0].data, self.rois(bottom), self.group_size, self.spatial_scale)
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Backward: of rois that have the whole map."""
+        forward = part_bytes(bottom[0], top[0], 2 * 8, 3 * 8)
+        if propagate_down is None:
+            return forward
+        return max(forward, pool_bins_backward_bytes(bottom[0], top[0]))
 
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        if propagate_down[0]:
-            dx = bottom[0].diff
-            ps_roi_pool_backward(top[0].diff, self.rois(bottom), self.spatial_scale, dx.shape, out=dx)
+    def plan_rois(self, rois: Array, size: tuple[int, int]) -> BinPlan:
+        return ps_roi_pool_plan(rois, self.group_size, self.spatial_scale, size)
+
+    def pool_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob], plan: BinPlan) -> None:
+        pool_bins(bottom[0].read_data(), plan, top[0].data)
+
+    def pool_backward_cpu(self, top: Sequence[Blob], bottom: Sequence[Blob], plan: BinPlan) -> None:
+        pool_bins_backward(top[0].read_diff(), plan, bottom[0].diff)
 
 
-def ps_roi_pool_bins(rois: Array, group: int, spatial_scale: float, size: tuple[int, int]) -> Bins:
-    """The bins of rois (R, 5) on a map of size (H, W): rows and columns (R, G)."""
-    return clipped_bins(ps_roi_pool_steps(rois, group, spatial_scale), size)
-
-
-def ps_roi_pool_steps(rois: Array, group: int, spatial_scale: float) -> RoiSteps:
-    """rois (R, 5) rounded to pixels with the end one further, then scaled, then cut into bins."""
+def ps_roi_pool_plan(rois: Array, group: int, spatial_scale: float, size: tuple[int, int]) -> BinPlan:
+    """rois (R, 5) rounded to pixels with the end one further, then scaled, then cut into G x G bins on a map of (H, W)."""
     rounded = round_half_away(rois[:, 1:])
     rounded[:, 2:] += 1
     corners = rounded * rois.dtype.type(spatial_scale)
-    w = _axis_steps(corners[:, 0], corners[:, 2], group)
-    h = _axis_steps(corners[:, 1], corners[:, 3], group)
-    return RoiSteps(rounded, corners, h, w)
+
+    def cut(first: Array, end: Array, count: int) -> AxisSteps:
+        return cut_axis(first, at_least(0.1, end - first), count).whole()
+
+    steps = cut_corners(rounded, corners, (group, group), cut)
+    return RoiPlan(rois, size, steps, steps.clipped(size))
 
 
-def _axis_steps(first: Array, end: Array, group: int) -> AxisSteps:
-    """The bins along one axis from the roi's edges (R,) on the map."""
-    dtype = first.dtype.type
-    extent = np.maximum(end - first, dtype(0.1))
-    length = extent / dtype(group)
-    edges = bin_numbers(group, dtype) * length[:, None] + first[:, None]
-    start, stop = np.floor(edges[:, :-1]).astype(np.int64), np.ceil(edges[:, 1:]).astype(np.int64)
-    return AxisSteps(extent, length, edges, start, stop)
+def ps_roi_pool_by_definition(x: Array, plan: BinPlan) -> Array:
+    """x (N, D * G * G, H, W) -> averages (R, D, G, G)."""
+    rois, group, _ = plan.shape
+    y = np.zeros((rois, x.shape[1] // group**2, group, group), x.dtype)
+    for r, d, gh, gw in np.ndindex(y.shape):
+        rows, columns = plan.places.of(r, gh, gw)
+        if rows and columns:
+            cells = x[plan.images[r], (d * group + gh) * group + gw, rows.start : rows.stop, columns.start : columns.stop]
+            y[r, d, gh, gw] = cells.mean(dtype=np.float64)
+    return y
+
+
+def ps_roi_pool_backward_by_definition(dy: Array, plan: BinPlan, dx: Array) -> None:
+    """dx (N, D * G * G, H, W) += dy (R, D, G, G) / area at every pixel of its bin."""
+    group = plan.shape[1]
+    for r, d, gh, gw in np.ndindex(dy.shape):
+        rows, columns = plan.places.of(r, gh, gw)
+        cells = dx[plan.images[r], (d * group + gh) * group + gw, rows.start : rows.stop, columns.start : columns.stop]
+        cells += dy[r, d, gh, gw] / max(cells.size, 1)
 
 
 def ps_roi_pool(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: float) -> Array:
     """x (N, D * G * G, H, W), rois (R, 5) -> averages (R, D, G, G)."""
     x, rois = checked(x, rois, spatial_scale)
     check_channels(x.shape[1], group_size)
-    x, size = np.ascontiguousarray(x), (x.shape[2], x.shape[3])
-    bins = ps_roi_pool_bins(rois, group_size, spatial_scale, size)
-    areas, dim = bins.areas(), x.shape[1] // group_size**2
-    y = np.zeros((len(rois), dim, group_size, group_size), x.dtype)
-
-    def average(part: GridPart, scratch: Scratch) -> None:
-        area = areas[part.rois, part.gh, part.columns].T
-        sums = sum_bins(grid(x, group_size, part), bin_spans(bins, part, size), scratch).reshape(*area.shape, dim)
-        sums /= area[..., None]
-        y[:, :, part.gh, part.columns][part.rois] = sums.transpose(1, 2, 0)
-
-    run_parts(average, batch_index(rois), group_size, 2 * 8 * x[:1].size)
+    y = np.empty((len(rois), x.shape[1] // group_size**2, group_size, group_size), x.dtype)
+    pool_bins(x, ps_roi_pool_plan(rois, group_size, spatial_scale, x.shape[2:]), y)
     return y
 
 
@@ -96,15 +114,35 @@ def ps_roi_pool_backward(
     dy: Array, rois: ArrayLike, spatial_scale: float, x_shape: Sequence[int], *, out: Array | None = None
 ) -> Array:
     """dy (R, D, G, G), rois (R, 5) -> dx (N, D * G * G, H, W): dy / area to every pixel of its bin."""
-    group, size = dy.shape[2], (x_shape[2], x_shape[3])
-    rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
-    bins = ps_roi_pool_bins(rois, group, spatial_scale, size)
-    share = dy / bins.areas()[:, None].astype(dy.dtype)
-    dx = gradient_of(x_shape, dy.dtype, batch_index(rois), out)
-
-    def spread(part: GridPart, scratch: Scratch) -> None:
-        mine = share[:, :, part.gh, part.columns][part.rois].transpose(2, 0, 1)
-        grid(dx, group, part)[...] = spread_bins(mine, bin_spans(bins, part, size), scratch).transpose(2, 0, 1)
-
-    run_parts(spread, batch_index(rois), group, 2 * dx[:1].nbytes)
+    rois, size = np.asarray(rois, dy.dtype).reshape(-1, 5), (x_shape[2], x_shape[3])
+    dx = np.empty(tuple(x_shape), dy.dtype) if out is None else out
+    pool_bins_backward(dy, ps_roi_pool_plan(rois, dy.shape[2], spatial_scale, size), dx)
     return dx
+
+
+def pool_bins(x: Array, plan: BinPlan, y: Array) -> None:
+    """x (N, D * G * G, H, W) -> y (R, D, G, G)."""
+    areas = plan.places.areas()
+
+    def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
+        area = areas[part.rois, part.gh, part.columns].T
+        sums = sum_bins(maps, bin_spans(plan, part), scratch).reshape(*area.shape, len(maps))
+        sums /= area[..., None]
+        return sums
+
+    pool_in_parts(x, plan, y, 2 * 8 * x[:1].size, means)
+
+
+def pool_bins_backward_bytes(dx: Blob, dy: Blob) -> int:
+    """What pool_bins_backward takes: dy / area, and on each thread a part's maps and the terms that are listed at a time."""
+    (rois, _, group, _), (height, width) = dy.shape, dx.shape[2:]
+    terms = rois * group * (height // group + 1) * (width // group + 1) // 2
+    maps = part_bytes(dx, dy, 2 * dx.dtype.itemsize, 0)
+    return data_bytes([dy]) + maps + get_num_threads() * listed_bytes(terms)
+
+
+def pool_bins_backward(dy: Array, plan: BinPlan, dx: Array) -> None:
+    """dy (R, D, G, G) -> dx (N, D * G * G, H, W)."""
+    each = dy / plan.places.areas()[:, None].astype(dy.dtype)
+    size = 2 * dx[:1].nbytes
+    backward_in_parts(each, plan, dx, size, lambda mine, part, scratch: bins_backward(mine, bin_spans(plan, part), scratch))

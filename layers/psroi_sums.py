@@ -16,7 +16,7 @@ import numpy as np
 from minicaffe.blocks import Scratch
 
 from .psroi_layer import GridPart
-from .roi_geometry import Array, Bins, Ints
+from .roi_geometry import Array, BinPlan, Ints
 from .row_sums import add_rows, items, longest_first, sum_rows
 
 BLOCK = 256
@@ -40,9 +40,9 @@ class Spans(NamedTuple):
         return terms
 
 
-def bin_spans(bins: Bins, part: GridPart, size: tuple[int, int]) -> Spans:
-    """The bins of a part of the grid, place after place, on maps of size (H, W)."""
-    _, rois, gh, columns = part
+def bin_spans(plan: BinPlan, part: GridPart) -> Spans:
+    """The bins of a part of the grid, place after place."""
+    (_, rois, gh, columns), bins, size = part, plan.places, plan.size
     top, bottom = bins.hstart[rois, gh], bins.hend[rois, gh]
     left, right = bins.wstart[rois, columns].T, bins.wend[rois, columns].T
     pixels = size[0] * size[1]
@@ -66,7 +66,7 @@ def sum_bins(x: Array, spans: Spans, scratch: Scratch) -> Array:
     return sums
 
 
-def spread_bins(share: Array, spans: Spans, scratch: Scratch) -> Array:
+def bins_backward(share: Array, spans: Spans, scratch: Scratch) -> Array:
     """share (P, R, D) of the bins of P places added to every pixel of theirs: (P, H * W, D), in scratch."""
     places, _, dim = share.shape
     share = np.ascontiguousarray(share).reshape(len(spans.first), dim)
@@ -82,6 +82,11 @@ def spread_bins(share: Array, spans: Spans, scratch: Scratch) -> Array:
         maps[:, 0] += maps[:, 1]
         maps[:, 0, 1:] += maps[:, 1, :-1]
     return maps[:, 0]
+
+
+def listed_bytes(terms: int) -> int:
+    """What bins_backward takes to list so many terms: five whole numbers each, for about CHUNK at a time."""
+    return 5 * 8 * min(terms, CHUNK)
 
 
 def _slices(terms: Ints) -> list[slice]:

@@ -4,6 +4,9 @@
     a class given to minicaffe.register              ->  that class
     a module given to minicaffe.allow_module         ->  imported, and the class taken from it
 
+An allowed module may lie in a folder that is not on sys.path (the command line's working directory). What else lies in the
+folder is not found: a numpy.py never takes the place of the library, and a helper beside the module must be allowed too.
+
 Nothing else is imported: a prototxt is data, and loading one runs no code that the caller did not name. A script that
 `minicaffe script` runs has allowed ANY module: one that its sys.path has goes before a built-in layer, which is what is left
 where that module cannot be imported (it may be Python 2, or need compiled code).
@@ -13,8 +16,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any
 
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
@@ -40,6 +48,30 @@ ANY = "*"
 _allowed: set[str] = set()
 
 
+class _Folders(MetaPathFinder):
+    """Finds the allowed modules that lie in folders: a module or a package by its name, and nothing else."""
+
+    def __init__(self) -> None:
+        self.folders: dict[str, str] = {}
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        folder = self.folders.get(fullname)
+        found = None if folder is None else PathFinder.find_spec(fullname, [folder])
+        is_module = found is not None and found.loader is not None  # a folder without __init__.py goes after what is installed
+        return found if is_module else PathFinder.find_spec(fullname, path) or found if folder else None
+
+    def hint(self, missing: str | None) -> str:
+        """Of a module that is missing: how to allow it, where it lies in one of the folders."""
+        name = (missing or "").partition(".")[0]
+        for folder in self.folders.values():
+            if name and name not in self.folders and PathFinder.find_spec(name, [folder]):
+                return f"; it lies in {folder}: --allow-module {name} lets it be imported too"
+        return ""
+
+
+_folders = _Folders()
+
+
 class Python(Layer):
     """A class of yours, derived from minicaffe.Layer: setup, reshape, forward, backward, with param_str, phase and blobs.
 
@@ -50,9 +82,17 @@ class Python(Layer):
     param_block = ("python_param",)
 
 
-def allow_module(name: str) -> None:
-    """Let `type: "Python"` layers import the module called name: its code runs when a net that uses it is built."""
+def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> None:
+    """Let `type: "Python"` layers import the module called name: its code runs when a net that uses it is built.
+
+    folder: where its file or package lies, if that need not be on sys.path. Of a.b the package a is looked for there, with all
+    that is in it; no other module in the folder can be imported by that.
+    """
     _allowed.add(name)
+    if folder is not None:
+        _folders.folders[name.partition(".")[0]] = os.path.abspath(folder)
+        if _folders not in sys.meta_path:
+            sys.meta_path.insert(0, _folders)
 
 
 def layer_class(
@@ -103,7 +143,8 @@ def _imported(module: str, name: str, param: caffe_pb2.LayerParameter, source: L
     try:
         found = getattr(importlib.import_module(module), name, None)
     except ImportError as error:
-        raise _error(param, source, f'cannot import the Python module "{module}": {error}', "python_param.module") from error
+        text = f'cannot import the Python module "{module}": {error}{_folders.hint(error.name)}'
+        raise _error(param, source, text, "python_param.module") from error
     if not (isinstance(found, type) and issubclass(found, Layer)):
         what = "has no" if found is None else "has no layer class"
         text = f'the Python module "{module}" {what} "{name}"; a layer is a class derived from minicaffe.Layer'

@@ -3,65 +3,113 @@
     y[r, c, ph, pw] = max of the bilinear values of x[n_r, c] at (hstart + i, wstart + j) below (hend, wend)
 
 Source: the ROIAlign layer written for Caffe (roi_align_layer.cu). Corners are scaled, not rounded; the size is x2 - x1 + 1
-on the map, never clamped up, so that a malformed roi is empty; bins are clipped to [0, H]. The neighbours of a place are
-its floor and ceil; one outside the map adds 0; at a whole coordinate both are one pixel, added twice.
+on the map, never clamped up, so that a malformed roi is empty; bins are clipped to [0, H]: roi_align_max_plan. The
+neighbours of a place are its floor and ceil; one outside the map adds 0; at a whole coordinate both are one pixel, added
+twice: four_pixels. The definition is the loop of roi_align_max_by_definition.
+
+Forward works on bins that have as many samples each way together, so that every step is one pass over many samples with
+their channels side by side. Backward puts each dy on its greatest sample, which is an assignment, since a sample belongs to
+one bin and is greatest at most once in a channel; then the samples on the pixels, two small matrix products for each roi.
+Blocks of rois, and in backward of channels, are tasks, the same on however many threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minicaffe.threads import run
+from minicaffe.blob import Blob
+from minicaffe.layer import data_bytes
+from minicaffe.threads import get_num_threads, run
 
-from .roi_align_sampled import alike, bordered, first_greatest, is_small, padded, taps, values_at
-from .roi_align_spread import spread_by_matrices
-from .roi_geometry import LOWEST, Array, AxisSteps, Ints, RoiSteps, add_at, batch_index, bin_numbers, checked
-from .roi_samples import Samples
+from .roi_geometry import LOWEST, Array, AxisSteps, Ints, RoiPlan, checked, cut_axis, cut_corners
+from .roi_samples import SamplePlan, Samples
 
 CHUNK = 2**20
-"""Values of y that a step works on."""
+"""Values of y that a task works on."""
+
+VALUES = 2**18
+"""Samples' values that one step of a task works on, unless one bin's samples have more."""
+
+CHANNELS = 256
+"""Channels of a task of backward."""
+
+ROIS = 64
+"""Rois whose matrices are kept at a time."""
 
 
-def roi_align_max_samples(rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int]) -> Samples:
-    """The samples of rois (R, 5) on a map of size (H, W): h (R, PH, H + 1) and w (R, PW, W + 1) at most."""
-    steps = roi_align_max_steps(rois, pooled, spatial_scale)
-    return Samples(_axis_samples(steps.h, size[0]), _axis_samples(steps.w, size[1]), np.ones(len(rois), rois.dtype))
-
-
-def roi_align_max_steps(rois: Array, pooled: tuple[int, int], spatial_scale: float) -> RoiSteps:
-    """rois (R, 5) scaled, in one step, and cut into bins; nothing is rounded."""
+def roi_align_max_plan(rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int]) -> SamplePlan:
+    """rois (R, 5) scaled and cut into (PH, PW) bins on a map of size (H, W), and their samples; nothing is rounded."""
     corners = rois[:, 1:] * rois.dtype.type(spatial_scale)
-    w = _axis_steps(corners[:, 0], corners[:, 2], pooled[1])
-    h = _axis_steps(corners[:, 1], corners[:, 3], pooled[0])
-    return RoiSteps(corners, corners, h, w)
-
-
-def _axis_steps(first: Array, last: Array, pooled: int) -> AxisSteps:
-    """The bins along one axis from the roi's ends (R,) on the map."""
-    dtype = first.dtype.type
-    extent = last - first + dtype(1)
-    length = extent / dtype(pooled)
-    edges = bin_numbers(pooled, dtype) * length[:, None] + first[:, None]
-    return AxisSteps(extent, length, edges, edges[:, :-1], edges[:, 1:])
+    steps = cut_corners(corners, corners, pooled, lambda first, last, n: cut_axis(first, last - first + rois.dtype.type(1), n))
+    h, w = _axis_samples(steps.h, size[0]), _axis_samples(steps.w, size[1])
+    return RoiPlan(rois, size, steps, Samples(h, w, np.ones(len(rois), rois.dtype)))
 
 
 def _axis_samples(steps: AxisSteps, size: int) -> Array:
     """Places (R, pooled, K) along an axis of that size, a running sum of ones from the bin's start, NaN from its end on."""
-    dtype = steps.length.dtype.type
     start, end = steps.start.clip(0, size), steps.end.clip(0, size)
     places = np.ones((*start.shape, int(np.ceil(end - start).max(initial=0)) + 1), start.dtype)
     places[:, :, 0] = start
     np.cumsum(places, axis=2, out=places)
-    return np.where(places < end[:, :, None], places, dtype(np.nan))
+    return np.where(places < end[:, :, None], places, start.dtype.type(np.nan))
+
+
+def roi_align_max_by_definition(x: Array, plan: SamplePlan) -> tuple[Array, NDArray[np.int32]]:
+    """x (N, C, H, W) -> the maxima and i * (W + 1) + j of each greatest sample (R, C, PH, PW); 0 and -1 for an empty bin."""
+    rois, pooled_h, pooled_w = plan.shape
+    y = np.zeros((rois, x.shape[1], pooled_h, pooled_w), x.dtype)
+    argmax = np.full(y.shape, -1, np.int32)
+    for r, c, ph, pw in np.ndindex(y.shape):
+        plane, (rows, columns) = x[plan.images[r], c], plan.places.of(r, ph, pw)
+        best, where = (LOWEST if len(rows) and len(columns) else 0.0), -1
+        for (i, h), (j, w) in product(enumerate(rows), enumerate(columns)):
+            value = sample_value(plane, h, w)
+            if value > best:
+                best, where = value, i * (x.shape[3] + 1) + j
+        y[r, c, ph, pw], argmax[r, c, ph, pw] = best, where
+    return y, argmax
+
+
+def roi_align_max_backward_by_definition(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
+    """dx (N, C, H, W) += each dy (R, C, PH, PW) at the pixels of its greatest sample, by their weights."""
+    for r, c, ph, pw in np.argwhere(argmax >= 0):
+        i, j = divmod(argmax[r, c, ph, pw], plan.size[1] + 1)
+        for row, column, weight in four_pixels(plan.places.h[r, ph, i], plan.places.w[r, pw, j], plan.size):
+            dx[plan.images[r], c, row, column] += weight * dy[r, c, ph, pw]
+
+
+def sample_value(plane: Array, h: Any, w: Any) -> Any:
+    """The bilinear value of plane (H, W) at h, w, added up in the original's order and type."""
+    value = plane.dtype.type(0)
+    for row, column, weight in four_pixels(h, w, plane.shape):
+        value += weight * plane[row, column]
+    return value
+
+
+def four_pixels(h: Any, w: Any, size: tuple[int, ...]) -> Iterator[tuple[int, int, Any]]:
+    """(row, column, weight) of the pixels of the map that a sample at h, w reads."""
+    for (row, row_weight), (column, column_weight) in product(reversed(two_pixels(h, size[0])), two_pixels(w, size[1])):
+        if row >= 0 and column >= 0:
+            yield row, column, column_weight * row_weight
+
+
+def two_pixels(place: Any, size: int) -> list[tuple[int, Any]]:
+    """The floor and the ceil of a place along an axis of that size with their weights; a pixel past the map is -1."""
+    one, low, high = place.dtype.type(1), np.floor(place), np.ceil(place)
+    return [(int(low), one - place + low), (int(high) if high < size else -1, one - high + place)]
 
 
 def roi_align_max(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float) -> Array:
     """x (N, C, H, W), rois (R, 5) -> maxima (R, C, PH, PW)."""
-    y, _ = maxima_and_argmax(x, rois, (pooled_h, pooled_w), spatial_scale, argmax=False)
+    x, rois = checked(x, rois, spatial_scale)
+    y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype)
+    pool_samples(x, roi_align_max_plan(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:]), y, None)
     return y
 
 
@@ -69,29 +117,74 @@ def roi_align_max_argmax(
     x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float
 ) -> NDArray[np.int32]:
     """x (N, C, H, W), rois (R, 5) -> i * (W + 1) + j of each bin's first greatest sample (R, C, PH, PW), -1 for none."""
-    return maxima_and_argmax(x, rois, (pooled_h, pooled_w), spatial_scale)[1]
-
-
-def maxima_and_argmax(
-    x: ArrayLike, rois: ArrayLike, pooled: tuple[int, int], spatial_scale: float, *, argmax: bool = True
-) -> tuple[Array, NDArray[np.int32]]:
-    """What roi_align_max and roi_align_max_argmax give, in one pass; without argmax the second is empty."""
     x, rois = checked(x, rois, spatial_scale)
-    y = np.empty((len(rois), x.shape[1], *pooled), x.dtype)
-    places = np.empty(y.shape if argmax else (0, *y.shape[1:]), np.int32)
-    samples = roi_align_max_samples(rois, pooled, spatial_scale, x.shape[2:])
-    table, clean = bordered(x), is_small(x)
-    images = batch_index(rois)
-    step = max(1, CHUNK // max(y[:1].size, 1))
+    argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32)
+    pool_samples(x, roi_align_max_plan(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:]), None, argmax)
+    return argmax
+
+
+def roi_align_max_backward(dy: Array, rois: ArrayLike, argmax: Array, spatial_scale: float, x_shape: Sequence[int]) -> Array:
+    """dy and argmax (R, C, PH, PW) -> dx (N, C, H, W): each dy to the pixels of its greatest sample, by their weights."""
+    rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
+    dx = np.empty(x_shape, dy.dtype)
+    plan = roi_align_max_plan(rois, (dy.shape[2], dy.shape[3]), spatial_scale, (x_shape[2], x_shape[3]))
+    add_at_samples(dy, plan, argmax, dx)
+    return dx
+
+
+# Forward.
+
+
+class Taps(NamedTuple):
+    """The floor and the ceil of places along an axis and their weights, all of the places' shape; left out where NaN is."""
+
+    low: Ints
+    high: Ints
+    low_weight: Array
+    high_weight: Array
+
+    def of(self, bins: tuple[Ints, Ints], count: int) -> Taps:
+        """Those of some bins (B,), the first `count` of each: (count, B)."""
+        return Taps(*(array[bins[0], bins[1], :count].T for array in self))
+
+
+def taps(places: Array) -> Taps:
+    place = np.where(np.isnan(places), 0, places)
+    low, high, one = np.floor(place), np.ceil(place), place.dtype.type(1)
+    return Taps(low.astype(np.int64), high.astype(np.int64), one - place + low, one - high + place)
+
+
+def pool_samples(x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
+    """x (N, C, H, W) -> y and argmax (R, C, PH, PW), where they are wanted."""
+    rois, high, wide = plan.shape
+    table, images = _bordered(x), plan.images
+    clean = max(float(x.max(initial=0)), -float(x.min(initial=0))) < -LOWEST / 8  # every sample is above -FLT_MAX
+    step = max(1, CHUNK // max(x.shape[1] * high * wide, 1))
 
     def pool(part: slice) -> None:
-        of_part = Samples(samples.h[part], samples.w[part], samples.per_bin[part])
-        maxima, numbers = _greatest(table, images[part], of_part, x.shape[2:], clean, argmax)
-        y[part] = maxima.transpose(0, 3, 1, 2)
-        places[part] = numbers.transpose(0, 3, 1, 2)
+        samples = Samples(*(array[part] for array in plan.places))
+        maxima, numbers = _greatest(table, images[part], samples, plan.size, clean, argmax is not None)
+        if y is not None:
+            y[part] = maxima.transpose(0, 3, 1, 2)
+        if argmax is not None:
+            argmax[part] = numbers.transpose(0, 3, 1, 2)
 
-    run([partial(pool, slice(r, r + step)) for r in range(0, len(rois), step)])
-    return y, places
+    run([partial(pool, slice(r, r + step)) for r in range(0, rois, step)])
+
+
+def pool_samples_bytes(x: Blob, y: Blob, argmax: bool) -> int:
+    """What pool_samples takes at most: a copy of the maps; on each thread the maxima of a task, and a step's samples four
+    times (values, and what is weighed, summed and compared of them)."""
+    of_task = min(CHUNK, y.count) * (2 if argmax else 1) + 4 * VALUES
+    return data_bytes([x]) + get_num_threads() * of_task * x.dtype.itemsize
+
+
+def _bordered(x: Array) -> Array:
+    """x (N, C, H, W) -> (N * (H + 1) * (W + 1), C): a row and a column past each map are 0, which add nothing."""
+    n, c, h, w = x.shape
+    table = np.zeros((n, h + 1, w + 1, c), x.dtype)
+    table[:, :h, :w] = x.transpose(0, 2, 3, 1)
+    return table.reshape(n * (h + 1) * (w + 1), c)
 
 
 def _greatest(
@@ -99,10 +192,10 @@ def _greatest(
 ) -> tuple[Array, NDArray[np.int32]]:
     """The maxima (R, PH, PW, C) of the bins and, with argmax, which samples they are. clean: no value is -FLT_MAX or below."""
     rois, high, wide, channels = len(images), samples.h.shape[1], samples.w.shape[1], table.shape[1]
-    maxima = padded(rois * high * wide, channels, table.dtype)
-    numbers = padded(rois * high * wide if argmax else 0, channels, np.int32)
+    maxima = _padded(rois * high * wide, channels, table.dtype)
+    numbers = _padded(rois * high * wide if argmax else 0, channels, np.int32)
     rows, columns = taps(samples.h), taps(samples.w)
-    for count, bins in alike(samples, channels):
+    for count, bins in _alike(samples, channels):
         if not count[0] * count[1]:
             maxima[bins] = 0
             numbers[bins if argmax else []] = -1
@@ -110,57 +203,165 @@ def _greatest(
         r, i, j = np.unravel_index(bins, (rois, high, wide))
         first = images[r] * ((size[0] + 1) * (size[1] + 1))
         with np.errstate(invalid="ignore", over="ignore"):
-            values = values_at(table, first, size[1] + 1, rows.of((r, i), count[0]), columns.of((r, j), count[1]))
+            values = _values_at(table, first, size[1] + 1, rows.of((r, i), count[0]), columns.of((r, j), count[1]))
         if not clean:
             np.fmax(values, table.dtype.type(LOWEST), out=values)
         of_bins = np.maximum.reduce(values, axis=0)
         maxima[bins] = of_bins
         if argmax:
-            numbers[bins] = first_greatest(values, of_bins, count, size[1] + 1)
+            numbers[bins] = _first_greatest(values, of_bins, count, size[1] + 1)
     return maxima.reshape(rois, high, wide, channels), numbers.reshape(rois if argmax else 0, high, wide, channels)
 
 
-def roi_align_max_backward(dy: Array, rois: ArrayLike, argmax: Array, spatial_scale: float, x_shape: Sequence[int]) -> Array:
-    """dy and argmax (R, C, PH, PW) -> dx (N, C, H, W): each dy to the pixels of its greatest sample, by their weights."""
-    n, c, h, w = x_shape
-    rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
-    samples = roi_align_max_samples(rois, dy.shape[2:], spatial_scale, (h, w))
+def _padded(rows: int, channels: int, dtype: Any) -> Array:
+    """An array (rows, C) whose rows lie 16 elements further apart in memory.
+
+    Without them a power of two channels puts its pixels in the same few cache lines, and turning it round to channels
+    first takes five times as long.
+    """
+    return np.empty((rows, channels + 16), dtype)[:, :channels]
+
+
+def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], Ints]]:
+    """(SH, SW) samples and the bins, counted in (R, PH, PW), that have so many each way; as many as one step works on."""
+    high, wide = (np.count_nonzero(~np.isnan(axis), axis=2) for axis in (samples.h, samples.w))
+    kinds = (high[:, :, None] * (samples.w.shape[2] + 1) + wide[:, None, :]).ravel()
+    order = np.argsort(kinds, kind="stable")
+    for bins in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
+        if not len(bins):
+            continue
+        count = tuple(int(n) for n in divmod(kinds[bins[0]], samples.w.shape[2] + 1))
+        step = max(1, VALUES // max(count[0] * count[1] * channels, 1))
+        yield from (((count[0], count[1]), bins[b : b + step]) for b in range(0, len(bins), step))
+
+
+def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps) -> Array:
+    """The samples at rows (SH, B) x columns (SW, B) of maps whose pixels (width to a row) start at row `first` (B,) of table.
+
+    (SH * SW, B, C). The order of the additions is the original's.
+    """
+    values = np.zeros((rows.low.shape[0], *columns.low.shape, table.shape[1]), table.dtype)
+    part = np.empty(values.shape, table.dtype)
+    for row, row_weight in ((rows.high, rows.high_weight), (rows.low, rows.low_weight)):
+        for column, column_weight in ((columns.low, columns.low_weight), (columns.high, columns.high_weight)):
+            pixel = (first + row * width)[:, None] + column
+            table.take(pixel, axis=0, out=part, mode="clip")
+            part *= (column_weight * row_weight[:, None])[..., None]
+            values += part
+    samples: Array = values.reshape(len(values) * values.shape[1], *values.shape[2:])
+    return samples
+
+
+def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width: int) -> NDArray[np.int32]:
+    """values (SH * SW, B, C), maxima (B, C) -> i * width + j of the first of SH x SW samples that is its maximum; -1: none.
+
+    It is the greatest of small whole numbers, most often of one byte, that count the bin's samples from the last.
+    """
+    hits = np.equal(values, maxima).view(np.uint8)
+    from_last = np.arange(len(values), 0, -1).astype(np.min_scalar_type(len(values)))[:, None, None]
+    hits = np.multiply(hits, from_last, out=hits) if from_last.dtype == np.uint8 else hits * from_last
+    greatest = np.maximum.reduce(hits, axis=0)
+    i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))
+    number = np.asarray(i * width + j, np.int32)
+    number[0] = -1
+    found = np.empty(greatest.shape, np.int32)
+    number.take(greatest, out=found, mode="clip")
+    found[maxima <= LOWEST] = -1
+    return found
+
+
+# Backward.
+
+
+class Axis(NamedTuple):
+    """One roi along one axis: the first pixel that its samples read, the samples' weights on it and on those that follow
+    (pixels, S), and the number of each bin's first sample (P,)."""
+
+    first: int
+    weights: Array
+    starts: Ints
+
+
+def add_at_samples(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
+    """dx (N, C, H, W) = dy (R, C, PH, PW) at the pixels of the greatest samples, by their weights."""
     if not np.isfinite(dy).all():
-        return _spread_by_pixels(dy, rois, argmax, samples, x_shape)
-    dx: Array = np.zeros((n, h, w, c), dy.dtype)
-    spread_by_matrices(dy, argmax, batch_index(rois), samples, dx)
-    return np.moveaxis(dx, 3, 1)
+        _add_at_pixels(dy, plan, argmax, dx)
+        return
+    images, (height, width) = plan.images, plan.size
+    pixels = np.zeros((len(dx), height, width, dx.shape[1]), dx.dtype)
+    for part in (slice(r, r + ROIS) for r in range(0, len(dy), ROIS)):
+        axes = [(_axis(rows, height), _axis(columns, width)) for rows, columns in zip(plan.places.h[part], plan.places.w[part])]
+        of_part = dy[part], argmax[part], images[part], axes
+        blocks = (slice(c, c + CHANNELS) for c in range(0, dx.shape[1], CHANNELS))
+        run([partial(_add_matrices, *of_part, block, pixels[..., block]) for block in blocks])
+    dx[...] = pixels.transpose(0, 3, 1, 2)
 
 
-def _spread_by_pixels(dy: Array, rois: Array, argmax: Array, samples: Samples, x_shape: Sequence[int]) -> Array:
-    """As spread_by_matrices, but writing no pixel that the greatest samples do not read."""
-    n, c, h, w = x_shape
-    plane = (batch_index(rois)[:, None] * c + np.arange(c))[:, :, None, None]
-    dx: Array = np.zeros(n * c * h * w)
+def add_at_samples_bytes(dx: Blob, dy: Blob) -> int:
+    """What add_at_samples takes at most, of rois that have the whole map: the maps and the matrices of some rois; on each
+    thread dy at a roi's samples (and at the last one's), on its rows and on its pixels. Before that, a byte a number of dy."""
+    (rois, channels, pooled_h, pooled_w), (height, width), size = dy.shape, dx.shape[2:], dx.dtype.itemsize
+    tall, broad = height + pooled_h, width + pooled_w
+    matrices = min(rois, ROIS) * (tall * (height + 1) + broad * (width + 1))
+    of_roi = 4 * min(CHANNELS, channels) * tall * broad
+    return max(dy.count, data_bytes([dx]) + size * (matrices + get_num_threads() * of_roi))
+
+
+def _axis(places: Array, size: int) -> Axis:
+    """places (P, K) of the samples along an axis of that size."""
+    used = ~np.isnan(places)
+    counts = np.count_nonzero(used, axis=1)
+    of_used = taps(places[used])
+    weights = np.zeros((size + 1, len(of_used.low)), places.dtype)
+    for pixel, weight in ((of_used.low, of_used.low_weight), (of_used.high, of_used.high_weight)):
+        weights[pixel, np.arange(len(pixel))] += weight
+    top, bottom = int(of_used.low.min(initial=size)), min(int(of_used.high.max(initial=-1)) + 1, size)
+    return Axis(top, weights[top:bottom], counts.cumsum() - counts)
+
+
+def _add_matrices(dy: Array, argmax: Array, images: Ints, axes: list[tuple[Axis, Axis]], block: slice, dx: Array) -> None:
+    """Some rois' dy in a block of the channels added to dx (N, H, W, C'), which is that block's."""
+    _, _, w, c = dx.shape
+    channel = np.arange(c, dtype=np.int32)[:, None, None]
+    for r, (rows, columns) in enumerate(axes):
+        if not rows.weights.size or not columns.weights.size:
+            continue
+        (high, tall), (wide, broad) = rows.weights.shape, columns.weights.shape
+        won = argmax[r, block]
+        number = won + won // (w + 1) * (broad - w - 1) + np.add.outer(rows.starts * broad, columns.starts)
+        number[won < 0] = tall * broad  # one past the samples
+        each = np.zeros((tall * broad + 1, c), dx.dtype)
+        each.reshape(-1)[number * c + channel] = dy[r, block]
+        across = np.matmul(columns.weights, each[:-1].reshape(tall, broad, c))
+        pixels = np.matmul(rows.weights, across.reshape(tall, wide * c))
+        own = dx[images[r], rows.first : rows.first + high, columns.first : columns.first + wide]
+        own += pixels.reshape(own.shape)
+
+
+def _add_at_pixels(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
+    """As add_at_samples, for any dy: a matrix's zero times NaN is NaN, so no pixel is written but those that are read."""
+    _, c, h, w = dx.shape
+    plane = (plan.images[:, None] * c + np.arange(c))[:, :, None, None]
+    sums = np.zeros(dx.size)
     step = max(1, CHUNK // max(dy[:1].size, 1))
-    for part in (slice(r, r + step) for r in range(0, len(rois), step)):
-        won = argmax[part] >= 0
-        i, j = np.divmod(np.where(won, argmax[part], 0), w + 1)
-        place_h = chosen_places(samples.h[part], i.transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
-        place_w = chosen_places(samples.w[part], j.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
-        for row, weight_h in two_pixels(place_h, h):
-            for column, weight_w in two_pixels(place_w, w):
-                index = np.where(won & (row >= 0) & (column >= 0), (plane[part] * h + row) * w + column, -1)
-                dx += add_at(index, weight_h * weight_w * dy[part], dx.size)
-    return dx.astype(dy.dtype).reshape(n, c, h, w)
+    for part in (slice(r, r + step) for r in range(0, len(dy), step)):
+        samples = Samples(*(array[part] for array in plan.places))
+        for row, column, weight in pixels_of_maxima(argmax[part], samples, plan.size):
+            index = np.where((row >= 0) & (column >= 0), (plane[part] * h + row) * w + column, -1).ravel()
+            used = index >= 0
+            sums += np.bincount(index[used], (weight * dy[part]).ravel()[used], dx.size)
+    dx[...] = sums.reshape(dx.shape)
 
 
-def chosen_places(places: Array, number: Ints) -> Array:
-    """places (R, P, K), number (R, P, ...) -> the place of that number, 0 where it is NaN."""
-    rois, pooled, k = places.shape
-    bins = np.arange(rois * pooled).reshape(rois, pooled, *[1] * (number.ndim - 2))
-    chosen: Array = places.reshape(-1)[bins * k + number]
-    return np.where(np.isnan(chosen), 0, chosen)
+def pixels_of_maxima(argmax: Array, samples: Samples, size: tuple[int, int]) -> Iterator[tuple[Ints, Ints, Array]]:
+    """argmax (R, C, PH, PW) -> row, column and weight of each of the four pixels that the greatest samples read.
 
-
-def two_pixels(place: Array, size: int) -> list[tuple[Ints, Array]]:
-    """The floor and the ceil of each place with their weights; a pixel past the map is -1."""
-    low, high = np.floor(place), np.ceil(place)
-    one = place.dtype.type(1)
-    ceil = np.where(high < size, high, -1).astype(np.int64)
-    return [(low.astype(np.int64), one - place + low), (ceil, one - high + place)]
+    Arrays of argmax's shape; -1 for a row or a column past the map, and where nothing won.
+    """
+    i, j = np.divmod(np.where(argmax >= 0, argmax, 0), size[1] + 1)
+    r, _, ph, pw = np.ogrid[tuple(slice(n) for n in argmax.shape)]
+    rows, columns = taps(samples.h[r, ph, i]), taps(samples.w[r, pw, j])
+    for row, row_weight in ((rows.low, rows.low_weight), (rows.high, rows.high_weight)):
+        for column, column_weight in ((columns.low, columns.low_weight), (columns.high, columns.high_weight)):
+            on_map = (argmax >= 0) & (row < size[0]) & (column < size[1])
+            yield np.where(on_map, row, -1), np.where(on_map, column, -1), row_weight * column_weight

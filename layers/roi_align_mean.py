@@ -4,48 +4,54 @@
 
 Source: Mask R-CNN (He et al. 2017), ROIAlign_cpu.cpp of maskrcnn-benchmark. Corners are scaled, not rounded; the size is
 x2 - x1, at least 1 (not so with aligned, which also moves the roi by half a pixel). n = sampling_ratio, or when that is
-not > 0 the bin's size rounded up. Places lie at (i + 0.5) / n of the bin; those outside [-1, H] count as 0.
+not > 0 the bin's size rounded up. Places lie at (i + 0.5) / n of the bin; those outside [-1, H] count as 0:
+roi_align_plan. The definition is the loop of roi_align_by_definition.
+
+The fast way is two small matrix products for each roi, and backward their transposes: columns first, by one product for
+each row of pixels, read where they lie; then rows. Channels are worked on in parts whose maps stay in the cache while all
+rois read them, and which threads share: no two have the same outputs. A matrix holds zeros for pixels that a bin does not
+read, and zero times NaN is NaN: arrays with a value that is not finite go pixel by pixel, so that it spoils its own bin only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .roi_bilinear import pool_by_matrices, pool_by_pixels, spread_by_matrices, spread_by_pixels
-from .roi_geometry import Array, AxisSteps, RoiSteps, batch_index, bin_numbers, checked
-from .roi_samples import Samples
+from minicaffe.blob import Blob
+from minicaffe.layer import data_bytes
+from minicaffe.threads import get_num_threads, parts, run
+
+from .roi_geometry import Array, AxisSteps, Ints, RoiPlan, at_least, checked, cut_axis, cut_corners
+from .roi_samples import SamplePlan, Samples, bilinear_taps, mean_backward_by_definition, mean_by_definition
+
+PART = 2**22
+"""Bytes of maps that are worked on at a time, about."""
+
+PAD = 16
+"""Numbers between pixels: at a distance of a power of two they would share few places of the cache."""
 
 
-def roi_align_samples(
+def roi_align_plan(
     rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int], *, sampling_ratio: int, aligned: bool
-) -> Samples:
-    """The samples of rois (R, 5) on a map of size (H, W): h (R, PH, KH), w (R, PW, KW)."""
-    steps = roi_align_steps(rois, pooled, spatial_scale, aligned=aligned)
-    w, count_w = _axis_samples(steps.w, size[1], sampling_ratio)
-    h, count_h = _axis_samples(steps.h, size[0], sampling_ratio)
-    return Samples(h, w, np.maximum(count_h * count_w, rois.dtype.type(1)))
-
-
-def roi_align_steps(rois: Array, pooled: tuple[int, int], spatial_scale: float, *, aligned: bool) -> RoiSteps:
-    """rois (R, 5) scaled, then moved by half a pixel if aligned, then cut into bins; nothing is rounded."""
+) -> SamplePlan:
+    """rois (R, 5) scaled, then moved by half a pixel if aligned, then cut into (PH, PW) bins on a map of size (H, W), and
+    their samples; nothing is rounded."""
     dtype = rois.dtype.type
     scaled = rois[:, 1:] * dtype(spatial_scale)
     corners = scaled - dtype(0.5 if aligned else 0)
-    w = _axis_steps(corners[:, 0], corners[:, 2], pooled[1], aligned)
-    h = _axis_steps(corners[:, 1], corners[:, 3], pooled[0], aligned)
-    return RoiSteps(scaled, corners, h, w)
 
+    def cut(first: Array, last: Array, count: int) -> AxisSteps:
+        return cut_axis(first, last - first if aligned else at_least(1, last - first), count)
 
-def _axis_steps(first: Array, last: Array, pooled: int, aligned: bool) -> AxisSteps:
-    """The bins along one axis from the roi's ends (R,) on the map."""
-    dtype = first.dtype.type
-    extent = last - first if aligned else np.maximum(last - first, dtype(1))
-    length = extent / dtype(pooled)
-    edges = first[:, None] + bin_numbers(pooled, dtype) * length[:, None]
-    return AxisSteps(extent, length, edges, edges[:, :-1], edges[:, 1:])
+    steps = cut_corners(scaled, corners, pooled, cut)
+    w, count_w = _axis_samples(steps.w, size[1], sampling_ratio)
+    h, count_h = _axis_samples(steps.h, size[0], sampling_ratio)
+    return RoiPlan(rois, size, steps, Samples(h, w, np.maximum(count_h * count_w, dtype(1))))
 
 
 def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Array, Array]:
@@ -66,7 +72,7 @@ def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Arr
     number = low[:, :, None] + np.arange(int((high - low).max(initial=0)))
     offset = (number.astype(dtype) + dtype(0.5)) * length[:, None, None] / np.maximum(count, 1)[:, None, None]
     places = start[:, :, None] + offset
-    used = (number < count[:, None, None]) & (places >= -1) & (places <= size)
+    used = (number < count[:, None, None]) & (places >= -1) & (places <= size) & (size > 0)
     return np.where(used, places, dtype(np.nan)), count
 
 
@@ -76,6 +82,21 @@ def sample_counts(length: Array, sampling_ratio: int) -> Array:
         return np.full_like(length, sampling_ratio)
     counts: Array = np.maximum(np.ceil(length), length.dtype.type(0))
     return counts
+
+
+def roi_align_by_definition(x: Array, plan: SamplePlan) -> Array:
+    """x (N, C, H, W) -> means (R, C, PH, PW)."""
+    rois, pooled_h, pooled_w = plan.shape
+    y = np.zeros((rois, x.shape[1], pooled_h, pooled_w), x.dtype)
+    for r, c, ph, pw in np.ndindex(y.shape):
+        y[r, c, ph, pw] = mean_by_definition(x[plan.images[r], c], plan, r, ph, pw)
+    return y
+
+
+def roi_align_backward_by_definition(dy: Array, plan: SamplePlan, dx: Array) -> None:
+    """dx (N, C, H, W) += dy (R, C, PH, PW) at the pixels that the samples read."""
+    for r, c, ph, pw in np.ndindex(dy.shape):
+        mean_backward_by_definition(dy[r, c, ph, pw], dx[plan.images[r], c], plan, r, ph, pw)
 
 
 def roi_align(
@@ -90,12 +111,10 @@ def roi_align(
 ) -> Array:
     """x (N, C, H, W), rois (R, 5) -> means (R, C, PH, PW)."""
     x, rois = checked(x, rois, spatial_scale)
-    samples = roi_align_samples(
-        rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:], sampling_ratio=sampling_ratio, aligned=aligned
-    )
-    y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype)
-    pool = pool_by_matrices if np.isfinite(x).all() else pool_by_pixels
-    pool(x, batch_index(rois), samples, y)
+    pooled, size = (pooled_h, pooled_w), x.shape[2:]
+    plan = roi_align_plan(rois, pooled, spatial_scale, size, sampling_ratio=sampling_ratio, aligned=aligned)
+    y = np.empty((len(rois), x.shape[1], *pooled), x.dtype)
+    pool_means(x, plan, y)
     return y
 
 
@@ -110,10 +129,126 @@ def roi_align_backward(
     out: Array | None = None,
 ) -> Array:
     """dy (R, C, PH, PW), rois (R, 5) -> dx (N, C, H, W): the transposed matrices of roi_align."""
-    n, c, h, w = x_shape
-    rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
-    samples = roi_align_samples(rois, dy.shape[2:], spatial_scale, (h, w), sampling_ratio=sampling_ratio, aligned=aligned)
-    dx: Array = np.empty((n, c, h, w), dy.dtype) if out is None else out
-    spread = spread_by_matrices if np.isfinite(dy).all() else spread_by_pixels
-    spread(dy, batch_index(rois), samples, dx)
+    rois, size = np.asarray(rois, dy.dtype).reshape(-1, 5), (x_shape[2], x_shape[3])
+    plan = roi_align_plan(rois, dy.shape[2:], spatial_scale, size, sampling_ratio=sampling_ratio, aligned=aligned)
+    dx: Array = np.empty(tuple(x_shape), dy.dtype) if out is None else out
+    means_backward(dy, plan, dx)
     return dx
+
+
+def pool_means(x: Array, plan: SamplePlan, y: Array) -> None:
+    """x (N, C, H, W) -> y (R, C, PH, PW)."""
+    if not np.isfinite(x).all():
+        _pool_by_pixels(x, plan, y)
+        return
+    blocks = list(_blocks(plan))
+    run(partial(_pool, x[:, channels], blocks, y[:, channels]) for channels in _channel_parts(x.shape[1], x[:1].nbytes))
+
+
+def means_backward(dy: Array, plan: SamplePlan, dx: Array) -> None:
+    """dy (R, C, PH, PW) -> dx (N, C, H, W)."""
+    if not np.isfinite(dy).all():
+        _backward_by_pixels(dy, plan, dx)
+        return
+    blocks = list(_blocks(plan))
+    run(partial(_backward, dy[:, channels], blocks, dx[:, channels]) for channels in _channel_parts(dx.shape[1], dx[:1].nbytes))
+
+
+class Block(NamedTuple):
+    """What a roi reads: the block of an image's pixels, and its matrices by_row (PH, h) and by_column (PW, w)."""
+
+    image: int
+    rows: slice
+    columns: slice
+    by_row: Array
+    by_column: Array
+
+
+def _blocks(plan: SamplePlan) -> Iterator[Block]:
+    """What each roi reads."""
+    (height, width), samples, images = plan.size, plan.places, plan.images.tolist()
+    rows, columns = bilinear_taps(samples.h, height), bilinear_taps(samples.w, width)
+    by_row, by_column = rows.matrices(height), columns.matrices(width) / samples.per_bin[:, None, None]
+    for r, (top, bottom, left, right) in enumerate(zip(*rows.span(), *columns.span())):
+        yield Block(images[r], slice(top, bottom), slice(left, right), by_row[r, :, top:bottom], by_column[r, :, left:right])
+
+
+def _channel_parts(channels: int, size: int) -> list[slice]:
+    """The channels in parts; size: the bytes of an image."""
+    if not channels:
+        return []
+    return parts(channels, least=32, each=-(-size // (PART * get_num_threads())))
+
+
+def working_bytes(x: Blob, y: Blob, sampling_ratio: int, backward: bool) -> int:
+    """What pool_means, and means_backward, take at most, of rois that have the whole map: what their samples read and the
+    matrices made of it, in float64 at first; then the matrices and, on each thread, a part of the maps, twice in backward.
+    Before that, a byte a number of the maps, or of y in backward."""
+    (_, channels, height, width), (rois, _, pooled_h, pooled_w) = x.shape, y.shape
+    size, each = x.dtype.itemsize, len(_channel_parts(channels, data_bytes([x]) // max(x.shape[0], 1)))
+    axes = ((pooled_h, height), (pooled_w, width))
+    samples = sum(pooled * (sampling_ratio if sampling_ratio > 0 else -(-length // pooled)) for pooled, length in axes)
+    numbers = [rois * pooled * length for pooled, length in axes]
+    making = 2 * rois * samples * (8 + size) + size * sum(numbers) + 8 * max(numbers)
+    parts_at_work = get_num_threads() * data_bytes([x]) // max(each, 1)
+    return max(x.count, y.count if backward else 0, making, size * sum(numbers) + parts_at_work * (2 if backward else 1))
+
+
+def _pool(x: Array, blocks: Sequence[Block], y: Array) -> None:
+    _, c, h, _ = x.shape
+    pooled_h, pooled_w = y.shape[2:]
+    pixels = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    by_columns = np.zeros((h, pooled_w, c + PAD), x.dtype)
+    means = np.empty((pooled_h, pooled_w, c + PAD), x.dtype)
+    channels_first = means[..., :c].transpose(2, 0, 1)
+    for (image, rows, columns, by_row, by_column), out in zip(blocks, y):
+        across = by_columns[: by_row.shape[1]]
+        np.matmul(by_column, pixels[image, rows, columns], out=across[..., :c])
+        np.matmul(by_row, across.reshape(len(across), pooled_w * (c + PAD)), out=means.reshape(pooled_h, -1))
+        out[...] = channels_first
+
+
+def _backward(dy: Array, blocks: Sequence[Block], dx: Array) -> None:
+    n, c, h, w = dx.shape
+    pooled_h, pooled_w = dy.shape[2:]
+    pixels = np.zeros((n, h, w, c), dx.dtype)
+    each = np.empty((pooled_h, pooled_w, c), dx.dtype)
+    for (image, rows, columns, by_row, by_column), mine in zip(blocks, dy):
+        each[...] = mine.transpose(1, 2, 0)
+        across = np.matmul(by_row.T, each.reshape(pooled_h, pooled_w * c)).reshape(-1, pooled_w, c)
+        pixels[image, rows, columns] += np.matmul(by_column.T, across)
+    dx[...] = pixels.transpose(0, 3, 1, 2)
+
+
+def _pool_by_pixels(x: Array, plan: SamplePlan, y: Array) -> None:
+    """As pool_means, but reading no pixel that a bin's samples do not, so that a NaN spoils no other bin."""
+    x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    for r, (image, rows, columns, weight) in enumerate(_pixels(plan)):
+        with np.errstate(invalid="ignore"):
+            values = x[image, rows[:, None], columns] * weight[..., None]
+            values[rows < 0] = 0
+            values[:, columns < 0] = 0
+            bins = values.reshape(y.shape[2], len(rows) // y.shape[2], y.shape[3], len(columns) // y.shape[3], y.shape[1])
+            y[r] = bins.sum(axis=(1, 3)).transpose(2, 0, 1)
+
+
+def _backward_by_pixels(dy: Array, plan: SamplePlan, dx: Array) -> None:
+    """As means_backward, but writing no pixel that a bin's samples do not read."""
+    pooled_h, pooled_w = dy.shape[2:]
+    pixels = np.zeros((len(dx), *dx.shape[2:], dx.shape[1]), dx.dtype)
+    for r, (image, rows, columns, weight) in enumerate(_pixels(plan)):
+        with np.errstate(invalid="ignore"):
+            each = dy[r].transpose(1, 2, 0).repeat(len(rows) // pooled_h, axis=0).repeat(len(columns) // pooled_w, axis=1)
+            each *= weight[..., None]
+            h, w = rows >= 0, columns >= 0
+            np.add.at(pixels[image], (rows[h][:, None], columns[w]), each[h][:, w])
+    dx[...] = pixels.transpose(0, 3, 1, 2)
+
+
+def _pixels(plan: SamplePlan) -> Iterator[tuple[int, Ints, Ints, Array]]:
+    """For each roi its image, the rows and columns of the pixels its samples read, bin after bin, and their weights."""
+    samples, images = plan.places, plan.images.tolist()
+    rows, columns = bilinear_taps(samples.h, plan.size[0]), bilinear_taps(samples.w, plan.size[1])
+    for r, per_bin in enumerate(samples.per_bin):
+        weight = np.multiply.outer(rows.weight[r].ravel(), columns.weight[r].ravel() / per_bin)
+        yield images[r], rows.pixel[r].ravel(), columns.pixel[r].ravel(), weight

@@ -1,4 +1,4 @@
-"""What the ROI layers share: checked rois, the originals' rounding, and adding up at repeated places.
+"""What the ROI layers share: checked rois, the originals' rounding, and the plan of what each roi's bins read on the map.
 
 rois are (R, 5): batch index, x1, y1, x2, y2 in pixels of the input image, both ends inclusive; (R, 5, 1, 1) is the same.
 Every geometry is computed in the type of the feature map, as the originals (templates) do: float32 products decide
@@ -8,7 +8,9 @@ the rounding ties of a float32 net, float64 products those of a float64 net.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +41,10 @@ class Bins(NamedTuple):
         areas: Ints = np.maximum(height, 1)[:, :, None] * np.maximum(width, 1)[:, None, :]
         return areas
 
+    def of(self, r: int, ph: int, pw: int) -> tuple[range, range]:
+        """The rows and the columns of one bin."""
+        return range(self.hstart[r, ph], self.hend[r, ph]), range(self.wstart[r, pw], self.wend[r, pw])
+
 
 class AxisSteps(NamedTuple):
     """How bins come to lie along one axis of the map, step by step, before they are clipped to it.
@@ -53,6 +59,11 @@ class AxisSteps(NamedTuple):
     start: Array
     end: Array
 
+    def whole(self) -> AxisSteps:
+        """Bins of whole pixels: from the floor of their start to the ceil of their end."""
+        start, end = np.floor(self.start).astype(np.int64), np.ceil(self.end).astype(np.int64)
+        return self._replace(start=start, end=end)
+
 
 class RoiSteps(NamedTuple):
     """How rois come to lie on the map: x1, y1, x2, y2 (R, 4) after the first of two steps and after both; then each axis."""
@@ -62,11 +73,61 @@ class RoiSteps(NamedTuple):
     h: AxisSteps
     w: AxisSteps
 
+    def clipped(self, size: tuple[int, int]) -> Bins:
+        """The bins of whole pixels, clipped to a map of size (H, W)."""
+        h, w = self.h, self.w
+        return Bins(h.start.clip(0, size[0]), h.end.clip(0, size[0]), w.start.clip(0, size[1]), w.end.clip(0, size[1]))
 
-def clipped_bins(steps: RoiSteps, size: tuple[int, int]) -> Bins:
-    """The bins, clipped to a map of size (H, W)."""
-    h, w = steps.h, steps.w
-    return Bins(h.start.clip(0, size[0]), h.end.clip(0, size[0]), w.start.clip(0, size[1]), w.end.clip(0, size[1]))
+
+Places = TypeVar("Places")
+
+
+@dataclass(frozen=True)
+class RoiPlan(Generic[Places]):
+    """What rois (R, 5) read of a map: made once a forward, for backward, explain, trace and the tests too.
+
+    size: (H, W) of the map; steps: how the rois came to lie there; places: the pixels or the samples of each bin.
+    """
+
+    rois: Array
+    size: tuple[int, int]
+    steps: RoiSteps
+    places: Places
+
+    @property
+    def images(self) -> Ints:
+        """The image of each roi (R,)."""
+        return self.rois[:, 0].astype(np.int64)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(R, PH, PW)."""
+        return len(self.rois), self.steps.h.start.shape[1], self.steps.w.start.shape[1]
+
+
+BinPlan = RoiPlan[Bins]
+
+Cut = Callable[[Array, Array, int], AxisSteps]
+"""(first (R,), last (R,), how many bins) -> the bins along one axis."""
+
+
+def cut_corners(halfway: Array, corners: Array, pooled: tuple[int, int], cut: Cut) -> RoiSteps:
+    """Corners (R, 4) on the map, and what they were halfway, cut into (PH, PW) bins."""
+    x1, y1, x2, y2 = corners.T
+    return RoiSteps(halfway, corners, cut(y1, y2, pooled[0]), cut(x1, x2, pooled[1]))
+
+
+def cut_axis(first: Array, extent: Array, count: int) -> AxisSteps:
+    """Rois that begin at first (R,), cut into bins along one axis; nothing is rounded."""
+    length = extent / first.dtype.type(count)
+    edges = np.arange(count + 1, dtype=first.dtype) * length[:, None] + first[:, None]
+    return AxisSteps(extent, length, edges, edges[:, :-1], edges[:, 1:])
+
+
+def at_least(least: float, extent: Array) -> Array:
+    """extent (R,), or least where that is more, in its type."""
+    longer: Array = np.maximum(extent, extent.dtype.type(least))
+    return longer
 
 
 def width_problem(shape: tuple[int, ...]) -> str:
@@ -110,26 +171,7 @@ def checked(x: ArrayLike, rois: ArrayLike, spatial_scale: float) -> tuple[Array,
     return x, rois.reshape(-1, 5)
 
 
-def batch_index(rois: Array) -> Ints:
-    """The image of each roi: rois (R, 5) -> (R,)."""
-    return rois[:, 0].astype(np.int64)
-
-
 def round_half_away(values: Array) -> Array:
     """C's round(): halves go away from zero (NumPy's go to even)."""
     whole = np.trunc(values)
     return np.where(np.abs(values - whole) >= 0.5, whole + np.copysign(values.dtype.type(1), values), whole)
-
-
-def bin_numbers(count: int, dtype: Any) -> Array:
-    """0, 1, ..., count: the edges of count bins, (count + 1,)."""
-    return np.arange(count + 1, dtype=dtype)
-
-
-def add_at(index: Array, values: Array, size: int) -> NDArray[np.float64]:
-    """Sums of values at each index: (size,) in float64; index -1 is dropped."""
-    index, values = index.ravel(), values.ravel()
-    used = index >= 0
-    if not used.all():
-        index, values = index[used], values[used]
-    return np.bincount(index, values, size).astype(np.float64, copy=False)

@@ -3,7 +3,8 @@
     y[r, c, ph, pw] = max x[n_r, c, h, w] over h in [hstart, hend), w in [wstart, wend)
 
 Source: Fast R-CNN (Girshick 2015), roi_pooling_layer.cpp and .cu of caffe-fast-rcnn. Corners are rounded (halves away
-from zero) after scaling, the roi is x2 - x1 + 1 wide and at least 1, bins are [floor, ceil), clipped to the map.
+from zero) after scaling, the roi is x2 - x1 + 1 wide and at least 1, bins are [floor, ceil), clipped to the map:
+roi_pool_plan. The maxima are found in roi_bin_maxima.py, which opens with the same as a plain loop.
 """
 
 from __future__ import annotations
@@ -14,27 +15,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.roi import Sizes, Winners
-from minicaffe.mode import TRAIN
 
-from .roi_geometry import (
-    Array,
-    AxisSteps,
-    Bins,
-    RoiSteps,
-    batch_index,
-    bin_numbers,
-    checked,
-    clipped_bins,
-    round_half_away,
-)
-from .roi_keys import Keys, Values
-from .roi_layer import RoiLayer
-from .roi_route import add_at_winners
-from .roi_tables import pool_windows
+from .roi_bin_maxima import add_at_maxima, cover_bins, find_argmax, find_maxima, working_bytes
+from .roi_geometry import Array, AxisSteps, BinPlan, RoiPlan, checked, cut_axis, cut_corners, round_half_away
+from .roi_layer import MaximaLayer
 
 
-class ROIPooling(RoiLayer):
+class ROIPooling(MaximaLayer):
     """Max pooling over rois (see the module's formula).
 
     bottom: x (N, C, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels. top: y (R, C, pooled_h, pooled_w).
@@ -44,77 +31,47 @@ class ROIPooling(RoiLayer):
 
     type = "ROIPooling"
     param_block = ("roi_pooling_param",)
-    forward_gpu = RoiLayer.forward_gpu
-    backward_gpu = RoiLayer.backward_gpu
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        param = self.param.roi_pooling_param
-        self.pooled_h = self.read_positive(param, "roi_pooling_param", "pooled_h")
-        self.pooled_w = self.read_positive(param, "roi_pooling_param", "pooled_w")
-        self.spatial_scale = self.read_scale(param, "roi_pooling_param")
-        self._kernels = Winners("roi_pooling", self.dtype)
-        self._argmax: Blob | None = None
-        self._places = Blob((), np.int32)
+        self.read_pooled(self.param.roi_pooling_param, "roi_pooling_param")
+        self.make_kernels("roi_pooling")
 
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.check_shapes(bottom)
-        top[0].reshape(bottom[1].shape[0], bottom[0].shape[1], self.pooled_h, self.pooled_w)
+    def plan_rois(self, rois: Array, size: tuple[int, int]) -> BinPlan:
+        return roi_pool_plan(rois, (self.pooled_h, self.pooled_w), self.spatial_scale, size)
 
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 4 * top[0].count if self.phase == TRAIN else 0
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Of rois that have the whole map. Smaller ones take less; many of all sizes may take a third more."""
+        images, _, height, width = bottom[0].shape
+        roi = np.array([[0, 0, 0, width - 1, height - 1]], self.dtype)
+        plan = roi_pool_plan(roi, (self.pooled_h, self.pooled_w), 1, (height, width))
+        return working_bytes(plan, bottom[1].shape[0], images)
 
-    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """The maxima; in TRAIN also where they are. In TEST that is left to a backward that asks for it."""
-        rois = self.rois(bottom)
-        roi_pool(bottom[0].data, rois, self.pooled_h, self.pooled_w, self.spatial_scale, out=top[0].data)
-        self._argmax = self._find_argmax(bottom) if self.phase == TRAIN else None
+    def pool(self, x: Array, plan: BinPlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
+        windows = cover_bins(plan)
+        if y is not None:
+            find_maxima(x, windows, y)
+        if argmax is not None:
+            find_argmax(x, windows, argmax)
 
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        if propagate_down[0]:
-            argmax = (self._argmax or self._find_argmax(bottom)).read_data()
-            roi_pool_backward(top[0].diff, self.rois(bottom), argmax, bottom[0].shape, out=bottom[0].diff)
-
-    def _find_argmax(self, bottom: Sequence[Blob]) -> Blob:
-        x, rois = bottom[0].read_data(), self.rois(bottom)
-        self._places.reshape(len(rois), x.shape[1], self.pooled_h, self.pooled_w)
-        roi_pool_argmax(x, rois, self.pooled_h, self.pooled_w, self.spatial_scale, out=self._places.data)
-        return self._places
-
-    def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        self._argmax = self._places if self.phase == TRAIN else None
-        self._places.reshape(top[0].shape)
-        at = self._places.device_data("write") if self._argmax else 0
-        self._kernels.pool(sizes, bottom[0], bottom[1], top[0].device_data("write"), at, bad)
-
-    def spread_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        if self._argmax is None:
-            self._places.reshape(top[0].shape)
-            self._kernels.pool(sizes, bottom[0], bottom[1], 0, self._places.device_data("write"), bad)
-        self._kernels.backward(sizes, bottom[1], self._places.device_data("read"), top[0], bottom[0], bad)
+    def send_back(self, dy: Array, plan: BinPlan, argmax: NDArray[np.int32], dx: Array) -> None:
+        add_at_maxima(dy, plan.images, argmax, dx)
 
 
-def roi_pool_bins(rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int]) -> Bins:
-    """The bins of rois (R, 5) on a map of size (H, W): rows (R, PH), columns (R, PW)."""
-    return clipped_bins(roi_pool_steps(rois, pooled, spatial_scale), size)
+def roi_pool_plan(rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int]) -> BinPlan:
+    """rois (R, 5) scaled, then rounded to pixels, then cut into (PH, PW) bins on a map of size (H, W).
 
-
-def roi_pool_steps(rois: Array, pooled: tuple[int, int], spatial_scale: float) -> RoiSteps:
-    """rois (R, 5) scaled, then rounded to pixels, then cut into bins; the edges are counted from the roi's first pixel."""
+    The edges of the steps are counted from the roi's first pixel.
+    """
     scaled = rois[:, 1:] * rois.dtype.type(spatial_scale)
     corners = round_half_away(scaled).astype(np.int64)
-    w = _axis_steps(corners[:, 0], corners[:, 2], pooled[1], rois.dtype)
-    h = _axis_steps(corners[:, 1], corners[:, 3], pooled[0], rois.dtype)
-    return RoiSteps(scaled, corners, h, w)
 
+    def cut(first: Array, last: Array, count: int) -> AxisSteps:
+        extent = np.maximum(last - first + 1, 1)
+        steps = cut_axis(np.zeros(len(rois), rois.dtype), extent.astype(rois.dtype), count).whole()
+        return steps._replace(extent=extent, start=steps.start + first[:, None], end=steps.end + first[:, None])
 
-def _axis_steps(first: Array, last: Array, pooled: int, dtype: np.dtype[np.floating]) -> AxisSteps:
-    """The bins along one axis from the roi's first and last pixel (R,)."""
-    extent = np.maximum(last - first + 1, 1)
-    length = extent.astype(dtype) / dtype.type(pooled)
-    edges = bin_numbers(pooled, dtype) * length[:, None]
-    start = np.floor(edges[:, :-1]).astype(np.int64) + first[:, None]
-    end = np.ceil(edges[:, 1:]).astype(np.int64) + first[:, None]
-    return AxisSteps(extent, length, edges, start, end)
+    steps = cut_corners(scaled, corners, pooled, cut)
+    return RoiPlan(rois, size, steps, steps.clipped(size))
 
 
 def roi_pool(
@@ -123,8 +80,7 @@ def roi_pool(
     """x (N, C, H, W), rois (R, 5) -> maxima (R, C, PH, PW)."""
     x, rois = checked(x, rois, spatial_scale)
     y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype) if out is None else out
-    bins = roi_pool_bins(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
-    pool_windows(x, batch_index(rois), bins, Values(x.dtype), y)
+    find_maxima(x, cover_bins(roi_pool_plan(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])), y)
     return y
 
 
@@ -134,13 +90,13 @@ def roi_pool_argmax(
     """x (N, C, H, W), rois (R, 5) -> h * W + w of each bin's first maximum (R, C, PH, PW), -1 where nothing won."""
     x, rois = checked(x, rois, spatial_scale)
     argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32) if out is None else out
-    bins = roi_pool_bins(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])
-    pool_windows(x, batch_index(rois), bins, Keys(x.shape[2] * x.shape[3]), argmax)
+    find_argmax(x, cover_bins(roi_pool_plan(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:])), argmax)
     return argmax
 
 
 def roi_pool_backward(dy: Array, rois: Array, argmax: Array, x_shape: Sequence[int], *, out: Array | None = None) -> Array:
     """dy (R, C, PH, PW), argmax of the same shape -> dx (N, C, H, W): each dy goes to its maximum."""
     dx = np.empty(x_shape, dy.dtype) if out is None else out
-    add_at_winners(dy, argmax.astype(np.int32, copy=False), batch_index(rois.reshape(-1, 5)), dx)
+    images = rois.reshape(-1, 5)[:, 0].astype(np.int64)
+    add_at_maxima(dy, images, argmax.astype(np.int32, copy=False), dx)
     return dx

@@ -1,12 +1,17 @@
-"""Bilinear samples of rois: where they lie, and which pixels they read with which weight."""
+"""Bilinear samples of rois: where they lie, and, where their mean is taken, which pixels they read with which weight.
+
+A place past the outer pixels moves onto them. ROIAlign's mean and PSROIAlign read pixels so; Caffe's ROIAlign does not.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from .roi_geometry import Array, Ints
+from .roi_geometry import Array, Ints, RoiPlan
 
 
 class Samples(NamedTuple):
@@ -18,6 +23,38 @@ class Samples(NamedTuple):
     h: Array
     w: Array
     per_bin: Array
+
+    def of(self, r: int, ph: int, pw: int) -> tuple[Array, Array]:
+        """The places h and w of one bin, without those left out."""
+        h, w = self.h[r, ph], self.w[r, pw]
+        return h[~np.isnan(h)], w[~np.isnan(w)]
+
+
+SamplePlan = RoiPlan[Samples]
+
+
+def mean_by_definition(plane: Array, plan: SamplePlan, r: int, ph: int, pw: int) -> float:
+    """The mean over plane (H, W) of the samples of one bin."""
+    return sum(weight * float(plane[row, column]) for row, column, weight in pixels_of_bin(plan, r, ph, pw))
+
+
+def mean_backward_by_definition(dy: float, dplane: Array, plan: SamplePlan, r: int, ph: int, pw: int) -> None:
+    """dplane (H, W) += dy of one bin at the pixels that its samples read."""
+    for row, column, weight in pixels_of_bin(plan, r, ph, pw):
+        dplane[row, column] += weight * dy
+
+
+def pixels_of_bin(plan: SamplePlan, r: int, ph: int, pw: int) -> Iterator[tuple[int, int, float]]:
+    """(row, column, weight in the mean) of every pixel that every sample of a bin reads."""
+    for h, w in product(*plan.places.of(r, ph, pw)):
+        for (row, weight_h), (column, weight_w) in product(_two_pixels(h, plan.size[0]), _two_pixels(w, plan.size[1])):
+            yield row, column, weight_h * weight_w / float(plan.places.per_bin[r])
+
+
+def _two_pixels(place: float, size: int) -> list[tuple[int, float]]:
+    place = min(max(float(place), 0.0), size - 1.0)
+    low = int(place)
+    return [(low, 1 - (place - low)), (min(low + 1, size - 1), place - low)]
 
 
 class Taps(NamedTuple):
@@ -44,8 +81,9 @@ class Taps(NamedTuple):
 
 
 def bilinear_taps(places: Array, size: int) -> Taps:
-    """places (R, P, K) -> the two neighbours of each along an axis of that size; places beyond the ends move to them."""
-    used = ~np.isnan(places)
+    """places (R, P, K) -> the two neighbours of each along an axis of that size; places beyond the ends move to them, and an
+    axis without pixels has none."""
+    used = ~np.isnan(places) & (size > 0)
     inside = np.where(used, places, 0).clip(0, max(size - 1, 0))
     low = inside.astype(np.int64)
     share = inside - low.astype(places.dtype)

@@ -1,10 +1,12 @@
-"""Which files a prototxt may name: a prototxt is data, and may come from anyone.
+"""Which files a prototxt, a list or a table may name: they are data, and may come from anyone.
 
     under the working directory              always
     what the command line names              always (a folder: everything in it)
     anything else                            after allow_path("/data"), or with --allow /data
 
-A link counts as what it leads to. What a caller passes to a function is the caller's own choice, and is not checked.
+A link counts as what it leads to. A URI is a name of a file in what the command line names, or what is allowed, where its
+scheme, its host (or bucket) and its options are the same. What a caller passes to a function is the caller's own choice, and
+is not checked.
 """
 
 from __future__ import annotations
@@ -14,18 +16,39 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from .errors import DataError
+
+LISTED = ("file", "s3", "gs", "gcs", "hdfs")
+"""The schemes of URIs that lists and tables may name. Opening Azure's (abfs) runs the command az, or ends the process."""
 
 _allowed: set[str] = set()
 
 
 def allow_path(path: str | os.PathLike[str]) -> None:
-    """Let prototxts name this file, or what lies in this folder: to read it, or to write there where a layer writes.
+    """Let prototxts, lists and tables name this file, or what lies in this folder: to read it, or to write there where a layer
+    writes. Of a URI, as s3://bucket, its scheme, host and options count: lists and tables may name all that has the same.
 
     It need not be there yet, and a misspelt path is no error: a folder may be made later (`--allow` wants one that is).
     """
-    _allowed.add(os.path.realpath(path))
+    name = os.fspath(path)
+    _allowed.add(_host(name) if is_remote(name) else os.path.realpath(local_path(name)))
+
+
+def is_uri(name: str) -> bool:
+    """s3://bucket/photos, file:///data: a name with a scheme."""
+    return "://" in name
+
+
+def is_remote(name: str) -> bool:
+    """Whether a name is a URI, and not of a file of this machine."""
+    return is_uri(name) and not name.startswith("file:///")
+
+
+def local_path(name: str) -> str:
+    """The path of file:///my%20data; another name unchanged."""
+    return unquote(name.removeprefix("file://")) if name.startswith("file:///") else name
 
 
 def allowed() -> tuple[str, ...]:
@@ -45,8 +68,8 @@ def allowing(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
         _allowed.intersection_update(before)
 
 
-def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str]) -> str:
-    """path, which a prototxt names, if it may; beside: folders in which it may too. Raises DataError."""
+def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer: str = "a prototxt") -> str:
+    """path, which a prototxt (or another namer) names, if it may; beside: folders in which it may too. Raises DataError."""
     name = os.fspath(path)
     try:
         os.stat(name)
@@ -64,7 +87,7 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str]) -> st
     folder = real if os.path.isdir(real) else os.path.dirname(real)
     leads = f" (which is {real})" if real != os.path.abspath(name) else ""
     raise DataError(
-        f"{name}{leads} is not in the working directory {os.getcwd()}, and a prototxt may name files elsewhere only where that"
+        f"{name}{leads} is not in the working directory {os.getcwd()}, and {namer} may name files elsewhere only where that"
         f' is allowed: --allow {folder}, or minicaffe.allow_path("{folder}")'
     )
 
@@ -77,3 +100,28 @@ def granted_folder(path: str | os.PathLike[str], *beside: str | os.PathLike[str]
             for entry in entries:
                 granted(entry.path, *beside)
     return name
+
+
+def granted_uri(uri: str) -> str:
+    """uri of another machine, which a list or a table names, if it may, written so that nothing but its path can be read out
+    of it otherwise than here. Raises DataError."""
+    scheme = uri.partition("://")[0]
+    if scheme not in LISTED:
+        raise DataError(f"{uri}: a list or a table may name URIs of {', '.join(LISTED)}, not of {scheme}")
+    host = _host(uri)
+    if host not in _allowed:
+        place = host.rstrip("?")
+        raise DataError(
+            f"{uri}: a list or a table may name URIs only where the command line names one of the same host and options, or"
+            f' where that is allowed: --allow "{place}", or minicaffe.allow_path("{place}")'
+        )
+    start, _, options = host.partition("?")
+    path = quote(unquote_to_bytes(uri.partition("?")[0][len(start) :].encode("utf-8", "surrogateescape")))
+    return f"{start}{path}{'?' * bool(options)}{options}"
+
+
+def _host(uri: str) -> str:
+    """s3://bucket?region=x of s3://bucket/photos/a.jpg?region=x."""
+    place, _, options = uri.partition("?")
+    scheme, _, rest = place.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}?{options}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import zipfile
@@ -15,19 +16,24 @@ from numpy.typing import NDArray
 
 from . import limits
 from .errors import Error
+from .files import opened
 
 Array = NDArray[Any]
+
+DIRECTORY = 1 << 24
+"""Bytes that an .npz may have beside its arrays: zipfile reads its directory whole."""
+LONGEST_HEADER = 10_000
+"""Bytes of an array's header: NumPy takes no more either, but reads them first."""
 
 
 def read_npy(path: str | os.PathLike[str]) -> Array:
     """The numbers of a .npy file. Raises Error, and OSError where there is no such file."""
-    size = os.stat(path).st_size
-    with open(path, "rb") as file:
+    with opened(path) as file:
         if file.read(2) == b"PK":
             raise Error(f"{os.fspath(path)}: several arrays (.npz), where one (.npy) is wanted")
         file.seek(0)
         with _damaged(f"{os.fspath(path)}: not a readable .npy file of numbers"):
-            return _read(file, size)
+            return _read(file, os.fstat(file.fileno()).st_size, os.fspath(path))
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
@@ -35,16 +41,18 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
 
     Together they may unpack to limits.bytes, whatever the file's own size.
     """
-    with open(path, "rb") as file:
+    arrays = {}
+    with opened(path) as file, _damaged(f"{os.fspath(path)}: not a readable .npz of numbers"):
         if file.read(6) == npy.MAGIC_PREFIX:
             raise Error(f"{os.fspath(path)}: one array (.npy), where an .npz of named arrays is wanted")
-    arrays = {}
-    with _damaged(f"{os.fspath(path)}: not a readable .npz of numbers"), zipfile.ZipFile(path) as archive:
+        if (size := os.fstat(file.fileno()).st_size) > limits.bytes + DIRECTORY:
+            limits.check(f"{os.fspath(path)}: the file", size, "bytes")
+        archive = zipfile.ZipFile(file)
         entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
         limits.check(f"{os.fspath(path)}: the whole of its arrays", sum(entry.file_size for entry in entries), "bytes")
         for entry in entries:
             with archive.open(entry) as packed:
-                arrays[entry.filename.removesuffix(".npy")] = _read(packed, entry.file_size)
+                arrays[entry.filename.removesuffix(".npy")] = _read(packed, entry.file_size, os.fspath(path))
     return {name: array for name, array in arrays.items() if array.dtype.kind in "fiub"}
 
 
@@ -59,25 +67,34 @@ def _damaged(message: str) -> Iterator[None]:
         raise Error(f"{message}: {error}") from error
 
 
-def _read(file: IO[bytes], size: int) -> Array:
-    """The array in a .npy of size bytes; an object's pickle is refused, and text is read."""
+def _read(file: IO[bytes], size: int, path: str) -> Array:
+    """The array in a .npy of size bytes; an object's pickle is refused, and text is read. path: for errors."""
     read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(file)
     if version not in read_header and version != (3, 0):
         raise ValueError(f"version {version} of the format is not known")
-    shape, fortran, dtype = read_header.get(version, npy.read_array_header_2_0)(file)
+    length = file.read(2 if version == (1, 0) else 4)
+    if int.from_bytes(length, "little") > LONGEST_HEADER:
+        raise ValueError(f"a header of {int.from_bytes(length, 'little')} bytes")
+    header = io.BytesIO(length + file.read(int.from_bytes(length, "little")))
+    shape, fortran, dtype = read_header.get(version, npy.read_array_header_2_0)(header)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     count = math.prod(shape)
     if any(n < 0 for n in shape) or count * dtype.itemsize > size:
         raise ValueError(f"shape {shape} needs {count * dtype.itemsize} bytes, but there are {size}")
+    limits.check(f"{path}: an array of shape {shape}", count * dtype.itemsize, "bytes")
     values: Array = np.ndarray(count, dtype, _bytes(file, count * dtype.itemsize))  # frombuffer takes no items of 0 bytes
     return values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
 
 
 def _bytes(file: IO[bytes], count: int) -> bytearray:
     """The next count bytes. Raises EOFError where there are fewer."""
-    data = bytearray(file.read(count))
-    if len(data) < count:
-        raise EOFError(f"{count} bytes of values are wanted, {len(data)} are there")
+    data, filled = bytearray(count), 0
+    while filled < count:
+        part = file.read(min(count - filled, 1 << 20))
+        if not part:
+            raise EOFError(f"{count} bytes of values are wanted, {filled} are there")
+        data[filled : filled + len(part)] = part
+        filled += len(part)
     return data

@@ -155,7 +155,8 @@ def _blob_at(buffer: Buffer, item: Field, index: int) -> BlobWeights:
 def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWeights:
     """The BlobProto at [start, end). Its declared shape must hold as many values as it stores. Raises WireError."""
     legacy: dict[int, int] = {}
-    dims: list[int] | None = None
+    dims: list[int] = []
+    shaped = False
     raw_type, raw = 0, None
     stored: dict[np.dtype[Any], list[NDArray[Any]]] = {DOUBLE: [], FLOAT: []}
     for item in fields(buffer, start, end):
@@ -164,7 +165,8 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
         elif item.number == 5:
             stored[FLOAT].append(numbers(buffer, item, FLOAT))
         elif item.number == 7:
-            dims = (dims or []) + _dims(buffer, item)
+            shaped = True
+            dims += _dims(buffer, item, MAX_AXES - len(dims))
         elif item.number == 8:
             stored[DOUBLE].append(numbers(buffer, item, DOUBLE))
         elif item.number == 10:
@@ -174,10 +176,10 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
     if raw is not None and raw_type not in RAW_TYPES:
         raise WireError(raw.offset, f"raw data of type {raw_type}, which is not known (0 double, 1 float, 2 fp16)")
     chunks = stored[DOUBLE] or stored[FLOAT] or ([numbers(buffer, raw, RAW_TYPES[raw_type])] if raw is not None else [])
-    shape = tuple(dims) if dims is not None else tuple(legacy.get(i, 0) for i in (1, 2, 3, 4)) if legacy else ()
+    shape = tuple(dims) if shaped else tuple(legacy.get(i, 0) for i in (1, 2, 3, 4)) if legacy else ()
     if whole:
         _check_shape(start, shape, sum(chunk.size for chunk in chunks))
-    return BlobWeights(shape, dims is None and bool(legacy), tuple(chunks))
+    return BlobWeights(shape, not shaped and bool(legacy), tuple(chunks))
 
 
 def _check_shape(offset: int, shape: tuple[int, ...], count: int) -> None:
@@ -190,18 +192,18 @@ def _check_shape(offset: int, shape: tuple[int, ...], count: int) -> None:
         raise WireError(offset, f"shape {shape} needs {math.prod(shape)} values, but {count} are stored")
 
 
-def _dims(buffer: Buffer, message: Field) -> list[int]:
-    """A BlobShape's dims, packed or not."""
+def _dims(buffer: Buffer, message: Field, most: int) -> list[int]:
+    """A BlobShape's dims, packed or not. Raises WireError for more than `most`."""
     dims: list[int] = []
     for item in fields(buffer, *_span(message)):
         if item.number == 1 and item.kind == BYTES:
             at = item.start
-            while at < item.end and len(dims) <= MAX_AXES:
+            while at < item.end and len(dims) <= most:
                 dim, at = varint(buffer, at, item.end)
                 dims.append(signed(dim))
         elif item.number == 1:
             dims.append(_integer(item))
-        if len(dims) > MAX_AXES:
+        if len(dims) > most:
             raise WireError(item.offset, f"a shape of more than {MAX_AXES} axes")
     return dims
 

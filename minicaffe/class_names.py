@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from os import PathLike
-from pathlib import Path
 
 from .errors import Error
+from .files import read_text
 
 VOC = (
     "__background__ aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person "
@@ -32,7 +32,7 @@ def default_names(classes: int) -> list[str] | None:
 def read_names(path: str | PathLike[str]) -> list[str]:
     """One name a line, in the net's order; __background__ is put first where the file leaves it out."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except UnicodeDecodeError as error:
         raise Error(f"{path}: a list of class names is text, one name a line") from error
     names = [line.strip() for line in lines if line.strip()]

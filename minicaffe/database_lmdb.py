@@ -45,6 +45,12 @@ class LmdbWriter:
         self.waiting: list[tuple[bytes, bytes]] = []
 
     def put(self, key: bytes, value: bytes) -> None:
+        most = self.environment.max_key_size()
+        if not 0 < len(key) <= most:
+            raise DataError(
+                f'an LMDB takes keys of 1 to {most} bytes, and "{key[:60].decode("utf-8", "replace")}..." has {len(key):,}: '
+                "shorten the name, or make a LevelDB (--backend leveldb)"
+            )
         self.waiting.append((key, value))
         if len(self.waiting) >= 1000:
             self._commit()

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .draw_picture import Graph, Node, png, svg
-from .errors import Error
+from .errors import Error, on_one_line
 from .files import replacing
 from .filter import filter_layers
 from .layer import Layer
@@ -64,7 +64,7 @@ def get_layer_lr_mult(layer: LayerParameter) -> str:
 
 def get_layer_label(layer: LayerParameter, rankdir: str = "LR", display_lrm: bool = False) -> str:
     """The lines in a layer's box: its name, its type with what matters most, and with display_lrm its multipliers."""
-    lines = [layer.name, " ".join(filter(None, [layer.type, _details(layer)]))]
+    lines = [on_one_line(layer.name), on_one_line(" ".join(filter(None, [layer.type, _details(layer)])))]
     if display_lrm and get_layer_lr_mult(layer):
         lines.append(get_layer_lr_mult(layer))
     return "\n".join(lines)
@@ -125,7 +125,7 @@ class _Builder:
     """Adds layers one after the other; blobs: the node that holds each blob's present contents."""
 
     def __init__(self, title: str, label_edges: bool, display_lrm: bool, shapes: Mapping[str, Sequence[int]]) -> None:
-        self.graph = Graph(title)
+        self.graph = Graph(on_one_line(title))
         self.label_edges, self.display_lrm, self.shapes = label_edges, display_lrm, shapes
         self.blobs: dict[str, int] = {}
         self.writers: dict[int, int] = {}
@@ -165,7 +165,7 @@ class _Builder:
 
     def _blob(self, name: str) -> int:
         shape = self.shapes.get(name)
-        lines = [name] + ([" x ".join(map(str, shape))] if shape is not None else [])
+        lines = [on_one_line(name)] + ([" x ".join(map(str, shape))] if shape is not None else [])
         self.blobs[name] = self._node(Node(lines, BLOB, round=True))
         return self.blobs[name]
 

@@ -12,9 +12,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import inf
 
-SWEEPS = 12
+SWEEPS, MANY = 12, 4000
+"""Times that the order and the places are gone over; with more nodes than MANY, waypoints counted, fewer in proportion."""
+WAYPOINTS = 12
+"""How many waypoints a node may have on the average (published nets take up to 10): where there would be more, the longest
+edges have none. Edges from each of n nodes to each pass through n ranks and more."""
 GAP_ALONG, GAP_BETWEEN = 22.0, 26.0
 """Free space between the nodes of a rank, and between ranks."""
 
@@ -40,8 +45,9 @@ def layout(sizes: Sequence[tuple[float, float]], edges: Sequence[Edge]) -> Layou
     for node, rank in enumerate(rank_of):
         rows[rank].append(node)
     order = [rows[rank] for rank in sorted(rows)]
-    _untangle(order, before, after)
-    along = _along(order, sizes, before, after)
+    sweeps = max(2, min(SWEEPS, SWEEPS * MANY // max(len(sizes), 1)))
+    _untangle(order, before, after, sweeps)
+    along = _along(order, sizes, before, after, sweeps)
     across, height = _across(order, sizes)
     left = min((along[node] - sizes[node][0] / 2 for node in along), default=0.0)
     right = max((along[node] + sizes[node][0] / 2 for node in along), default=0.0)
@@ -77,9 +83,12 @@ def _with_waypoints(
 ) -> tuple[list[tuple[float, float]], list[int], list[Edge], list[list[int]]]:
     """The nodes, with one of no size in each rank that an edge passes: sizes, ranks, edges of one rank, waypoints by edge."""
     all_sizes, all_ranks, links, chains = list(sizes), list(ranks), [], []
+    lengths = sorted(ranks[end] - ranks[start] for start, end in edges)
+    affordable = sum(total <= WAYPOINTS * len(sizes) for total in accumulate(length - 1 for length in lengths))
+    too_long = lengths[affordable] if affordable < len(lengths) else inf
     for start, end in edges:
         chain = []
-        for rank in range(ranks[start] + 1, ranks[end]):
+        for rank in range(ranks[start] + 1, ranks[end] if ranks[end] - ranks[start] < too_long else 0):
             chain.append(len(all_sizes))
             all_sizes.append((0.0, 0.0))
             all_ranks.append(rank)
@@ -88,9 +97,9 @@ def _with_waypoints(
     return all_sizes, all_ranks, links, chains
 
 
-def _untangle(order: list[list[int]], before: Mapping[int, list[int]], after: Mapping[int, list[int]]) -> None:
+def _untangle(order: list[list[int]], before: Mapping[int, list[int]], after: Mapping[int, list[int]], sweeps: int) -> None:
     """Sort each rank, in place, by the mean place of its nodes' neighbours in the rank done just now."""
-    for sweep in range(SWEEPS):
+    for sweep in range(sweeps):
         near, rows = (before, order[1:]) if sweep % 2 == 0 else (after, order[-2::-1])
         place = {node: i for row in order for i, node in enumerate(row)}
         for row in rows:
@@ -103,12 +112,13 @@ def _along(
     sizes: Sequence[tuple[float, float]],
     before: Mapping[int, list[int]],
     after: Mapping[int, list[int]],
+    sweeps: int,
 ) -> dict[int, float]:
     """Each node's centre along its rank."""
     along: dict[int, float] = {}
     for row in order:
         along.update(_spread(row, dict.fromkeys(row, 0.0), sizes))
-    for sweep in range(SWEEPS):
+    for sweep in range(sweeps):
         for row in order if sweep % 2 == 0 else reversed(order):
             wanted = {node: _mean([along[other] for other in [*before[node], *after[node]]], along[node]) for node in row}
             along.update(_spread(row, wanted, sizes))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from . import limits
 from .draw_layout import layout
 
 LETTER, LINE, FONT = 6.6, 16.0, 12
@@ -110,11 +111,13 @@ def svg(graph: Graph, rankdir: str) -> str:
 
 
 def png(graph: Graph, rankdir: str) -> bytes:
-    """The drawing as the bytes of a PNG."""
+    """The drawing as the bytes of a PNG. Raises LimitError for one of more pixels than limits.pixels."""
     from PIL import Image, ImageDraw
 
     picture = arrange(graph, rankdir)
-    image = Image.new("RGB", (round(picture.size[0]) or 1, round(picture.size[1]) or 1), PAPER)
+    width, height = (round(side) or 1 for side in picture.size)
+    limits.check("the drawing", width * height, "pixels")
+    image = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(image)
     font = _font()
     for points in picture.arrows:

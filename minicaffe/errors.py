@@ -1,7 +1,7 @@
 """What minicaffe raises: every error a user can cause derives from Error and names its place.
 
-A file may hold a name of ten million letters, or one that sets a terminal's colours or title: messages are cut to what can be
-read, and control characters written out, here, whoever makes them.
+A file may hold a name of ten million letters, or one that sets a terminal's colours or title, or turns a line around: messages
+are cut to what can be read, and control characters written out, here, whoever makes them.
 """
 
 from __future__ import annotations
@@ -10,16 +10,46 @@ import re
 
 LONGEST_WORD, LONGEST = 1000, 20_000
 """Characters of one word, and of a whole message."""
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_LONG_WORD = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
+)
+"""What Unicode calls control, format (bidirectional and of no width, most of them), surrogate, line and paragraph separator;
+without newline and tab."""
+
+
+def written_out(text: str) -> str:
+    r"""text in which nothing acts on a terminal, turns its line around or cannot be seen: control characters as \x1b, \u202e.
+
+    Newlines and tabs stay. A byte that is no UTF-8 (a surrogate, in names of files) is written as \xff too.
+    """
+    return UNSEEN.sub(_code, text)
+
+
+def on_one_line(text: str) -> str:
+    r"""written_out, with newlines and tabs as \n and \t too: a name in a table or in a comment."""
+    return written_out(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _code(character: re.Match[str]) -> str:
+    code = ord(character[0])
+    code -= 0xDC00 * (0xDC80 <= code <= 0xDCFF)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def shortened(text: str) -> str:
-    r"""text, where a word or the whole is too long with the middle left out; control characters as \x1b."""
-    text = _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
+    """text written out, where a word or the whole is too long with the middle left out."""
+    cut = _cut_down(text)
+    written = written_out(cut)
+    return cut if written == cut else _cut_down(written)
+
+
+def _cut_down(text: str) -> str:
     if len(text) <= LONGEST_WORD:
         return text
-    text = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: _cut(word[0], LONGEST_WORD), text)
-    return _cut(text, LONGEST)
+    return _cut(_LONG_WORD.sub(lambda word: _cut(word[0], LONGEST_WORD), text), LONGEST)
 
 
 def _cut(text: str, most: int) -> str:
@@ -32,6 +62,13 @@ class Error(Exception):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
+
+
+class NotAFileError(Error, OSError):
+    """A name that leads to no file: to a pipe, a socket, a device; or that no file can have."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
 
 
 class PrototxtError(Error):

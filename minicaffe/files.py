@@ -1,16 +1,75 @@
-"""Writing a file whole or not at all: everything minicaffe writes goes through replacing()."""
+"""Files that are read and written. What is read is a file, of no more bytes than a limit: every reader goes through opened().
+Writing is whole or not at all: everything minicaffe writes goes through replacing()."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from .errors import Error
+from . import limits
+from .errors import Error, NotAFileError
+
+OTHERS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+"""What a name may lead to beside files and folders: to open one may wait for ever, and to read one may never end."""
+
+
+def opened(path: str | os.PathLike[str]) -> BinaryIO:
+    """A file, open for reading its bytes. A file with holes may have any size: who reads it whole calls read_bytes.
+
+    Raises NotAFileError for a pipe, a socket and a device, which are not opened, and for what is no name; OSError for what the
+    operating system refuses.
+    """
+    name = os.fspath(path)
+    try:
+        _check_kind(os.stat(name), name)
+    except ValueError as error:  # a NUL in it
+        raise NotAFileError(errno.EINVAL, f"no file has such a name ({error})", repr(name)) from error
+    handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        _check_kind(os.fstat(handle), name)
+        return open(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _check_kind(found: os.stat_result, name: str) -> None:
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    if kind != stat.S_IFREG:
+        raise NotAFileError(errno.EINVAL, f"it is {OTHERS.get(kind, 'something else')}, not a file", name)
+
+
+def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
+    """A file's bytes. limit: the one of minicaffe.limits that its size is held against before a byte is read.
+
+    Raises LimitError, and opened's errors.
+    """
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        limits.check(f"{os.fspath(path)}: the file", size, limit)
+        data = file.read(size + 1)
+        while size < len(data) <= getattr(limits, limit):  # what the system itself makes up has size 0; and a file may grow
+            if not (more := file.read(1 << 20)):
+                break
+            data += more
+    limits.check(f"{os.fspath(path)}: the file", len(data), limit)
+    return data
+
+
+def read_text(path: str | os.PathLike[str], limit: str = "text", errors: str = "strict") -> str:
+    """A file's UTF-8 text, every end of a line as "\\n". Raises read_bytes's errors, and UnicodeDecodeError."""
+    text = read_bytes(path, limit).decode("utf-8", errors)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 @contextmanager

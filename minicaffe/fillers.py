@@ -8,7 +8,6 @@ Everything random is drawn from minicaffe.rng.generator(), straight into the arr
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from . import rng
 from .errors import FillerError
+from .nearest import nearest
 from .proto import caffe_pb2
 
 Array = NDArray[Any]
@@ -27,7 +27,7 @@ def fill(array: Array, param: caffe_pb2.FillerParameter) -> None:
     """Fill array (C-contiguous, float32 or float64) in place as param says. Raises FillerError."""
     filler = FILLERS.get(param.type)
     if filler is None:
-        near = difflib.get_close_matches(param.type, FILLERS, n=1)
+        near = nearest(param.type, FILLERS)
         hint = f"did you mean {near[0]}? " if near else ""
         raise FillerError(f'unknown filler type "{param.type}"; {hint}the fillers are {", ".join(FILLERS)}')
     if param.sparse != -1 and param.type != "gaussian":

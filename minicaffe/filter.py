@@ -5,8 +5,6 @@ Source: Caffe's Net::FilterNet and Net::StateMeetsRule.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from .layer import Layer
 from .proto import caffe_pb2
 from .source import LayerSource
@@ -18,28 +16,31 @@ LayerList = list[tuple[caffe_pb2.LayerParameter, LayerSource | None]]
 def filter_layers(layers: LayerList, state: caffe_pb2.NetState) -> LayerList:
     """The layers that state keeps: an include rule met, or no exclude rule met. Raises LayerError when both kinds are given."""
     kept: LayerList = []
+    meets = Rules(state).meets
     for param, source in layers:
         if param.include and param.exclude:
             raise Layer(param, source=source).error("has include and exclude rules; give one kind", "exclude")
         if param.include:
-            keep = any(meets(state, rule) for rule in param.include)
+            keep = any(map(meets, param.include))
         else:
-            keep = not any(meets(state, rule) for rule in param.exclude)
+            keep = not any(map(meets, param.exclude))
         if keep:
             kept.append((param, source))
     return kept
 
 
-def meets(state: caffe_pb2.NetState, rule: caffe_pb2.NetStateRule) -> bool:
-    """Whether state has rule's phase, a level in its range, all of its stages and none of its not_stages."""
-    return (
-        (not rule.HasField("phase") or rule.phase == state.phase)
-        and (not rule.HasField("min_level") or state.level >= rule.min_level)
-        and (not rule.HasField("max_level") or state.level <= rule.max_level)
-        and _has_all(state.stage, rule.stage)
-        and not any(stage in state.stage for stage in rule.not_stage)
-    )
+class Rules:
+    """What rules are held against: a net's state."""
 
+    def __init__(self, state: caffe_pb2.NetState) -> None:
+        self.phase, self.level, self.stages = state.phase, state.level, frozenset(state.stage)
 
-def _has_all(stages: Sequence[str], wanted: Sequence[str]) -> bool:
-    return all(stage in stages for stage in wanted)
+    def meets(self, rule: caffe_pb2.NetStateRule) -> bool:
+        """Whether the state has rule's phase, a level in its range, all of its stages and none of its not_stages."""
+        return (
+            (not rule.HasField("phase") or rule.phase == self.phase)
+            and (not rule.HasField("min_level") or self.level >= rule.min_level)
+            and (not rule.HasField("max_level") or self.level <= rule.max_level)
+            and self.stages.issuperset(rule.stage)
+            and self.stages.isdisjoint(rule.not_stage)
+        )

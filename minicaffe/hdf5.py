@@ -7,10 +7,12 @@ Source: Caffe's net.cpp (CopyTrainedLayersFromHDF5, ToHDF5). h5py is optional: m
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -20,14 +22,20 @@ from numpy.typing import NDArray
 from . import limits
 from .blob import Blob
 from .caffemodel import BlobWeights, LayerWeights
-from .errors import Error, LimitError, WeightsError
-from .files import replacing
+from .errors import Error, LimitError, NotAFileError, WeightsError
+from .files import opened, replacing
+from .hdf5_chunks import Chunks
 from .proto import caffe_pb2
 
 Path = str | os.PathLike[str]
 
 DEFLATE_LIMIT = 1100
 """No filter of HDF5's own packs tighter than deflate's 1032 to 1: a dataset that claims more is damaged."""
+
+NUMBER = re.compile("[0-9]{1,9}")
+"""Names of datasets that hold a blob."""
+COPIES_OF_CHUNK = 3
+"""A chunk as it is stored, inflated, and with its bytes in their order."""
 
 
 @dataclass
@@ -60,8 +68,11 @@ def reading(path: Path) -> Iterator[Any]:
     h5py = require_h5py()
     outer = _seen.set(_Seen())
     try:
+        opened(path).close()
         with h5py.File(path, "r") as file:
             yield file
+    except NotAFileError as error:
+        raise WeightsError(str(error)) from error
     except Error:
         raise
     except Exception as error:  # h5py raises OSError, KeyError, RuntimeError, ValueError and more
@@ -78,22 +89,25 @@ def read_hdf5(path: Path) -> list[LayerWeights]:
         if not isinstance(data, h5py.Group):
             raise WeightsError(f"{path}: no group /data in it: this HDF5 file holds no Caffe weights")
         layers = [(name, _blobs(path, name, group)) for name, group in _groups(data)]  # all are checked before one is read
-        return [LayerWeights(name, "", [None if blob is None else _read(blob) for blob in blobs]) for name, blobs in layers]
+        return [
+            LayerWeights(name, "", [None if blob is None else _read(blob, f"{path}: {blob.name}") for blob in blobs])
+            for name, blobs in layers
+        ]
 
 
 def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False) -> None:
     """Write a net's learnable blobs by layer name, a shared one with its first layer only; with diffs, every blob's diff as
     /diff/<layer>/<i>, a shared one's too. Raises Error."""
     h5py = require_h5py()
-    written: list[Blob] = []
+    written: set[int] = set()
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
         data = file.create_group("data")
         for layer in param.layer:
             group = data.require_group(layer.name)
             for i, blob in enumerate(blobs.get(layer.name, ())):
-                if not any(blob.shares_data_with(other) for other in written):
+                if id(blob._data) not in written:
                     group.create_dataset(str(i), data=blob.data)
-                    written.append(blob)
+                    written.add(id(blob._data))
                 if diffs:
                     file.require_group(f"diff/{layer.name}").create_dataset(str(i), data=blob.diff)
 
@@ -105,7 +119,7 @@ def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         child = child_of(parent, name)
         if not isinstance(child, group):
             continue
-        nested = [key for key in child if not key.isdigit()]
+        nested = [key for key in child if not NUMBER.fullmatch(key)]
         if nested:
             yield from _groups(child, f"{prefix}{name}/")
         if len(nested) < len(child) or not nested:
@@ -114,7 +128,7 @@ def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _blobs(path: Path, name: str, group: Any) -> list[Any]:
     """A layer's datasets, which may be read, by their numbers; None where there is none."""
-    indices = {int(key): key for key in group if key.isdigit()}
+    indices = {int(key): key for key in group if NUMBER.fullmatch(key)}
     if indices and max(indices) > len(indices) + 64:
         raise WeightsError(f'{path}: layer "{name}" has a dataset {max(indices)} but only {len(indices)} datasets')
     blobs = [None] * (max(indices, default=-1) + 1)
@@ -123,8 +137,8 @@ def _blobs(path: Path, name: str, group: Any) -> list[Any]:
     return blobs
 
 
-def _read(dataset: Any) -> BlobWeights:
-    array = np.asarray(dataset[...])
+def _read(dataset: Any, place: str) -> BlobWeights:
+    array = _values(dataset, place)
     return BlobWeights(array.shape, False, (array.reshape(-1),))
 
 
@@ -153,19 +167,18 @@ def has(group: Any, name: str) -> bool:
 def read_float_dataset(group: Any, name: str, place: str) -> NDArray[Any]:
     """A dataset's floats, once its declared size is one that its stored bytes can have and the limits allow. Raises
     WeightsError or LimitError at place."""
-    return np.asarray(_checked(group, name, place, "f", "floats")[...])
+    return _values(_checked(group, name, place, "f", "floats"), place)
 
 
 def read_number_dataset(group: Any, name: str, place: str, rows: int | None = None) -> NDArray[Any]:
     """read_float_dataset for numbers of any type; of a dataset with axes at most so many rows."""
-    dataset = _checked(group, name, place, "fiub", "numbers")
-    return np.asarray(dataset[:rows] if dataset.shape and rows is not None else dataset[...])
+    return _values(_checked(group, name, place, "fiub", "numbers"), place, rows)
 
 
 def read_text_dataset(group: Any, name: str, place: str) -> bytes:
     """The one text of a dataset. Errors as read_float_dataset's."""
     dataset = _checked(group, name, place, "SO", "text")
-    text = dataset[...].item() if dataset.size == 1 else None
+    text = _values(dataset, place).item() if dataset.size == 1 else None
     if not isinstance(text, bytes):
         raise WeightsError(f"{place}: holds {dataset.dtype} values of shape {dataset.shape}, not one text")
     return text
@@ -182,9 +195,30 @@ def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
     if dataset.nbytes > stored * (DEFLATE_LIMIT if dataset.chunks else 1):
         raise WeightsError(f"{place}: shape {dataset.shape} needs {dataset.nbytes} bytes, but {stored} are stored")
     limits.check(place, dataset.size, "blob_elements")
-    chunk = prod(dataset.chunks or (0,)) * dataset.dtype.itemsize  # unpacked whole, however little of it is wanted
-    limits.check(f"{place}: a chunk of it", chunk, "bytes")
     seen = _seen.get()
-    seen.bytes += max(dataset.nbytes, chunk)
+    seen.bytes += dataset.nbytes
     limits.check(f"{place}: with the file's datasets before it, it", seen.bytes, "bytes")
+    if dataset.chunks:  # one is unpacked whole, however little of it is wanted
+        chunk = COPIES_OF_CHUNK * prod(dataset.chunks) * dataset.dtype.itemsize
+        limits.check(f"{place}: with a chunk as it is unpacked, it", seen.bytes + chunk, "bytes")
     return dataset
+
+
+def _values(dataset: Any, place: str, rows: int | None = None) -> NDArray[Any]:
+    """The dataset's values, or those of its first rows.
+
+    Chunks are unpacked here: HDF5 itself takes whatever memory a packed chunk swells to. Raises WeightsError at place.
+    """
+    if not dataset.chunks:
+        return np.asarray(dataset[:rows] if dataset.shape and rows is not None else dataset[...])
+    types = require_h5py().h5t
+    if dataset.dtype.hasobject or dataset.id.get_type() != types.py_create(dataset.dtype, logical=True):
+        raise WeightsError(f"{place}: its chunks hold values of a type that is not read")
+    shape = (len(dataset) if rows is None else min(rows, len(dataset)), *dataset.shape[1:])
+    chunks = Chunks(dataset, place)
+    values = np.full(shape, dataset.fillvalue, dataset.dtype)
+    for start in product(*(range(0, n, c) for n, c in zip(shape, dataset.chunks, strict=True))):
+        if (chunk := chunks.read(start)) is not None:
+            region = values[tuple(slice(at, at + c) for at, c in zip(start, dataset.chunks, strict=True))]
+            region[...] = chunk[tuple(slice(n) for n in region.shape)]
+    return values

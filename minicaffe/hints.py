@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 
 from .forks import fork_of
 from .generations import V1_TYPES
+from .nearest import nearest
 from .proto import caffe_pb2
 
 _SOLVER_ONLY = {"net", "train_net", "test_net", "test_iter", "test_interval", "base_lr", "lr_policy", "max_iter", "solver_mode"}
@@ -40,7 +40,7 @@ def unknown_field(message: str, name: str, known: Collection[str]) -> str:
         return f"{sentence}: it belongs into a layer {{ ... }}"
     if message == "LayerParameter" and name in _V1_LAYER_FIELDS:
         return f"{sentence}: it belongs to V1's layers; in layer, write param {{ lr_mult: ... decay_mult: ... }}"
-    near = get_close_matches(name, known, 1, 0.75)
+    near = nearest(name, known, least=0.75)
     return f"{sentence}; the nearest is {near[0]}" if near else sentence
 
 
@@ -50,7 +50,7 @@ def enum_values(names: Mapping[str, int]) -> str:
 
 def enum_nearest(owner: str, name: str, word: str, names: Mapping[str, int]) -> str:
     """The nearest value and, when there are few, all of them."""
-    near = get_close_matches(_V1_TYPE_OF.get(word, word.upper()), names, 1, 0.5)
+    near = nearest(_V1_TYPE_OF.get(word, word.upper()), names, least=0.5)
     parts = [f"did you mean {near[0]}?"] if near else []
     if len(names) <= 8 or not near:
         parts.append(enum_values(names))

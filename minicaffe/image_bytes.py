@@ -6,21 +6,28 @@ Source: Caffe's util/io.cpp (ReadImageToCVMat, DecodeDatumToCVMat, CVMatToDatum)
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from os import PathLike
+from math import prod
+from os import SEEK_END, PathLike
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import limits
+from . import files, limits
 from .errors import DataError, Error, LimitError
 
 Pixels = NDArray[np.uint8]
 """An image (H, W, C) of bytes, channels in the order blue, green, red (, alpha)."""
+
+MOST_SCANS = 50
+"""Of a JPEG. libjpeg's progressive ones have 10, jpegtran's and mozjpeg's few more; each takes the time of a whole image."""
+PIXEL_BYTES, FILE_BYTES = 8, 1 << 24
+"""A file has at most so many bytes for a pixel (four channels of 16 bits), and for all that stands beside them."""
 
 FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """What is read: OpenCV's formats. Pillow knows more, of which EPS starts another program, and GIF takes memory before its size
@@ -35,6 +42,7 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
     from PIL import ImageOps
 
     with opened(file, name) as stored:
+        _check_scans(stored)
         image = stored if color is None else ImageOps.exif_transpose(stored)
         return _channels(_eight_bits(image), color, str(stored.format))
 
@@ -43,15 +51,24 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
 def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
     """An image file, or the bytes of one, as Pillow opens it; its pixels are not decoded yet.
 
-    Only of FORMATS, and of limits.pixels at most. What Pillow raises, here or in the block, becomes a DataError.
+    Only of FORMATS, of limits.pixels at most, and of no more bytes than these may take; a TIFF's tiles too have no more pixels.
+    What Pillow raises, here or in the block, becomes a DataError.
     """
     name = name or str(file if isinstance(file, str | PathLike) else "image")
     try:
         with _stream(file) as stream:
+            length = stream.seek(0, SEEK_END)
+            if length > most_bytes():
+                room = f"and one of {limits.pixels:,} pixels has at most {most_bytes():,}: {limits.raising('pixels')}"
+                raise DataError(f"{name}: the image has {length:,} bytes, {room}")
+            stream.seek(0)
             limits.check(f"{name}: the image", _webp_pixels(stream.read(30)), "pixels")
-        with _stream(file) as stream, _identified(stream) as image:
-            limits.check(f"{name}: the image", image.width * image.height, "pixels")
-            yield image
+            stream.seek(0)
+            with _identified(stream) as image:
+                limits.check(f"{name}: the image", image.width * image.height, "pixels")
+                if image.format == "TIFF":
+                    limits.check(f"{name}: a tile of the image", _tile_pixels(image), "pixels")
+                yield image
     except MemoryError:
         raise
     except Error as error:
@@ -89,8 +106,72 @@ def _identified(stream: BinaryIO) -> Iterator[Any]:
         yield image
 
 
+def most_bytes() -> int:
+    """Most bytes of an image file."""
+    return FILE_BYTES + PIXEL_BYTES * limits.pixels
+
+
 def _stream(file: str | PathLike[str] | bytes) -> BinaryIO:
-    return io.BytesIO(file) if isinstance(file, bytes) else open(file, "rb")
+    return io.BytesIO(file) if isinstance(file, bytes) else files.opened(file)
+
+
+def _tile_pixels(image: Any) -> int:
+    """Pixels of a TIFF's tile, which is decoded whole, however small the image in it; 0 for one of strips.
+
+    Raises ValueError where libtiff, which decodes it, may take the tile's size for another than Pillow: one that is no number,
+    or stands there twice, of which Pillow takes the last and libtiff the first.
+    """
+    size = [image.tag_v2[tag] for tag in (TILE_WIDTH, TILE_LENGTH) if tag in image.tag_v2]
+    tags = _stored_tags(image)
+    if any(not isinstance(side, int) for side in size) or max(tags.count(TILE_WIDTH), tags.count(TILE_LENGTH)) > 1:
+        raise ValueError("its tiles have no one size")
+    return prod(size) if size else 0
+
+
+def _stored_tags(image: Any) -> list[int]:
+    """The numbers of a TIFF's tags, as often as each stands there."""
+    order: Literal["little", "big"] = "little" if image.tag_v2.prefix == b"II" else "big"
+    with _kept_place(image.fp) as file:
+        large = int.from_bytes(file.read(4)[2:], order) == BIG_TIFF
+        file.seek(image.tag_v2.offset)
+        count = int.from_bytes(file.read(8 if large else 2), order)
+        entry = 20 if large else 12
+        data = file.read(min(count, 1 << 16) * entry)
+    return [int.from_bytes(data[at : at + 2], order) for at in range(0, len(data), entry)]
+
+
+def _check_scans(image: Any) -> None:
+    """Raises ValueError for a JPEG of more than MOST_SCANS scans."""
+    if image.format not in ("JPEG", "MPO"):
+        return
+    with _kept_place(image.fp) as file:
+        data = file.read()
+    if data.count(bytes([0xFF, START_OF_SCAN])) > MOST_SCANS and (scans := scan_count(data)) > MOST_SCANS:
+        raise ValueError(f"a JPEG of {scans:,} scans, each of which is decoded whole; at most {MOST_SCANS} are read")
+
+
+@contextmanager
+def _kept_place(file: BinaryIO) -> Iterator[BinaryIO]:
+    """The file from its beginning; afterwards it stands where it stood."""
+    at = file.tell()
+    file.seek(0)
+    try:
+        yield file
+    finally:
+        file.seek(at)
+
+
+def scan_count(data: bytes) -> int:
+    """How many scans a JPEG has. Segments are passed over by their lengths, a scan up to the next marker, as libjpeg does."""
+    count, at = 0, 2
+    while found := _MARKER.search(data, at):
+        marker, at = found[1][0], found.end()
+        if marker == END_OF_IMAGE:
+            break
+        count += marker == START_OF_SCAN
+        if marker >= START_OF_FRAME:  # of what is below only TEM is any marker's, and has no length
+            at += max(int.from_bytes(data[at : at + 2], "big"), 2)
+    return count
 
 
 def _webp_pixels(head: bytes) -> int:
@@ -105,6 +186,15 @@ def _webp_pixels(head: bytes) -> int:
     else:
         width, height = (int.from_bytes(head[at : at + 2], "little") & 0x3FFF for at in (26, 28))
     return width * height
+
+
+TILE_WIDTH, TILE_LENGTH = 322, 323
+"""Tags of a TIFF."""
+BIG_TIFF = 43
+"""The version of one with offsets of 64 bits."""
+START_OF_FRAME, START_OF_SCAN, END_OF_IMAGE = 0xC0, 0xDA, 0xD9
+_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
+"""A JPEG's marker: no stuffed byte, no restart, no fill."""
 
 
 @cache

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from os import PathLike
-from pathlib import Path
 from typing import NamedTuple
 
 from .errors import DataError
+from .files import read_text
 
 
 class Listed(NamedTuple):
@@ -38,11 +38,11 @@ def read_names(path: str | PathLike[str]) -> list[str]:
 
 
 def text_lines(path: str | PathLike[str]) -> list[str]:
-    """The lines of a text file. Raises DataError."""
+    """The lines of a text file. Raises DataError, LimitError."""
     if not str(path):
         raise DataError("no source is given")
     try:
-        return Path(path).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+        return read_text(path, "lists", "surrogateescape").split("\n")
     except OSError as error:
         raise DataError(f"{path}: cannot read the list: {error.strerror or error}") from error
 

@@ -33,6 +33,8 @@ def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:
     """(width, height) that load_image would give, without decoding the pixels. Raises DataError."""
     with opened(path) as file:
+        if file.format == "TIFF":  # which Pillow turns itself
+            return file.width, file.height
         turned = file.getexif().get(0x0112, 1) in (5, 6, 7, 8)
         return (file.height, file.width) if turned else (file.width, file.height)
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import click
 
+from minicaffe.cli.terminal import echo
+
 from .cli import COMMANDS
 from .cli.flags import translate
 from .errors import Error
@@ -71,10 +73,10 @@ def main(folder: str | None, remove: bool) -> None:
     except (Error, OSError) as error:
         raise click.ClickException(str(error)) from error
     for path in done:
-        click.echo(f"{'removed' if remove else 'written'}: {path}")
+        echo(f"{'removed' if remove else 'written'}: {path}")
     first = shutil.which("caffe")
     if not remove and (first is None or Path(first).parent.resolve() != target.resolve()):
-        click.echo(f"note: on your PATH, caffe is {first or 'not found'}; put {target} first on it", err=True)
+        echo(f"note: on your PATH, caffe is {first or 'not found'}; put {target} first on it", err=True)
 
 
 if __name__ == "__main__":

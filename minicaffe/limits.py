@@ -12,13 +12,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from difflib import get_close_matches
 from math import inf
 from numbers import Real
 from types import ModuleType
 from typing import Any
 
 from .errors import Error, LimitError
+from .nearest import nearest
 
 blob_elements: int = 2**31 - 1
 """Most elements of one blob; Caffe's INT_MAX, beyond which it cannot be raised."""
@@ -29,9 +29,12 @@ bytes: int = 2**38
 pixels: int = 2**28
 """Most pixels of an image that is read."""
 text: int = 2**24
-"""Most bytes of a prototxt or another text that is parsed."""
+"""Most bytes of a prototxt or another text that is parsed: settings, an annotation's XML, a label map, names of classes."""
+lists: int = 2**30
+"""Most bytes of a file that lists what there may be a million of: images, windows, annotations (JSON), a log. COCO's training
+annotations have 0.45e9. Read, one of very short lines takes 50 times its bytes."""
 
-NAMES = ("blob_elements", "layers", "bytes", "pixels", "text")
+NAMES = ("blob_elements", "layers", "bytes", "pixels", "text", "lists")
 
 
 def raising(name: str) -> str:
@@ -43,7 +46,7 @@ def check(what: str, amount: int, name: str) -> None:
     """Raises LimitError where amount is above a limit: `what has 12 layers, the limit is 10: ...`."""
     most = globals()[name]
     if amount > most:
-        unit = {"blob_elements": "elements", "text": "bytes"}.get(name, name)
+        unit = {"blob_elements": "elements", "text": "bytes", "lists": "bytes"}.get(name, name)
         raise LimitError(f"{what} has {amount:,} {unit}, and the limit is {most:,}: {raising(name)}")
 
 
@@ -62,7 +65,7 @@ def raised(given: Mapping[str, float]) -> Iterator[None]:
 def _whole(name: str, most: Any) -> int:
     """The limit of this name as an int. Raises Error."""
     if name not in NAMES:
-        near = get_close_matches(name.lower(), NAMES, 1)
+        near = nearest(name.lower(), NAMES)
         meant = f'; did you mean "{near[0]}"?' if near else ""
         raise Error(f'there is no limit "{name}"; there are {", ".join(NAMES)}{meant}')
     is_number = isinstance(most, Real) and not isinstance(most, bool)

@@ -14,7 +14,9 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
+from . import limits
 from .errors import DataError
+from .files import opened
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 BRANCH, LEAF, OVERFLOW = 1, 2, 4
@@ -52,11 +54,11 @@ class LmdbPages:
     def __init__(self, file: str | os.PathLike[str], path: str) -> None:
         self.file, self.path = file, path
         try:
-            with open(file, "rb") as opened:
-                self.length = os.fstat(opened.fileno()).st_size
-                first = self._meta(opened.read(HEADER.size + META.size))
-                opened.seek(first.page_size)
-                second = self._meta(opened.read(HEADER.size + META.size))
+            with opened(file) as start:
+                self.length = os.fstat(start.fileno()).st_size
+                first = self._meta(start.read(HEADER.size + META.size))
+                start.seek(first.page_size)
+                second = self._meta(start.read(HEADER.size + META.size))
         except OSError as error:
             raise DataError(f"{path}: cannot open the LMDB: {error.strerror or error}") from error
         self.meta = max(first, second, key=lambda meta: meta.transaction)
@@ -72,7 +74,7 @@ class LmdbPages:
         if self.meta.root == EMPTY:
             return
         try:
-            with open(self.file, "rb", buffering=0) as file:
+            with opened(self.file) as file:
                 walk = _Walk(self, file, start)
                 yield from walk.below(self.meta.root, 0)
         except OSError as error:
@@ -152,6 +154,7 @@ class _Walk:
         """The value on the overflow pages whose number a leaf holds."""
         if len(place) < 8:
             raise self._damaged(number, "a value goes beyond it")
+        limits.check(f"{self.pages.path}: a value", length, "bytes")
         first = int.from_bytes(place, "little")
         count = -(-(HEADER.size + length) // self.size)
         content = self._read(first, count)

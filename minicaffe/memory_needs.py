@@ -12,6 +12,7 @@ cached_bytes and working_bytes); one that does not say is taken to copy its firs
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,11 +52,9 @@ def memory_needs(net: Net) -> MemoryNeeds:
         for node in net.nodes
     ]
     cached = sum(node.layer.cached_bytes(node.bottoms, node.tops) for node in net.nodes)
-    joined = (
-        [] if training else [node for chain in net.plan.chains.values() if not chain.backward_lacks() for node in chain.nodes]
-    )
-    apart = [node for node in net.nodes if not any(node is one for one in joined)]
-    for_backward = sum(node.layer.kept_bytes(node.bottoms, node.tops) for node in apart)
+    chains = [] if training else [chain for chain in net.plan.chains.values() if not chain.backward_lacks()]
+    joined = {id(node) for chain in chains for node in chain.nodes}
+    for_backward = sum(node.layer.kept_bytes(node.bottoms, node.tops) for node in net.nodes if id(node) not in joined)
     weights = _bytes(net.learnable_params)
     return MemoryNeeds(
         weights=weights,
@@ -85,11 +84,26 @@ def _most_alive(net: Net, working: Sequence[int]) -> int:
     """The most bytes of blobs alive while a layer runs, with what it works in."""
     lives = lifetimes(net.nodes, [*net.inputs, *net.outputs])
     inner = {name for made in lives.made for name in made}
-    alive = {name: blob for name, blob in net.blobs.items() if name not in inner}
-    most = 0
+    alive: dict[str, Blob] = {}
+    holders: Counter[int] = Counter()  # of each memory, how many blobs alive lie in it
+    taken = most = 0
+
+    def end(name: str) -> int:
+        """The blob is alive no longer: the bytes that go with it."""
+        blob = alive.pop(name)
+        holders[id(blob._data)] -= 1
+        return 0 if holders[id(blob._data)] else _bytes([blob])
+
+    def begin(name: str, blob: Blob) -> int:
+        """The blob is alive: the bytes that it takes, beyond those of one that had the name before."""
+        before = end(name) if name in alive else 0
+        alive[name] = blob
+        holders[id(blob._data)] += 1
+        return (_bytes([blob]) if holders[id(blob._data)] == 1 else 0) - before
+
+    taken += sum(begin(name, blob) for name, blob in net.blobs.items() if name not in inner)
     for made, ends, works in zip(lives.made, lives.ends, working, strict=True):
-        alive.update(made)
-        most = max(most, _bytes(alive.values()) + works)
-        for name in ends:
-            del alive[name]
+        taken += sum(begin(name, blob) for name, blob in made.items())
+        most = max(most, taken + works)
+        taken -= sum(end(name) for name in ends)
     return most

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from .blob import Blob, BlobList
 from .errors import Error
+from .nearest import nearest
 
 Value = TypeVar("Value")
 SHOWN = 8
-"""Names that are listed where none is near."""
+"""Names that are listed where none is near, and unknown ones that are listed with those near them."""
 
 
 class UnknownNameError(Error, KeyError):
@@ -61,7 +61,7 @@ class Params(Named[BlobList]):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean "conv1"?`, with up to three names, or "" where none is near."""
-    near = [f'"{other}"' for other in get_close_matches(name, list(known), 3)]
+    near = [f'"{other}"' for other in nearest(name, known, 3)]
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
@@ -77,13 +77,14 @@ def names_near(name: str, known: Iterable[str]) -> str:
 
 def check_names(given: Iterable[str], wanted: Sequence[str], what: str, whose: str) -> None:
     """All of the names wanted must be given, and no others. Raises Error, which says what is missing and what is unknown."""
-    given = sorted(given)
-    if set(given) == set(wanted):
+    have, need = set(given), dict.fromkeys(wanted)
+    if have == need.keys():
         return
-    text = f"{what} {given} do not match {whose} {list(wanted)}"
-    if missing := [name for name in wanted if name not in given]:
-        text += f"; missing: {', '.join(missing)}"
-    for name in given:
-        if name not in wanted:
-            text += f'; "{name}" is none of them{did_you_mean(name, wanted).replace(";", ",", 1)}'
-    raise Error(text)
+    parts = [f"{what} {sorted(have)} do not match {whose} {list(wanted)}"]
+    if missing := [name for name in need if name not in have]:
+        parts.append(f"missing: {', '.join(missing)}")
+    unknown = sorted(have.difference(need))
+    parts += [f'"{name}" is none of them{did_you_mean(name, need).replace(";", ",", 1)}' for name in unknown[:SHOWN]]
+    if len(unknown) > SHOWN:
+        parts.append(f"{len(unknown) - SHOWN} more are none of them")
+    raise Error("; ".join(parts))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from difflib import SequenceMatcher
+from collections import defaultdict
 
 from .caffemodel import LayerWeights
+from .nearest import nearest
 from .net import Net
 from .weights import WeightsFile
 
 LEAST = 0.5
 """How alike two names of layers with the same shapes must be to be mentioned, of 1."""
+MOST = 50
+"""Of layers whose names differ in more than case, punctuation and what stands before the last slash: how many of the net's,
+and how many of the file's for each of them, are looked at."""
 
 
 def near_layers(net: Net, file: WeightsFile) -> list[tuple[str, str]]:
@@ -20,14 +24,20 @@ def near_layers(net: Net, file: WeightsFile) -> list[tuple[str, str]]:
     names = [name for name, blobs in net.params.items() if blobs]
     if len(stored) == len(names) and all(_fits(net, name, layer) for name, layer in zip(names, stored)):
         return [(name, layer.name) for name, layer in zip(names, stored)]
-    pairs = []
+    by_word: dict[str, list[LayerWeights]] = defaultdict(list)
+    for layer in reversed(stored):
+        by_word[_word(layer.name)].append(layer)
+    pairs: dict[str, str] = {}
     for name in names:
-        alike = [(_likeness(name, layer.name), layer) for layer in stored if _fits(net, name, layer)]
-        best = max(alike, key=lambda item: item[0], default=(0.0, None))
-        if best[1] is not None and best[0] >= LEAST:
-            pairs.append((name, best[1].name))
-            stored.remove(best[1])
-    return pairs
+        same = by_word[_word(name)]
+        if same and _fits(net, name, same[-1]):
+            pairs[name] = same.pop().name
+    left = {word: layers[-1] for word, layers in by_word.items() if layers}
+    for name in [name for name in names if name not in pairs][:MOST]:
+        fitting = [word for word in list(left)[:MOST] if _fits(net, name, left[word])]
+        for word in nearest(_word(name), fitting, least=LEAST):
+            pairs[name] = left.pop(word).name
+    return [(name, pairs[name]) for name in names if name in pairs]
 
 
 def near_text(net: Net, file: WeightsFile, most: int = 5) -> str:
@@ -49,7 +59,6 @@ def _fits(net: Net, name: str, layer: LayerWeights) -> bool:
     )
 
 
-def _likeness(a: str, b: str) -> float:
-    """1 for names that differ in case, punctuation and what stands before the last slash only."""
-    a, b = (re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2]) for name in (a, b))
-    return SequenceMatcher(None, a, b).ratio()
+def _word(name: str) -> str:
+    """A layer's name without case, punctuation and what stands before the last slash."""
+    return re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2])

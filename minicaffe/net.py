@@ -108,6 +108,7 @@ class Net(PycaffeNet, Hooked):
         self.blob_loss_weights: OrderedDict[str, float] = OrderedDict()
         self.nodes: list[Node] = []
         self._blob_needs: dict[str, bool] = {}
+        self._with_weights: dict[str, Layer] = {}
         self._learnable = LearnableParameters()
         self._stream: Stream | None = None
         self._bytes = 0
@@ -147,7 +148,8 @@ class Net(PycaffeNet, Hooked):
         node = self._append_node(layer, unread)
         layer.connect(node.bottoms, node.tops, partial(watch, self, layer, "setup") if watch else None)
         self.layers.append(layer)
-        self._check_size(layer, [blob for blob in node.tops if blob not in node.bottoms])
+        given = set(node.bottoms)
+        self._check_size(layer, [blob for blob in node.tops if blob not in given])
         if watch:
             watch(self, layer, "reshape")
         for name, weight in zip(node.top_names, layer.loss_weights, strict=True):
@@ -211,12 +213,9 @@ class Net(PycaffeNet, Hooked):
 
     def _check_new_name(self, layer: Layer) -> None:
         """Weights are saved and loaded by layer name: two layers that have some cannot share a name."""
-        for other in self.layers[:-1]:
-            if other.name == layer.name and other.blobs and layer.blobs:
-                place = f" ({other.source.at('name')})" if other.source else ""
-                raise layer.error(
-                    f"another layer with weights has this name{place}; give one of them a name of its own", "name"
-                )
+        if layer.blobs and (other := self._with_weights.setdefault(layer.name, layer)) is not layer:
+            place = f" ({other.source.at('name')})" if other.source else ""
+            raise layer.error(f"another layer with weights has this name{place}; give one of them a name of its own", "name")
 
     def _memory(self, keep: Keep) -> BlobMemory | None:
         """What gives the inner blobs' memory back, where that is wanted; layers then keep nothing for backward."""
@@ -375,7 +374,8 @@ class Net(PycaffeNet, Hooked):
                 report.loaded.append(stored.name)
             elif stored.blobs:
                 report.unused.append(stored.name)
-        report.missing = [name for name, blobs in self.params.items() if name not in report.loaded and self._owns(name, blobs)]
+        loaded = set(report.loaded)
+        report.missing = [name for name, blobs in self.params.items() if name not in loaded and self._owns(name, blobs)]
         return report
 
     def _owns(self, name: str, blobs: Sequence[Blob]) -> bool:

@@ -15,6 +15,8 @@ from .layer import Layer
 
 MOST = 1 << 16
 """Characters of a text that are read: PyYAML takes some 10 microseconds for each value."""
+DEEPEST = 32
+"""Brackets within each other that are read: for each token PyYAML looks at all that are open."""
 
 
 def read_yaml(text: str) -> Any:
@@ -41,6 +43,11 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
+        def fetch_flow_collection_start(self, token: Any) -> None:
+            if self.flow_level >= DEEPEST:
+                raise yaml.scanner.ScannerError(None, None, "nested too deeply", self.get_mark())
+            super().fetch_flow_collection_start(token)
+
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.events.AliasEvent):
                 event: Any = self.peek_event()  # type: ignore[no-untyped-call]

@@ -31,7 +31,7 @@ class LearnableParameters:
     lr_mult: list[float] = field(default_factory=list)
     decay_mult: list[float] = field(default_factory=list)
     _owners: dict[str, _Owner] = field(default_factory=dict)
-    _shared: list[tuple[Layer, int, _Owner]] = field(default_factory=list)
+    _shared: dict[tuple[int, int], tuple[Layer, int, _Owner]] = field(default_factory=dict)
 
     def add_layer(self, layer: Layer) -> bool:
         """Take in a connected layer's blobs; returns whether any of them learns (lr_mult is not 0)."""
@@ -49,13 +49,13 @@ class LearnableParameters:
 
     def share(self) -> None:
         """Let every shared blob use its owner's memory."""
-        for layer, i, owner in self._shared:
+        for layer, i, owner in self._shared.values():
             layer.blobs[i].share_data(owner.layer.blobs[owner.index])
             layer.blobs[i].share_diff(owner.layer.blobs[owner.index])
 
     def is_shared(self, layer: Layer, index: int) -> bool:
         """Whether layer's blob at index has an owner before it, so that files may leave it out."""
-        return any(sharer is layer and i == index for sharer, i, _ in self._shared)
+        return (id(layer), index) in self._shared
 
     def _own(self, layer: Layer, i: int, spec: caffe_pb2.ParamSpec) -> None:
         if spec.name:
@@ -73,7 +73,7 @@ class LearnableParameters:
                 f'shares param "{spec.name}" with layer "{owner.layer.name}", its shape is {mine.shape}, there {theirs.shape}',
                 f"param[{i}]",
             )
-        self._shared.append((layer, i, owner))
+        self._shared[id(layer), i] = layer, i, owner
         for what, mults, given in (
             ("lr_mult", self.lr_mult, owner.lr_given),
             ("decay_mult", self.decay_mult, owner.decay_given),

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from .errors import Error
-from .files import replacing
+from .errors import Error, on_one_line
+from .files import read_text, replacing
 
 Row = dict[str, float]
 
@@ -25,6 +25,9 @@ ITERATION = re.compile(r"Iteration (\d+)")
 RATE = re.compile(r"lr = (\S+)")
 OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
 
+MOST_OUTPUTS = 1000
+"""Names of net outputs: a table has a column for each."""
+
 
 def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
     """The rows of the train net's outputs, and those of the test nets'. A log holds no year: the file's own is taken.
@@ -33,11 +36,12 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
     tells what cannot be one.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        text = read_text(path, "lists", "replace")
     except OSError as error:
         raise Error(f"{path}: cannot be read: {error.strerror}") from error
     rows: dict[str, list[Row]] = {"Train": [], "Test": []}
     iteration, rate = -1, math.nan
+    outputs: set[str] = set()
     for number, seconds, line in _timed(text.splitlines(), datetime.fromtimestamp(Path(path).stat().st_mtime).year):
         if found := ITERATION.search(line):
             if len(found[1]) > 18:
@@ -50,6 +54,9 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
             if not kind or kind[-1]["NumIters"] != iteration:
                 kind.append({"NumIters": float(iteration), "Seconds": seconds, "LearningRate": rate})
             kind[-1][found[2]] = _number(found[3])
+            outputs.add(found[2])
+            if len(outputs) > MOST_OUTPUTS:
+                raise Error(f"{path}:{number}: more than {MOST_OUTPUTS:,} net outputs of different names: no net has as many")
     if iteration < 0:
         raise Error(
             f'{path}: no line tells an iteration as Caffe\'s logs do ("I1121 03:09:40.283104  2001 x.cpp:1] Iteration 0...")'
@@ -65,7 +72,7 @@ def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = "
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
-        writer.writeheader()
+        writer.writerow({name: on_one_line(name) for name in columns})
         writer.writerows(rows)
 
 

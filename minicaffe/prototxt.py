@@ -14,18 +14,19 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
+from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from . import hints, limits
 from .errors import PrototxtError, PrototxtWarning, UpgradeError
+from .files import read_bytes
 from .lookalikes import PROTOTXT, START, lookalike
 from .proto import caffe_pb2
 from .source import LayerSource, Place
 from .textformat import Parser
-from .tokens import CONTROL, Text
+from .tokens import CONTROL, Text, octal
 from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -35,7 +36,7 @@ MOST_UNKNOWN = 200
 _HEAD = 4096
 _COLOUR = re.compile("\x1b\\[[0-9;]*m|" + CONTROL.pattern)
 """A terminal's colours and other control characters, as in text that was copied from one."""
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f]")
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFi
     except UpgradeError as error:
         raise parser.text.error(error.message, _block_start(parser, error.block), error.hint) from None
     sources = [_input_source(parser) if i == INPUT_FIELDS else _layer_source(parser, i) for i in origins]
-    if _UNPRINTABLE.search(param.name):
+    if UNPRINTABLE.search(param.name):
         raise _control("name", param.name, parser.text.place(parser.root.offsets["name"]))
     for layer, source in zip(param.layer, sources, strict=True):
         _refuse_control(layer, source)
@@ -95,7 +96,7 @@ def _refuse_control(layer: caffe_pb2.LayerParameter, source: LayerSource) -> Non
     tops = [(f"top[{j}]", name) for j, name in enumerate(layer.top)]
     bottoms = [(f"bottom[{j}]", name) for j, name in enumerate(layer.bottom)]
     for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
-        if _UNPRINTABLE.search(name):
+        if UNPRINTABLE.search(name):
             raise _control(field.partition("[")[0], name, source.at(field))
 
 
@@ -129,6 +130,11 @@ def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, stric
     return message
 
 
+def to_text(message: Message) -> str:
+    """The message as prototxt; what in its strings cannot be seen is escaped."""
+    return "\n".join(octal(line) for line in text_format.MessageToString(message).split("\n"))
+
+
 def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
     """Parse a whole file's text, which must hold something."""
     if not text:
@@ -146,12 +152,10 @@ def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
 def read_text(path: str | os.PathLike[str]) -> str:
     """The file's text; bytes that are not UTF-8 (in old comments) stay as surrogates."""
     try:
-        with Path(path).open("rb") as file:
-            limits.check(f"{path}: the text", os.fstat(file.fileno()).st_size, "text")
-            head = file.read(_HEAD)
-            if CONTROL.search(head.decode("latin-1")):
-                raise _binary(head, str(path))
-            return (head + file.read()).decode("utf-8", "surrogateescape")
+        data = read_bytes(path)
+        if CONTROL.search(data[:_HEAD].decode("latin-1")):
+            raise _binary(data[:_HEAD], str(path))
+        return data.decode("utf-8", "surrogateescape")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise PrototxtError(f"cannot be read: {reason}", file=str(path)) from error

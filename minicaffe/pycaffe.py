@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from .blob import Blob
-from .errors import DeviceError
+from .errors import DeviceError, written_out
 from .layer import Layer
 from .layers import CATALOGUE
 from .mode import TEST, TRAIN, set_device, set_mode_cpu, set_mode_gpu
@@ -67,8 +67,8 @@ class _StandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = os.environ.get("GLOG_minloglevel", "0")  # noqa: SIM112
-        if record.levelno >= LEVELS[min(int(level), 3) if level.isdigit() else 0]:
-            print(self.format(record), file=sys.stderr, flush=True)
+        if record.levelno >= LEVELS[min(int(level), 3) if level.isdecimal() and len(level) < 10 else 0]:
+            print(written_out(self.format(record)), file=sys.stderr, flush=True)
 
 
 def init_log(level: int = 0, stderr: bool = True) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .blob import Blob, MemoryState
+from .errors import on_one_line
 from .net import Net
 from .trace import Trace
 from .trace_page import page
@@ -29,11 +30,11 @@ def net_html(net: Net) -> str:
     rows = []
     for node in net.nodes:
         layer = node.layer
-        made = [f"{escape(name)} {_dims(blob.shape)}" for name, blob in zip(node.top_names, node.tops, strict=True)]
+        made = [f"{_name(name)} {_dims(blob.shape)}" for name, blob in zip(node.top_names, node.tops, strict=True)]
         weights = " ".join(_dims(blob.shape) for blob in layer.blobs)
-        rows.append([escape(layer.name), escape(layer.type), escape(", ".join(layer.param.bottom)), ", ".join(made), weights])
+        rows.append([_name(layer.name), _name(layer.type), _name(", ".join(layer.param.bottom)), ", ".join(made), weights])
     count = sum(blob.count for blob in net.learnable_params)
-    title = f"{escape(net.name or str(net.file))}, {net.phase}: {len(net.layers)} layers, {count:,} parameters"
+    title = f"{_name(net.name or str(net.file))}, {net.phase}: {len(net.layers)} layers, {count:,} parameters"
     table = _table(["layer", "type", "bottoms", "tops", "parameters"], rows)
     return f'<div style="max-height: 32em; overflow: auto"><b>{title}</b>{table}</div>'
 
@@ -53,6 +54,11 @@ def trace_html(trace: Trace) -> str:
     source = escape(page(trace), quote=True)
     style = f"width: 100%; height: {FRAME_HEIGHT}px; border: 1px solid #8888"
     return f'<iframe title="trace" sandbox="allow-scripts" style="{style}" srcdoc="{source}"></iframe>'
+
+
+def _name(text: str) -> str:
+    """A name as HTML."""
+    return escape(on_one_line(text))
 
 
 def _dims(shape: Sequence[int]) -> str:

@@ -13,11 +13,9 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field
 
-from google.protobuf import text_format
-
 from . import rescue_inputs
-from .errors import WeightsError
-from .filter import meets
+from .errors import WeightsError, on_one_line
+from .filter import Rules
 from .layer import Layer
 from .layers.accuracy import Accuracy
 from .layers.anchor_target import AnchorTarget
@@ -38,6 +36,7 @@ from .layers.softmax import Softmax
 from .layers.softmax_with_loss import SoftmaxWithLoss
 from .layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
 from .proto import caffe_pb2
+from .prototxt import to_text
 from .registry import class_of
 from .stored_net import read_stored_net
 from .weights import WeightsFile, read_weights
@@ -72,8 +71,8 @@ class Rescued:
     @property
     def text(self) -> str:
         """The prototxt."""
-        head = [f"# Rescued by minicaffe from {os.path.basename(self.file)}", *(f"# {note}" for note in self.notes)]
-        return "\n".join(head) + "\n" + text_format.MessageToString(self.param)
+        head = [f"Rescued by minicaffe from {os.path.basename(self.file)}", *self.notes]
+        return "".join(f"# {on_one_line(line)}\n" for line in head) + to_text(self.param)
 
 
 def rescue(path: str | os.PathLike[str]) -> Rescued:
@@ -100,20 +99,21 @@ def clean(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter
     """The layers that compute something in TEST, connected; data layers are left out, so that some bottoms have no top."""
     layers = _without_splits(_of_test(layers, notes))
     layers, wanted = _without_losses(layers, notes)
-    kept: list[LayerParameter] = []
+    kept, gone = list[LayerParameter](), list[str]()
     for layer in reversed(layers):
-        if wanted & set(layer.top) and (layer.bottom or class_of(layer) in (Input, Parameter)):
+        if not wanted.isdisjoint(layer.top) and (layer.bottom or class_of(layer) in (Input, Parameter)):
             kept.append(layer)
             wanted.update(layer.bottom)
-    gone = [layer for layer in layers if layer not in kept and layer.bottom]
+        elif layer.bottom:
+            gone.append(layer.name)
     if gone:
-        notes.append(f"Left out, for labels and targets only: {', '.join(layer.name for layer in gone)}.")
+        notes.append(f"Left out, for labels and targets only: {', '.join(reversed(gone))}.")
     return kept[::-1]
 
 
 def _of_test(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter]:
     """Without layers for TRAIN alone, unless what they give is needed and nothing else gives it."""
-    test = caffe_pb2.NetState(phase=caffe_pb2.TEST)
+    test = Rules(caffe_pb2.NetState(phase=caffe_pb2.TEST))
     allowed = [_allowed(layer, test) for layer in layers]
     given = {top for layer, keep in zip(layers, allowed) if keep for top in layer.top}
     kept = []
@@ -125,10 +125,10 @@ def _of_test(layers: list[LayerParameter], notes: list[str]) -> list[LayerParame
     return kept
 
 
-def _allowed(layer: LayerParameter, state: caffe_pb2.NetState) -> bool:
+def _allowed(layer: LayerParameter, rules: Rules) -> bool:
     if layer.include:
-        return any(meets(state, rule) for rule in layer.include)
-    return not any(meets(state, rule) for rule in layer.exclude)
+        return any(map(rules.meets, layer.include))
+    return not any(map(rules.meets, layer.exclude))
 
 
 def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
@@ -161,6 +161,7 @@ def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[lis
     wanted = _unread(layers) & {name for layer in kept if layer.bottom for name in layer.top}
     heaviest = max((weight_of(layer) for layer in losses), default=0.0)
     names = Counter(name for layer in kept for name in [layer.name, *layer.top])
+    computed = {(class_of(layer), layer.bottom[0]) for layer in kept if layer.bottom}
     for layer in losses:
         predicted = list(layer.bottom[: 2 if class_of(layer) is ContrastiveLoss else 1])
         if 0 < weight_of(layer) < heaviest / 2 and class_of(layer) in PROBABILITIES:  # 0: of an output trained before
@@ -172,13 +173,13 @@ def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[lis
             notes.append(f"DetectionOutput in the place of {layer.name} (MultiBoxLoss), with SSD's usual thresholds.")
             continue
         made = PROBABILITIES.get(class_of(layer))
-        has_one = any(class_of(other) is made and other.bottom[0] == predicted[0] for other in kept)
-        if made is None or has_one:
+        if made is None or (made, predicted[0]) in computed:
             notes.append(f"Left out, a loss: {layer.name} ({layer.type}).")
             wanted.update(predicted)
             continue
         new = _probabilities(layer, names)
         kept.append(new)
+        computed.add((class_of(new), new.bottom[0]))
         wanted.update(new.top)
         notes.append(f"{new.type} {new.name} in the place of the loss {layer.name} ({layer.type}).")
     return kept, wanted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .errors import Error
@@ -26,6 +28,8 @@ LayerParameter = caffe_pb2.LayerParameter
 COMMON_SIZES = (224, 227, 32, 28, 256, 299, 231, 112, 96, 128, 64, 48, 24, 12, 300, 512)
 """Tried first, where an InnerProduct tells what the map before it must be."""
 LARGEST = 640
+MOST_FITTED, MOST_TRIED = 4, 400_000
+"""Inputs whose size is sought; layers that are reshaped for it, in all sizes together, beyond COMMON_SIZES."""
 BY_CHANNEL = (BatchNorm, Scale, PReLU, Bias, Normalize)
 """What has a number a channel in its first blob."""
 
@@ -43,7 +47,8 @@ def add_inputs(
         return layers
     stored = {layer.name: layer for layer in weights.layers if layer.blobs}
     sources = {top: layer for layer in original if not layer.bottom for top in layer.top}
-    shapes = {name: _shape(name, sources.get(name), layers, stored) for name in needed}
+    readers = _Readers(layers, stored)
+    shapes = {name: _shape(name, sources.get(name), readers) for name in needed}
     inputs = [
         LayerParameter(
             name=name, type="Input", top=[name], input_param=caffe_pb2.InputParameter(shape=[caffe_pb2.BlobShape(dim=shape)])
@@ -51,7 +56,7 @@ def add_inputs(
         for name, (shape, _) in shapes.items()
     ]
     sized = [layer for layer, (_, sure) in zip(inputs, shapes.values()) if not sure]
-    for layer in sized:
+    for layer in sized[:MOST_FITTED]:
         _fit(layer, inputs, layers, stored, notes)
     for layer in inputs:
         source = sources.get(layer.name)
@@ -60,9 +65,7 @@ def add_inputs(
     return [*inputs, *layers]
 
 
-def _shape(
-    name: str, source: LayerParameter | None, layers: list[LayerParameter], stored: dict[str, LayerWeights]
-) -> tuple[tuple[int, ...], bool]:
+def _shape(name: str, source: LayerParameter | None, readers: _Readers) -> tuple[tuple[int, ...], bool]:
     """A shape for an input, and whether it is sure."""
     if name == "im_info":
         return (1, 3), True
@@ -74,9 +77,9 @@ def _shape(
     if source is not None and class_of(source) is MemoryData:
         block = source.memory_data_param
         return (1, block.channels, block.height, block.width), True
-    channels = _channels(name, layers, stored)
+    channels = readers.channels(name)
     if channels is None:
-        return _features(name, layers, stored), True
+        return readers.features(name), True
     crop = _crop(source) if source is not None else 0
     return (1, channels, crop or 224, crop or 224), bool(crop)
 
@@ -89,37 +92,44 @@ def _crop(source: LayerParameter) -> int:
     return next((size for size in sizes if size), 0)
 
 
-def _channels(name: str, layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> int | None:
-    """The channels of a map, from the weights of the first convolution that reads it, also through layers without weights;
-    None where an InnerProduct comes first."""
-    reached = {name}
-    for layer in layers:
-        if not reached & set(layer.bottom):
-            continue
+class _Readers:
+    """What reads a blob first, also through layers in between. stored: the weights by layer."""
+
+    def __init__(self, layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> None:
+        self._layers, self._stored = layers, stored
+        self._weighted = self._first(lambda layer: layer.name in stored and stored[layer.name].blobs[0] is not None)
+        self._products = self._first(lambda layer: class_of(layer) is InnerProduct and layer.name in stored)
+
+    def _first(self, wanted: Callable[[LayerParameter], bool]) -> dict[str, int]:
+        """By blob, the first layer wanted that reads it or what is computed from it."""
+        found: dict[str, int] = {}
+        for i, layer in reversed(list(enumerate(self._layers))):
+            at = i if wanted(layer) else min((found[top] for top in layer.top if top in found), default=None)
+            if at is not None:
+                found.update((name, min(at, found.get(name, at))) for name in layer.bottom)
+        return found
+
+    def channels(self, name: str) -> int | None:
+        """The channels of a map, from the weights of the first convolution that reads it, also through layers without weights;
+        None where an InnerProduct comes first."""
+        if name not in self._weighted:
+            return 3
+        layer = self._layers[self._weighted[name]]
+        blob = self._stored[layer.name].blobs[0]
+        assert blob is not None
         kind = class_of(layer)
-        blob = stored[layer.name].blobs[0] if layer.name in stored else None
-        if blob is None:
-            reached.update(layer.top)
-        elif kind in (Convolution, DepthwiseConvolution):
+        if kind in (Convolution, DepthwiseConvolution):
             return blob.shape[0] if kind.depthwise else blob.shape[1] * max(layer.convolution_param.group, 1)
-        elif kind in BY_CHANNEL:
+        if kind in BY_CHANNEL:
             return int(np.prod(blob.shape))
-        elif kind is Deconvolution:
-            return blob.shape[0]
-        else:
-            return None
-    return 3
+        return blob.shape[0] if kind is Deconvolution else None
 
-
-def _features(name: str, layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> tuple[int, ...]:
-    """The shape of what an InnerProduct reads: a vector on its axis."""
-    reached = {name}
-    for layer in layers:
-        if reached & set(layer.bottom):
-            reached.update(layer.top)
-            if class_of(layer) is InnerProduct and layer.name in stored:
-                return (1,) * max(layer.inner_product_param.axis, 1) + (_length(layer, stored),)
-    return 1, 1
+    def features(self, name: str) -> tuple[int, ...]:
+        """The shape of what an InnerProduct reads: a vector on its axis."""
+        if name not in self._products:
+            return 1, 1
+        layer = self._layers[self._products[name]]
+        return (1,) * max(layer.inner_product_param.axis, 1) + (_length(layer, self._stored),)
 
 
 def _fit(
@@ -146,7 +156,7 @@ def _fit(
     except Error:
         return
     batch, channels = given.input_param.shape[0].dim[:2]
-    for size in (*COMMON_SIZES, *range(1, LARGEST)):
+    for size in (*COMMON_SIZES, *range(1, min(LARGEST, MOST_TRIED // len(net.layer)))):
         running.blobs[given.name].reshape(batch, channels, size, size)
         try:
             running.reshape()

@@ -56,4 +56,4 @@ def retarget(path: str | os.PathLike[str], classes: int, *, boxes: str = "") -> 
         raise Error(f"{path}: it has {classes} classes already")
     plan.rename()
     new_text, edits = edit(text, net, plan.changes, (plan.old, classes))
-    return Retargeted(new_text, plan.old, classes, edits, plan.renamed, plan.agnostic, plan.notes)
+    return Retargeted(new_text, plan.old, classes, edits, plan.renamed, plan.agnostic, list(plan.notes))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from .filter import filter_layers
@@ -13,6 +14,25 @@ from .layers.eltwise import Eltwise
 from .mode import Phase
 from .proto import caffe_pb2
 from .registry import class_of
+
+
+@dataclass
+class Heads:
+    """Layers whose outputs are numbered, the nearest first. passed: for a layer on the ways there, those passed before it."""
+
+    layers: list[int] = field(default_factory=list)
+    passed: dict[int, list[int]] = field(default_factory=dict)
+
+    def ways(self, heads: Iterable[int]) -> list[int]:
+        """The layers on all ways to these heads, without them, each once."""
+        found = dict.fromkeys(heads)
+        queue = deque(found)
+        while queue:
+            for i in self.passed.get(queue.popleft(), ()):
+                if i not in found:
+                    found[i] = None
+                    queue.append(i)
+        return list(found)[len(dict.fromkeys(heads)) :]
 
 
 class Graph:
@@ -52,14 +72,20 @@ class Graph:
                     queue.append(reader)
         return found
 
-    def heads(self, start: int) -> Iterator[tuple[int, list[int]]]:
-        """The nearest layers before start (or start) whose outputs are numbered, each with the layers passed on the way."""
-        queue = deque([(start, [start])])
+    def heads(self, starts: Iterable[int]) -> Heads:
+        """The nearest layers before each of these (or these) whose outputs are numbered, and the ways to them."""
+        found = Heads()
+        queue = deque(dict.fromkeys(starts))
+        seen = set(queue)
         while queue:
-            i, path = queue.popleft()
+            i = queue.popleft()
             kind = self.kinds[i]
             if kind.linear or kind.position_sensitive:
-                yield i, path[:-1]
+                found.layers.append(i)
             elif self.layers[i].type != "Python":
-                before = self.makers[i] if kind in (Eltwise, Concat) else self.makers[i][:1]
-                queue.extend((maker, [*path, maker]) for maker in before if maker not in path)
+                for maker in self.makers[i] if kind in (Eltwise, Concat) else self.makers[i][:1]:
+                    found.passed.setdefault(maker, []).append(i)
+                    if maker not in seen:
+                        seen.add(maker)
+                        queue.append(maker)
+        return found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from .errors import Error
 from .output_counts import group_cells, outputs_of
-from .retarget_graph import Graph
+from .retarget_graph import Graph, Heads
 from .retarget_plan import SOFTMAX, Plan
 
 
@@ -14,27 +14,27 @@ def plan_heads(plan: Plan) -> None:
     """The classes' and boxes' layers behind ROI layers, in both phases."""
     graphs = plan.graphs()
     for graph in graphs:
-        for i, path in _heads(graph, graph.of_class(*SOFTMAX)):
+        heads = _heads(graph, graph.of_class(*SOFTMAX))
+        for i in heads.layers:
             plan.found(outputs_of(graph.layers[i]), i)
-            _resize(plan, graph, i, 1)
-            plan.reshapes(path, {plan.old: plan.new})
+        _resize(plan, graph, heads.layers, 1)
+        plan.reshapes(heads.ways(heads.layers), {plan.old: plan.new})
     scores = {change.layer for change in plan.changes}
     for graph in graphs:
-        for i, path in _heads(graph, graph.ends):
-            if i in scores:
-                plan.reshapes(path, {plan.old: plan.new})
-            elif plan.old and _for_each_class(plan, graph, i):
-                _resize(plan, graph, i, 4)
-                plan.reshapes(path, {4 * plan.old: 4 * plan.new, plan.old: plan.new})
+        heads = _heads(graph, graph.ends)
+        plan.reshapes(heads.ways(i for i in heads.layers if i in scores), {plan.old: plan.new})
+        boxes = [i for i in heads.layers if i not in scores and plan.old and _for_each_class(plan, graph, i)]
+        _resize(plan, graph, boxes, 4)
+        plan.reshapes(heads.ways(boxes), {4 * plan.old: 4 * plan.new, plan.old: plan.new})
 
 
-def _heads(graph: Graph, starts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+def _heads(graph: Graph, starts: Sequence[int]) -> Heads:
     """The heads before these layers that lie behind a ROI layer or are one."""
     rois = [i for i, kind in graph.kinds.items() if kind.is_roi_layer]
     behind = graph.behind(rois) | set(rois)
-    for start in sorted(starts):
-        if start in behind:
-            yield from ((i, path) for i, path in graph.heads(start) if i in behind)
+    heads = graph.heads(start for start in sorted(starts) if start in behind)
+    heads.layers = [i for i in heads.layers if i in behind]
+    return heads
 
 
 def _for_each_class(plan: Plan, graph: Graph, i: int) -> bool:
@@ -53,14 +53,16 @@ def _for_each_class(plan: Plan, graph: Graph, i: int) -> bool:
     return False
 
 
-def _resize(plan: Plan, graph: Graph, i: int, values: int) -> None:
-    """A head of so many values a class, and the convolution before a position-sensitive layer."""
+def _resize(plan: Plan, graph: Graph, heads: Sequence[int], values: int) -> None:
+    """Heads of so many values a class, and the convolutions before position-sensitive layers."""
     old, new = values * plan.old, values * plan.new
-    plan.resize(i, old, new)
-    layer = graph.layers[i]
-    if not graph.kinds[i].position_sensitive or not graph.makers[i]:
-        return
-    cells = group_cells(layer)
-    for maker, path in graph.heads(graph.makers[i][0]):
-        plan.resize(maker, old * cells, new * cells)
-        plan.reshapes(path, {old * cells: new * cells})
+    makers: dict[int, list[int]] = {}
+    for i in heads:
+        plan.resize(i, old, new)
+        if graph.kinds[i].position_sensitive and graph.makers[i]:
+            makers.setdefault(group_cells(graph.layers[i]), []).append(graph.makers[i][0])
+    for cells, starts in makers.items():
+        before = graph.heads(starts)
+        for maker in before.layers:
+            plan.resize(maker, old * cells, new * cells)
+        plan.reshapes(before.ways(before.layers), {old * cells: new * cells})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .errors import Error
@@ -20,7 +20,7 @@ from .registry import class_of
 from .retarget_graph import Graph
 
 SOFTMAX = (Softmax, SoftmaxWithLoss, SoftmaxWithLossOHEM)
-NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d+)")
+NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d{1,9})(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,17 @@ class Change:
 
 @dataclass
 class Plan:
-    """The changes gathered so far. old: the class count found (0: none)."""
+    """What is gathered so far, in order and each once. old: the class count found (0: none)."""
 
     net: NetFile
     new: int
     boxes: str = ""
     old: int = 0
-    changes: list[Change] = field(default_factory=list)
+    changes: dict[Change, None] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
     agnostic: bool = False
-    resized: list[int] = field(default_factory=list)
+    resized: dict[int, None] = field(default_factory=dict)
 
     def graphs(self) -> list[Graph]:
         return [Graph(self.net.param, phase) for phase in (TEST, TRAIN)]
@@ -61,14 +61,10 @@ class Plan:
         self.old = count
 
     def change(self, i: int, path: str, old: int | str, new: int | str) -> None:
-        change = Change(i, path, old, new)
-        if change not in self.changes:
-            self.changes.append(change)
+        self.changes[Change(i, path, old, new)] = None
 
     def note(self, i: int, text: str) -> None:
-        note = f'{self.net.sources[i].at()}: {self.layer(i).type} layer "{self.layer(i).name}": {text}'
-        if note not in self.notes:
-            self.notes.append(note)
+        self.notes[f'{self.net.sources[i].at()}: {self.layer(i).type} layer "{self.layer(i).name}": {text}'] = None
 
     def resize(self, i: int, old: int, new: int) -> None:
         """The layer's outputs, old in number (else an Error), become new: num_output, or output_dim."""
@@ -79,13 +75,13 @@ class Plan:
             raise Error(f'{place}: layer "{layer.name}" has {name} {given}, but {self.old} classes need {old} there')
         self.change(i, path, old, new)
         if linear_block(layer) and i not in self.resized:
-            self.resized.append(i)
+            self.resized[i] = None
             if any(spec.lr_mult == 0 for spec in layer.param):
                 self.note(i, "its lr_mult is 0: as a new layer it would never learn")
 
-    def reshapes(self, path: Sequence[int], sizes: dict[int, int]) -> None:
-        """Reshape layers on a path: dims that are one of sizes become what it says."""
-        for i in path:
+    def reshapes(self, layers: Iterable[int], sizes: dict[int, int]) -> None:
+        """The Reshapes among these layers: dims that are one of sizes become what it says."""
+        for i in layers:
             if class_of(self.layer(i)) is Reshape:
                 for k, dim in enumerate(self.layer(i).reshape_param.shape.dim):
                     if dim in sizes:
@@ -128,5 +124,5 @@ class Plan:
         if any(layer.type == "Python" and layer.python_param.layer == "ProposalLayer" for layer in self.net.param.layer):
             return "; a region proposal net (object or not) fits any number of classes as it is"
         graph = self.graphs()[0]
-        names = [f'"{self.layer(i).name}"' for end in graph.of_class(*SOFTMAX) for i, _ in graph.heads(end)]
-        return f"; if it is a classifier: change num_output of {names[0]} and its name" if names else ""
+        heads = graph.heads(graph.of_class(*SOFTMAX)).layers
+        return f'; if it is a classifier: change num_output of "{self.layer(heads[0]).name}" and its name' if heads else ""

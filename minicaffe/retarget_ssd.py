@@ -17,14 +17,18 @@ ENDS = (DetectionOutput, MultiBoxLoss, DetectionEvaluate)
 def plan_ssd(plan: Plan) -> None:
     """All changes of an SSD, in both phases."""
     for graph in plan.graphs():
+        outputs: dict[int, list[int]] = {}
         for end in graph.of_class(*ENDS):
-            _plan_end(plan, graph, end)
+            _plan_end(plan, graph, end, outputs)
+        for values, starts in outputs.items():
+            _outputs(plan, graph, starts, values)
         for i in graph.of_class(AnnotatedData):
             if plan.old and (file := graph.layers[i].annotated_data_param.label_map_file):
                 plan.note(i, f"its label_map_file {file} must list the new classes")
 
 
-def _plan_end(plan: Plan, graph: Graph, end: int) -> None:
+def _plan_end(plan: Plan, graph: Graph, end: int, outputs: dict[int, list[int]]) -> None:
+    """Change the layer at the end. outputs: gets the layers that give it scores and boxes, by their values for each class."""
     layer, kind = graph.layers[end], graph.kinds[end]
     block = getattr(layer, kind.param_block[0])
     if not block.num_classes:
@@ -35,18 +39,19 @@ def _plan_end(plan: Plan, graph: Graph, end: int) -> None:
         plan.note(end, f"its label_map_file {block.save_output_param.label_map_file} must list the new classes")
     if kind is DetectionEvaluate or len(graph.makers[end]) < 3:
         return
-    _outputs(plan, graph, graph.makers[end][1], 1)
+    outputs.setdefault(1, []).append(graph.makers[end][1])
     if not block.share_location:
-        _outputs(plan, graph, graph.makers[end][0], 4)
+        outputs.setdefault(4, []).append(graph.makers[end][0])
 
 
-def _outputs(plan: Plan, graph: Graph, start: int, values: int) -> None:
-    """The layers that give so many values for each class and prior, before start. Raises Error for other numbers of outputs."""
-    for i, path in graph.heads(start):
+def _outputs(plan: Plan, graph: Graph, starts: list[int], values: int) -> None:
+    """The layers that give so many values for each class and prior, before these. Raises Error for other numbers of outputs."""
+    heads = graph.heads(starts)
+    for i in heads.layers:
         layer = graph.layers[i]
         count, each = layer.convolution_param.num_output or layer.inner_product_param.num_output, values * plan.old
         if count % each:
             place = plan.net.sources[i].at()
             raise Error(f'{place}: layer "{layer.name}" has num_output {count}, no multiple of {each} for {plan.old} classes')
         plan.resize(i, count, count // each * values * plan.new)
-        plan.reshapes(path, {plan.old: plan.new})
+    plan.reshapes(heads.ways(heads.layers), {plan.old: plan.new})

@@ -11,7 +11,7 @@ from .errors import Error
 from .prototxt import NetFile
 from .retarget_plan import NUM_CLASSES, Change
 from .source import Place
-from .tokens import NAME, STRING, Text, Tokens
+from .tokens import NAME, STRING, Text, Tokens, quote, visible
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,13 @@ def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int,
         done.append(_replacement(tokens, first, change))
         edits.append(Edited(place, name, change.path, change.old, change.new))
         done += _comment(plain.text, done[-1], change, classes)
-    new = plain.text
-    for begin, end, value in sorted(set(done), reverse=True):
-        new = new[:begin] + value + new[end:]
+    parts, at = [], 0
+    for begin, end, value in sorted(set(done)):
+        parts += [plain.text[at:begin], value]
+        at = end
+    new = "".join([*parts, plain.text[at:]])
     ending = "\r\n" if "\r\n" in text else "\n"
-    return new.replace("\n", ending), sorted(edits, key=lambda e: (e.place.line, e.place.column))
+    return visible(new).replace("\n", ending), sorted(edits, key=lambda e: (e.place.line, e.place.column))
 
 
 def _replacement(tokens: Tokens, first: int, change: Change) -> tuple[int, int, str]:
@@ -60,13 +62,19 @@ def _replacement(tokens: Tokens, first: int, change: Change) -> tuple[int, int, 
     if tokens.kinds[at] == NAME:
         at += 1 + (tokens.words[at + 1] == ":")
     old, new = str(change.old), str(change.new)
-    in_string = tokens.kinds[at] == STRING
+    if tokens.kinds[at] != STRING:
+        return tokens.starts[at], tokens.starts[at] + len(tokens.words[at]), new
     pattern = re.compile(re.escape(old)) if isinstance(change.old, str) else NUM_CLASSES
-    while in_string and not pattern.search(tokens.words[at]):
-        at += 1  # a string in several pieces
-    word, begin = tokens.words[at], tokens.starts[at]
-    value = pattern.sub(lambda match: match[0].removesuffix(old) + new, word, count=1) if in_string else new
-    return begin, begin + len(word), value
+    last = at
+    while tokens.kinds[last + 1] == STRING:  # a string in several pieces
+        last += 1
+    for word, begin in zip(tokens.words[at : last + 1], tokens.starts[at : last + 1]):
+        if pattern.search(word):
+            value = pattern.sub(lambda match: match[0].removesuffix(old) + new, word, count=1)
+            return begin, begin + len(word), value
+    if isinstance(change.old, int):
+        raise Error(f"{change.path}: {old} is cut in two there, or written with escapes: write it plainly, in one string")
+    return tokens.starts[at], tokens.starts[last] + len(tokens.words[last]), quote(new)
 
 
 def _comment(text: str, replaced: tuple[int, int, str], change: Change, classes: tuple[int, int]) -> list[tuple[int, int, str]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DataError
+from .files import read_bytes, read_text
 
 FORMS = 'expected {"classes": [...], "images": [...]}, a list of images, or COCO instances'
 IMAGE: dict[str, Any] = {"image": str, "boxes": list, "classes": list}
@@ -27,7 +28,7 @@ VOC_FOLDERS = ("Annotations", "ImageSets/Main")
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises DataError for a file that is absent, unreadable or not JSON."""
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, "lists")
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file or folder: give a JSON file or a PASCAL VOC folder") from error
     except OSError as error:
@@ -91,12 +92,12 @@ def read_voc_list(folder: Path, split: str) -> list[str]:
         )
     listing = folder / "ImageSets" / "Main" / f"{split}.txt"
     try:
-        return [line.split()[0] for line in listing.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [line.split()[0] for line in read_text(listing, "lists").splitlines() if line.strip()]
     except FileNotFoundError as error:
         splits = ", ".join(sorted(path.stem for path in listing.parent.glob("*.txt"))[:8]) or "none"
         raise DataError(f"{listing}: no such list of images: the splits there are {splits}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{listing}: cannot read the list of images: {error}") from error
+        raise DataError(f"{listing}: cannot read the list of images: {getattr(error, 'strerror', None) or error}") from error
 
 
 def kind(value: Any) -> str:

@@ -21,6 +21,7 @@ import numpy as np
 
 from .access import granted
 from .errors import DataError
+from .files import read_bytes
 from .roidb import Entry, Roidb
 from .roidb_expect import LARGEST, check_coco, check_form, check_images, read_json, read_voc_list
 
@@ -61,12 +62,13 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
         names = names or list(content.get("classes", []))
     if names and names[0] not in (BACKGROUND, "background"):
         names = [BACKGROUND, *names]
+    known = _Classes(names)
     roidb: Roidb = []
     inside = _Inside(path.parent)
     for item in images:
         place = f"{path}: {item['image']}"
         entry = Entry(image=inside.granted(item["image"]), boxes=_boxes(item["boxes"], place))
-        entry["gt_classes"] = np.array([_class_number(k, names, place) for k in item["classes"]], int)
+        entry["gt_classes"] = np.array([known.number(k, place) for k in item["classes"]], int)
         if len(entry["boxes"]) != len(entry["gt_classes"]):
             raise DataError(f"{place}: {len(entry['boxes'])} boxes but {len(entry['gt_classes'])} classes")
         if "width" in item and "height" in item:
@@ -117,38 +119,45 @@ def _whole(value: Any, what: str) -> int:
     return number
 
 
-def _class_number(value: Any, names: list[str], place: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    elif value in names:
-        number = names.index(value)
-    else:
-        raise DataError(
-            f'{place}: class "{value}" is not one of {", ".join(names) or "the classes, of which the file names none"}'
-        )
-    if not 1 <= number <= LARGEST or (names and number >= len(names)):
-        raise DataError(
-            f"{place}: class {number} is not one of 1 to {len(names) - 1 if names else '...'} (0 is the background)"
-        )
-    return number
+class _Classes:
+    """Class names in order, and their numbers."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._numbers = {name: k for k, name in reversed(list(enumerate(names)))}
+
+    def number(self, value: Any, place: str) -> int:
+        """The number of a class, given as it or as its name. Raises DataError."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            number = value
+        elif isinstance(value, str) and value in self._numbers:
+            number = self._numbers[value]
+        else:
+            known = ", ".join(self.names) or "the classes, of which the file names none"
+            raise DataError(f'{place}: class "{value}" is not one of {known}')
+        if not 1 <= number <= LARGEST or (self.names and number >= len(self.names)):
+            most = len(self.names) - 1 if self.names else "..."
+            raise DataError(f"{place}: class {number} is not one of 1 to {most} (0 is the background)")
+        return number
 
 
 def _voc(folder: Path, split: str, names: list[str]) -> tuple[Roidb, list[str]]:
     """A VOC folder; boxes become 0-based; objects marked difficult are left out, as the originals do for training."""
     inside = _Inside(folder)
-    return [_voc_image(inside, stem, names) for stem in read_voc_list(folder, split)], names
+    known = _Classes(names)
+    return [_voc_image(inside, stem, known) for stem in read_voc_list(folder, split)], names
 
 
-def _voc_image(inside: _Inside, stem: str, names: list[str]) -> Entry:
+def _voc_image(inside: _Inside, stem: str, known: _Classes) -> Entry:
     path = inside.granted(f"Annotations/{stem}.xml")
     try:
-        root = ElementTree.parse(path).getroot()
+        root = ElementTree.fromstring(read_bytes(path))
         objects = [o for o in root.iter("object") if int(o.findtext("difficult", "0") or 0) == 0]
         corners = [[float(o.findtext(f"bndbox/{c}", "nan")) - 1 for c in ("xmin", "ymin", "xmax", "ymax")] for o in objects]
-        labels = [_class_number((o.findtext("name") or "").strip().lower(), names, path) for o in objects]
+        labels = [known.number((o.findtext("name") or "").strip().lower(), path) for o in objects]
         size = [_whole(float(root.findtext(f"size/{side}") or 0), f"{path}: {side}") for side in ("width", "height")]
-    except (OSError, ElementTree.ParseError, ValueError) as error:
-        raise DataError(f"{path}: cannot read the annotation: {error}") from error
+    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:  # the last for encodings that are none
+        raise DataError(f"{path}: cannot read the annotation: {getattr(error, 'strerror', None) or error}") from error
     image = inside.granted(f"JPEGImages/{stem}.jpg")
     entry = Entry(image=image, boxes=_boxes(corners, path), gt_classes=np.array(labels, int))
     if min(size) > 0:

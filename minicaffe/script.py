@@ -25,6 +25,7 @@ import minicaffe
 
 from .access import allow_path
 from .errors import Error
+from .files import read_bytes
 from .layers.python import ANY, allow_module
 from .pycaffe import init_log
 
@@ -75,7 +76,7 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
     through; Error for a script that cannot be read or is not Python 3.
     """
     name = os.fspath(path)
-    code = _compiled(name)
+    code = compiled(name)
     from .script_compat import restore_old_names
 
     serve_as_caffe()
@@ -90,10 +91,10 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
     return _run(code, name)
 
 
-def _compiled(name: str) -> CodeType:
+def compiled(name: str) -> CodeType:
+    """The script's code. Raises Error."""
     try:
-        with open(name, "rb") as file:
-            source = file.read()
+        source = read_bytes(name)
         if b"\0" in source:
             raise Error(f"{name}: this is a binary file, not a Python script")
         return compile(source, name, "exec", dont_inherit=True)

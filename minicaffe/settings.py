@@ -10,12 +10,13 @@ Source: both projects' lib/fast_rcnn/config.py; a field is its key there in lowe
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from .errors import Error, SettingsError
+from .files import read_text
+from .nearest import nearest
 from .param_str import read_yaml
 
 Four = tuple[float, float, float, float]
@@ -139,12 +140,13 @@ def use(settings: DetectionSettings) -> None:
 def read_settings(path: str | PathLike[str], base: DetectionSettings | None = None) -> DetectionSettings:
     """The settings of a yml file over base (the defaults). Raises SettingsError that names the file and the key."""
     try:
-        with open(path, encoding="utf-8") as file:
-            values = read_yaml(file.read())
+        text = read_text(path)
     except OSError as error:
         raise SettingsError(f"{path}: cannot read the settings: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path}: cannot read the settings: not text, but a yml file is wanted") from error
+    try:
+        values = read_yaml(text)
     except Error as error:
         raise SettingsError(f"{path}: {error}") from error
     try:
@@ -173,7 +175,7 @@ def _merged(settings: T, values: Any, prefix: str) -> T:
 
 
 def _unknown(key: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(key.upper(), known, n=1, cutoff=0.5)
+    near = nearest(key.upper(), known, least=0.5)
     return f"unknown setting {key}" + (f"; did you mean {near[0]}?" if near else "")
 
 

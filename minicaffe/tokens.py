@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 
-from .errors import PrototxtError
+from .errors import UNSEEN, PrototxtError, written_out
 from .source import Place
 
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f]")
 """A character that no prototxt holds."""
 NAME, NUMBER, STRING, PUNCTUATION, END, BAD = 1, 2, 3, 4, 5, 6
 
-# Each alternative starts with another character, and a comment runs to its line's end: no text makes this backtrack far.
+# Each alternative starts with another character, and one of them takes any: no text makes this backtrack far.
 _TOKEN = re.compile(
-    r"""(?:\s|\#[^\n]*(?:\n|\Z))*
+    r"""\s*(?:\#[^\n]*\s*)*
     (?:([A-Za-z_]\w*)
-    |(\.?\d(?:[eE][+-]|[\w.])*)
-    |("(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')
+    |(\.?\d[\w.]*(?:(?<=[eE])[+-][\w.]*)*)
+    |("[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"|'[^'\\\n]*(?:\\[^\n][^'\\\n]*)*')
     |([{}<>:\[\],;/.-])
     |(\Z)
     |(.))""",
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_PART = re.compile(r"""("(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')|(\#[^\n]*)|[\x0b\x0c]""", re.VERBOSE)
+"""A string, a comment, or a blank between tokens that is neither space, tab nor newline."""
+_BYTES = re.compile("([\udc80-\udcff]+)")
 _SIMPLE = {
     "n": "\n",
     "t": "\t",
@@ -97,6 +101,38 @@ def unquote(word: str, what: str) -> bytes:
         at = match.end()
     parts.append(body[at:].encode("utf-8", "surrogateescape"))
     return b"".join(parts)
+
+
+def quote(text: str) -> str:
+    """text as a quoted token, of one line."""
+    for character in '\\"':
+        text = text.replace(character, "\\" + character)
+    return f'"{_octal(text)}"'
+
+
+def visible(text: str) -> str:
+    """A prototxt that reads as text does, in whose strings and comments nothing is unseen (errors.UNSEEN). Bytes that are no
+    UTF-8 stay."""
+
+    def part(found: re.Match[str]) -> str:
+        string, comment = found.groups()
+        return _octal(string) if string else _but_bytes(comment, written_out) if comment else " "
+
+    return _PART.sub(part, text)
+
+
+def octal(text: str) -> str:
+    r"""A string's text with what is unseen, or ends a line, as its bytes' escapes, which every reader knows: \342\200\256."""
+    return re.sub(f"{UNSEEN.pattern}|[\n\t]", lambda found: "".join(f"\\{byte:03o}" for byte in found[0].encode()), text)
+
+
+def _octal(text: str) -> str:
+    return _but_bytes(text, octal)
+
+
+def _but_bytes(text: str, change: Callable[[str], str]) -> str:
+    """text changed; bytes that are no UTF-8 stay."""
+    return "".join(part if i % 2 else change(part) for i, part in enumerate(_BYTES.split(text)))
 
 
 def _escape(match: re.Match[str], what: str) -> bytes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from google.protobuf import text_format
-
-from .blob import Blob, MemoryState
+from .blob import Blob, MemoryState, SyncedMemory
 from .layer import Layer
 from .net import Net
+from .prototxt import to_text
 from .trace import LayerFacts, ParamShot, Step
 from .trace_roi import RoiShot
 from .trace_shots import MOST_TILES, SAMPLED, shot
@@ -30,7 +30,7 @@ def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: 
         tops=list(top_names),
         in_place=bool(set(top_names) & set(bottom_names)),
         is_split=layer.is_split,
-        param=text_format.MessageToString(layer.param),
+        param=to_text(layer.param),
         top_bytes=bytes_in_use(tops, without=shared),
         params=[_param(layer, j, went_back, room) for j in range(len(layer.blobs))],
         roi=roi,
@@ -59,6 +59,32 @@ def left_out(steps: Sequence[Step], layers: Sequence[LayerFacts]) -> list[str]:
     if any(item.shape[0] > 1 for item in blobs if item.tiles):
         notes.append("of a batch the first item's maps are shown")
     return notes + [note for layer in layers if layer.roi for note in layer.roi.notes(layer.name)]
+
+
+class TakenMemory:
+    """bytes_in_use of all blobs seen, kept up to date blob by blob: a step changes those of one layer."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._memories: dict[int, tuple[Blob, tuple[SyncedMemory, SyncedMemory]]] = {}
+        self._users: Counter[int] = Counter()
+        self._bytes: dict[int, int] = {}
+
+    def look(self, blobs: Iterable[Blob]) -> None:
+        """Take in what these blobs have now."""
+        for blob in blobs:
+            memories = blob._data, blob._diff
+            self._users.update(map(id, memories))
+            for memory in memories:
+                taken = 0 if memory.state is MemoryState.UNINITIALISED else memory.size * memory.dtype.itemsize
+                self.bytes += taken - self._bytes.get(id(memory), 0)
+                self._bytes[id(memory)] = taken
+            _, before = self._memories.get(id(blob), (blob, ()))
+            self._memories[id(blob)] = blob, memories
+            for memory in before:
+                self._users[id(memory)] -= 1
+                if not self._users[id(memory)]:
+                    self.bytes -= self._bytes.pop(id(memory))
 
 
 def bytes_in_use(blobs: Iterable[Blob], without: Iterable[Any] = ()) -> int:

@@ -14,6 +14,7 @@ import re
 from html import escape
 from importlib.resources import files
 
+from .errors import on_one_line
 from .files import replacing
 from .trace import Trace
 from .trace_document import document
@@ -24,7 +25,7 @@ def page(trace: Trace) -> str:
     folder = files("minicaffe") / "trace_page_files"
     data, arrays = document(trace)
     parts = {
-        "title": escape(trace.name or os.path.basename(trace.file)),
+        "title": escape(on_one_line(trace.name or os.path.basename(trace.file))),
         "trace": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
         "arrays": base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode(),
     }

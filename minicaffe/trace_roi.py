@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .explanations.case import Case
 from .explanations.explanation import Explanation
-from .layers.psroi_align import PSROIAlign, ps_roi_align_samples, ps_roi_align_steps
+from .layer import Layer
+from .layers.psroi_align import PSROIAlign
 from .layers.psroi_layer import PSROILayer
-from .layers.psroi_pooling import PSROIPooling, ps_roi_pool_steps
-from .layers.roi_align import ROIAlign
-from .layers.roi_align_max import roi_align_max_samples, roi_align_max_steps
-from .layers.roi_align_mean import roi_align_samples, roi_align_steps
-from .layers.roi_geometry import Bins, RoiSteps, clipped_bins
+from .layers.psroi_pooling import PSROIPooling
+from .layers.roi_align import ROIAlignMax, ROIAlignMean
+from .layers.roi_geometry import Bins, RoiPlan
 from .layers.roi_layer import RoiLayer
-from .layers.roi_pooling import ROIPooling, roi_pool_steps
-from .layers.roi_samples import Samples
+from .layers.roi_pooling import ROIPooling
 from .registry import explains
 
 Array = NDArray[Any]
@@ -28,10 +26,19 @@ Array = NDArray[Any]
 MAP_BYTES = 3 * 2**20
 """Most bytes of a map, of its gradient, and (half of it) of an output."""
 
+KINDS: dict[type[Layer], str] = {
+    ROIPooling: "max_bins",
+    ROIAlignMax: "max_samples",
+    ROIAlignMean: "mean_samples",
+    PSROIPooling: "psroi_bins",
+    PSROIAlign: "psroi_samples",
+}
+"""What the trace page calls each layer's geometry. Classes derived from ours may read anything."""
+
 
 @dataclass
 class RoiShot:
-    """kind: max_bins, max_samples, mean_samples, psroi_bins or psroi_samples. map (C', H, W): the first channels of `channels`
+    """kind: one of those in KINDS. map (C', H, W): the first channels of `channels`
     of that item of the batch. geometry: arrays by the names that the page knows. output, dy (R, C'', PH, PW), dx (C', H, W)."""
 
     kind: str
@@ -59,12 +66,17 @@ class RoiShot:
         return notes
 
 
+def shows_rois(layer: Layer) -> TypeGuard[RoiLayer]:
+    """Whether a trace can show what the layer's rois read."""
+    return type(layer) in KINDS
+
+
 def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
-    """After a forward of layer over x (N, C, H, W) and rois (R, 5) to y."""
+    """After a forward of layer, which shows_rois, over x (N, C, H, W) and rois (R, 5) to y."""
     rois = rois.reshape(-1, 5).copy()
     group = layer.group_size if isinstance(layer, PSROILayer) else None
     item = int(rois[0, 0]) if len(rois) else 0
-    kind, geometry = _geometry(layer, rois, y.shape[2:], x.shape[2:])
+    kind = KINDS[type(layer)]
     return RoiShot(
         kind=kind,
         rois=rois,
@@ -76,7 +88,7 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
         channels=x.shape[1],
         map=_first_channels(x[item], 0, MAP_BYTES, (group or 1) ** 2),
         output=_first_channels(y, 1, MAP_BYTES // 2, 1),
-        geometry=geometry,
+        geometry=_geometry(kind, layer.plan_rois(rois, x.shape[2:]), layer.spatial_scale),
     )
 
 
@@ -106,36 +118,14 @@ def _first_channels(array: Array, axis: int, room: int, multiple: int) -> NDArra
     return part
 
 
-def _geometry(layer: RoiLayer, rois: Array, pooled: tuple[int, ...], size: tuple[int, ...]) -> tuple[str, dict[str, Array]]:
-    scale, both, map_size = layer.spatial_scale, (pooled[0], pooled[1]), (size[0], size[1])
-    if isinstance(layer, ROIPooling):
-        steps = roi_pool_steps(rois, both, scale)
-        return "max_bins", _of_bins(steps.halfway, steps, map_size)
-    if isinstance(layer, PSROIPooling):
-        steps = ps_roi_pool_steps(rois, layer.group_size, scale)
-        return "psroi_bins", _of_bins(rois[:, 1:] * rois.dtype.type(scale), steps, map_size)
-    if isinstance(layer, PSROIAlign):
-        steps, group = ps_roi_align_steps(rois, layer.group_size, scale), layer.group_size
-        return "psroi_samples", _of_samples(steps, ps_roi_align_samples(rois, group, scale, map_size, layer.sample_num))
-    assert isinstance(layer, ROIAlign)
-    if layer.mean:
-        ratio, aligned = layer.sampling_ratio, layer.aligned
-        samples = roi_align_samples(rois, both, scale, map_size, sampling_ratio=ratio, aligned=aligned)
-        return "mean_samples", _of_samples(roi_align_steps(rois, both, scale, aligned=aligned), samples)
-    samples = roi_align_max_samples(rois, both, scale, map_size)
-    return "max_samples", _of_samples(roi_align_max_steps(rois, both, scale), samples)
-
-
-def _of_bins(start: Array, steps: RoiSteps, size: tuple[int, int]) -> dict[str, Array]:
-    raw = Bins(steps.h.start, steps.h.end, steps.w.start, steps.w.end)._asdict()
-    bins = clipped_bins(steps, size)._asdict() | {f"raw_{key}": value for key, value in raw.items()}
-    return bins | {"start": start, "rounded": steps.corners, "size": _bin_size(steps)}
-
-
-def _of_samples(steps: RoiSteps, samples: Samples) -> dict[str, Array]:
-    return samples._asdict() | {"start": steps.corners, "size": _bin_size(steps)}
-
-
-def _bin_size(steps: RoiSteps) -> Array:
-    """Height and width of the bins of each roi, (R, 2)."""
-    return np.stack([steps.h.length, steps.w.length], axis=1)
+def _geometry(kind: str, plan: RoiPlan[Any], spatial_scale: float) -> dict[str, Array]:
+    h, w = plan.steps.h, plan.steps.w
+    arrays: dict[str, Array] = plan.places._asdict() | {
+        "start": plan.steps.corners,
+        "size": np.stack([h.length, w.length], axis=1),
+    }
+    if kind.endswith("bins"):
+        raw = Bins(h.start, h.end, w.start, w.end)._asdict()
+        arrays |= {"start": plan.rois[:, 1:] * plan.rois.dtype.type(spatial_scale), "rounded": plan.steps.corners}
+        arrays |= {f"raw_{key}": value for key, value in raw.items()}
+    return arrays

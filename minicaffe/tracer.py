@@ -20,13 +20,12 @@ from .blob import Blob
 from .cuda.device import Stopwatch, current
 from .explanations.runs import shown_name
 from .layer import Layer
-from .layers.roi_layer import RoiLayer
 from .mode import gpu_mode
 from .net import Net
 from .trace import BlobShot, Failure, Step, Trace
-from .trace_facts import bytes_in_use, layer_facts, left_out
+from .trace_facts import TakenMemory, layer_facts, left_out
 from .trace_picture import found_detections, picture
-from .trace_roi import RoiShot, add_gradients, explained, roi_shot
+from .trace_roi import RoiShot, add_gradients, explained, roi_shot, shows_rois
 from .trace_shots import shot
 
 TILE_BYTES = 8 * 2**20
@@ -69,7 +68,10 @@ class Tracer:
         self._inside: tuple[str, int] | None = None
         self._start: Stopwatch | float = 0.0
         self._attached = False
+        self._went_forward: set[int] = set()
         self._went_back: set[int] = set()
+        self._taken, self._last = TakenMemory(), 0
+        self._shots = (0, 0)
         self._trace: Trace | None = None
 
     def __enter__(self) -> Tracer:
@@ -140,9 +142,11 @@ class Tracer:
             net.after_backward(self._after_backward)
 
     def _before_forward(self, i: int) -> None:
-        if any(step.kind == "forward" and step.layer == i for step in self.steps):
+        if i in self._went_forward:
             self._forget()
-        if not any(step.kind == "setup" for step in self.steps):
+        if not self._went_forward:
+            self._taken.look(self._all_blobs())
+        if not self.steps or self.steps[0].kind != "setup":
             self._make_up_setup()
         self._begin("reshape", i)
 
@@ -157,11 +161,12 @@ class Tracer:
         names = self.net.nodes[i].top_names
         room = self._room()
         blobs = [BlobShot(name, "top", "data", shot(blob.read_data(), room)) for name, blob in zip(names, tops, strict=True)]
-        if self._tile_bytes and isinstance(layer, RoiLayer):
+        if self._tile_bytes and shows_rois(layer):
             arrays = [blob.read_data() for blob in (*bottoms, tops[0])]
             self._rois[i] = roi_shot(layer, arrays[0], arrays[1], arrays[-1])
             read = [shown_name(self.net, name) for name in self.net.nodes[i].bottom_names]
             self._rois[i].explained = explained(layer, read, names, arrays)
+        self._went_forward.add(i)
         self._add("forward", i, ms, blobs)
 
     def _before_backward(self, i: int) -> None:
@@ -173,6 +178,8 @@ class Tracer:
         if net is None or not net.nodes[i].needs_backward:
             return
         ms, room = self._lap(), self._room()
+        if not self._went_back:
+            self._taken.look(self._all_blobs())
         self._went_back.add(i)
         chosen = zip(net.nodes[i].bottom_names, net.nodes[i].bottoms, net.nodes[i].bottom_needs, strict=True)
         blobs = [BlobShot(name, "bottom", "diff", shot(blob.read_diff(), room)) for name, blob, needs in chosen if needs]
@@ -197,7 +204,13 @@ class Tracer:
 
     def _add(self, kind: str, i: int, ms: float | None, blobs: list[BlobShot]) -> None:
         assert self.net is not None
-        step = Step(kind, i, ms, bytes_in_use(self._all_blobs()), [top.shape for top in self.net.nodes[i].tops], blobs)
+        for node in (
+            self.net.nodes[self._last],
+            self.net.nodes[i],
+        ):  # the last one's blobs may have given their memory back since
+            self._taken.look([*node.bottoms, *node.tops, *node.layer.blobs])
+        self._last = i
+        step = Step(kind, i, ms, self._taken.bytes, [top.shape for top in self.net.nodes[i].tops], blobs)
         self.steps.append(step)
         if self.on_step:
             self.on_step(step)
@@ -209,13 +222,14 @@ class Tracer:
             first -= 1  # its reshape
         del self.steps[first:]
         self._rois.clear()
+        self._went_forward.clear()
         self._went_back.clear()
         self._passes += 1
 
     def _make_up_setup(self) -> None:
         """The net was made before the tracer came."""
         assert self.net is not None
-        taken = bytes_in_use(self._all_blobs())
+        taken = self._taken.bytes
         shapes = [[top.shape for top in node.tops] for node in self.net.nodes]
         self.steps[:0] = [Step("setup", i, None, taken, tops) for i, tops in enumerate(shapes)]
         self.notes.append("LayerSetUp is not timed: the net was made before the tracer came")
@@ -234,7 +248,10 @@ class Tracer:
     def _room(self) -> int:
         """The bytes for one blob's pictures."""
         assert self.net is not None
-        shots = sum(len(node.tops) for node in self.net.nodes) + sum(len(layer.blobs) for layer in self.net.layers)
+        nodes, shots = self._shots
+        if nodes != len(self.net.nodes):
+            shots = sum(len(node.tops) + len(node.layer.blobs) for node in self.net.nodes)
+            self._shots = len(self.net.nodes), shots
         if self.backward:
             shots *= 2
         return min(MOST_OF_ONE, self._tile_bytes // max(shots, 1))

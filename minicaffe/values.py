@@ -14,7 +14,7 @@ from .tokens import END, NAME, NUMBER, PUNCTUATION, STRING, Text, Tokens, unquot
 _LARGEST_FLOAT = 3.4028234663852886e38
 _ROUNDS_TO_INFINITY = 3.4028235677973366e38  # half a step above the largest float32
 _INTEGER = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
-_FLOAT = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?")
+_FLOAT = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?")
 _BOOLS = {"true": True, "True": True, "t": True, "1": True, "false": False, "False": False, "f": False, "0": False}
 _INTEGER_RANGE = {
     FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
@@ -86,13 +86,14 @@ class ValueReader:
         if self.kinds[first] != STRING:
             hint = hints.string_expected(known.owner, known.name, self.words[first])
             raise self.error(f"{known.name} takes a quoted string, got {self.shown()}", hint=hint)
-        value = b""
+        parts: list[bytes] = []
         while self.kinds[self.at] == STRING:
             try:
-                value += unquote(self.words[self.at], known.name)
+                parts.append(unquote(self.words[self.at], known.name))
             except ValueError as error:
                 raise self.error(str(error)) from None
             self.at += 1
+        value = b"".join(parts)
         if known.bytes:
             return value
         try:

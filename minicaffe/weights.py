@@ -20,7 +20,7 @@ from . import caffemodel
 from .blob import Blob
 from .caffemodel import BlobWeights, LayerWeights
 from .errors import WeightsError
-from .files import replacing
+from .files import opened, replacing
 from .lookalikes import START, lookalike
 from .proto import caffe_pb2
 from .wire import Buffer, WireError, encoded, header
@@ -135,7 +135,7 @@ def encoded_diff(array: NDArray[Any]) -> tuple[bytes, memoryview]:
 def mapped(path: Path) -> Buffer:
     """The file's bytes, mapped copy-on-write: the file itself is never written to."""
     try:
-        with open(path, "rb") as file:
+        with opened(path) as file:
             if not os.fstat(file.fileno()).st_size:
                 raise WeightsError(f"{path}: the file is empty")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

@@ -46,7 +46,7 @@ class Field(NamedTuple):
     whole: bool = True
 
 
-def varint(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
+def varint(buffer: Buffer | memoryview, at: int, end: int) -> tuple[int, int]:
     """The unsigned integer at `at`, and the offset after it."""
     value = 0
     for i in range(10):

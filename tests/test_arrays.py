@@ -109,3 +109,20 @@ def test_flipped_bytes_are_an_error_or_an_array(tmp_path_factory: pytest.TempPat
         (folder / name).write_bytes(content[: data.draw(st.integers(0, len(content)))])
         with suppress(Error):
             read(folder / name)
+
+
+def test_the_limit_holds_for_one_array_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(100, "f4"))
+    monkeypatch.setattr(limits, "bytes", 400)
+    assert read_npy(tmp_path / "a.npy").shape == (100,)
+    monkeypatch.setattr(limits, "bytes", 399)
+    with pytest.raises(Error, match=r"a\.npy: an array of shape \(100,\) has 400 bytes, and the limit is 399"):
+        read_npy(tmp_path / "a.npy")
+
+
+def test_a_long_header_is_not_unpacked(tmp_path: Path) -> None:
+    start = npy.MAGIC_PREFIX + bytes([2, 0]) + (1 << 31).to_bytes(4, "little")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", start + bytes(1 << 20))
+    with pytest.raises(Error, match=r"a\.npz: not a readable \.npz of numbers: a header of 2147483648 bytes"):
+        read_npz(tmp_path / "a.npz")

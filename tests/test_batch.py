@@ -326,6 +326,8 @@ def test_a_store_that_is_no_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     real = places.located
     for module in ("places", "folder"):
         monkeypatch.setattr(f"minicaffe.batch.{module}.located", located)
+    for module in ("minicaffe.batch.find", "minicaffe.cli.detect_many"):
+        monkeypatch.setattr(f"{module}.check_opens", lambda _: None)
     places._folder.cache_clear()
     assert detect("store://photos", "--out", "store://out/a").exit_code == 0
     rows = pq.read_table("out/a").to_pylist()

@@ -307,7 +307,6 @@ def test_an_output_in_a_folder_that_cannot_be_written(folder: Path, monkeypatch:
 
 
 def test_a_folder_that_is_no_leveldb(folder: Path) -> None:
-    pytest.importorskip("plyvel")
     result = run("compute-image-mean", "photos", "--backend", "leveldb")
     assert result.exit_code == 1 and "photos: not a LevelDB, which is a folder with a file CURRENT in it" in result.output
 

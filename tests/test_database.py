@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minicaffe import limits
 from minicaffe.database import BACKENDS, new_database, open_database
-from minicaffe.errors import DataError, Error
+from minicaffe.errors import DataError, Error, LimitError
 
 PACKAGES = {"lmdb": "lmdb", "leveldb": "plyvel"}
 backends = pytest.mark.parametrize("backend", BACKENDS)
@@ -58,11 +59,7 @@ def test_a_missing_package_is_named(backend: str, tmp_path: Path, monkeypatch: p
     said = pytest.raises(Error, match=rf'pip install "minicaffe\[{backend}\]"')
     with said, new_database(str(tmp_path / "other"), backend):
         pass
-    if backend == "lmdb":  # which minicaffe reads itself
-        assert list(open_database(str(tmp_path / "db"), backend).items()) == [(b"a", b"b")]
-        return
-    with said:
-        open_database(str(tmp_path / "db"), backend)
+    assert list(open_database(str(tmp_path / "db"), backend).items()) == [(b"a", b"b")]  # which minicaffe reads itself
 
 
 @backends
@@ -70,18 +67,6 @@ def test_where_nothing_can_be_written(backend: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Error), new_database(str(tmp_path / "file" / "db"), backend):
         pass
-
-
-def test_a_damaged_leveldb(tmp_path: Path) -> None:
-    pytest.importorskip("plyvel", reason="the extra minicaffe[leveldb] is not installed")
-    with new_database(str(tmp_path / "db"), "leveldb") as writer:
-        for i in range(500):
-            writer.put(b"%03d" % i, b"value" * 20)
-    for file in (tmp_path / "db").iterdir():
-        if file.name.startswith("MANIFEST"):
-            file.write_bytes(b"noise" * 20)
-    with pytest.raises(DataError, match=r"db: cannot open the LevelDB: .*[Cc]orruption"):
-        open_database(str(tmp_path / "db"), "leveldb")
 
 
 def test_an_lmdb_cut_short_anywhere(tmp_path: Path) -> None:
@@ -181,4 +166,29 @@ def test_a_page_that_leads_back_to_itself(tmp_path: Path) -> None:
         content[first : first + 6] = number(6, root)
     (tmp_path / "db" / "data.mdb").write_bytes(content)
     with pytest.raises(DataError, match=r"it is too deep|it lies below two others"):
+        list(open_database(str(tmp_path / "db"), "lmdb").items())
+
+
+@pytest.mark.parametrize("key", [b"", b"k" * 512])
+def test_keys_that_an_lmdb_does_not_take(tmp_path: Path, key: bytes) -> None:
+    pytest.importorskip("lmdb")
+    with new_database(str(tmp_path / "db"), "lmdb") as writer:
+        writer.put(b"k" * 511, b"")
+    with (
+        pytest.raises(
+            DataError, match=rf'an LMDB takes keys of 1 to 511 bytes, and "k*\.\.\." has {len(key)}: shorten the name'
+        ),
+        new_database(str(tmp_path / "other"), "lmdb") as writer,
+    ):
+        writer.put(key, b"")
+    assert [path.name for path in tmp_path.iterdir()] == ["db"]
+
+
+def test_a_value_above_the_limit(tmp_path: Path) -> None:
+    pytest.importorskip("lmdb")
+    with new_database(str(tmp_path / "db"), "lmdb") as writer:
+        writer.put(b"k", bytes(9000))
+    with limits.raised({"bytes": 9000}):
+        assert len(list(open_database(str(tmp_path / "db"), "lmdb").items())) == 1
+    with limits.raised({"bytes": 8999}), pytest.raises(LimitError, match="db: a value has 9,000 bytes, and the limit is 8,999"):
         list(open_database(str(tmp_path / "db"), "lmdb").items())

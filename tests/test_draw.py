@@ -16,7 +16,7 @@ from PIL import Image
 import minicaffe as caffe
 from minicaffe import draw
 from minicaffe.cli import main
-from minicaffe.draw_layout import layout, ranked
+from minicaffe.draw_layout import WAYPOINTS, layout, ranked
 from minicaffe.draw_picture import arrange
 from minicaffe.errors import Error
 from minicaffe.prototxt import parse_net
@@ -33,6 +33,25 @@ layer { name: "sum" type: "Eltwise" bottom: "fc" bottom: "fc" top: "sum" }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "sum" bottom: "label" top: "loss" include { phase: TRAIN } }
 """
 PARAM = parse_net(NET).param
+
+
+def test_the_longest_edges_have_no_waypoints_where_there_would_be_too_many() -> None:
+    """A chain each of whose nodes also leads two on, and to the last."""
+    count = 60
+    short = [(i, i + step) for step in (1, 2) for i in range(count - step)]
+    long = [(i, count - 1) for i in range(count - 3)]
+    found = layout([(10.0, 10.0)] * count, [*short, *long])
+    waypoints = [len(path) for path in found.paths]
+    assert waypoints[: len(short)] == [0] * (count - 1) + [1] * (count - 2)
+    drawn = [n for n in waypoints[len(short) :] if n]
+    assert sorted(drawn) == list(range(2, 2 + len(drawn))) and 0 < len(drawn) < len(long)
+    assert WAYPOINTS * count - max(drawn) - 1 < sum(waypoints) <= WAYPOINTS * count
+
+
+def test_a_png_of_too_many_pixels_is_refused() -> None:
+    long = parse_net(f'layer {{ name: "{"n" * 10_000_000}" type: "ReLU" bottom: "x" top: "y" }}').param
+    with pytest.raises(Error, match=r"the drawing has [\d,]+ pixels, and the limit is"):
+        draw.draw_net(long, "TB", "png")
 
 
 def texts(picture: str) -> list[str]:

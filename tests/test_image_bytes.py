@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tiffs
 from hypothesis import given
 from hypothesis import strategies as st
+from peak import outcome_and_megabytes
 from PIL import Image
 
+from minicaffe import limits
 from minicaffe.errors import DataError
-from minicaffe.image_bytes import encode_image, grey_of, read_image, resized
+from minicaffe.image_bytes import encode_image, grey_of, read_image, resized, scan_count
 from minicaffe.images import resize_bilinear
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (5, 7, 3), dtype=np.uint8)
@@ -87,3 +91,91 @@ def test_damaged_files_are_images_or_one_error(noise: bytes, at: int) -> None:
             assert read_image(damaged, color, "damaged").dtype == np.uint8
         except DataError as error:
             assert str(error).startswith("damaged: cannot read the image: ")
+
+
+def jpeg(scans: int, **options: object) -> bytes:
+    """A progressive JPEG whose last scan, which refines, stands there again until there are so many."""
+    out = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)).save(out, "jpeg", **options)
+    data = out.getvalue()
+    last = data.rfind(b"\xff\xda")
+    return data[:-2] + data[last:-2] * (scans - scan_count(data)) + data[-2:]
+
+
+def test_a_jpeg_of_many_scans(tmp_path: Path) -> None:
+    assert scan_count(jpeg(10, progressive=True)) == 10  # libjpeg's own
+    assert read_image(jpeg(50, progressive=True)).shape == (40, 50, 3)
+    (tmp_path / "many.jpg").write_bytes(jpeg(100, progressive=True))
+    with pytest.raises(DataError, match=r"many\.jpg: cannot read the image: a JPEG of 100 scans, each .*; at most 50 are read"):
+        read_image(tmp_path / "many.jpg")
+    with pytest.raises(DataError, match=r"^a record: cannot read the image: a JPEG of 51 scans"):
+        read_image(jpeg(51, progressive=True), None, "a record")
+    with pytest.raises(DataError, match="a JPEG of 60 scans"):
+        read_image(jpeg(60), False)
+
+
+def test_what_is_no_scan_is_not_counted() -> None:
+    """The bytes of a marker in a comment, in a thumbnail, after the image; stuffed bytes and restarts."""
+    plain = jpeg(1, restart_marker_blocks=1)
+    comment = b"\xff\xfe" + (2 + 200).to_bytes(2, "big") + b"\xff\xda" * 100
+    data = plain[:2] + comment + plain[2:] + b"\xff\xda" * 100
+    assert scan_count(data) == 1 and read_image(data).shape == (40, 50, 3)
+    assert scan_count(b"") == scan_count(b"\xff\xd8\xff") == 0
+
+
+def test_a_tiffs_tile_is_an_image_too(tmp_path: Path) -> None:
+    tile = tiffs.tiled(1, 1, 45_008, 45_008, bytes(100))
+    (tmp_path / "one.tif").write_bytes(tile)
+    with pytest.raises(
+        DataError, match=r"one\.tif: a tile of the image has 2,025,720,064 pixels, and the limit is 268,435,456"
+    ):
+        read_image(tmp_path / "one.tif")
+    with pytest.raises(DataError, match=r"a tile of the image has 2,025,720,064 pixels"):
+        read_image(tile, None)
+    assert read_image(tiffs.tiled(5, 7, 256, 256, bytes(1 << 16))).shape == (7, 5, 3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks for memory in Linux's way")
+def test_a_tiffs_tile_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "one.tif").write_bytes(tiffs.tiled(1, 1, 45_008, 45_008, bytes(100)))
+    said, megabytes = outcome_and_megabytes(
+        f"read_image({str(tmp_path / 'one.tif')!r})", "from minicaffe.image_bytes import read_image"
+    )
+    assert "a tile of the image" in said and megabytes < 200
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_tile_of_two_sizes(first: bool) -> None:
+    """libtiff takes the first, Pillow the last."""
+    data = bytearray(tiffs.tiled(1, 1, 16, 16, bytes(256)))
+    at = data.index((tiffs.BITS).to_bytes(2, "little") + b"\3\0\1\0\0\0\10\0")
+    data[at : at + 12] = (
+        tiffs.TILE_WIDTH.to_bytes(2, "little") + b"\4\0\1\0\0\0" + (16 if first else 45_008).to_bytes(4, "little")
+    )
+    with pytest.raises(DataError, match="its tiles have no one size"):
+        read_image(bytes(data))
+
+
+def test_a_tiles_size_that_is_no_number() -> None:
+    data = tiffs.tiled(1, 1, 16, 45_008, bytes(256))
+    width = tiffs.TILE_WIDTH.to_bytes(2, "little")
+    with pytest.raises(DataError, match="its tiles have no one size"):
+        read_image(data.replace(width + b"\3\0", width + b"\1\0"))
+
+
+def test_tiffs_of_all_kinds_are_read() -> None:
+    for data in tiffs.all_kinds():
+        assert read_image(data).shape[2] == 3
+
+
+def test_more_bytes_than_an_image_may_have(tmp_path: Path) -> None:
+    path = tmp_path / "large.png"
+    path.write_bytes(png(np.zeros((3, 4, 3), np.uint8)) + bytes(100))
+    with limits.raised({"pixels": 12}):
+        assert read_image(path).shape == (3, 4, 3)
+        with path.open("ab") as file:
+            file.truncate((1 << 24) + 8 * 12 + 1)
+        with pytest.raises(
+            DataError, match=r"large\.png: the image has 16,777,313 bytes, and one of 12 pixels has at most 16,777,312"
+        ):
+            read_image(path)

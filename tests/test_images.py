@@ -109,6 +109,22 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     assert image_size(tmp_path / "a.png") == (4, 6)
 
 
+@pytest.mark.parametrize("packing", ["raw", "tiff_lzw"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_size_of_a_turned_tiff(tmp_path: Path, orientation: int, packing: str) -> None:
+    """Pillow turns these as it reads them; in the files of other formats the size is the stored one."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = pixels(5, 7)
+    for kind, options in (("tiff", {"compression": packing}), ("png", {})):
+        Image.fromarray(stored).save(tmp_path / f"a.{kind}", exif=exif, **options)
+    tiff, png = load_image(tmp_path / "a.tiff"), load_image(tmp_path / "a.png")
+    np.testing.assert_array_equal(tiff, png)
+    width, height = image_size(tmp_path / "a.tiff")
+    assert (height, width) == tiff.shape[:2] == ((5, 7) if orientation < 5 else (7, 5))
+    assert image_size(tmp_path / "a.png") == (width, height)
+
+
 def test_grey_16_bit_palette_and_transparent(tmp_path: Path) -> None:
     grey = pixels(4, 6)[:, :, 0]
     Image.fromarray(grey).save(tmp_path / "grey.png")

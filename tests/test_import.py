@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-OPTIONAL = ["h5py", "lmdb", "onnx", "onnxruntime", "torch", "pycuda", "PIL", "yaml", "rich", "click"]
+OPTIONAL = ["h5py", "lmdb", "plyvel", "cramjam", "onnx", "onnxruntime", "torch", "pycuda", "PIL", "yaml", "rich", "click"]
 
 
 def test_import_brings_in_nothing_optional() -> None:

@@ -121,11 +121,37 @@ def labels(*shape: int) -> Array:
 def one_thread() -> Iterator[None]:
     before = get_num_threads()
     set_num_threads(1)
+    np.unique([0])  # imports numpy.ma, which no layer keeps
     yield
     set_num_threads(before)
 
 
+def whole_rois(count: int, size: tuple[int, int]) -> Array:
+    """Rois (R, 5) that have the whole of a map of size (H, W), at a scale of 1."""
+    return np.tile(np.array([0, 0, 0, size[1] - 1, size[0] - 1], np.float32), (count, 1))
+
+
 X = maps(1, 16, 512, 256)
+REGIONS: list[tuple[str, list[Array]]] = [
+    *(
+        (f'type: "{kind}" {block} {{ pooled_h: 7 pooled_w: 7 spatial_scale: 1 {more} }}', [x, whole_rois(200, x.shape[2:])])
+        for x in (maps(1, 256, 40, 60), maps(1, 128, 100, 160))
+        for kind, block, more in (
+            ("ROIPooling", "roi_pooling_param", ""),
+            ("ROIAlign", "roi_align_param", ""),
+            ("ROIAlign", "roi_align_param", "pool: AVE"),
+            ("ROIAlign", "roi_align_param", "pool: AVE sampling_ratio: 2"),
+        )
+    ),
+    *(
+        (
+            f'type: "{kind}" {block} {{ output_dim: 20 group_size: 3 spatial_scale: 1 }}',
+            [maps(1, 180, *size), whole_rois(rois, size)],
+        )
+        for kind, block in (("PSROIPooling", "psroi_pooling_param"), ("PSROIAlign", "psroi_align_param"))
+        for rois, size in ((200, (100, 160)), (2000, (40, 60)))
+    ),
+]
 ALONE = [
     *(kind for kind in KINDS if CATALOGUE[kind].elementwise and kind not in ("Clip", "Eltwise", "Split")),
     *("ArgMax", "BatchNorm", "Bias", "Flatten", "LRN", "MVN", "Normalize", "PReLU", "Reduction", "Scale", "Softmax", "Tile"),
@@ -152,7 +178,25 @@ CASES: list[tuple[str, list[Array]]] = [
     ('type: "SmoothL1LossOHEM"', [X, X]),
     ('type: "LSTM" recurrent_param { num_output: 512 }', [maps(64, 16, 128), np.ones((64, 16), np.float32)]),
     ('type: "RNN" recurrent_param { num_output: 512 }', [maps(64, 16, 128), np.ones((64, 16), np.float32)]),
+    *REGIONS,
 ]
+
+
+def made(text: str, arrays: list[Array], phase: Phase, in_place: bool = False) -> tuple[Layer, list[Blob], list[Blob]]:
+    """A layer and its blobs, whose data are in memory."""
+    param = caffe_pb2.LayerParameter(name="layer")
+    text_format.Merge(text, param)
+    bottom = [Blob(array.shape) for array in arrays]
+    for blob, array in zip(bottom, arrays, strict=True):
+        blob.data[...] = array
+    top = [bottom[0]] if in_place else [Blob(())]
+    layer = create(param, phase=phase)
+    layer.connect(bottom, top)
+    for blob in [*top, *layer.blobs]:
+        blob.data[...] = blob.data
+    for blob, array in zip(bottom, arrays, strict=True):
+        blob.data[...] = array
+    return layer, bottom, top
 
 
 def measured(layer: Layer, bottom: list[Blob], top: list[Blob]) -> tuple[int, int]:
@@ -168,24 +212,13 @@ def measured(layer: Layer, bottom: list[Blob], top: list[Blob]) -> tuple[int, in
 
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("phase", [TEST, TRAIN])
-@pytest.mark.parametrize(("text", "arrays"), CASES, ids=[text for text, _ in CASES])
+@pytest.mark.parametrize(("text", "arrays"), CASES, ids=[f"{text} {arrays[0].shape}" for text, arrays in CASES])
 @pytest.mark.usefixtures("one_thread")
 def test_bytes_kept_and_worked_in(text: str, arrays: list[Array], phase: Phase, in_place: bool) -> None:
     """Within what is worked in block by block: a copy of a bottom, 8 MiB, more or less is seen."""
-    param = caffe_pb2.LayerParameter(name="layer")
-    text_format.Merge(text, param)
-    if in_place and not CATALOGUE[param.type].in_place:
+    if in_place and not CATALOGUE[text.split('"')[1]].in_place:
         return
-    bottom: list[Any] = [Blob(array.shape) for array in arrays]
-    for blob, array in zip(bottom, arrays, strict=True):
-        blob.data[...] = array
-    top = [bottom[0]] if in_place else [Blob(())]
-    layer = create(param, phase=phase)
-    layer.connect(bottom, top)
-    for blob in [*top, *layer.blobs]:
-        blob.data[...] = blob.data  # taken before it is measured
-    for blob, array in zip(bottom, arrays, strict=True):
-        blob.data[...] = array
+    layer, bottom, top = made(text, arrays, phase, in_place)
     tracemalloc.start()
     try:
         kept, working = measured(layer, bottom, top)
@@ -193,6 +226,24 @@ def test_bytes_kept_and_worked_in(text: str, arrays: list[Array], phase: Phase, 
         tracemalloc.stop()
     assert kept == pytest.approx(layer.kept_bytes(bottom, top), abs=MIB)
     assert working == pytest.approx(layer.working_bytes(bottom, top), rel=0.15, abs=BLOCKS)
+
+
+@pytest.mark.parametrize(("text", "arrays"), REGIONS, ids=[f"{text} {arrays[0].shape}" for text, arrays in REGIONS])
+@pytest.mark.usefixtures("one_thread")
+def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Array]) -> None:
+    layer, bottom, top = made(text, arrays, TRAIN)
+    for blob in (*bottom, *top):
+        blob.diff[...] = 1
+    tracemalloc.start()
+    try:
+        _, forward = measured(layer, bottom, top)
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        layer.backward_pass(top, [True, False], bottom)
+        backward = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert max(forward, backward) == pytest.approx(layer.working_bytes(bottom, top, [True, False]), rel=0.15, abs=BLOCKS)
 
 
 # Nowhere else.

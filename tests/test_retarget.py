@@ -106,6 +106,33 @@ def test_param_str_however_it_is_quoted(tmp_path: Path, quoted: str) -> None:
     assert not done.renamed
 
 
+def test_a_param_str_whose_number_is_cut_in_two(tmp_path: Path) -> None:
+    text = (
+        "layer { name: 'd' type: 'Python' top: 'x' python_param { module: 'm' layer: 'L' param_str: 'num_' 'classes: 21' } }\n"
+    )
+    with pytest.raises(
+        Error,
+        match=r"python_param\.param_str: 21 is cut in two there, or written with escapes: write it plainly, in one string",
+    ):
+        retarget(written(tmp_path, text), 4)
+
+
+def test_all_ways_to_a_head_are_walked(tmp_path: Path) -> None:
+    """A Reshape on each of two ways from the softmax to the scores."""
+    to_rows = "reshape_param { shape { dim: -1 dim: 21 } }"
+    reshapes = "".join(
+        f'layer {{ name: "{name}" type: "Reshape" bottom: "cls_score" top: "{name}" {to_rows} }}\n' for name in "ab"
+    )
+    joined = 'layer { name: "sum" type: "Eltwise" bottom: "a" bottom: "b" top: "sum" }\n'
+    text = (HEAD % (21, 84)).replace('bottom: "cls_score" top: "cls_prob"', 'bottom: "sum" top: "cls_prob"')
+    cut = text.index('layer { name: "cls_prob"')
+    done = retarget(written(tmp_path, text[:cut] + reshapes + joined + text[cut:]), 7)
+    dims = {
+        layer.name: list(layer.reshape_param.shape.dim) for layer in parse_net(done.text).param.layer if layer.type == "Reshape"
+    }
+    assert dims == {"a": [-1, 7], "b": [-1, 7]}
+
+
 def test_a_head_of_both_phases_in_one_file(tmp_path: Path) -> None:
     text = (HEAD % (21, 84)).replace('top: "cls_prob" }', 'top: "cls_prob" include { phase: TEST } }')
     text += 'input: "labels" input_shape { dim: 2 }\n'

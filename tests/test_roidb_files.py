@@ -186,6 +186,19 @@ def test_json_errors(tmp_path: Path, content: Any, message: str) -> None:
         ("<xmax>40</xmax>", "<xmax>wide</xmax>", "000005.xml: cannot read the annotation: could not convert"),
         ("<width>40</width>", "<width>1e400</width>", "000005.xml: width must be a whole number, at most 2147483647, got inf"),
         ("<width>40</width>", "<width>nan</width>", "000005.xml: width must be a whole number, at most 2147483647, got nan"),
+        (
+            "<annotation>",
+            '<?xml version="1.0" encoding="foo"?><annotation>',
+            "000005.xml: cannot read the annotation: unknown encoding",
+        ),
+        (
+            "<annotation>",
+            '<?xml version="1.0" encoding="hex"?><annotation>',
+            "000005.xml: cannot read the annotation: 'hex' is not a",
+        ),
+        ("<annotation>", '<?xml version="1.0" encoding="utf-7"?><annotation>', "000005.xml: cannot read the annotation: "),
+        ("<width>40</width>", f"<width>{'9' * 5000}</width>", "000005.xml: width must be a whole number, at most 2147483647"),
+        ("</name>", f"</name><difficult>{'0' * 5000}</difficult>", "000005.xml: cannot read the annotation: Exceeds the limit"),
         ("<name>Cat</name>", "<name>gnu</name>", '000005.xml: class "gnu" is not one of __background__, aeroplane'),
     ],
 )

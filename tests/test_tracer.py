@@ -15,13 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from minicaffe import TEST, TRAIN, LayerError, Net, Tracer, set_random_seed
+from minicaffe import TEST, TRAIN, LayerError, Net, Tracer, register, set_random_seed
 from minicaffe.blob import MemoryState
 from minicaffe.explanations import explain
 from minicaffe.layer import Layer
-from minicaffe.layers import CATALOGUE
+from minicaffe.layers import CATALOGUE, registered
+from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.prototxt import parse_net
+from minicaffe.trace import Step
 from minicaffe.trace_document import document
+from minicaffe.trace_facts import bytes_in_use
 from minicaffe.trace_page import page
 from minicaffe.trace_shots import NOT_FINITE, SAMPLED, histogram, shot, shrunk, statistics, tiles
 
@@ -92,6 +95,24 @@ def test_steps_follow_caffes_order() -> None:
     assert all(step.ms is not None and step.ms >= 0 for step in steps)
     assert steps[-1].bytes > steps[len(made_steps)].bytes > 0
     assert steps[3].shapes == [(2, 4, 6, 4)]
+
+
+@pytest.mark.parametrize("keep", ["all", "outputs"])
+def test_a_step_s_bytes_are_those_of_all_blobs(keep: str) -> None:
+    def of_all(step: Step) -> None:
+        assert net is not None
+        blobs = [blob for node in net.nodes for blob in (*node.tops, *node.layer.blobs)]
+        found.append((step.bytes, bytes_in_use(blobs)))
+
+    net, found = made(CHAIN, keep=keep), list[tuple[int, int]]()
+    with Tracer(net, backward=keep == "all", on_step=of_all):
+        for items in (2, 3):
+            net.blobs["data"].reshape(items, 3, 8, 6)
+            net.forward()
+            if keep == "all":
+                net.backward()
+    assert len(found) > 2 * len(net.nodes)
+    assert [ours for ours, _ in found] == [theirs for _, theirs in found]
 
 
 def test_a_net_made_before_has_setup_steps_without_times() -> None:
@@ -334,6 +355,23 @@ def test_roi_layers_keep_their_map_geometry_and_output() -> None:
         assert roi.dx.any()
         assert any("roi 0" in line for line in roi.explained)
         assert roi.explained == explain(net, name, roi=0, channel=0, bin=[n // 2 for n in roi.pooled]).text().splitlines()
+
+
+def test_a_roi_layer_of_the_users_is_traced_without_its_bins() -> None:
+    """Nobody knows what a class derived from ours reads."""
+
+    class Mine(ROIPooling):
+        def forward_cpu(self, bottom: Any, top: Any) -> None:
+            top[0].data[...] = 0
+
+    register("MyPooling", Mine)
+    try:
+        net = made(ROIS.replace('"ROIPooling"', '"MyPooling"'))
+        with Tracer(net) as tracer:
+            net.forward()
+    finally:
+        del CATALOGUE["MyPooling"], registered["MyPooling"]
+    assert [layer.name for layer in tracer.trace.layers if layer.roi] == ["align", "align_max", "ps", "ps_align"]
 
 
 def test_the_bins_of_a_trace_give_the_layers_maxima() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import rng
+from minicaffe.access import granted
 from minicaffe.arrays import read_npy
 from minicaffe.detect import Detections, check_detector, detect
 from minicaffe.detect_ssd import SSD_MEANS, detect_ssd, ssd_layer
@@ -153,7 +154,7 @@ def read_proposals(source: str | None, image: Path) -> NDArray[Any] | None:
         return None
     path = Path(source) / f"{image.stem}.npy" if Path(source).is_dir() else Path(source)
     try:
-        boxes = read_npy(path)
+        boxes = read_npy(granted(path, namer="a link"))
     except OSError as error:
         raise Error(f"{path}: cannot read the proposals of {image}: {error.strerror}") from error
     if boxes.dtype.kind not in "iuf" or boxes.ndim != 2 or boxes.shape[1] != 4:

@@ -3,7 +3,7 @@
     photos/             the images in it, by name              s3://bucket/photos    the same
     list.txt, list.lst  a path or URI a line                   table.parquet         a picture a row (tables.py)
 
-Relative paths are relative to the working directory, also in lists.
+Relative paths are relative to the working directory, also in lists. What lists and tables may name: access.py.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 
+from minicaffe import limits
+from minicaffe.access import granted, is_uri
 from minicaffe.errors import DataError, Error
+from minicaffe.files import read_bytes
 
-from .places import is_uri, listed, read_bytes
+from .places import check_opens, listed, read_uri
 from .sources import Files, Sources, Stretch
 from .tables import find_rows
 
@@ -31,6 +34,8 @@ def find_sources(given: Sequence[str]) -> Sources:
 
 
 def _stretches(name: str, base: str) -> list[Stretch]:
+    if is_uri(name):
+        check_opens(name)
     inner = listed(name) if is_uri(name) else _local(Path(name))
     if inner is not None:
         return _folder(name, inner, base)
@@ -38,7 +43,7 @@ def _stretches(name: str, base: str) -> list[Stretch]:
     if kind in TABLES:
         return [find_rows(name, base)]
     if kind in LISTS:
-        return [Files(tuple(read_list(name)), base)]
+        return [Files(tuple(read_list(name)), base, listed=True)]
     return [Files((str(Path(name)) if not is_uri(name) else name,), base)]
 
 
@@ -59,13 +64,15 @@ def _folder(name: str, inner: Sequence[str], base: str) -> list[Stretch]:
         raise Error(f"{name}: images and Parquet files are in this folder: name the one or the other")
     if not images and not tables:
         raise Error(f"{name}: no images in this folder")
-    return [Files(images, base)] if images else [find_rows(file, base) for file in tables]
+    if images:
+        return [Files(images, base)]
+    return [find_rows(file if is_uri(file) else granted(file, namer="a link"), base) for file in tables]
 
 
 def read_list(name: str) -> list[str]:
     """The lines of a list that are not blank, without Windows' mark at its start. Raises DataError."""
     try:
-        content = read_bytes(name) if is_uri(name) else Path(name).read_bytes()
+        content = read_uri(name, limits.lists) if is_uri(name) else read_bytes(name, "lists")
     except OSError as error:
         raise DataError(f"{name}: cannot read the list: {error.strerror or error}") from error
     lines = content.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").split("\n")

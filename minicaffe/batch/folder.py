@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minicaffe.access import is_uri
 from minicaffe.errors import Error
 from minicaffe.files import replacing
 
-from .places import inside, is_uri, located, require_pyarrow
+from .places import inside, located, pyarrow_errors, require_pyarrow
 
 MANIFEST = "_minicaffe.json"
 """Readers of Parquet folders pass over names with a "_" or a "." before them."""
@@ -39,16 +40,22 @@ class Folder:
         try:
             system.create_dir(path, recursive=True)
             found = [info.base_name for info in system.get_file_info(fs.FileSelector(path)) if info.type == fs.FileType.File]
-        except OSError as error:
+        except pyarrow_errors() as error:
             raise Error(f"{self.place}: cannot be written: {error}") from error
         done = {int(match[1]) for name in found if (match := _PART.fullmatch(name))}
         if MANIFEST in found:
-            self._compare(manifest, self._read(system, f"{path}/{MANIFEST}"))
+            self.check(manifest)
         elif any(name.endswith(".parquet") for name in found):
             raise Error(f"{self.place}: holds Parquet files that no run of `minicaffe detect` wrote: give another --out")
         else:
             self._put(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+            self.check(manifest)
         return done
+
+    def check(self, manifest: Mapping[str, Any]) -> None:
+        """Raises Error where the folder is another run's."""
+        system, path = located(self.place)
+        self._compare(manifest, self._read(system, f"{path}/{MANIFEST}"))
 
     def done(self) -> set[int]:
         """The numbers of the parts that are there."""
@@ -64,7 +71,7 @@ class Folder:
         try:
             with system.open_input_file(f"{path}/{name}") as file:
                 return bool(pa.parquet.read_table(file, columns=["error"])["error"].null_count)
-        except (OSError, ValueError) as error:  # pyarrow's errors are these
+        except pyarrow_errors() as error:
             raise Error(f"{inside(self.place, name)}: cannot be read: {error}") from error
 
     def write(self, number: int, table: Any) -> None:
@@ -85,8 +92,8 @@ class Folder:
             with system.open_output_stream(temporary_name) as stream:
                 stream.write(content)
             system.move(temporary_name, f"{path}/{name}")
-        except OSError as error:
-            with suppress(OSError):
+        except pyarrow_errors() as error:
+            with suppress(*pyarrow_errors()):
                 system.delete_file(temporary_name)
             raise Error(f"{inside(self.place, name)}: cannot be written: {error}") from error
 
@@ -94,7 +101,7 @@ class Folder:
         try:
             with system.open_input_file(path) as file:
                 found = json.loads(file.read())
-        except (OSError, ValueError) as error:
+        except pyarrow_errors() as error:
             raise Error(f"{self.place}: {MANIFEST} cannot be read: {error}") from error
         return found if isinstance(found, dict) else {}
 

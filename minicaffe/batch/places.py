@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from minicaffe.errors import DataError, Error
+from minicaffe.access import is_remote, is_uri
+from minicaffe.errors import DataError, Error, NotAFileError
+from minicaffe.files import opened
+
+PATIENCE = 60.0
+"""Seconds that what a URI leads to has to answer; Google's client would try for a quarter of an hour."""
+PROBE = """import sys
+uri, sys.path[:] = sys.argv[1], sys.argv[2:]
+from pyarrow import fs
+try:
+    system, path = fs.FileSystem.from_uri(uri)
+    if system.get_file_info(path).type == fs.FileType.File:
+        system.open_input_file(path).close()
+except Exception as error:
+    print(error, file=sys.__stdout__)
+    sys.exit(3)
+"""
+"""What a process does that opens a URI first."""
 
 
 def require_pyarrow() -> Any:
@@ -22,9 +42,27 @@ def require_pyarrow() -> Any:
     return pyarrow
 
 
-def is_uri(name: str) -> bool:
-    """s3://bucket/photos, file:///data: a name with a scheme."""
-    return "://" in name
+def pyarrow_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
+    """What pyarrow raises: Arrow's own errors, Python's, and what Cython makes of C++'s; and more: to be caught."""
+    cpp = (RuntimeError, LookupError, ArithmeticError, MemoryError)
+    return (OSError, ValueError, *cpp, require_pyarrow().lib.ArrowException, *more)
+
+
+def check_opens(uri: str) -> None:
+    """Open what a URI of the command line leads to in a process of its own: some file systems end theirs. Raises Error."""
+    require_pyarrow()
+    if not is_remote(uri):
+        return
+    command = [sys.executable, "-I", "-c", PROBE, uri, *sys.path]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
+    except subprocess.TimeoutExpired:
+        raise Error(f"{uri}: no answer within {PATIENCE:g} s") from None
+    if done.returncode == 3:
+        raise Error(f"{uri}: {done.stdout.decode('utf-8', 'replace').strip()}")
+    if done.returncode:
+        why = signal.Signals(-done.returncode).name if done.returncode < 0 else f"status {done.returncode}"
+        raise Error(f"{uri}: cannot be opened: pyarrow's file system ended the process that tried ({why})")
 
 
 def located(name: str, base: str = "") -> tuple[Any, str]:
@@ -34,21 +72,28 @@ def located(name: str, base: str = "") -> tuple[Any, str]:
         return fs.LocalFileSystem(), os.path.join(base or os.getcwd(), name)
     try:
         found, path = fs.FileSystem.from_uri(name)
-    except (OSError, ValueError, ImportError) as error:  # pyarrow's errors are these
+    except pyarrow_errors(ImportError) as error:
         raise Error(f"{name}: {error}") from error
     return found, path
 
 
-def read_bytes(name: str) -> bytes:
-    """What a URI leads to. Raises DataError. One connection serves the files of a folder."""
+def read_uri(name: str, most: int) -> bytes:
+    """What a URI leads to, a file of at most so many bytes. Raises DataError. One connection serves the files of a folder."""
     uri = urlsplit(name)
     folder, _, last = uri.path.rpartition("/")
     try:
         system, path = _folder(urlunsplit(uri._replace(path=folder + "/")))
-        with system.open_input_file(f"{path.rstrip('/')}/{unquote(last)}") as file:
+        path = f"{path.rstrip('/')}/{unquote(last)}"
+        if system.type_name == "local":
+            opened(path).close()
+        with system.open_input_file(path) as file:
+            if (size := file.size()) > most:
+                raise DataError(f"{name}: it has {size:,} bytes, and at most {most:,} are read")
             content: bytes = file.read()
             return content
-    except (OSError, ValueError) as error:
+    except NotAFileError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror}") from error
+    except pyarrow_errors() as error:
         raise DataError(f"{name}: cannot be read: {error}") from error
 
 
@@ -71,7 +116,7 @@ def listed(name: str, base: str = "") -> list[str] | None:
         if kind == fs.FileType.File:
             return None
         found = system.get_file_info(fs.FileSelector(path))
-    except OSError as error:
+    except pyarrow_errors() as error:
         raise Error(f"{name}: cannot be read: {error}") from error
     files = sorted(info.base_name for info in found if info.type == fs.FileType.File)
     return [inside(name, file) for file in files]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -31,14 +30,12 @@ class Rules:
 
         if os.path.isdir(self.folder):
             os.chdir(self.folder)
-        if self.modules:
-            sys.path.insert(0, "")
         threads.set_num_threads(self.threads)
         for name, most in self.limits.items():
             setattr(limits, name, most)
         for path in self.allowed:
             access.allow_path(path)
         for module in self.modules:
-            allow_module(module)
+            allow_module(module, os.getcwd())
         if self.gpu:
             set_mode_gpu()

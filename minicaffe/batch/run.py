@@ -20,12 +20,13 @@ from .sources import Sources
 
 @dataclass(frozen=True)
 class Run:
-    """A run whose folder is claimed. before: the parts that were done when it began."""
+    """A run whose folder is claimed. before: the parts that were done when it began. settings: its manifest."""
 
     images: Sources
     folder: Folder
     part_size: int
     before: frozenset[int]
+    settings: Mapping[str, Any]
 
     @property
     def left(self) -> int:
@@ -52,7 +53,9 @@ class Run:
         return len(self.folder.done() & set(range(self.parts)))
 
     def check_done(self) -> None:
-        """Raises Error where a part is not in the folder: workers on other machines wrote it to a disk of their own."""
+        """Raises Error where a part is not in the folder (workers on other machines wrote it to a disk of their own), or where
+        another run took the folder meanwhile, which is noticed only here where there is no lock."""
+        self.folder.check(self.settings)
         missing = sorted(set(range(self.parts)) - self.folder.done())
         if missing:
             which = f"part-{missing[0]:05d}.parquet" + f" and {len(missing) - 1} more" * (len(missing) > 1)
@@ -66,8 +69,9 @@ class Run:
 
 def begin(images: Sources, folder: Folder, recipe: Recipe, weights: Arrays, part_size: int) -> Run:
     """Claim the folder. Raises Error where it is another run's."""
-    done = folder.claim(manifest(images, recipe, weights, part_size))
-    return Run(images, folder, part_size, frozenset(i for i in done if i < part_count(len(images), part_size)))
+    settings = manifest(images, recipe, weights, part_size)
+    done = folder.claim(settings)
+    return Run(images, folder, part_size, frozenset(i for i in done if i < part_count(len(images), part_size)), settings)
 
 
 def manifest(images: Sources, recipe: Recipe, weights: Arrays, part_size: int) -> dict[str, Any]:

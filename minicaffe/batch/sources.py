@@ -11,9 +11,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from minicaffe.access import granted, granted_uri, is_remote, is_uri, local_path
 from minicaffe.errors import Error
+from minicaffe.image_bytes import most_bytes
 
-from .places import is_uri, read_bytes
+from .places import read_uri
 
 
 class Picture(NamedTuple):
@@ -43,30 +45,31 @@ class Stretch(Protocol):
 
 @dataclass(frozen=True)
 class Files:
-    """Images that are files of their own."""
+    """Images that are files of their own. listed: a list names them, not the command line."""
 
     files: tuple[str, ...]
     base: str
+    listed: bool = False
 
     def __len__(self) -> int:
         return len(self.files)
 
     def cut(self, start: int, stop: int) -> Files:
-        return Files(self.files[start:stop], self.base)
+        return Files(self.files[start:stop], self.base, self.listed)
 
     def names(self) -> Iterator[str]:
         return iter(self.files)
 
     def pictures(self) -> Iterator[Picture]:
-        return (picture(name, self.base) for name in self.files)
+        return (picture(name, self.base, listed=self.listed) for name in self.files)
 
 
-def picture(name: str, base: str) -> Picture:
-    """The image that a path or a URI leads to."""
-    if not is_uri(name):
-        return Picture(name, Path(base, name))
+def picture(name: str, base: str, *, listed: bool) -> Picture:
+    """The image that a path or a URI leads to. listed: in a list or a table, which may name what access.py says."""
     try:
-        return Picture(name, read_bytes(name))
+        if is_remote(name):
+            return Picture(name, read_uri(granted_uri(name) if listed else name, most_bytes()))
+        return Picture(name, Path(granted(Path(base, local_path(name)), namer="a list, table or link")))
     except Error as error:
         return Picture(name, error)
 

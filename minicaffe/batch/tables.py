@@ -4,26 +4,27 @@
     image (binary)          the same; or a struct with bytes and path in it, as the datasets library writes
     path  (string)          a path or a URI of an image file
 
-An image without a name is called FILE:ROW, rows counted from 0. Rows are read in order, a few at a time.
+An image without a name is called FILE:ROW, rows counted from 0. Rows are read in order, one at a time: a few bytes can stand
+for any number of large ones. What the footer and the pages' headers declare is checked first (limits.bytes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
-from minicaffe.errors import DataError, Error
+from minicaffe import limits
+from minicaffe.errors import DataError, Error, LimitError
 
-from .places import located, require_pyarrow
+from .parquet_sizes import RowGroup, check_pages, read_footer
+from .places import located, pyarrow_errors, require_pyarrow
 from .sources import Picture, picture
 
-AT_A_TIME = 16
-"""Rows that are held in memory."""
-
-
-PYARROW_ERRORS = (OSError, ValueError)
-"""What pyarrow's own derive from."""
+Columns = tuple[str | None, str | None]
+"""The columns of the image files and of their paths; of a struct as image.bytes."""
 
 
 class Content(NamedTuple):
@@ -66,16 +67,16 @@ class Rows:
         row, end = self.first, self.first + self.count
         try:
             with _opened(self.file, self.base) as table:
-                kinds = columns(table.schema_arrow, self.file)
-                for group in _groups(table.metadata, row, end):
+                for group in _groups(table.groups, row, end):
                     try:
-                        for content in _read(table, group, kinds):
+                        _check(table, group.number, pages=True)
+                        for content in _read(table, group):
                             yield self._picture(row, content)
                             row += 1
-                    except PYARROW_ERRORS as error:
+                    except pyarrow_errors(Error) as error:
                         yield from self._lost(row, group.end, error)
                     row = group.end
-        except (*PYARROW_ERRORS, Error) as error:
+        except pyarrow_errors(Error) as error:
             yield from self._lost(row, end, error)
             return
         yield from self._lost(row, end, DataError("the table has fewer rows than when the run began"))
@@ -87,25 +88,38 @@ class Rows:
 
     def _picture(self, row: int, content: Content) -> Picture:
         if not content.has_bytes and content.path:
-            return picture(content.path, self.base)
+            return picture(content.path, self.base, listed=True)
         name = content.path or f"{self.file}:{row}"
         return Picture(name, content.data or DataError(f"{name}: the row holds no image"))
 
 
+class Table(NamedTuple):
+    """A file that is open, and pyarrow's reader of it. groups: what the footer declares. leaves: the names of the columns that
+    are read by their numbers."""
+
+    opened: Any
+    reader: Any
+    groups: tuple[RowGroup, ...]
+    columns: Columns
+    leaves: dict[int, str]
+
+
 def find_rows(file: str, base: str) -> Rows:
-    """All rows of a Parquet file. Raises Error where it is none, or has no column of images."""
+    """All rows of a Parquet file. Raises Error where it is none, declares more than its bytes or the limits allow, or has no
+    column of images."""
     try:
         with _opened(file, base) as table:
-            columns(table.schema_arrow, file)
-            count = table.metadata.num_rows
-    except PYARROW_ERRORS as error:
+            for number in range(len(table.groups)):
+                _check(table, number)
+            count = sum(group.rows for group in table.groups)
+    except pyarrow_errors(DataError, LimitError) as error:
         raise Error(f"{file}: cannot be read as Parquet: {error}") from error
     if not count:
         raise Error(f"{file}: no rows in it")
     return Rows(file, base, 0, count)
 
 
-def columns(schema: Any, file: str) -> tuple[str | None, str | None]:
+def columns(schema: Any, file: str) -> Columns:
     """The columns of the image files and of their paths; of a struct as image.bytes. Raises Error."""
     types = require_pyarrow().types
 
@@ -127,43 +141,57 @@ def columns(schema: Any, file: str) -> tuple[str | None, str | None]:
     raise Error(f"{file}: no column bytes or image (binary) or path (string); its columns are {found or 'none'}")
 
 
-def _read(table: Any, group: Group, kinds: tuple[str | None, str | None]) -> Iterator[Content]:
-    """The rows wanted of a row group, a few at a time. kinds: the columns of images and paths."""
-    data, path = kinds
-    skipped, left = group.skipped, group.end - group.first
-    names = [name for name in (data, path) if name]
-    for batch in table.iter_batches(AT_A_TIME, row_groups=[group.number], columns=names, use_threads=False):
-        start = min(skipped, batch.num_rows)
-        skipped -= start
-        wanted = batch.slice(start, left)
-        left -= wanted.num_rows
-        found = (_values(wanted, name) for name in (path, data))
-        for its_path, its_data in zip(*found, strict=True):
-            yield Content(data is not None, its_path, its_data)
-        if not left:
-            return
+def _read(table: Table, group: Group) -> Iterator[Content]:
+    """The rows wanted of a row group."""
+    data, path = table.columns
+    names = [name for name in table.columns if name]
+    rows = table.reader.iter_batches(1, row_groups=[group.number], columns=names, use_threads=False)
+    for row in islice(rows, group.skipped, group.skipped + group.end - group.first):
+        yield Content(data is not None, _value(row, path), _value(row, data))
 
 
-def _values(batch: Any, name: str | None) -> list[Any]:
-    """A column's values; None for each where there is no such column."""
+def _value(row: Any, name: str | None) -> Any:
+    """A column's value in a batch of one row; None where there is no such column."""
     if name is None:
-        return [None] * batch.num_rows
+        return None
     column, _, inner = name.partition(".")
-    values = batch.column(column).to_pylist()
-    return [value and value[inner] for value in values] if inner else values
+    value = row.column(column)[0].as_py()
+    return value and value[inner] if inner else value
 
 
-def _groups(metadata: Any, first: int, end: int) -> Iterator[Group]:
+def _check(table: Table, group: int, *, pages: bool = False) -> None:
+    """Raises LimitError where a column that is read, or with pages one of its pages, unpacks to more than limits.bytes;
+    DataError where it is damaged."""
+    chunks = table.groups[group].chunks
+    for i, name in table.leaves.items():
+        place = f"{name} in row group {group}"
+        if i >= len(chunks):
+            raise DataError(f"{place} is not there")
+        limits.check(place, chunks[i].unpacked, "bytes")
+        if pages:
+            check_pages(table.opened, chunks[i], place)
+
+
+def _groups(groups: Sequence[RowGroup], first: int, end: int) -> Iterator[Group]:
     """The parts of row groups that hold the rows from first to end."""
     start = 0
-    for number in range(metadata.num_row_groups):
-        stop = start + metadata.row_group(number).num_rows
+    for number, group in enumerate(groups):
+        stop = start + group.rows
         if stop > first and start < end:
             yield Group(number, max(first, start), min(end, stop), max(first - start, 0))
         start = stop
 
 
-def _opened(file: str, base: str) -> Any:
+@contextmanager
+def _opened(file: str, base: str) -> Iterator[Table]:
+    """A Parquet file, what its footer declares checked first. Raises Error, and pyarrow's errors."""
     parquet = require_pyarrow().parquet
     system, path = located(file, base)
-    return parquet.ParquetFile(system.open_input_file(path), pre_buffer=False)
+    with system.open_input_file(path) as opened:
+        groups = read_footer(opened)
+        reader = parquet.ParquetFile(opened, pre_buffer=False)
+        found = columns(reader.schema_arrow, file)
+        paths = (reader.schema.column(i).path for i in range(len(reader.schema)))
+        read = tuple(name for name in found if name)
+        leaves = {i: path for i, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in read)}
+        yield Table(opened, reader, groups, found, leaves)

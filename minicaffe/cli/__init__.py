@@ -9,16 +9,17 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any
 
 import click
 
 from minicaffe import limits
-from minicaffe.access import allowing
+from minicaffe.access import allowing, is_uri
 from minicaffe.cli.flags import ALIASES, translate
+from minicaffe.cli.terminal import echo, guarded
 from minicaffe.errors import Error, shortened
 from minicaffe.files import plain
+from minicaffe.nearest import nearest
 from minicaffe.threads import check_variable
 from minicaffe.version import __version__
 
@@ -53,14 +54,21 @@ WORDS = "minicaffe.words"
 """Where a context's meta holds the command line."""
 
 
+class _Place(click.Path):
+    """A file or folder that is there, or a URI."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if is_uri(value) else super().convert(value, param, ctx)
+
+
 ALLOW = click.Option(
     ["--allow"],
     multiple=True,
-    metavar="PATH",
-    type=click.Path(exists=True),
+    metavar="PATH|URI",
+    type=_Place(exists=True),
     expose_value=False,
-    help="Let prototxts name this file, or what lies in this folder; may be repeated. They always may name what is in the "
-    "working directory, and what the command line names.",
+    help="Let prototxts, lists and tables name this file, or what lies in this folder or bucket; may be repeated. They always "
+    "may name what is in the working directory, and what the command line names.",
 )
 """An option of every command. What it names is allowed as everything that the command line names is."""
 
@@ -100,6 +108,10 @@ LIMIT = click.Option(
 class _Commands(click.Group):
     """Imports a command's module when it is asked for; turns minicaffe's errors into one message and exit status 1."""
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        with guarded():
+            return super().main(*args, **options)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -119,7 +131,7 @@ class _Commands(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = get_close_matches(args[0].lower().replace("_", "-"), [*COMMANDS, *ALIASES], 1)
+            near = nearest(args[0].lower().replace("_", "-"), [*COMMANDS, *ALIASES])
             ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{near[0]}'?" if near else ""))
         return super().resolve_command(ctx, args)
 
@@ -143,13 +155,14 @@ class _Commands(click.Group):
                     traceback.print_exc()
                 message = shortened(plain(error)) if isinstance(error, OSError) else str(error)
                 out_of_memory = "out of memory: " * isinstance(error, MemoryError)
-                click.echo(f"minicaffe: {out_of_memory}{message}", err=True)
+                echo(f"minicaffe: {out_of_memory}{message}", err=True)
                 ctx.exit(1)
 
 
 def _paths(word: str) -> list[str]:
-    """The files and folders that a word of the command line names, also as in --allow=FILE and --input data=FILE."""
-    return [text for text in (word, *word.split("=")[1:]) if text and os.path.exists(text)]
+    """The files, folders and URIs that a word of the command line names, also as in --allow=FILE and --input data=FILE."""
+    texts = [word] if is_uri(word.partition("=")[0]) else [word, *word.split("=")[1:], word.partition("=")[2]]
+    return [text for text in texts if text and (is_uri(text) or os.path.exists(text))]
 
 
 def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:
@@ -159,17 +172,18 @@ def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOptio
     if not word or error.ctx is None:
         return error
     options = [option for param in error.ctx.command.get_params(error.ctx) for option in param.opts]
-    near = get_close_matches(f"--{word.lstrip('-').replace('_', '-')}", [o for o in options if o.startswith("--")], 1)
+    near = nearest(f"--{word.lstrip('-').replace('_', '-')}", [o for o in options if o.startswith("--")])
     return click.NoSuchOption(word, possibilities=near, ctx=error.ctx)
 
 
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: str | None = None
 ) -> None:
-    click.echo(shortened(f"warning: {message}"), err=True)
+    echo(shortened(f"warning: {message}"), err=True)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+# color: click is to take no escape sequences out of what it prints, which is written out
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "color": True})
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 @click.version_option(__version__, prog_name="minicaffe")
 def main(debug: bool) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import click
-
 from minicaffe.agreement import TOLERANCE, Difference
 from minicaffe.errors import Error
 
 from .common import print_table, shape_text
+from .terminal import echo
 
 
 def say_agreement(title: str, found: Sequence[Difference], whose: tuple[str, str]) -> None:
@@ -19,12 +18,12 @@ def say_agreement(title: str, found: Sequence[Difference], whose: tuple[str, str
     print_table(title, ["output", "shape", "largest difference", "relative"], rows)
     for one in found:
         if one.note:
-            click.echo(f"{one.name}: {one.note}")
+            echo(f"{one.name}: {one.note}")
     bound = f"{TOLERANCE:g} of the largest number"
     wrong = [_why(one, whose) for one in found if not one.agrees]
     if wrong:
         raise Error(f"FAIL: more than {bound} apart: {'; '.join(wrong)}; nothing was written")
-    click.echo(f"PASS: every output within {bound}")
+    echo(f"PASS: every output within {bound}")
 
 
 def _why(one: Difference, whose: tuple[str, str]) -> str:

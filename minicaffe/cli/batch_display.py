@@ -6,9 +6,9 @@ import time
 from types import TracebackType
 from typing import Any
 
-import click
-
 from minicaffe.batch.parts import Done
+
+from .terminal import echo
 
 INTERVAL = 10.0
 """Seconds from line to line."""
@@ -24,14 +24,13 @@ class BatchDisplay:
         self._task: Any = None
 
     def __enter__(self) -> BatchDisplay:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+        from .console import bar
 
         self.start = self._last = time.monotonic()
-        console = Console(stderr=True)
-        if console.is_terminal:
-            columns = (MofNCompleteColumn(), TextColumn("images {task.fields[rate]}"), BarColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=console)
+        self._bar = bar(MofNCompleteColumn(), TextColumn("images {task.fields[rate]}"), BarColumn(), TimeRemainingColumn())
+        if self._bar:
             self._bar.start()
             self._task = self._bar.add_task("detecting", total=self.todo, rate="")
         return self
@@ -49,14 +48,14 @@ class BatchDisplay:
             self._bar.update(self._task, completed=self.done.images, rate=self.rate_text())
         elif time.monotonic() - self._last >= INTERVAL:
             self._last = time.monotonic()
-            click.echo(f"{self.done.images} of {self.todo} images, {self.rate_text()}", err=True)
+            echo(f"{self.done.images} of {self.todo} images, {self.rate_text()}", err=True)
 
     def say(self, sentence: str) -> None:
         """A line of its own."""
         if self._bar:
-            self._bar.console.print(sentence, highlight=False)
+            self._bar.console.print(sentence)
         else:
-            click.echo(sentence, err=True)
+            echo(sentence, err=True)
 
     def rate_text(self) -> str:
         """16.2 images/s, and the errors where there are any."""

@@ -7,18 +7,23 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import numpy as np
 
 from minicaffe import rng, threads
-from minicaffe.errors import DeviceError, Error, WeightsError, shortened
+from minicaffe.errors import DeviceError, Error, WeightsError, on_one_line, shortened
 from minicaffe.inputs import make_up_weights
 from minicaffe.mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.near_layers import near_text
 from minicaffe.net import Keep, Net, Watch
 from minicaffe.weights import read_weights
+
+from .terminal import echo
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,15 +52,11 @@ def state_options(function: Function) -> Function:
 
 
 def allow_modules(modules: Iterable[str]) -> None:
-    """Let Python layers come from these modules, looked for in the working directory too, as Caffe's users expect."""
-    import sys
-
+    """Let Python layers come from these modules, each looked for in the working directory first, as Caffe's users expect."""
     from minicaffe.layers.python import allow_module
 
     for module in modules:
-        if "" not in sys.path:
-            sys.path.insert(0, "")
-        allow_module(module)
+        allow_module(module, os.getcwd())
 
 
 def _use_threads(context: click.Context, option: click.Parameter, count: int | None) -> None:
@@ -122,7 +123,7 @@ def choose_device(device: str | None, gpu: str | None) -> None:
             raise Error(f"--gpu {gpu}: a net runs on one GPU here; give one number")
         device = "gpu" if gpu == "all" else f"gpu:{gpu}"
     kind, _, number = (device or "cpu").partition(":")
-    if kind not in ("cpu", "gpu", "auto") or (number and (kind != "gpu" or not number.isdecimal())):
+    if kind not in ("cpu", "gpu", "auto") or (number and (kind != "gpu" or not (number.isdecimal() and len(number) < 10))):
         raise Error(
             f"--device {device}: give cpu, gpu, gpu:N or auto" if gpu is None else f"--gpu {gpu}: give a number, or all"
         )
@@ -136,7 +137,7 @@ def choose_device(device: str | None, gpu: str | None) -> None:
     except DeviceError as error:
         if kind != "auto":
             raise
-        click.echo(f"on the CPU: {error}", err=True)
+        echo(f"on the CPU: {error}", err=True)
 
 
 def one_of(argument: str | None, option: str | None, place: str, flag: str) -> str:
@@ -149,7 +150,7 @@ def one_of(argument: str | None, option: str | None, place: str, flag: str) -> s
 
 def say_loudly(message: str) -> None:
     """A warning that nobody overlooks, on stderr."""
-    click.secho(shortened(f"WARNING: {message}"), fg="yellow", bold=True, err=True)
+    echo(shortened(f"WARNING: {message}"), fg="yellow", bold=True, err=True)
 
 
 def load_net(
@@ -179,7 +180,7 @@ def load_net(
             none = f"{file}: none of its layers has the name of a layer with weights in {net}: of another net?"
             raise WeightsError(none.rstrip("?") + near_text(loaded, read_weights(file)))
         if report.unused:
-            click.echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
+            echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
     if missing and not weights:
         say(f"no weights given: all {len(missing)} layers with parameters start from their fillers (seed {seed})")
     elif missing:
@@ -282,26 +283,28 @@ def number_text(value: float) -> str:
     return f"{value:.0f}"
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """A table on stdout; columns named in right are aligned right. Only names without an end are cut (errors.shortened)."""
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Sequence[str] = ()) -> None:
+    """A table on stdout; columns named in right are aligned right. A cell is a text on one line, or rich's Text, which has
+    styles. Only names without an end are cut (errors.shortened)."""
     import sys
 
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=shortened(title), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    from .console import PlainConsole
+
+    table = Table(title=shortened(on_one_line(title)), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(shortened, row))
-    if sys.stdout.isatty():
-        Console().print(table)
+        table.add_row(*(shortened(on_one_line(cell)) if isinstance(cell, str) else cell for cell in row))
+    console = PlainConsole(width=None if sys.stdout.isatty() else 160)
+    if console.is_terminal:
+        console.print(table)
         return
-    console = Console(width=160)
     with console.capture() as captured:
         console.print(table)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+    echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
 def statistics_text(array: np.ndarray[Any, Any]) -> str:
@@ -313,6 +316,11 @@ def statistics_text(array: np.ndarray[Any, Any]) -> str:
     return f"{array.min():.4g} / {array.mean():.4g} / {array.max():.4g}"
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names of a file, in one line."""
+    return ", ".join(map(on_one_line, names))
+
+
 def _short(names: Sequence[str], most: int = 8) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return listed(names[:most]) + more

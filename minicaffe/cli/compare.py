@@ -15,6 +15,7 @@ from minicaffe.settings import current, read_settings, use
 
 from .common import allow_modules, load_net, phase_of, phase_option, seed_option, state_options, threads_option
 from .inputs import cfg_option, factor_option, parse_inputs, reshape_inputs, with_mean
+from .terminal import echo
 
 
 @click.command()
@@ -88,7 +89,7 @@ def command(
         go_on=go_on,
         **options,
     )
-    click.echo(str(result))
+    echo(str(result))
     if not result.same:
         raise SystemExit(1)
 

@@ -13,6 +13,7 @@ from minicaffe.weights import write_binaryproto
 from .common import check_no_input
 from .flags import GflagsCommand
 from .progress import counted
+from .terminal import echo
 
 
 @click.command(cls=GflagsCommand)
@@ -39,9 +40,9 @@ def command(db: str, out: str | None, backend: str) -> None:
     if not count:
         raise DataError(f"{db}: the database is empty")
     mean = total / count
-    click.echo(f"{db}: {count} images of {' x '.join(map(str, mean.shape))}")
+    echo(f"{db}: {count} images of {' x '.join(map(str, mean.shape))}")
     for i, value_ in enumerate(mean.mean(axis=(1, 2))):
-        click.echo(f"mean_value channel [{i}]: {value_:.6g}")
+        echo(f"mean_value channel [{i}]: {value_:.6g}")
     if out:
         write_binaryproto(out, mean[None].astype(np.float32))
-        click.echo(f"written: {out}")
+        echo(f"written: {out}")

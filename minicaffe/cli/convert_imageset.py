@@ -11,6 +11,7 @@ from minicaffe.access import granted
 from minicaffe.database import BACKENDS, new_database
 from minicaffe.datum import encoded_datum, image_datum
 from minicaffe.errors import DataError, Error
+from minicaffe.files import read_bytes
 from minicaffe.image_bytes import encode_image, read_image, resized
 from minicaffe.image_list import Listed, read_image_list
 from minicaffe.proto import caffe_pb2
@@ -18,6 +19,7 @@ from minicaffe.proto import caffe_pb2
 from .common import say_loudly
 from .flags import GflagsCommand
 from .progress import counted
+from .terminal import echo
 
 
 @click.command(cls=GflagsCommand)
@@ -79,7 +81,7 @@ def command(
                 first, other = lengths.values()
                 raise Error(f"{list_file}:{image.line}: {other} is not of the size of {first}")
             database.put(f"{i:08d}_{image.name}".encode(errors="surrogateescape"), datum.SerializeToString())
-    click.echo(f"{db}: {len(images) - skipped} images" + f", {skipped} left out" * bool(skipped))
+    echo(f"{db}: {len(images) - skipped} images" + f", {skipped} left out" * bool(skipped))
 
 
 def _datum(
@@ -98,5 +100,5 @@ def _datum(
         return image_datum(pixels, image.label)
     same = size is None and {"jpeg": "jpg"}.get(suffix, suffix) == {"jpeg": "jpg"}.get(kind, kind)
     if same and (read_image(path, None).shape[2] == 3) == color:
-        return encoded_datum(path.read_bytes(), image.label)
+        return encoded_datum(read_bytes(path, "bytes"), image.label)
     return encoded_datum(encode_image(pixels, kind, str(path)), image.label)

@@ -12,11 +12,13 @@ import click
 from click.core import ParameterSource
 
 from minicaffe import threads
+from minicaffe.access import is_uri
 from minicaffe.batch.detector import Arrays, Detector, Recipe, weights_of
 from minicaffe.batch.folder import Folder
 from minicaffe.batch.local_engine import run_local
+from minicaffe.batch.lock import locked
 from minicaffe.batch.parts import PART_SIZE, Done
-from minicaffe.batch.places import is_uri, require_pyarrow
+from minicaffe.batch.places import check_opens, require_pyarrow
 from minicaffe.batch.rules import Rules
 from minicaffe.batch.run import Run, begin
 from minicaffe.batch.sources import Sources
@@ -25,6 +27,7 @@ from minicaffe.errors import Error
 
 from .batch_display import BatchDisplay
 from .common import check_folder, identity
+from .terminal import echo
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ class Many:
         require_pyarrow()
         if any(source.rstrip("/") == self.out.rstrip("/") or same(source, self.out) for source in sources):
             raise Error(f"--out {self.out}: the images come from there: give another folder")
-        if not is_uri(self.out):
+        if is_uri(self.out):
+            check_opens(self.out)
+        else:
             check_folder("--out", self.out)
         if self.engine == "ray":
             from minicaffe.batch.ray_cluster import require_ray
@@ -98,6 +103,11 @@ def same(source: str, out: str) -> bool:
 
 def detect_many(detector: Detector, images: Sources, many: Many) -> Done:
     """Do what is not done yet, show how far it is, and print a summary. Returns what was done. Raises Error."""
+    with locked(many.place):
+        return _do(detector, images, many)
+
+
+def _do(detector: Detector, images: Sources, many: Many) -> Done:
     weights = weights_of(detector.net)
     run = begin(images, Folder(many.place), detector.recipe, weights, many.part_size)
     display = BatchDisplay(run.left)
@@ -108,9 +118,7 @@ def detect_many(detector: Detector, images: Sources, many: Many) -> Done:
             else:
                 where = _here(detector, run, display)
     except KeyboardInterrupt as stop:
-        click.echo(
-            f"stopped with {run.count_done()} of {run.parts} parts done: the same command goes on with the others", err=True
-        )
+        echo(f"stopped with {run.count_done()} of {run.parts} parts done: the same command goes on with the others", err=True)
         click.get_current_context().exit(exit_status(stop))
     run.check_done()
     _summary(run, display, many.out, where)
@@ -156,7 +164,7 @@ def _summary(run: Run, display: BatchDisplay, out: str, where: str) -> None:
     done = display.done
     before = f", {len(run.before)} of which were there" if run.before else ""
     total = f"{len(run.images)} image{'s' * (len(run.images) != 1)}"
-    click.echo(f"{out}: {total} in {run.parts} part{'s' * (run.parts != 1)}{before}")
+    echo(f"{out}: {total} in {run.parts} part{'s' * (run.parts != 1)}{before}")
     if done.images:
         taken = f"{done.images} image{'s' * (done.images != 1)} in {display.seconds:.1f} s: {display.rate_text()}"
-        click.echo(f"{taken}, {done.detections} detections{where}")
+        echo(f"{taken}, {done.detections} detections{where}")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 
-import click
 import numpy as np
 
 from minicaffe.batch.detector import Detector, Row, class_count
@@ -17,10 +15,12 @@ from minicaffe.batch.sources import Sources
 from minicaffe.class_names import default_names
 from minicaffe.detect import Detections, class_name, draw, to_json
 from minicaffe.detect_ssd import ssd_layer
+from minicaffe.errors import on_one_line
 from minicaffe.files import replacing
 from minicaffe.settings import DetectionSettings
 
 from .common import identity
+from .terminal import echo
 
 
 def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as_json: bool) -> Done:
@@ -32,7 +32,7 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
         if row.failure:
             if len(images) == 1:
                 raise row.failure
-            click.echo(f"minicaffe: {row.image}: {row.error}", err=True)
+            echo(f"minicaffe: {on_one_line(row.image)}: {row.error}", err=True)
             continue
         assert row.found is not None and row.pixels is not None
         if as_json:
@@ -42,7 +42,7 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
         if pictures:
             _draw(pictures[i], row.pixels, row.found, names, err=as_json)
     if as_json:
-        click.echo(json.dumps(results, indent=1))
+        echo(json.dumps(results, indent=1))
     return done
 
 
@@ -50,7 +50,7 @@ def nothing_found(detector: Detector, best: float, cfg: str | None) -> None:
     """Say what the best score was, and the settings that images were made ready with."""
     r = detector.recipe
     taken = _ssd_settings(r.means, r.scale_factor) if ssd_layer(detector.net) else _settings_text(r.settings, cfg)
-    click.echo(f"nothing reaches --threshold {r.threshold:g}: the best score is {best:.4g}. {taken}", err=True)
+    echo(f"nothing reaches --threshold {r.threshold:g}: the best score is {best:.4g}. {taken}", err=True)
 
 
 def picture_names(folder: Path, images: Sources, inputs: Sequence[str | None]) -> list[Path]:
@@ -58,9 +58,11 @@ def picture_names(folder: Path, images: Sources, inputs: Sequence[str | None]) -
     replaces an input: an image, or a file of inputs."""
     known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}
     names: dict[Path, None] = {}
+    numbers: dict[str, Iterator[str]] = {}
     for name in images.names():
         stem = Path(name).stem
-        tries = (folder / f"{stem}{number}.png" for number in chain([""], (f"-{n}" for n in count(2))))
+        endings = numbers.setdefault(stem, chain([""], (f"-{n}" for n in count(2))))
+        tries = (folder / f"{stem}{ending}.png" for ending in endings)
         names[next(path for path in tries if path not in names and identity(path) not in known)] = None
     return list(names)
 
@@ -84,27 +86,27 @@ def _ssd_settings(means: Sequence[float], scale_factor: float) -> str:
 
 def _progress(rows: Iterator[Row], total: int, quiet: bool) -> Iterator[Row]:
     """The rows, with a progress bar on a terminal when there are several."""
-    if total < 2 or quiet or not sys.stderr.isatty():
+    from .console import bar
+
+    shown = None if total < 2 or quiet else bar()
+    if shown is None:
         yield from rows
         return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), redirect_stdout=sys.stdout.isatty()) as bar:
-        yield from bar.track(rows, total=total, description="detecting")
+    with shown:
+        yield from shown.track(rows, total=total, description="detecting")
 
 
 def _print(row: Row, found: Detections, names: Sequence[str] | None) -> None:
-    click.echo(f"{row.image}: {len(found)} detection{'s' * (len(found) != 1)} in {row.seconds:.2f} s", file=sys.stdout)
-    labels = [class_name(int(k), names) for k in found.classes]
+    echo(f"{on_one_line(row.image)}: {len(found)} detection{'s' * (len(found) != 1)} in {row.seconds:.2f} s")
+    labels = [on_one_line(class_name(int(k), names)) for k in found.classes]
     width = max(map(len, labels), default=0)
     for label, score, box in zip(labels, found.scores, found.boxes, strict=True):
         corners = "  ".join(f"{name} {value:6.1f}" for name, value in zip(("x1", "y1", "x2", "y2"), box, strict=True))
-        click.echo(f"  {label:{width}}  {score:.3f}  {corners}", file=sys.stdout)
+        echo(f"  {label:{width}}  {score:.3f}  {corners}")
 
 
 def _draw(target: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None, *, err: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as path:
         draw(image, found, names).save(path)
-    click.echo(f"  drawn: {target}", file=sys.stderr if err else sys.stdout)
+    echo(f"  drawn: {on_one_line(str(target))}", err=err)

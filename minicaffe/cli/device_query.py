@@ -17,6 +17,7 @@ from minicaffe.mode import set_mode_cpu
 from minicaffe.version import __version__
 
 from .common import choose_device
+from .terminal import echo
 
 PACKAGES = ("numpy", "protobuf", "pillow", "h5py", "lmdb")
 VARIABLES = ("MINICAFFE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -46,7 +47,7 @@ def command(gpu: str | None) -> None:
         **{name: version(name) for name in PACKAGES},
     }
     for name, fact in facts.items():
-        click.echo(f"{name + ':':<11}{fact}")
+        echo(f"{name + ':':<11}{fact}")
 
 
 def gpu_facts() -> list[str]:

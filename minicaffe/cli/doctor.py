@@ -6,6 +6,8 @@ import click
 
 from minicaffe.doctor import examine
 
+from .terminal import echo
+
 
 @click.command()
 def command() -> None:
@@ -14,4 +16,4 @@ def command() -> None:
     Example:  minicaffe doctor
     """
     for finding in examine():
-        click.echo(str(finding))
+        echo(str(finding))

@@ -9,6 +9,7 @@ from minicaffe.net import Net
 from minicaffe.prototxt import read_net
 
 from .common import allow_modules, check_no_input, phase_of, state_options
+from .terminal import echo
 
 
 @click.command()
@@ -46,4 +47,4 @@ def command(
         made = Net(net, phase_of(phase), level, list(stages)) if given is not None else Net(net, 1, level, list(stages))
         found = {name: blob.shape for name, blob in made.blobs.items()}
     draw_net_to_file(param, out, rankdir, given, display_lrm, shapes=found)
-    click.echo(f"written: {out}")
+    echo(f"written: {out}")

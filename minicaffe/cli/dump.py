@@ -11,6 +11,7 @@ from minicaffe.dump import Dump, read
 from minicaffe.errors import Error, shortened
 
 from .common import check_target, print_table, say_loudly, shape_text, statistics_text
+from .terminal import echo
 
 
 @click.command()
@@ -42,7 +43,7 @@ def command(file: str, out: str | None, listed: bool) -> None:
         say_loudly(f"{file}: NaN or infinite values in {', '.join(broken)}")
     if target:
         dump.write(target)
-        click.echo(f"written: {target} ({len(dump.arrays)} arrays)")
+        echo(f"written: {target} ({len(dump.arrays)} arrays)")
 
 
 def _print(dump: Dump) -> None:
@@ -55,12 +56,12 @@ def _print(dump: Dump) -> None:
     print_table(f"{dump.path} ({dump.kind})", ["array", "type", "shape", "stored as", "min / mean / max"], rows)
     bare = [f"{layer.name} ({layer.type or 'type unknown'})" for layer in dump.layers if not any(layer.blobs)]
     if bare:
-        click.echo(shortened(f"{len(bare)} layers without weights: {', '.join(bare)}"))
+        echo(shortened(f"{len(bare)} layers without weights: {', '.join(bare)}"))
     values = sum(array.size for array in dump.arrays.values())
-    click.echo(f"{len(dump.arrays)} arrays, {values} values")
+    echo(f"{len(dump.arrays)} arrays, {values} values")
     if dump.kind == ".caffemodel":
-        click.echo(shortened(f"written by: {dump.origin}"))
+        echo(shortened(f"written by: {dump.origin}"))
         for evidence in dump.origin.evidence[:8]:
-            click.echo(shortened(f"  {evidence}"))
+            echo(shortened(f"  {evidence}"))
         if len(dump.origin.evidence) > 8:
-            click.echo(f"  and {len(dump.origin.evidence) - 8} more such fields")
+            echo(f"  and {len(dump.origin.evidence) - 8} more such fields")

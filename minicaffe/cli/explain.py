@@ -21,6 +21,7 @@ from .common import (
     state_options,
 )
 from .inputs import factor_option, input_option, parse_inputs, reshape_inputs, settings_given, shape_option, with_image
+from .terminal import echo
 
 
 def index_of(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...] | None:
@@ -108,4 +109,4 @@ def command(
         say_loudly(note)
     sides = {"roi": roi, "channel": channel, "bin": bin, "cell": cell, "item": item, "dy": dy, "prefix": "--"}
     found = explain(loaded, layer, at, top=top, backward=backward, bottom=bottom, seed=seed, **sides)  # type: ignore[arg-type]
-    click.echo(found.text(rows))
+    echo(found.text(rows))

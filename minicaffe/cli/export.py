@@ -24,6 +24,7 @@ from .common import (
     threads_option,
 )
 from .inputs import cfg_option, parse_inputs, reshape_inputs, shape_option
+from .terminal import echo
 
 
 @click.command()
@@ -90,7 +91,7 @@ def command(
             found = compare_with_net(loaded, draft, until=until)
             say_agreement("the model beside the net", found, ("the net", "the model"))
     beside = f", weights in {Path(out).with_name(data)}" if data else ""
-    click.echo(f"written: {out} (opset {opset}, {size:.1f} MiB{beside})")
+    echo(f"written: {out} (opset {opset}, {size:.1f} MiB{beside})")
 
 
 def _arrays(net: Net, inputs: tuple[str, ...], seed: int, until: str | None) -> dict[str, NDArray[Any]]:
@@ -111,4 +112,4 @@ def _print_free_axes(model: Path) -> None:
     for kind, tensors in (("input", graph.input), ("output", graph.output)):
         for tensor in tensors:
             dims = [d.dim_param or str(d.dim_value) for d in tensor.type.tensor_type.shape.dim]
-            click.echo(f"{kind} {tensor.name} {' x '.join(dims) or 'scalar'}")
+            echo(f"{kind} {tensor.name} {' x '.join(dims) or 'scalar'}")

@@ -15,6 +15,7 @@ from minicaffe.named import names_near
 from .common import choose_device, load_net, threads_option
 from .flags import GflagsCommand
 from .progress import counted
+from .terminal import echo
 
 
 @click.command(cls=GflagsCommand)
@@ -68,4 +69,4 @@ def command(
                     writer.put(f"{stored[name]:010d}".encode(), float_datum(item).SerializeToString())
                     stored[name] += 1
     for name, path in zip(names, paths, strict=True):
-        click.echo(f"{path}: {stored[name]} items of {name}")
+        echo(f"{path}: {stored[name]} items of {name}")

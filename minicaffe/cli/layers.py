@@ -11,6 +11,8 @@ from minicaffe.layer_table import markdown
 from minicaffe.layers import CATALOGUE
 from minicaffe.registry import load_packages
 
+from .terminal import echo
+
 
 @click.command()
 @click.option(
@@ -22,12 +24,12 @@ def command(as_table: bool) -> None:
     Example:  minicaffe layers
     """
     if as_table:
-        click.echo(markdown(), nl=False)
+        echo(markdown(), nl=False)
         return
     load_packages()
     width = max(map(len, CATALOGUE))
     for kind, layer in sorted(CATALOGUE.items(), key=lambda item: item[0].lower()):
-        click.echo(f"{kind:{width}}  {_line(inspect.getdoc(layer) or '')}")
+        echo(f"{kind:{width}}  {_line(inspect.getdoc(layer) or '')}")
 
 
 def _line(text: str) -> str:

@@ -15,9 +15,9 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from io import FileIO
 
-import click
+from minicaffe.errors import Error, written_out
 
-from minicaffe.errors import Error
+from .terminal import echo
 
 tool = logging.getLogger("minicaffe.tool")
 """What the commands say as the caffe tool does; the solver has a logger of its own."""
@@ -29,12 +29,13 @@ def prefixed(record: logging.LogRecord) -> str:
     """A record as a line of a Caffe log."""
     when = datetime.fromtimestamp(record.created)
     place = f"{record.filename}:{record.lineno}"
-    return f"{record.levelname[0]}{when:%m%d %H:%M:%S.%f} {record.process:5d} {place}] {record.getMessage()}"
+    message = written_out(record.getMessage())
+    return f"{record.levelname[0]}{when:%m%d %H:%M:%S.%f} {record.process:5d} {place}] {message}"
 
 
 def to_stderr(record: logging.LogRecord) -> None:
     """Show a record on stderr: bare on a terminal, else as a line of a Caffe log."""
-    click.echo(record.getMessage() if sys.stderr.isatty() else prefixed(record), err=True)
+    echo(record.getMessage() if sys.stderr.isatty() else prefixed(record), err=True)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from google.protobuf import text_format
 
 from minicaffe.agreement import differences, run_of
 from minicaffe.errors import WeightsError
@@ -14,11 +13,12 @@ from minicaffe.merge_bn import Merged, merge_batch_norm, put_weights, weights_of
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import NetFile, read_net
+from minicaffe.prototxt import NetFile, read_net, to_text
 
 from .agreement import say_agreement
 from .common import allow_modules, check_apart, check_target, say_loudly, seed_option, state_options
 from .inputs import reshape_inputs
+from .terminal import echo
 
 
 @click.command()
@@ -67,12 +67,12 @@ def command(
     after = Net(merged.param, TEST, level, list(stages))
     put_weights(after, merged.weights)
     with replacing(out_net) as net_draft, replacing(out_weights) as weights_draft:
-        net_draft.write_text(text_format.MessageToString(merged.param), encoding="utf-8")
+        net_draft.write_text(to_text(merged.param), encoding="utf-8")
         after.save(weights_draft)
         _say(merged, len(before.param.layer), len(after.param.layer))
         if check:
             _check(before, Net(net_draft, TEST, weights=weights_draft), shapes, seed)
-    click.echo(f"written: {out_net}, {out_weights}")
+    echo(f"written: {out_net}, {out_weights}")
 
 
 def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
@@ -91,13 +91,13 @@ def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
 def _say(merged: Merged, before: int, after: int) -> None:
     gone = sum(map(len, merged.folded.values()))
     if not (gone or merged.left):
-        click.echo("the net has no BatchNorm, Scale or Bias layer: written as it is")
+        echo("the net has no BatchNorm, Scale or Bias layer: written as it is")
         return
-    click.echo(f"{gone} layers folded into {len(merged.folded)}; {len(merged.left)} left where they are")
+    echo(f"{gone} layers folded into {len(merged.folded)}; {len(merged.left)} left where they are")
     for root, names in merged.folded.items():
-        click.echo(f"  {root} <- {', '.join(names)}")
+        echo(f"  {root} <- {', '.join(names)}")
     for name, reason in merged.left.items():
-        click.echo(f"left: {name}: {reason}")
+        echo(f"left: {name}: {reason}")
     for name, note in merged.notes.items():
         say_loudly(f"{name}: {note}")
 
@@ -106,7 +106,7 @@ def _check(before: Net, after: Net, shapes: tuple[str, ...], seed: int) -> None:
     """Both nets on one input: how far each output is apart. Raises Error beyond the tolerance."""
     reshape_inputs(before, shapes)
     for note in fill_inputs(before, {}, seed=seed):
-        click.echo(note)
+        echo(note)
     for name in before.inputs:
         put_array(after, name, before.blobs[name].read_data())
     ours = run_of(before, before.outputs)

@@ -9,6 +9,8 @@ import click
 from minicaffe.errors import Error
 from minicaffe.parse_log import parse_log, write_rows
 
+from .terminal import echo
+
 
 @click.command()
 @click.argument("log")
@@ -26,6 +28,6 @@ def command(log: str, folder: str, delimiter: str) -> None:
         if rows:
             target = Path(folder) / f"{Path(log).name}.{kind}"
             write_rows(target, rows, delimiter)
-            click.echo(f"written: {target} ({len(rows)} rows)")
+            echo(f"written: {target} ({len(rows)} rows)")
         else:
-            click.echo(f"no {kind} outputs in {log}")
+            echo(f"no {kind} outputs in {log}")

@@ -10,13 +10,14 @@ Item = TypeVar("Item")
 
 def counted(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
     """The items, counted on stderr as they are taken."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+    from .console import bar
 
     total = len(items) if isinstance(items, Sized) else total
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    shown = bar(MofNCompleteColumn(), TextColumn(what), BarColumn(), TimeRemainingColumn())
+    if shown is None:
         yield from items
         return
-    with Progress(MofNCompleteColumn(), TextColumn(what), BarColumn(), TimeRemainingColumn(), console=console) as bar:
-        yield from bar.track(items, total=total)
+    with shown:
+        yield from shown.track(items, total=total)

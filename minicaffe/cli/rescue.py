@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from minicaffe.errors import Error, LayerError
@@ -13,7 +11,8 @@ from minicaffe.net import Net
 from minicaffe.prototxt import parse_net
 from minicaffe.rescue import Rescued, rescue
 
-from .common import allow_modules, check_target, say_loudly, shape_text, threads_option
+from .common import allow_modules, check_target, listed, say_loudly, shape_text, threads_option
+from .terminal import echo
 
 
 @click.command()
@@ -35,9 +34,9 @@ def command(weights: str, out: str | None, check: bool, allow_module: tuple[str,
     if out:
         with replacing(out) as path:
             path.write_text(rescued.text, encoding="utf-8")
-        click.echo(f"written: {out} ({len(rescued.param.layer)} layers)", err=True)
+        echo(f"written: {out} ({len(rescued.param.layer)} layers)", err=True)
     else:
-        sys.stdout.write(rescued.text)
+        echo(rescued.text, nl=False)
     if check:
         _check(rescued, weights, out or "stdout")
 
@@ -54,8 +53,8 @@ def _check(rescued: Rescued, weights: str, written: str) -> None:
             f"{error}\nhint: the net that {weights} carries does not run as it is stored; complete the prototxt by hand"
         ) from error
     if report.missing:
-        say_loudly(f"no weights found for {', '.join(report.missing)}")
+        say_loudly(f"no weights found for {listed(report.missing)}")
     if report.unused:
-        click.echo(f"weights of layers for training only: {', '.join(report.unused)}", err=True)
-    shown = ", ".join(f"{name} {shape_text(array.shape)}" for name, array in outputs.items())
-    click.echo(f"it loads with {len(report.loaded)} layers' weights and runs: {shown}", err=True)
+        echo(f"weights of layers for training only: {listed(report.unused)}", err=True)
+    shown = listed(f"{name} {shape_text(array.shape)}" for name, array in outputs.items())
+    echo(f"it loads with {len(report.loaded)} layers' weights and runs: {shown}", err=True)

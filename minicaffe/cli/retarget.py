@@ -10,6 +10,7 @@ from minicaffe.files import replacing
 from minicaffe.retarget import Retargeted, retarget
 
 from .common import check_target
+from .terminal import echo
 
 
 @click.command()
@@ -38,25 +39,25 @@ def command(net: str, classes: int, out: str | None, report: bool, boxes: str | 
     if out:
         with replacing(out) as path:
             Path(path).write_bytes(done.text.encode("utf-8", "surrogateescape"))
-        click.echo(f"written: {out} ({done.old} -> {done.new} classes)")
+        echo(f"written: {out} ({done.old} -> {done.new} classes)")
     elif not report:
-        click.echo(done.text, nl=False)
+        echo(done.text, nl=False)
 
 
 def _say(done: Retargeted) -> None:
-    click.echo(f"{done.old} -> {done.new} classes, the background counted")
+    echo(f"{done.old} -> {done.new} classes, the background counted")
     for edited in done.edits:
         field = edited.field.replace("python_param.param_str", "num_classes in python_param.param_str")
-        click.echo(f"line {edited.place.line}: {edited.layer}: {field}: {edited.old} -> {edited.new}")
+        echo(f"line {edited.place.line}: {edited.layer}: {field}: {edited.old} -> {edited.new}")
     if done.agnostic:
-        click.echo("boxes: class-agnostic (background and object, 8 values), left as they are")
+        echo("boxes: class-agnostic (background and object, 8 values), left as they are")
     if done.renamed:
         names = ", ".join(f"{old} -> {new}" for old, new in done.renamed.items())
-        click.echo(f"new layers, which start untrained: {names}; their tops and all other layers keep their names")
+        echo(f"new layers, which start untrained: {names}; their tops and all other layers keep their names")
     if any(old.startswith(("bbox_pred", "rfcn_bbox")) for old in done.renamed):
-        click.echo(
+        echo(
             "minicaffe train folds the box targets' means into them all the same; "
             "py-faster-rcnn's train.py looks for the old name"
         )
     for note in done.notes:
-        click.echo(f"note: {note}")
+        echo(f"note: {note}")

@@ -27,6 +27,7 @@ from .common import (
     statistics_text,
 )
 from .inputs import factor_option, input_option, parse_inputs, reshape_inputs, shape_option, with_mean
+from .terminal import echo
 
 
 @click.command()
@@ -81,7 +82,7 @@ def command(
     _print(loaded, times, statistics, backward)
     if out:
         _write(loaded, out, backward)
-        click.echo(f"written: {out}")
+        echo(f"written: {out}")
 
 
 def _first_tops(net: Net) -> dict[int, str]:
@@ -111,9 +112,9 @@ def _print(net: Net, times: Times, statistics: dict[int, str], backward: bool) -
     columns = ["layer", "type", "tops", "min / mean / max", "forward ms"] + ["backward ms"] * backward
     print_table(f"{net.name or net.file} ({net.phase})", columns, rows, right=columns[4:])
     total = f"forward {sum(times.forward):.1f} ms" + f", backward {sum(times.backward):.1f} ms" * backward
-    click.echo(f"{len(net.layers)} layers, {total}")
+    echo(f"{len(net.layers)} layers, {total}")
     for name in net.outputs:
-        click.echo(f"output {name} {shape_text(net.blobs[name].shape)}: {statistics_text(net.blobs[name].data)}")
+        echo(f"output {name} {shape_text(net.blobs[name].shape)}: {statistics_text(net.blobs[name].data)}")
 
 
 def _write(net: Net, out: str, backward: bool) -> None:

@@ -11,6 +11,7 @@ import click
 from minicaffe.script import python_2_hint, run_script
 
 from .common import threads_option
+from .terminal import echo, without_guard
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -27,13 +28,15 @@ def command(cpu: bool, script: str, arguments: tuple[str, ...]) -> None:
     Example:  minicaffe script tools/train_net.py --solver solver.prototxt --iters 100
     """
     try:
-        run_script(script, arguments, cpu=cpu)
+        with without_guard():
+            run_script(script, arguments, cpu=cpu)
     except Exception as error:
         if error.__traceback__ is None or _inside(error.__traceback__, script) is None:
             raise
-        traceback.print_exception(type(error), error, _inside(error.__traceback__, script))
+        shown = traceback.format_exception(type(error), error, _inside(error.__traceback__, script))
+        echo("".join(shown), nl=False, err=True)
         if hint := python_2_hint(error):
-            click.echo(hint, err=True)
+            echo(hint, err=True)
         sys.exit(1)
 
 

@@ -12,6 +12,7 @@ from minicaffe.summary import summarize
 
 from .common import allow_modules, number_text, phase_of, phase_option, print_table, shape_text, state_options
 from .inputs import reshape_inputs, shape_option
+from .terminal import echo
 
 
 @click.command()
@@ -62,12 +63,12 @@ def command(
     columns = ["layer", "type", "tops", "parameters", "multiply-adds", "MiB"]
     print_table(f"{loaded.name or net} ({loaded.phase})", columns, rows, right=columns[3:])
     unknown = f" (without {', '.join(summary.not_counted)})" if summary.not_counted else ""
-    click.echo(
+    echo(
         f"{len(summary.layers)} layers, {number_text(summary.parameters)} parameters "
         f"({summary.parameter_bytes / 2**20:.1f} MiB), {number_text(summary.multiply_adds)} multiply-adds{unknown}, "
         f"{summary.blob_bytes / 2**20:.1f} MiB of blobs"
     )
-    click.echo(peak_text(summary.memory))
+    echo(peak_text(summary.memory))
 
 
 def _count(multiply_adds: int | None) -> str:

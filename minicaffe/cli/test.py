@@ -24,6 +24,7 @@ from .common import (
 )
 from .inputs import input_option, parse_inputs
 from .log import logging_to, to_stderr, tool
+from .terminal import echo
 
 LOGGED = 100
 """Outputs of more numbers than this get no line for each."""
@@ -103,12 +104,10 @@ def _print(net: Net, means: dict[str, np.ndarray], loss: float, iterations: int)
         if values.size <= 20:
             for i, value in enumerate(values):
                 label = f"{name}[{i}]" if values.size > 1 else name
-                click.echo(scored(label, float(value), net.blob_loss_weights[name]))
+                echo(scored(label, float(value), net.blob_loss_weights[name]))
         else:
-            click.echo(
-                f"{name}: {values.size} values, min {values.min():.6g}, mean {values.mean():.6g}, max {values.max():.6g}"
-            )
+            echo(f"{name}: {values.size} values, min {values.min():.6g}, mean {values.mean():.6g}, max {values.max():.6g}")
     if any(net.blob_loss_weights.values()):
-        click.echo(f"loss: {loss:.6g} over {iterations} iterations")
+        echo(f"loss: {loss:.6g} over {iterations} iterations")
     else:
-        click.echo(f"means over {iterations} iterations; the net has no loss")
+        echo(f"means over {iterations} iterations; the net has no loss")

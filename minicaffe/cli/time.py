@@ -27,6 +27,7 @@ from .common import (
     state_options,
 )
 from .log import logging_to, to_stderr, tool
+from .terminal import echo
 
 
 @click.command()
@@ -121,10 +122,10 @@ def _print(net: Net, times: Times, iterations: int) -> None:
     columns = ["layer", "type", "forward ms", "backward ms", "share"]
     print_table(f"{net.name or net.file} ({net.phase}), means of {iterations} iterations", columns, rows, right=columns[2:])
     forward, backward = sum(times.forward) / iterations, sum(times.backward) / iterations
-    click.echo(f"{len(net.layers)} layers, forward {forward:.2f} ms, backward {backward:.2f} ms")
+    echo(f"{len(net.layers)} layers, forward {forward:.2f} ms, backward {backward:.2f} ms")
     if gpu_mode():
         moved = current().transfers
-        click.echo(
+        echo(
             f"on {current().name}; copied an iteration: {moved.to_device // iterations} bytes to the device, "
             f"{moved.to_host // iterations} bytes to the host"
         )

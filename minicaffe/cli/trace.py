@@ -44,6 +44,7 @@ from .inputs import (
     with_image,
 )
 from .log import logging_to, to_stderr
+from .terminal import echo
 from .trace_table import TraceTable
 
 PAGE = "trace.html"
@@ -144,10 +145,10 @@ def command(
     with _said_plainly(tracer), TraceTable(tracer) if text else nullcontext(), tracer:
         loaded = run()
     if out:
-        click.echo(f"written: {out}")
+        echo(f"written: {out}")
     if npz:
         write_arrays(loaded, npz, until, backward)
-        click.echo(f"written: {npz}")
+        echo(f"written: {npz}")
 
 
 @contextmanager
@@ -159,7 +160,7 @@ def _said_plainly(tracer: Tracer) -> Iterator[None]:
         if tracer.error is None:
             raise
         if tracer.path:
-            click.echo(f"written, up to the layer that failed: {tracer.path}", err=True)
+            echo(f"written, up to the layer that failed: {tracer.path}", err=True)
         if isinstance(error, Error | OSError | MemoryError):
             raise
         layer = tracer.trace.layers[tracer.error.layer]

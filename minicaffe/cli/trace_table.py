@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import sys
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minicaffe.trace import BlobShot, Step
 from minicaffe.trace_shots import Statistics
 from minicaffe.tracer import Tracer
 
 from .common import print_table, say_loudly, shape_text
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 COLUMNS = ("layer", "type", "blobs", "ms", "min / mean / max")
 ROOM = 8
@@ -23,7 +26,7 @@ class TraceTable:
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._rows: list[list[str]] = []
+        self._rows: list[list[str | Text]] = []
         self._loud: list[str] = []
         self._live: Any = None
 
@@ -32,7 +35,10 @@ class TraceTable:
         if sys.stdout.isatty():
             from rich.live import Live
 
-            self._live = Live(transient=True, auto_refresh=False)
+            from .console import PlainConsole
+
+            meanwhile = sys.stderr.isatty()  # what is said on stderr goes above the table
+            self._live = Live(console=PlainConsole(), transient=True, auto_refresh=False, redirect_stderr=meanwhile)
             self._live.start()
         return self
 
@@ -73,16 +79,18 @@ class TraceTable:
         self._live.update(table, refresh=True)
 
 
-def _columns(blob: BlobShot, ms: str) -> list[str]:
+def _columns(blob: BlobShot, ms: str) -> list[str | Text]:
     """A blob with its shape, the time, its statistics; NaN and infinity stand out."""
     diff = " diff" * (blob.part == "diff")
     return [f"{blob.name}{diff} {shape_text(blob.shot.shape)}", ms, statistics_cell(blob.shot.statistics)]
 
 
-def statistics_cell(found: Statistics) -> str:
+def statistics_cell(found: Statistics) -> str | Text:
     """min, mean, max; how many NaN and infinities where there are any."""
     if not found.count:
         return "empty"
     if found.nan or found.inf:
-        return f"[bold red]!! {found.nan} NaN, {found.inf} inf of {found.count}[/]"
+        from rich.text import Text
+
+        return Text(f"!! {found.nan} NaN, {found.inf} inf of {found.count}", "bold red")
     return f"{found.min:.4g} / {found.mean:.4g} / {found.max:.4g}"

@@ -28,8 +28,19 @@ from minicaffe.snapshots import latest
 from minicaffe.solver import Progress, SGDSolver
 from minicaffe.solvers import get_solver
 
-from .common import FiniteRange, allow_modules, check_apart, check_target, device_options, one_of, say_loudly, state_options
+from .common import (
+    FiniteRange,
+    allow_modules,
+    check_apart,
+    check_target,
+    device_options,
+    listed,
+    one_of,
+    say_loudly,
+    state_options,
+)
 from .log import logging_to, to_stderr
+from .terminal import echo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,7 +154,7 @@ def command(
             param.ClearField("weights")
         chosen = seed if seed is not None else param.random_seed if param.random_seed >= 0 else settings.rng_seed
         trainer = get_solver(param, folder=Path(path).parent, settings=settings, seed=chosen)
-        click.echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
+        echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
         with job.train(trainer) if job else nullcontext():
             for file in weights if state is None else ():
                 _load(trainer, file)
@@ -159,7 +170,7 @@ def command(
                 _solve(trainer, iterations, log_file if first else None)
             if out and first:
                 trainer.save(out)
-                click.echo(f"written: {out}")
+                echo(f"written: {out}")
 
 
 def _ranks(engine: str | None, timeout: float | None) -> AbstractContextManager[Job | None]:
@@ -196,7 +207,7 @@ def _load(trainer: SGDSolver, file: str) -> None:
     if not report.loaded:
         say_loudly(f"no layer of the net has its name in {file}: nothing was loaded from it")
     elif report.missing:
-        click.echo(f"{file}: not in it, so started from their fillers: {', '.join(report.missing)}", err=True)
+        echo(f"{file}: not in it, so started from their fillers: {listed(report.missing)}", err=True)
 
 
 def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path) -> Path | None:
@@ -206,7 +217,7 @@ def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path)
         return Path(snapshot) if snapshot else None
     granted(Path(param.snapshot_prefix).parent, folder)
     newest = latest(param.snapshot_prefix, folder)
-    click.echo(f"going on from {newest}" if newest else f"no snapshot {param.snapshot_prefix}_iter_... yet: from the start")
+    echo(f"going on from {newest}" if newest else f"no snapshot {param.snapshot_prefix}_iter_... yet: from the start")
     return newest
 
 
@@ -237,9 +248,7 @@ def _set_roidb(
     if settings.train.use_flipped:
         entries = add_flipped(entries)
     readers[0].set_roidb(entries)
-    click.echo(
-        f"{source}: {len(entries)} images{' with their mirror images' * settings.train.use_flipped}, {len(classes)} classes"
-    )
+    echo(f"{source}: {len(entries)} images{' with their mirror images' * settings.train.use_flipped}, {len(classes)} classes")
 
 
 def _set_train_state(param: caffe_pb2.SolverParameter, level: int, stages: Sequence[str]) -> None:
@@ -250,21 +259,20 @@ def _set_train_state(param: caffe_pb2.SolverParameter, level: int, stages: Seque
 
 def _solve(trainer: SGDSolver, iterations: int | None, log_file: str | None) -> None:
     """solve, with a progress bar on a terminal and a line each `display` iterations (or each 100) elsewhere."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
 
-    console = Console(stderr=True)
+    from .console import bar
+
     total = iterations if iterations is not None else max(trainer.param.max_iter - trainer.iter, 0)
-    if not console.is_terminal:
+    shown = bar(MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    if shown is None:
         trainer.on_progress(lambda p: _line(p, trainer.param.display or 100))
         with logging_to(to_stderr, log_file):
             trainer.solve(iterations=iterations)
         return
-    columns = (MofNCompleteColumn(), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Bar(*columns, console=console) as bar, logging_to(lambda record: _above(console, record), log_file):
-        task = bar.add_task("", total=total)
-        trainer.on_progress(lambda p: bar.update(task, advance=1, description=_text(p)))
+    with shown, logging_to(lambda record: _above(shown.console, record), log_file):
+        task = shown.add_task("", total=total)
+        trainer.on_progress(lambda p: shown.update(task, advance=1, description=_text(p)))
         trainer.solve(iterations=iterations)
 
 
@@ -272,7 +280,7 @@ def _above(console: Console, record: logging.LogRecord) -> None:
     """Show a line above the progress bar, unless it tells what the bar tells."""
     line = record.getMessage()
     if not re.match(r"Iteration \d+( \(.*)?, (loss|lr) = |    Train net output|Solving|Learning Rate Policy", line):
-        console.print(line, markup=False, highlight=False)
+        console.print(line)
 
 
 def _text(progress: Progress) -> str:
@@ -281,4 +289,4 @@ def _text(progress: Progress) -> str:
 
 def _line(progress: Progress, every: int) -> None:
     if progress.iteration % every == 0:
-        click.echo(f"iteration {progress.iteration}: {_text(progress)}")
+        echo(f"iteration {progress.iteration}: {_text(progress)}")

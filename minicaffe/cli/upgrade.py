@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
-from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from minicaffe.errors import PrototxtError, WeightsError
-from minicaffe.files import replacing
+from minicaffe.files import read_bytes, replacing
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import read_net, read_solver
+from minicaffe.prototxt import read_net, read_solver, to_text
 from minicaffe.upgrade import upgrade_net
+
+from .terminal import echo
 
 
 @click.command()
@@ -32,19 +31,20 @@ def command(source: str, target: str, solver: bool, binary: bool) -> None:
     if solver and (binary or source.endswith(".caffemodel")):
         raise click.UsageError(f"--solver is for a solver prototxt, and {source} is to be read as a .caffemodel")
     if binary or source.endswith(".caffemodel"):
-        upgraded = _upgrade_binary(source)
+        upgraded = upgraded_binary(source)
         with replacing(target) as path:
             path.write_bytes(upgraded.SerializePartialToString())
-        click.echo(f"written: {target} ({len(upgraded.layer)} layers)")
+        echo(f"written: {target} ({len(upgraded.layer)} layers)")
         return
     message = read_solver(source) if solver else read_net(source).param
     with replacing(target) as path:
-        path.write_text(text_format.MessageToString(message), encoding="utf-8")
-    click.echo(f"written: {target}")
+        path.write_text(to_text(message), encoding="utf-8")
+    echo(f"written: {target}")
 
 
-def _upgrade_binary(source: str) -> caffe_pb2.NetParameter:
-    data = Path(source).read_bytes()
+def upgraded_binary(source: str) -> caffe_pb2.NetParameter:
+    """A .caffemodel of any age in today's format. Raises Error."""
+    data = read_bytes(source, "bytes")
     if not data:
         raise WeightsError(f"{source}: the file is empty")
     try:

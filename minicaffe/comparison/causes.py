@@ -25,11 +25,7 @@ from minicaffe.layers.mvn import MVN
 from minicaffe.layers.normalize import Normalize
 from minicaffe.layers.pooling import Pooling
 from minicaffe.layers.proposal import Proposal
-from minicaffe.layers.psroi_align import PSROIAlign
-from minicaffe.layers.psroi_pooling import PSROIPooling
 from minicaffe.layers.relu import ReLU
-from minicaffe.layers.roi_align import ROIAlign
-from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.layers.scale import Scale
 from minicaffe.layers.softmax import Softmax
 from minicaffe.mode import TEST
@@ -53,6 +49,8 @@ def variants(layer: Layer, is_first: bool) -> Iterator[Variant]:
     """What layer may have been taken for. is_first: it reads an input of the net."""
     if type(layer) in BY_CLASS:
         yield from BY_CLASS[type(layer)](layer)
+    if layer.is_roi_layer:
+        yield from regions(layer)
     if len(layer.blobs) > 1 and layer.weight_name(1) == "bias":
         yield Variant("its bias is missing", of_blob(1, np.zeros_like))
     if is_first:
@@ -293,12 +291,8 @@ BY_CLASS: dict[type[Layer], Callable[[Layer], Iterator[Variant]]] = {
     LRN: _lrn,
     MVN: _mvn,
     Normalize: _normalize,
-    PSROIAlign: regions,
-    PSROIPooling: regions,
     Pooling: _pooling,
     Proposal: proposals,
-    ROIAlign: regions,
-    ROIPooling: regions,
     ReLU: _relu,
     Scale: _scale,
     Softmax: _softmax,

@@ -24,7 +24,7 @@ def _columns(order: Sequence[int]) -> Change:
 
 
 def regions(layer: Layer) -> Iterator[Variant]:
-    """Of ROIPooling, both ROIAligns, PSROIPooling and PSROIAlign."""
+    """Of a layer that pools rois."""
     yield Variant("the columns of its rois are batch index, y1, x1, y2, x2", _columns((0, 2, 1, 4, 3)))
     yield Variant("the columns of its rois are x1, y1, x2, y2, batch index", _columns((4, 0, 1, 2, 3)))
     yield Variant("its rois' x2 and y2 are exclusive (boxes without the + 1)", of_bottom(1, _ends(-1)))

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.errors import written_out
+
 Array = NDArray[Any]
 
 MOST_CAUSES = 3
@@ -124,4 +126,4 @@ class Comparison:
             lines.append(f"in A only: {', '.join(self.unmatched[:8])}{more}")
         if self.missing and self.agreed:
             lines.append(f"outputs of A that B lacks, so that they were not compared: {', '.join(self.missing)}")
-        return "\n".join(lines)
+        return written_out("\n".join(lines))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from minicaffe.arrays import read_npz
 from minicaffe.errors import Error
+from minicaffe.files import read_text
 from minicaffe.onnx_export.session import Session
 
 __all__ = ["Arrays", "Name", "Names", "axes_of", "read_map", "read_npz", "run_onnx"]
@@ -50,8 +51,7 @@ def read_map(path: Path) -> dict[str, Name]:
     """The pairs of a map file. Raises Error that names the line."""
     names: dict[str, Name] = {}
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        lines = read_text(path).splitlines()
     except UnicodeDecodeError as error:
         raise Error(f"{path}: not a text file") from error
     for number, line in enumerate(lines, 1):

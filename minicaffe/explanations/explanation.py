@@ -7,6 +7,8 @@ from html import escape
 
 import numpy as np
 
+from minicaffe.errors import written_out
+
 from .terms import Index, Terms
 from .text import ROWS, exact, number, place, same
 
@@ -62,7 +64,7 @@ class Explanation:
         """The whole working, with at most so many rows of each table."""
         notes = [f"note: {note}" for note in self.notes]
         head = [self.heading(), *notes, "", *(f"  {line}" for line in self.formula.splitlines()), ""]
-        return "\n".join([*head, *self.work(rows), "", self.verdict()])
+        return written_out("\n".join([*head, *self.work(rows), "", self.verdict()]))
 
     def __str__(self) -> str:
         return self.text()

@@ -3,68 +3,65 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from minicaffe.layers.psroi_align import PSROIAlign, ps_roi_align_samples, ps_roi_align_steps
-from minicaffe.layers.roi_align import ROIAlign
-from minicaffe.layers.roi_align_max import roi_align_max_samples, roi_align_max_steps, two_pixels
-from minicaffe.layers.roi_align_mean import roi_align_samples, roi_align_steps, sample_counts
-from minicaffe.layers.roi_align_sampled import bordered, taps, values_at
+from minicaffe.layers.psroi_align import PSROIAlign
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
+from minicaffe.layers.roi_align_max import sample_value, two_pixels
+from minicaffe.layers.roi_align_mean import sample_counts
 from minicaffe.layers.roi_geometry import LOWEST
-from minicaffe.layers.roi_samples import Samples, bilinear_taps
+from minicaffe.layers.roi_samples import SamplePlan, Samples, bilinear_taps
 from minicaffe.registry import explains
 
 from . import roi_text
 from .case import Array, Case
 from .explanation import SHARE, Explanation
 from .roi_explanations import Neighbour, Sample, SamplesExplanation
-from .roi_steps import clipped_to, geometry_of, one_roi, score_map
+from .roi_steps import clipped_to, geometry_of, plan_of_roi, score_map
 from .terms import Index
 
 
 @explains(PSROIAlign)
 def psroi_align(case: Case, at: Index) -> Explanation:
-    layer, (r, d, gh, gw) = case.layer, at
-    rois, scale, group, count = one_roi(case, r), layer.spatial_scale, layer.group_size, layer.sample_num
-    size = case.x.shape[2:]
-    steps, samples = ps_roi_align_steps(rois, group, scale), ps_roi_align_samples(rois, group, scale, size, count)
-    score = score_map(group, d, gh, gw)
-    clipped = tuple(clipped_to(axis, i, max(n - 1, 0)) for axis, i, n in ((steps.h, gh, size[0]), (steps.w, gw, size[1])))
-    geometry = geometry_of(case, at, steps, clipped, score.channel, partial(roi_text.psroi_align, count))
-    taken = _bilinear(case.x[int(rois[0, 0]), score.channel], samples, gh, gw)
+    r, d, gh, gw = at
+    plan, count, score = plan_of_roi(case, r), case.layer.sample_num, score_map(case.layer.group_size, d, gh, gw)
+    axes = ((plan.steps.h, gh, plan.size[0]), (plan.steps.w, gw, plan.size[1]))
+    clipped = tuple(clipped_to(axis, i, max(n - 1, 0)) for axis, i, n in axes)
+    geometry = geometry_of(case, at, plan, clipped, score.channel, partial(roi_text.psroi_align, count))
+    taken = _bilinear(case.x[plan.images[0], score.channel], plan.places, gh, gw)
     lost = count**2 - len(taken)
     text = f"; {lost} more are left out: at or past the bin's end" * bool(lost)
     formula = (
         "y[r, d, gh, gw] = the sum of the bin's samples of x[image of r, (d * g + gh) * g + gw] / sample_num^2\n"
         "(samples that are left out count in the divisor)"
     )
-    return _mean(case, at, taken, float(samples.per_bin[0]), formula=formula, left_out=text, score_map=score, **geometry)
+    return _mean(case, at, taken, plan, formula=formula, left_out=text, score_map=score, **geometry)
 
 
-@explains(ROIAlign)
+@explains(ROIAlign, ROIAlignMax, ROIAlignMean)
 def roi_align(case: Case, at: Index) -> Explanation:
-    return _align_mean(case, at) if case.layer.mean else _align_max(case, at)
+    return _align_mean(case, at) if isinstance(case.layer, ROIAlignMean) else _align_max(case, at)
 
 
 def _align_mean(case: Case, at: Index) -> Explanation:
-    layer, pooled, size = case.layer, case.y.shape[2:], case.x.shape[2:]
-    r, c, ph, pw = at
-    rois, scale, ratio, aligned = one_roi(case, r), layer.spatial_scale, layer.sampling_ratio, layer.aligned
-    steps = roi_align_steps(rois, pooled, scale, aligned=aligned)
-    samples = roi_align_samples(rois, pooled, scale, size, sampling_ratio=ratio, aligned=aligned)
+    layer, (r, c, ph, pw) = case.layer, at
+    plan = plan_of_roi(case, r)
+    steps, ratio = plan.steps, layer.sampling_ratio
     clipped = ((steps.h.start[0, ph], steps.h.end[0, ph]), (steps.w.start[0, pw], steps.w.end[0, pw]))
-    geometry = geometry_of(case, at, steps, clipped, c, partial(roi_text.roi_align_mean, aligned, ratio))
-    taken = _bilinear(case.x[int(rois[0, 0]), c], samples, ph, pw)
+    geometry = geometry_of(case, at, plan, clipped, c, partial(roi_text.roi_align_mean, layer.aligned, ratio))
+    taken = _bilinear(case.x[plan.images[0], c], plan.places, ph, pw)
     high, wide = (int(sample_counts(axis.length, ratio)[0]) for axis in (steps.h, steps.w))
     lost = high * wide - len(taken)
     text = f"; {lost} more lie off the map (outside [-1, H] or [-1, W]) and count as 0" * bool(lost)
     formula = "y[r, c, ph, pw] = the mean of n x n bilinear samples of x[image of r, c] in bin (ph, pw) of roi r"
-    return _mean(case, at, taken, float(samples.per_bin[0]), formula=formula, left_out=text, **geometry)
+    return _mean(case, at, taken, plan, formula=formula, left_out=text, **geometry)
 
 
-def _mean(case: Case, at: Index, taken: tuple[Sample, ...], divisor: float, **more: Any) -> Explanation:
+def _mean(case: Case, at: Index, taken: tuple[Sample, ...], plan: SamplePlan, **more: Any) -> Explanation:
+    divisor = float(plan.places.per_bin[0])
     with np.errstate(invalid="ignore", over="ignore"):
         computed = float(np.sum([s.value for s in taken], dtype=np.float64) / divisor)
         size = sum(abs(n.weight * n.value) for s in taken for n in s.neighbours)
@@ -75,54 +72,32 @@ def _mean(case: Case, at: Index, taken: tuple[Sample, ...], divisor: float, **mo
 
 
 def _align_max(case: Case, at: Index) -> Explanation:
-    pooled, size, scale = case.y.shape[2:], case.x.shape[2:], case.layer.spatial_scale
     r, c, ph, pw = at
-    rois = one_roi(case, r)
-    steps, samples = roi_align_max_steps(rois, pooled, scale), roi_align_max_samples(rois, pooled, scale, size)
-    plane = case.x[int(rois[0, 0]), c]
-    block = _values(plane, samples, ph, pw)
-    taken = _max_samples(plane, samples, ph, pw, block)
-    computed = float(block.max()) if block.size else 0.0
-    greatest = int(block.argmax()) if block.size and computed > LOWEST else None
-    clipped = (clipped_to(steps.h, ph, size[0]), clipped_to(steps.w, pw, size[1]))
+    plan = plan_of_roi(case, r)
+    taken = _max_samples(case.x[plan.images[0], c], plan, ph, pw)
+    values = [s.value for s in taken]
+    computed = max(values, default=0.0)
+    clipped = (clipped_to(plan.steps.h, ph, plan.size[0]), clipped_to(plan.steps.w, pw, plan.size[1]))
     return SamplesExplanation(
         formula="y[r, c, ph, pw] = the greatest of the bilinear samples of x[image of r, c], 1 apart, in bin (ph, pw) of roi r",
         computed=computed,
         samples=taken,
-        greatest=greatest,
-        **geometry_of(case, at, steps, clipped, c, roi_text.roi_align_max),
+        greatest=values.index(computed) if values and computed > LOWEST else None,
+        **geometry_of(case, at, plan, clipped, c, roi_text.roi_align_max),
         **case.named(at),
     )
 
 
-def _values(plane: Array, samples: Samples, ph: int, pw: int) -> Array:
-    """The samples (SH, SW) of a bin of Caffe's ROIAlign, as the layer computes them."""
-    high, wide = (np.count_nonzero(~np.isnan(axis)) for axis in (samples.h[0, ph], samples.w[0, pw]))
-    rows, columns = taps(samples.h[0, ph, :high, None]), taps(samples.w[0, pw, :wide, None])
+def _max_samples(plane: Array, plan: SamplePlan, ph: int, pw: int) -> tuple[Sample, ...]:
+    """The samples of a bin of Caffe's ROIAlign with their values as the layer computes them; NaN and -inf as -FLT_MAX."""
+    found = []
     with np.errstate(invalid="ignore", over="ignore"):
-        values = values_at(bordered(plane[None, None]), np.zeros(1, np.int64), plane.shape[1] + 1, rows, columns)
-    block: Array = np.fmax(values, plane.dtype.type(LOWEST)).reshape(high, wide)
-    return block
-
-
-def _max_samples(plane: Array, samples: Samples, ph: int, pw: int, values: Array) -> tuple[Sample, ...]:
-    """The samples of a bin of Caffe's ROIAlign, whose values (SH, SW) are known."""
-    h, w = (axis[~np.isnan(axis)] for axis in (samples.h[0, ph], samples.w[0, pw]))
-    rows, columns = two_pixels(h, plane.shape[0]), two_pixels(w, plane.shape[1])
-    return tuple(
-        Sample(
-            h[i],
-            w[j],
-            tuple(
-                _neighbour(plane, int(row[i]), int(column[j]), float(weight_h[i] * weight_w[j]))
-                for row, weight_h in rows
-                for column, weight_w in columns
-            ),
-            float(values[i, j]),
-        )
-        for i in range(len(h))
-        for j in range(len(w))
-    )
+        for h, w in product(*plan.places.of(0, ph, pw)):
+            rows, columns = two_pixels(h, plan.size[0]), two_pixels(w, plan.size[1])
+            around = (_neighbour(plane, a, b, float(p * q)) for (a, p), (b, q) in product(rows, columns))
+            value = np.fmax(sample_value(plane, h, w), plane.dtype.type(LOWEST))
+            found.append(Sample(h, w, tuple(around), float(value)))
+    return tuple(found)
 
 
 def _bilinear(plane: Array, samples: Samples, ph: int, pw: int) -> tuple[Sample, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.layers.roi_geometry import AxisSteps, RoiSteps
+from minicaffe.layers.roi_geometry import AxisSteps, RoiPlan, RoiSteps
 
 from .case import Array, Case
 from .rois import AxisWork, Pair, Roi, ScoreMap
@@ -18,27 +18,33 @@ def score_map(group: int, d: int, gh: int, gw: int) -> ScoreMap:
     return ScoreMap(d, group, gh, gw, (d * group + gh) * group + gw)
 
 
-def one_roi(case: Case, r: int) -> Array:
-    """Roi r as an array (1, 5) of the map's type."""
-    rois: Array = case.bottoms[1].reshape(-1, 5)[r : r + 1]
+def rois_of(case: Case, part: slice | Array) -> Array:
+    """Some of the rois (R, 5)."""
+    rois: Array = case.bottoms[1].reshape(-1, 5)[part]
     return rois
 
 
-def span_of(start: Array, end: Array, i: int) -> tuple[int, int]:
-    return int(start[0, i]), int(end[0, i])
+def plan_of(case: Case, rois: Array) -> RoiPlan[Any]:
+    """What rois (R, 5) read of the map, as the layer plans it."""
+    plan: RoiPlan[Any] = case.layer.plan_rois(rois, case.x.shape[2:])
+    return plan
+
+
+def plan_of_roi(case: Case, r: int) -> RoiPlan[Any]:
+    return plan_of(case, rois_of(case, slice(r, r + 1)))
 
 
 def clipped_to(axis: AxisSteps, i: int, last: int) -> Pair:
     return axis.start.clip(0, last)[0, i], axis.end.clip(0, last)[0, i]
 
 
-def geometry_of(case: Case, at: Index, steps: RoiSteps, clipped: Any, channel: int, lines: Any) -> dict[str, Any]:
-    """The fields of a RoiExplanation that say how the bin comes about; clipped: (rows, columns)."""
+def geometry_of(case: Case, at: Index, plan: RoiPlan[Any], clipped: Any, channel: int, lines: Any) -> dict[str, Any]:
+    """The fields of a RoiExplanation that say how the bin of a plan of one roi comes about; clipped: (rows, columns)."""
     r, _, ph, pw = at
-    roi = one_roi(case, r)[0]
+    roi, steps = plan.rois[0], plan.steps
     shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
-    rows = _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], case.x.shape[2])
-    columns = _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], case.x.shape[3])
+    rows = _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], plan.size[0])
+    columns = _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], plan.size[1])
     return {
         "roi": Roi(r, int(roi[0]), *roi[1:]),
         "map": case.bottom_names[0],

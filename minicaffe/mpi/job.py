@@ -13,7 +13,7 @@ from fractions import Fraction
 from weakref import WeakKeyDictionary
 
 from minicaffe import rng, threads
-from minicaffe.errors import Error
+from minicaffe.errors import Error, written_out
 from minicaffe.mode import gpu_mode, set_device, set_mode_gpu
 from minicaffe.share import Share, sharing
 from minicaffe.solver import SGDSolver
@@ -117,7 +117,7 @@ def _abort(job: Job, error: BaseException) -> None:
     text = str(error) or type(error).__name__
     if not isinstance(error, Error | OSError | MemoryError | KeyboardInterrupt):
         text = "".join(traceback.format_exception(error)).rstrip()
-    line = f"minicaffe: {job.name(job.rank)}: {text}\n"
+    line = f"minicaffe: {job.name(job.rank)}: {written_out(text)}\n"
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, line.encode())
     end = threading.Timer(5, os._exit, [1])  # where the way to the others is cut, Abort may not come back
     end.daemon = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.roi_align import ROIAlign
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_geometry import LOWEST
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.registry import exports
@@ -18,10 +18,10 @@ def roi_pooling(g: Graph, layer: ROIPooling, bottom: list[Value], top: list[Dims
     return [g("MaxRoiPool", bottom[0], roi_rows(g, bottom[1]), pooled_shape=size, spatial_scale=layer.spatial_scale)]
 
 
-@exports(ROIAlign)
+@exports(ROIAlign, ROIAlignMax, ROIAlignMean)
 def roi_align(g: Graph, layer: ROIAlign, bottom: list[Value], top: list[Dims]) -> list[str]:
     rois = roi_rows(g, bottom[1])
-    if not layer.mean:
+    if not isinstance(layer, ROIAlignMean):
         return [_roi_align_max(g, layer, bottom, rois)]
     y = g(
         "RoiAlign",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.errors import Error
+from minicaffe.files import opened
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -40,7 +41,7 @@ class Session:
         self.version = f"onnxruntime {onnxruntime.__version__}"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4 if inner else 3
-        with open(self.path, "rb"):
+        with opened(self.path):
             pass
         try:
             if inner:

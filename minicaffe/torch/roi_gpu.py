@@ -57,7 +57,7 @@ def pool_on_gpu(operator: Operator, x: Tensor, rois: Tensor) -> Tensor:
             case RoiPool() | RoiAlignMax():
                 Winners(_stem(operator), dtype).pool(sizes, blobs[0], blobs[1], y.data_ptr(), 0, bad)
             case RoiAlign():
-                Means(dtype).pool(sizes, *blobs, (operator.sampling_ratio, operator.aligned), bad)
+                Means(dtype, operator.sampling_ratio, operator.aligned).pool(sizes, *blobs, bad)
             case PsRoiPool() | PsRoiAlign():
                 _position_sensitive(operator, dtype).pool(sizes, *blobs, bad)
     return y
@@ -78,7 +78,7 @@ def spread_on_gpu(operator: Operator, dy: Tensor, x: Tensor, rois: Tensor) -> Te
                 winners.pool(sizes, lent(x), blobs[0], 0, at.device_data("write"), bad)
                 winners.backward(sizes, blobs[0], at.device_data("read"), *blobs[1:], bad)
             case RoiAlign():
-                Means(dtype).backward(sizes, *blobs, (operator.sampling_ratio, operator.aligned), bad)
+                Means(dtype, operator.sampling_ratio, operator.aligned).backward(sizes, *blobs, bad)
             case PsRoiPool() | PsRoiAlign():
                 _position_sensitive(operator, dtype).backward(sizes, *blobs, bad)
     return dx

@@ -29,7 +29,7 @@ from minicaffe.layers.psroi_pooling import PSROIPooling
 from minicaffe.layers.reduction import Reduction
 from minicaffe.layers.relu import ReLU
 from minicaffe.layers.reshape import Reshape
-from minicaffe.layers.roi_align import ROIAlign
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.layers.sigmoid import Sigmoid
 from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
@@ -88,7 +88,7 @@ def eltwise(layer: Any) -> Step:
 def roi_align_layer(layer: Any) -> Step:
     """Both kinds; a third bottom is the spatial scale."""
     size, fixed = (layer.pooled_h, layer.pooled_w), layer.spatial_scale
-    if layer.mean:
+    if isinstance(layer, ROIAlignMean):
         return lambda x, rois: roi_align(x, rois, size, fixed, layer.sampling_ratio, layer.aligned)
     return lambda x, rois, *scale: roi_align_max(x, rois, size, abs(scale[0].reshape(-1)[0].item()) if scale else fixed)
 
@@ -111,6 +111,8 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     Permute: permute,
     Power: power,
     ROIAlign: roi_align_layer,
+    ROIAlignMax: roi_align_layer,
+    ROIAlignMean: roi_align_layer,
     ROIPooling: lambda layer: lambda x, rois: roi_pool(x, rois, (layer.pooled_h, layer.pooled_w), layer.spatial_scale),
     ReLU: lambda layer: (
         functional.relu if layer.negative_slope == 0 else lambda x: functional.leaky_relu(x, layer.negative_slope)

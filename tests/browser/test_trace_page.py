@@ -18,11 +18,11 @@ import pytest
 
 from minicaffe import TEST, Error, Net, Tracer, set_random_seed
 from minicaffe.inputs import start_backward
-from minicaffe.layers.psroi_align import ps_roi_align_samples
-from minicaffe.layers.psroi_pooling import ps_roi_pool_bins
-from minicaffe.layers.roi_align_max import roi_align_max_argmax, roi_align_max_samples
-from minicaffe.layers.roi_align_mean import roi_align_samples
-from minicaffe.layers.roi_pooling import roi_pool_argmax, roi_pool_bins
+from minicaffe.layers.psroi_align import ps_roi_align_plan
+from minicaffe.layers.psroi_pooling import ps_roi_pool_plan
+from minicaffe.layers.roi_align_max import roi_align_max_argmax, roi_align_max_plan
+from minicaffe.layers.roi_align_mean import roi_align_plan
+from minicaffe.layers.roi_pooling import roi_pool_argmax, roi_pool_plan
 from minicaffe.prototxt import parse_net
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -201,8 +201,8 @@ def test_statistics_are_the_blobs(traced: tuple[Path, Net], open_page: Open) -> 
 
 def bins_of(layer: str) -> Any:
     if layer == "pool":
-        return roi_pool_bins(ROIS, (2, 3), SCALE, SIZE)
-    return ps_roi_pool_bins(ROIS, 2, SCALE, SIZE)
+        return roi_pool_plan(ROIS, (2, 3), SCALE, SIZE).places
+    return ps_roi_pool_plan(ROIS, 2, SCALE, SIZE).places
 
 
 @pytest.mark.parametrize("layer", ["pool", "ps"])
@@ -225,10 +225,10 @@ def test_the_overlay_lies_on_the_cells_of_the_bin(traced: tuple[Path, Net], open
 
 def samples_of(layer: str) -> Any:
     if layer == "align":
-        return roi_align_samples(ROIS, (2, 3), SCALE, SIZE, sampling_ratio=2, aligned=False)
+        return roi_align_plan(ROIS, (2, 3), SCALE, SIZE, sampling_ratio=2, aligned=False).places
     if layer == "align_max":
-        return roi_align_max_samples(ROIS, (2, 3), SCALE, SIZE)
-    return ps_roi_align_samples(ROIS, 2, SCALE, SIZE, 2)
+        return roi_align_max_plan(ROIS, (2, 3), SCALE, SIZE).places
+    return ps_roi_align_plan(ROIS, 2, SCALE, SIZE, 2).places
 
 
 @pytest.mark.parametrize("layer", ["align", "align_max", "ps_align"])

@@ -75,7 +75,7 @@ def test_the_argmax_is_the_layers(case: Case, seed: int) -> None:
     net_train = net_of('type: "ROIPooling" ' + ROI["ROIPooling"].format(h=case.pooled[0], w=case.pooled[1], s=case.scale),
                        case.x, case.rois, phase=TRAIN)  # fmt: skip
     net_train.forward()
-    argmax = net_train.layer_dict["it"]._places.data
+    argmax = net_train.layer_dict["it"].argmax.read_data()
     for at in places(net.blobs["out0"].shape, np.random.default_rng(seed), 5):
         found = explain(net, "it", at).argmax  # type: ignore[attr-defined]
         assert argmax[at] == (-1 if found is None else found[0] * case.x.shape[3] + found[1])

@@ -1,6 +1,7 @@
-"""What is fuzzed: each reader of files that may come from anyone, with real files of its kind to begin from.
+"""What is fuzzed: each reader of files that may come from anyone, with real files of its kind to begin from; and the printer.
 
-A reader takes bytes. It may return, or raise a minicaffe.Error; anything else is a finding.
+A reader takes bytes. It may return, or raise a minicaffe.Error; anything else is a finding. The printer
+takes names; whatever of them acts on the terminal is one, and a name that is not there to be read.
 """
 
 from __future__ import annotations
@@ -9,20 +10,31 @@ import io
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import tiffs
+from terminal_text import OURS, foreign
 
-from minicaffe import TEST, Net, limits
+from minicaffe import TEST, Error, Net, leveldb_files, leveldb_log, leveldb_tables, limits
 from minicaffe.arrays import read_npy, read_npz
+from minicaffe.batch.tables import find_rows
+from minicaffe.cli.common import print_table, say_loudly
+from minicaffe.cli.console import bar
+from minicaffe.cli.terminal import echo, guarded
 from minicaffe.database import new_database
+from minicaffe.database_leveldb import LevelDatabase
 from minicaffe.database_lmdb import LmdbDatabase
 from minicaffe.datum import datum_array, parse_datum
+from minicaffe.errors import on_one_line
 from minicaffe.image_bytes import read_image
 from minicaffe.image_list import read_image_list
+from minicaffe.images import image_size, load_image
 from minicaffe.param_str import read_yaml
 from minicaffe.parse_log import parse_log
 from minicaffe.proto import caffe_pb2
@@ -39,7 +51,11 @@ SHARED = REPOSITORY.parent / "shared"
 MOST_BYTES = 1 << 16
 """Seeds longer than this are left out: mutations of them mostly change numbers."""
 
+MOST_ROWS = 1000
+"""Of a table: more of the same."""
+
 LIMITS = {"blob_elements": 1 << 20, "layers": 200, "bytes": 1 << 24, "pixels": 1 << 20, "text": 1 << 16}
+LIMITS = {"blob_elements": 1 << 20, "layers": 200, "bytes": 1 << 24, "pixels": 1 << 20, "text": 1 << 16, "lists": 1 << 16}
 """minicaffe.limits while fuzzing: what may be declared is small, so that more memory is a finding."""
 
 NET = """
@@ -199,6 +215,64 @@ def _lmdbs() -> Iterator[bytes]:
             yield Path(folder, "db", "data.mdb").read_bytes()
 
 
+LEVELDB_NAMES = ("CURRENT", "MANIFEST-{:06d}", "{:06d}.ldb", "{:06d}.log")
+"""Kinds of files of a LevelDB. All of one are one input: a byte (odd: its checksums count), and for each file its kind, the
+number in its name, and its length in two bytes, before what is in it."""
+
+
+def _packed(folder: Path) -> bytes:
+    """The files of a LevelDB as an input."""
+    packed = bytearray()
+    for path in sorted(folder.iterdir()):
+        number = int("0" + "".join(filter(str.isdigit, path.name)))
+        kind = next((kind for kind, name in enumerate(LEVELDB_NAMES) if name.format(number) == path.name), None)
+        if kind is not None:
+            content = path.read_bytes()
+            packed += bytes((kind, number, *len(content).to_bytes(2, "little"))) + content
+    return bytes(packed)
+
+
+def _of_leveldb() -> Callable[[bytes], object]:
+    """A reader of LevelDBs. Mutations that keep a checksum right are rare, so that of half the inputs none counts."""
+    folder = Path(FOLDER.name, str(next(NUMBERS)))
+    folder.mkdir()
+    matches, checked = leveldb_files.matches, True
+
+    def of_bytes(data: bytes) -> object:
+        nonlocal checked
+        for path in folder.iterdir():
+            path.unlink()
+        checked, at = bool(data[0] & 1) if data else True, 1
+        while at + 4 <= len(data):
+            name = LEVELDB_NAMES[data[at] % len(LEVELDB_NAMES)].format(data[at + 1])
+            begin, at = at + 4, at + 4 + int.from_bytes(data[at + 2 : at + 4], "little")
+            (folder / name).write_bytes(data[begin:at])
+        database = LevelDatabase(str(folder))
+        return list(database.items()), list(database.items(b"k3"))
+
+    for module in (leveldb_log, leveldb_tables):
+        setattr(module, "matches", lambda *given: matches(*given) or not checked)  # noqa: B010
+    return of_bytes
+
+
+def _leveldbs() -> Iterator[bytes]:
+    """A log alone; tables of all levels, packed and not, with keys in several, deleted ones, and values longer than a block."""
+    import plyvel
+
+    for compression in ("snappy", None):
+        for opened in (1, 2, 5):
+            with tempfile.TemporaryDirectory() as folder:
+                for i in range(opened):  # each opening makes a table of the log
+                    database = plyvel.DB(folder, create_if_missing=True, compression=compression, block_size=1024)
+                    for j in range(i, 30, i + 1):
+                        database.put(b"k%d" % j, bytes([i]) * (j * 9 if j % 10 else 4000))
+                    database.delete(b"k%d" % (2 * i))
+                    if i == 2:
+                        database.compact_range()
+                    database.close()
+                yield from (bytes([checked]) + _packed(Path(folder)) for checked in (0, 1))
+
+
 def _images() -> Iterator[bytes]:
     from PIL import Image
 
@@ -211,6 +285,13 @@ def _images() -> Iterator[bytes]:
                 continue
             yield out.getvalue()
     yield from _files("**/*.jpg", "**/*.png")
+
+
+def _tiff(path: str) -> None:
+    """Its size as annotations are checked with, and its pixels, which must be of that size."""
+    size = image_size(path)
+    height, width, _ = load_image(path).shape
+    assert size == (width, height), (size, width, height)
 
 
 def _npys() -> Iterator[bytes]:
@@ -227,6 +308,81 @@ def _npzs() -> Iterator[bytes]:
         yield out.getvalue()
 
 
+def _printed(data: bytes) -> None:
+    """Names in what the commands print (tables, lines, lines above a bar), on a terminal with colours and on a pipe."""
+    names = [part.decode("utf-8", "surrogateescape") for part in data.split(b"\n")][:8]
+    for terminal in (True, False):
+        text = _said(names, terminal)
+        if found := foreign(text, terminal=terminal):
+            raise AssertionError(f"{found[:9]!r} in {text!r} for {names!r}")
+        if not set(OURS.findall(text)) <= set(OURS.findall(_said(["a"], terminal))):
+            raise AssertionError(f"styles that are not ours in {text!r} for {names!r}")
+        seen = OURS.sub("", text)
+        for name in names:
+            if on_one_line(name).strip() not in seen:
+                raise AssertionError(f"{name!r} is not in {seen!r}")
+
+
+def _said(names: list[str], terminal: bool) -> str:
+    """What is printed of names."""
+    stream = _Terminal() if terminal else io.StringIO()
+    wide = {"TERM": "xterm-256color", "COLUMNS": "4000", "LINES": "50"}
+    with redirect_stdout(stream), redirect_stderr(stream), patch.dict(os.environ, wide), guarded():
+        print_table(names[0], ["name", "again"], [[name, name] for name in names], right=["again"])
+        with bar() or nullcontext():
+            for name in names:
+                echo(on_one_line(name), err=True)
+                say_loudly(name)
+                print(name)
+        try:
+            raise Error(names[-1])
+        except Error as error:
+            echo(f"minicaffe: {error}", err=True)
+    return stream.getvalue()
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+HOSTILE_NAMES = [
+    b"conv1\ndata",
+    b"[/]\n[link=http://x]y[/link]\n:skull:\n[bold red]x",
+    b"\x1b[31m\n\x1b]0;t\x07\n\x1b]8;;http://x\x1b\\x\n\xc2\x9b5m\n\xff\x9b\n\r\x08",
+    "\u202e\u2028\u200b\u2066\ufeff\U000e0041\n猫 \u3000\té\u0301".encode(),
+]
+
+
+def _parquets() -> Iterator[bytes]:
+    """Every column that images may be in, each way of packing pages that pyarrow writes, some rows null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    images: list[bytes | None] = [*islice(_images(), 5), None]
+    paths = [None if image is None else f"{i}.png" for i, image in enumerate(images)]
+    structs = [image and {"bytes": image, "path": path} for image, path in zip(images, paths, strict=True)]
+    ways: list[dict[str, Any]] = [
+        {"compression": "none"},
+        {"compression": "snappy", "data_page_version": "2.0"},
+        {"compression": "gzip", "use_dictionary": False},
+        {"compression": "zstd", "use_dictionary": False, "column_encoding": "DELTA_BYTE_ARRAY"},
+        {"compression": "lz4", "use_dictionary": False, "column_encoding": "DELTA_LENGTH_BYTE_ARRAY"},
+        {"compression": "brotli", "store_schema": False, "write_page_checksum": True},
+    ]
+    for columns in ({"bytes": images, "path": paths}, {"path": paths}, {"image": structs}, {"image": images, "label": paths}):
+        for way in ways:
+            out = io.BytesIO()
+            pq.write_table(pa.table(columns), out, row_group_size=4, **way)
+            yield out.getvalue()
+
+
+def _rows(path: str) -> None:
+    """Every row, one at a time, as a run has it."""
+    for _ in islice(find_rows(path, "/nowhere").pictures(), MOST_ROWS):
+        pass
+
+
 TARGETS = {
     "prototxt": Target(lambda data: parse_net(_text(data)), lambda: _files("**/*.prototxt")),
     "net": Target(_net, lambda: iter([NET.encode(), *_files("shapes/**/test.prototxt", "heads/*.prototxt")])),
@@ -237,8 +393,11 @@ TARGETS = {
     "solverstate_hdf5": Target(_of_path(read_state, ".solverstate.h5"), lambda: _states(".solverstate.h5")),
     "binaryproto": Target(_of_path(read_binaryproto, ".binaryproto"), _means),
     "lmdb": Target(_of_path(lambda path: list(LmdbDatabase(path).items())), _lmdbs),
+    "leveldb": Target(_of_leveldb(), _leveldbs),
+    "parquet": Target(_of_path(_rows, ".parquet"), _parquets),
     "datum": Target(lambda data: datum_array(parse_datum(data, "a record"), "a record"), _datums),
     "param_str": Target(lambda data: read_yaml(_text(data)), lambda: iter(PARAM_STRS)),
+    "tiff": Target(_of_path(_tiff, ".tif"), tiffs.all_kinds),
     "image": Target(lambda data: read_image(data, None), _images),
     "npy": Target(_of_path(read_npy, ".npy"), _npys),
     "npz": Target(_of_path(read_npz, ".npz"), _npzs),
@@ -248,6 +407,7 @@ TARGETS = {
     "image_list": Target(_of_path(read_image_list, ".txt"), lambda: iter([IMAGE_LIST])),
     "window_file": Target(_of_path(read_window_file, ".txt"), lambda: iter([WINDOW_FILE])),
     "log": Target(_of_path(parse_log, ".log"), lambda: iter([LOG])),
+    "terminal": Target(_printed, lambda: iter(HOSTILE_NAMES)),
 }
 
 for name, most in LIMITS.items():

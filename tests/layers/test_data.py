@@ -42,8 +42,6 @@ def pixels(i: int) -> np.ndarray:
 
 @pytest.mark.parametrize("case", cases("Data"))
 def test_golden(case: str) -> None:
-    if "leveldb" in case:
-        pytest.importorskip("plyvel", reason="the extra minicaffe[leveldb] is not installed")
     assert run_batches(case)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,7 @@ def case(inside: str, scores: np.ndarray = SCORES) -> LayerCase:
 def test_voc_by_hand(folder: Path) -> None:
     """30 wide, 20 high: 3 0 18 10; and 15 10 30 20; 40 wide, 10 high: 20 5 40 10."""
     case(text()).forward()
-    assert sorted(path.name for path in (folder / "out").iterdir()) == ["set_7.txt", "set_cat.txt"]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [".minicaffe_wrote", "set_7.txt", "set_cat.txt"]
     assert (folder / "out" / "set_cat.txt").read_text() == "one 0.9 3 0 18 10\n42 0.75 20 5 40 10\n"
     assert (folder / "out" / "set_7.txt").read_text() == "one 0.123457 15 10 30 20\n"
 
@@ -75,13 +76,12 @@ def test_the_files_come_when_all_images_have_and_then_again(folder: Path) -> Non
     """Three images, two a batch: after the second batch the files, its second image being the first of the next round."""
     run, file = case(text(more="")), folder / "out" / "set_cat.txt"
     run.forward()
-    assert not file.exists()
-    file.write_text("of another run")
+    assert not file.parent.exists()
     run.forward()
     assert [line.split()[:2] for line in file.read_text().splitlines()] == [["one", "0.9"], ["42", "0.75"], ["three", "0.9"]]
     run.forward()
     assert [line.split()[:2] for line in file.read_text().splitlines()] == [["one", "0.75"], ["42", "0.9"], ["three", "0.75"]]
-    assert not [path for path in file.parent.iterdir() if path.name.startswith(".")]
+    assert [path.name for path in file.parent.iterdir() if path.name.startswith(".")] == [".minicaffe_wrote"]
 
 
 def test_a_state_goes_on(folder: Path) -> None:
@@ -97,6 +97,9 @@ def test_a_state_goes_on(folder: Path) -> None:
 
 def test_numbers() -> None:
     assert [number_or_text(name) for name in ("42", "0", "042", "-1", "a1", "²")] == [42, 0, "042", "-1", "a1", "²"]
+    assert number_or_text("9" * 18) == 10**18 - 1
+    for digits in (19, 5000):  # beyond 64 bits, and beyond what Python makes a number of
+        assert number_or_text("9" * digits) == "9" * digits
 
 
 @pytest.mark.parametrize(
@@ -105,7 +108,12 @@ def test_numbers() -> None:
         (text("VOCC"), 'output_format must be VOC, COCO, ILSVRC, got "VOCC"'),
         (text(more="num_test_image: 4"), "num_test_image must be 1 to 3, the images of name_size_file, got 4"),
         (text(more="resize_param { height: 3 }"), "resize_param needs a height and a width > 0, got 3 and 0"),
-        (text(directory="map.prototxt"), "map.prototxt: File exists"),
+        (text(directory="map.prototxt"), "map.prototxt: .*/map.prototxt is no folder, and nothing can be written into it"),
+        (text(directory="map.prototxt/in"), "map.prototxt/in: .*/map.prototxt is no folder"),
+        (text().replace("set_", "../set_"), '"../set_cat.txt" leads out of the folder out'),
+        (text().replace("set_", "in/set_"), '"in/set_cat.txt" leads out of the folder out'),
+        (text().replace("set_", "in\\\\\\\\"), ".* leads out of the folder out"),
+        (text().replace("set_", "/etc/set_"), "/etc/set_cat.txt is not in the working directory"),
         (text().replace("num_classes: 3", "num_classes: 4"), "map.prototxt: no item has the label 3"),
     ],
 )
@@ -138,6 +146,62 @@ def test_a_class_is_no_path() -> None:
 
 def test_a_file_that_cannot_be_written(folder: Path) -> None:
     run = case(text())
-    (folder / "out").rmdir()
-    with pytest.raises(LayerError, match=r"set_cat\.txt: cannot be written"):
+    (folder / "out").write_text("")
+    with pytest.raises(LayerError, match=r"set_cat\.txt: cannot be written: File exists"):
         run.forward()
+
+
+def test_making_and_reshaping_write_nothing(folder: Path) -> None:
+    run = case(text(directory="deep/out"))
+    run.layer.reshape(run.bottom, run.top)
+    assert sorted(path.name for path in folder.iterdir()) == ["map.prototxt", "sizes.txt"]
+    run.forward()
+    assert (folder / "deep" / "out" / "set_cat.txt").exists()
+
+
+def test_only_what_a_run_wrote_is_replaced(folder: Path) -> None:
+    """A package.json is refused when the net is made, and again where it comes later; results of another run are replaced."""
+    package, coco = folder / "package.json", text("COCO", directory=".").replace("set_", "package")
+    refused = r"package\.json is there, and no run wrote it: not overwritten; remove it, or give another name"
+    package.write_text("{}")
+    with pytest.raises(LayerError, match=refused):
+        case(coco)
+    package.unlink()
+    run = case(coco)
+    package.write_text("{}")
+    with pytest.raises(LayerError, match=refused):
+        run.forward()
+    assert package.read_text() == "{}"
+    package.unlink()
+    case(coco).forward()
+    first = package.read_bytes()
+    case(coco, SCORES[:, ::-1]).forward()
+    assert package.read_bytes() != first
+    package.write_bytes(package.read_bytes() + b" ")
+    with pytest.raises(LayerError, match=refused):
+        case(coco)
+    package.write_bytes(first)  # which a run wrote
+    case(coco)
+
+
+def test_what_stands_in_place_of_the_record(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "elsewhere").write_text("kept")
+    record = folder / "out" / ".minicaffe_wrote"
+    record.symlink_to(folder / "elsewhere")
+    with pytest.raises(LayerError, match="cannot be written: Too many levels of symbolic links"):
+        case(text()).forward()
+    assert (folder / "elsewhere").read_text() == "kept"
+    record.unlink()
+    os.mkfifo(record)
+    with pytest.raises(LayerError, match="cannot be written: No such device or address"):
+        case(text()).forward()
+    record.unlink()
+    record.write_bytes(b"\xff\n[1]\n[[], {}]\n7\n" + json.dumps(["set_cat.txt", "0"]).encode())
+    (folder / "out" / "set_cat.txt").write_text("")
+    with pytest.raises(LayerError, match=r"set_cat\.txt is there, and no run wrote it"):
+        case(text())
+    (folder / "out" / "set_cat.txt").unlink()
+    (folder / "out" / "set_cat.txt").mkdir()
+    with pytest.raises(LayerError, match=r"set_cat\.txt is there, and no run wrote it"):
+        case(text())

@@ -82,7 +82,7 @@ def test_grey_resized() -> None:
         (text(transform="scale: 0"), IMAGES, "transform_param.scale is 0"),
         (text(transform="mean_value: 1 mean_value: 2"), IMAGES, "2 mean_value given for 3 channels"),
         (text(transform="resize_param { height: 3 }"), IMAGES, "resize_param needs a height and a width > 0"),
-        (text('save_file: "absent/a.png"'), IMAGES, "a_000001.png: cannot be written: No such file"),
+        (text('save_file: "/dev/null/a.png"'), IMAGES, "/dev/null/a.png is not in the working directory"),
     ],
 )
 def test_errors(inside: str, images: np.ndarray, message: str) -> None:
@@ -99,3 +99,13 @@ def test_a_picture_follows_no_link_to_elsewhere(
     with pytest.raises(LayerError, match=r"a_000001\.png .* is not in the working directory"):
         case(text('save_file: "a.png"')).forward()
     assert not list(outside.iterdir())
+
+
+def test_a_picture_that_no_run_wrote_is_kept() -> None:
+    Path("out").mkdir()
+    case(text('save_file: "out/a.png"')).forward()
+    case(text('save_file: "out/a.png"')).forward()
+    Path("out/a_000002.png").write_bytes(b"mine")
+    with pytest.raises(LayerError, match=r"a_000002\.png is there, and no run wrote it: not overwritten"):
+        case(text('save_file: "out/a.png"')).forward()
+    assert Path("out/a_000002.png").read_bytes() == b"mine"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 import types
 from collections.abc import Iterator, Sequence
@@ -57,7 +58,12 @@ def layer(module: str, name: str, param_str: str = "") -> str:
 def _as_before() -> Iterator[None]:
     """What a test registers and allows is forgotten after it."""
     kept = dict(CATALOGUE), dict(minicaffe.layers.registered), set(python._allowed)
+    modules = set(sys.modules)
     yield
+    for name in set(sys.modules) - modules:
+        if name.partition(".")[0] in python._folders.folders:
+            del sys.modules[name]
+    python._folders.folders.clear()
     for table, before in zip((CATALOGUE, minicaffe.layers.registered), kept[:2], strict=True):
         table.clear()
         table.update(before)
@@ -197,3 +203,99 @@ def test_every_python_layer_of_the_published_nets_is_built_in() -> None:
             text = "\n".join(line.split("#")[0] for line in path.read_text().splitlines())
             found |= set(re.findall(r"module:\s*['\"]([\w.]+)['\"]\s*layer:\s*['\"](\w+)['\"]", text))
     assert found == set(python.STAND_INS)
+
+
+LAYER = """
+import minicaffe
+{imports}
+
+class Mine(minicaffe.Layer):
+    def setup(self, bottom, top):
+        {more}
+    def reshape(self, bottom, top):
+        top[0].reshape(*bottom[0].shape)
+    def forward(self, bottom, top):
+        top[0].data[...] = bottom[0].data + 1
+"""
+MARK = "import pathlib; pathlib.Path('{}.ran').touch()\n"
+
+
+def mine(imports: str = "", more: str = "pass") -> str:
+    return LAYER.format(imports=imports, more=more)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a layer, and modules beside it that must not run."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("h5py", "numpy", "yaml", "helper"):
+        (tmp_path / f"{name}.py").write_text(MARK.format(name))
+    return tmp_path
+
+
+def run(module: str) -> None:
+    LayerCase(layer(module, "Mine"), np.zeros((2, 3))).forward()
+
+
+def test_a_module_of_a_folder_is_imported_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "yaml", raising=False)
+    (folder / "of_a_folder.py").write_text(mine("import numpy\nimport yaml", "import h5py"))
+    path = list(sys.path)
+    minicaffe.allow_module("of_a_folder", folder)
+    run("of_a_folder")
+    assert sys.path == path
+    assert not list(folder.glob("*.ran"))
+
+
+def test_a_module_beside_it_must_be_allowed_too(folder: Path) -> None:
+    (folder / "with_helper.py").write_text(mine("import helper"))
+    minicaffe.allow_module("with_helper", folder)
+    missing = rf"No module named 'helper'; it lies in {folder}: --allow-module helper lets it be imported too"
+    with pytest.raises(LayerError, match=missing):
+        run("with_helper")
+    assert not list(folder.glob("*.ran"))
+    minicaffe.allow_module("helper", folder)
+    run("with_helper")
+    assert (folder / "helper.ran").exists()
+
+
+@pytest.mark.parametrize("init", [True, False])
+def test_a_package_has_its_own_modules(folder: Path, init: bool) -> None:
+    """As py-faster-rcnn's lib: a module of a package imports from its package, and from another that is allowed."""
+    for name in ("a_package/inner", "b_package"):
+        (folder / name).mkdir(parents=True)
+        if init:
+            (folder / name / "__init__.py").write_text("")
+    (folder / "a_package" / "config.py").write_text("value = 3")
+    (folder / "b_package" / "config.py").write_text("value = 4")
+    imports = "from ..config import value\nfrom a_package import config\nfrom b_package.config import value as other"
+    (folder / "a_package" / "inner" / "layers.py").write_text(mine(imports, "assert (value, other, config.value) == (3, 4, 3)"))
+    minicaffe.allow_module("a_package.inner.layers", folder)
+    with pytest.raises(LayerError, match=r"No module named 'b_package'; it lies in .*--allow-module b_package"):
+        run("a_package.inner.layers")
+    minicaffe.allow_module("b_package", folder)
+    run("a_package.inner.layers")
+
+
+def test_a_folder_of_data_does_not_hide_an_installed_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "installed").mkdir()
+    (folder / "installed" / "of_data.py").write_text(mine())
+    (folder / "of_data").mkdir()
+    monkeypatch.syspath_prepend(str(folder / "installed"))
+    minicaffe.allow_module("of_data", folder)
+    run("of_data")
+
+
+@pytest.mark.parametrize("command", [[sys.executable, "-m", "minicaffe"], [sys.executable, "-c", "import sys; del sys.path[0]\n"
+    "from minicaffe.cli import main; main()"]])  # fmt: skip
+def test_the_command_line_imports_that_module_alone(folder: Path, command: list[str]) -> None:
+    (folder / "numpy.py").unlink()  # which `python -m` itself would take
+    (folder / "of_a_command.py").write_text(mine(more="import h5py, yaml"))
+    (folder / "net.prototxt").write_text(
+        'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 } } }\n'
+        'layer { name: "m" bottom: "x" top: "y" type: "Python" python_param { module: "of_a_command" layer: "Mine" } }\n'
+    )
+    done = subprocess.run([*command, "summary", "net.prototxt", "--allow-module", "of_a_command"], cwd=folder, timeout=60,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.glob("*.ran"))

@@ -3,13 +3,23 @@ from __future__ import annotations
 import golden
 import numpy as np
 import pytest
-import roi_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
 from minicaffe.errors import LayerError
+from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
+from minicaffe.layers.roi_align_max import (
+    roi_align_max_backward_by_definition,
+    roi_align_max_by_definition,
+    roi_align_max_plan,
+)
+from minicaffe.layers.roi_align_mean import (
+    roi_align_backward_by_definition,
+    roi_align_by_definition,
+    roi_align_plan,
+)
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.ops import roi_align, roi_align_backward, roi_align_max, roi_align_max_argmax, roi_align_max_backward
 
@@ -60,17 +70,55 @@ def test_golden(case: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(cases())
-def test_max_agrees_with_the_loops_bit_for_bit(case: Case) -> None:
-    expected = roi_reference.roi_align_max(case.x, case.rois, *case.pooled, case.scale)
-    np.testing.assert_array_equal(roi_align_max(case.x, case.rois, *case.pooled, case.scale), expected)
+def test_max_agrees_with_the_definition_bit_for_bit(case: Case) -> None:
+    plan = roi_align_max_plan(case.rois, case.pooled, case.scale, case.x.shape[2:])
+    y, argmax = roi_align_max_by_definition(case.x, plan)
+    np.testing.assert_array_equal(roi_align_max(case.x, case.rois, *case.pooled, case.scale), y)
+    np.testing.assert_array_equal(roi_align_max_argmax(case.x, case.rois, *case.pooled, case.scale), argmax)
+
+
+@pytest.mark.parametrize("finite", [True, False])
+@settings(max_examples=30, deadline=None)
+@given(case=cases(dtype=np.float64))
+def test_the_max_s_backward_agrees_with_the_definition(case: Case, finite: bool) -> None:
+    """Gradients that are all finite go another way than others."""
+    plan = roi_align_max_plan(case.rois, case.pooled, case.scale, case.x.shape[2:])
+    argmax, expected = roi_align_max_by_definition(case.x, plan)[1], np.zeros(case.x.shape)
+    dy = np.random.default_rng(1).standard_normal(argmax.shape)
+    if not finite:
+        dy[:1, :1, :1, :1] = np.nan
+    roi_align_max_backward_by_definition(dy, plan, argmax, expected)
+    dx = roi_align_max_backward(dy, case.rois, argmax, case.scale, case.x.shape)
+    np.testing.assert_allclose(dx, expected, rtol=1e-12, atol=1e-12)
 
 
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.integers(-1, 3), st.booleans())
-def test_mean_agrees_with_the_loops(case: Case, ratio: int, aligned: bool) -> None:
-    expected = roi_reference.roi_align(case.x, case.rois, *case.pooled, case.scale, ratio, aligned)
+def test_mean_agrees_with_the_definition(case: Case, ratio: int, aligned: bool) -> None:
+    plan = roi_align_plan(case.rois, case.pooled, case.scale, case.x.shape[2:], sampling_ratio=ratio, aligned=aligned)
     y = roi_align(case.x, case.rois, *case.pooled, case.scale, sampling_ratio=ratio, aligned=aligned)
-    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(y, roi_align_by_definition(case.x, plan), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("finite", [True, False])
+@settings(max_examples=30, deadline=None)
+@given(case=cases(dtype=np.float64), ratio=st.integers(-1, 3), aligned=st.booleans())
+def test_the_mean_s_backward_agrees_with_the_definition(case: Case, ratio: int, aligned: bool, finite: bool) -> None:
+    """Gradients that are all finite go another way than others."""
+    plan = roi_align_plan(case.rois, case.pooled, case.scale, case.x.shape[2:], sampling_ratio=ratio, aligned=aligned)
+    dy = np.random.default_rng(1).standard_normal((len(case.rois), case.x.shape[1], *case.pooled))
+    if not finite:
+        dy[:1, :1, :1, :1] = np.nan
+    expected = np.zeros(case.x.shape)
+    roi_align_backward_by_definition(dy, plan, expected)
+    dx = roi_align_backward(dy, case.rois, case.scale, case.x.shape, sampling_ratio=ratio, aligned=aligned)
+    np.testing.assert_allclose(dx, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_the_mean_of_a_map_without_pixels() -> None:
+    """A place at -0.5 is near the map, but there is nothing to read."""
+    y = roi_align(np.zeros((1, 2, 0, 5)), np.array([[0, 0, 0, 3, 0]]), 2, 3, 1.0, sampling_ratio=2, aligned=True)
+    assert y.shape == (1, 2, 2, 3) and not y.any()
 
 
 @settings(max_examples=40, deadline=None)
@@ -114,17 +162,18 @@ def test_roi_pooling_param_is_read_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "mean"),
+    ("more", "kind"),
     [
-        ("", False),
-        ("sampling_ratio: 0", True),
-        ("pool: AVE", True),
-        ("pool: MAX", False),
-        ("pool: AVE sampling_ratio: 2", True),
+        ("", ROIAlignMax),
+        ("sampling_ratio: 0", ROIAlignMean),
+        ("pool: AVE", ROIAlignMean),
+        ("pool: MAX", ROIAlignMax),
+        ("pool: AVE sampling_ratio: 2", ROIAlignMean),
     ],
 )
-def test_which_kind(more: str, mean: bool) -> None:
-    assert LayerCase(layer(more), random_map(1, 1, 3, 4), some_rois(1)).layer.mean is mean
+def test_which_kind(more: str, kind: type) -> None:
+    made = LayerCase(layer(more), random_map(1, 1, 3, 4), some_rois(1)).layer
+    assert type(made) is kind and made.type == "ROIAlign"
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])

@@ -9,13 +9,13 @@ import roi_original_backward as original
 from numpy.typing import NDArray
 
 from minicaffe import Net, ops
-from minicaffe.layers.roi_align_max import roi_align_max_samples
+from minicaffe.layers.roi_align_max import roi_align_max_plan
 
 
 def winners(x: NDArray, rois: NDArray, pooled: tuple[int, int], scale: float) -> tuple[NDArray, tuple[NDArray, NDArray]]:
     """Our argmax of Caffe's ROIAlign, and the h and w that the original keeps: cut to ints, -1 for none."""
     argmax = ops.roi_align_max_argmax(x, rois, *pooled, scale)
-    samples = roi_align_max_samples(rois, pooled, scale, x.shape[2:])
+    samples = roi_align_max_plan(rois, pooled, scale, x.shape[2:]).places
     h, w = np.full(argmax.shape, -1), np.full(argmax.shape, -1)
     for r, c, ph, pw in np.argwhere(argmax >= 0):
         i, j = divmod(int(argmax[r, c, ph, pw]), x.shape[3] + 1)

@@ -11,8 +11,9 @@ import pytest
 
 from minicaffe import get_num_threads, set_num_threads
 from minicaffe.layers import roi_align_max as roi_align_max_module
-from minicaffe.layers import roi_align_sampled, roi_route, roi_windows
-from minicaffe.layers.roi_pooling import roi_pool_bins
+from minicaffe.layers import roi_bin_maxima
+from minicaffe.layers.roi_geometry import Bins
+from minicaffe.layers.roi_pooling import roi_pool_plan
 from minicaffe.ops import (
     roi_align_max,
     roi_align_max_argmax,
@@ -37,6 +38,10 @@ def some_rois(count: int) -> Array:
     return np.column_stack([random.integers(0, IMAGES, count), corners.min(axis=1), corners.max(axis=1)]).astype(np.float32)
 
 
+def bins_of(rois: Array, pooled: tuple[int, int], scale: float = 1, size: tuple[int, int] = SIZE) -> Bins:
+    return roi_pool_plan(rois, pooled, scale, size).places
+
+
 def on_threads(count: int, work: Callable[[], list[Array]]) -> list[Array]:
     before = get_num_threads()
     set_num_threads(count)
@@ -50,25 +55,25 @@ def test_lengths_are_weighed_for_each_set_of_rois() -> None:
     """A roi of 21 x 30 in bins of up to 8 x 11: no table pays for itself; for ten thousand rois every length does."""
     pixels = SIZE[0] * SIZE[1]
     one = np.array([[0, 1, 1, 30, 21]], np.float32)
-    few = roi_windows.best_lengths(roi_pool_bins(one, (3, 3), 1, SIZE), pixels)
-    many = roi_windows.best_lengths(roi_pool_bins(np.repeat(one, 10000, axis=0), (3, 3), 1, SIZE), pixels)
+    few = roi_bin_maxima.best_lengths(bins_of(one, (3, 3)), pixels)
+    many = roi_bin_maxima.best_lengths(bins_of(np.repeat(one, 10000, axis=0), (3, 3)), pixels)
     assert few.tables == 1
-    assert many == roi_windows.Lengths(tuple(range(1, 8)), tuple(range(1, 11)))
+    assert many == roi_bin_maxima.Lengths(tuple(range(1, 8)), tuple(range(1, 11)))
 
 
 def test_tables_of_a_large_map_are_few() -> None:
     size = (500, 700)
-    bins = roi_pool_bins(np.array([[0, 0, 0, 699, 499]] * 5000, np.float32), (1, 1), 1, size)
-    assert roi_windows.best_lengths(bins, 500 * 700).tables == 1
+    bins = bins_of(np.array([[0, 0, 0, 699, 499]] * 5000, np.float32), (1, 1), 1, size)
+    assert roi_bin_maxima.best_lengths(bins, 500 * 700).tables == 1
 
 
 @pytest.mark.parametrize("count", [1, 7, 900])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_few_and_many_rois_have_the_first_maximum_of_each_bin(count: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roi_windows, "AT_ONCE", 40)
+    monkeypatch.setattr(roi_bin_maxima, "BINS", 40)
     x, rois = feature_map(dtype), some_rois(count)
     y, argmax = roi_pool(x, rois, 3, 2, 0.9), roi_pool_argmax(x, rois, 3, 2, 0.9)
-    bins = roi_pool_bins(rois.astype(dtype), (3, 2), 0.9, SIZE)
+    bins = bins_of(rois.astype(dtype), (3, 2), 0.9)
     for r in range(0, count, 7):
         for i, j in np.ndindex(3, 2):
             rows, columns = slice(bins.hstart[r, i], bins.hend[r, i]), slice(bins.wstart[r, j], bins.wend[r, j])
@@ -104,8 +109,8 @@ def test_backward_block_by_block_adds_in_the_order_of_the_rois(monkeypatch: pyte
     for r, c, i, j in np.argwhere(argmax >= 0):
         expected[int(rois[r, 0]), c, argmax[r, c, i, j]] += dy[r, c, i, j]
     np.testing.assert_array_equal(dx, expected.reshape(x.shape))
-    monkeypatch.setattr(roi_route, "SUMS", 5 * IMAGES * SIZE[0] * SIZE[1])
-    monkeypatch.setattr(roi_route, "AT_ONCE", 7 * 5 * 6)
+    monkeypatch.setattr(roi_bin_maxima, "SUMS", 5 * IMAGES * SIZE[0] * SIZE[1])
+    monkeypatch.setattr(roi_bin_maxima, "VALUES", 7 * 5 * 6)
     assert roi_pool_backward(dy, rois, argmax, x.shape).tobytes() == dx.tobytes()
 
 
@@ -144,7 +149,7 @@ def test_align_max_s_bits_do_not_depend_on_threads_or_steps(dtype: Any, monkeypa
 
     whole = on_threads(1, work)
     monkeypatch.setattr(roi_align_max_module, "CHUNK", 10 * dy[0].size)
-    monkeypatch.setattr(roi_align_sampled, "AT_ONCE", 1000)
+    monkeypatch.setattr(roi_align_max_module, "VALUES", 1000)
     values, argmax, dx = on_threads(3, work)
     assert on_threads(3, work)[2].tobytes() == dx.tobytes()
     assert (values.tobytes(), argmax.tobytes()) == (whole[0].tobytes(), whole[1].tobytes())

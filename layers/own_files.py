@@ -1,0 +1,82 @@
+"""The files that a layer writes into a folder: one that is there already is replaced only if such a layer wrote it.
+
+.minicaffe_wrote, in the folder, has a line for each file before it is written: ["found.json", SHA-256 of what is written].
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from minicaffe.access import granted
+from minicaffe.errors import DataError
+from minicaffe.files import replacing
+
+RECORD = ".minicaffe_wrote"
+
+
+class OwnFiles:
+    """The files of a folder, which is made when the first is written. Raises DataError for a folder that cannot be one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._written: set[tuple[str, str]] | None = None
+        granted(folder / RECORD)
+        nearest = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
+        if not nearest.is_dir():
+            raise DataError(f"{folder}: {nearest} is no folder, and nothing can be written into it")
+
+    def check(self, name: str) -> None:
+        """Raises DataError for a file that may not be named here, or that is there and was not written by a run."""
+        path = self.folder / name
+        granted(path)
+        if Path(name).name != name or "\\" in name:
+            raise DataError(f'"{name}" leads out of the folder {self.folder}')
+        if not os.path.lexists(path):
+            return
+        if not path.is_file() or (name, _digest(path.read_bytes())) not in self._record():
+            raise DataError(f"{path} is there, and no run wrote it: not overwritten; remove it, or give another name")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, or replace one of ours. Raises Error."""
+        self.check(name)
+        entry = (name, _digest(content))
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if entry not in self._record():
+                self._append(entry)
+        except OSError as error:
+            raise DataError(f"{self.folder / name}: cannot be written: {error.strerror or error}") from error
+        with replacing(self.folder / name) as temporary:
+            temporary.write_bytes(content)
+
+    def _record(self) -> set[tuple[str, str]]:
+        """What runs wrote, read once; a line that was cut off is none."""
+        if self._written is None:
+            self._written = set()
+            with suppress(OSError), open(os.open(self.folder / RECORD, os.O_RDONLY | _PLAIN), "rb") as lines:
+                for line in lines if stat.S_ISREG(os.fstat(lines.fileno()).st_mode) else ():
+                    with suppress(ValueError, TypeError):
+                        name, digest = json.loads(line)
+                        self._written.add((name, digest))
+        return self._written
+
+    def _append(self, entry: tuple[str, str]) -> None:
+        handle = os.open(self.folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _PLAIN, 0o666)
+        try:
+            os.write(handle, json.dumps(entry).encode() + b"\n")
+        finally:
+            os.close(handle)
+        self._record().add(entry)
+
+
+_PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Open no link, and wait for no pipe."""
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,134 @@
+"""What a Parquet file declares: its footer and its pages' headers, read before pyarrow takes memory for what they say.
+
+    file:                               row groups ... footer, 4 bytes of its length, "PAR1"
+    chunk (a column of a row group):    [dictionary page] page page ...
+    page:                               header, then `packed` bytes that unpack to `unpacked`
+
+A chunk's total in the footer says nothing of its pages. pyarrow's own view of a chunk ends the process where the chunk's
+statistics contradict the schema, so that it is not asked for. Source: apache/parquet-format, parquet.thrift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from minicaffe import limits
+from minicaffe.errors import DataError
+
+from .thrift import I32, I64, LIST, STRUCT, Fields, field, read_struct
+
+A_FOOTER_BYTE = 100
+"""Bytes of memory that a byte of the footer may become."""
+COPIES = 4
+"""Of a page's bytes that pyarrow makes: the page, the dictionary, the column, Python's bytes."""
+A_VALUE = 32
+"""Bytes that pyarrow takes for a value of a page beside its content: a pointer and a length, an offset, levels."""
+HEADER = (1 << 9, 1 << 16)
+"""Bytes of a page's header that are looked at, and where it is longer: it holds numbers, and perhaps the least and the largest
+value."""
+DICTIONARY = 2
+"""PageType.DICTIONARY_PAGE."""
+
+
+class Chunk(NamedTuple):
+    """A column of a row group: bytes that it unpacks to, bytes in the file, where its pages begin."""
+
+    unpacked: int
+    packed: int
+    start: int
+
+
+class RowGroup(NamedTuple):
+    """Rows, and chunks in the order of the schema's columns."""
+
+    rows: int
+    chunks: tuple[Chunk, ...]
+
+
+class Page(NamedTuple):
+    """What a header declares. header: its length."""
+
+    kind: int
+    unpacked: int
+    packed: int
+    values: int
+    header: int
+
+
+def read_footer(file: Any) -> tuple[RowGroup, ...]:
+    """The row groups of a file, a pyarrow.NativeFile. Raises DataError where it is damaged, or no Parquet file; LimitError for
+    a footer of which pyarrow would make more than limits.bytes."""
+    size = file.size()
+    end = file.read_at(8, size - 8) if size > 12 else b""
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != b"PAR1" or length > size - 12:
+        raise DataError("it does not end as a Parquet file does")
+    limits.check("what its footer declares", A_FOOTER_BYTE * length, "bytes")
+    footer = read_struct(file.read_at(length, size - 8 - length))[0]
+    groups = tuple(_row_group(item) for item in _structs(footer, 4))
+    rows = sum(group.rows for group in groups)
+    if rows != field(footer, 3, I64):
+        raise DataError("the numbers of rows in its footer do not agree")
+    if rows > size:
+        raise DataError(f"{rows:,} rows in {size:,} bytes")
+    if sum(chunk.packed for group in groups for chunk in group.chunks) > size:
+        raise DataError("its columns lie over one another")
+    return groups
+
+
+def check_pages(file: Any, chunk: Chunk, name: str) -> None:
+    """Raises LimitError where a page and the dictionary before it ask for more than limits.bytes; DataError for damaged
+    headers."""
+    dictionary = 0
+    for page in pages(file, chunk):
+        takes = COPIES * page.unpacked + A_VALUE * page.values
+        limits.check(f"the memory for a page of {name}", takes + dictionary, "bytes")
+        dictionary += takes if page.kind == DICTIONARY else 0
+
+
+def pages(file: Any, chunk: Chunk) -> Iterator[Page]:
+    """The pages of a chunk. Raises DataError."""
+    start, end = chunk.start, chunk.start + chunk.packed
+    while start < end:
+        try:
+            page = _page(file.read_at(min(HEADER[0], end - start), start))
+        except DataError:
+            page = _page(file.read_at(min(HEADER[1], end - start), start))
+        yield page
+        start += page.header + page.packed
+
+
+def _page(content: bytes) -> Page:
+    """The page whose header is at the beginning of content."""
+    fields, length = read_struct(content)
+    of_kinds = [found for number in (5, 7, 8) if (found := field(fields, number, STRUCT))]
+    kind, unpacked, packed = (_natural(fields, number, I32) for number in (1, 2, 3))
+    return Page(kind, unpacked, packed, max((_natural(found, 1, I32) for found in of_kinds), default=0), length)
+
+
+def _row_group(fields: Fields) -> RowGroup:
+    return RowGroup(_natural(fields, 3, I64), tuple(map(_chunk, _structs(fields, 1))))
+
+
+def _chunk(fields: Fields) -> Chunk:
+    metadata = field(fields, 3, STRUCT) or {}
+    unpacked, packed, start = (_natural(metadata, number, I64) for number in (6, 7, 9))
+    dictionary = field(metadata, 11, I64) or 0
+    return Chunk(unpacked, packed, dictionary if 0 < dictionary < start else start)
+
+
+def _structs(fields: Fields, number: int) -> list[Fields]:
+    """The structs in a list. Raises DataError."""
+    found = field(fields, number, LIST)
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise DataError("its metadata are damaged")
+    return found
+
+
+def _natural(fields: Fields, number: int, kind: int) -> int:
+    """A number that is not negative. Raises DataError."""
+    found = field(fields, number, kind)
+    if not isinstance(found, int) or found < 0:
+        raise DataError("its metadata are damaged")
+    return found

@@ -1,0 +1,94 @@
+"""Thrift's compact protocol, in which a Parquet file's footer and its pages' headers are written.
+
+Source: apache/thrift, thrift-compact-protocol.md. What pyarrow may read in two ways is damaged here: a field that comes twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minicaffe.errors import DataError
+
+DEEPEST = 16
+"""Structs and lists in one another that are read; Parquet's have seven."""
+
+_TRUE, _FALSE, _BYTE, I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
+
+Fields = dict[int, tuple[int, Any]]
+"""Of a struct: the kind and the value of each, by its number."""
+
+
+def read_struct(content: bytes) -> tuple[Fields, int]:
+    """The struct at the beginning of content, and its length. Raises DataError where it is damaged, or ends too early."""
+    reader = _Reader(content)
+    try:
+        return reader.struct(DEEPEST), reader.at
+    except IndexError:
+        raise DataError("its metadata are damaged") from None
+
+
+def field(fields: Fields, number: int, kind: int) -> Any:
+    """A field's value; None where it is not there, or of another kind, which Thrift leaves out."""
+    found, value = fields.get(number, (kind, None))
+    return value if found == kind else None
+
+
+class _Reader:
+    """IndexError where the content ends too early, and for what is damaged."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content, self.at = content, 0
+
+    def struct(self, depth: int) -> Fields:
+        fields: Fields = {}
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._zigzag()
+            kind = head & 15
+            if number in fields:
+                raise IndexError
+            fields[number] = kind, None if kind in (_TRUE, _FALSE) else self._value(kind, depth)
+        return fields
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if kind in (I16, I32, I64):
+            return self._zigzag()
+        if kind == BINARY:
+            return self._skip(self._varint())
+        if not depth:
+            raise IndexError
+        if kind == STRUCT:
+            return self.struct(depth - 1)
+        if kind in (LIST, _SET):
+            return self._list(depth - 1)
+        if kind in (_TRUE, _FALSE, _BYTE, _DOUBLE):  # a list's true and false are bytes
+            return self._skip(8 if kind == _DOUBLE else 1)
+        raise IndexError  # Parquet has no maps
+
+    def _list(self, depth: int) -> list[Any]:
+        head = self._byte()
+        size = head >> 4 if head >> 4 < 15 else self._varint()
+        return [self._value(head & 15, depth) for _ in range(size)]
+
+    def _skip(self, count: int) -> bytes:
+        self.at += count
+        if self.at > len(self.content):
+            raise IndexError
+        return self.content[self.at - count : self.at]
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self.content[self.at - 1]
+
+    def _varint(self) -> int:
+        found = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            found |= (byte & 127) << shift
+            if byte < 128:
+                return found
+        raise IndexError
+
+    def _zigzag(self) -> int:
+        found = self._varint()
+        return (found >> 1) ^ -(found & 1)

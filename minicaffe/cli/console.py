@@ -1,0 +1,59 @@
+"""Rich's Console as the commands use it, for tables and progress bars: text is text, whoever wrote it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderHook
+from rich.file_proxy import FileProxy
+from rich.segment import Segment
+from rich.text import Text
+
+from minicaffe.errors import written_out
+
+from .terminal import Guarded, fitted, unguarded
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
+
+class PlainConsole(Console):
+    """On stdout, or with err on stderr. No markup, emoji names or links; styles are those of Text, tables and bars.
+
+    All text is written out (errors.written_out) as it is rendered.
+    """
+
+    def __init__(self, *, err: bool = False, **options: Any) -> None:
+        stream = unguarded(sys.stderr if err else sys.stdout)
+        super().__init__(**{"file": stream, **options}, markup=False, emoji=False, highlight=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(self._shown(text), **options)  # before it is measured: of a table's cells
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                style = segment.style.update_link(None) if segment.style and segment.style.link else segment.style
+                yield Segment(self._shown(segment.text), style)
+
+    def push_render_hook(self, hook: RenderHook) -> None:
+        """A bar begins to live, and Rich's proxies, which obey escape sequences, stand before the streams: guard them too."""
+        super().push_render_hook(hook)
+        for name in ("stdout", "stderr"):
+            if isinstance(stream := getattr(sys, name), FileProxy):
+                setattr(sys, name, Guarded(cast(TextIO, stream)))
+
+    def _shown(self, text: str) -> str:
+        return fitted(written_out(text), self.file)
+
+
+def bar(*columns: str | ProgressColumn) -> Progress | None:
+    """A progress bar on stderr, None where that is no terminal. What is printed meanwhile appears above it."""
+    from rich.progress import Progress
+
+    console = PlainConsole(err=True)
+    return Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) if console.is_terminal else None

@@ -1,0 +1,64 @@
+"""How the time of a reader grows with its input: processor time with n and with 2n of something, by their ratio."""
+
+from __future__ import annotations
+
+import gc
+import time
+import warnings
+from collections.abc import Callable
+
+import pytest
+
+from minicaffe.errors import Error
+
+FLOOR = 0.02
+"""Seconds from which on a time is more than noise."""
+MOST = 2.5
+"""How much longer twice as much may take: 2 for what is linear, 4 for what is quadratic."""
+
+Run = Callable[[], object]
+
+
+def check_growth(prepare: Callable[[int], Run], start: int = 256, most: int = 2**16) -> None:
+    """Assert that a run with 2n takes at most 2.5 times as long as one with n.
+
+    prepare(n): makes the input, untimed, and returns the run. n: start, made four times as large until a run takes FLOOR
+    seconds, or to `most`.
+    """
+    n, run = start, prepare(start)
+    least = _seconds(run)
+    while least < FLOOR and 4 * n <= most:
+        n, run = 4 * n, prepare(4 * n)
+        least = _seconds(run)
+    twice_run, twice = prepare(2 * n), float("inf")
+    for _ in range(6):  # noise only adds to a time: the least ones are compared
+        twice = min(twice, _seconds(twice_run))
+        if twice <= MOST * max(least, FLOOR):
+            return
+        least = min(least, _seconds(run))
+    raise AssertionError(
+        f"{least:.3f} s with {n:,}, {twice:.3f} s with {2 * n:,}: {twice / max(least, FLOOR):.1f} times as long"
+    )
+
+
+def refused(run: Run, message: str) -> Run:
+    """A run that must end in an Error with this message (a regular expression)."""
+
+    def attempt() -> None:
+        with pytest.raises(Error, match=message):
+            run()
+
+    return attempt
+
+
+def _seconds(run: Run) -> float:
+    """The processor time that one run takes, without the garbage collector's, which depends on what else there is."""
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            began = time.process_time()
+            run()
+            return time.process_time() - began
+    finally:
+        gc.enable()

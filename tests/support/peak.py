@@ -1,0 +1,36 @@
+"""How much memory a statement takes, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CODE = """
+import resource, sys, warnings
+warnings.simplefilter("ignore")
+from minicaffe import Error, limits
+{imports}
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+before = peak()
+try:
+    {statement}
+    print("done")
+except Error as error:
+    print(str(error))
+print(peak() - before)
+"""
+
+
+def outcome_and_megabytes(statement: str, imports: str = "") -> tuple[str, int]:
+    """What came of it, "done" or minicaffe's error, and how far the peak of the process rose. Linux counts it in KB."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(statement=statement, imports=imports)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    *said, megabytes = done.stdout.splitlines()
+    return "\n".join(said), int(megabytes)
