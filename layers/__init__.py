@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from minicaffe import registry
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
 from minicaffe.proto import caffe_pb2
+from minicaffe.registry import register as register
+from minicaffe.registry import registered as registered
 from minicaffe.source import LayerSource
 
 from .abs_val import AbsVal
@@ -70,7 +73,7 @@ from .proposal import Proposal
 from .proposal_target import ProposalTarget
 from .psroi_align import PSROIAlign
 from .psroi_pooling import PSROIPooling
-from .python import Python, layer_class
+from .python import STAND_INS, Python, layer_class
 from .reduction import Reduction
 from .relu import ReLU
 from .reshape import Reshape
@@ -96,7 +99,8 @@ from .threshold import Threshold
 from .tile import Tile
 from .window_data import WindowData
 
-CATALOGUE: dict[str, type[Layer]] = {
+CATALOGUE: dict[str, type[Layer]] = registry.types
+CATALOGUE |= {
     "AbsVal": AbsVal,
     "Accuracy": Accuracy,
     "AnchorTarget": AnchorTarget,
@@ -190,6 +194,8 @@ FORK_TYPES = {
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""
 
+registry.stand_ins |= STAND_INS
+
 for _layer in CATALOGUE.values():
     globals().pop(_layer.__name__, None)  # as attributes, type names are NetSpec's functions; the classes are in CATALOGUE
 
@@ -203,15 +209,6 @@ def __getattr__(name: str) -> Any:
     return layer_function(name)
 
 
-_registered: dict[str, type[Layer]] = {}
-
-
-def register(name: str, layer: type[Layer]) -> None:
-    """Make `type: "name"`, or a Python layer called name, mean layer, a subclass of Layer (pycaffe's protocol or ours)."""
-    CATALOGUE[name] = layer
-    _registered[name] = layer
-
-
 def create(
     param: caffe_pb2.LayerParameter,
     *,
@@ -220,11 +217,11 @@ def create(
     source: LayerSource | None = None,
 ) -> Layer:
     """The layer that param describes, not yet connected. Raises LayerError for a type that nobody registered."""
-    kind = CATALOGUE.get(param.type)
+    kind = registry.find(param.type)
     if kind is None:
         raise _unknown_type(param, source)
-    if param.type == "Python" and "Python" not in _registered:
-        kind = layer_class(param, _registered, source)
+    if param.type == "Python" and "Python" not in registered:
+        kind = layer_class(param, registered, source)
     return kind(param, phase=phase, dtype=dtype, source=source)
 
 

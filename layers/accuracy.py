@@ -36,6 +36,9 @@ class Accuracy(Layer):
     num_bottom = 2
     num_top = (1, 2)
     index_bottoms = (0, 1)
+    param_block = ("accuracy_param",)
+    weight_names = ()
+    has_gradient = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._seen = Blob((), np.int32)  # on the GPU: how often each class is there, and how often it is right

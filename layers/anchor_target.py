@@ -42,6 +42,9 @@ class AnchorTarget(Layer):
     num_bottom = (3, 4)
     num_top = 4
     index_bottoms = (0, 1, 2, 3)
+    param_block = ("python_param",)
+    weight_names = ()
+    has_gradient = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.anchors, self.stride = layer_anchors(self)

@@ -44,6 +44,7 @@ class AnnotatedData(PrefetchingLayer):
 
     type = "AnnotatedData"
     num_top = (1, 2)
+    param_block = ("data_param", "annotated_data_param", "transform_param")
 
     def make_source(self, tops: int, generator: np.random.Generator) -> AnnotatedSource:
         param = self.param.data_param

@@ -28,12 +28,16 @@ class ArgMax(Layer):
     num_bottom = 1
     num_top = 1
     index_bottoms = (0,)
+    param_block = ("argmax_param",)
+    weight_names = ()
+    has_gradient = False
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, shape = self.param.argmax_param, bottom[0].shape
         self.axis = self.axis_of(param.axis, bottom[0], "argmax_param.axis") if param.HasField("axis") else None
         if not shape:
             raise self.error("needs at least one axis, the bottom is a scalar", "bottom")
+        self.copies = (1 if param.top_k == 1 else 3, 0)
         elements = shape[self.axis] if self.axis is not None else int(np.prod(shape[1:]))
         if not 1 <= param.top_k <= elements:
             raise self.error(f"top_k must be between 1 and {elements}, got {param.top_k}", "argmax_param.top_k")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST
 
 from .channels import affine, by_channel, channels_of, each_channels, sum_products
@@ -40,6 +40,9 @@ class BatchNorm(Layer):
     num_bottom = 1
     num_top = 1
     in_place = True
+    param_block = ("batch_norm_param",)
+    weight_names = ("mean_sum", "variance_sum", "factor")
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.batch_norm_param
@@ -70,6 +73,12 @@ class BatchNorm(Layer):
         top[0].reshape(bottom[0].shape)
         if not (self.use_global_stats or self.forward_only):
             self._normalised.reshape(bottom[0].shape)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return top[0].count
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return 0 if self.use_global_stats else data_bytes(bottom)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = by_channel(bottom[0].data), by_channel(top[0].data)

@@ -28,6 +28,8 @@ class BatchReindex(Layer):
     num_bottom = 2
     num_top = 1
     index_bottoms = (1,)
+    weight_names = ()
+    copies = (0, 3.5)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, index = bottom[0].shape, bottom[1].shape

@@ -31,6 +31,9 @@ class Bias(Layer):
     num_bottom = (1, 2)
     num_top = 1
     in_place = True
+    param_block = ("bias_param",)
+    weight_names = ("bias",)
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.bias_param
@@ -40,6 +43,9 @@ class Bias(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._split = split_shape(self, bottom[0], self._bias(bottom), self.param.bias_param.axis, "bias_param.axis")
         top[0].reshape(bottom[0].shape)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return 0
 
     def _bias(self, bottom: Sequence[Blob]) -> Blob:
         return bottom[1] if len(bottom) == 2 else self.blobs[0]

@@ -34,6 +34,9 @@ class BoxAnnotatorOHEM(Layer):
     num_bottom = 4
     num_top = 2
     index_bottoms = (0, 1, 2, 3)
+    param_block = ("box_annotator_ohem_param",)
+    weight_names = ()
+    has_gradient = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if not self.param.box_annotator_ohem_param.roi_per_img:

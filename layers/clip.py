@@ -19,6 +19,7 @@ class Clip(Neuron):
     """
 
     type = "Clip"
+    param_block = ("clip_param",)
     kernel = "clip"
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

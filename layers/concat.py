@@ -22,6 +22,9 @@ class Concat(Layer):
     type = "Concat"
     num_bottom = (1, None)
     num_top = 1
+    param_block = ("concat_param",)
+    weight_names = ()
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.concat_param

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 from .loss_bottoms import check_first_axis, check_same_shape
 from .smooth_l1_loss import put_opposite
@@ -35,6 +35,9 @@ class ContrastiveLoss(Layer):
     is_loss = True
     auto_top = True
     index_bottoms = (2,)
+    param_block = ("contrastive_loss_param",)
+    weight_names = ()
+    copies = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.difference = Blob((), self.dtype)
@@ -48,6 +51,9 @@ class ContrastiveLoss(Layer):
             raise self.error(f"takes one y for each of {bottom[0].num} pairs, got shape {bottom[2].shape}", "bottom[2]")
         self.difference.reshape(bottom[0].num, bottom[0].channels)
         top[0].reshape(())
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes([self.difference])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         d = self.difference.data

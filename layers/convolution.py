@@ -9,19 +9,23 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda import convolution as gpu
-from minicaffe.layer import Layer
-from minicaffe.mode import TEST
+from minicaffe.layer import Layer, data_bytes
+from minicaffe.mode import TEST, TRAIN
+from minicaffe.threads import get_num_threads
 
 from .channels import sum_channels
-from .convolution_products import add_weight_gradient, convolve, data_gradient
+from .convolution_blocks import BLOCK_BYTES
+from .convolution_products import add_weight_gradient, convolve, data_gradient, suits
 from .finish import Finish, joined
 from .im2col import folded
 from .window import Window, checked_output, read_window
-from .winograd_kept import KeptFactors
+from .winograd import tiles_at_once
+from .winograd_kept import KeptFactors, kept_bytes
 
 PIXEL = Window(kernel=(1,), stride=(1,), pad=(0,), dilation=(1,))
 """The window of a convolution without spatial axes: a matrix product."""
@@ -41,6 +45,9 @@ class Convolution(Layer):
     num_bottom = (1, None)
     num_top = (1, None)
     equal_bottom_top = True
+    param_block = ("convolution_param",)
+    weight_names = ("weight", "bias")
+    linear = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.convolution_param
@@ -59,6 +66,38 @@ class Convolution(Layer):
         shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
         self._factors = KeptFactors() if self.phase == TEST else None
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return sum(blob.count for blob in top) * (self.blobs[0].count // self.num_output)
+
+    def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """Winograd's factors, in TEST."""
+        kept = self._factors is not None and self._by_winograd(bottom[0], top[0])
+        return kept_bytes(self.blobs[0].data) if kept else 0
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Forward: columns, and what they are made from and multiplied to, or Winograd's tiles. Backward: bordered copies,
+        Winograd's factors made anew, and the product that is added to the diff."""
+        winograd = self._by_winograd(bottom[0], top[0])
+        forward = self._winograd_bytes(top[0]) if winograd else get_num_threads() * 2 * BLOCK_BYTES
+        if propagate_down is None:
+            return forward
+        wanted = (blob for blob, wants in zip(bottom, propagate_down, strict=True) if wants)
+        return forward + data_bytes(wanted) + (5 if winograd else 1) * data_bytes(self.blobs[:1])
+
+    def _by_winograd(self, x: Blob, y: Blob) -> bool:
+        """Whether forward, at these shapes, takes Winograd's way."""
+        if self.spatial_axes != 2 or self.axis != 1:
+            return False
+        arrays = (np.broadcast_to(np.zeros((), blob.dtype), blob.shape) for blob in (x, self.blobs[0], y))
+        maps, weight, out = arrays
+        return suits(maps, weight, self.window, self.group, out, kept=self.phase != TRAIN)
+
+    def _winograd_bytes(self, y: Blob) -> int:
+        """Two buffers a thread, each of a block's transformed tiles, 36 numbers a tile and channel."""
+        channels = max(self.channels, self.num_output) // self.group
+        tiles = min(tiles_at_once(channels), y.count // self.num_output // 16 + 1)
+        return get_num_threads() * 2 * 36 * tiles * channels * 4
 
     def _group(self, channels: int) -> int:
         return self.param.convolution_param.group

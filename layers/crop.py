@@ -24,6 +24,9 @@ class Crop(Layer):
     num_bottom = 2
     num_top = 1
     index_bottoms = (1,)
+    param_block = ("crop_param",)
+    weight_names = ()
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._table = Blob((0,), np.int32)

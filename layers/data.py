@@ -33,6 +33,7 @@ class Data(PrefetchingLayer):
 
     type = "Data"
     num_top = (1, 2)
+    param_block = ("data_param", "transform_param")
 
     def make_source(self, tops: int, generator: np.random.Generator) -> DatumSource:
         param = self.param.data_param

@@ -31,6 +31,12 @@ class Deconvolution(Convolution):
 
     type = "Deconvolution"
 
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return sum(blob.count for blob in bottom) * math.prod(self.blobs[0].shape[1:])
+
+    def _by_winograd(self, x: Blob, y: Blob) -> bool:
+        return False
+
     def _weight_shape(self) -> tuple[int, ...]:
         return (self.channels, self.num_output // self.group, *self.window.kernel[: self.spatial_axes])
 

@@ -19,6 +19,7 @@ class DepthwiseConvolution(Convolution):
     """
 
     type = "DepthwiseConvolution"
+    depthwise = True
 
     def _group(self, channels: int) -> int:
         given = self.param.convolution_param.group

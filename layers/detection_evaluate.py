@@ -43,6 +43,9 @@ class DetectionEvaluate(Layer):
     num_bottom = 2
     num_top = 1
     index_bottoms = (0, 1)
+    param_block = ("detection_evaluate_param",)
+    weight_names = ()
+    has_gradient = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.detection_evaluate_param

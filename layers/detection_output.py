@@ -43,6 +43,10 @@ class DetectionOutput(Layer):
     num_bottom = (3, 4)
     num_top = 1
     index_bottoms = (0, 1, 2, 3)
+    param_block = ("detection_output_param", "transform_param")
+    weight_names = ()
+    has_gradient = False
+    found_axis = 2
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.detection_output_param

@@ -32,6 +32,9 @@ class Dropout(Layer):
     num_bottom = 1
     num_top = 1
     in_place = True
+    param_block = ("dropout_param",)
+    weight_names = ()
+    elementwise = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.dropout_param
@@ -39,11 +42,15 @@ class Dropout(Layer):
         if not 0 <= self.dropout_ratio < 1:
             raise self.error(f"dropout_ratio must be in [0, 1), got {self.dropout_ratio:g}", "dropout_param.dropout_ratio")
         self._mask, self._factor = Blob((), np.uint8), 1.0
+        self.copies = (int(self.phase == TRAIN), 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(bottom[0].shape)
         if self.phase == TRAIN:
             self._mask.reshape(bottom[0].shape)
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return bottom[0].count if self.phase == TRAIN else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._draw()

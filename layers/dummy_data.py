@@ -21,6 +21,9 @@ class DummyData(Layer):
     type = "DummyData"
     num_bottom = 0
     num_top = (1, None)
+    param_block = ("dummy_data_param",)
+    weight_names = ()
+    has_gradient = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.dummy_data_param

@@ -31,6 +31,10 @@ class Eltwise(Layer):
     type = "Eltwise"
     num_bottom = (2, None)
     num_top = 1
+    param_block = ("eltwise_param",)
+    weight_names = ()
+    elementwise = True
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.eltwise_param
@@ -49,6 +53,9 @@ class Eltwise(Layer):
         top[0].reshape(bottom[0].shape)
         if self.param.eltwise_param.operation == MAX:
             self._winner.reshape(bottom[0].shape)
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return 4 * top[0].count if self.param.eltwise_param.operation == MAX else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.forward_finished(bottom, top, [])

@@ -14,6 +14,7 @@ class ELU(Neuron):
     """
 
     type = "ELU"
+    param_block = ("elu_param",)
     kernel = "elu"
 
     def constants(self) -> tuple[float, float, float]:

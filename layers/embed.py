@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.cuda import rows
 from minicaffe.cuda.blocks import column_sums
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 from .batch_reindex import add_rows, whole_numbers
 
@@ -31,6 +31,8 @@ class Embed(Layer):
     num_bottom = 1
     num_top = 1
     index_bottoms = (0,)
+    param_block = ("embed_param",)
+    weight_names = ("weight", "bias")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.embed_param
@@ -42,6 +44,12 @@ class Embed(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(*bottom[0].shape, self.param.embed_param.num_output)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return 0
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        return 0 if propagate_down is None else data_bytes(top)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weight, y = self.blobs[0].data, top[0].data

@@ -13,7 +13,7 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.loss import launch_loss
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 from .loss_bottoms import check_same_size
 from .smooth_l1_loss import device_diffs, put_opposite
@@ -31,6 +31,8 @@ class EuclideanLoss(Layer):
     num_top = 1
     is_loss = True
     auto_top = True
+    weight_names = ()
+    copies = (1, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.difference = Blob((), self.dtype)
@@ -39,6 +41,9 @@ class EuclideanLoss(Layer):
         check_same_size(self, bottom, 1)
         self.difference.reshape(bottom[0].shape)
         top[0].reshape(())
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes([self.difference])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         d = self.difference.data

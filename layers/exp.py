@@ -20,6 +20,7 @@ class Exp(Neuron):
     """
 
     type = "Exp"
+    param_block = ("exp_param",)
     kernel = "exponential"
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -26,6 +26,8 @@ class Filter(Layer):
     type = "Filter"
     num_bottom = (2, None)
     num_top = (1, None)
+    weight_names = ()
+    found_axis = 0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(top) != len(bottom) - 1:

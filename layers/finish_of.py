@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,31 @@ from minicaffe.layer import Layer
 
 from .batch_norm import BatchNorm, global_statistics
 from .bias import Bias
+from .convolution import Convolution
+from .depthwise_convolution import DepthwiseConvolution
+from .eltwise import Eltwise
 from .finish import Finish
 from .relu import ReLU
 from .scale import Scale
 
 FINISHING = (BatchNorm, Scale, Bias, ReLU)
+FINISHED = (Convolution, DepthwiseConvolution, Eltwise)
+"""The classes that can finish their own tops: they have forward_finished."""
+
+
+def takes_finishes(layer: Layer) -> TypeGuard[Convolution | Eltwise]:
+    """Whether the layer can do as its own last step what comes after it."""
+    return type(layer) in FINISHED and not (isinstance(layer, Convolution) and layer.axis != 1)
+
+
+def may_follow(layer: Layer, first: Layer) -> bool:
+    """Whether a layer that may be a Finish may be one of first's: an Eltwise's tops have no channels for it, only numbers."""
+    return is_last(layer) or type(first) is not Eltwise
+
+
+def is_last(layer: Layer) -> bool:
+    """Whether nothing comes after it in one step."""
+    return type(layer) is ReLU
 
 
 def may_finish(layer: Layer) -> bool:

@@ -19,6 +19,9 @@ class Flatten(Layer):
     type = "Flatten"
     num_bottom = 1
     num_top = 1
+    param_block = ("flatten_param",)
+    weight_names = ()
+    copies = (0, 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, shape = self.param.flatten_param, bottom[0].shape

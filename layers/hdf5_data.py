@@ -33,6 +33,7 @@ class HDF5Data(PrefetchingLayer):
 
     type = "HDF5Data"
     num_top = (1, None)
+    param_block = ("hdf5_data_param",)
 
     def make_source(self, tops: int, generator: np.random.Generator) -> RowSource:
         param = self.param.hdf5_data_param

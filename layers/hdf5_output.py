@@ -27,6 +27,10 @@ class HDF5Output(Layer):
 
     type = "HDF5Output"
     num_bottom, num_top = 2, 0
+    param_block = ("hdf5_output_param",)
+    weight_names = ()
+    has_gradient = False
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         require_h5py()

@@ -28,6 +28,8 @@ class HingeLoss(ImageLoss):
     """
 
     type = "HingeLoss"
+    param_block = ("hinge_loss_param",)
+    copies = (3, 5)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.squared = self.param.hinge_loss_param.norm == caffe_pb2.HingeLossParameter.L2

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda import convolution as gpu
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 from .window import Window, checked_output, read_window
 
@@ -34,6 +34,8 @@ class Im2col(Layer):
     type = "Im2col"
     num_bottom = 1
     num_top = 1
+    param_block = ("convolution_param",)
+    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.axis = channel_axis(self, bottom[0])
@@ -43,6 +45,9 @@ class Im2col(Layer):
         shape = bottom[0].shape
         output = checked_output(self, self.window, shape[self.axis + 1 :])
         top[0].reshape(*shape[: self.axis], shape[self.axis] * math.prod(self.window.kernel), *output)
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        return data_bytes(top)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         columns = im2col(folded(bottom[0].data, self.axis), self.window)

@@ -35,6 +35,7 @@ class ImageData(PrefetchingLayer):
 
     type = "ImageData"
     num_top = 2
+    param_block = ("image_data_param", "transform_param")
 
     def make_source(self, tops: int, generator: np.random.Generator) -> ImageListSource:
         param = self.param.image_data_param

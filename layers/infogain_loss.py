@@ -40,6 +40,8 @@ class InfogainLoss(SoftmaxWithLoss):
     type = "InfogainLoss"
     num_bottom = (2, 3)
     index_bottoms = (1, 2)
+    param_block = ("infogain_loss_param", "loss_param", "softmax_param")
+    copies = (4, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().setup(bottom, top)

@@ -34,6 +34,10 @@ class InnerProduct(Layer):
     type = "InnerProduct"
     num_bottom = 1
     num_top = 1
+    param_block = ("inner_product_param",)
+    weight_names = ("weight", "bias")
+    linear = True
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.inner_product_param
@@ -56,6 +60,9 @@ class InnerProduct(Layer):
                 "bottom[0]",
             )
         top[0].reshape(*shape[: self.axis], self.param.inner_product_param.num_output)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return top[0].count * (self.blobs[0].count // self.param.inner_product_param.num_output)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = self._rows(top[0].data)

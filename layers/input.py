@@ -18,6 +18,11 @@ class Input(Layer):
     type = "Input"
     num_bottom = 0
     num_top = (1, None)
+    param_block = ("input_param",)
+    weight_names = ()
+    has_gradient = False
+    is_input = True
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shapes = self.param.input_param.shape

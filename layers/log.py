@@ -20,6 +20,7 @@ class Log(Neuron):
     """
 
     type = "Log"
+    param_block = ("log_param",)
     kernel = "logarithm"
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -51,6 +51,7 @@ class ImageLoss(Layer):
     is_loss = True
     auto_top = True
     index_bottoms = (1,)
+    weight_names = ()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape

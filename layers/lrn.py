@@ -45,6 +45,9 @@ class LRN(Layer):
     type = "LRN"
     num_bottom = 1
     num_top = 1
+    param_block = ("lrn_param",)
+    weight_names = ()
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.lrn_param

@@ -32,6 +32,7 @@ class LSTMUnit(Layer):
     num_bottom = 3
     num_top = 2
     index_bottoms = (2,)
+    weight_names = ()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape

@@ -25,6 +25,11 @@ class MemoryData(Layer):
 
     type = "MemoryData"
     num_bottom, num_top = 0, 2
+    param_block = ("memory_data_param",)
+    weight_names = ()
+    has_gradient = False
+    reads_data = True
+    takes_arrays = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.memory_data_param

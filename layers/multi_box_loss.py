@@ -46,6 +46,8 @@ class MultiBoxLoss(Layer):
     is_loss = True
     auto_top = True
     index_bottoms = (2, 3)
+    param_block = ("multibox_loss_param", "loss_param")
+    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.multibox_loss_param

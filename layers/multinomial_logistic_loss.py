@@ -29,6 +29,7 @@ class MultinomialLogisticLoss(ImageLoss):
     """
 
     type = "MultinomialLogisticLoss"
+    copies = (0, 0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         true, _ = self._true(bottom)

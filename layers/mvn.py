@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 
 class MVN(Layer):
@@ -31,9 +31,14 @@ class MVN(Layer):
     num_bottom = 1
     num_top = 1
     in_place = True
+    param_block = ("mvn_param",)
+    weight_names = ()
+    copies = (1, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._scale = Blob((0,), self.dtype)
+        if not self.param.mvn_param.normalize_variance:
+            self.copies = (0, 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = bottom[0]
@@ -42,6 +47,9 @@ class MVN(Layer):
         top[0].reshape(x.num, x.channels, x.height, x.width)
         self._axes = (1, 2, 3) if self.param.mvn_param.across_channels else (2, 3)
         self._scale.reshape(*top[0].shape[: self._axes[0]], *(1,) * len(self._axes))
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes([self._scale]) if self.param.mvn_param.normalize_variance else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = top[0].data

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair, diff_pair
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 Array = NDArray[Any]
 
@@ -26,6 +26,10 @@ class Neuron(Layer):
     num_bottom = 1
     num_top = 1
     in_place = True
+    weight_names = ()
+    elementwise = True
+    keeps_input = True
+    copies = (0, 0)
     kernel = ""
     """Its forward kernel in cuda/neuron.cu; the backward one has _backward after that."""
 
@@ -48,6 +52,9 @@ class Neuron(Layer):
         top[0].reshape(bottom[0].shape)
         if top[0] is bottom[0]:
             self._input.reshape(bottom[0].shape)
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes(bottom) if top[0] is bottom[0] else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data.reshape(-1), top[0].data.reshape(-1)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.device import launch_blocks
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
 from .channels import by_channel
@@ -37,6 +37,9 @@ class Normalize(Layer):
     type = "Normalize"
     num_bottom = 1
     num_top = 1
+    param_block = ("norm_param",)
+    weight_names = ("scale",)
+    copies = (1, 3)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.norm_param
@@ -54,6 +57,12 @@ class Normalize(Layer):
         top[0].reshape(bottom[0].shape)
         groups = 1 if self.param.norm_param.across_spatial else math.prod(bottom[0].shape[2:])
         self._norm.reshape(bottom[0].shape[0], 1, groups)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return top[0].count
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes([self._norm])
 
     def _check_axes(self, x: Blob) -> None:
         if len(x.shape) < 2:

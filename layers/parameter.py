@@ -19,11 +19,17 @@ class Parameter(Layer):
     type = "Parameter"
     num_bottom = 0
     num_top = 1
+    param_block = ("parameter_param",)
+    weight_names = ("parameter",)
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = tuple(self.param.parameter_param.shape.dim)
         self.learn([shape], [caffe_pb2.FillerParameter()])
         top[0].reshape(shape)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].data[...] = self.blobs[0].data

@@ -23,6 +23,9 @@ class Permute(Layer):
     type = "Permute"
     num_bottom = 1
     num_top = 1
+    param_block = ("permute_param",)
+    weight_names = ()
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._table = Blob((0,), np.int32)

@@ -42,6 +42,9 @@ class Pooling(Layer):
     type = "Pooling"
     num_bottom = 1
     num_top = (1, 2)
+    param_block = ("pooling_param",)
+    weight_names = ()
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.pooling_param
@@ -67,6 +70,13 @@ class Pooling(Layer):
             )
         for blob in top:
             blob.reshape(*shape[:2], *pooled)
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Of STOCHASTIC the places drawn once more, or the sums that give the expectation."""
+        return 4 * top[0].count if self.method == STOCHASTIC else 0
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return 4 * top[0].count if self.method == STOCHASTIC and self.phase == TRAIN else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, rows, columns = _planes(bottom[0].data), self.rows, self.columns

@@ -17,6 +17,7 @@ class Power(Neuron):
     """
 
     type = "Power"
+    param_block = ("power_param",)
     kernel = "power"
 
     def constants(self) -> tuple[float, float, float]:

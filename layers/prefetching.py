@@ -30,6 +30,9 @@ class PrefetchingLayer(Layer):
     """A layer without bottoms whose tops are batches of make_source(). What that raises becomes a LayerError."""
 
     num_bottom = 0
+    weight_names = ()
+    has_gradient = False
+    reads_data = True
     prefetched = 1
     """How many batches are made ahead, unless the prototxt says it."""
 

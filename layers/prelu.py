@@ -13,7 +13,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 from .channels import by_channel, channels_of, sum_products
 
@@ -32,6 +32,10 @@ class PReLU(Layer):
     num_bottom = 1
     num_top = 1
     in_place = True
+    param_block = ("prelu_param",)
+    weight_names = ("slope",)
+    keeps_input = True
+    copies = (2, 1.5)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.prelu_param
@@ -56,6 +60,12 @@ class PReLU(Layer):
         top[0].reshape(bottom[0].shape)
         if top[0] is bottom[0]:
             self._input.reshape(bottom[0].shape)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return top[0].count
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes(bottom) if top[0] is bottom[0] else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = by_channel(bottom[0].data)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 Array = NDArray[Any]
 
@@ -42,6 +42,9 @@ class PriorBox(Layer):
     num_bottom = 2
     num_top = 1
     index_bottoms = (0, 1)
+    param_block = ("prior_box_param",)
+    weight_names = ()
+    has_gradient = False
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.prior_box_param
@@ -93,6 +96,9 @@ class PriorBox(Layer):
             if len(bottom[i].shape) != 4:
                 raise self.error(f"bottom {i} must have 4 axes (N, C, H, W), got shape {bottom[i].shape}", f"bottom[{i}]")
         top[0].reshape(1, 2, bottom[0].height * bottom[0].width * len(self.sides) * 4)
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        return int(2.5 * data_bytes(top))
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         size = bottom[0].shape[2:]

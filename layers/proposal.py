@@ -39,6 +39,10 @@ class ProposalLimits:
     min_size: float
 
 
+ROIS = 300
+"""How many rois there are taken to be where nothing limits them."""
+
+
 class Proposal(Layer):
     """The best rois of one image.
 
@@ -53,6 +57,11 @@ class Proposal(Layer):
     num_bottom = 3
     num_top = (1, 2)
     index_bottoms = (0, 1, 2)
+    param_block = ("python_param",)
+    weight_names = ()
+    has_gradient = False
+    makes_rois = True
+    found_axis = 0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.anchors, self.stride = layer_anchors(self)
@@ -78,6 +87,15 @@ class Proposal(Layer):
             raise self.error(f"{count} anchors need deltas of shape {(1, 4 * count, *scores[2:])}, got {deltas}", "bottom[1]")
         if bottom[2].count < 3:
             raise self.error(f"im_info must be (1, 3): height, width, scale; got shape {info}", "bottom[2]")
+
+    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+        count = rois or max(self.limits.post_nms_top_n, 0) or ROIS
+        for blob in top:
+            blob.reshape(count, *blob.shape[1:])
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """For each anchor its box, in float64, and some 21 numbers of what becomes of it."""
+        return bottom[0].count // 2 * (32 + 21 * self.dtype.itemsize)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         info = bottom[2].data.reshape(-1)[:3]

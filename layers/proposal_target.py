@@ -40,6 +40,11 @@ class ProposalTarget(Layer):
     num_bottom = 2
     num_top = 5
     index_bottoms = (0, 1)
+    param_block = ("python_param",)
+    weight_names = ()
+    has_gradient = False
+    makes_rois = True
+    found_axis = 0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")
@@ -49,6 +54,11 @@ class ProposalTarget(Layer):
         columns = 4 * self.num_classes
         for blob, channels in zip(top, (5, 1, columns, columns, columns), strict=True):
             blob.reshape(1, channels, 1, 1)
+
+    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+        batch, given = self.settings.batch_size, bottom[0].shape[0]
+        for blob in top:
+            blob.reshape(min(batch, given) if batch > 0 else given, *blob.shape[1:])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         proposals, gt_boxes = self._checked(bottom)

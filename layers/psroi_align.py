@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.roi import PositionSensitive
+from minicaffe.threads import get_num_threads
 
-from .psroi_bilinear import grid_taps, part_backward, pool_part
-from .psroi_layer import PSROILayer, backward_in_parts, check_channels, pool_in_parts
+from .psroi_bilinear import CHUNK, grid_taps, part_backward, pool_part
+from .psroi_layer import PSROILayer, backward_in_parts, check_channels, part_bytes, pool_in_parts
 from .roi_geometry import Array, AxisSteps, RoiPlan, at_least, checked, cut_axis, cut_corners
 from .roi_samples import SamplePlan, Samples, mean_backward_by_definition, mean_by_definition
 
@@ -33,6 +34,7 @@ class PSROIAlign(PSROILayer):
     """
 
     type = "PSROIAlign"
+    param_block = ("psroi_align_param",)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.psroi_align_param
@@ -40,6 +42,15 @@ class PSROIAlign(PSROILayer):
         self.sample_num = self.read_positive(param, "psroi_align_param", "sample_num")
         self.check_samples(self.sample_num, "psroi_align_param.sample_num")
         self.kernels = PositionSensitive("psroi_align", self.dtype, self.sample_num)
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        x, y = bottom[0], top[0]
+        samples, size = 2 * self.sample_num, x.dtype.itemsize
+        forward = part_bytes(x, y, size, (2 * samples + 3) * size)
+        if propagate_down is None:
+            return forward
+        terms = samples**2 * y.shape[0] * y.shape[1] * self.group_size * size
+        return max(forward, part_bytes(x, y, size, 0) + get_num_threads() * 3 * min(terms, CHUNK))
 
     def plan_rois(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
         return ps_roi_align_plan(rois, self.group_size, self.spatial_scale, size, self.sample_num)

@@ -11,7 +11,7 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.blocks import Scratch
 from minicaffe.errors import Error
-from minicaffe.threads import parts, run
+from minicaffe.threads import get_num_threads, parts, run
 
 from .roi_geometry import Array, Ints, RoiPlan
 from .roi_layer import RoiLayer
@@ -22,6 +22,8 @@ PART = 2**23
 
 class PSROILayer(RoiLayer):
     """bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5). top: y (R, output_dim, group_size, group_size)."""
+
+    position_sensitive = True
 
     def read_group(self, param: Any, block: str) -> None:
         """Take spatial_scale, output_dim and group_size from param; LayerError when one is missing or not positive."""
@@ -38,6 +40,16 @@ class PSROILayer(RoiLayer):
             wanted = f"output_dim * group_size^2 = {dim} * {group}^2 = {dim * group**2}"
             raise self.error(f"the feature map has {channels} channels, but {wanted} are needed", "bottom[0]")
         top[0].reshape(bottom[1].shape[0], dim, group, group)
+
+
+def part_bytes(x: Blob, y: Blob, of_value: int, of_output: int) -> int:
+    """On each thread, what a part of the grid takes that has so many bytes for a number of its maps, and for one of y.
+
+    x (N, D * G * G, H, W), y (R, D, G, G).
+    """
+    (rois, dim, group, _), pixels = y.shape, x.shape[2] * x.shape[3]
+    columns = max(-(-group // len(_columns(group, of_value * x.count // max(x.shape[0], 1)))), 1)
+    return get_num_threads() * columns * dim * (of_value * pixels + of_output * rois)
 
 
 def check_channels(channels: int, group: int) -> None:
@@ -101,8 +113,7 @@ def _run_parts(work: Callable[[GridPart, Scratch], None], plan: RoiPlan[Any], si
 
     A part is about as much as a core's cache holds. No two parts have the same channels of an image, or the same bins.
     """
-    group = plan.shape[1]
-    todo = list(_grid_parts(plan.images, group, 1 + size // group // PART)) if size else []
+    todo = list(_grid_parts(plan.images, plan.shape[1], size)) if size else []
 
     def some(mine: slice) -> None:
         scratch = Scratch()
@@ -112,9 +123,14 @@ def _run_parts(work: Callable[[GridPart, Scratch], None], plan: RoiPlan[Any], si
     run(partial(some, mine) for mine in parts(len(todo)))
 
 
-def _grid_parts(images: Ints, group: int, each: int) -> Iterator[GridPart]:
+def _columns(group: int, size: int) -> list[slice]:
+    """The columns of the grid in parts; size: bytes that are worked on for an image."""
+    return parts(group, each=1 + size // group // PART)
+
+
+def _grid_parts(images: Ints, group: int, size: int) -> Iterator[GridPart]:
     for image in np.unique(images).tolist():
         mine = np.flatnonzero(images == image)
         rois = slice(None) if len(mine) == len(images) else mine
         for gh in range(group):
-            yield from (GridPart(image, rois, gh, columns) for columns in parts(group, each=each))
+            yield from (GridPart(image, rois, gh, columns) for columns in _columns(group, size))

@@ -17,9 +17,11 @@ from numpy.typing import ArrayLike
 from minicaffe.blob import Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
+from minicaffe.layer import data_bytes
+from minicaffe.threads import get_num_threads
 
-from .psroi_layer import GridPart, PSROILayer, backward_in_parts, check_channels, pool_in_parts
-from .psroi_sums import bin_spans, bins_backward, sum_bins
+from .psroi_layer import GridPart, PSROILayer, backward_in_parts, check_channels, part_bytes, pool_in_parts
+from .psroi_sums import bin_spans, bins_backward, listed_bytes, sum_bins
 from .roi_geometry import (
     Array,
     AxisSteps,
@@ -42,10 +44,18 @@ class PSROIPooling(PSROILayer):
     """
 
     type = "PSROIPooling"
+    param_block = ("psroi_pooling_param",)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.read_group(self.param.psroi_pooling_param, "psroi_pooling_param")
         self.kernels = PositionSensitive("psroi_pooling", self.dtype)
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Backward: of rois that have the whole map."""
+        forward = part_bytes(bottom[0], top[0], 2 * 8, 3 * 8)
+        if propagate_down is None:
+            return forward
+        return max(forward, pool_bins_backward_bytes(bottom[0], top[0]))
 
     def plan_rois(self, rois: Array, size: tuple[int, int]) -> BinPlan:
         return ps_roi_pool_plan(rois, self.group_size, self.spatial_scale, size)
@@ -121,6 +131,14 @@ def pool_bins(x: Array, plan: BinPlan, y: Array) -> None:
         return sums
 
     pool_in_parts(x, plan, y, 2 * 8 * x[:1].size, means)
+
+
+def pool_bins_backward_bytes(dx: Blob, dy: Blob) -> int:
+    """What pool_bins_backward takes: dy / area, and on each thread a part's maps and the terms that are listed at a time."""
+    (rois, _, group, _), (height, width) = dy.shape, dx.shape[2:]
+    terms = rois * group * (height // group + 1) * (width // group + 1) // 2
+    maps = part_bytes(dx, dy, 2 * dx.dtype.itemsize, 0)
+    return data_bytes([dy]) + maps + get_num_threads() * listed_bytes(terms)
 
 
 def pool_bins_backward(dy: Array, plan: BinPlan, dx: Array) -> None:

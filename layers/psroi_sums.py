@@ -84,6 +84,11 @@ def bins_backward(share: Array, spans: Spans, scratch: Scratch) -> Array:
     return maps[:, 0]
 
 
+def listed_bytes(terms: int) -> int:
+    """What bins_backward takes to list so many terms: five whole numbers each, for about CHUNK at a time."""
+    return 5 * 8 * min(terms, CHUNK)
+
+
 def _slices(terms: Ints) -> list[slice]:
     """The bins (B,) in slices of about CHUNK terms."""
     ends = np.flatnonzero(np.diff(terms.cumsum() // CHUNK, append=-1)) + 1

@@ -79,6 +79,7 @@ class Python(Layer):
     """
 
     type = "Python"
+    param_block = ("python_param",)
 
 
 def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from minicaffe import limits
 from minicaffe.blob import Blob
 from minicaffe.errors import Error
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 from minicaffe.state_fields import Fields, numbers, pair, same_shape
 
 from .unrolled import Unrolled
@@ -27,15 +27,18 @@ Array = NDArray[Any]
 
 class Recurrent(Layer):
     """A recurrent layer of D = num_output units, S streams of T steps. A subclass says states and gates and writes steps,
-    steps_backward and, for more weights than the input's and the state's, more_shapes.
+    steps_backward and, for more weights than the input's and the state's, more_shapes and
+    more_names.
 
     blobs: weight_x (gates D, inputs), bias (gates D), with a static input weight_static (gates D, its size), then
     weight_h (gates D, D), then the subclass's own.
     """
 
     index_bottoms: tuple[int, ...] = (1,)
+    param_block = ("recurrent_param",)
     states: ClassVar[tuple[str, ...]] = ()
     gates: ClassVar[int] = 1
+    more_names: ClassVar[tuple[str, ...]] = ()
 
     def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
         """Run the loop on u (T, S, gates D) without weight_h's part, from the states start (S, D); y (T, S, D) is
@@ -71,6 +74,8 @@ class Recurrent(Layer):
         shapes += [(wide, size) for size in self.inputs[1:]] + [(wide, units)]
         used = fillers + fillers[:1] * (len(shapes) - 2) + fillers * 2
         self.learn(shapes + self.more_shapes(units), used)
+        static = ["weight_static"] * self.static
+        self.weight_names = ("weight_x", "bias", *static, "weight_h", *self.more_names)
         self.h_weight = len(shapes) - 1
         self._last = [Blob((), self.dtype) for _ in self.states]
         self._unrolled: Unrolled | None = None
@@ -96,6 +101,22 @@ class Recurrent(Layer):
         top[0].reshape(*x[:2], self.units)
         for blob in (*top[1:], *self._last):
             blob.reshape(state)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """Of the matrices: a step's each, but the static input's one for all steps."""
+        steps, streams = bottom[1].count, bottom[1].shape[1]
+        matrices = zip(self.weight_names or (), self.blobs, strict=True)
+        return sum(
+            blob.count * (streams if name == "weight_static" else steps) for name, blob in matrices if len(blob.shape) == 2
+        )
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """Of every step the state before, the gates and the states after."""
+        return (len(self.states) + self.gates) * data_bytes(top[:1])
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Every step's gates, and once more before they are gates."""
+        return 2 * self.gates * data_bytes(top[:1])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         steps, streams = bottom[1].shape
@@ -133,12 +154,11 @@ class Recurrent(Layer):
         inputs = dict(zip(("x", "cont", "x_static"), bottom[: 2 + self.static]))
         shapes = {name: blob.shape for name, blob in inputs.items()}
         if self._unrolled is None or self._unrolled.shapes != shapes:
-            kind = type(self).type
             try:
                 limits.check("with debug_info the unrolled net", 5 * bottom[1].shape[0], "layers")
             except Error as error:
                 raise self.error(str(error), "recurrent_param.debug_info") from None
-            self._unrolled = Unrolled(kind, self.name, self.units, shapes, phase=self.phase, dtype=self.dtype)
+            self._unrolled = Unrolled(self.states, self.name, self.units, shapes, phase=self.phase, dtype=self.dtype)
         arrays = {name: blob.data for name, blob in inputs.items()}
         first = {f"{name}_0": state[None] for name, state in zip(self.states, start, strict=True)}
         self._unrolled.forward(self.blobs, {**arrays, **first})

@@ -28,12 +28,15 @@ class Reduction(Layer):
     type = "Reduction"
     num_bottom = 1
     num_top = 1
+    param_block = ("reduction_param",)
+    weight_names = ()
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, shape = self.param.reduction_param, bottom[0].shape
         axis = self.axis_of(param.axis, bottom[0], "reduction_param.axis") if shape else 0
         self._split = math.prod(shape[:axis]), math.prod(shape[axis:])
         self.coeff = param.coeff / max(self._split[1], 1) if param.operation == MEAN else param.coeff
+        self.copies = (1, 1) if param.operation == ASUM else (0, 0)
         top[0].reshape(shape[:axis])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -33,6 +33,10 @@ class ReLU(Layer):
     num_bottom = 1
     num_top = 1
     in_place = True
+    param_block = ("relu_param",)
+    weight_names = ()
+    elementwise = True
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.negative_slope = self.param.relu_param.negative_slope

@@ -21,6 +21,9 @@ class Reshape(Layer):
     type = "Reshape"
     num_bottom = 1
     num_top = 1
+    param_block = ("reshape_param",)
+    weight_names = ()
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         dims = list(self.param.reshape_param.shape.dim)

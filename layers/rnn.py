@@ -27,6 +27,7 @@ class RNN(Recurrent):
     num_bottom = (2, 4)
     num_top = (1, 2)
     states = ("h",)
+    more_names = ("weight_y", "bias_y")
 
     def more_shapes(self, units: int) -> list[tuple[int, ...]]:
         return [(units, units), (units,)]

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.roi import Means
+from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 
-from .roi_align_max import add_at_samples, pool_samples, roi_align_max_plan
-from .roi_align_mean import means_backward, pool_means, roi_align_plan
+from .roi_align_max import add_at_samples, add_at_samples_bytes, pool_samples, pool_samples_bytes, roi_align_max_plan
+from .roi_align_mean import means_backward, pool_means, roi_align_plan, working_bytes
 from .roi_geometry import Array
 from .roi_layer import MaximaLayer, RoiLayer
 from .roi_samples import SamplePlan
@@ -38,6 +39,7 @@ class ROIAlign(RoiLayer):
     type = "ROIAlign"
     num_bottom = (2, 3)
     index_bottoms = (1, 2)
+    param_block = ("roi_align_param", "roi_pooling_param")
 
     def __new__(cls, param: caffe_pb2.LayerParameter, **given: Any) -> ROIAlign:
         if cls is not ROIAlign:
@@ -69,6 +71,11 @@ class ROIAlignMax(ROIAlign, MaximaLayer):
         if len(bottom) > 2 and bottom[2].count < 1:
             raise self.error("the third bottom (the spatial scale) is empty", "bottom[2]")
 
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Backward: of rois that have the whole map."""
+        taken = pool_samples_bytes(bottom[0], top[0], self.phase == TRAIN)
+        return taken if propagate_down is None else max(taken, add_at_samples_bytes(bottom[0], top[0]))
+
     def read_scale_bottom(self, bottom: Sequence[Blob]) -> None:
         if len(bottom) > 2:
             self.spatial_scale = abs(float(bottom[2].read_data().reshape(-1)[0]))
@@ -95,6 +102,9 @@ class ROIAlignMean(ROIAlign):
         if len(bottom) > 2:
             raise self.error("a third bottom (the spatial scale) belongs to pool: MAX; this layer's pool is AVE", "bottom[2]")
         self.kernels = Means(self.dtype, self.sampling_ratio, self.aligned)
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        return working_bytes(bottom[0], top[0], self.sampling_ratio, propagate_down is not None)
 
     def plan_rois(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
         pooled, ratio, aligned = (self.pooled_h, self.pooled_w), self.sampling_ratio, self.aligned

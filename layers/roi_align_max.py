@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minicaffe.threads import run
+from minicaffe.blob import Blob
+from minicaffe.layer import data_bytes
+from minicaffe.threads import get_num_threads, run
 
 from .roi_geometry import LOWEST, Array, AxisSteps, Ints, RoiPlan, checked, cut_axis, cut_corners
 from .roi_samples import SamplePlan, Samples
@@ -170,6 +172,13 @@ def pool_samples(x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np
     run([partial(pool, slice(r, r + step)) for r in range(0, rois, step)])
 
 
+def pool_samples_bytes(x: Blob, y: Blob, argmax: bool) -> int:
+    """What pool_samples takes at most: a copy of the maps; on each thread the maxima of a task, and a step's samples four
+    times (values, and what is weighed, summed and compared of them)."""
+    of_task = min(CHUNK, y.count) * (2 if argmax else 1) + 4 * VALUES
+    return data_bytes([x]) + get_num_threads() * of_task * x.dtype.itemsize
+
+
 def _bordered(x: Array) -> Array:
     """x (N, C, H, W) -> (N * (H + 1) * (W + 1), C): a row and a column past each map are 0, which add nothing."""
     n, c, h, w = x.shape
@@ -286,6 +295,16 @@ def add_at_samples(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> Non
         blocks = (slice(c, c + CHANNELS) for c in range(0, dx.shape[1], CHANNELS))
         run([partial(_add_matrices, *of_part, block, pixels[..., block]) for block in blocks])
     dx[...] = pixels.transpose(0, 3, 1, 2)
+
+
+def add_at_samples_bytes(dx: Blob, dy: Blob) -> int:
+    """What add_at_samples takes at most, of rois that have the whole map: the maps and the matrices of some rois; on each
+    thread dy at a roi's samples (and at the last one's), on its rows and on its pixels. Before that, a byte a number of dy."""
+    (rois, channels, pooled_h, pooled_w), (height, width), size = dy.shape, dx.shape[2:], dx.dtype.itemsize
+    tall, broad = height + pooled_h, width + pooled_w
+    matrices = min(rois, ROIS) * (tall * (height + 1) + broad * (width + 1))
+    of_roi = 4 * min(CHANNELS, channels) * tall * broad
+    return max(dy.count, data_bytes([dx]) + size * (matrices + get_num_threads() * of_roi))
 
 
 def _axis(places: Array, size: int) -> Axis:

@@ -22,6 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from minicaffe.blob import Blob
+from minicaffe.layer import data_bytes
 from minicaffe.threads import get_num_threads, parts, run
 
 from .roi_geometry import Array, AxisSteps, Ints, RoiPlan, at_least, checked, cut_axis, cut_corners
@@ -140,7 +142,7 @@ def pool_means(x: Array, plan: SamplePlan, y: Array) -> None:
         _pool_by_pixels(x, plan, y)
         return
     blocks = list(_blocks(plan))
-    run(partial(_pool, x[:, channels], blocks, y[:, channels]) for channels in _channel_parts(x))
+    run(partial(_pool, x[:, channels], blocks, y[:, channels]) for channels in _channel_parts(x.shape[1], x[:1].nbytes))
 
 
 def means_backward(dy: Array, plan: SamplePlan, dx: Array) -> None:
@@ -149,7 +151,7 @@ def means_backward(dy: Array, plan: SamplePlan, dx: Array) -> None:
         _backward_by_pixels(dy, plan, dx)
         return
     blocks = list(_blocks(plan))
-    run(partial(_backward, dy[:, channels], blocks, dx[:, channels]) for channels in _channel_parts(dx))
+    run(partial(_backward, dy[:, channels], blocks, dx[:, channels]) for channels in _channel_parts(dx.shape[1], dx[:1].nbytes))
 
 
 class Block(NamedTuple):
@@ -171,11 +173,25 @@ def _blocks(plan: SamplePlan) -> Iterator[Block]:
         yield Block(images[r], slice(top, bottom), slice(left, right), by_row[r, :, top:bottom], by_column[r, :, left:right])
 
 
-def _channel_parts(x: Array) -> list[slice]:
-    """The channels of x (N, C, H, W) in parts."""
-    if not x.shape[1]:
+def _channel_parts(channels: int, size: int) -> list[slice]:
+    """The channels in parts; size: the bytes of an image."""
+    if not channels:
         return []
-    return parts(x.shape[1], least=32, each=-(-x[:1].nbytes // (PART * get_num_threads())))
+    return parts(channels, least=32, each=-(-size // (PART * get_num_threads())))
+
+
+def working_bytes(x: Blob, y: Blob, sampling_ratio: int, backward: bool) -> int:
+    """What pool_means, and means_backward, take at most, of rois that have the whole map: what their samples read and the
+    matrices made of it, in float64 at first; then the matrices and, on each thread, a part of the maps, twice in backward.
+    Before that, a byte a number of the maps, or of y in backward."""
+    (_, channels, height, width), (rois, _, pooled_h, pooled_w) = x.shape, y.shape
+    size, each = x.dtype.itemsize, len(_channel_parts(channels, data_bytes([x]) // max(x.shape[0], 1)))
+    axes = ((pooled_h, height), (pooled_w, width))
+    samples = sum(pooled * (sampling_ratio if sampling_ratio > 0 else -(-length // pooled)) for pooled, length in axes)
+    numbers = [rois * pooled * length for pooled, length in axes]
+    making = 2 * rois * samples * (8 + size) + size * sum(numbers) + 8 * max(numbers)
+    parts_at_work = get_num_threads() * data_bytes([x]) // max(each, 1)
+    return max(x.count, y.count if backward else 0, making, size * sum(numbers) + parts_at_work * (2 if backward else 1))
 
 
 def _pool(x: Array, blocks: Sequence[Block], y: Array) -> None:

@@ -13,6 +13,7 @@ takes the same steps, with integer keys that order (value, earlier pixel).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
@@ -21,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.threads import run
+from minicaffe.threads import get_num_threads, run
 
 from .roi_geometry import LOWEST, Array, BinPlan, Bins, Ints
 
@@ -111,19 +112,29 @@ def _cover_image(plan: BinPlan, image: int, rois: Ints) -> Windows:
     return Windows(image, rois, size, lengths, steps)
 
 
-def best_lengths(bins: Bins, pixels: int) -> Lengths:
+def best_lengths(bins: Bins, pixels: int, times: int = 1) -> Lengths:
     """The lengths that make the fewest passes over elements: one for a pixel of a table, two for a window but the first.
 
-    They are weighed anew for each set of rois: few rois, powers of two; many, every length.
+    They are weighed anew for each set of rois: few rois, powers of two; many, every length. times: each roi counts so often.
     """
     by_row, by_column = _choices(bins.hstart, bins.hend), _choices(bins.wstart, bins.wend)
-    of_roi = bins.hstart.shape[1] * bins.wstart.shape[1]
+    of_roi = times * bins.hstart.shape[1] * bins.wstart.shape[1]
     costs = {}
     for (rows, high), (columns, wide) in product(by_row, by_column):
         lengths = Lengths(rows, columns)
         if lengths.tables * pixels <= max(MOST_ROWS, pixels):
             costs[lengths] = lengths.tables * pixels + of_roi * int((2 * high * wide - 1).sum())
     return min(costs, key=lambda lengths: costs[lengths])
+
+
+def working_bytes(roi: BinPlan, rois: int, images: int) -> int:
+    """What finding the maxima takes for so many rois like this one, the same number in each image: a task's tables and maps
+    on each thread, and which rows of the tables the bins need."""
+    (_, high, wide), bins, pixels = roi.shape, roi.places, roi.size[0] * roi.size[1]
+    lengths = best_lengths(bins, pixels, -(-rois // max(images, 1)))
+    axes = ((bins.hstart, bins.hend, lengths.rows), (bins.wstart, bins.wend, lengths.columns))
+    windows = math.prod(int(_cover(*axis)[2][0]) for axis in axes)
+    return get_num_threads() * ROW_BYTES * ((lengths.tables + 1) * pixels + 2 * BINS) + 8 * windows * rois * high * wide
 
 
 def _choices(start: Ints, end: Ints) -> list[tuple[tuple[int, ...], Ints]]:

@@ -26,6 +26,7 @@ from minicaffe.settings import current
 from minicaffe.share import current_share
 from minicaffe.state_fields import MOST, Fields
 
+from .proposal import ROIS
 from .roi_batch import batch_rois, gt_of, shuffled
 from .roi_sampling import put_training_rois
 
@@ -45,6 +46,10 @@ class RoIData(Layer):
     type = "RoIData"
     num_bottom = 0
     num_top = (3, 6)
+    param_block = ("python_param",)
+    weight_names = ()
+    has_gradient = False
+    reads_data = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(top) not in (3, 6):
@@ -52,6 +57,7 @@ class RoIData(Layer):
         self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")
         self.settings, self.share = current(), current_share(self.phase)
         self.has_rpn = len(top) == 3
+        self.makes_rois = not self.has_rpn
         self.roidb: Roidb = []
         self.order = np.zeros(0, int)
         self.bbox_means: Array | None = None
@@ -63,6 +69,12 @@ class RoIData(Layer):
         shapes = [(1, 3), (1, 5)] if self.has_rpn else [(1, n, 1, 1) for n in (5, 1, columns, columns, columns)]
         for blob, shape in zip(top[1:], shapes, strict=True):
             blob.reshape(shape)
+
+    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+        batch = self.settings.train.batch_size
+        given = rois or max(batch, 0) or ROIS
+        for blob in top[1:]:
+            blob.reshape(min(batch, given) if batch > 0 else given, *blob.shape[1:])
 
     def set_roidb(self, roidb: Sequence[Entry]) -> None:
         """Train on roidb (minicaffe.roidb; entries of the originals' form too) from the next batch on. Raises LayerError."""

@@ -32,6 +32,8 @@ class RoiLayer(Layer):
     num_bottom: ClassVar[Count] = 2
     num_top: ClassVar[Count] = 1
     index_bottoms: tuple[int, ...] = (1,)
+    weight_names = ()
+    is_roi_layer = True
     spatial_scale: float
     kernels: Means | PositionSensitive
     _planned: tuple[Any, RoiPlan[Any]] | None = None
@@ -171,6 +173,9 @@ class MaximaLayer(RoiLayer):
 
     argmax: Blob
     has_argmax = False
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return self.argmax.dtype.itemsize * top[0].count if self.phase == TRAIN else 0
 
     def pool(self, x: Array, plan: RoiPlan[Any], y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         """The maxima of x (N, C, H, W) and their places into y and argmax, where these are wanted."""

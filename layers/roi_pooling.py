@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Blob
 
-from .roi_bin_maxima import add_at_maxima, cover_bins, find_argmax, find_maxima
+from .roi_bin_maxima import add_at_maxima, cover_bins, find_argmax, find_maxima, working_bytes
 from .roi_geometry import Array, AxisSteps, BinPlan, RoiPlan, checked, cut_axis, cut_corners, round_half_away
 from .roi_layer import MaximaLayer
 
@@ -30,6 +30,7 @@ class ROIPooling(MaximaLayer):
     """
 
     type = "ROIPooling"
+    param_block = ("roi_pooling_param",)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.read_pooled(self.param.roi_pooling_param, "roi_pooling_param")
@@ -37,6 +38,13 @@ class ROIPooling(MaximaLayer):
 
     def plan_rois(self, rois: Array, size: tuple[int, int]) -> BinPlan:
         return roi_pool_plan(rois, (self.pooled_h, self.pooled_w), self.spatial_scale, size)
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Of rois that have the whole map. Smaller ones take less; many of all sizes may take a third more."""
+        images, _, height, width = bottom[0].shape
+        roi = np.array([[0, 0, 0, width - 1, height - 1]], self.dtype)
+        plan = roi_pool_plan(roi, (self.pooled_h, self.pooled_w), 1, (height, width))
+        return working_bytes(plan, bottom[1].shape[0], images)
 
     def pool(self, x: Array, plan: BinPlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         windows = cover_bins(plan)

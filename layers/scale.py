@@ -8,7 +8,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 from .bias import learnt_shape, split_shape
 from .channels import affine, sum_channels, sum_products
@@ -28,10 +28,16 @@ class Scale(Layer):
     num_bottom = (1, 2)
     num_top = 1
     in_place = True
+    param_block = ("scale_param",)
+    weight_names: tuple[str, ...] = ("scale", "bias")
+    keeps_input = True
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.scale_param
         self._input = Blob((0,), self.dtype)
+        if len(bottom) == 2:
+            self.weight_names = ("bias",)
         if self.blobs:
             return
         shape = (
@@ -52,6 +58,12 @@ class Scale(Layer):
         if param.bias_term and self.blobs[-1].count != scale.count:
             raise self.error(f"the second bottom has shape {scale.shape}, the learnt bias {self.blobs[-1].shape}", "bottom[1]")
         top[0].reshape(bottom[0].shape)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return top[0].count
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes(bottom[:1]) if self.overwrites_what_backward_reads(bottom, top) else 0
 
     def overwrites_what_backward_reads(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> bool:
         """Whether x has to be kept: the gradient of scale needs it, and in place y overwrites it."""

@@ -26,6 +26,9 @@ class Sigmoid(Layer):
     num_bottom = 1
     num_top = 1
     in_place = True
+    weight_names = ()
+    elementwise = True
+    copies = (0, 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(bottom[0].shape)

@@ -37,6 +37,9 @@ class SigmoidCrossEntropyLoss(Layer):
     is_loss = True
     auto_top = True
     index_bottoms = (1,)
+    param_block = ("loss_param",)
+    weight_names = ()
+    copies = (3.25, 2.25)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.mode = normalization_mode(self.param.loss_param, default=BATCH_SIZE)

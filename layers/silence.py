@@ -17,6 +17,8 @@ class Silence(Layer):
     type = "Silence"
     num_bottom = (1, None)
     num_top = 0
+    weight_names = ()
+    copies = (0, 0)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Nothing."""

@@ -26,6 +26,9 @@ class Slice(Layer):
     type = "Slice"
     num_bottom = 1
     num_top = (1, None)
+    param_block = ("slice_param",)
+    weight_names = ()
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.slice_param

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.loss import launch_loss
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 from .loss_bottoms import check_same_shape
 
@@ -34,6 +34,9 @@ class SmoothL1Loss(Layer):
     num_top = 1
     auto_top = True
     index_bottoms = (2, 3)
+    param_block = ("smooth_l1_loss_param",)
+    weight_names = ()
+    copies = (5, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.sigma = self.param.smooth_l1_loss_param.sigma
@@ -48,6 +51,9 @@ class SmoothL1Loss(Layer):
             check_same_shape(self, bottom, i)
         self.difference.reshape(bottom[0].shape)
         top[0].reshape(())
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes([self.difference])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weighted_difference(*_alike(bottom[:3]), out=self.difference.data)

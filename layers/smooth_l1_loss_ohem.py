@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.loss import lanes_of, launch_loss
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 
 from .loss_bottoms import check_same_shape
 from .loss_normalization import loss_divisor, normalization_mode
@@ -38,6 +38,9 @@ class SmoothL1LossOHEM(Layer):
     num_top = (1, 2)
     auto_top = True
     index_bottoms = (2,)
+    param_block = ("loss_param",)
+    weight_names = ()
+    copies = (5, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.mode = normalization_mode(self.param.loss_param)
@@ -51,6 +54,9 @@ class SmoothL1LossOHEM(Layer):
         top[0].reshape(())
         if len(top) > 1:
             top[1].reshape(x.num, 1, x.height, x.width)
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes([self.difference])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         d = weighted_difference(*self._arrays(bottom), out=self.difference.data)

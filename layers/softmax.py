@@ -31,6 +31,9 @@ class Softmax(Layer):
     num_bottom = 1
     num_top = 1
     in_place = True
+    param_block = ("softmax_param",)
+    weight_names = ()
+    copies = (0, 1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.axis_of(self.param.softmax_param.axis, bottom[0], "softmax_param.axis")

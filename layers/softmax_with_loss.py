@@ -17,7 +17,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
-from minicaffe.layer import Count, Layer
+from minicaffe.layer import Count, Layer, data_bytes
 
 from .loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
 from .loss_normalization import fixed_divisor, ignored_label, loss_divisor, normalization_mode
@@ -42,6 +42,8 @@ class SoftmaxWithLoss(Layer):
     is_loss = True
     auto_top = True
     index_bottoms: tuple[int, ...] = (1,)
+    param_block: ClassVar[tuple[str, ...]] = ("softmax_param", "loss_param")
+    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.mode = normalization_mode(self.param.loss_param)
@@ -56,6 +58,9 @@ class SoftmaxWithLoss(Layer):
         top[0].reshape(())
         for blob, like in zip(top[1:], bottom, strict=False):
             blob.reshape(like.shape)
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return data_bytes([self.prob])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)

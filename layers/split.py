@@ -21,6 +21,10 @@ class Split(Layer):
     type = "Split"
     num_bottom = 1
     num_top = (1, None)
+    weight_names = ()
+    is_split = True
+    elementwise = True
+    copies = (0, 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for blob in top:

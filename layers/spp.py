@@ -28,6 +28,9 @@ class SPP(Layer):
     type = "SPP"
     num_bottom = 1
     num_top = 1
+    param_block = ("spp_param",)
+    weight_names = ()
+    copies = (0, 1)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.height = self.param.spp_param.pyramid_height

@@ -15,6 +15,7 @@ class Swish(Neuron):
     """
 
     type = "Swish"
+    param_block = ("swish_param",)
     kernel = "swish"
 
     def constants(self) -> tuple[float, float, float]:

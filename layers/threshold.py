@@ -14,6 +14,8 @@ class Threshold(Neuron):
     """
 
     type = "Threshold"
+    param_block = ("threshold_param",)
+    has_gradient = False
     kernel = "threshold"
     index_bottoms = (0,)
 

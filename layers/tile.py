@@ -21,6 +21,9 @@ class Tile(Layer):
     type = "Tile"
     num_bottom = 1
     num_top = 1
+    param_block = ("tile_param",)
+    weight_names = ()
+    copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.tiles = self.param.tile_param.tiles

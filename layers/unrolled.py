@@ -25,13 +25,14 @@ Shape = tuple[int, ...]
 
 
 class Unrolled:
-    """A recurrent layer's unrolled net. kind: RNN or LSTM. inputs: x, cont and, where there is one, x_static, by name."""
+    """A recurrent layer's unrolled net. states: h of an RNN, h and c of an LSTM. inputs: x, cont and, where there
+    is one, x_static, by name."""
 
-    def __init__(self, kind: str, name: str, units: int, inputs: Mapping[str, Shape], **options: Any) -> None:
+    def __init__(self, states: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape], **options: Any) -> None:
         from minicaffe.net import Net
 
         self.shapes = dict(inputs)
-        self.net: Net = Net(unrolled_net(kind, name, units, inputs), **options)
+        self.net: Net = Net(unrolled_net(states, name, units, inputs), **options)
         self.last = len(self.net.layers) - 2  # the pseudo-loss is there for its gradient only
 
     def forward(self, weights: Sequence[Blob], arrays: Mapping[str, Array]) -> None:
@@ -56,11 +57,11 @@ class Unrolled:
             self.net._backward(self.last, 0)
 
 
-def unrolled_net(kind: str, name: str, units: int, inputs: Mapping[str, Shape]) -> caffe_pb2.NetParameter:
+def unrolled_net(kept: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape]) -> caffe_pb2.NetParameter:
     """The net of T steps, layers named after the recurrent layer; its output is o (RNN) or h (LSTM)."""
     net = caffe_pb2.NetParameter()
     steps, streams = inputs["cont"]
-    lstm = kind == "LSTM"
+    lstm = "c" in kept
     w, wide, states = ("W_xc", 4 * units, ("c_0", "h_0")) if lstm else ("W_xh", units, ("h_0",))
     numbers = range(1, steps + 1)
     _input(net, inputs)

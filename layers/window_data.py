@@ -35,6 +35,7 @@ class WindowData(PrefetchingLayer):
 
     type = "WindowData"
     num_top = 2
+    param_block = ("window_data_param", "transform_param")
 
     def make_source(self, tops: int, generator: np.random.Generator) -> WindowSource:
         param, transform = self.param.window_data_param, self.param.transform_param

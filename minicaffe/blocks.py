@@ -55,12 +55,13 @@ class Scratch:
 
     def __init__(self, dtype: DTypeLike = np.float32) -> None:
         self.dtype = np.dtype(dtype)
-        self._held: dict[str, NDArray[Any]] = {}
+        self._held: dict[str, NDArray[Any] | None] = {}
 
     def __call__(self, name: str, *shape: int, dtype: DTypeLike | None = None) -> NDArray[Any]:
         """An array of this shape, of the object's type or another; what was taken under this name before is overwritten."""
         kind = self.dtype if dtype is None else np.dtype(dtype)
         size, held = math.prod(shape), self._held.get(name)
         if held is None or held.size < size or held.dtype != kind:
+            held = self._held[name] = None  # the memory that is there goes before more is taken
             held = self._held[name] = np.empty(size, kind)
         return held[:size].reshape(shape)

@@ -17,15 +17,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Error
+from .layer import Layer
+from .layers.batch_norm import BatchNorm
+from .layers.bias import Bias
+from .layers.convolution import Convolution
+from .layers.crop import Crop
+from .layers.deconvolution import Deconvolution
+from .layers.im2col import Im2col
+from .layers.lrn import LRN
+from .layers.mvn import MVN
+from .layers.pooling import Pooling
+from .layers.prelu import PReLU
+from .layers.scale import Scale
+from .layers.softmax import Softmax
 from .net_spec import Function, Top, layers
+from .registry import types
 
 Map = tuple[int | None, Any, Any]
 
-PASS_THROUGH = (
-    "AbsVal BNLL BatchNorm Bias Dropout ELU Eltwise Exp LRN Log MVN PReLU Power ReLU Scale Sigmoid Softmax Split Swish TanH"
-    " Threshold"
-).split()
-"""Types whose tops lie as their bottoms do."""
+WINDOWED = (Convolution, Pooling, Im2col)
+"""Classes whose tops are of windows on their bottoms."""
+IN_PLACE = (BatchNorm, Bias, LRN, MVN, PReLU, Scale, Softmax)
+"""Classes whose tops lie as their bottoms do, beside those that work element by element."""
 
 UNSUPPORTED = {"kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "kernel_d"}
 
@@ -60,15 +73,16 @@ def crop_params(fn: Function) -> tuple[int, NDArray[Any]]:
 
 def coord_map(fn: Function) -> Map:
     """The map of one layer. Raises UndefinedMapException for types that have none."""
-    if fn.type_name in ("Convolution", "Pooling", "Im2col"):
+    kind = types.get(fn.type_name, Layer)
+    if kind in WINDOWED:
         axis, stride, extent, pad = conv_params(fn)
         return axis, 1 / stride, (pad - (extent - 1) / 2) / stride
-    if fn.type_name == "Deconvolution":
+    if kind is Deconvolution:
         axis, stride, extent, pad = conv_params(fn)
         return axis, stride, (extent - 1) / 2 - pad
-    if fn.type_name in PASS_THROUGH:
+    if kind.elementwise or kind in IN_PLACE:
         return None, 1, 0
-    if fn.type_name == "Crop":
+    if kind is Crop:
         axis, offset = crop_params(fn)
         return axis - 1, 1, -offset
     raise UndefinedMapException(f"{fn.type_name} does not map coordinates")
@@ -107,7 +121,7 @@ def _maps_down(top: Top) -> dict[Top, Map]:
             step = coord_map(current.fn)
         except UndefinedMapException:
             continue
-        bottoms = current.fn.inputs[:1] if current.fn.type_name == "Crop" else current.fn.inputs
+        bottoms = current.fn.inputs[:1] if types.get(current.fn.type_name) is Crop else current.fn.inputs
         for bottom in bottoms:
             if bottom not in maps:
                 maps[bottom] = compose(maps[current], step)

@@ -19,6 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from .errors import Error
 from .images import prepare_image
 from .layers.boxes import bbox_transform_inv, clip_boxes, rows
+from .layers.detection_output import DetectionOutput
 from .layers.nms import nms
 from .net import Net
 from .settings import DetectionSettings, current
@@ -103,7 +104,7 @@ def read_boxes(net: Net, scale: float, size: Sequence[int], settings: DetectionS
 
 def check_detector(net: Net, has_proposals: bool) -> None:
     """Raises Error unless net has the inputs and blobs of a detector, and the proposals that it needs."""
-    if any(layer.param.type == "DetectionOutput" for layer in net.layers):
+    if any(isinstance(layer, DetectionOutput) for layer in net.layers):
         raise Error(f"{net.file}: this is an SSD net: use minicaffe.detect_ssd.detect_ssd")
     if "data" not in net.inputs or not {"im_info", "rois"} & set(net.inputs):
         raise Error(

@@ -20,6 +20,7 @@ from .image_bytes import resized
 from .images import image_blob
 from .inputs import put_array
 from .layer import Layer
+from .layers.detection_output import DetectionOutput
 from .net import Net
 
 SSD_MEANS = (104.0, 117.0, 123.0)
@@ -29,7 +30,7 @@ SSD_MEANS = (104.0, 117.0, 123.0)
 def ssd_layer(net: Net) -> Layer | None:
     """The DetectionOutput layer whose top is an output of net; None where net is no SSD."""
     for layer in net.layers:
-        if layer.param.type == "DetectionOutput" and set(net.top_names[layer.name]) & set(net.outputs):
+        if isinstance(layer, DetectionOutput) and set(net.top_names[layer.name]) & set(net.outputs):
             return layer
     return None
 

@@ -15,18 +15,29 @@ from .draw_picture import Graph, Node, png, svg
 from .errors import Error, on_one_line
 from .files import replacing
 from .filter import filter_layers
+from .layer import Layer
+from .layers.convolution import Convolution
+from .layers.inner_product import InnerProduct
+from .layers.pooling import Pooling
+from .layers.python import Python
+from .layers.roi_layer import RoiLayer
+from .output_counts import linear_block, outputs_of
 from .proto import caffe_pb2
+from .registry import class_of, types
 from .upgrade import upgrade_net
 
 DIRECTIONS = ("TB", "BT", "LR", "RL")
 BLOB = "#eceff2"
-COLOURS = {
-    "Convolution": "#f6b3a8", "Deconvolution": "#f6b3a8", "InnerProduct": "#dcbcf2", "Pooling": "#fad59a",
-    "ROIPooling": "#fad59a", "ROIAlign": "#fad59a", "PSROIPooling": "#fad59a", "PSROIAlign": "#fad59a",
-    "Python": "#f5e58f",
-}  # fmt: skip
-CONVOLUTIONS = ("Convolution", "Deconvolution")
-WEIGHTED = (*CONVOLUTIONS, "InnerProduct")
+LOSS, DATA = "#f4b6cf", "#bfe3b4"
+COLOURS: dict[type[Layer], str] = {
+    Convolution: "#f6b3a8",
+    InnerProduct: "#dcbcf2",
+    Pooling: "#fad59a",
+    RoiLayer: "#fad59a",
+    Python: "#f5e58f",
+    Layer: "#bfd6f2",
+}
+"""Of these classes, and of those derived from them."""
 
 NetParameter = caffe_pb2.NetParameter
 LayerParameter = caffe_pb2.LayerParameter
@@ -41,14 +52,12 @@ def get_edge_label(layer: LayerParameter) -> str:
     """What is written at the arrow from a layer to its top: a data layer's batch size, or how many outputs there are."""
     if layer.HasField("data_param"):
         return f"batch {layer.data_param.batch_size}"
-    if layer.type in CONVOLUTIONS:
-        return str(layer.convolution_param.num_output)
-    return str(layer.inner_product_param.num_output) if layer.type == "InnerProduct" else ""
+    return str(outputs_of(layer)) if linear_block(layer) else ""
 
 
 def get_layer_lr_mult(layer: LayerParameter) -> str:
     """The learning rate multipliers of a layer with weights and a bias: "lr 1, 2"."""
-    if layer.type not in WEIGHTED:
+    if not linear_block(layer):
         return ""
     return "lr " + ", ".join(f"{param.lr_mult:g}" for param in layer.param) if layer.param else "lr 1"
 
@@ -62,11 +71,11 @@ def get_layer_label(layer: LayerParameter, rankdir: str = "LR", display_lrm: boo
 
 
 def _details(layer: LayerParameter) -> str:
-    if layer.type in CONVOLUTIONS:
+    if issubclass(class_of(layer), Convolution):
         own = layer.convolution_param
         size = "x".join(map(str, own.kernel_size)) if own.kernel_size else f"{own.kernel_h}x{own.kernel_w}"
         return _window(size, own.stride[0] if own.stride else 1, own.pad[0] if own.pad else 0)
-    if layer.type == "Pooling":
+    if issubclass(class_of(layer), Pooling):
         pool = layer.pooling_param
         kind = get_pooling_types_dict()[pool.pool]
         return f"{kind} global" if pool.global_pooling else f"{kind} {_window(str(pool.kernel_size), pool.stride, pool.pad)}"
@@ -80,11 +89,12 @@ def _window(size: str, stride: int, pad: int) -> str:
 
 def choose_color_by_layertype(layertype: str) -> str:
     """The colour of a layer's box."""
-    if layertype.endswith(("Loss", "LossOHEM")) or "WithLoss" in layertype:
-        return "#f4b6cf"
-    if layertype.endswith("Data") or layertype == "Input":
-        return "#bfe3b4"
-    return COLOURS.get(layertype, "#bfd6f2")
+    kind = types.get(layertype, Layer)
+    if kind.is_loss or "Loss" in layertype:  # some losses count only where the prototxt gives them a weight
+        return LOSS
+    if (kind.num_bottom == 0 and kind.weight_names == ()) or (kind is Layer and layertype.endswith("Data")):
+        return DATA
+    return next(COLOURS[base] for base in kind.__mro__ if base in COLOURS)
 
 
 def get_pydot_graph(

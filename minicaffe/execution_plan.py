@@ -18,17 +18,9 @@ from dataclasses import dataclass
 from .blob_memory import BlobMemory
 from .blocks import Index, each_block
 from .layers.channels import by_channel
-from .layers.convolution import Convolution
-from .layers.depthwise_convolution import DepthwiseConvolution
-from .layers.eltwise import Eltwise
 from .layers.finish import Finish, joined
-from .layers.finish_of import finish_of, may_finish
-from .layers.relu import ReLU
-from .layers.scale import Scale
+from .layers.finish_of import finish_of, is_last, may_finish, may_follow, takes_finishes
 from .node import Node
-
-FINISHED = (Convolution, DepthwiseConvolution, Eltwise)
-"""The layers that can finish their own tops: they have forward_finished."""
 
 
 @dataclass
@@ -62,15 +54,15 @@ class Chain:
 
     def backward_lacks(self) -> bool:
         """Whether backward reads what a layer holds between: Scale's gradient is that of its input times dy."""
-        scales = (node for node in self.nodes[1:] if isinstance(node.layer, Scale))
-        return any(node.needs_backward and node.layer.param_propagate_down[0] for node in scales)
+        keeping = (node for node in self.nodes[1:] if node.layer.keeps_input)
+        return any(node.needs_backward and node.layer.param_propagate_down[0] for node in keeping)
 
     def _reshaped(self) -> list[Finish] | None:
         """Reshape all layers; what the ones after the first (and the first, where it is one of them) do."""
         finishes = []
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-            if isinstance(node.layer, FINISHED):
+            if takes_finishes(node.layer):
                 continue
             finish = finish_of(node.layer, node.bottoms)
             if finish is None:
@@ -115,7 +107,7 @@ def _chains(nodes: Sequence[Node]) -> Iterator[Chain]:
     while i < len(nodes):
         end = i + 1
         if _begins(nodes[i]):
-            while end < len(nodes) and type(nodes[end - 1].layer) is not ReLU and _follows(nodes[end], nodes[i]):
+            while end < len(nodes) and not is_last(nodes[end - 1].layer) and _follows(nodes[end], nodes[i]):
                 end += 1
         chain = Chain(i, list(nodes[i:end]))
         if len(chain.nodes) > 1 and not _overwrites(chain):
@@ -127,27 +119,25 @@ def _begins(node: Node) -> bool:
     layer = node.layer
     if len(node.tops) != 1 or any(layer.loss_weights):
         return False
-    if isinstance(layer, Convolution) and layer.axis != 1:
-        return False
-    return type(layer) in FINISHED or may_finish(layer)
+    return takes_finishes(layer) or may_finish(layer)
 
 
 def _follows(node: Node, first: Node) -> bool:
     layer = node.layer
     if not may_finish(layer) or any(layer.loss_weights) or not node.bottoms[0] is node.tops[0] is first.tops[0]:
         return False
-    return type(layer) is ReLU or type(first.layer) is not Eltwise
+    return may_follow(layer, first.layer)
 
 
 def _overwrites(chain: Chain) -> bool:
     """Whether the chain could not be run again: it overwrites what it reads, and backward may ask for what lay between."""
     first = chain.nodes[0]
-    return first.tops[0] in first.bottoms and any(isinstance(node.layer, Scale) for node in chain.nodes)
+    return first.tops[0] in first.bottoms and any(node.layer.keeps_input for node in chain.nodes)
 
 
 def _run(first: Node, finishes: Sequence[Finish]) -> None:
     layer, bottoms, tops = first.layer, first.bottoms, first.tops
-    if isinstance(layer, FINISHED):
+    if takes_finishes(layer):
         layer.forward_finished(bottoms, tops, finishes)
         return
     x, y, finish = by_channel(bottoms[0].data), by_channel(tops[0].data), joined(finishes, layer.dtype)

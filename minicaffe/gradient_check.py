@@ -112,9 +112,9 @@ def check_layer_gradient(
             worst = float(error.max())
             where = f"{name}{list(at)}: analytic {gradient[at]:.9g}, numeric {numeric[at]:.9g}"
     if not elements:
-        raise GradientError(f'{layer.param.type} layer "{layer.name}": no element to check')
+        raise GradientError(f'{layer.type} layer "{layer.name}": no element to check')
     if not worst <= tolerance:
-        raise GradientError(f'{layer.param.type} layer "{layer.name}": {where} (relative error {worst:.3g} > {tolerance:g})')
+        raise GradientError(f'{layer.type} layer "{layer.name}": {where} (relative error {worst:.3g} > {tolerance:g})')
     return GradientReport(elements, worst, where)
 
 

@@ -14,10 +14,9 @@ from .arrays import read_npy
 from .blob import numbers
 from .errors import Error
 from .images import load_image, prepare_image, resize_bilinear
+from .layers.batch_norm import BatchNorm
 from .net import Net
 from .settings import DetectionSettings, current
-
-ROI_LAYERS = ("ROIPooling", "ROIAlign", "PSROIPooling", "PSROIAlign")
 
 
 def fill_inputs(
@@ -58,8 +57,8 @@ def fill_inputs(
 
 def _read_up_to(net: Net, until: str) -> set[str]:
     """The blobs that the layers up to `until` read, but for copies to other layers."""
-    layers = [layer for layer in net.layers[: net.index_of(until) + 1] if layer.type != "Split"]
-    copied = {top: net.bottom_names[x.name][0] for x in net.layers if x.type == "Split" for top in net.top_names[x.name]}
+    layers = [layer for layer in net.layers[: net.index_of(until) + 1] if not layer.is_split]
+    copied = {top: net.bottom_names[x.name][0] for x in net.layers if x.is_split for top in net.top_names[x.name]}
     return {copied.get(name, name) for layer in layers for name in net.bottom_names[layer.name]}
 
 
@@ -81,7 +80,7 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
     done, normal = [], []
     for name in names:
         blobs = net.params[name]
-        if net.layer_dict[name].type == "BatchNorm" and not blobs[1].data.any():
+        if isinstance(net.layer_dict[name], BatchNorm) and not blobs[1].data.any():
             blobs[1].data[...], blobs[2].data[...] = 1, 1
             normal.append(name)
             continue
@@ -144,10 +143,10 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
 def image_size(net: Net) -> tuple[int, int]:
     """Height and width in pixels of the image the net sees: of its first 4-axis input, or a ROI layer's map over its scale."""
     for layer in net.layers:
-        for kind in ("roi_pooling_param", "roi_align_param", "psroi_pooling_param", "psroi_align_param"):
+        for block in layer.param_block if layer.is_roi_layer else ():
             bottoms = net.bottom_names[layer.name]
-            if layer.param.type in ROI_LAYERS and layer.param.HasField(kind) and bottoms[0] in net.inputs:
-                scale = getattr(layer.param, kind).spatial_scale
+            if layer.param.HasField(block) and bottoms[0] in net.inputs:  # type: ignore[arg-type]
+                scale = getattr(layer.param, block).spatial_scale
                 height, width = net.blobs[bottoms[0]].shape[2:]
                 return round(height / scale), round(width / scale)
     for name in net.inputs:

@@ -11,7 +11,7 @@ A built-in layer writes setup, reshape, forward_cpu, backward_cpu (and the GPU t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,11 +33,30 @@ Count = int | tuple[int, int | None]
 class Layer:
     """One step of a net.
 
-    Class facts: type (Caffe's type string; the catalogue's key); num_bottom, num_top; equal_bottom_top (as many tops
-    as bottoms); in_place (a top may be its bottom's blob); is_loss (the first top weighs 1 in the loss unless the
-    prototxt says otherwise); auto_top (a missing top is made); index_bottoms (bottoms that hold rois, labels, indices
+    Class facts. What the net relies on: type (Caffe's type string; the catalogue's key); num_bottom, num_top; equal_bottom_top
+    (as many tops as bottoms); in_place (a top may be its bottom's blob); is_loss (the first top weighs 1 in the loss unless
+    the prototxt says otherwise); auto_top (a missing top is made); index_bottoms (bottoms that hold rois, labels, indices
     or sample weights: no gradient is defined for them, backward gives them a zero diff and force_backward leaves them out;
     where they stand may depend on the blobs: then setup sets it).
+
+    What tools rely on:
+    - param_block: the blocks of the prototxt's layer that it reads, its own first.
+    - weight_names: what its learnable blobs are called, in order (setup may set it); () of a type that learns nothing, None
+      where the class does not say.
+    - has_gradient: whether backward gives any bottom or learnable blob a gradient.
+    - is_input: its tops are the net's inputs. reads_data: they come from files, or from the caller batch by batch.
+      takes_arrays: by its reset(data, labels).
+      is_split: its tops are its bottom, for several readers.
+    - elementwise: each number of a top is the same function of the numbers at its place in the bottoms.
+    - linear: y = weight * x + bias, for num_output outputs, a field of its own block. depthwise: each channel for itself.
+    - is_roi_layer: pools bottom 0, a map, over the rois of bottom 1. position_sensitive: with group_size^2 channels of the map
+      for each of output_dim, fields of its own block.
+    - makes_rois: only forward knows how many rois its tops have (setup may set it). found_axis: the axis of its tops along
+      which they have as many as forward found, None where shapes are known before.
+    - keeps_input: where a top is its bottom, forward keeps what the bottom held, for backward.
+    - copies: how many times the first bottom's size forward and backward take beside the blobs, while they run (setup may set
+      it); about 0 where they go over them block by block.
+    And in methods, at the shapes that the blobs have: multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
     forward_only: whether no backward will come, so that forward need keep nothing for it (a net may say so of its layers).
 
@@ -54,6 +73,22 @@ class Layer:
     is_loss: ClassVar[bool] = False
     auto_top: ClassVar[bool] = False
     index_bottoms: tuple[int, ...] = ()
+    param_block: ClassVar[tuple[str, ...]] = ()
+    weight_names: tuple[str, ...] | None = None
+    has_gradient: ClassVar[bool] = True
+    is_input: ClassVar[bool] = False
+    reads_data: ClassVar[bool] = False
+    takes_arrays: ClassVar[bool] = False
+    is_split: ClassVar[bool] = False
+    elementwise: ClassVar[bool] = False
+    linear: ClassVar[bool] = False
+    depthwise: ClassVar[bool] = False
+    is_roi_layer: ClassVar[bool] = False
+    position_sensitive: ClassVar[bool] = False
+    makes_rois: bool = False
+    found_axis: ClassVar[int | None] = None
+    keeps_input: ClassVar[bool] = False
+    copies: tuple[float, float] = (1, 1)
     forward_only: bool = False
 
     def __init__(
@@ -124,6 +159,34 @@ class Layer:
     def data_fingerprint(self) -> dict[str, Any]:
         """How many records a data layer has, and checksums, by name: what must be alike in ranks that train together."""
         return {}
+
+    # What a layer says of itself, at the shapes that its blobs have; nothing is computed.
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int | None:
+        """Multiplications by weights in a forward pass, each with its addition; None where the class does not say."""
+        return 0 if self.weight_names == () else None
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """What forward keeps beside the blobs for backward, whether or not one comes (but for forward_only)."""
+        return 0
+
+    def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """What is made of the weights once and kept for the next forward."""
+        return 0
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """The most that a forward takes beside the blobs and gives back, or with propagate_down a forward and a backward. A
+        class that does not say is taken to copy its first bottom."""
+        return int(data_bytes(bottom[:1]) * (self.copies[0] if propagate_down is None else max(self.copies)))
+
+    def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
+        """Of a type that makes_rois: give the tops the shapes of as many as one image gives; rois: how many that is taken to be
+        where a proposal layer says."""
+
+    def weight_name(self, i: int) -> str:
+        """What learnable blob i is called."""
+        names = self.weight_names or ()
+        return names[i] if i < len(names) else f"blob {i}"
 
     # The switch. A user's Python layer overrides these two.
 
@@ -196,7 +259,7 @@ class Layer:
         """A LayerError that names the layer and, where the prototxt is known, the place of field (a path like
         "roi_pooling_param.pooled_h", "bottom[1]"). Use: `raise self.error("pooled_h must be > 0, got 0", "...")`."""
         place = f" ({self.source.at(field)})" if self.source else ""
-        kind = self.param.type or type(self).__name__
+        kind = self.type or type(self).__name__
         return LayerError(f'{kind} layer "{self.name}": {message}{place}')
 
     def warn(self, message: str, field: str = "") -> None:
@@ -267,6 +330,11 @@ class Layer:
             if weight and self._weighted.get(i) != blob.shape:
                 blob.diff[...] = weight
                 self._weighted[i] = blob.shape
+
+
+def data_bytes(blobs: Iterable[Blob]) -> int:
+    """Of the data of these blobs."""
+    return sum(blob.count * blob.dtype.itemsize for blob in blobs)
 
 
 def _count_text(least: int, most: int | None, what: str) -> str:

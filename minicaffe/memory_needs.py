@@ -6,10 +6,8 @@ In TRAIN: forward and backward, so also the diffs of the weights and of the blob
 comes on top: as much as the weights for SGD, twice as much for Adam. Python and its libraries, about 50 MiB, are left out.
 
 What layers keep for backward (BatchNorm its batch normalised, Scale what it overwrites) counts in TEST too: only
-with keep="outputs" do they keep nothing of the kind.
-
-What a layer works in is known for convolutions, whose share is large, and for Proposal; others are taken to copy their first
-bottom, but for those that go over their blobs in small blocks.
+with keep="outputs" do they keep nothing of the kind. What a layer keeps and works in it says itself (Layer.kept_bytes,
+cached_bytes and working_bytes); one that does not say is taken to copy its first bottom.
 """
 
 from __future__ import annotations
@@ -19,31 +17,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from . import threads
 from .blob import Blob
 from .blob_memory import lifetimes
-from .layers.batch_norm import BatchNorm
-from .layers.convolution import Convolution
-from .layers.convolution_blocks import BLOCK_BYTES
-from .layers.convolution_products import suits
-from .layers.deconvolution import Deconvolution
-from .layers.proposal import Proposal
-from .layers.scale import Scale
-from .layers.winograd import tiles_at_once
-from .layers.winograd_kept import kept_bytes
 from .mode import TRAIN
 from .node import Node
 
 if TYPE_CHECKING:
     from .net import Net
-
-IN_BLOCKS = {
-    "BatchNorm", "Bias", "Dropout", "Eltwise", "Flatten", "InnerProduct", "Input", "Pooling", "Power", "ReLU", "Reshape",
-    "Scale", "Sigmoid", "Silence", "Slice", "Split", "TanH",
-}  # fmt: skip
-"""Layers that copy no bottom."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +47,22 @@ class MemoryNeeds:
 def memory_needs(net: Net) -> MemoryNeeds:
     """What a run needs at the shapes that the net's blobs have now."""
     training = net.phase == TRAIN
-    working = [_forward_bytes(node) + (_backward_bytes(node) if training else 0) for node in net.nodes]
-    factors = 0 if training else sum(_factor_bytes(node) for node in net.nodes)
+    working = [
+        node.layer.working_bytes(node.bottoms, node.tops, node.bottom_needs if training and node.needs_backward else None)
+        for node in net.nodes
+    ]
+    cached = sum(node.layer.cached_bytes(node.bottoms, node.tops) for node in net.nodes)
     chains = [] if training else [chain for chain in net.plan.chains.values() if not chain.backward_lacks()]
     joined = {id(node) for chain in chains for node in chain.nodes}
-    for_backward = sum(_bytes_for_backward(node, training) for node in net.nodes if id(node) not in joined)
+    for_backward = sum(node.layer.kept_bytes(node.bottoms, node.tops) for node in net.nodes if id(node) not in joined)
     weights = _bytes(net.learnable_params)
     return MemoryNeeds(
         weights=weights,
-        kept=factors + for_backward,
+        kept=cached + for_backward,
         blobs=_bytes(top for node in net.nodes for top in node.tops),
         diffs=weights + _diff_bytes(net.nodes) if training else 0,
         working=max(working, default=0),
-        peak_of_outputs=None if training else weights + factors + _most_alive(net, working),
+        peak_of_outputs=None if training else weights + cached + _most_alive(net, working),
     )
 
 
@@ -124,59 +107,3 @@ def _most_alive(net: Net, working: Sequence[int]) -> int:
         most = max(most, taken + works)
         taken -= sum(end(name) for name in ends)
     return most
-
-
-def _factor_bytes(node: Node) -> int:
-    """Of Winograd's factors, which a convolution keeps in TEST."""
-    layer = node.layer
-    return kept_bytes(layer.blobs[0].data) if isinstance(layer, Convolution) and _by_winograd(layer, node) else 0
-
-
-def _bytes_for_backward(node: Node, training: bool) -> int:
-    """What the layer's forward keeps beside its blobs for backward, whether or not one comes."""
-    layer = node.layer
-    if isinstance(layer, Scale):
-        return _bytes(node.bottoms[:1]) if layer.overwrites_what_backward_reads(node.bottoms, node.tops) else 0
-    if isinstance(layer, BatchNorm):
-        return 0 if layer.use_global_stats else _bytes(node.bottoms[:1])
-    if not training or not node.needs_backward or isinstance(layer, Convolution) or layer.type in ("Split", "Pooling"):
-        return 0
-    held = [value for value in vars(layer).values() if isinstance(value, Blob)]
-    return sum(blob.count * blob.dtype.itemsize for blob in held)
-
-
-def _forward_bytes(node: Node) -> int:
-    layer = node.layer
-    if isinstance(layer, Proposal):  # for each anchor: its box, in float64, and some 21 numbers of what becomes of it
-        return node.bottoms[0].count // 2 * (32 + 21 * layer.dtype.itemsize)
-    if not isinstance(layer, Convolution):
-        return 0 if layer.type in IN_BLOCKS or not node.bottoms else _bytes(node.bottoms[:1])
-    if _by_winograd(layer, node):
-        return _winograd_bytes(layer, node)
-    return threads.get_num_threads() * 2 * BLOCK_BYTES  # columns, and what they are made from and multiplied to
-
-
-def _backward_bytes(node: Node) -> int:
-    """Of a convolution: two bordered copies, Winograd's factors made anew, and the product that is added to the diff."""
-    layer = node.layer
-    if not isinstance(layer, Convolution) or not node.needs_backward:
-        return 0
-    copies = sum(_bytes([blob]) for blob, needs in zip(node.bottoms, node.bottom_needs, strict=True) if needs)
-    return copies + (5 if _by_winograd(layer, node) else 1) * _bytes(layer.blobs[:1])
-
-
-def _by_winograd(layer: Convolution, node: Node) -> bool:
-    """Whether the layer, in its present shapes, takes Winograd's way."""
-    if isinstance(layer, Deconvolution) or layer.spatial_axes != 2 or layer.axis != 1:
-        return False
-    x, weight, y = (
-        np.broadcast_to(np.zeros((), blob.dtype), blob.shape) for blob in (node.bottoms[0], layer.blobs[0], node.tops[0])
-    )
-    return suits(x, weight, layer.window, layer.group, y, kept=layer.phase != TRAIN)
-
-
-def _winograd_bytes(layer: Convolution, node: Node) -> int:
-    """Two buffers a thread, each of a block's transformed tiles, 36 numbers a tile and channel."""
-    channels = max(layer.channels, layer.num_output) // layer.group
-    tiles = min(tiles_at_once(channels), node.tops[0].count // layer.num_output // 16 + 1)
-    return threads.get_num_threads() * 2 * 36 * tiles * channels * 4

@@ -19,17 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Error
-from .layers.batch_norm import global_statistics
+from .layer import Layer
+from .layers.batch_norm import BatchNorm, global_statistics
+from .layers.bias import Bias
+from .layers.deconvolution import Deconvolution
+from .layers.inner_product import InnerProduct
+from .layers.scale import Scale
 from .mode import TEST
 from .net import Net
-from .output_counts import LINEAR
+from .output_counts import linear_block
 from .proto import caffe_pb2
+from .registry import class_of
 
 Array = NDArray[Any]
 Weights = Mapping[str, Sequence[Array]]
 """The arrays of each layer that has weights, by its name."""
 
-AFFINE = ("BatchNorm", "Scale", "Bias")
+AFFINE = (BatchNorm, Scale, Bias)
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights) -> Merged:
     shared = {name for name, count in _names_of_params(new).items() if count > 1}
     into: dict[int, int] = {}
     for i, layer in enumerate(new.layer):
-        if layer.type not in AFFINE:
+        if class_of(layer) not in AFFINE:
             continue
         try:
             source = sources[i][0]
@@ -132,9 +138,9 @@ def _names_of_params(param: caffe_pb2.NetParameter) -> Counter[str]:
 def _check_readers(layer: caffe_pb2.LayerParameter, root: caffe_pb2.LayerParameter, readers: int) -> None:
     if len(layer.bottom) > 1:
         raise _NotFoldedError(f'its second bottom "{layer.bottom[1]}" is a blob that is computed')
-    if root.type == "Split" or readers > 1:
+    if class_of(root).is_split or readers > 1:
         raise _NotFoldedError(
-            f'the blob "{root.bottom[0] if root.type == "Split" else layer.bottom[0]}" before it has other readers'
+            f'the blob "{root.bottom[0] if class_of(root).is_split else layer.bottom[0]}" before it has other readers'
         )
     if any(layer.loss_weight) or any(root.loss_weight):
         raise _NotFoldedError("it is a loss")
@@ -142,7 +148,7 @@ def _check_readers(layer: caffe_pb2.LayerParameter, root: caffe_pb2.LayerParamet
 
 def _check_linear(root: caffe_pb2.LayerParameter, shared: set[str]) -> None:
     name = f'{root.type} layer "{root.name}"'
-    if root.type not in LINEAR:
+    if not linear_block(root):
         raise _NotFoldedError(f"it follows {name}, which is no convolution or inner product")
     if len(root.top) > 1:
         raise _NotFoldedError(f"{name} before it has {len(root.top)} tops with one set of weights")
@@ -155,7 +161,7 @@ def _check_linear(root: caffe_pb2.LayerParameter, shared: set[str]) -> None:
 
 def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merged: Merged) -> None:
     """Put layer into root's arrays and parameters. Raises _NotFoldedError, with nothing changed."""
-    arrays, block = merged.weights[root.name], getattr(root, LINEAR[root.type])
+    arrays, block = merged.weights[root.name], getattr(root, linear_block(root))
     count = block.num_output
     factor, shift = _affine(layer, merged.weights[layer.name], merged.notes)
     _check_axis(root, layer, arrays[0], factor.size, count)
@@ -163,7 +169,7 @@ def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merge
     bias = arrays[1].astype(np.float64) if len(arrays) > 1 else np.zeros(count)
     dtype = arrays[0].dtype
     merged.weights[root.name] = [
-        scaled(root.type, arrays[0], factor, block).astype(dtype),
+        scaled(class_of(root), arrays[0], factor, block).astype(dtype),
         (bias * factor + shift).astype(dtype),
     ]
     if len(arrays) == 1:
@@ -172,13 +178,13 @@ def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merge
             root.param.add(lr_mult=root.param[0].lr_mult, decay_mult=root.param[0].decay_mult)
 
 
-def scaled(kind: str, weight: Array, factor: Array, block: Any) -> Array:
+def scaled(kind: type[Layer], weight: Array, factor: Array, block: Any) -> Array:
     """weight of a linear layer of type kind times factor (num_output,) along its outputs, in float64; block: its parameters."""
-    if kind == "Deconvolution":  # (C, num_output / group, *kernel)
+    if kind is Deconvolution:  # (C, num_output / group, *kernel)
         split = weight.reshape(block.group, -1, *weight.shape[1:])
         lanes = factor.reshape(block.group, 1, weight.shape[1], *[1] * (weight.ndim - 2))
         return (split * lanes).reshape(weight.shape)
-    if kind == "InnerProduct" and block.transpose:  # (K, num_output)
+    if kind is InnerProduct and block.transpose:  # (K, num_output)
         return weight * factor.astype(np.float64)
     return weight * factor.astype(np.float64).reshape(-1, *[1] * (weight.ndim - 1))
 
@@ -186,9 +192,9 @@ def scaled(kind: str, weight: Array, factor: Array, block: Any) -> Array:
 def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dict[str, str]) -> tuple[Array, Array]:
     """(factor, shift) of a layer that computes x * factor + shift, float64, of one shape. Raises _NotFoldedError."""
     stored = [array.astype(np.float64) for array in arrays]
-    if layer.type == "Bias":
+    if class_of(layer) is Bias:
         return np.ones_like(stored[0]), stored[0]
-    if layer.type == "Scale":
+    if class_of(layer) is Scale:
         return stored[0], stored[1] if layer.scale_param.bias_term else np.zeros_like(stored[0])
     block = layer.batch_norm_param
     train = layer.HasField("phase") and layer.phase == caffe_pb2.TRAIN
@@ -205,10 +211,10 @@ def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dic
 
 def _check_axis(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, weight: Array, size: int, count: int) -> None:
     """The layer must work channel by channel along root's outputs (or with one number for all of them)."""
-    if layer.type != "BatchNorm" and size == 1:
+    if class_of(layer) is not BatchNorm and size == 1:
         return
-    axis = {"BatchNorm": 1, "Scale": layer.scale_param.axis, "Bias": layer.bias_param.axis}[layer.type]
-    outputs, behind = getattr(root, LINEAR[root.type]).axis, 0 if root.type == "InnerProduct" else weight.ndim - 2
+    axis = {BatchNorm: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
+    outputs, behind = getattr(root, linear_block(root)).axis, 0 if class_of(root) is InnerProduct else weight.ndim - 2
     if size != count or axis != (outputs if axis >= 0 else -1 - behind):
         raise _NotFoldedError(
             f'its axis {axis} ({size} values) is not that of the {count} outputs of {root.type} layer "{root.name}"'

@@ -187,7 +187,7 @@ class Net(PycaffeNet, Hooked):
                 self.blobs[name] = Blob((), self.dtype)
             earlier.add(name)
             unread[name] = None
-        if param.type == "Input":
+        if layer.is_input:
             self.inputs.extend(names)
         tops = [self.blobs[name] for name in names]
         if layer.auto_top:
@@ -383,7 +383,7 @@ class Net(PycaffeNet, Hooked):
         return not all(self._learnable.is_shared(self.layer_dict[name], i) for i in range(len(blobs)))
 
     def _load_layer(self, layer: Layer, stored: LayerWeights, file: str) -> None:
-        kind = f'{layer.param.type} layer "{layer.name}"'
+        kind = f'{layer.type} layer "{layer.name}"'
         given_blobs = [*stored.blobs, *[None] * (len(layer.blobs) - len(stored.blobs))]
         lacking = [i for i, given in enumerate(given_blobs) if given is None and not self._learnable.is_shared(layer, i)]
         if lacking or len(given_blobs) > len(layer.blobs):

@@ -17,6 +17,7 @@ from .layer import Layer
 from .layers import CATALOGUE
 from .mode import TEST, TRAIN, set_device, set_mode_cpu, set_mode_gpu
 from .net import Net
+from .registry import load_packages
 from .rng import set_random_seed
 from .share import current_share
 from .solver import SGDSolver
@@ -86,7 +87,8 @@ def log(s: str) -> None:
 
 
 def layer_type_list() -> list[str]:
-    """Every layer type that nets may name."""
+    """Every layer type that nets may name, those of installed packages too."""
+    load_packages()
     return sorted(CATALOGUE)
 
 

@@ -84,8 +84,8 @@ class PycaffeNet:
     def set_input_arrays(self, data: ArrayLike, labels: ArrayLike) -> None:
         """Give the net's first layer, a MemoryData, its images (N, C, H, W) and labels. Raises Error."""
         first = self.layers[0] if self.layers else None
-        if first is None or first.param.type != "MemoryData":
-            kind = f'a {first.param.type} ("{first.name}")' if first is not None else "absent"
+        if first is None or not first.takes_arrays:
+            kind = f'a {first.type} ("{first.name}")' if first is not None else "absent"
             raise Error(f"set_input_arrays needs a MemoryData as the net's first layer; it is {kind}")
         first.reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
 

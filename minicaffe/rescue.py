@@ -16,19 +16,44 @@ from dataclasses import dataclass, field
 from . import rescue_inputs
 from .errors import WeightsError, on_one_line
 from .filter import Rules
+from .layer import Layer
+from .layers.accuracy import Accuracy
+from .layers.anchor_target import AnchorTarget
+from .layers.batch_norm import BatchNorm
+from .layers.box_annotator_ohem import BoxAnnotatorOHEM
+from .layers.contrastive_loss import ContrastiveLoss
+from .layers.detection_evaluate import DetectionEvaluate
+from .layers.hdf5_output import HDF5Output
+from .layers.infogain_loss import InfogainLoss
+from .layers.input import Input
+from .layers.multi_box_loss import MultiBoxLoss
+from .layers.parameter import Parameter
+from .layers.proposal_target import ProposalTarget
+from .layers.sigmoid import Sigmoid
+from .layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
+from .layers.silence import Silence
+from .layers.softmax import Softmax
+from .layers.softmax_with_loss import SoftmaxWithLoss
+from .layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
 from .proto import caffe_pb2
 from .prototxt import to_text
+from .registry import class_of
 from .stored_net import read_stored_net
 from .weights import WeightsFile, read_weights
 
 LayerParameter = caffe_pb2.LayerParameter
 
-PROBABILITIES = {
-    "SoftmaxWithLoss": "Softmax", "SoftmaxWithLossOHEM": "Softmax", "InfogainLoss": "Softmax",
-    "SigmoidCrossEntropyLoss": "Sigmoid",
-}  # fmt: skip
+PROBABILITIES: dict[type[Layer], type[Layer]] = {
+    SoftmaxWithLoss: Softmax,
+    SoftmaxWithLossOHEM: Softmax,
+    InfogainLoss: Softmax,
+    SigmoidCrossEntropyLoss: Sigmoid,
+}
 """Losses, and the layer that computes in TEST what they compute inside."""
-ENDS = ("Accuracy", "Silence", "HDF5Output", "DetectionEvaluate", "BoxAnnotatorOHEM", "BoxAnnotator")
+ENDS = (Accuracy, Silence, HDF5Output, DetectionEvaluate, BoxAnnotatorOHEM)
+"""Layers that a net is trained or judged with."""
+OLD_END = "BoxAnnotator"
+"""BoxAnnotatorOHEM's name in early files of R-FCN."""
 TARGETS = {"rpn.anchor_target_layer": False, "rpn.proposal_target_layer": True}
 """Python layers that make a training's targets; whether their first top is their first bottom, sampled."""
 STATISTICS = "BatchNorm takes the stored statistics, whatever use_global_stats the training net gave."
@@ -63,7 +88,7 @@ def rescue(path: str | os.PathLike[str]) -> Rescued:
             "from bottoms (a file with weights alone: `minicaffe dump --list` shows them)"
         )
     layers = rescue_inputs.add_inputs(layers, list(param.layer), read_weights(path), rescued.notes)
-    if any(layer.batch_norm_param.HasField("use_global_stats") and layer.type == "BatchNorm" for layer in layers):
+    if any(layer.batch_norm_param.HasField("use_global_stats") and class_of(layer) is BatchNorm for layer in layers):
         rescued.notes.append(STATISTICS)
     _leave_out_training(layers, read_weights(path))
     rescued.param.layer.extend(layers)
@@ -76,7 +101,7 @@ def clean(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter
     layers, wanted = _without_losses(layers, notes)
     kept, gone = list[LayerParameter](), list[str]()
     for layer in reversed(layers):
-        if not wanted.isdisjoint(layer.top) and (layer.bottom or layer.type in ("Input", "Parameter")):
+        if not wanted.isdisjoint(layer.top) and (layer.bottom or class_of(layer) in (Input, Parameter)):
             kept.append(layer)
             wanted.update(layer.bottom)
         elif layer.bottom:
@@ -113,15 +138,15 @@ def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
     for layer in layers:
         layer.bottom[:] = [names.get(name, name) for name in layer.bottom]
         samples = TARGETS.get(layer.python_param.module) if layer.type == "Python" else None
-        if layer.type == "Split":
+        if class_of(layer).is_split:
             names.update(dict.fromkeys(layer.top, layer.bottom[0]))
             continue
-        if layer.type == "ProposalTarget" or samples:
+        if class_of(layer) is ProposalTarget or samples:
             rois, proposed = layer.top[0], layer.bottom[0]
             for earlier in kept:  # the proposals take the name that readers know: rois
                 earlier.bottom[:] = [rois if name == proposed else name for name in earlier.bottom]
                 earlier.top[:] = [rois if name == proposed else name for name in earlier.top]
-        elif layer.type != "AnchorTarget" and samples is None:
+        elif class_of(layer) is not AnchorTarget and samples is None:
             kept.append(layer)
         for top in layer.top:
             if top not in layer.bottom:
@@ -132,28 +157,29 @@ def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
 def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[list[LayerParameter], set[str]]:
     """Layers with probabilities in the place of losses, and the blobs that the net is there for."""
     losses = [layer for layer in layers if _is_loss(layer)]
-    kept = [layer for layer in layers if not _is_loss(layer) and layer.type not in ENDS]
+    kept = [layer for layer in layers if not _is_loss(layer) and not _is_end(layer)]
     wanted = _unread(layers) & {name for layer in kept if layer.bottom for name in layer.top}
     heaviest = max((weight_of(layer) for layer in losses), default=0.0)
     names = Counter(name for layer in kept for name in [layer.name, *layer.top])
-    computed = {(layer.type, layer.bottom[0]) for layer in kept if layer.bottom}
+    computed = {(class_of(layer), layer.bottom[0]) for layer in kept if layer.bottom}
     for layer in losses:
-        predicted = list(layer.bottom[: 2 if layer.type == "ContrastiveLoss" else 1])
-        if 0 < weight_of(layer) < heaviest / 2 and layer.type in PROBABILITIES:  # 0: of an output trained before
+        predicted = list(layer.bottom[: 2 if class_of(layer) is ContrastiveLoss else 1])
+        if 0 < weight_of(layer) < heaviest / 2 and class_of(layer) in PROBABILITIES:  # 0: of an output trained before
             notes.append(f"Left out with what leads to it, an auxiliary loss: {layer.name} (loss_weight {weight_of(layer):g}).")
             continue
-        if layer.type == "MultiBoxLoss":
+        if class_of(layer) is MultiBoxLoss:
             kept.extend(_detections(layer))
             wanted.add(kept[-1].top[0])
             notes.append(f"DetectionOutput in the place of {layer.name} (MultiBoxLoss), with SSD's usual thresholds.")
             continue
-        if layer.type not in PROBABILITIES or (PROBABILITIES[layer.type], predicted[0]) in computed:
+        made = PROBABILITIES.get(class_of(layer))
+        if made is None or (made, predicted[0]) in computed:
             notes.append(f"Left out, a loss: {layer.name} ({layer.type}).")
             wanted.update(predicted)
             continue
         new = _probabilities(layer, names)
         kept.append(new)
-        computed.add((new.type, new.bottom[0]))
+        computed.add((class_of(new), new.bottom[0]))
         wanted.update(new.top)
         notes.append(f"{new.type} {new.name} in the place of the loss {layer.name} ({layer.type}).")
     return kept, wanted
@@ -191,6 +217,10 @@ def _is_loss(layer: LayerParameter) -> bool:
     return layer.type.endswith(("Loss", "LossOHEM")) or any(layer.loss_weight)
 
 
+def _is_end(layer: LayerParameter) -> bool:
+    return class_of(layer) in ENDS or layer.type == OLD_END
+
+
 def weight_of(layer: LayerParameter) -> float:
     return max(layer.loss_weight, default=1.0)
 
@@ -202,8 +232,8 @@ def _probabilities(loss: LayerParameter, names: Counter[str]) -> LayerParameter:
     if names[name]:
         name = f"{source}_prob" if not names[f"{source}_prob"] else f"{loss.name}_prob"
     names[name] += 1
-    new = LayerParameter(name=name, type=PROBABILITIES[loss.type], bottom=[source], top=[name])
-    if loss.HasField("softmax_param") and new.type == "Softmax":
+    new = LayerParameter(name=name, type=PROBABILITIES[class_of(loss)].type, bottom=[source], top=[name])
+    if loss.HasField("softmax_param") and class_of(new) is Softmax:
         new.softmax_param.CopyFrom(loss.softmax_param)
     return new
 

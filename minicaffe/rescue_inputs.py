@@ -7,8 +7,20 @@ from collections.abc import Callable
 import numpy as np
 
 from .errors import Error
+from .layers.batch_norm import BatchNorm
+from .layers.bias import Bias
+from .layers.convolution import Convolution
+from .layers.deconvolution import Deconvolution
+from .layers.depthwise_convolution import DepthwiseConvolution
+from .layers.dummy_data import DummyData
+from .layers.inner_product import InnerProduct
+from .layers.memory_data import MemoryData
+from .layers.normalize import Normalize
+from .layers.prelu import PReLU
+from .layers.scale import Scale
 from .net import Net
 from .proto import caffe_pb2
+from .registry import class_of
 from .weights import LayerWeights, WeightsFile
 
 LayerParameter = caffe_pb2.LayerParameter
@@ -18,7 +30,8 @@ COMMON_SIZES = (224, 227, 32, 28, 256, 299, 231, 112, 96, 128, 64, 48, 24, 12, 3
 LARGEST = 640
 MOST_FITTED, MOST_TRIED = 4, 400_000
 """Inputs whose size is sought; layers that are reshaped for it, in all sizes together, beyond COMMON_SIZES."""
-CHANNELS_FROM = ("Convolution", "ConvolutionDepthwise", "DepthwiseConvolution")
+BY_CHANNEL = (BatchNorm, Scale, PReLU, Bias, Normalize)
+"""What has a number a channel in its first blob."""
 
 
 def add_inputs(
@@ -58,10 +71,10 @@ def _shape(name: str, source: LayerParameter | None, readers: _Readers) -> tuple
         return (1, 3), True
     if name == "rois":
         return (1, 5), True
-    if source is not None and source.type == "DummyData" and source.dummy_data_param.shape:
+    if source is not None and class_of(source) is DummyData and source.dummy_data_param.shape:
         shapes = source.dummy_data_param.shape
         return tuple(shapes[min(list(source.top).index(name), len(shapes) - 1)].dim), True
-    if source is not None and source.type == "MemoryData":
+    if source is not None and class_of(source) is MemoryData:
         block = source.memory_data_param
         return (1, block.channels, block.height, block.width), True
     channels = readers.channels(name)
@@ -85,7 +98,7 @@ class _Readers:
     def __init__(self, layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> None:
         self._layers, self._stored = layers, stored
         self._weighted = self._first(lambda layer: layer.name in stored and stored[layer.name].blobs[0] is not None)
-        self._products = self._first(lambda layer: layer.type == "InnerProduct" and layer.name in stored)
+        self._products = self._first(lambda layer: class_of(layer) is InnerProduct and layer.name in stored)
 
     def _first(self, wanted: Callable[[LayerParameter], bool]) -> dict[str, int]:
         """By blob, the first layer wanted that reads it or what is computed from it."""
@@ -104,12 +117,12 @@ class _Readers:
         layer = self._layers[self._weighted[name]]
         blob = self._stored[layer.name].blobs[0]
         assert blob is not None
-        if layer.type in CHANNELS_FROM:
-            depthwise = layer.type != "Convolution"
-            return blob.shape[0] if depthwise else blob.shape[1] * max(layer.convolution_param.group, 1)
-        if layer.type in ("BatchNorm", "Scale", "PReLU", "Bias", "Normalize"):
+        kind = class_of(layer)
+        if kind in (Convolution, DepthwiseConvolution):
+            return blob.shape[0] if kind.depthwise else blob.shape[1] * max(layer.convolution_param.group, 1)
+        if kind in BY_CHANNEL:
             return int(np.prod(blob.shape))
-        return blob.shape[0] if layer.type == "Deconvolution" else None
+        return blob.shape[0] if kind is Deconvolution else None
 
     def features(self, name: str) -> tuple[int, ...]:
         """The shape of what an InnerProduct reads: a vector on its axis."""
@@ -127,8 +140,8 @@ def _fit(
     notes: list[str],
 ) -> None:
     """Find the height and width with which the first InnerProduct's weights fit the map before it."""
-    at = next((i for i, layer in enumerate(layers) if layer.type == "InnerProduct" and layer.name in stored), None)
-    if at is None or any(layer.type.startswith(("ROI", "PSROI")) for layer in layers[:at]):
+    at = next((i for i, layer in enumerate(layers) if class_of(layer) is InnerProduct and layer.name in stored), None)
+    if at is None or any(class_of(layer).is_roi_layer for layer in layers[:at]):
         notes.append(f"The size of {given.name} is not in the file: any that the layers take will do.")
         return
     wanted = _length(layers[at], stored)

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from .filter import filter_layers
+from .layer import Layer
+from .layers.concat import Concat
+from .layers.eltwise import Eltwise
 from .mode import Phase
-from .output_counts import GROUPED, LINEAR
 from .proto import caffe_pb2
+from .registry import class_of
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Graph:
         state = caffe_pb2.NetState(phase=caffe_pb2.Phase.Value(phase.name))
         numbered: list[Any] = [(layer, i) for i, layer in enumerate(param.layer)]
         self.layers = {i: layer for layer, i in cast(list[Any], filter_layers(numbered, state))}
+        self.kinds = {i: class_of(layer) for i, layer in self.layers.items()}
         self.makers: dict[int, list[int]] = {}
         self.readers: dict[int, list[int]] = {i: [] for i in self.layers}
         last: dict[str, int] = {}
@@ -53,8 +57,9 @@ class Graph:
                 last[name] = unread[name] = i
         self.ends = sorted(set(unread.values()))
 
-    def of_type(self, *types: str) -> list[int]:
-        return [i for i, layer in self.layers.items() if layer.type in types]
+    def of_class(self, *kinds: type[Layer]) -> list[int]:
+        """The layers of exactly these classes."""
+        return [i for i, kind in self.kinds.items() if kind in kinds]
 
     def behind(self, starts: Sequence[int]) -> set[int]:
         """The layers that read, directly or not, what these make."""
@@ -74,11 +79,11 @@ class Graph:
         seen = set(queue)
         while queue:
             i = queue.popleft()
-            layer = self.layers[i]
-            if layer.type in LINEAR or layer.type in GROUPED:
+            kind = self.kinds[i]
+            if kind.linear or kind.position_sensitive:
                 found.layers.append(i)
-            elif layer.type != "Python":
-                for maker in self.makers[i] if layer.type in ("Eltwise", "Concat") else self.makers[i][:1]:
+            elif self.layers[i].type != "Python":
+                for maker in self.makers[i] if kind in (Eltwise, Concat) else self.makers[i][:1]:
                     found.passed.setdefault(maker, []).append(i)
                     if maker not in seen:
                         seen.add(maker)

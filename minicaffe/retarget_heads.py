@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .errors import Error
-from .output_counts import GROUPED, LINEAR
+from .output_counts import group_cells, outputs_of
 from .retarget_graph import Graph, Heads
 from .retarget_plan import SOFTMAX, Plan
-
-ROI_LAYERS = ("ROIPooling", "ROIAlign", *GROUPED)
 
 
 def plan_heads(plan: Plan) -> None:
     """The classes' and boxes' layers behind ROI layers, in both phases."""
     graphs = plan.graphs()
     for graph in graphs:
-        heads = _heads(graph, graph.of_type(*SOFTMAX))
+        heads = _heads(graph, graph.of_class(*SOFTMAX))
         for i in heads.layers:
-            plan.found(_width(graph, i), i)
+            plan.found(outputs_of(graph.layers[i]), i)
         _resize(plan, graph, heads.layers, 1)
         plan.reshapes(heads.ways(heads.layers), {plan.old: plan.new})
     scores = {change.layer for change in plan.changes}
@@ -32,23 +30,16 @@ def plan_heads(plan: Plan) -> None:
 
 def _heads(graph: Graph, starts: Sequence[int]) -> Heads:
     """The heads before these layers that lie behind a ROI layer or are one."""
-    rois = graph.of_type(*ROI_LAYERS)
+    rois = [i for i, kind in graph.kinds.items() if kind.is_roi_layer]
     behind = graph.behind(rois) | set(rois)
     heads = graph.heads(start for start in sorted(starts) if start in behind)
     heads.layers = [i for i in heads.layers if i in behind]
     return heads
 
 
-def _width(graph: Graph, i: int) -> int:
-    layer = graph.layers[i]
-    if layer.type in LINEAR:
-        return int(getattr(layer, LINEAR[layer.type]).num_output)
-    return int(getattr(layer, GROUPED[layer.type]).output_dim)
-
-
 def _for_each_class(plan: Plan, graph: Graph, i: int) -> bool:
     """Whether a head gives 4 values for each class; notes one that gives something else."""
-    width = _width(graph, i)
+    width = outputs_of(graph.layers[i])
     if width == 4 * plan.old and width == 8 and not plan.boxes:
         place, name = plan.net.sources[i].at(), graph.layers[i].name
         question = "boxes of 2 classes, or class-agnostic ones? say --boxes class or --boxes agnostic"
@@ -68,10 +59,8 @@ def _resize(plan: Plan, graph: Graph, heads: Sequence[int], values: int) -> None
     makers: dict[int, list[int]] = {}
     for i in heads:
         plan.resize(i, old, new)
-        layer = graph.layers[i]
-        if layer.type in GROUPED and graph.makers[i]:
-            cells = getattr(layer, GROUPED[layer.type]).group_size ** 2
-            makers.setdefault(cells, []).append(graph.makers[i][0])
+        if graph.kinds[i].position_sensitive and graph.makers[i]:
+            makers.setdefault(group_cells(graph.layers[i]), []).append(graph.makers[i][0])
     for cells, starts in makers.items():
         before = graph.heads(starts)
         for maker in before.layers:

@@ -7,13 +7,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .errors import Error
+from .layers.reshape import Reshape
+from .layers.slice import Slice
+from .layers.softmax import Softmax
+from .layers.softmax_with_loss import SoftmaxWithLoss
+from .layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
 from .mode import TEST, TRAIN
-from .output_counts import GROUPED, LINEAR
+from .output_counts import linear_block, outputs_field, outputs_of
 from .proto import caffe_pb2
 from .prototxt import NetFile
+from .registry import class_of
 from .retarget_graph import Graph
 
-SOFTMAX = ("Softmax", "SoftmaxWithLoss", "SoftmaxWithLossOHEM")
+SOFTMAX = (Softmax, SoftmaxWithLoss, SoftmaxWithLossOHEM)
 NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d{1,9})(?!\d)")
 
 
@@ -63,13 +69,12 @@ class Plan:
     def resize(self, i: int, old: int, new: int) -> None:
         """The layer's outputs, old in number (else an Error), become new: num_output, or output_dim."""
         layer = self.layer(i)
-        block = LINEAR.get(layer.type) or GROUPED[layer.type]
-        name = "num_output" if layer.type in LINEAR else "output_dim"
-        if getattr(getattr(layer, block), name) != old:
-            place, given = self.net.sources[i].at(f"{block}.{name}"), getattr(getattr(layer, block), name)
+        path, given = outputs_field(layer), outputs_of(layer)
+        if given != old:
+            place, name = self.net.sources[i].at(path), path.partition(".")[2]
             raise Error(f'{place}: layer "{layer.name}" has {name} {given}, but {self.old} classes need {old} there')
-        self.change(i, f"{block}.{name}", old, new)
-        if layer.type in LINEAR and i not in self.resized:
+        self.change(i, path, old, new)
+        if linear_block(layer) and i not in self.resized:
             self.resized[i] = None
             if any(spec.lr_mult == 0 for spec in layer.param):
                 self.note(i, "its lr_mult is 0: as a new layer it would never learn")
@@ -77,11 +82,11 @@ class Plan:
     def reshapes(self, layers: Iterable[int], sizes: dict[int, int]) -> None:
         """The Reshapes among these layers: dims that are one of sizes become what it says."""
         for i in layers:
-            if self.layer(i).type == "Reshape":
+            if class_of(self.layer(i)) is Reshape:
                 for k, dim in enumerate(self.layer(i).reshape_param.shape.dim):
                     if dim in sizes:
                         self.change(i, f"reshape_param.shape.dim[{k}]", dim, sizes[dim])
-            elif self.layer(i).type == "Slice":
+            elif class_of(self.layer(i)) is Slice:
                 self.note(i, "it cuts what has another size now: look at its slice_point")
 
     def python_layers(self) -> None:
@@ -119,5 +124,5 @@ class Plan:
         if any(layer.type == "Python" and layer.python_param.layer == "ProposalLayer" for layer in self.net.param.layer):
             return "; a region proposal net (object or not) fits any number of classes as it is"
         graph = self.graphs()[0]
-        heads = graph.heads(graph.of_type(*SOFTMAX)).layers
+        heads = graph.heads(graph.of_class(*SOFTMAX)).layers
         return f'; if it is a classifier: change num_output of "{self.layer(heads[0]).name}" and its name' if heads else ""

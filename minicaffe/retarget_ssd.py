@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 from .errors import Error
+from .layers.annotated_data import AnnotatedData
+from .layers.detection_evaluate import DetectionEvaluate
+from .layers.detection_output import DetectionOutput
+from .layers.multi_box_loss import MultiBoxLoss
 from .retarget_graph import Graph
 from .retarget_plan import Plan
 
-ENDS = {
-    "DetectionOutput": "detection_output_param",
-    "MultiBoxLoss": "multibox_loss_param",
-    "DetectionEvaluate": "detection_evaluate_param",
-}
+ENDS = (DetectionOutput, MultiBoxLoss, DetectionEvaluate)
+"""What knows the number of classes beside the layers before it, in its own block."""
 
 
 def plan_ssd(plan: Plan) -> None:
     """All changes of an SSD, in both phases."""
     for graph in plan.graphs():
         outputs: dict[int, list[int]] = {}
-        for end in graph.of_type(*ENDS):
+        for end in graph.of_class(*ENDS):
             _plan_end(plan, graph, end, outputs)
         for values, starts in outputs.items():
             _outputs(plan, graph, starts, values)
-        for i in graph.of_type("AnnotatedData"):
+        for i in graph.of_class(AnnotatedData):
             if plan.old and (file := graph.layers[i].annotated_data_param.label_map_file):
                 plan.note(i, f"its label_map_file {file} must list the new classes")
 
 
 def _plan_end(plan: Plan, graph: Graph, end: int, outputs: dict[int, list[int]]) -> None:
     """Change the layer at the end. outputs: gets the layers that give it scores and boxes, by their values for each class."""
-    layer = graph.layers[end]
-    block = getattr(layer, ENDS[layer.type])
+    layer, kind = graph.layers[end], graph.kinds[end]
+    block = getattr(layer, kind.param_block[0])
     if not block.num_classes:
         return
     plan.found(block.num_classes, end)
-    plan.change(end, f"{ENDS[layer.type]}.num_classes", plan.old, plan.new)
-    if layer.type == "DetectionOutput" and block.save_output_param.label_map_file:
+    plan.change(end, f"{kind.param_block[0]}.num_classes", plan.old, plan.new)
+    if kind is DetectionOutput and block.save_output_param.label_map_file:
         plan.note(end, f"its label_map_file {block.save_output_param.label_map_file} must list the new classes")
-    if layer.type == "DetectionEvaluate" or len(graph.makers[end]) < 3:
+    if kind is DetectionEvaluate or len(graph.makers[end]) < 3:
         return
     outputs.setdefault(1, []).append(graph.makers[end][1])
     if not block.share_location:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .layer import Layer
 from .net import Net
-from .output_counts import GROUPED
+from .output_counts import group_cells
 from .settings import DetectionSettings
 
 Floats = NDArray[np.floating[Any]]
@@ -122,8 +122,8 @@ def _group_cells(net: Net, layer: Layer) -> int:
     for reader in net.layers:
         if not blobs & set(net.bottom_names[reader.name][:1]):
             continue
-        if reader.param.type == "Split":
+        if reader.is_split:
             blobs.update(net.top_names[reader.name])
-        elif reader.param.type in GROUPED:
-            return int(getattr(reader.param, GROUPED[reader.param.type]).group_size) ** 2
+        elif reader.position_sensitive:
+            return group_cells(reader.param)
     return 1

@@ -14,8 +14,6 @@ from .trace import LayerFacts, ParamShot, Step
 from .trace_roi import RoiShot
 from .trace_shots import MOST_TILES, SAMPLED, shot
 
-WEIGHT_AND_BIAS = ("Convolution", "Deconvolution", "InnerProduct", "DepthwiseConvolution", "Scale", "Embed", "Bias")
-
 
 def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: bool, room: int) -> LayerFacts:
     """Of layer i of a net, perhaps one in the making. went_back: whether backward ran it; room: bytes for a blob's tiles."""
@@ -31,7 +29,7 @@ def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: 
         bottoms=bottom_names,
         tops=list(top_names),
         in_place=bool(set(top_names) & set(bottom_names)),
-        is_split=layer.type == "Split",
+        is_split=layer.is_split,
         param=to_text(layer.param),
         top_bytes=bytes_in_use(tops, without=shared),
         params=[_param(layer, j, went_back, room) for j in range(len(layer.blobs))],
@@ -41,9 +39,8 @@ def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: 
 
 def _param(layer: Layer, j: int, went_back: bool, room: int) -> ParamShot:
     blob = layer.blobs[j]
-    name = ("weight", "bias")[j] if j < 2 and layer.type in WEIGHT_AND_BIAS else f"blob {j}"
     diff = shot(blob.read_diff(), room, weights=True) if went_back and layer.param_propagate_down[j] else None
-    return ParamShot(name, shot(blob.read_data(), room, weights=True), diff)
+    return ParamShot(layer.weight_name(j), shot(blob.read_data(), room, weights=True), diff)
 
 
 def left_out(steps: Sequence[Step], layers: Sequence[LayerFacts]) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .explanations.case import Case
-from .explanations.covered import COVERED
+from .explanations.explanation import Explanation
+from .layer import Layer
 from .layers.psroi_align import PSROIAlign
 from .layers.psroi_layer import PSROILayer
 from .layers.psroi_pooling import PSROIPooling
@@ -18,25 +19,26 @@ from .layers.roi_align import ROIAlignMax, ROIAlignMean
 from .layers.roi_geometry import Bins, RoiPlan
 from .layers.roi_layer import RoiLayer
 from .layers.roi_pooling import ROIPooling
+from .registry import explains
 
 Array = NDArray[Any]
 
 MAP_BYTES = 3 * 2**20
 """Most bytes of a map, of its gradient, and (half of it) of an output."""
 
-KINDS: dict[str, type[RoiLayer]] = {
-    "max_bins": ROIPooling,
-    "max_samples": ROIAlignMax,
-    "mean_samples": ROIAlignMean,
-    "psroi_bins": PSROIPooling,
-    "psroi_samples": PSROIAlign,
+KINDS: dict[type[Layer], str] = {
+    ROIPooling: "max_bins",
+    ROIAlignMax: "max_samples",
+    ROIAlignMean: "mean_samples",
+    PSROIPooling: "psroi_bins",
+    PSROIAlign: "psroi_samples",
 }
-"""What the trace page calls each layer's geometry."""
+"""What the trace page calls each layer's geometry. Classes derived from ours may read anything."""
 
 
 @dataclass
 class RoiShot:
-    """kind: one of KINDS. map (C', H, W): the first channels of `channels`
+    """kind: one of those in KINDS. map (C', H, W): the first channels of `channels`
     of that item of the batch. geometry: arrays by the names that the page knows. output, dy (R, C'', PH, PW), dx (C', H, W)."""
 
     kind: str
@@ -64,12 +66,17 @@ class RoiShot:
         return notes
 
 
+def shows_rois(layer: Layer) -> TypeGuard[RoiLayer]:
+    """Whether a trace can show what the layer's rois read."""
+    return type(layer) in KINDS
+
+
 def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
-    """After a forward of layer over x (N, C, H, W) and rois (R, 5) to y."""
+    """After a forward of layer, which shows_rois, over x (N, C, H, W) and rois (R, 5) to y."""
     rois = rois.reshape(-1, 5).copy()
     group = layer.group_size if isinstance(layer, PSROILayer) else None
     item = int(rois[0, 0]) if len(rois) else 0
-    kind = _kind(layer)
+    kind = KINDS[type(layer)]
     return RoiShot(
         kind=kind,
         rois=rois,
@@ -88,10 +95,12 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
 def explained(layer: RoiLayer, bottoms: Sequence[str], tops: Sequence[str], arrays: Sequence[Array]) -> list[str]:
     """What `minicaffe explain` says of the first roi's first channel and middle bin; arrays: the bottoms', then the top's."""
     y = arrays[-1]
-    if layer.type not in COVERED or not y.size:
+    explain_it = explains.get(type(layer))
+    if explain_it is None or not y.size:
         return []
     case = Case(layer, bottoms, tops, arrays[:-1], [y])
-    return COVERED[layer.type][0](case, (0, 0, y.shape[2] // 2, y.shape[3] // 2)).text().splitlines()
+    explanation: Explanation = explain_it(case, (0, 0, y.shape[2] // 2, y.shape[3] // 2))
+    return explanation.text().splitlines()
 
 
 def add_gradients(shot: RoiShot, dy: Array, dx: Array) -> None:
@@ -107,10 +116,6 @@ def _first_channels(array: Array, axis: int, room: int, multiple: int) -> NDArra
     count = max(room // one // multiple, 1) * multiple
     part: NDArray[np.float32] = np.take(array, np.arange(min(count, array.shape[axis])), axis=axis).astype(np.float32)
     return part
-
-
-def _kind(layer: RoiLayer) -> str:
-    return next(kind for kind, its in KINDS.items() if isinstance(layer, its))
 
 
 def _geometry(kind: str, plan: RoiPlan[Any], spatial_scale: float) -> dict[str, Array]:

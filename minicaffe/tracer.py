@@ -20,13 +20,12 @@ from .blob import Blob
 from .cuda.device import Stopwatch, current
 from .explanations.runs import shown_name
 from .layer import Layer
-from .layers.roi_layer import RoiLayer
 from .mode import gpu_mode
 from .net import Net
 from .trace import BlobShot, Failure, Step, Trace
 from .trace_facts import TakenMemory, layer_facts, left_out
 from .trace_picture import found_detections, picture
-from .trace_roi import RoiShot, add_gradients, explained, roi_shot
+from .trace_roi import RoiShot, add_gradients, explained, roi_shot, shows_rois
 from .trace_shots import shot
 
 TILE_BYTES = 8 * 2**20
@@ -162,7 +161,7 @@ class Tracer:
         names = self.net.nodes[i].top_names
         room = self._room()
         blobs = [BlobShot(name, "top", "data", shot(blob.read_data(), room)) for name, blob in zip(names, tops, strict=True)]
-        if self._tile_bytes and isinstance(layer, RoiLayer):
+        if self._tile_bytes and shows_rois(layer):
             arrays = [blob.read_data() for blob in (*bottoms, tops[0])]
             self._rois[i] = roi_shot(layer, arrays[0], arrays[1], arrays[-1])
             read = [shown_name(self.net, name) for name in self.net.nodes[i].bottom_names]

@@ -515,10 +515,10 @@ class Doubled(Layer):
 
 @pytest.fixture
 def doubled(monkeypatch):
-    from minicaffe.layers import CATALOGUE, _registered
+    from minicaffe.layers import CATALOGUE, registered
 
     monkeypatch.setitem(CATALOGUE, "Doubled", Doubled)
-    monkeypatch.setitem(_registered, "Doubled", Doubled)
+    monkeypatch.setitem(registered, "Doubled", Doubled)
     return Net(parse_net(input_layer("x", 2, 3) + '\nlayer { name: "d" type: "Doubled" bottom: "x" top: "y" }', "a.prototxt"))
 
 

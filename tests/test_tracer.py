@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from minicaffe import TEST, TRAIN, LayerError, Net, Tracer, set_random_seed
+from minicaffe import TEST, TRAIN, LayerError, Net, Tracer, register, set_random_seed
 from minicaffe.blob import MemoryState
 from minicaffe.explanations import explain
 from minicaffe.layer import Layer
-from minicaffe.layers import CATALOGUE
+from minicaffe.layers import CATALOGUE, registered
+from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.prototxt import parse_net
 from minicaffe.trace import Step
 from minicaffe.trace_document import document
@@ -354,6 +355,23 @@ def test_roi_layers_keep_their_map_geometry_and_output() -> None:
         assert roi.dx.any()
         assert any("roi 0" in line for line in roi.explained)
         assert roi.explained == explain(net, name, roi=0, channel=0, bin=[n // 2 for n in roi.pooled]).text().splitlines()
+
+
+def test_a_roi_layer_of_the_users_is_traced_without_its_bins() -> None:
+    """Nobody knows what a class derived from ours reads."""
+
+    class Mine(ROIPooling):
+        def forward_cpu(self, bottom: Any, top: Any) -> None:
+            top[0].data[...] = 0
+
+    register("MyPooling", Mine)
+    try:
+        net = made(ROIS.replace('"ROIPooling"', '"MyPooling"'))
+        with Tracer(net) as tracer:
+            net.forward()
+    finally:
+        del CATALOGUE["MyPooling"], registered["MyPooling"]
+    assert [layer.name for layer in tracer.trace.layers if layer.roi] == ["align", "align_max", "ps", "ps_align"]
 
 
 def test_the_bins_of_a_trace_give_the_layers_maxima() -> None:

@@ -9,22 +9,24 @@ import click
 
 from minicaffe.layer_table import markdown
 from minicaffe.layers import CATALOGUE
+from minicaffe.registry import load_packages
 
 from .terminal import echo
 
 
 @click.command()
 @click.option(
-    "--markdown", "as_table", is_flag=True, help="A table of what each type takes, reads and computes: docs/layers.md."
+    "--markdown", "as_table", is_flag=True, help="A table of what each type takes, reads, computes and joins: docs/layers.md."
 )
 def command(as_table: bool) -> None:
-    """List the layer types that are built in, one line each.
+    """List the layer types, those that are built in and those of installed packages, one line each.
 
     Example:  minicaffe layers
     """
     if as_table:
         echo(markdown(), nl=False)
         return
+    load_packages()
     width = max(map(len, CATALOGUE))
     for kind, layer in sorted(CATALOGUE.items(), key=lambda item: item[0].lower()):
         echo(f"{kind:{width}}  {_line(inspect.getdoc(layer) or '')}")

@@ -101,7 +101,7 @@ def _print(net: Net, times: Times, statistics: dict[int, str], backward: bool) -
         tops = list(zip(net.top_names[layer.name], net.nodes[i].tops, strict=True))
         row = [
             layer.name,
-            layer.param.type,
+            layer.type,
             " ".join(f"{name} {shape_text(blob.shape)}" for name, blob in tops),
             statistics.get(i, ""),
             f"{times.forward[i]:.2f}",

@@ -8,7 +8,7 @@ from minicaffe.errors import Error
 from minicaffe.memory_needs import MemoryNeeds
 from minicaffe.net import Net
 from minicaffe.settings import read_settings, use
-from minicaffe.summary import makes_rois, summarize
+from minicaffe.summary import summarize
 
 from .common import allow_modules, number_text, phase_of, phase_option, print_table, shape_text, state_options
 from .inputs import reshape_inputs, shape_option
@@ -45,7 +45,7 @@ def command(
         use(read_settings(cfg))
     loaded = Net(net, phase_of(phase), level, list(stages))
     reshape_inputs(loaded, shapes)
-    if rois and not any(map(makes_rois, loaded.layers)):
+    if rois and not any(layer.makes_rois for layer in loaded.layers):
         instead = f": give --shape rois={rois},5" if "rois" in loaded.inputs else ""
         raise Error(f"--rois {rois}: no layer of the net proposes rois{instead}")
     summary = summarize(loaded, rois)
@@ -55,19 +55,25 @@ def command(
             layer.type,
             " ".join(f"{name} {shape_text(shape)}" for name, shape in zip(layer.tops, layer.shapes)),
             number_text(layer.parameters) if layer.parameters else "",
-            number_text(layer.multiply_adds) if layer.multiply_adds else "",
+            _count(layer.multiply_adds),
             f"{layer.bytes / 2**20:.2f}" if layer.bytes else "",
         ]
         for layer in summary.layers
     ]
     columns = ["layer", "type", "tops", "parameters", "multiply-adds", "MiB"]
     print_table(f"{loaded.name or net} ({loaded.phase})", columns, rows, right=columns[3:])
+    unknown = f" (without {', '.join(summary.not_counted)})" if summary.not_counted else ""
     echo(
         f"{len(summary.layers)} layers, {number_text(summary.parameters)} parameters "
-        f"({summary.parameter_bytes / 2**20:.1f} MiB), {number_text(summary.multiply_adds)} multiply-adds, "
+        f"({summary.parameter_bytes / 2**20:.1f} MiB), {number_text(summary.multiply_adds)} multiply-adds{unknown}, "
         f"{summary.blob_bytes / 2**20:.1f} MiB of blobs"
     )
     echo(peak_text(summary.memory))
+
+
+def _count(multiply_adds: int | None) -> str:
+    """A dash where they are not known, nothing for none."""
+    return "-" if multiply_adds is None else number_text(multiply_adds) if multiply_adds else ""
 
 
 def peak_text(memory: MemoryNeeds) -> str:

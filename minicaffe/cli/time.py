@@ -112,7 +112,7 @@ def _print(net: Net, times: Times, iterations: int) -> None:
     rows = [
         [
             layer.name,
-            layer.param.type,
+            layer.type,
             f"{forward / iterations:.3f}",
             f"{backward / iterations:.3f}",
             f"{(forward + backward) / total:.1%}",

@@ -12,7 +12,22 @@ from typing import Any
 import numpy as np
 
 from minicaffe.layer import Layer
+from minicaffe.layers.batch_norm import BatchNorm
+from minicaffe.layers.concat import Concat
+from minicaffe.layers.convolution import Convolution
+from minicaffe.layers.deconvolution import Deconvolution
+from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.eltwise import Eltwise
+from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.lrn import LRN
+from minicaffe.layers.mvn import MVN
+from minicaffe.layers.normalize import Normalize
+from minicaffe.layers.pooling import Pooling
 from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.relu import ReLU
+from minicaffe.layers.scale import Scale
+from minicaffe.layers.softmax import Softmax
 from minicaffe.mode import TEST
 from minicaffe.proto import caffe_pb2
 
@@ -20,7 +35,11 @@ from .changes import after, both, channels_last, of_blob, of_bottom, of_bottoms,
 from .region_causes import proposals, regions
 from .trial import Array, Change, Trial, Variant
 
-Pooling, LRN, Eltwise = caffe_pb2.PoolingParameter, caffe_pb2.LRNParameter, caffe_pb2.EltwiseParameter
+PoolingParameter, LRNParameter, EltwiseParameter = (
+    caffe_pb2.PoolingParameter,
+    caffe_pb2.LRNParameter,
+    caffe_pb2.EltwiseParameter,
+)
 EPSILONS = (1e-5, 1e-3, 1e-4, 2e-5, 1e-6, 1e-8, 1e-10, 1e-12, 0.0)
 MEANS = ((102.9801, 115.9465, 122.7717), (104.0, 117.0, 123.0), (103.939, 116.779, 123.68), (127.5, 127.5, 127.5))
 """Blue, green, red."""
@@ -28,14 +47,15 @@ MEANS = ((102.9801, 115.9465, 122.7717), (104.0, 117.0, 123.0), (103.939, 116.77
 
 def variants(layer: Layer, is_first: bool) -> Iterator[Variant]:
     """What layer may have been taken for. is_first: it reads an input of the net."""
-    kind = "Proposal" if isinstance(layer, Proposal) else layer.type
-    if kind in BY_TYPE:
-        yield from BY_TYPE[kind](layer)
-    if len(layer.blobs) > 1 and layer.type in WEIGHTED:
+    if type(layer) in BY_CLASS:
+        yield from BY_CLASS[type(layer)](layer)
+    if layer.is_roi_layer:
+        yield from regions(layer)
+    if len(layer.blobs) > 1 and layer.weight_name(1) == "bias":
         yield Variant("its bias is missing", of_blob(1, np.zeros_like))
     if is_first:
         yield from _image_variants()
-    if layer.type not in ELEMENTWISE:
+    if not (layer.elementwise or layer.is_input or isinstance(layer, Concat)):
         yield Variant("its input has its axes in the order N, H, W, C when it is read", of_bottoms(channels_last))
 
 
@@ -131,16 +151,16 @@ def _inner_product(layer: Layer) -> Iterator[Variant]:
 
 def _pooling(layer: Layer) -> Iterator[Variant]:
     param = layer.param.pooling_param
-    floor = param.round_mode == Pooling.RoundMode.Value("FLOOR")
-    mode = Pooling.RoundMode.Value("CEIL" if floor else "FLOOR")
+    floor = param.round_mode == PoolingParameter.RoundMode.Value("FLOOR")
+    mode = PoolingParameter.RoundMode.Value("CEIL" if floor else "FLOOR")
     words = "up (ceil), as Caffe does" if floor else "down (floor), where Caffe rounds up (ceil)"
     yield Variant(f"the number of its windows is rounded {words}", parameter("pooling_param", round_mode=mode))
-    average = param.pool == Pooling.PoolMethod.Value("AVE")
+    average = param.pool == PoolingParameter.PoolMethod.Value("AVE")
     for also, extra in (("", {}), (", and the number of its windows is rounded the other way", {"round_mode": mode})):
         if average:
             rounded = parameter("pooling_param", **extra)
             yield Variant("its means leave the padding out" + also, both(rounded, _without_padding))
-        other = Pooling.PoolMethod.Value("MAX" if average else "AVE")
+        other = PoolingParameter.PoolMethod.Value("MAX" if average else "AVE")
         yield Variant(
             f"it takes the {'largest' if average else 'mean'} of a window, not the {'mean' if average else 'largest'}" + also,
             parameter("pooling_param", pool=other, **extra),
@@ -169,7 +189,7 @@ def _without_padding(trial: Trial) -> None:
 
 def _lrn(layer: Layer) -> Iterator[Variant]:
     param = layer.param.lrn_param
-    within = param.norm_region == LRN.NormRegion.Value("WITHIN_CHANNEL")
+    within = param.norm_region == LRNParameter.NormRegion.Value("WITHIN_CHANNEL")
     size = param.local_size ** (2 if within else 1)
     alphas = [
         (param.alpha, ""), (param.alpha * size, "its alpha is not divided by local_size"),
@@ -179,7 +199,7 @@ def _lrn(layer: Layer) -> Iterator[Variant]:
         second = "" if k == param.k else f"its k is {k:g}, not {param.k:g}"
         if first or second:
             yield Variant(" and ".join(filter(None, [first, second])), parameter("lrn_param", alpha=alpha, k=k))
-    region = LRN.NormRegion.Value("ACROSS_CHANNELS" if within else "WITHIN_CHANNEL")
+    region = LRNParameter.NormRegion.Value("ACROSS_CHANNELS" if within else "WITHIN_CHANNEL")
     words = "across channels, not within each" if within else "within each channel, not across them"
     yield Variant(f"it normalises {words}", parameter("lrn_param", norm_region=region))
 
@@ -246,7 +266,7 @@ def _eltwise(layer: Layer) -> Iterator[Variant]:
     param = layer.param.eltwise_param
     if param.coeff:
         yield Variant("its coeff is ignored", parameter("eltwise_param", coeff=[]))
-    for name, value in Eltwise.EltwiseOp.items():
+    for name, value in EltwiseParameter.EltwiseOp.items():
         if value != param.operation and not (param.coeff and name != "SUM"):
             yield Variant(f"its operation is {name}", parameter("eltwise_param", operation=value))
 
@@ -259,28 +279,21 @@ def _scale(layer: Layer) -> Iterator[Variant]:
     yield Variant("its factors are missing", of_blob(0, np.ones_like))
 
 
-WEIGHTED = ("Convolution", "Deconvolution", "InnerProduct", "ConvolutionDepthwise", "DepthwiseConvolution", "Scale")
-ELEMENTWISE = ("ReLU", "PReLU", "Dropout", "Sigmoid", "TanH", "ELU", "Power", "Input", "Eltwise", "Concat")
-BY_TYPE: dict[str, Callable[[Layer], Iterator[Variant]]] = {
-    "BatchNorm": _batch_norm,
-    "Concat": _concat,
-    "Convolution": _convolution,
-    "ConvolutionDepthwise": _convolution,
-    "Deconvolution": _convolution,
-    "DepthwiseConvolution": _convolution,
-    "Dropout": _dropout,
-    "Eltwise": _eltwise,
-    "InnerProduct": _inner_product,
-    "LRN": _lrn,
-    "MVN": _mvn,
-    "Normalize": _normalize,
-    "PSROIAlign": regions,
-    "PSROIPooling": regions,
-    "Pooling": _pooling,
-    "Proposal": proposals,
-    "ROIAlign": regions,
-    "ROIPooling": regions,
-    "ReLU": _relu,
-    "Scale": _scale,
-    "Softmax": _softmax,
+BY_CLASS: dict[type[Layer], Callable[[Layer], Iterator[Variant]]] = {
+    BatchNorm: _batch_norm,
+    Concat: _concat,
+    Convolution: _convolution,
+    Deconvolution: _convolution,
+    DepthwiseConvolution: _convolution,
+    Dropout: _dropout,
+    Eltwise: _eltwise,
+    InnerProduct: _inner_product,
+    LRN: _lrn,
+    MVN: _mvn,
+    Normalize: _normalize,
+    Pooling: _pooling,
+    Proposal: proposals,
+    ReLU: _relu,
+    Scale: _scale,
+    Softmax: _softmax,
 }

@@ -13,6 +13,7 @@ from minicaffe.layers.anchors import by_position, shifted_anchors
 from minicaffe.layers.boxes import bbox_transform_inv, clip_boxes, large_enough
 from minicaffe.layers.nms import nms
 from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.roi_align import ROIAlign
 
 from .changes import of_bottom, parameter
 from .trial import Array, Change, Trial, Variant
@@ -23,29 +24,26 @@ def _columns(order: Sequence[int]) -> Change:
 
 
 def regions(layer: Layer) -> Iterator[Variant]:
-    """Of ROIPooling, both ROIAligns, PSROIPooling and PSROIAlign."""
+    """Of a layer that pools rois."""
     yield Variant("the columns of its rois are batch index, y1, x1, y2, x2", _columns((0, 2, 1, 4, 3)))
     yield Variant("the columns of its rois are x1, y1, x2, y2, batch index", _columns((4, 0, 1, 2, 3)))
     yield Variant("its rois' x2 and y2 are exclusive (boxes without the + 1)", of_bottom(1, _ends(-1)))
     yield Variant("its rois' x2 and y2 are one pixel further on (boxes with + 1 twice)", of_bottom(1, _ends(1)))
     given = {descriptor.name: block for descriptor, block in layer.param.ListFields()}
-    scale = next((given[name].spatial_scale for name in REGION_BLOCKS if name in given), 0)
+    scale = next((given[name].spatial_scale for name in layer.param_block if name in given), 0)
     for pixels in (0.5, -0.5):
         if scale:
             moved = of_bottom(1, _moved(pixels / scale))
             yield Variant(f"its rois are moved by {-pixels:+} pixel of the map (half-pixel centres)", moved)
-    if layer.type.startswith("PSROI"):
+    if layer.position_sensitive:
         yield Variant("its channels are ordered bin before class", of_bottom(0, _bins_first(layer)))
-    if layer.type == "ROIAlign":
+    if isinstance(layer, ROIAlign):
         aligned = layer.param.roi_align_param.aligned
         words = "not moved" if aligned else "moved (aligned)"
         yield Variant(f"its samples are {words} by half a pixel", parameter("roi_align_param", aligned=not aligned))
         for ratio in (0, 1, 2, 4):
             if ratio != layer.param.roi_align_param.sampling_ratio:
                 yield Variant(f"its sampling_ratio is {ratio}", parameter("roi_align_param", sampling_ratio=ratio))
-
-
-REGION_BLOCKS = ("roi_pooling_param", "roi_align_param", "psroi_pooling_param", "psroi_align_param")
 
 
 def _ends(by: float) -> Callable[[Array], Array]:

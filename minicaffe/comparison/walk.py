@@ -179,7 +179,7 @@ class Walk:
         def look(j: int) -> None:
             layer = other.layers[j]
             i = mine.get(layer.name)
-            if i is None or layer.type == "Split" or self._done():
+            if i is None or layer.is_split or self._done():
                 return
             for t, (blob, array) in enumerate(zip(other.nodes[j].tops, self.kept[i])):
                 name = self.net.nodes[i].top_names[t]
@@ -220,7 +220,7 @@ class Walk:
     def beside_arrays(self, arrays: Arrays) -> None:
         """Compare with B's arrays, in A's order."""
         for i, layer in enumerate(self.net.layers):
-            if layer.type == "Split":
+            if layer.is_split:
                 continue
             for t, top in enumerate(self.net.nodes[i].top_names):
                 name = self._name(i, t, top, arrays)
@@ -278,7 +278,7 @@ class Walk:
             if not tops & needed:
                 continue
             needed -= tops
-            if self.net.layers[n].type == "Split":
+            if self.net.layers[n].is_split:
                 needed.update(bottoms)
             elif n not in self.compared and bottoms:
                 needed.update(bottoms)
@@ -340,7 +340,7 @@ class Walk:
     def _origin(self, name: str) -> str:
         """The blob behind a Split's top."""
         i = self.sources.get(name)
-        if i is not None and self.net.layers[i].type == "Split":
+        if i is not None and self.net.layers[i].is_split:
             return self.net.layers[i].param.bottom[0]
         return name
 
@@ -352,12 +352,12 @@ class Walk:
         if self._done() or not self.compared:
             return
         net, result = self.net, self.result
-        result.unmatched = [x.name for i, x in enumerate(net.layers) if i not in self.compared and x.type != "Split"]
+        result.unmatched = [x.name for i, x in enumerate(net.layers) if i not in self.compared and not x.is_split]
         seen = {(layer, top) for layer, top, _ in result.agreed}
         differing = {difference.top for difference in result.differences}
         for name in net.outputs:
             layer = net.layers[self.sources[name]]
-            if layer.type != "Input" and (layer.name, name) not in seen and name not in differing:
+            if not layer.is_input and (layer.name, name) not in seen and name not in differing:
                 result.missing.append(name)
 
 

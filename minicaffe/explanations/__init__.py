@@ -4,10 +4,23 @@
     minicaffe.explain(net, "conv1", (0, 4, 10, 7)).terms[0]
 
 The geometry is the layers' own functions; every explanation holds the layer's number (`value`) and what its working gives
-(`computed`).
+(`computed`). A type is explained by the functions that minicaffe.registry's explains and explains_gradient have for its class.
 """
 
-from .covered import COVERED
+from . import (  # noqa: F401  # their functions are the entries of minicaffe.registry's tables
+    batch_norm,
+    convolutions,
+    copies,
+    functions,
+    losses,
+    lrn,
+    pooling,
+    products,
+    roi_bins,
+    roi_gradients,
+    roi_sampling,
+    softmax,
+)
 from .explanation import Explanation, FunctionExplanation, GradientExplanation, MaxExplanation, SumExplanation
 from .roi_explanations import CellsExplanation, MaxBinExplanation, MeanBinExplanation, Neighbour, Sample, SamplesExplanation
 from .rois import AxisWork, Roi, RoiExplanation, ScoreMap
@@ -15,7 +28,6 @@ from .runs import explain
 from .terms import Term, Terms
 
 __all__ = [
-    "COVERED",
     "AxisWork",
     "CellsExplanation",
     "Explanation",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.batch_norm import global_statistics
+from minicaffe.layers.batch_norm import BatchNorm, global_statistics
 from minicaffe.layers.channels import channels_of
+from minicaffe.registry import explains, explains_gradient
 
 from .case import Array, Case, sent
 from .explanation import SHARE, Explanation, FunctionExplanation
@@ -26,6 +27,7 @@ def _statistics(case: Case, at: Index) -> tuple[float, float, Array, str]:
     return float(values.mean()), float(values.var()), values, f"of the {values.size} values of channel {channel} in this batch"
 
 
+@explains(BatchNorm)
 def batch_norm(case: Case, at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
     mean, var, _, source = _statistics(case, at)
@@ -42,6 +44,7 @@ def batch_norm(case: Case, at: Index) -> Explanation:
     )
 
 
+@explains_gradient(BatchNorm)
 def batch_norm_gradient(case: Case, at: Index) -> Explanation:
     layer = case.layer
     mean, var, values, source = _statistics(case, at)

@@ -49,7 +49,7 @@ class Case:
         arrays, names = (self.dx, self.bottom_names) if backward else (self.tops, self.top_names)
         return {
             "layer": self.layer.name,
-            "type": self.layer.param.type or self.layer.type,
+            "type": self.layer.type,
             "blob": names[self.number],
             "at": at,
             "value": float(arrays[self.number][at]),
@@ -79,7 +79,7 @@ class Case:
 
     def error(self, message: str) -> Error:
         """An Error that names the layer."""
-        return Error(f'{self.layer.param.type} layer "{self.layer.name}": {message}')
+        return Error(f'{self.layer.type} layer "{self.layer.name}": {message}')
 
 
 Explain = Callable[[Case, Index], Explanation]

@@ -7,11 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.layers.convolution import Convolution
+from minicaffe.layers.deconvolution import Deconvolution
+from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
+from minicaffe.registry import explains, explains_gradient
+
 from .case import Array, Case, sent
 from .explanation import Explanation
 from .terms import Index, Terms
 
 
+@explains(Convolution, DepthwiseConvolution)
 def convolution(case: Case, at: Index) -> Explanation:
     layer, weight = case.layer, case.layer.blobs[0].read_data()
     m = at[layer.axis]
@@ -22,6 +28,7 @@ def convolution(case: Case, at: Index) -> Explanation:
     return _products(case, at, index, w, "the bias + the sum over channels and taps of weight * x", here, m)
 
 
+@explains(Deconvolution)
 def deconvolution(case: Case, at: Index) -> Explanation:
     layer, weight = case.layer, case.layer.blobs[0].read_data()
     m = at[layer.axis]
@@ -34,6 +41,7 @@ def deconvolution(case: Case, at: Index) -> Explanation:
     return _products(case, at, index, w, text, here, m)
 
 
+@explains_gradient(Convolution, DepthwiseConvolution)
 def convolution_gradient(case: Case, at: Index) -> Explanation:
     layer, weight = case.layer, case.layer.blobs[0].read_data()
     c = at[layer.axis]
@@ -46,6 +54,7 @@ def convolution_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, "dx = the sum over the windows that read x of dy * weight", terms, steps=here)
 
 
+@explains_gradient(Deconvolution)
 def deconvolution_gradient(case: Case, at: Index) -> Explanation:
     layer, weight = case.layer, case.layer.blobs[0].read_data()
     c = at[layer.axis]

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicaffe.layers.concat import Concat
+from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.slice import Slice
+from minicaffe.layers.split import Split
+from minicaffe.registry import explains, explains_gradient
+
 from .case import Case, one
 from .explanation import Explanation, FunctionExplanation, GradientExplanation
 from .terms import Index, Terms
@@ -27,6 +34,7 @@ def _moved(at: Index, axis: int, by: int) -> Index:
     return (*at[:axis], at[axis] + by, *at[axis + 1 :])
 
 
+@explains(Concat)
 def concat(case: Case, at: Index) -> Explanation:
     axis = case.layer.axis
     ends = np.cumsum([b.shape[axis] for b in case.bottoms])
@@ -36,6 +44,7 @@ def concat(case: Case, at: Index) -> Explanation:
     return _copy(case, at, source, _moved(at, axis, -start), step)
 
 
+@explains_gradient(Concat)
 def concat_gradient(case: Case, at: Index) -> Explanation:
     axis = case.layer.axis
     start = sum(b.shape[axis] for b in case.bottoms[: case.number])
@@ -43,6 +52,7 @@ def concat_gradient(case: Case, at: Index) -> Explanation:
     return _sent_by(case, at, 0, _moved(at, axis, start), step)
 
 
+@explains(Slice)
 def slice_(case: Case, at: Index) -> Explanation:
     axis = case.layer.axis
     start = [0, *case.layer.points][case.number]
@@ -50,6 +60,7 @@ def slice_(case: Case, at: Index) -> Explanation:
     return _copy(case, at, 0, _moved(at, axis, start), step)
 
 
+@explains_gradient(Slice)
 def slice_gradient(case: Case, at: Index) -> Explanation:
     axis, starts = case.layer.axis, [0, *case.layer.points]
     top = int(np.searchsorted(starts, at[axis], side="right")) - 1
@@ -57,22 +68,26 @@ def slice_gradient(case: Case, at: Index) -> Explanation:
     return _sent_by(case, at, top, _moved(at, axis, -starts[top]), step)
 
 
+@explains(Split)
 def split(case: Case, at: Index) -> Explanation:
     return _copy(case, at, 0, at, "every top of a Split is its bottom")
 
 
+@explains_gradient(Split)
 def split_gradient(case: Case, at: Index) -> Explanation:
     dy = np.array([diff[at] for diff in case.dy], np.float64)
     terms = Terms(tuple(case.top_names), np.arange(len(dy)), np.array([at] * len(dy)).reshape(len(dy), -1), {}, dy, "dy")
     return case.gradient(at, "dx = the sum of dy of all tops", terms)
 
 
+@explains(Flatten, Reshape)
 def reshaped(case: Case, at: Index) -> Explanation:
     flat = int(np.ravel_multi_index(at, case.y.shape)) if at else 0
     index = tuple(int(i) for i in np.unravel_index(flat, case.x.shape))
     return _copy(case, at, 0, index, f"both are number {flat} of the same memory: no number moves, only the shape changes")
 
 
+@explains_gradient(Flatten, Reshape)
 def reshaped_gradient(case: Case, at: Index) -> Explanation:
     flat = int(np.ravel_multi_index(at, case.x.shape)) if at else 0
     index = tuple(int(i) for i in np.unravel_index(flat, case.y.shape))

@@ -5,6 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from minicaffe.layer import Layer
+from minicaffe.layers.abs_val import AbsVal
+from minicaffe.layers.bnll import BNLL
+from minicaffe.layers.clip import Clip
+from minicaffe.layers.elu import ELU
+from minicaffe.layers.exp import Exp
+from minicaffe.layers.log import Log
+from minicaffe.layers.power import Power
+from minicaffe.layers.prelu import PReLU
+from minicaffe.layers.relu import ReLU
+from minicaffe.layers.sigmoid import Sigmoid
+from minicaffe.layers.swish import Swish
+from minicaffe.layers.tanh import TanH
+from minicaffe.layers.threshold import Threshold
+
 from .text import number, signed
 
 Template = Callable[[Any, float], tuple[str, str]]
@@ -57,18 +72,18 @@ def _threshold(layer: Any, x: float) -> tuple[str, str]:
     return "y = 1 where x > threshold, else 0", f"{number(x)} > {number(layer.param.threshold_param.threshold)}"
 
 
-TEMPLATES: dict[str, Template] = {
-    "AbsVal": lambda _, x: ("y = |x|", f"|{number(x)}|"),
-    "BNLL": lambda _, x: ("y = ln(1 + exp(x))", f"ln(1 + exp({number(x)}))"),
-    "Clip": _clip,
-    "ELU": _elu,
-    "Exp": _exp,
-    "Log": _log,
-    "PReLU": _prelu,
-    "Power": _power,
-    "ReLU": _relu,
-    "Sigmoid": lambda _, x: ("y = 1 / (1 + exp(-x))", f"1 / (1 + exp({number(-x)}))"),
-    "Swish": _swish,
-    "TanH": lambda _, x: ("y = tanh(x)", f"tanh({number(x)})"),
-    "Threshold": _threshold,
+TEMPLATES: dict[type[Layer], Template] = {
+    AbsVal: lambda _, x: ("y = |x|", f"|{number(x)}|"),
+    BNLL: lambda _, x: ("y = ln(1 + exp(x))", f"ln(1 + exp({number(x)}))"),
+    Clip: _clip,
+    ELU: _elu,
+    Exp: _exp,
+    Log: _log,
+    PReLU: _prelu,
+    Power: _power,
+    ReLU: _relu,
+    Sigmoid: lambda _, x: ("y = 1 / (1 + exp(-x))", f"1 / (1 + exp({number(-x)}))"),
+    Swish: _swish,
+    TanH: lambda _, x: ("y = tanh(x)", f"tanh({number(x)})"),
+    Threshold: _threshold,
 }

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.layers.euclidean_loss import EuclideanLoss
 from minicaffe.layers.loss_bottoms import read_labels
-from minicaffe.layers.smooth_l1_loss import smooth_l1, smooth_l1_backward
+from minicaffe.layers.smooth_l1_loss import SmoothL1Loss, smooth_l1, smooth_l1_backward
 from minicaffe.layers.softmax import softmax as probabilities
-from minicaffe.layers.softmax_with_loss import FLT_MIN
+from minicaffe.layers.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
+from minicaffe.layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
+from minicaffe.registry import explains, explains_gradient
 
 from .case import Array, Case, one
 from .explanation import SHARE, Explanation, FunctionExplanation
@@ -18,6 +21,7 @@ from .terms import Index, Terms, indices
 from .text import number
 
 
+@explains(SoftmaxWithLoss, SoftmaxWithLossOHEM)
 def softmax_with_loss(case: Case, at: Index) -> Explanation:
     if case.number == 1:
         return softmax_of(case, at, case.layer.param.softmax_param.axis % case.x.ndim)
@@ -54,6 +58,7 @@ def _one_loss(case: Case, at: Index, p: Array, labels: Array, kept: Array, losse
     return FunctionExplanation(formula=formula, computed=loss, tolerance=SHARE * (1 + abs(loss)), steps=steps, **named)
 
 
+@explains_gradient(SoftmaxWithLoss, SoftmaxWithLossOHEM)
 def softmax_with_loss_gradient(case: Case, at: Index) -> Explanation:
     layer = case.layer
     outer, c, inner = np.unravel_index(int(np.ravel_multi_index(at, case.x.shape)), layer.split)
@@ -72,6 +77,7 @@ def softmax_with_loss_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, formula, one(case, (), factor, "factor"), steps=steps, size=size)
 
 
+@explains(SmoothL1Loss)
 def smooth_l1_loss(case: Case, at: Index) -> Explanation:
     x, target, *weights = [b.reshape(-1).astype(np.float64) for b in case.bottoms]
     sigma = case.layer.sigma
@@ -97,6 +103,7 @@ def _looser(found: Any, size: float) -> Explanation:
     return replace(found, tolerance=found.tolerance + 1e-7 * float(size) / abs(found.divisor))  # type: ignore[no-any-return]
 
 
+@explains_gradient(SmoothL1Loss)
 def smooth_l1_loss_gradient(case: Case, at: Index) -> Explanation:
     i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
     x, target, *weights = [float(b.reshape(-1)[i]) for b in case.bottoms]
@@ -118,6 +125,7 @@ def _images(case: Case) -> int:
     return max(1, case.x.shape[0] if case.x.ndim else 1)
 
 
+@explains(EuclideanLoss)
 def euclidean_loss(case: Case, at: Index) -> Explanation:
     x, target = (b.reshape(-1).astype(np.float64) for b in case.bottoms)
     index = indices(np.arange(x.size), case.x.shape)
@@ -127,6 +135,7 @@ def euclidean_loss(case: Case, at: Index) -> Explanation:
     return _looser(found, 2 * (np.abs(x - target) * (np.abs(x) + np.abs(target))).sum())
 
 
+@explains_gradient(EuclideanLoss)
 def euclidean_loss_gradient(case: Case, at: Index) -> Explanation:
     i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
     x, target = (float(b.reshape(-1)[i]) for b in case.bottoms)

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.layers.lrn import LRN
+from minicaffe.registry import explains, explains_gradient
+
 from .case import Array, Case, sent
 from .explanation import SHARE, Explanation, FunctionExplanation
 from .terms import Index, Terms
@@ -29,6 +32,7 @@ def _scale(layer: Any, x: Array, at: Index) -> float:
     return float(layer.k + layer.alpha * np.square(around).sum())
 
 
+@explains(LRN)
 def lrn(case: Case, at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
     index = _neighbours(layer, case.x.shape, at)
@@ -48,6 +52,7 @@ def lrn(case: Case, at: Index) -> Explanation:
     return FunctionExplanation(formula=formula, computed=computed, tolerance=tolerance, steps=steps, terms=terms, **named)
 
 
+@explains_gradient(LRN)
 def lrn_gradient(case: Case, at: Index) -> Explanation:
     layer, here = case.layer, float(case.x[at])
     index = _neighbours(layer, case.x.shape, at)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .case import Case
-from .covered import ROI_TYPES
 from .terms import Index
 
 
@@ -28,7 +27,7 @@ class Asked:
         array = (case.bottoms if backward else case.tops)[case.number]
         names = case.bottom_names if backward else case.top_names
         self._check_kind(case, backward)
-        if case.layer.type not in ROI_TYPES:
+        if not case.layer.is_roi_layer:
             return self._plain(case, names[case.number], array.shape)
         if not array.shape[0] and not backward:
             raise case.error("there are no rois: nothing to explain")
@@ -37,7 +36,7 @@ class Asked:
     def _check_kind(self, case: Case, backward: bool) -> None:
         """Only what the layer and the direction know can be given."""
         p = self.prefix
-        roi_layer = case.layer.type in ROI_TYPES
+        roi_layer = case.layer.is_roi_layer
         known = {"at"} | ({"channel", "cell", "item"} if backward else {"roi", "channel", "bin"}) if roi_layer else {"at"}
         given = {name for name, value in vars(self).items() if value is not None and name != "prefix"}
         for name in sorted(given - known):

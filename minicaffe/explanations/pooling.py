@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.layers import pooling_methods
-from minicaffe.layers.pooling import AVE, MAX
+from minicaffe.layers.pooling import AVE, MAX, Pooling
+from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, sent
 from .explanation import Explanation, MaxExplanation
@@ -15,6 +16,7 @@ from .terms import Index, Terms
 from .text import number, place
 
 
+@explains(Pooling)
 def pooling(case: Case, at: Index) -> Explanation:
     layer, (n, c, i, j) = case.layer, at
     rows, columns = layer.rows, layer.columns
@@ -41,6 +43,7 @@ def pooling(case: Case, at: Index) -> Explanation:
     return MaxExplanation(formula=formula, computed=computed, terms=terms, winner=winner, steps=steps, **case.named(at))
 
 
+@explains_gradient(Pooling)
 def pooling_gradient(case: Case, at: Index) -> Explanation:
     layer, (n, c, h, w) = case.layer, at
     rows, columns = layer.rows, layer.columns

@@ -6,8 +6,12 @@ import math
 
 import numpy as np
 
-from minicaffe.layers.eltwise import MAX, PROD
+from minicaffe.layers.bias import Bias
+from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.eltwise import SUM as ELTWISE_SUM
+from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.scale import Scale
+from minicaffe.registry import explains, explains_gradient
 
 from .case import Array, Case, one, sent
 from .explanation import SHARE, Explanation, FunctionExplanation, MaxExplanation
@@ -15,6 +19,7 @@ from .terms import Index, Terms, indices
 from .text import number, place, signed
 
 
+@explains(InnerProduct)
 def inner_product(case: Case, at: Index) -> Explanation:
     layer, m = case.layer, at[-1]
     x = case.x[at[:-1]]
@@ -26,6 +31,7 @@ def inner_product(case: Case, at: Index) -> Explanation:
     return case.sum(at, "y = the bias + the sum over all inputs of weight * x", terms, bias=bias)
 
 
+@explains_gradient(InnerProduct)
 def inner_product_gradient(case: Case, at: Index) -> Explanation:
     layer, dy = case.layer, case.dy[0]
     first = at[: layer.axis]
@@ -41,6 +47,7 @@ def _lane(case: Case, at: Index) -> int:
     return int(np.ravel_multi_index(at, case.x.shape)) // after % lanes if before * lanes * after else 0
 
 
+@explains(Scale)
 def scale(case: Case, at: Index) -> Explanation:
     layer, lane, x = case.layer, _lane(case, at), float(case.x[at])
     factor = float((case.bottoms[1] if len(case.bottoms) == 2 else layer.blobs[0].read_data()).reshape(-1)[lane])
@@ -51,6 +58,7 @@ def scale(case: Case, at: Index) -> Explanation:
     return case.sum(at, "y = x * scale" + " + bias" * (bias is not None), terms, bias=bias, steps=(f"lane {lane}",))
 
 
+@explains(Bias)
 def bias(case: Case, at: Index) -> Explanation:
     lane = _lane(case, at)
     added = float((case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].read_data()).reshape(-1)[lane])
@@ -58,6 +66,7 @@ def bias(case: Case, at: Index) -> Explanation:
     return case.sum(at, "y = x + bias", terms, bias=added, steps=(f"lane {lane}",))
 
 
+@explains_gradient(Scale)
 def scale_gradient(case: Case, at: Index) -> Explanation:
     if case.number:
         return _lane_gradient(case, at, "dscale = the sum over all x that it multiplies of dy * x", case.x)
@@ -65,6 +74,7 @@ def scale_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, "dx = dy * scale", one(case, at, float(factor), "scale"))
 
 
+@explains_gradient(Bias)
 def bias_gradient(case: Case, at: Index) -> Explanation:
     if case.number:
         return _lane_gradient(case, at, "dbias = the sum of dy of all x that it is added to", np.ones_like(case.x))
@@ -83,6 +93,7 @@ def _lane_gradient(case: Case, at: Index, formula: str, factor: Array) -> Explan
 # Eltwise.
 
 
+@explains(Eltwise)
 def eltwise(case: Case, at: Index) -> Explanation:
     layer, operation = case.layer, case.layer.param.eltwise_param.operation
     x = np.array([b[at] for b in case.bottoms], np.float64)
@@ -108,6 +119,7 @@ def eltwise(case: Case, at: Index) -> Explanation:
     )
 
 
+@explains_gradient(Eltwise)
 def eltwise_gradient(case: Case, at: Index) -> Explanation:
     layer, i, param = case.layer, case.number, case.layer.param.eltwise_param
     if param.operation == ELTWISE_SUM:

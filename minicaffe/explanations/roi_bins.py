@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicaffe.layers.psroi_pooling import PSROIPooling
 from minicaffe.layers.roi_geometry import LOWEST, BinPlan
+from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.registry import explains
 
 from . import roi_text
 from .case import Array, Case
@@ -15,6 +18,7 @@ from .rois import Pair
 from .terms import Index
 
 
+@explains(ROIPooling)
 def roi_pooling(case: Case, at: Index) -> Explanation:
     r, c, ph, pw = at
     plan = plan_of_roi(case, r)
@@ -35,6 +39,7 @@ def roi_pooling(case: Case, at: Index) -> Explanation:
     )
 
 
+@explains(PSROIPooling)
 def psroi_pooling(case: Case, at: Index) -> Explanation:
     r, d, gh, gw = at
     plan, score = plan_of_roi(case, r), score_map(case.layer.group_size, d, gh, gw)

@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.layers.roi_align import ROIAlignMean
+from minicaffe.layers.psroi_align import PSROIAlign
+from minicaffe.layers.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_align_max import pixels_of_maxima
 from minicaffe.layers.roi_geometry import RoiPlan
+from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.layers.roi_samples import SamplePlan, bilinear_taps
+from minicaffe.registry import explains_gradient
 
 from .case import Array, Case, sent
 from .explanation import Explanation
@@ -18,6 +22,7 @@ from .terms import Index
 from .text import number, place
 
 
+@explains_gradient(ROIPooling)
 def roi_pooling_gradient(case: Case, at: Index) -> Explanation:
     n, c, h, w = at
     mine, plan = _plan_of_image(case, n)
@@ -26,6 +31,7 @@ def roi_pooling_gradient(case: Case, at: Index) -> Explanation:
     return _gradient(case, at, formula, (mine[r], np.full(len(r), c), ph, pw), np.ones(len(r)), len(mine))
 
 
+@explains_gradient(ROIAlign, ROIAlignMax, ROIAlignMean)
 def roi_align_gradient(case: Case, at: Index) -> Explanation:
     return _align_mean(case, at) if isinstance(case.layer, ROIAlignMean) else _align_max(case, at)
 
@@ -50,6 +56,7 @@ def _align_max(case: Case, at: Index) -> Explanation:
     return _gradient(case, at, formula, (mine[r], np.full(len(r), c), ph, pw), weight[r, 0, ph, pw], len(mine))
 
 
+@explains_gradient(PSROIPooling)
 def psroi_pooling_gradient(case: Case, at: Index) -> Explanation:
     n, channel, h, w = at
     mine, plan = _plan_of_image(case, n)
@@ -61,6 +68,7 @@ def psroi_pooling_gradient(case: Case, at: Index) -> Explanation:
     return _gradient(case, at, formula, full, 1 / bins.areas()[r, gh, gw], len(mine), _map_text(case, channel))
 
 
+@explains_gradient(PSROIAlign)
 def psroi_align_gradient(case: Case, at: Index) -> Explanation:
     n, channel, _, _ = at
     mine, plan = _plan_of_image(case, n)

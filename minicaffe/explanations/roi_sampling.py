@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.layers.roi_align import ROIAlignMean
+from minicaffe.layers.psroi_align import PSROIAlign
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_align_max import sample_value, two_pixels
 from minicaffe.layers.roi_align_mean import sample_counts
 from minicaffe.layers.roi_geometry import LOWEST
 from minicaffe.layers.roi_samples import SamplePlan, Samples, bilinear_taps
+from minicaffe.registry import explains
 
 from . import roi_text
 from .case import Array, Case
@@ -22,6 +24,7 @@ from .roi_steps import clipped_to, geometry_of, plan_of_roi, score_map
 from .terms import Index
 
 
+@explains(PSROIAlign)
 def psroi_align(case: Case, at: Index) -> Explanation:
     r, d, gh, gw = at
     plan, count, score = plan_of_roi(case, r), case.layer.sample_num, score_map(case.layer.group_size, d, gh, gw)
@@ -38,6 +41,7 @@ def psroi_align(case: Case, at: Index) -> Explanation:
     return _mean(case, at, taken, plan, formula=formula, left_out=text, score_map=score, **geometry)
 
 
+@explains(ROIAlign, ROIAlignMax, ROIAlignMean)
 def roi_align(case: Case, at: Index) -> Explanation:
     return _align_mean(case, at) if isinstance(case.layer, ROIAlignMean) else _align_max(case, at)
 

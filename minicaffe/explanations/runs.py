@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from minicaffe.errors import Error
 from minicaffe.net import Net
+from minicaffe.registry import explains, explains_gradient
 
 from .case import Array, Case
-from .covered import COVERED
 from .explanation import Explanation
 from .gradients import with_gradients
 from .places import Asked
@@ -49,8 +49,10 @@ def explain(
     """
     index = net.index_of(layer)
     found = net.layers[index]
-    if found.type not in COVERED:
-        raise Error(f'explain does not cover {found.type} (layer "{layer}"); it covers {", ".join(sorted(COVERED))}')
+    explain_it = (explains_gradient if backward else explains).get(type(found))
+    if explain_it is None:
+        way = "the gradients of " if type(found) in explains else ""
+        raise Error(f'explain does not cover {way}{found.type} (layer "{layer}"); it covers {", ".join(explains.names())}')
     count, what = (len(net.nodes[index].bottoms), "bottom") if backward else (len(net.nodes[index].tops), "top")
     number = bottom if backward else top
     if not 0 <= number < count:
@@ -64,8 +66,8 @@ def explain(
     place = asked.index(case, backward)
     if backward:
         case = with_gradients(net, index, case, dy, seed)
-    forward_of, gradient_of = COVERED[found.type]
-    return (gradient_of if backward else forward_of)(case, place)
+    explanation: Explanation = explain_it(case, place)
+    return explanation
 
 
 def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str]) -> Case:
@@ -100,7 +102,7 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
 def shown_name(net: Net, blob: str) -> str:
     """A bottom's name as the prototxt has it: of a Split that the net put in, the blob that it hands on."""
     for layer in net.layers:
-        if layer.type == "Split" and blob in layer.param.top:
+        if layer.is_split and blob in layer.param.top:
             return str(layer.param.bottom[0])
     return blob
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicaffe.layers.softmax import Softmax
+from minicaffe.registry import explains, explains_gradient
+
 from .case import Array, Case, sent
 from .explanation import SHARE, UNDERFLOW, Explanation, FunctionExplanation
 from .terms import Index, Terms
@@ -17,6 +20,7 @@ def _along(at: Index, axis: int, length: int) -> Array:
     return index
 
 
+@explains(Softmax)
 def softmax(case: Case, at: Index) -> Explanation:
     return softmax_of(case, at, case.layer.param.softmax_param.axis % case.x.ndim)
 
@@ -40,6 +44,7 @@ def softmax_of(case: Case, at: Index, axis: int) -> Explanation:
     return FunctionExplanation(formula=formula, computed=computed, tolerance=tolerance, steps=steps, terms=terms, **named)
 
 
+@explains_gradient(Softmax)
 def softmax_gradient(case: Case, at: Index) -> Explanation:
     axis = case.layer.param.softmax_param.axis % case.x.ndim
     index = _along(at, axis, case.x.shape[axis])

@@ -8,26 +8,33 @@ import numpy as np
 
 from minicaffe.layer import Layer
 from minicaffe.layers.arg_max import ArgMax
+from minicaffe.layers.batch_reindex import BatchReindex
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reduction import ASUM, MEAN, SUMSQ, Reduction
 from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.silence import Silence
 from minicaffe.layers.slice import Slice
+from minicaffe.layers.split import Split
 from minicaffe.layers.tile import Tile
+from minicaffe.registry import exports
 
-from .graph import Dims, Emitter, Graph, Operand, Value
+from .graph import Dims, Graph, Operand, Value
 
 LAST = np.iinfo(np.int64).max
 """Past the end of any axis."""
 
 
+@exports(Concat)
 def concat(g: Graph, layer: Concat, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g("Concat", *bottom, axis=layer.axis) if len(bottom) > 1 else bottom[0].name]
 
 
+@exports(Slice)
 def slice_(g: Graph, layer: Slice, bottom: list[Value], top: list[Dims]) -> list[str]:
     """One Slice for each top; equal parts of a free axis by Split."""
     x, axis = bottom[0], layer.axis
@@ -39,14 +46,17 @@ def slice_(g: Graph, layer: Slice, bottom: list[Value], top: list[Dims]) -> list
     return [g("Slice", x, [start], [end], [axis]) for start, end in zip([0, *layer.points], ends)]
 
 
+@exports(Split)
 def split(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [bottom[0].name] * len(top)
 
 
+@exports(Silence)
 def silence(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
     return []
 
 
+@exports(Eltwise)
 def eltwise(g: Graph, layer: Eltwise, bottom: list[Value], top: list[Dims]) -> list[str]:
     operation = layer.param.eltwise_param.operation
     if operation == MAX:
@@ -57,6 +67,7 @@ def eltwise(g: Graph, layer: Eltwise, bottom: list[Value], top: list[Dims]) -> l
     return [g("Sum", *terms) if len(terms) > 2 else g("Add", *terms)]
 
 
+@exports(Flatten)
 def flatten(g: Graph, layer: Flatten, bottom: list[Value], top: list[Dims]) -> list[str]:
     x, param = bottom[0], layer.param.flatten_param
     start, end = param.axis % x.rank, param.end_axis % x.rank + 1
@@ -66,6 +77,7 @@ def flatten(g: Graph, layer: Flatten, bottom: list[Value], top: list[Dims]) -> l
     return [g.reshape(x, g.shape(x, 0, start), [merged if isinstance(merged, int) else -1], g.shape(x, end))]
 
 
+@exports(Reshape)
 def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> list[str]:
     """The new lengths: fixed ones as numbers, 0 and the axes left alone from the bottom at run time, and -1."""
     x, dims = bottom[0], list(layer.param.reshape_param.shape.dim)
@@ -82,10 +94,12 @@ def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> l
     return [g.reshape(x, *parts)]
 
 
+@exports(Permute)
 def permute(g: Graph, layer: Permute, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g("Transpose", bottom[0], perm=list(layer.order))]
 
 
+@exports(Crop)
 def crop(g: Graph, layer: Crop, bottom: list[Value], top: list[Dims]) -> list[str]:
     x, like = bottom
     axis = layer.param.crop_param.axis % x.rank
@@ -93,12 +107,14 @@ def crop(g: Graph, layer: Crop, bottom: list[Value], top: list[Dims]) -> list[st
     return [g("Slice", x, offsets, g("Add", g.shape(like, axis), np.array(offsets)), list(range(axis, x.rank)))]
 
 
+@exports(Tile)
 def tile(g: Graph, layer: Tile, bottom: list[Value], top: list[Dims]) -> list[str]:
     repeats = [1] * bottom[0].rank
     repeats[layer.param.tile_param.axis] = layer.tiles
     return [g("Tile", bottom[0], repeats)]
 
 
+@exports(Reduction)
 def reduction(g: Graph, layer: Reduction, bottom: list[Value], top: list[Dims]) -> list[str]:
     param, x = layer.param.reduction_param, bottom[0]
     kind = {ASUM: "ReduceL1", SUMSQ: "ReduceSumSquare", MEAN: "ReduceMean"}.get(param.operation, "ReduceSum")
@@ -106,6 +122,7 @@ def reduction(g: Graph, layer: Reduction, bottom: list[Value], top: list[Dims]) 
     return [y if param.coeff == 1 else g("Mul", y, float(param.coeff))]
 
 
+@exports(ArgMax)
 def arg_max(g: Graph, layer: ArgMax, bottom: list[Value], top: list[Dims]) -> list[str]:
     """TopK of the reversed axis: of equal numbers the larger index comes first."""
     param, x, rank = layer.param.argmax_param, bottom[0], bottom[0].rank
@@ -122,27 +139,11 @@ def arg_max(g: Graph, layer: ArgMax, bottom: list[Value], top: list[Dims]) -> li
     return [g("Unsqueeze", y, list(range(3, rank))) if rank > 3 else y]
 
 
+@exports(BatchReindex)
 def batch_reindex(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g("Gather", bottom[0], g.cast(bottom[1], np.int64), axis=0)]
 
 
+@exports(Parameter)
 def parameter(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g.weight(layer, 0)]
-
-
-EMITTERS: dict[str, Emitter] = {
-    "ArgMax": arg_max,
-    "BatchReindex": batch_reindex,
-    "Concat": concat,
-    "Crop": crop,
-    "Eltwise": eltwise,
-    "Flatten": flatten,
-    "Parameter": parameter,
-    "Permute": permute,
-    "Reduction": reduction,
-    "Reshape": reshape,
-    "Silence": silence,
-    "Slice": slice_,
-    "Split": split,
-    "Tile": tile,
-}

@@ -11,19 +11,16 @@ from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.registry import exports
 from minicaffe.version import __version__
 
-from .emitters import emitter_of
 from .graph import Array, Dims, Graph, Value
-from .sizes import kind_of, symbolic_shapes
+from .sizes import symbolic_shapes
 
 OLDEST_OPSET = 18
 """Reductions take their axes as an input, Split its number of parts, from here on."""
 
 DEFAULT_OPSET = 18
-
-ALWAYS_OUTPUT = ("Proposal",)
-"""Layers whose tops are outputs also where other layers read them: the rois that a detector's boxes are counted from."""
 
 
 def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None) -> tuple[Any, dict[str, Array]]:
@@ -40,7 +37,7 @@ def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None
     inputs = [name for name in net.inputs if any(name in net.bottom_names[layer.name] for layer in layers) or name in outputs]
     values = {name: Value(name, shapes[name]) for name in inputs}
     for layer in layers:
-        if layer.type != "Input":
+        if not layer.is_input:
             _emit(graph, net, layer, values, shapes)
     return _assembled(graph, net, inputs, outputs, values, opset), _used(graph)
 
@@ -66,7 +63,7 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Layer], list[str]]:
         if not outputs:
             raise net.layers[end].error("has no top that could be an output")
     for layer in layers:
-        if until is None and kind_of(layer) in ALWAYS_OUTPUT:
+        if until is None and layer.makes_rois:  # also where others read them: detections are counted from them
             outputs += [top for top in net.top_names[layer.name] if top not in outputs]
     if not outputs:
         raise Error("the net has no outputs, so that there is nothing to export")
@@ -80,7 +77,7 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Layer], list[str]]:
 
 
 def _emit(graph: Graph, net: Net, layer: Layer, values: dict[str, Value], shapes: dict[str, Dims]) -> None:
-    emitter = emitter_of(layer)
+    emitter = exports.get(type(layer))
     bottoms, tops = net.bottom_names[layer.name], net.top_names[layer.name]
     if emitter is None:
         raise layer.error(f"this layer has no ONNX form{_why(layer)}{_instead(net, bottoms)}")
@@ -92,15 +89,15 @@ def _emit(graph: Graph, net: Net, layer: Layer, values: dict[str, Value], shapes
 def _why(layer: Layer) -> str:
     if layer.is_loss:
         return ": it computes a loss, for training"
-    if layer.type != "Parameter" and not layer.param.bottom:
+    if not layer.param.bottom and not layer.blobs:
         return ": it reads data; give the net an Input layer in its place"
     return ""
 
 
 def _instead(net: Net, bottoms: Sequence[str]) -> str:
     """The sub-net that can be had: up to the layer that makes this one's bottom."""
-    makers = [layer.name for layer in net.layers if bottoms and bottoms[0] in layer.param.top and layer.type != "Input"]
-    makers = [name for name in makers if net.layer_dict[name].type != "Split"] or makers
+    makers = [layer.name for layer in net.layers if bottoms and bottoms[0] in layer.param.top and not layer.is_input]
+    makers = [name for name in makers if not net.layer_dict[name].is_split] or makers
     return f"; --until {makers[-1]} (until={makers[-1]!r}) exports the net up to what it reads" if makers else ""
 
 

@@ -12,10 +12,12 @@ from minicaffe.layers.mvn import MVN
 from minicaffe.layers.normalize import Normalize
 from minicaffe.layers.scale import Scale
 from minicaffe.layers.softmax import Softmax
+from minicaffe.registry import exports
 
-from .graph import Dims, Emitter, Graph, Operand, Value
+from .graph import Dims, Graph, Operand, Value
 
 
+@exports(BatchNorm)
 def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims]) -> list[str]:
     """BatchNormalization with the statistics divided by their factor, or the batch's own statistics."""
     x = bottom[0]
@@ -32,6 +34,7 @@ def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims])
     return [g("BatchNormalization", x, one, zero, g.constant(mean, "mean"), g.constant(var, "var"), epsilon=float(layer.eps))]
 
 
+@exports(Scale)
 def scale(g: Graph, layer: Scale, bottom: list[Value], top: list[Dims]) -> list[str]:
     param = layer.param.scale_param
     y = g("Mul", bottom[0], _along(g, layer, bottom, 0, param.axis))
@@ -41,6 +44,7 @@ def scale(g: Graph, layer: Scale, bottom: list[Value], top: list[Dims]) -> list[
     return [y]
 
 
+@exports(Bias)
 def bias(g: Graph, layer: Bias, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g("Add", bottom[0], _along(g, layer, bottom, 0, layer.param.bias_param.axis))]
 
@@ -61,6 +65,7 @@ def _aligned_weight(g: Graph, layer: Scale | Bias, i: int, x: Value, axis: int, 
     return g.weight(layer, i, (*shape, *[1] * (x.rank - axis % x.rank - axes)) if axes else ())
 
 
+@exports(LRN)
 def lrn(g: Graph, layer: LRN, bottom: list[Value], top: list[Dims]) -> list[str]:
     """LRN; within a channel the mean of squares is an AveragePool."""
     x, size = bottom[0], layer.size
@@ -73,6 +78,7 @@ def lrn(g: Graph, layer: LRN, bottom: list[Value], top: list[Dims]) -> list[str]
     return [g("Div", x, g("Pow", scale, float(layer.beta)))]
 
 
+@exports(MVN)
 def mvn(g: Graph, layer: MVN, bottom: list[Value], top: list[Dims]) -> list[str]:
     x = bottom[0]
     if x.rank < 4:
@@ -85,6 +91,7 @@ def mvn(g: Graph, layer: MVN, bottom: list[Value], top: list[Dims]) -> list[str]
     return [g("Div", y, g("Add", deviation, float(layer.param.mvn_param.eps)))]
 
 
+@exports(Normalize)
 def normalize(g: Graph, layer: Normalize, bottom: list[Value], top: list[Dims]) -> list[str]:
     x, param = bottom[0], layer.param.norm_param
     axes = list(range(1, x.rank)) if param.across_spatial else [1]
@@ -93,22 +100,12 @@ def normalize(g: Graph, layer: Normalize, bottom: list[Value], top: list[Dims]) 
     return [g("Mul", g("Div", x, length), scale)]
 
 
+@exports(Softmax)
 def softmax(g: Graph, layer: Softmax, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g("Softmax", bottom[0], axis=layer.param.softmax_param.axis)]
 
 
+@exports(Dropout)
 def dropout(g: Graph, layer: Dropout, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Nothing; without scale_train the factor of TEST."""
     return [bottom[0].name if layer.scale_train else g("Mul", bottom[0], float(1 - layer.dropout_ratio))]
-
-
-EMITTERS: dict[str, Emitter] = {
-    "BatchNorm": batch_norm,
-    "Bias": bias,
-    "Dropout": dropout,
-    "LRN": lrn,
-    "MVN": mvn,
-    "Normalize": normalize,
-    "Scale": scale,
-    "Softmax": softmax,
-}

@@ -18,13 +18,15 @@ from minicaffe.layers.pooling import AVE, MAX, Pooling
 from minicaffe.layers.pooling_windows import PoolAxis
 from minicaffe.layers.roi_geometry import LOWEST
 from minicaffe.layers.spp import SPP
+from minicaffe.registry import exports
 
-from .graph import Dims, Emitter, Graph, Value
+from .graph import Dims, Graph, Value
 
 NO_END = 2**40
 """Added to a size that is no bound."""
 
 
+@exports(Pooling)
 def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> list[str]:
     x, axes = bottom[0], _axes(layer, bottom[0])
     if layer.method not in (MAX, AVE):
@@ -96,12 +98,10 @@ def _one() -> Any:
     return numpy_helper.from_array(np.ones(1, np.float32))
 
 
+@exports(SPP)
 def spp(g: Graph, layer: SPP, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Each level's pooling, flattened and joined; for the one size of map that the net has."""
     levels = [pooling(g, level, bottom, [top[0]])[0] for level, _ in layer._levels]
     if len(levels) == 1:
         return levels
     return [g("Concat", *(g("Flatten", y, axis=1) for y in levels), axis=1)]
-
-
-EMITTERS: dict[str, Emitter] = {"Pooling": pooling, "SPP": spp}

@@ -10,14 +10,16 @@ import numpy as np
 from minicaffe.layers.psroi_align import PSROIAlign
 from minicaffe.layers.psroi_layer import PSROILayer
 from minicaffe.layers.psroi_pooling import PSROIPooling
+from minicaffe.registry import exports
 
-from .graph import Dims, Emitter, Graph, Operand, Value
+from .graph import Dims, Graph, Operand, Value
 from .rois import images, roi_rows
 
 ENDS = np.array([[0, 0, 1, 1]], np.float32)
 """What makes an inclusive last pixel the end."""
 
 
+@exports(PSROIPooling)
 def psroi_pooling(g: Graph, layer: PSROIPooling, bottom: list[Value], top: list[Dims]) -> list[str]:
     x, rois = bottom[0], roi_rows(g, bottom[1])
     corners = g("Mul", g("Add", rounded(g, g.columns(rois, 1, 5)), ENDS), float(layer.spatial_scale))
@@ -73,6 +75,7 @@ def _planes(g: Graph, layer: PSROILayer, rois: str, pixels: str) -> str:
     return g("Mul", g("Add", image, channels), pixels)
 
 
+@exports(PSROIAlign)
 def psroi_align(g: Graph, layer: PSROIAlign, bottom: list[Value], top: list[Dims]) -> list[str]:
     """All taps of a bin at once: (R, D, G, G, T, T), T = 2 sample_num."""
     x, rois = bottom[0], roi_rows(g, bottom[1])
@@ -102,6 +105,3 @@ def _taps(g: Graph, layer: PSROIAlign, corners: str, axis: int, size: str, sprea
     pixel = g.cast(g("Concat", low, high, axis=2), np.int64)
     weight = g("Where", g("Concat", used, used, axis=2), g("Concat", g("Sub", 1.0, share), share, axis=2), 0.0)
     return g("Unsqueeze", pixel, spread), g("Unsqueeze", weight, spread)
-
-
-EMITTERS: dict[str, Emitter] = {"PSROIAlign": psroi_align, "PSROIPooling": psroi_pooling}

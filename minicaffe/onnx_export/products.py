@@ -6,15 +6,18 @@ import numpy as np
 
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.deconvolution import Deconvolution
+from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.embed import Embed
 from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.registry import exports
 
-from .graph import Dims, Emitter, Graph, Value
+from .graph import Dims, Graph, Value
 
 MOST_AXES = 3
 """Axes that a Conv of onnxruntime's slides over."""
 
 
+@exports(Convolution, DepthwiseConvolution, Deconvolution)
 def convolution(g: Graph, layer: Convolution, bottom: list[Value], top: list[Dims]) -> list[str]:
     """One Conv or ConvTranspose for each bottom; axes before the channels' are folded into one around it."""
     if layer.spatial_axes > MOST_AXES:
@@ -48,6 +51,7 @@ def _convolved(g: Graph, layer: Convolution, x: Value, dims: Dims) -> str:
     return y
 
 
+@exports(InnerProduct)
 def inner_product(g: Graph, layer: InnerProduct, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Flatten and Gemm, and the axes before layer.axis put back."""
     x, axis = bottom[0], layer.axis
@@ -59,16 +63,7 @@ def inner_product(g: Graph, layer: InnerProduct, bottom: list[Value], top: list[
     return [y]
 
 
+@exports(Embed)
 def embed(g: Graph, layer: Embed, bottom: list[Value], top: list[Dims]) -> list[str]:
     y = g("Gather", g.weight(layer, 0), g.cast(bottom[0], np.int64), axis=0)
     return [g("Add", y, g.weight(layer, 1)) if len(layer.blobs) > 1 else y]
-
-
-EMITTERS: dict[str, Emitter] = {
-    "Convolution": convolution,
-    "ConvolutionDepthwise": convolution,
-    "Deconvolution": convolution,
-    "DepthwiseConvolution": convolution,
-    "Embed": embed,
-    "InnerProduct": inner_product,
-}

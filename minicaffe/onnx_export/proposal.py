@@ -9,14 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.layers.proposal import Proposal
+from minicaffe.registry import exports
 
-from .graph import Dims, Emitter, Graph, Operand, Value
+from .graph import Dims, Graph, Operand, Value
 
 FIRST = np.array([[1, 1, 0, 0]], np.float32)
 """Of a box, x1 and y1."""
 LAST = 1 - FIRST
 
 
+@exports(Proposal)
 def proposal(g: Graph, layer: Proposal, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Rois (R, 5), and their scores (R, 1) where they are asked for."""
     scores, deltas, info = bottom
@@ -83,6 +85,3 @@ def _best(g: Graph, scores: str, most: int) -> tuple[str, str]:
     count: Operand = g("Shape", scores)
     values, order = g.several("TopK", 2, scores, g("Min", count, [most]) if most > 0 else count, axis=0, largest=1, sorted=1)
     return values, order
-
-
-EMITTERS: dict[str, Emitter] = {"Proposal": proposal}

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.roi_align import ROIAlign, ROIAlignMean
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_geometry import LOWEST
 from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.registry import exports
 
-from .graph import Dims, Emitter, Graph, Operand, Tensor, Value
+from .graph import Dims, Graph, Operand, Tensor, Value
 
 
+@exports(ROIPooling)
 def roi_pooling(g: Graph, layer: ROIPooling, bottom: list[Value], top: list[Dims]) -> list[str]:
     size = [layer.pooled_h, layer.pooled_w]
     return [g("MaxRoiPool", bottom[0], roi_rows(g, bottom[1]), pooled_shape=size, spatial_scale=layer.spatial_scale)]
 
 
+@exports(ROIAlign, ROIAlignMax, ROIAlignMean)
 def roi_align(g: Graph, layer: ROIAlign, bottom: list[Value], top: list[Dims]) -> list[str]:
     rois = roi_rows(g, bottom[1])
     if not isinstance(layer, ROIAlignMean):
@@ -114,6 +117,3 @@ def _taps(g: Graph, places: str, number: str, axis: int) -> tuple[list[tuple[str
 def _has_sample(g: Graph, places: str, axis: int) -> str:
     """Whether each bin has a sample, shaped as _taps shapes it."""
     return g("Unsqueeze", g("GreaterOrEqual", g("Gather", places, 0, axis=2), 0.0), [axis])
-
-
-EMITTERS: dict[str, Emitter] = {"ROIAlign": roi_align, "ROIPooling": roi_pooling}

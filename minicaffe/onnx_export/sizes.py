@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.layers.spp import SPP
 from minicaffe.net import Net
 
 from .graph import Dims
@@ -17,10 +18,7 @@ from .graph import Dims
 Shape = tuple[int, ...]
 Shapes = dict[str, Shape]
 
-COUNTED = {"Proposal": 0, "DetectionOutput": 2}
-"""Layers whose tops have as many rows as were found, and the axis of the rows."""
-
-FIXED_MAP = ("SPP",)
+FIXED_MAP = (SPP,)
 """Layers whose ONNX form is for one size of map."""
 
 
@@ -53,20 +51,15 @@ def symbolic_shapes(net: Net, layers: Sequence[Layer]) -> dict[str, Dims]:
 
 def _candidates(net: Net, layers: Sequence[Layer]) -> list[tuple[str, int]]:
     """The axes that may be free: of inputs all but the channels', of proposals the rows. A Proposal takes one image."""
-    single = {name for layer in layers if kind_of(layer) == "Proposal" for name in net.bottom_names[layer.name]}
+    single = {name for layer in layers if layer.makes_rois for name in net.bottom_names[layer.name]}
     axes = [(name, axis) for name in net.inputs for axis in range(len(net.blobs[name].shape)) if axis != 1]
     free = [(name, axis) for name, axis in axes if axis or name not in single]
     return [*free, *((top, axis) for top, axis in _counted(net, layers) if axis == 0)]
 
 
 def _counted(net: Net, layers: Sequence[Layer]) -> list[tuple[str, int]]:
-    kinds = [(layer.name, COUNTED.get(kind_of(layer))) for layer in layers]
-    return [(top, axis) for name, axis in kinds if axis is not None for top in net.top_names[name]]
-
-
-def kind_of(layer: Layer) -> str:
-    """The type of a layer; of one that stands in for a Python layer, the type it is."""
-    return type(layer).type if layer.type == "Python" else layer.type
+    found = [(layer.name, layer.found_axis) for layer in layers]
+    return [(top, axis) for name, axis in found if axis is not None for top in net.top_names[name]]
 
 
 def _shapes_with(net: Net, layers: Sequence[Layer], given: Mapping[str, Shape], base: Shapes) -> Shapes | None:
@@ -88,7 +81,7 @@ def _shapes_with(net: Net, layers: Sequence[Layer], given: Mapping[str, Shape], 
 
 
 def _moves_a_fixed_map(net: Net, layers: Sequence[Layer], shapes: Shapes, base: Shapes) -> bool:
-    maps = [net.bottom_names[layer.name][0] for layer in layers if layer.type in FIXED_MAP]
+    maps = [net.bottom_names[layer.name][0] for layer in layers if isinstance(layer, FIXED_MAP)]
     return any(shapes[name][2:] != base[name][2:] for name in maps)
 
 

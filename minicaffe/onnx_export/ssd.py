@@ -7,10 +7,12 @@ import numpy as np
 from minicaffe.layers.box_codes import CENTER_SIZE, CORNER
 from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.layers.prior_box import PriorBox
+from minicaffe.registry import exports
 
-from .graph import Array, Dims, Emitter, Graph, Operand, Value
+from .graph import Array, Dims, Graph, Operand, Value
 
 
+@exports(PriorBox)
 def prior_box(g: Graph, layer: PriorBox, bottom: list[Value], top: list[Dims]) -> list[str]:
     """The boxes in float64, centres and sides rounded to float32 first, as the original has them."""
     maps, image = bottom
@@ -44,6 +46,7 @@ def _double(value: float) -> Array:
     return np.array(value, np.float64)
 
 
+@exports(DetectionOutput)
 def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Of each image and class the top_k best scores by TopK, NonMaxSuppression, and of each image the keep_top_k best."""
     param = layer.param.detection_output_param
@@ -139,6 +142,3 @@ def _or_nothing(g: Graph, found: str, images: str) -> str:
     rows = g("Squeeze", g("Mul", images, empty), [0])
     number = g("Unsqueeze", g.arange(rows, np.float32), [1])
     return g("Concat", found, g("Pad", number, [0, 0, 0, 6], -1.0), axis=0)
-
-
-EMITTERS: dict[str, Emitter] = {"DetectionOutput": detection_output, "PriorBox": prior_box}

@@ -9,87 +9,113 @@ from torch import nn
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
+from minicaffe.layers.batch_norm import BatchNorm
+from minicaffe.layers.bias import Bias
+from minicaffe.layers.convolution import Convolution
+from minicaffe.layers.deconvolution import Deconvolution
+from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.embed import Embed
+from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.parameter import Parameter
+from minicaffe.layers.pooling import Pooling
+from minicaffe.layers.prelu import PReLU
+from minicaffe.layers.scale import Scale
+from minicaffe.layers.slice import Slice
+from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
+from minicaffe.layers.split import Split
 from minicaffe.proto import caffe_pb2
+from minicaffe.registry import is_built_in, torch_form
 
-from . import losses, shapes, steps, weights
-from .apply import Apply, Dropout
+from . import losses, shapes, steps, weights  # noqa: F401  # steps adds forms too
+from .apply import Apply, Step
+from .apply import Dropout as DropoutModule
 from .our_layer import OurLayer
 from .pooling import pooling as pooled
 
-Form = Callable[[Any, Sequence[Blob], Sequence[Blob]], nn.Module]
-"""What makes a Module of a layer, its bottoms and its tops. The Module takes the bottoms and gives a top or a tuple of tops."""
-
-SOURCES = {"AnnotatedData", "Data", "HDF5Data", "ImageData", "MemoryData", "RoIData", "WindowData"}
-"""Types that read data: their tops become inputs."""
-
-NONE = {"HDF5Output"}
-"""Types without a torch form."""
+Form = Callable[[Any, Sequence[Blob], Sequence[Blob]], nn.Module | Step]
+"""What makes a Module, or a function, of a layer, its bottoms and its tops. It takes the bottoms and gives a top or a tuple of
+tops."""
 
 
+@torch_form(Convolution, DepthwiseConvolution, Deconvolution)
 def convolution(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
     if layer.axis != 1 or layer.spatial_axes not in weights.CONVOLVE:
         return OurLayer(layer, bottom, top)
-    return (weights.Deconvolution if type(layer).type == "Deconvolution" else weights.Convolution)(layer)
+    return (weights.Deconvolution if isinstance(layer, Deconvolution) else weights.Convolution)(layer)
 
 
-def pooling(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
+@torch_form(Pooling)
+def pooling(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
     if len(top) > 1 or layer.method == caffe_pb2.PoolingParameter.STOCHASTIC:
         return OurLayer(layer, bottom, top)
-    return Apply("Pooling", pooled(layer))
+    return pooled(layer)
 
 
-def split(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
-    return Apply("Split", lambda x: (x,) * len(top))
+@torch_form(Split)
+def split(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
+    return lambda x: (x,) * len(top)
 
 
-FORMS: dict[str, Form] = {
-    "BatchNorm": lambda layer, bottom, top: weights.BatchNorm(layer),
-    "Bias": lambda layer, bottom, top: weights.Bias(layer),
-    "Convolution": convolution,
-    "Deconvolution": convolution,
-    "DepthwiseConvolution": convolution,
-    "Dropout": lambda layer, bottom, top: Dropout(layer),
-    "Embed": lambda layer, bottom, top: weights.Embed(layer),
-    "EuclideanLoss": lambda layer, bottom, top: Apply("EuclideanLoss", losses.euclidean_loss(layer)),
-    "InnerProduct": lambda layer, bottom, top: weights.InnerProduct(layer),
-    "PReLU": lambda layer, bottom, top: weights.PReLU(layer),
-    "Parameter": lambda layer, bottom, top: weights.Parameter(layer),
-    "Pooling": pooling,
-    "Scale": lambda layer, bottom, top: weights.Scale(layer, len(bottom) == 2),
-    "SigmoidCrossEntropyLoss": lambda layer, bottom, top: Apply(
-        "SigmoidCrossEntropyLoss", losses.sigmoid_cross_entropy_loss(layer)
-    ),
-    "Slice": lambda layer, bottom, top: Apply("Slice", shapes.slices(layer, len(top))),
-    "SmoothL1Loss": lambda layer, bottom, top: Apply("SmoothL1Loss", losses.smooth_l1_loss(layer)),
-    "SoftmaxWithLoss": lambda layer, bottom, top: Apply("SoftmaxWithLoss", losses.softmax_with_loss(layer, len(top))),
-    "Split": split,
+@torch_form(Slice)
+def slices(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
+    return shapes.slices(layer, len(top))
+
+
+@torch_form(Scale)
+def scale(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
+    return weights.Scale(layer, len(bottom) == 2)
+
+
+@torch_form(SoftmaxWithLoss)
+def softmax_with_loss(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
+    return losses.softmax_with_loss(layer, len(top))
+
+
+MODULES: dict[type[Layer], Callable[[Any], nn.Module]] = {
+    BatchNorm: weights.BatchNorm,
+    Bias: weights.Bias,
+    Dropout: DropoutModule,
+    Embed: weights.Embed,
+    InnerProduct: weights.InnerProduct,
+    PReLU: weights.PReLU,
+    Parameter: weights.Parameter,
 }
-"""Types with a Module of their own; steps.FUNCTIONS has those that are one function. The rest is OurLayer."""
+"""Types whose Module needs to know the layer only."""
+
+
+def _form(module: Callable[[Any], nn.Module]) -> Form:
+    return lambda layer, bottom, top: module(layer)
+
+
+for _kind, _module in MODULES.items():
+    torch_form(_kind)(_form(_module))
 
 
 def form(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], given: Mapping[str, Form]) -> nn.Module:
     """The Module for a layer; given: the caller's forms, by type. Raises LayerError where there is none."""
-    names = [layer.param.python_param.layer, layer.param.type]
-    for name in names:
-        if name in given:
-            return given[name](layer, bottom, top)
-    kind = type(layer).type
-    if not type(layer).__module__.startswith("minicaffe.layers.") or kind in NONE:
+    names = [layer.param.python_param.layer, layer.type]
+    made = next((given[name] for name in names if name in given), None) or torch_form.get(type(layer))
+    if made is None and runs_itself(type(layer)):
+        made = OurLayer
+    if made is None:
         raise layer.error(
-            f"has no form in PyTorch: give one, to_torch(net, forms={{{layer.param.type!r}: ...}}) "
-            "(minicaffe.torch.OurLayer runs the layer itself), or take it out of the prototxt",
+            f"has no form in PyTorch: give one, to_torch(net, forms={{{layer.type!r}: ...}}), or one for its class by "
+            "minicaffe.registry.torch_form (minicaffe.torch.OurLayer runs the layer itself), or take it out of the prototxt",
             "type",
         )
-    if kind in FORMS:
-        return FORMS[kind](layer, bottom, top)
-    if kind in steps.FUNCTIONS:
-        return Apply(kind, steps.FUNCTIONS[kind](layer))
-    return OurLayer(layer, bottom, top)
+    module = made(layer, bottom, top)
+    return module if isinstance(module, nn.Module) else Apply(layer.type, module)
+
+
+def runs_itself(kind: type[Layer]) -> bool:
+    """Whether a type without a form of its own is an OurLayer: a built-in one that has tops."""
+    return is_built_in(kind) and kind.num_top != 0
 
 
 def is_source(layer: Layer) -> bool:
     """Whether a layer's tops are inputs of the Module."""
-    return type(layer).type in SOURCES or layer.param.type == "Input"
+    return layer.reads_data or layer.is_input
 
 
 def weight_names(module: nn.Module) -> tuple[str, ...]:

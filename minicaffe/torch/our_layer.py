@@ -16,12 +16,6 @@ from minicaffe.layer import Layer
 
 from .weights import learnt
 
-NO_GRADIENT = {
-    "Accuracy", "AnchorTarget", "ArgMax", "BoxAnnotatorOHEM", "DetectionEvaluate", "DetectionOutput", "DummyData", "PriorBox",
-    "Proposal", "ProposalTarget", "Threshold",
-}  # fmt: skip
-"""Types whose tops depend on nothing that is learnt: autograd does not see them."""
-
 
 class Run(Function):
     """A layer's forward and backward. apply(step, *bottoms, *weights) -> tops."""
@@ -57,7 +51,7 @@ class OurLayer(nn.Module):
 
     def forward(self, *bottoms: Tensor) -> tuple[Tensor, ...]:
         given = *bottoms, *(getattr(self, name) for name in self.names)
-        if type(self.layer).type in NO_GRADIENT:
+        if not self.layer.has_gradient:
             return self.run(given, None)
         tops: tuple[Tensor, ...] = Run.apply(self, *given)
         return tops if self.layer.is_loss else tuple(top.to(given[0].dtype) for top in tops)

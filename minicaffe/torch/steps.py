@@ -10,15 +10,45 @@ from torch import Tensor
 from torch.nn import functional
 
 from minicaffe.layer import Layer
-from minicaffe.layers.roi_align import ROIAlignMean
+from minicaffe.layers.abs_val import AbsVal
+from minicaffe.layers.bnll import BNLL
+from minicaffe.layers.clip import Clip
+from minicaffe.layers.concat import Concat
+from minicaffe.layers.crop import Crop
+from minicaffe.layers.eltwise import Eltwise
+from minicaffe.layers.elu import ELU
+from minicaffe.layers.euclidean_loss import EuclideanLoss
+from minicaffe.layers.exp import Exp
+from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.log import Log
+from minicaffe.layers.lrn import LRN
+from minicaffe.layers.permute import Permute
+from minicaffe.layers.power import Power
+from minicaffe.layers.psroi_align import PSROIAlign
+from minicaffe.layers.psroi_pooling import PSROIPooling
+from minicaffe.layers.reduction import Reduction
+from minicaffe.layers.relu import ReLU
+from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
+from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.layers.sigmoid import Sigmoid
+from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
+from minicaffe.layers.silence import Silence
+from minicaffe.layers.smooth_l1_loss import SmoothL1Loss
+from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.swish import Swish
+from minicaffe.layers.tanh import TanH
+from minicaffe.layers.tile import Tile
 from minicaffe.proto import caffe_pb2
+from minicaffe.registry import torch_form
 
 from .apply import Step
+from .losses import euclidean_loss, sigmoid_cross_entropy_loss, smooth_l1_loss
 from .pooling import lrn
 from .roi import ps_roi_align, ps_roi_pool, roi_align, roi_align_max, roi_pool
 from .shapes import crop, flatten, permute, reduction, reshape, tile
 
-Eltwise = caffe_pb2.EltwiseParameter
+Operation = caffe_pb2.EltwiseParameter
 
 
 def power(layer: Layer) -> Step:
@@ -44,9 +74,9 @@ def eltwise(layer: Any) -> Step:
     def run(first: Tensor, *rest: Tensor) -> Tensor:
         y = first if coeff[0] == 1 else coeff[0] * first
         for i, (x, c) in enumerate(zip(rest, coeff[1:])):
-            if operation == Eltwise.PROD:
+            if operation == Operation.PROD:
                 y = y * x
-            elif operation == Eltwise.SUM:
+            elif operation == Operation.SUM:
                 y = y + (x if c == 1 else c * x)
             else:  # of equal ones the gradient goes where Caffe's does: to the second, but to a later one only if greater
                 y = torch.where(x > y if i else x >= y, x, y)
@@ -63,34 +93,47 @@ def roi_align_layer(layer: Any) -> Step:
     return lambda x, rois, *scale: roi_align_max(x, rois, size, abs(scale[0].reshape(-1)[0].item()) if scale else fixed)
 
 
-FUNCTIONS: dict[str, Callable[[Any], Step]] = {
-    "AbsVal": lambda layer: torch.abs,
-    "BNLL": lambda layer: functional.softplus,
-    "Clip": lambda layer: lambda x: x.clamp(layer.param.clip_param.min, layer.param.clip_param.max),
-    "Concat": lambda layer: lambda *xs: torch.cat(xs, layer.axis),
-    "Crop": crop,
-    "ELU": lambda layer: lambda x: functional.elu(x, layer.param.elu_param.alpha),
-    "Eltwise": eltwise,
-    "Exp": lambda layer: lambda x: torch.exp(layer.scale * x + layer.shift),
-    "Flatten": flatten,
-    "LRN": lrn,
-    "Log": lambda layer: lambda x: torch.log(layer.param.log_param.scale * x + layer.param.log_param.shift) * layer.factor,
-    "PSROIAlign": lambda layer: lambda x, rois: ps_roi_align(x, rois, layer.group_size, layer.spatial_scale, layer.sample_num),
-    "PSROIPooling": lambda layer: lambda x, rois: ps_roi_pool(x, rois, layer.group_size, layer.spatial_scale),
-    "Permute": permute,
-    "Power": power,
-    "ROIAlign": roi_align_layer,
-    "ROIPooling": lambda layer: lambda x, rois: roi_pool(x, rois, (layer.pooled_h, layer.pooled_w), layer.spatial_scale),
-    "ReLU": lambda layer: (
+FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
+    AbsVal: lambda layer: torch.abs,
+    BNLL: lambda layer: functional.softplus,
+    Clip: lambda layer: lambda x: x.clamp(layer.param.clip_param.min, layer.param.clip_param.max),
+    Concat: lambda layer: lambda *xs: torch.cat(xs, layer.axis),
+    Crop: crop,
+    ELU: lambda layer: lambda x: functional.elu(x, layer.param.elu_param.alpha),
+    Eltwise: eltwise,
+    EuclideanLoss: euclidean_loss,
+    Exp: lambda layer: lambda x: torch.exp(layer.scale * x + layer.shift),
+    Flatten: flatten,
+    LRN: lrn,
+    Log: lambda layer: lambda x: torch.log(layer.param.log_param.scale * x + layer.param.log_param.shift) * layer.factor,
+    PSROIAlign: lambda layer: lambda x, rois: ps_roi_align(x, rois, layer.group_size, layer.spatial_scale, layer.sample_num),
+    PSROIPooling: lambda layer: lambda x, rois: ps_roi_pool(x, rois, layer.group_size, layer.spatial_scale),
+    Permute: permute,
+    Power: power,
+    ROIAlign: roi_align_layer,
+    ROIAlignMax: roi_align_layer,
+    ROIAlignMean: roi_align_layer,
+    ROIPooling: lambda layer: lambda x, rois: roi_pool(x, rois, (layer.pooled_h, layer.pooled_w), layer.spatial_scale),
+    ReLU: lambda layer: (
         functional.relu if layer.negative_slope == 0 else lambda x: functional.leaky_relu(x, layer.negative_slope)
     ),
-    "Reduction": reduction,
-    "Reshape": reshape,
-    "Sigmoid": lambda layer: torch.sigmoid,
-    "Silence": lambda layer: lambda *xs: (),
-    "Softmax": lambda layer: lambda x: torch.softmax(x, layer.param.softmax_param.axis),
-    "Swish": swish,
-    "TanH": lambda layer: torch.tanh,
-    "Tile": tile,
+    Reduction: reduction,
+    Reshape: reshape,
+    Sigmoid: lambda layer: torch.sigmoid,
+    SigmoidCrossEntropyLoss: sigmoid_cross_entropy_loss,
+    Silence: lambda layer: lambda *xs: (),
+    SmoothL1Loss: smooth_l1_loss,
+    Softmax: lambda layer: lambda x: torch.softmax(x, layer.param.softmax_param.axis),
+    Swish: swish,
+    TanH: lambda layer: torch.tanh,
+    Tile: tile,
 }
-"""Types whose function needs to know the layer only. Slice, Split, Pooling and Dropout are in forms.py."""
+"""Types whose function needs to know the layer only. The others are in forms.py."""
+
+
+def _form(function: Callable[[Any], Step]) -> Callable[..., Step]:
+    return lambda layer, bottom, top: function(layer)
+
+
+for _kind, _function in FUNCTIONS.items():
+    torch_form(_kind)(_form(_function))

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from roi_cases import Case, cases
 
 from minicaffe import TEST, TRAIN
-from minicaffe.explanations import COVERED, explain
+from minicaffe.explanations import explain
+from minicaffe.registry import explains
 
 seeds = st.integers(0, 2**32 - 1)
 dtypes = st.sampled_from([np.float32, np.float64])
@@ -230,7 +231,7 @@ def test_in_place(text: str, phase: int) -> None:
 
 def test_every_covered_type_is_tested() -> None:
     tested = {text.split('"')[1] for text, _, _ in OTHERS} | set(ROI) | {"Deconvolution", "Pooling"}
-    assert tested == set(COVERED)
+    assert tested == set(explains.names())
 
 
 def test_values_that_are_not_finite() -> None:

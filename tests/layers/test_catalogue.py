@@ -137,14 +137,3 @@ def test_a_class_that_computes_anew_does_not_inherit_what_its_base_does_on_the_g
 
     assert Mine.forward_gpu is Layer.forward_gpu
     assert Mine.backward_gpu is BUILT_IN["ReLU"].backward_gpu
-
-
-def test_the_types_that_a_net_in_gpu_mode_runs_on_the_host() -> None:
-    on_the_host = {kind for kind, layer in CATALOGUE.items() if layer.forward_gpu is Layer.forward_gpu}
-    assert on_the_host == {
-        *("AnnotatedData", "Data", "DummyData", "HDF5Data", "HDF5Output", "ImageData", "MemoryData", "Parameter", "WindowData"),
-        *("AnchorTarget", "ProposalTarget", "RoIData", "Python"),
-        *("DetectionEvaluate", "DetectionOutput", "MultiBoxLoss", "PriorBox"),
-        *("ContrastiveLoss", "HingeLoss", "MultinomialLogisticLoss"),
-        *("LSTM", "LSTMUnit", "RNN", "SPP"),
-    }

@@ -57,14 +57,14 @@ def layer(module: str, name: str, param_str: str = "") -> str:
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     """What a test registers and allows is forgotten after it."""
-    kept = dict(CATALOGUE), dict(minicaffe.layers._registered), set(python._allowed)
+    kept = dict(CATALOGUE), dict(minicaffe.layers.registered), set(python._allowed)
     modules = set(sys.modules)
     yield
     for name in set(sys.modules) - modules:
         if name.partition(".")[0] in python._folders.folders:
             del sys.modules[name]
     python._folders.folders.clear()
-    for table, before in zip((CATALOGUE, minicaffe.layers._registered), kept[:2], strict=True):
+    for table, before in zip((CATALOGUE, minicaffe.layers.registered), kept[:2], strict=True):
         table.clear()
         table.update(before)
     python._allowed.clear()

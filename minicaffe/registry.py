@@ -1,0 +1,178 @@
+"""What there is of layer types: their names, and what each tool knows of them. Open to your classes and to packages.
+
+    from minicaffe.registry import explains, exports, layer, torch_form
+
+    @layer("Mine")                          # type: "Mine" in a prototxt
+    class Mine(minicaffe.Layer): ...
+
+    @explains(Mine)                         # minicaffe.explain: case, index -> an Explanation
+    @explains_gradient(Mine)                # the same of backward
+    @exports(Mine)                          # minicaffe.export_onnx: graph, layer, bottoms, shapes of tops -> names of tops
+    @torch_form(Mine)                       # minicaffe.torch.to_torch: layer, bottoms, tops -> a Module or a function
+
+A package announces modules (or classes in them) that do so by the entry point group "minicaffe.layers". They are imported when
+a type or an entry is asked for that is not known, or all of them are listed: never by `import minicaffe`, and never because of
+what a prototxt says, other than that its type is unknown.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from .errors import Error
+from .layer import Layer
+from .proto import caffe_pb2
+
+GROUP = "minicaffe.layers"
+"""The entry point group of packages with layers."""
+
+Kind = type[Layer]
+Entry = TypeVar("Entry", bound=Callable[..., Any])
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+DecoratedLayer = TypeVar("DecoratedLayer", bound=Kind)
+
+types: dict[str, Kind] = {}
+"""Every layer type known so far, by name: the built-in ones, which layers/__init__.py lists, and registered ones."""
+registered: dict[str, Kind] = {}
+"""The registered ones, which also serve as Python layers of that name."""
+stand_ins: dict[tuple[str, str], Kind] = {}
+"""The built-in layers that stand for Python layers, by python_param's module and layer."""
+
+_loaded: set[str] = set()
+_scanned: list[str] = []
+"""sys.path when entry points were last looked for."""
+
+
+def register(name: str, layer: Kind) -> None:
+    """Make `type: "name"`, or a Python layer called name, mean layer, a subclass of Layer (pycaffe's protocol or ours)."""
+    types[name] = layer
+    registered[name] = layer
+
+
+def layer(name: str) -> Callable[[DecoratedLayer], DecoratedLayer]:
+    """register, as a decorator of the class."""
+
+    def decorate(kind: DecoratedLayer) -> DecoratedLayer:
+        register(name, kind)
+        return kind
+
+    return decorate
+
+
+def find(name: str) -> Kind | None:
+    """The class of a type; packages are asked for one that is not known. None where there is none."""
+    if name not in types:
+        load_packages()
+    return types.get(name)
+
+
+def class_of(param: caffe_pb2.LayerParameter) -> Kind:
+    """The class whose facts hold for a layer of a prototxt that is not set up: Layer itself where the type is unknown.
+
+    Imports nothing: for a Python layer that is neither built in nor registered it is the catalogue's Python.
+    """
+    if param.type == "Python":
+        module, name = param.python_param.module, param.python_param.layer
+        found = stand_ins.get((module, name)) or registered.get(f"{module}.{name}") or registered.get(name)
+        if found is not None:
+            return found
+    return types.get(param.type, Layer)
+
+
+def is_built_in(kind: Kind) -> bool:
+    """Whether a class is one of minicaffe's own."""
+    return kind.__module__.startswith("minicaffe.layers.")
+
+
+def load_packages() -> None:
+    """Import what installed packages announce, once each; what cannot be imported is warned of and left out."""
+    if _scanned == sys.path:
+        return
+    _scanned[:] = sys.path
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=GROUP):
+        if entry.value in _loaded:
+            continue
+        _loaded.add(entry.value)
+        try:
+            entry.load()
+        except Exception as error:
+            package = entry.dist.name if entry.dist else "a package"
+            message = f'the layers of {package} (entry point "{entry.name}" of {GROUP}) cannot be imported: {error!r}'
+            warnings.warn(message, stacklevel=2)
+
+
+class Table(Generic[Entry]):
+    """What one tool knows of layer types: an entry a class. The table is the decorator that adds one.
+
+    An entry holds for exactly that class: one that is derived from it may compute anything. Where it is meant for the
+    derived classes too, say subclasses=True: the nearest base's entry then serves a class without one of its own.
+    """
+
+    def __init__(self, does: str, room: str) -> None:
+        """does: the tool, in errors. room: the package whose import adds the built-in types' entries."""
+        self.does, self.room = does, room
+        self._entries: dict[Kind, Entry] = {}
+        self._of_subclasses: dict[Kind, Entry] = {}
+
+    def __call__(self, *kinds: Kind, subclasses: bool = False) -> Callable[[Decorated], Decorated]:
+        """Add the decorated function as the entry of these classes. One of yours takes the place of a built-in one."""
+        for kind in kinds:
+            if not (isinstance(kind, type) and issubclass(kind, Layer)):
+                raise Error(f"{self.does}: {kind!r} is not a layer class, one derived from minicaffe.Layer")
+
+        def decorate(function: Decorated) -> Decorated:
+            built_in = getattr(function, "__module__", "").startswith(f"{self.room}.")
+            for kind in kinds:
+                if not (built_in and kind in self._entries):
+                    self._entries[kind] = function  # type: ignore[assignment]
+                    if subclasses:
+                        self._of_subclasses[kind] = function  # type: ignore[assignment]
+            return function
+
+        return decorate
+
+    def get(self, kind: Kind) -> Entry | None:
+        """The entry of a class; packages are asked where there is none. None where there is none after that."""
+        found = self._get(kind)
+        if found is None:
+            load_packages()
+            found = self._get(kind)
+        return found
+
+    def _get(self, kind: Kind) -> Entry | None:
+        self._fill()
+        bases = (self._of_subclasses[base] for base in kind.__mro__[1:] if base in self._of_subclasses)
+        return self._entries.get(kind) or next(bases, None)
+
+    def __contains__(self, kind: Kind) -> bool:
+        return self.get(kind) is not None
+
+    def __iter__(self) -> Iterator[Kind]:
+        """The classes that have an entry, packages' too."""
+        self._fill()
+        load_packages()
+        return iter(list(self._entries))
+
+    def names(self) -> list[str]:
+        """The names of the types that have an entry, sorted."""
+        kinds = set(self)
+        return sorted(name for name, kind in types.items() if kind in kinds)
+
+    def _fill(self) -> None:
+        importlib.import_module(self.room)
+
+
+explains: Table[Callable[..., Any]] = Table("explain", "minicaffe.explanations")
+"""(case, index) -> Explanation of an element of a top."""
+explains_gradient: Table[Callable[..., Any]] = Table("explain's backward", "minicaffe.explanations")
+"""(case, index) -> Explanation of the gradient in an element of a bottom."""
+exports: Table[Callable[..., Any]] = Table("the ONNX export", "minicaffe.onnx_export")
+"""(graph, layer, bottoms, shapes of the tops) -> the names of the tops' tensors."""
+torch_form: Table[Callable[..., Any]] = Table("minicaffe.torch", "minicaffe.torch")
+"""(layer, bottoms, tops) -> a torch Module, or a function of tensors."""

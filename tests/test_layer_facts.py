@@ -1,0 +1,293 @@
+"""What layers say of themselves: complete for every built-in type, and the bytes as measured."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from google.protobuf import text_format
+from numpy.typing import NDArray
+
+import minicaffe
+from minicaffe import TEST, TRAIN, Layer, Net, get_num_threads, register, set_num_threads
+from minicaffe.blob import Blob
+from minicaffe.cli import main
+from minicaffe.layers import CATALOGUE, create, registered
+from minicaffe.mode import Phase
+from minicaffe.proto import caffe_pb2
+from minicaffe.prototxt import parse_net
+from minicaffe.summary import summarize
+from minicaffe.trace_facts import layer_facts
+
+KINDS = sorted(set(CATALOGUE) - {"Python"})
+Array = NDArray[np.float32]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_type_says_what_it_is(kind: str) -> None:
+    layer = CATALOGUE[kind]
+    fields = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
+    for block in layer.param_block:
+        assert fields[block].message_type is not None
+    if layer.linear:
+        assert "num_output" in fields[layer.param_block[0]].message_type.fields_by_name
+        assert layer.weight_names == ("weight", "bias")
+    if layer.position_sensitive:
+        assert {"output_dim", "group_size"} <= set(fields[layer.param_block[0]].message_type.fields_by_name)
+    if layer.is_roi_layer:
+        assert all("spatial_scale" in fields[block].message_type.fields_by_name for block in layer.param_block)
+    recurrent = layer.param_block == ("recurrent_param",)
+    assert layer.weight_names is not None or recurrent, "(): it learns nothing"
+    if layer.weight_names != ():
+        assert layer.multiply_adds is not Layer.multiply_adds, "a type with weights says how often it multiplies by them"
+    if not layer.has_gradient:
+        assert layer.backward_cpu is Layer.backward_cpu or layer.num_bottom != 0
+
+
+def test_names_of_weights() -> None:
+    text = """
+    layer { name: "x" type: "Input" top: "x" top: "cont" top: "static" top: "maps" input_param { shape { dim: 4 dim: 2 dim: 3 }
+      shape { dim: 4 dim: 2 } shape { dim: 2 dim: 5 } shape { dim: 1 dim: 4 dim: 5 dim: 6 } } }
+    layer { name: "rnn" type: "RNN" bottom: "x" bottom: "cont" bottom: "static" top: "h" recurrent_param {
+      num_output: 2 weight_filler { type: "xavier" } bias_filler { type: "constant" } } }
+    layer { name: "dw" type: "ConvolutionDepthwise" bottom: "maps" top: "dw"
+      convolution_param { num_output: 4 kernel_size: 3 } }
+    layer { name: "bn" type: "BatchNorm" bottom: "dw" top: "bn" }
+    layer { name: "scale" type: "Scale" bottom: "maps" bottom: "maps" top: "scale" scale_param { axis: 0 bias_term: true } }
+    """
+    layers = Net(parse_net(text), TEST).layer_dict
+    names = {name: [layer.weight_name(i) for i in range(len(layer.blobs))] for name, layer in layers.items() if layer.blobs}
+    assert names == {
+        "rnn": ["weight_x", "bias", "weight_static", "weight_h", "weight_y", "bias_y"],
+        "dw": ["weight", "bias"],
+        "bn": ["mean_sum", "variance_sum", "factor"],
+        "scale": ["bias"],
+    }
+    traced = [param.name for param in layer_facts(Net(parse_net(text), TEST), 2, layers["dw"], None, False, 0).params]
+    assert traced == ["weight", "bias"]
+
+
+def test_a_class_that_does_not_say_counts_as_unknown(tmp_path: Path) -> None:
+    """As a dash, also in the total, and never as 0."""
+
+    class Attention(Layer):
+        def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+            top[0].reshape(bottom[0].shape)
+
+    register("Attention", Attention)
+    try:
+        text = """
+        layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 6 } } }
+        layer { name: "a" type: "Attention" bottom: "x" top: "a" }
+        layer { name: "r" type: "Scale" bottom: "a" top: "r" }
+        layer { name: "y" type: "InnerProduct" bottom: "r" top: "y" inner_product_param { num_output: 2 } }
+        """
+        summary = summarize(Net(parse_net(text), TEST))
+        (tmp_path / "net.prototxt").write_text(text)
+        shown = CliRunner().invoke(main, ["summary", str(tmp_path / "net.prototxt")]).output
+    finally:
+        del CATALOGUE["Attention"], registered["Attention"]
+    assert [layer.multiply_adds for layer in summary.layers] == [0, None, 6, 12]
+    assert summary.multiply_adds == 18
+    assert summary.not_counted == ["Attention"]
+    assert "18 multiply-adds (without Attention), " in shown
+    assert " - " in next(line for line in shown.splitlines() if line.split()[:2] == ["a", "Attention"])
+    assert summary.memory.working == 4 * 6, "it is taken to copy its bottom"
+
+
+# Bytes, as tracemalloc counts them.
+
+MIB = 2**20
+BLOCKS = 4 * MIB
+"""What is worked in block by block, whatever the size of the blobs, at most."""
+
+
+def maps(*shape: int) -> Array:
+    return np.random.default_rng(1).standard_normal(shape, np.float32)
+
+
+def labels(*shape: int) -> Array:
+    return np.random.default_rng(2).integers(0, 8, shape).astype(np.float32)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = get_num_threads()
+    set_num_threads(1)
+    np.unique([0])  # imports numpy.ma, which no layer keeps
+    yield
+    set_num_threads(before)
+
+
+def whole_rois(count: int, size: tuple[int, int]) -> Array:
+    """Rois (R, 5) that have the whole of a map of size (H, W), at a scale of 1."""
+    return np.tile(np.array([0, 0, 0, size[1] - 1, size[0] - 1], np.float32), (count, 1))
+
+
+X = maps(1, 16, 512, 256)
+REGIONS: list[tuple[str, list[Array]]] = [
+    *(
+        (f'type: "{kind}" {block} {{ pooled_h: 7 pooled_w: 7 spatial_scale: 1 {more} }}', [x, whole_rois(200, x.shape[2:])])
+        for x in (maps(1, 256, 40, 60), maps(1, 128, 100, 160))
+        for kind, block, more in (
+            ("ROIPooling", "roi_pooling_param", ""),
+            ("ROIAlign", "roi_align_param", ""),
+            ("ROIAlign", "roi_align_param", "pool: AVE"),
+            ("ROIAlign", "roi_align_param", "pool: AVE sampling_ratio: 2"),
+        )
+    ),
+    *(
+        (
+            f'type: "{kind}" {block} {{ output_dim: 20 group_size: 3 spatial_scale: 1 }}',
+            [maps(1, 180, *size), whole_rois(rois, size)],
+        )
+        for kind, block in (("PSROIPooling", "psroi_pooling_param"), ("PSROIAlign", "psroi_align_param"))
+        for rois, size in ((200, (100, 160)), (2000, (40, 60)))
+    ),
+]
+ALONE = [
+    *(kind for kind in KINDS if CATALOGUE[kind].elementwise and kind not in ("Clip", "Eltwise", "Split")),
+    *("ArgMax", "BatchNorm", "Bias", "Flatten", "LRN", "MVN", "Normalize", "PReLU", "Reduction", "Scale", "Softmax", "Tile"),
+]
+CASES: list[tuple[str, list[Array]]] = [
+    *((f'type: "{kind}"' + " tile_param { tiles: 2 }" * (kind == "Tile"), [X]) for kind in ALONE),
+    ('type: "ArgMax" argmax_param { axis: 1 top_k: 3 }', [X]),
+    ('type: "MVN" mvn_param { normalize_variance: false }', [X]),
+    ('type: "Reduction" reduction_param { operation: ASUM }', [X]),
+    ('type: "Pooling" pooling_param { pool: STOCHASTIC kernel_size: 2 stride: 2 }', [abs(X)]),
+    ('type: "Pooling" pooling_param { kernel_size: 2 stride: 2 }', [X]),
+    ('type: "Permute" permute_param { order: 0 order: 2 order: 3 order: 1 }', [X]),
+    ('type: "Concat"', [X, X]),
+    ('type: "Eltwise"', [X, X]),
+    ('type: "Eltwise" eltwise_param { operation: MAX }', [X, X]),
+    ('type: "Im2col" convolution_param { kernel_size: 2 }', [X[:, :6]]),
+    ('type: "InnerProduct" inner_product_param { num_output: 64 }', [maps(1000, 2048)]),
+    ('type: "ContrastiveLoss"', [maps(1000, 2048), maps(1000, 2048), labels(1000) % 2]),
+    ('type: "EuclideanLoss"', [X, X]),
+    ('type: "HingeLoss"', [maps(1000, 2048), labels(1000)]),
+    ('type: "MultinomialLogisticLoss"', [abs(maps(1000, 2048)), labels(1000)]),
+    ('type: "SigmoidCrossEntropyLoss"', [X, labels(*X.shape) % 2]),
+    ('type: "SmoothL1Loss"', [X, X]),
+    ('type: "SmoothL1LossOHEM"', [X, X]),
+    ('type: "LSTM" recurrent_param { num_output: 512 }', [maps(64, 16, 128), np.ones((64, 16), np.float32)]),
+    ('type: "RNN" recurrent_param { num_output: 512 }', [maps(64, 16, 128), np.ones((64, 16), np.float32)]),
+    *REGIONS,
+]
+
+
+def made(text: str, arrays: list[Array], phase: Phase, in_place: bool = False) -> tuple[Layer, list[Blob], list[Blob]]:
+    """A layer and its blobs, whose data are in memory."""
+    param = caffe_pb2.LayerParameter(name="layer")
+    text_format.Merge(text, param)
+    bottom = [Blob(array.shape) for array in arrays]
+    for blob, array in zip(bottom, arrays, strict=True):
+        blob.data[...] = array
+    top = [bottom[0]] if in_place else [Blob(())]
+    layer = create(param, phase=phase)
+    layer.connect(bottom, top)
+    for blob in [*top, *layer.blobs]:
+        blob.data[...] = blob.data
+    for blob, array in zip(bottom, arrays, strict=True):
+        blob.data[...] = array
+    return layer, bottom, top
+
+
+def measured(layer: Layer, bottom: list[Blob], top: list[Blob]) -> tuple[int, int]:
+    """(what is there after a forward, without the blobs; what the next one takes at most beside that)."""
+    before = tracemalloc.get_traced_memory()[0]
+    layer.forward_pass(bottom, top)
+    gc.collect()
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    layer.forward_pass(bottom, top)
+    return after - before, tracemalloc.get_traced_memory()[1] - after
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("phase", [TEST, TRAIN])
+@pytest.mark.parametrize(("text", "arrays"), CASES, ids=[f"{text} {arrays[0].shape}" for text, arrays in CASES])
+@pytest.mark.usefixtures("one_thread")
+def test_bytes_kept_and_worked_in(text: str, arrays: list[Array], phase: Phase, in_place: bool) -> None:
+    """Within what is worked in block by block: a copy of a bottom, 8 MiB, more or less is seen."""
+    if in_place and not CATALOGUE[text.split('"')[1]].in_place:
+        return
+    layer, bottom, top = made(text, arrays, phase, in_place)
+    tracemalloc.start()
+    try:
+        kept, working = measured(layer, bottom, top)
+    finally:
+        tracemalloc.stop()
+    assert kept == pytest.approx(layer.kept_bytes(bottom, top), abs=MIB)
+    assert working == pytest.approx(layer.working_bytes(bottom, top), rel=0.15, abs=BLOCKS)
+
+
+@pytest.mark.parametrize(("text", "arrays"), REGIONS, ids=[f"{text} {arrays[0].shape}" for text, arrays in REGIONS])
+@pytest.mark.usefixtures("one_thread")
+def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Array]) -> None:
+    layer, bottom, top = made(text, arrays, TRAIN)
+    for blob in (*bottom, *top):
+        blob.diff[...] = 1
+    tracemalloc.start()
+    try:
+        _, forward = measured(layer, bottom, top)
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        layer.backward_pass(top, [True, False], bottom)
+        backward = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert max(forward, backward) == pytest.approx(layer.working_bytes(bottom, top, [True, False]), rel=0.15, abs=BLOCKS)
+
+
+# Nowhere else.
+
+ROOT = Path(minicaffe.__file__).parent
+FORMATS = {"generations", "caffemodel", "fork_numbers"}
+"""What old and foreign files call types: data of a format."""
+
+
+def code() -> list[Path]:
+    return [path for path in sorted(ROOT.rglob("*.py")) if path.stem not in FORMATS and path != ROOT / "layers" / "__init__.py"]
+
+
+def test_no_table_of_type_names_stands_beside_the_classes() -> None:
+    """A type's facts stand on its class, and what a tool knows of it in a table by class."""
+    found = []
+    for path in code():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            inside: list[Any] = []
+            if isinstance(node, ast.Tuple | ast.List | ast.Set):
+                inside = node.elts
+            elif isinstance(node, ast.Dict):
+                inside = node.keys
+            names = {item.value for item in inside if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+            if len(names & set(CATALOGUE)) > 1:
+                found.append(f"{path}:{node.lineno}")
+    assert not found
+
+
+def test_the_engine_names_no_layer_class() -> None:
+    engine = [
+        "blob",
+        "blob_memory",
+        "layer",
+        "registry",
+        "net",
+        "node",
+        "net_arguments",
+        "pycaffe_net",
+        "execution_plan",
+        "splits",
+    ]
+    classes = {layer.__name__ for layer in CATALOGUE.values()} - {"Filter", "Parameter", "Input"}
+    for stem in engine:
+        tree = ast.parse((ROOT / f"{stem}.py").read_text(encoding="utf-8"))
+        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert not names & classes, stem
