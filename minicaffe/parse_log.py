@@ -42,7 +42,7 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
     rows: dict[str, list[Row]] = {"Train": [], "Test": []}
     iteration, rate = -1, math.nan
     outputs: set[str] = set()
-    for number, seconds, line in _timed(text.splitlines(), datetime.fromtimestamp(Path(path).stat().st_mtime).year):
+    for number, seconds, line in _timed(text.splitlines(), _year(path)):
         if found := ITERATION.search(line):
             if len(found[1]) > 18:
                 raise Error(f"{path}:{number}: no iteration has {len(found[1]):,} digits: {found[1][:18]}...")
@@ -74,6 +74,14 @@ def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = "
         writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
         writer.writerow({name: on_one_line(name) for name in columns})
         writer.writerows(rows)
+
+
+def _year(path: str | os.PathLike[str]) -> int:
+    """The year in which a file was last written; a leap year for a time that no calendar has (an archive may give any)."""
+    try:
+        return datetime.fromtimestamp(Path(path).stat().st_mtime).year
+    except (ValueError, OverflowError, OSError):
+        return 2000
 
 
 def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[int, float, str]]:
