@@ -88,6 +88,8 @@ PADDED = (
     'type: "Convolution" convolution_param { num_output: 1 kernel_size: 3 pad: 20000 dilation: 20000 bias_term: false }',
     'type: "Pooling" pooling_param { kernel_size: 2147483647 pad: 2147483646 stride: 4294967295 }',
     'type: "Convolution" convolution_param { num_output: 1 kernel_size: 3 pad: 1073741823 dilation: 1073741824 }',
+    'type: "Im2col" convolution_param { kernel_size: 3 pad: 20000 dilation: 20000 }',
+    'type: "Im2col" convolution_param { kernel_size: 3 pad: 2147483647 stride: 2147483647 }',
 )
 
 
