@@ -25,6 +25,9 @@ ITERATION = re.compile(r"Iteration (\d+)")
 RATE = re.compile(r"lr = (\S+)")
 OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
 
+FORMULA = ("=", "+", "-", "@")
+"""How what a spreadsheet computes begins."""
+
 MOST_OUTPUTS = 1000
 """Names of net outputs: a table has a column for each."""
 
@@ -68,11 +71,12 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
 
 
 def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = ",") -> None:
-    """Write rows as a table with a head: the columns of all rows, in the order they come."""
+    """Write rows as a table with a head: the columns of all rows, in the order they come. A name that a spreadsheet would take
+    for a formula gets a ' before it."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
-        writer.writerow({name: on_one_line(name) for name in columns})
+        writer.writerow({name: "'" * name.startswith(FORMULA) + on_one_line(name) for name in columns})
         writer.writerows(rows)
 
 

@@ -521,6 +521,11 @@ def test_parse_log_errors(folder: Path, text: str, arguments: list[str], message
     assert "absent.log: cannot be read: No such file" in run("parse-log", "absent.log", ".").output
 
 
+def test_a_name_in_a_table_is_no_formula(folder: Path) -> None:
+    write_rows("rows.csv", [{'=HYPERLINK("http://a")': 1.0, "@a": 2.0, "loss=1": 3.0}])
+    assert (folder / "rows.csv").read_text() == '"\'=HYPERLINK(""http://a"")",\'@a,loss=1\n1.0,2.0,3.0\n'
+
+
 def test_parse_log_of_a_file_from_another_age(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An archive may give a file any time; here the file system's own limit is passed by."""
     (folder / "run.log").write_text(LOG)
