@@ -21,7 +21,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.resize_and_noise import ResizeAndNoise, check_bytes, crop_of
 from minicaffe.resizing import extrapolation
 
-from .batch_samplers import draw_crop, seen_in
+from .batch_samplers import check_sampler, draw_crop, seen_in
 
 Array = NDArray[Any]
 OWN_FIELDS = (
@@ -50,6 +50,8 @@ class AnnotatedTransform:
         self.distort = param.distort_param if param.HasField("distort_param") else None
         self.expand = param.expand_param if param.HasField("expand_param") else None
         check_distortion(param.distort_param)
+        for sampler in samplers:
+            check_sampler(sampler.sampler)
         if (trials := sum(sampler.max_trials for sampler in samplers)) > MOST_TRIALS:
             raise DataError(f"max_trials of the batch samplers are at most {MOST_TRIALS} together, got {trials}")
         if not 1 <= param.expand_param.max_expand_ratio < np.inf:

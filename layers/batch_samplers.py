@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
 
 from .box_codes import box_areas, jaccard
@@ -35,6 +36,18 @@ def _samples(sampler: caffe_pb2.BatchSampler, objects: Array, random: np.random.
         if satisfies(box, objects, sampler.sample_constraint):
             found.append(box)
     return found
+
+
+def check_sampler(sampler: caffe_pb2.Sampler) -> None:
+    """Raises DataError for scales and aspect ratios that no box in an image can have."""
+    if not 0 < sampler.min_scale <= sampler.max_scale <= 1:
+        scales = f"{sampler.min_scale:g} and {sampler.max_scale:g}"
+        raise DataError(f"min_scale and max_scale of a sampler must be above 0, at most 1 and in order, got {scales}")
+    if not 0 < sampler.min_aspect_ratio <= sampler.max_aspect_ratio < np.inf:
+        ratios = f"{sampler.min_aspect_ratio:g} and {sampler.max_aspect_ratio:g}"
+        raise DataError(
+            f"min_aspect_ratio and max_aspect_ratio of a sampler must be above 0, finite and in order, got {ratios}"
+        )
 
 
 def sample_box(sampler: caffe_pb2.Sampler, random: np.random.Generator) -> Array:

@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.blocks import Scratch
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer, data_bytes
 
@@ -99,9 +100,16 @@ def im2col(x: NDArray[Any], window: Window) -> NDArray[Any]:
 def col2im(columns: NDArray[Any], window: Window, spatial: Sequence[int]) -> NDArray[Any]:
     """columns (N, C, *kernel, *windows) added up where they came from: x (N, C, *spatial); im2col's transpose."""
     n, channels = columns.shape[:2]
-    x = np.zeros((n, channels, *(s + 2 * p for s, p in zip(spatial, window.pad))), columns.dtype)
+    x = _zeros((n, channels), spatial, window, columns.dtype)
     add_windows(np.moveaxis(columns, 0, 1 + len(window.kernel)), window, x)
     return inside(x, window, spatial)
+
+
+def _zeros(maps: Sequence[int], spatial: Sequence[int], window: Window, dtype: Any) -> NDArray[Any]:
+    """Zeros for maps of a size and the window's border around them. Raises LimitError for more than limits.bytes."""
+    zeros = Scratch(dtype)("padded", *maps, *(s + 2 * p for s, p in zip(spatial, window.pad)))
+    zeros[...] = 0
+    return zeros
 
 
 def padded(x: NDArray[Any], window: Window) -> NDArray[Any]:
@@ -109,7 +117,7 @@ def padded(x: NDArray[Any], window: Window) -> NDArray[Any]:
     if not any(window.pad):
         return x
     spatial = x.shape[2:]
-    y = np.zeros((*x.shape[:2], *(s + 2 * p for s, p in zip(spatial, window.pad))), x.dtype)
+    y = _zeros(x.shape[:2], spatial, window, x.dtype)
     inside(y, window, spatial)[...] = x
     return y
 

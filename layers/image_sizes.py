@@ -19,6 +19,10 @@ Array = NDArray[Any]
 Resize = caffe_pb2.ResizeParameter
 
 
+LARGEST = 2**31 - 1
+"""Pixels of a side: Caffe's int."""
+
+
 class Sized(NamedTuple):
     """An image's name, and its height and width in pixels."""
 
@@ -28,7 +32,7 @@ class Sized(NamedTuple):
 
 
 def read_name_sizes(file: str) -> list[Sized]:
-    """The images that a name_size_file lists, "name height width" on each line. Raises DataError."""
+    """The images that a name_size_file lists, "name height width" on each line, from 1 to LARGEST. Raises DataError."""
     try:
         words = [line.split() for line in read_text(granted(file), "lists").split("\n") if line.strip()]
         sizes = [Sized(name, int(height), int(width)) for name, height, width in words]
@@ -38,6 +42,9 @@ def read_name_sizes(file: str) -> list[Sized]:
         raise DataError(f'{file}: its lines must be "name height width"') from error
     if not sizes:
         raise DataError(f"{file}: no sizes in it")
+    for image in sizes:
+        if not (1 <= image.height <= LARGEST and 1 <= image.width <= LARGEST):
+            raise DataError(f"{file}: {image.name}: no image has the height {image.height} and the width {image.width}")
     return sizes
 
 

@@ -12,9 +12,10 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from minicaffe import limits
 from minicaffe.access import granted
 from minicaffe.errors import DataError
-from minicaffe.files import replacing
+from minicaffe.files import read_bytes, replacing
 
 RECORD = ".minicaffe_wrote"
 
@@ -38,7 +39,7 @@ class OwnFiles:
             raise DataError(f'"{name}" leads out of the folder {self.folder}')
         if not os.path.lexists(path):
             return
-        if not path.is_file() or (name, _digest(path.read_bytes())) not in self._record():
+        if not path.is_file() or (name, _digest(read_bytes(path, "lists"))) not in self._record():
             raise DataError(f"{path} is there, and no run wrote it: not overwritten; remove it, or give another name")
 
     def write(self, name: str, content: bytes) -> None:
@@ -59,7 +60,7 @@ class OwnFiles:
         if self._written is None:
             self._written = set()
             with suppress(OSError), open(os.open(self.folder / RECORD, os.O_RDONLY | _PLAIN), "rb") as lines:
-                for line in lines if stat.S_ISREG(os.fstat(lines.fileno()).st_mode) else ():
+                for line in lines if _is_record(os.fstat(lines.fileno())) else ():
                     with suppress(ValueError, TypeError):
                         name, digest = json.loads(line)
                         self._written.add((name, digest))
@@ -76,6 +77,11 @@ class OwnFiles:
 
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Open no link, and wait for no pipe."""
+
+
+def _is_record(found: os.stat_result) -> bool:
+    """Whether this is a file, and not one of holes without an end."""
+    return stat.S_ISREG(found.st_mode) and found.st_size <= limits.lists
 
 
 def _digest(content: bytes) -> str:

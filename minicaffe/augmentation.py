@@ -23,12 +23,12 @@ Array = NDArray[Any]
 def check_distortion(param: caffe_pb2.DistortionParameter) -> None:
     """Raises DataError for deltas below 0 and ranges that are none."""
     for name in ("brightness_delta", "hue_delta", "contrast_lower", "saturation_lower"):
-        if getattr(param, name) < 0:
-            raise DataError(f"distort_param.{name} must be >= 0, got {getattr(param, name):g}")
+        if not 0 <= getattr(param, name) < np.inf:
+            raise DataError(f"distort_param.{name} must be >= 0 and finite, got {getattr(param, name):g}")
     for name in ("contrast", "saturation"):
         low, high = getattr(param, f"{name}_lower"), getattr(param, f"{name}_upper")
-        if high < low:
-            raise DataError(f"distort_param.{name}_upper must be >= {name}_lower {low:g}, got {high:g}")
+        if not low <= high < np.inf:
+            raise DataError(f"distort_param.{name}_upper must be >= {name}_lower {low:g} and finite, got {high:g}")
 
 
 def distorted(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.random.Generator) -> Pixels:

@@ -367,7 +367,8 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
     if any(d < 0 for d in shape):
         raise BlobError(f"a blob cannot have shape {shape}: an axis is negative")
     most = min(limits.blob_elements, MAX_COUNT)
-    if math.prod(shape) > most:
+    count = math.prod(d or 1 for d in shape)  # NumPy counts so too, and has no array of more, though it be empty
+    if count > most:
         more = f": {limits.raising('blob_elements')}" if most < MAX_COUNT else ""
-        raise BlobError(f"shape {shape} has {math.prod(shape)} elements, more than the {most} that a blob may have{more}")
+        raise BlobError(f"shape {shape} has {count} elements, more than the {most} that a blob may have{more}")
     return shape

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from . import limits
 from .threads import parts, run
 
 Index = tuple[slice, ...]
@@ -58,10 +59,14 @@ class Scratch:
         self._held: dict[str, NDArray[Any] | None] = {}
 
     def __call__(self, name: str, *shape: int, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """An array of this shape, of the object's type or another; what was taken under this name before is overwritten."""
+        """An array of this shape, of the object's type or another; what was taken under this name before is overwritten.
+
+        Raises LimitError for more than limits.bytes: a layer's padding and dilation can ask for any size.
+        """
         kind = self.dtype if dtype is None else np.dtype(dtype)
         size, held = math.prod(shape), self._held.get(name)
         if held is None or held.size < size or held.dtype != kind:
+            limits.check(f"what is made on the way, of shape {shape},", size * kind.itemsize, "bytes")
             held = self._held[name] = None  # the memory that is there goes before more is taken
             held = self._held[name] = np.empty(size, kind)
         return held[:size].reshape(shape)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from .errors import Error
+from .errors import Error, on_one_line
 from .images import prepare_image
 from .layers.boxes import bbox_transform_inv, clip_boxes, rows
 from .layers.detection_output import DetectionOutput
@@ -32,17 +32,25 @@ READ = ("rois", "cls_prob", "bbox_pred")
 
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000", "#f032e6", "#000075")
 
+LONGEST_LABEL = 100
+"""Letters of a class's name that are drawn: a file may hold one of millions, and a picture takes memory for each."""
+
 
 @dataclass(frozen=True)
 class Detections:
     """What was found on one image, best score first.
 
     boxes: (n, 4) as x1, y1, x2, y2, pixels of the image, corners inclusive. scores: (n,). classes: (n,), 0 is background.
+    Raises Error for boxes and scores that are not finite: the net's weights are, or have become, no numbers.
     """
 
     boxes: Floats
     scores: Floats
     classes: Ints
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.boxes).all() and np.isfinite(self.scores).all()):
+            raise Error("the net gives boxes or scores that are NaN or infinite: check_finite says where they begin")
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -181,9 +189,11 @@ def draw(image: NDArray[np.uint8], detections: Detections, class_names: Sequence
     frame = max(2, size // 6)
     order = range(len(detections) - 1, -1, -1)
     for i in order:
-        pen.rectangle(detections.boxes[i].tolist(), outline=_colour(detections.classes[i]), width=frame)
+        left, top, right, bottom = detections.boxes[i].tolist()
+        pen.rectangle([left, top, max(left, right), max(top, bottom)], outline=_colour(detections.classes[i]), width=frame)
     for i in order:
-        label = f"{class_name(int(detections.classes[i]), class_names)} {detections.scores[i]:.2f}"
+        name = on_one_line(class_name(int(detections.classes[i]), class_names))[:LONGEST_LABEL]
+        label = f"{name} {detections.scores[i]:.2f}"
         _label(pen, font, label, detections.boxes[i], _colour(detections.classes[i]))
     return picture
 

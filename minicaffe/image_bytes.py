@@ -26,6 +26,8 @@ Pixels = NDArray[np.uint8]
 
 MOST_SCANS = 50
 """Of a JPEG. libjpeg's progressive ones have 10, jpegtran's and mozjpeg's few more; each takes the time of a whole image."""
+PLAIN_PPM, MOST_COMMENTS = (b"P1", b"P2", b"P3"), 1000
+"""PPMs whose pixels are written in digits, with comments between them."""
 PIXEL_BYTES, FILE_BYTES = 8, 1 << 24
 """A file has at most so many bytes for a pixel (four channels of 16 bits), and for all that stands beside them."""
 
@@ -42,7 +44,7 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
     from PIL import ImageOps
 
     with opened(file, name) as stored:
-        _check_scans(stored)
+        _check_cost(stored)
         image = stored if color is None else ImageOps.exif_transpose(stored)
         return _channels(_eight_bits(image), color, str(stored.format))
 
@@ -140,12 +142,16 @@ def _stored_tags(image: Any) -> list[int]:
     return [int.from_bytes(data[at : at + 2], order) for at in range(0, len(data), entry)]
 
 
-def _check_scans(image: Any) -> None:
-    """Raises ValueError for a JPEG of more than MOST_SCANS scans."""
-    if image.format not in ("JPEG", "MPO"):
+def _check_cost(image: Any) -> None:
+    """Raises ValueError for a JPEG of more than MOST_SCANS scans, and for a PPM in digits of more than MOST_COMMENTS."""
+    if image.format not in ("JPEG", "MPO", "PPM"):
         return
     with _kept_place(image.fp) as file:
         data = file.read()
+    if image.format == "PPM":
+        if data[:2] in PLAIN_PPM and data.count(b"#") > MOST_COMMENTS:
+            raise ValueError(f"a PPM of more than {MOST_COMMENTS:,} comments, for each of which Pillow copies what follows")
+        return
     if data.count(bytes([0xFF, START_OF_SCAN])) > MOST_SCANS and (scans := scan_count(data)) > MOST_SCANS:
         raise ValueError(f"a JPEG of {scans:,} scans, each of which is decoded whole; at most {MOST_SCANS} are read")
 

@@ -25,6 +25,9 @@ ITERATION = re.compile(r"Iteration (\d+)")
 RATE = re.compile(r"lr = (\S+)")
 OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
 
+FORMULA = ("=", "+", "-", "@")
+"""How what a spreadsheet computes begins."""
+
 MOST_OUTPUTS = 1000
 """Names of net outputs: a table has a column for each."""
 
@@ -42,7 +45,7 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
     rows: dict[str, list[Row]] = {"Train": [], "Test": []}
     iteration, rate = -1, math.nan
     outputs: set[str] = set()
-    for number, seconds, line in _timed(text.splitlines(), datetime.fromtimestamp(Path(path).stat().st_mtime).year):
+    for number, seconds, line in _timed(text.splitlines(), _year(path)):
         if found := ITERATION.search(line):
             if len(found[1]) > 18:
                 raise Error(f"{path}:{number}: no iteration has {len(found[1]):,} digits: {found[1][:18]}...")
@@ -68,12 +71,21 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
 
 
 def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = ",") -> None:
-    """Write rows as a table with a head: the columns of all rows, in the order they come."""
+    """Write rows as a table with a head: the columns of all rows, in the order they come. A name that a spreadsheet would take
+    for a formula gets a ' before it."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
-        writer.writerow({name: on_one_line(name) for name in columns})
+        writer.writerow({name: "'" * name.startswith(FORMULA) + on_one_line(name) for name in columns})
         writer.writerows(rows)
+
+
+def _year(path: str | os.PathLike[str]) -> int:
+    """The year in which a file was last written; a leap year for a time that no calendar has (an archive may give any)."""
+    try:
+        return datetime.fromtimestamp(Path(path).stat().st_mtime).year
+    except (ValueError, OverflowError, OSError):
+        return 2000
 
 
 def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[int, float, str]]:

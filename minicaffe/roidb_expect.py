@@ -117,6 +117,8 @@ def _check_item(item: Any, place: str, wanted: dict[str, Any]) -> None:
             raise DataError(f"{place}: {key} must be at most {LARGEST}, got {item[key]!r:.60}")
         if type_ is None and not isinstance(item[key], int | str):
             raise DataError(f"{place}: {key} must be a number or a text, got {kind(item[key])}")
+        if type_ is None and isinstance(item[key], int) and abs(item[key]) >= 2**63:  # of longer ones all may have one hash
+            raise DataError(f"{place}: {key} must be a number of 64 bits, got {item[key]!r:.60}")
 
 
 def _keys(item: dict[str, Any]) -> str:

@@ -34,28 +34,26 @@ def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
 
 
 def found_detections(net: Net, image: NDArray[np.uint8] | None) -> list[dict[str, Any]] | None:
-    """What the net's last pass found on image, in pixels of the net's input; None for a net that is no detector."""
+    """What the net's last pass found on image, in pixels of the net's input; None for a net that is no detector, and
+    for one whose boxes are not finite."""
     if image is None:
         return None
     scale = _input_width(net, image.shape[1]) / image.shape[1]
-    found = _detections(net, image.shape[:2], scale)
-    if found is None:
+    try:
+        detections, classes = _detections(net, image.shape[:2], scale)
+    except Error:
         return None
-    detections, classes = found
     listed = to_json(detections, default_names(classes))
     return [item | {"box": [corner * scale for corner in box.tolist()]} for item, box in zip(listed, detections.boxes)]
 
 
-def _detections(net: Net, size: tuple[int, ...], scale: float) -> tuple[Detections, int] | None:
+def _detections(net: Net, size: tuple[int, ...], scale: float) -> tuple[Detections, int]:
     layer = ssd_layer(net)
     if layer is not None:
         rows = net.blobs[net.top_names[layer.name][0]].read_data().reshape(-1, 7)
         return pick_rows(rows, size, threshold=THRESHOLD), layer.param.detection_output_param.num_classes
-    try:
-        check_detector(net, "rois" in net.inputs)
-        scores, boxes = read_boxes(net, scale, size, current())
-    except Error:
-        return None
+    check_detector(net, "rois" in net.inputs)
+    scores, boxes = read_boxes(net, scale, size, current())
     return pick(scores, boxes, nms_threshold=current().test.nms, threshold=THRESHOLD), scores.shape[1]
 
 

@@ -126,8 +126,8 @@ def test_a_canvas_above_the_limit_is_not_made() -> None:
 def test_errors() -> None:
     check_distortion(distortion())
     for name in ("brightness_delta", "hue_delta", "contrast_lower", "saturation_lower"):
-        with pytest.raises(DataError, match=f"distort_param.{name} must be >= 0, got -1"):
+        with pytest.raises(DataError, match=f"distort_param.{name} must be >= 0 and finite, got -1"):
             check_distortion(distortion(**{name: -1}))
-    with pytest.raises(DataError, match=r"distort_param.saturation_upper must be >= saturation_lower 0.5, got 0.25"):
+    with pytest.raises(DataError, match=r"distort_param.saturation_upper must be >= saturation_lower 0.5 and finite, got 0.25"):
         check_distortion(distortion(saturation_upper=0.25))
     np.testing.assert_array_equal(as_bytes(np.array([-3, 2.6, 300])), [0, 3, 255])

@@ -1,4 +1,4 @@
-"""A data layer whose read never returns (a network file system that does not answer) keeps no process."""
+"""What never returns keeps no process: a data layer's read (a network file system that does not answer), an ONNX model."""
 
 from __future__ import annotations
 
@@ -35,6 +35,19 @@ ImageListSource._read = blocks
 from minicaffe.cli import main
 main(sys.argv[1:])
 """
+RUNS = """
+import os, sys, threading
+from minicaffe.onnx_export.session import Session
+run = Session.run
+
+def runs(self, inputs):
+    threading.Timer(0.3, os.write, (1, b"blocked\\n")).start()
+    return run(self, inputs)
+
+Session.run = runs
+from minicaffe.cli import main
+main(sys.argv[1:])
+"""
 NET = """
 layer { name: "data" type: "ImageData" top: "x" top: "label" image_data_param { source: "list.txt" batch_size: 1 } }
 layer { name: "ip" type: "InnerProduct" bottom: "x" top: "y" inner_product_param { num_output: 2 } }
@@ -49,8 +62,15 @@ def blocked(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     (folder / "list.txt").write_text("one.png 1\n")
     (folder / "net.prototxt").write_text(NET)
     (folder / "solver.prototxt").write_text('net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" snapshot_prefix: "s"')
+    with started(folder, PROGRAM, *words) as process:
+        yield process
+
+
+@contextmanager
+def started(folder: Path, program: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that has written "blocked"."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *words],
+        [sys.executable, "-c", program, *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -94,4 +114,32 @@ def test_the_second_ctrl_c_ends_a_training(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=30)
         assert process.returncode == 1, rest
+        assert "Traceback" not in rest
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 1), (signal.SIGTERM, 143)])
+def test_one_signal_ends_an_onnx_model_that_never_does(tmp_path: Path, number: int, status: int) -> None:
+    """A Loop of 2^62 rounds."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    of = onnx.helper
+    item = of.make_tensor_value_info
+    kinds = onnx.TensorProto
+    nodes = [of.make_node("Identity", ["go"], ["on"]), of.make_node("Add", ["x", "x"], ["sum"])]
+    inside = [item("i", kinds.INT64, []), item("go", kinds.BOOL, []), item("x", kinds.FLOAT, None)]
+    body = of.make_graph(nodes, "body", inside, [item("on", kinds.BOOL, []), item("sum", kinds.FLOAT, None)])
+    loop = of.make_node("Loop", ["rounds", "", "data"], ["out"], body=body)
+    rounds = of.make_tensor("rounds", kinds.INT64, [], [1 << 62])
+    ends = [item("data", kinds.FLOAT, [1, 2])], [item("out", kinds.FLOAT, None)]
+    graph = of.make_graph([loop], "graph", *ends, initializer=[rounds])
+    (tmp_path / "loop.onnx").write_bytes(
+        of.make_model(graph, opset_imports=[of.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    )
+    (tmp_path / "net.prototxt").write_text(
+        'input: "data" input_shape { dim: 1 dim: 2 } layer { name: "relu" type: "ReLU" bottom: "data" top: "out" }'
+    )
+    with started(tmp_path, RUNS, "compare", "net.prototxt", "loop.onnx") as process:
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=30)
+        assert process.returncode == status, rest
         assert "Traceback" not in rest

@@ -521,6 +521,23 @@ def test_parse_log_errors(folder: Path, text: str, arguments: list[str], message
     assert "absent.log: cannot be read: No such file" in run("parse-log", "absent.log", ".").output
 
 
+def test_a_name_in_a_table_is_no_formula(folder: Path) -> None:
+    write_rows("rows.csv", [{'=HYPERLINK("http://a")': 1.0, "@a": 2.0, "loss=1": 3.0}])
+    assert (folder / "rows.csv").read_text() == '"\'=HYPERLINK(""http://a"")",\'@a,loss=1\n1.0,2.0,3.0\n'
+
+
+def test_parse_log_of_a_file_from_another_age(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive may give a file any time; here the file system's own limit is passed by."""
+    (folder / "run.log").write_text(LOG)
+    expected = parse_log("run.log")
+    stat = os.stat("run.log")
+    late = os.stat_result((*stat[:7], 10**13, 10**13, 10**13))
+    monkeypatch.setattr(Path, "stat", lambda path, **options: late)
+    assert [[row["Seconds"] for row in rows] for rows in parse_log("run.log")] == [
+        [row["Seconds"] for row in rows] for rows in expected
+    ]
+
+
 def test_parse_log_writes_no_table_without_outputs(folder: Path) -> None:
     (folder / "run.log").write_text(LOG.replace("Test net", "Other"))
     assert "no test outputs in run.log" in run("parse-log", "run.log", ".").output

@@ -128,6 +128,20 @@ def test_draw_keeps_labels_inside():
     assert (picture > 200).all(axis=2).any()
 
 
+def test_draw_takes_any_box_and_any_name():
+    boxes = np.array([[30, 30, 5, 5], [-1e30, 2, 1e30, 9]], np.float32)
+    names = ["__background__", "x" * 5_000_000, "a\n" * 100_000]
+    found = Detections(boxes, np.array([0.9, 0.8], np.float32), np.array([1, 2]))
+    assert draw(np.zeros((40, 50, 3), np.uint8), found, names).size == (50, 40)
+
+
+@pytest.mark.parametrize(("corner", "score"), [(np.nan, 0.9), (9, np.inf)])
+def test_boxes_and_scores_are_finite(corner, score):
+    boxes = np.array([[[0, 0, 9, 9], [0, 0, corner, 9]]], np.float32)
+    with pytest.raises(Error, match="the net gives boxes or scores that are NaN or infinite: check_finite says where"):
+        pick(np.array([[0.1, score]], np.float32), boxes)
+
+
 def test_a_net_that_is_no_detector(tmp_path):
     path = tmp_path / "plain.prototxt"
     path.write_text('name: "plain" input: "data" input_shape { dim: 1 dim: 3 dim: 8 dim: 8 }')

@@ -21,6 +21,7 @@ from minicaffe.caffemodel import BlobWeights, LayerWeights
 from minicaffe.cli.detect_print import picture_names
 from minicaffe.draw import draw_net
 from minicaffe.errors import shortened
+from minicaffe.image_bytes import read_image
 from minicaffe.layers.label_map import read_label_map
 from minicaffe.named import check_names, names_near
 from minicaffe.near_layers import near_text
@@ -414,6 +415,12 @@ def coco(n: int) -> str:
     return json.dumps({"images": images, "annotations": boxes, "categories": [{"id": i, "name": f"c{i}"} for i in range(n)]})
 
 
+def one_hash(n: int) -> str:
+    """Ids that Python takes for different keys of one and the same hash: multiples of 2^61 - 1."""
+    images = [{"id": i * (2**61 - 1), "file_name": "a.jpg", "width": 9, "height": 9} for i in range(n)]
+    return json.dumps({"images": images, "annotations": [], "categories": []})
+
+
 def voc(n: int, folder: Path) -> Run:
     folder = fresh(folder)
     for name in ("Annotations", "ImageSets/Main", "JPEGImages"):
@@ -464,6 +471,10 @@ READ = {
         lambda n: json.dumps([{"image": "a", "boxes": [], "classes": ["a" * n]}]), load_roidb, "not one of"
     ),
     "COCO": file(coco, load_roidb),
+    "ids of one hash": file(one_hash, load_roidb, "64 bits"),
+    "comments of a PPM": binary(
+        lambda n: b"P3 1 1 255 " + b"#\n" * (2000 + n) + b"1 1 1", read_image, "a PPM of more than 1,000 comments"
+    ),
     "VOC": Case(voc),
     "a setting that is none": file(
         lambda n: f"TRAIN: {{ {'S' * n}: 1 }}"[: 2**16], read_settings, "unknown setting|YAML"

@@ -114,6 +114,14 @@ def test_a_jpeg_of_many_scans(tmp_path: Path) -> None:
         read_image(jpeg(60), False)
 
 
+def test_a_ppm_of_many_comments() -> None:
+    """Pillow copies the rest of a block for each comment among pixels in digits."""
+    assert read_image(b"P3 1 1 255 " + b"#\n" * 1000 + b"1 2 3").tolist() == [[[3, 2, 1]]]
+    with pytest.raises(DataError, match=r"^image: cannot read the image: a PPM of more than 1,000 comments"):
+        read_image(b"P3 1 1 255 " + b"#\n" * 1001 + b"1 2 3")
+    assert read_image(b"P6 20 20 255 " + b"#" * 1200).shape == (20, 20, 3)
+
+
 def test_what_is_no_scan_is_not_counted() -> None:
     """The bytes of a marker in a comment, in a thumbnail, after the image; stuffed bytes and restarts."""
     plain = jpeg(1, restart_marker_blocks=1)

@@ -52,6 +52,8 @@ def test_elements_of_a_blob(tmp_path: Path) -> None:
         Blob((2, 15))
     with pytest.raises(LayerError, match=r'Input layer "x": shape \(2, 3, 5\).*prototxt:1\)'):
         Net(net(tmp_path, INPUT), TEST)
+    with pytest.raises(BlobError, match=r"\(0, 5, 6\) has 30 elements"):  # of what has no items, those of one
+        Blob((0, 5, 6))
     limits.blob_elements = 2**40
     with pytest.raises(BlobError, match=r"more than the 2147483647 that a blob may have$"):
         Blob((2**31,))
@@ -80,6 +82,25 @@ def test_bytes_of_a_net(tmp_path: Path) -> None:
     limits.bytes -= 1
     with pytest.raises(LayerError, match=r'InnerProduct layer "f": with it the net has 408 bytes, and the limit is 407'):
         Net(net(tmp_path, INPUT + FULLY), TEST)
+
+
+PADDED = (
+    'type: "Convolution" convolution_param { num_output: 1 kernel_size: 3 pad: 20000 dilation: 20000 bias_term: false }',
+    'type: "Pooling" pooling_param { kernel_size: 2147483647 pad: 2147483646 stride: 4294967295 }',
+    'type: "Convolution" convolution_param { num_output: 1 kernel_size: 3 pad: 1073741823 dilation: 1073741824 }',
+    'type: "Im2col" convolution_param { kernel_size: 3 pad: 20000 dilation: 20000 }',
+    'type: "Im2col" convolution_param { kernel_size: 3 pad: 2147483647 stride: 2147483647 }',
+)
+
+
+@pytest.mark.parametrize("inside", PADDED)
+def test_bytes_that_a_layer_takes_on_its_way(tmp_path: Path, inside: str) -> None:
+    """Of a small map, and for a small one, beside the blobs."""
+    limits.bytes = 10**8
+    text = f'input: "x" input_shape {{ dim: 1 dim: 1 dim: 4 dim: 4 }} layer {{ name: "l" bottom: "x" top: "y" {inside} }}'
+    made = Net(net(tmp_path, text), TEST)
+    with pytest.raises(LayerError, match=r'layer "l": what is made on the way, .* bytes, and the limit is 100,000,000: .*:1\)'):
+        made.forward()
 
 
 def test_a_prototxts_text(tmp_path: Path) -> None:

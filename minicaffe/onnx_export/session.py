@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +63,35 @@ class Session:
         given = {name: np.ascontiguousarray(inputs[name], kind) for name, kind in self.inputs.items()}
         names = [item.name for item in self._session.get_outputs()]
         try:
-            values = self._session.run(names, given)
+            values = self._run(names, given)
         except Exception as error:
             raise Error(f"{self.path}: {self.version} cannot run it: {error}") from error
         return {name: value for name, value in zip(names, values, strict=True) if _is_numeric(value)}
+
+    def _run(self, names: list[str], given: Arrays) -> list[Any]:
+        """The outputs. In a thread of its own: a model may loop for ever, and while onnxruntime computes, no signal is seen."""
+        import onnxruntime
+
+        options = onnxruntime.RunOptions()
+        found: Future[list[Any]] = Future()
+
+        def compute() -> None:
+            try:
+                found.set_result(self._session.run(names, given, options))
+            except Exception as error:
+                found.set_exception(error)
+
+        threading.Thread(target=compute, name="minicaffe-onnx", daemon=True).start()
+        try:
+            return found.result()
+        except KeyboardInterrupt:
+            options.terminate = True
+            wait([found], PATIENCE)
+            raise
+
+
+PATIENCE = 1.0
+"""Seconds that a run which is stopped has to end: onnxruntime looks between two operators."""
 
 
 def run_model(path: str | os.PathLike[str], inputs: Mapping[str, ArrayLike]) -> Arrays:

@@ -220,9 +220,29 @@ def test_a_seed_repeats_and_a_state_resumes() -> None:
             {"annotations": "batch_sampler { max_trials: 9999 } batch_sampler { max_trials: 2 }"},
             "max_trials of the batch samplers are at most 10000 together, got 10001",
         ),
+        *(
+            ({"annotations": f"batch_sampler {{ sampler {{ {inside} }} }}"}, rf"min_{name} and max_{name} of a sampler must be")
+            for inside, name in (
+                ("min_scale: 0", "scale"),
+                ("min_scale: nan max_scale: nan", "scale"),
+                ("min_scale: 0.5 max_scale: 0.25", "scale"),
+                ("max_scale: 2", "scale"),
+                ("min_aspect_ratio: 0", "aspect_ratio"),
+                ("max_aspect_ratio: inf", "aspect_ratio"),
+            )
+        ),
         ({"transform": "crop_size: 3 crop_h: 3"}, "give crop_size, or crop_h and crop_w, not both"),
         ({"transform": "crop_h: 3"}, "crop_h and crop_w go together, got 3 and 0"),
-        ({"transform": "distort_param { hue_delta: -1 }"}, "distort_param.hue_delta must be >= 0, got -1"),
+        ({"transform": "distort_param { hue_delta: -1 }"}, "distort_param.hue_delta must be >= 0 and finite, got -1"),
+        ({"transform": "distort_param { hue_delta: inf }"}, "distort_param.hue_delta must be >= 0 and finite, got inf"),
+        (
+            {"transform": "distort_param { contrast_lower: nan contrast_upper: nan }"},
+            "distort_param.contrast_lower must be >= 0 and finite, got nan",
+        ),
+        (
+            {"transform": "distort_param { contrast_lower: 1 contrast_upper: nan }"},
+            "distort_param.contrast_upper must be >= contrast_lower 1 and finite, got nan",
+        ),
     ],
 )
 def test_errors(arguments: dict[str, str], message: str) -> None:

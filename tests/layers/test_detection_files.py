@@ -184,6 +184,20 @@ def test_only_what_a_run_wrote_is_replaced(folder: Path) -> None:
     case(coco)
 
 
+def test_files_of_holes_are_not_read(folder: Path) -> None:
+    """They may have any size: a folder of a stranger's may hold one as the record, or as a result."""
+    case(text()).forward()
+    record = folder / "out" / ".minicaffe_wrote"
+    kept = record.read_bytes()
+    os.truncate(record, 1 << 40)
+    with pytest.raises(LayerError, match=r"set_cat\.txt is there, and no run wrote it"):
+        case(text())
+    record.write_bytes(kept)
+    os.truncate(folder / "out" / "set_cat.txt", 1 << 40)
+    with pytest.raises(LayerError, match=r"set_cat\.txt: the file has 1,099,511,627,776 bytes, and the limit is 1,073,741,824"):
+        case(text())
+
+
 def test_what_stands_in_place_of_the_record(folder: Path) -> None:
     (folder / "out").mkdir()
     (folder / "elsewhere").write_text("kept")

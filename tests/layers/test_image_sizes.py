@@ -49,5 +49,9 @@ def test_files(tmp_path: Path) -> None:
     file = tmp_path / "sizes.txt"
     file.write_text("one 10 20\n\ntwo 3 4\n")
     assert read_name_sizes(str(file)) == [("one", 10, 20), ("two", 3, 4)]
+    for wrong in ("0 10", "10 0", "-1 5", "5 2147483648", "1 " + "9" * 400):
+        file.write_text(f"one {wrong}\n")
+        with pytest.raises(DataError, match=r"sizes\.txt: one: no image has the height \S+ and the width \S+$"):
+            read_name_sizes(str(file))
     with pytest.raises(DataError, match="resize_param needs a height and a width > 0, got 3 and 0"):
         check_frame(Resize(height=3))
