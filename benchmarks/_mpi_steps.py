@@ -12,13 +12,14 @@ import time
 
 from benchmarks._nets import randomise
 from benchmarks.train import images
-from minicaffe import SGDSolver, mpi, set_random_seed
-from minicaffe.exchange import Exchange
+from minicaffe import SGDSolver, set_random_seed
+from minicaffe.formats.prototxt import read_net
 from minicaffe.layers.roi_data import RoIData
-from minicaffe.mpi.exchange import RankExchange
-from minicaffe.mpi.job import Job
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import read_net
+from minicaffe.scaling import mpi
+from minicaffe.scaling.mpi.exchange import RankExchange
+from minicaffe.scaling.mpi.job import Job
+from minicaffe.training.exchange import Exchange
 
 
 def main(file: str, steps: int) -> None:

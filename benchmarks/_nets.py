@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import TEST, Net, rng
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 VGG = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512)
 """Output channels of VGG16's convolutions; 0: max pooling."""

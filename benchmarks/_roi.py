@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import TRAIN, Blob, Phase
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import create
-from minicaffe.prototxt import parse_net
 
 Array = NDArray[Any]
 

@@ -21,7 +21,7 @@ from benchmarks._child import in_child
 from benchmarks._contenders import leave_out
 from benchmarks._nets import vgg16
 from benchmarks._report import Row, Table, options
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 ROUNDS = 7
 

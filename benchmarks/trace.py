@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import minicaffe
-from minicaffe.inputs import fill_inputs
-from minicaffe.prototxt import NetFile, parse_net, read_net
-from minicaffe.tracer import Tracer
+from minicaffe.detection.inputs import fill_inputs
+from minicaffe.formats.prototxt import NetFile, parse_net, read_net
+from minicaffe.tracing.tracer import Tracer
 
 ROOT = Path(__file__).parents[1]
 RFCN = ROOT / "examples/shapes/rfcn/test.prototxt"

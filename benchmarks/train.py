@@ -20,10 +20,10 @@ from benchmarks._child import gigabytes, in_child
 from benchmarks._nets import randomise
 from benchmarks._report import Row, Table, named_files, options
 from minicaffe import SGDSolver, set_random_seed
+from minicaffe.data.roidb import Entry
+from minicaffe.formats.prototxt import read_net
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import read_net
-from minicaffe.roidb import Entry
 
 SHAPES = Path(__file__).parents[1] / "examples" / "shapes"
 DEFAULT = {"shapes R-FCN": SHAPES / "rfcn/train.prototxt", "shapes Faster R-CNN": SHAPES / "faster_rcnn/train.prototxt"}

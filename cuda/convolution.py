@@ -21,7 +21,7 @@ from .blocks import launch_planes, launch_sums
 from .device import current, launch
 
 if TYPE_CHECKING:
-    from minicaffe.layers.window import Window
+    from minicaffe.layers.conv.window import Window
 
 WORKSPACE = 64 << 20
 """About how many bytes of columns are made at a time (at least one window of one image)."""

@@ -1,4 +1,4 @@
-"""Non-maximum suppression on the GPU, of boxes that are sorted there: the same boxes as layers/nms.py keeps.
+"""Non-maximum suppression on the GPU, of boxes that are sorted there: the same boxes as layers/boxes/nms.py keeps.
 
     2048 boxes at a time: which clash, as bits (64 x 64 of them a block) -> one block goes through them in order and
     appends the kept ones -> those remove the later boxes that they clash with
@@ -65,7 +65,7 @@ class Suppression:
 
 
 def nms(dets: NDArray[Any], threshold: float, limit: int = 0) -> NDArray[np.intp]:
-    """layers/nms.py's nms, of dets (N, 5), float32 or float64, N > 0."""
+    """layers/boxes/nms.py's nms, of dets (N, 5), float32 or float64, N > 0."""
     count, dtype = len(dets), dets.dtype
     table, ranked, number, found = (
         Blob(dets.shape, dtype),

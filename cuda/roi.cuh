@@ -1,5 +1,5 @@
 // What the ROI layers' kernels share: rois that are checked on the device, and the originals' rounding. The geometry is
-// layers/roi_geometry.py's, operation by operation in REAL: compiled without fused multiply-add it gives the same bits.
+// layers/roi/roi_geometry.py's, operation by operation in REAL: compiled without fused multiply-add it gives the same bits.
 #pragma once
 #include "common.cuh"
 

@@ -1,4 +1,4 @@
-// Caffe's ROIAlign: maxima of bilinear samples at unit steps. See layers/roi_align_max.py.
+// Caffe's ROIAlign: maxima of bilinear samples at unit steps. See layers/roi/roi_align_max.py.
 #include "roi.cuh"
 
 struct Edges {

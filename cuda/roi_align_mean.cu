@@ -1,4 +1,4 @@
-// Mask R-CNN's ROIAlign: means of a grid of bilinear samples. See layers/roi_align_mean.py.
+// Mask R-CNN's ROIAlign: means of a grid of bilinear samples. See layers/roi/roi_align_mean.py.
 //
 // A bin's mean is a weight for each row times a weight for each column of the map. `weights` puts them in a table, once for
 // each roi; forward and backward read it. A weight is 0 or more; -1: no sample reads that row or column, so that a NaN there

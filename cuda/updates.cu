@@ -1,4 +1,4 @@
-// The solvers' update rules. See minicaffe/updates.py, whose operations these are, one by one.
+// The solvers' update rules. See minicaffe/training/updates.py, whose operations these are, one by one.
 #include "common.cuh"
 #include "sums.cuh"
 

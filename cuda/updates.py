@@ -1,4 +1,4 @@
-"""The solvers' updates on the GPU: minicaffe/updates.py's rules, one launch for each learnable blob."""
+"""The solvers' updates on the GPU: minicaffe/training/updates.py's rules, one launch for each learnable blob."""
 
 from __future__ import annotations
 

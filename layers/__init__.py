@@ -10,12 +10,12 @@ from numpy.typing import DTypeLike
 
 from minicaffe import registry
 from minicaffe.errors import LayerError
+from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import register as register
 from minicaffe.registry import registered as registered
-from minicaffe.source import LayerSource
 
 from .abs_val import AbsVal
 from .accuracy import Accuracy
@@ -204,7 +204,7 @@ def __getattr__(name: str) -> Any:
     """pycaffe's `caffe.layers`: `layers.Convolution(bottom, kernel_size=3)` makes a layer of a NetSpec, of any type."""
     if not name[:1].isupper():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from minicaffe.net_spec import layer_function
+    from minicaffe.pycaffe.net_spec import layer_function
 
     return layer_function(name)
 

@@ -19,8 +19,8 @@ from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import lanes_of, launch_loss
 from minicaffe.layer import Layer
 
-from .loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
-from .loss_normalization import ignored_label
+from .losses.loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
+from .losses.loss_normalization import ignored_label
 
 
 class Accuracy(Layer):

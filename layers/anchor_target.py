@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.data.boxes import bbox_overlaps, rows
+from minicaffe.data.settings import current
+from minicaffe.formats.param_str import layer_parameters
 from minicaffe.layer import Layer
-from minicaffe.param_str import layer_parameters
-from minicaffe.settings import current
 
-from .anchor_labels import anchor_labels, anchor_targets, anchor_weights, inside_image, sampled
-from .anchors import by_channel, layer_anchors, shifted_anchors
-from .boxes import bbox_overlaps, rows
+from .boxes.anchor_labels import anchor_labels, anchor_targets, anchor_weights, inside_image, sampled
+from .boxes.anchors import by_channel, layer_anchors, shifted_anchors
 
 Array = NDArray[Any]
 

@@ -21,7 +21,7 @@ from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST
 
-from .channels import affine, by_channel, channels_of, each_channels, sum_products
+from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_products
 
 Array = NDArray[Any]
 

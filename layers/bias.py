@@ -13,7 +13,7 @@ from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
-from .channels import affine, sum_channels
+from .elementwise.channels import affine, sum_channels
 
 Array = NDArray[Any]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer, data_bytes
 
-from .loss_bottoms import check_first_axis, check_same_shape
+from .losses.loss_bottoms import check_first_axis, check_same_shape
 from .smooth_l1_loss import put_opposite
 
 

@@ -18,14 +18,14 @@ from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.threads import get_num_threads
 
-from .channels import sum_channels
-from .convolution_blocks import BLOCK_BYTES
-from .convolution_products import add_weight_gradient, convolve, data_gradient, suits
-from .finish import Finish, joined
+from .conv.convolution_blocks import BLOCK_BYTES
+from .conv.convolution_products import add_weight_gradient, convolve, data_gradient, suits
+from .conv.epilogue import Finish, joined
+from .conv.window import Window, checked_output, read_window
+from .conv.winograd import tiles_at_once
+from .conv.winograd_kept import KeptFactors, kept_bytes
+from .elementwise.channels import sum_channels
 from .im2col import folded
-from .window import Window, checked_output, read_window
-from .winograd import tiles_at_once
-from .winograd_kept import KeptFactors, kept_bytes
 
 PIXEL = Window(kernel=(1,), stride=(1,), pad=(0,), dilation=(1,))
 """The window of a convolution without spatial axes: a matrix product."""

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from minicaffe.access import granted_folder
-from minicaffe.data_transformer import DataTransformer
-from minicaffe.database import Database, open_database
-from minicaffe.datum import datum_array, parse_datum
+from minicaffe.data.data_transformer import DataTransformer
+from minicaffe.data.database import Database, open_database
+from minicaffe.data.datum import datum_array, parse_datum
+from minicaffe.data.prefetch import Batch
+from minicaffe.data.resize_and_noise import warn_of_no_effect
+from minicaffe.data.shard import WHOLE, Share, current_share
+from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
-from minicaffe.prefetch import Batch
 from minicaffe.proto import caffe_pb2
-from minicaffe.resize_and_noise import warn_of_no_effect
-from minicaffe.share import WHOLE, Share, current_share
-from minicaffe.state_fields import Fields
 
-from .prefetching import PrefetchingLayer
+from .reading.prefetching import PrefetchingLayer
 
 
 class Data(PrefetchingLayer):

@@ -16,9 +16,9 @@ from minicaffe.blob import Blob
 from minicaffe.blocks import each_block
 from minicaffe.cuda import convolution as gpu
 
+from .conv.convolution_products import add_weight_gradient, convolve, data_gradient
+from .conv.epilogue import Finish
 from .convolution import Convolution
-from .convolution_products import add_weight_gradient, convolve, data_gradient
-from .finish import Finish
 
 
 class Deconvolution(Convolution):

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.data.boxes import bbox_overlaps
+from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
 from minicaffe.layer import Layer
-from minicaffe.state_fields import Fields
 
-from .box_codes import jaccard
-from .boxes import bbox_overlaps
-from .image_sizes import boxes_in_pixels, check_frame, read_name_sizes
-from .label_map import MOST_CLASSES
+from .boxes.box_codes import jaccard
+from .boxes.label_map import MOST_CLASSES
+from .reading.image_sizes import boxes_in_pixels, check_frame, read_name_sizes
 
 Array = NDArray[Any]
 

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
-from minicaffe.state_fields import MOST, Fields
 
-from .box_codes import decode, read_priors
-from .detection_files import files_asked
-from .detection_pictures import pictures_asked
-from .detection_rows import image_detections
-from .label_map import MOST_CLASSES
+from .boxes.box_codes import decode, read_priors
+from .boxes.detection_files import files_asked
+from .boxes.detection_pictures import pictures_asked
+from .boxes.detection_rows import image_detections
+from .boxes.label_map import MOST_CLASSES
 
 Array = NDArray[Any]
 

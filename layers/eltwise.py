@@ -13,7 +13,7 @@ from minicaffe.blocks import Index, each_block
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-from .finish import Finish, joined
+from .conv.epilogue import Finish, joined
 
 Array = NDArray[Any]
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX

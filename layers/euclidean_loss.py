@@ -15,7 +15,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.layer import Layer, data_bytes
 
-from .loss_bottoms import check_same_size
+from .losses.loss_bottoms import check_same_size
 from .smooth_l1_loss import device_diffs, put_opposite
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from minicaffe.blob import Blob
 
-from .neuron import Array, Neuron
+from .elementwise.neuron import Array, Neuron
 
 
 class Exp(Neuron):

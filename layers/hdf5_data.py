@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.access import granted
-from minicaffe.checksum import checksum
+from minicaffe.data.image_list import read_names
+from minicaffe.data.prefetch import Batch
+from minicaffe.data.shard import WHOLE, Share, current_share
+from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError, WeightsError
-from minicaffe.hdf5 import has, read_number_dataset, reading
-from minicaffe.image_list import read_names
-from minicaffe.prefetch import Batch
-from minicaffe.share import WHOLE, Share, current_share
-from minicaffe.state_fields import Fields
+from minicaffe.formats.checksum import checksum
+from minicaffe.formats.hdf5 import has, read_number_dataset, reading
 
-from .prefetching import Order, PrefetchingLayer
+from .reading.prefetching import Order, PrefetchingLayer
 
 
 class HDF5Data(PrefetchingLayer):

@@ -12,7 +12,7 @@ from minicaffe.access import granted
 from minicaffe.blob import Blob
 from minicaffe.errors import DataError, Error
 from minicaffe.files import replacing
-from minicaffe.hdf5 import require_h5py
+from minicaffe.formats.hdf5 import require_h5py
 from minicaffe.layer import Layer
 
 

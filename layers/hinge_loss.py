@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.proto import caffe_pb2
 
-from .loss_bottoms import ImageLoss, read_labels
+from .losses.loss_bottoms import ImageLoss, read_labels
 
 
 class HingeLoss(ImageLoss):

@@ -20,7 +20,7 @@ from minicaffe.blocks import Scratch
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer, data_bytes
 
-from .window import Window, checked_output, read_window
+from .conv.window import Window, checked_output, read_window
 
 Index = tuple[Any, ...]
 

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from minicaffe.access import granted
-from minicaffe.checksum import checksum
-from minicaffe.data_transformer import DataTransformer
+from minicaffe.data.data_transformer import DataTransformer
+from minicaffe.data.image_bytes import Pixels, read_image, resized
+from minicaffe.data.image_list import Listed, read_image_list
+from minicaffe.data.prefetch import Batch
+from minicaffe.data.resize_and_noise import warn_of_no_effect
+from minicaffe.data.shard import WHOLE, Share, current_share
+from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
-from minicaffe.image_bytes import Pixels, read_image, resized
-from minicaffe.image_list import Listed, read_image_list
-from minicaffe.prefetch import Batch
+from minicaffe.formats.checksum import checksum
 from minicaffe.proto import caffe_pb2
-from minicaffe.resize_and_noise import warn_of_no_effect
-from minicaffe.share import WHOLE, Share, current_share
-from minicaffe.state_fields import Fields
 
-from .prefetching import Order, PrefetchingLayer
+from .reading.prefetching import Order, PrefetchingLayer
 
 
 class ImageData(PrefetchingLayer):

@@ -20,9 +20,9 @@ from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
 from minicaffe.errors import DataError, WeightsError
-from minicaffe.weights import read_binaryproto
+from minicaffe.formats.weights import read_binaryproto
 
-from .loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
+from .losses.loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
 from .multinomial_logistic_loss import LOG_THRESHOLD
 from .softmax import softmax
 from .softmax_with_loss import SoftmaxWithLoss

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .lstm_unit import activated, lstm_step, lstm_step_gradient
-from .recurrent import Array, Recurrent
+from .recurrent.base import Array, Recurrent
 
 
 class LSTM(Recurrent):

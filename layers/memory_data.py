@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe.blob import Blob, numbers
+from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
-from minicaffe.state_fields import MOST, Fields
 
 
 class MemoryData(Layer):

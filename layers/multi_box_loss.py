@@ -17,13 +17,13 @@ from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-from .box_codes import read_priors
+from .boxes.box_codes import read_priors
+from .boxes.multi_box_matching import read_truths
+from .boxes.multi_box_mining import NONE, pick
+from .boxes.multi_box_parameters import check_parameters, mining_type
+from .boxes.multi_box_terms import confidence_loss, confidence_targets, localisation_loss
 from .detection_output import check_predictions
-from .loss_normalization import loss_divisor, normalization_mode
-from .multi_box_matching import read_truths
-from .multi_box_mining import NONE, pick
-from .multi_box_parameters import check_parameters, mining_type
-from .multi_box_terms import confidence_loss, confidence_targets, localisation_loss
+from .losses.loss_normalization import loss_divisor, normalization_mode
 
 Param = caffe_pb2.MultiBoxLossParameter
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 
-from .loss_bottoms import ImageLoss, read_labels
+from .losses.loss_bottoms import ImageLoss, read_labels
 
 LOG_THRESHOLD = 1e-20
 """A probability below it counts as it."""

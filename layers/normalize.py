@@ -21,7 +21,7 @@ from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
-from .channels import by_channel
+from .elementwise.channels import by_channel
 
 Array = NDArray[Any]
 

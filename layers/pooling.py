@@ -23,9 +23,9 @@ from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
 
-from . import pooling_methods as methods
-from .pooling_sizes import read_sizes
-from .pooling_windows import plane_blocks, pool_axes
+from .pool import pooling_methods as methods
+from .pool.pooling_sizes import read_sizes
+from .pool.pooling_windows import plane_blocks, pool_axes
 
 MAX, AVE, STOCHASTIC = (caffe_pb2.PoolingParameter.PoolMethod.Value(name) for name in ("MAX", "AVE", "STOCHASTIC"))
 

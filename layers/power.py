@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .neuron import Array, Neuron
+from .elementwise.neuron import Array, Neuron
 
 
 class Power(Neuron):

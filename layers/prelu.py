@@ -15,7 +15,7 @@ from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.fillers import fill
 from minicaffe.layer import Layer, data_bytes
 
-from .channels import by_channel, channels_of, sum_products
+from .elementwise.channels import by_channel, channels_of, sum_products
 
 Array = NDArray[Any]
 

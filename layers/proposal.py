@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.proposal import ProposalKernels
+from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
+from minicaffe.data.settings import DetectionSettings, current
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN, Phase
-from minicaffe.settings import DetectionSettings, current
 
-from .anchors import by_position, layer_anchors, shifted_anchors
-from .boxes import bbox_transform_inv, clip_boxes, large_enough
-from .nms import nms
+from .boxes.anchors import by_position, layer_anchors, shifted_anchors
+from .boxes.nms import nms
 
 Array = NDArray[Any]
 

@@ -19,10 +19,10 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.roi import PositionSensitive
 from minicaffe.threads import get_num_threads
 
-from .psroi_bilinear import CHUNK, grid_taps, part_backward, pool_part
-from .psroi_layer import PSROILayer, backward_in_parts, check_channels, part_bytes, pool_in_parts
-from .roi_geometry import Array, AxisSteps, RoiPlan, at_least, checked, cut_axis, cut_corners
-from .roi_samples import SamplePlan, Samples, mean_backward_by_definition, mean_by_definition
+from .roi.psroi_bilinear import CHUNK, grid_taps, part_backward, pool_part
+from .roi.psroi_layer import PSROILayer, backward_in_parts, check_channels, part_bytes, pool_in_parts
+from .roi.roi_geometry import Array, AxisSteps, RoiPlan, at_least, checked, cut_axis, cut_corners
+from .roi.roi_samples import SamplePlan, Samples, mean_backward_by_definition, mean_by_definition
 
 
 class PSROIAlign(PSROILayer):

@@ -20,9 +20,9 @@ from minicaffe.cuda.roi import PositionSensitive
 from minicaffe.layer import data_bytes
 from minicaffe.threads import get_num_threads
 
-from .psroi_layer import GridPart, PSROILayer, backward_in_parts, check_channels, part_bytes, pool_in_parts
-from .psroi_sums import bin_spans, bins_backward, listed_bytes, sum_bins
-from .roi_geometry import (
+from .roi.psroi_layer import GridPart, PSROILayer, backward_in_parts, check_channels, part_bytes, pool_in_parts
+from .roi.psroi_sums import bin_spans, bins_backward, listed_bytes, sum_bins
+from .roi.roi_geometry import (
     Array,
     AxisSteps,
     BinPlan,

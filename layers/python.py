@@ -25,9 +25,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from minicaffe.errors import LayerError
+from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
-from minicaffe.source import LayerSource
 
 from .anchor_target import AnchorTarget
 from .proposal import Proposal

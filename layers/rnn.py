@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .recurrent import Array, Recurrent
+from .recurrent.base import Array, Recurrent
 
 
 class RNN(Recurrent):

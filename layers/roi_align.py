@@ -21,11 +21,17 @@ from minicaffe.cuda.roi import Means
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 
-from .roi_align_max import add_at_samples, add_at_samples_bytes, pool_samples, pool_samples_bytes, roi_align_max_plan
-from .roi_align_mean import means_backward, pool_means, roi_align_plan, working_bytes
-from .roi_geometry import Array
-from .roi_layer import MaximaLayer, RoiLayer
-from .roi_samples import SamplePlan
+from .roi.roi_align_max import (
+    add_at_samples,
+    add_at_samples_bytes,
+    pool_samples,
+    pool_samples_bytes,
+    roi_align_max_plan,
+)
+from .roi.roi_align_mean import means_backward, pool_means, roi_align_plan, working_bytes
+from .roi.roi_geometry import Array
+from .roi.roi_layer import MaximaLayer, RoiLayer
+from .roi.roi_samples import SamplePlan
 
 
 class ROIAlign(RoiLayer):

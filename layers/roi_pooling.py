@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Blob
 
-from .roi_bin_maxima import add_at_maxima, cover_bins, find_argmax, find_maxima, working_bytes
-from .roi_geometry import Array, AxisSteps, BinPlan, RoiPlan, checked, cut_axis, cut_corners, round_half_away
-from .roi_layer import MaximaLayer
+from .roi.roi_bin_maxima import add_at_maxima, cover_bins, find_argmax, find_maxima, working_bytes
+from .roi.roi_geometry import Array, AxisSteps, BinPlan, RoiPlan, checked, cut_axis, cut_corners, round_half_away
+from .roi.roi_layer import MaximaLayer
 
 
 class ROIPooling(MaximaLayer):

@@ -11,7 +11,7 @@ from minicaffe.fillers import fill
 from minicaffe.layer import Layer, data_bytes
 
 from .bias import learnt_shape, split_shape
-from .channels import affine, sum_channels, sum_products
+from .elementwise.channels import affine, sum_channels, sum_products
 
 
 class Scale(Layer):

@@ -17,8 +17,8 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.layer import Layer
 
-from .loss_bottoms import check_same_size
-from .loss_normalization import BATCH_SIZE, fixed_divisor, ignored_label, loss_divisor, normalization_mode
+from .losses.loss_bottoms import check_same_size
+from .losses.loss_normalization import BATCH_SIZE, fixed_divisor, ignored_label, loss_divisor, normalization_mode
 from .sigmoid import sigmoid
 
 

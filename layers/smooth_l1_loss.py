@@ -18,7 +18,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.layer import Layer, data_bytes
 
-from .loss_bottoms import check_same_shape
+from .losses.loss_bottoms import check_same_shape
 
 
 class SmoothL1Loss(Layer):

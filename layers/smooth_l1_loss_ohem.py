@@ -18,8 +18,8 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.loss import lanes_of, launch_loss
 from minicaffe.layer import Layer, data_bytes
 
-from .loss_bottoms import check_same_shape
-from .loss_normalization import loss_divisor, normalization_mode
+from .losses.loss_bottoms import check_same_shape
+from .losses.loss_normalization import loss_divisor, normalization_mode
 from .smooth_l1_loss import device_diffs, put_opposite, smooth_l1, smooth_l1_backward, weighted_difference
 
 

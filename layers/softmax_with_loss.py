@@ -19,8 +19,8 @@ from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
 from minicaffe.layer import Count, Layer, data_bytes
 
-from .loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
-from .loss_normalization import fixed_divisor, ignored_label, loss_divisor, normalization_mode
+from .losses.loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
+from .losses.loss_normalization import fixed_divisor, ignored_label, loss_divisor, normalization_mode
 from .softmax import softmax
 
 FLT_MIN = 2.0**-126

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.access import granted
-from minicaffe.data_transformer import check_mean, read_mean
+from minicaffe.data.data_transformer import check_mean, read_mean
+from minicaffe.data.image_bytes import Pixels, read_image, resized
+from minicaffe.data.prefetch import Batch
+from minicaffe.data.shard import WHOLE, Share, current_share
+from minicaffe.data.window_file import Window, WindowFile, read_window_file
 from minicaffe.errors import DataError
-from minicaffe.image_bytes import Pixels, read_image, resized
-from minicaffe.prefetch import Batch
-from minicaffe.share import WHOLE, Share, current_share
-from minicaffe.window_file import Window, WindowFile, read_window_file
 
-from .prefetching import PrefetchingLayer
-from .window_warp import placed
+from .reading.prefetching import PrefetchingLayer
+from .reading.window_warp import placed
 
 
 class WindowData(PrefetchingLayer):

@@ -23,9 +23,9 @@ from .layers.python import allow_module
 from .mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
 from .net import Net
 from .rng import set_random_seed
-from .solver import SGDSolver
-from .solvers import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, get_solver
 from .threads import get_num_threads, set_num_threads
+from .training.solver import SGDSolver
+from .training.solvers import AdaDeltaSolver, AdaGradSolver, AdamSolver, NesterovSolver, RMSPropSolver, get_solver
 from .version import __version__
 
 __all__ = [
@@ -91,28 +91,34 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import classifier, coord_map, detector, draw, io, net_spec, pycaffe, summary
-    from .classifier import Classifier
-    from .comparison import compare
-    from .detector import Detector
-    from .explanations import explain
-    from .finite import check_finite
-    from .net_spec import NetSpec, params, to_proto
-    from .onnx_export import export_onnx
+    from . import pycaffe
+    from .porting.comparison import compare
+    from .porting.onnx import export_onnx
     from .pycaffe import (
         NCCL,
         Timer,
+        classifier,
+        coord_map,
+        detector,
         has_nccl,
         init_log,
+        io,
         layer_type_list,
         log,
+        net_spec,
         set_multiprocess,
         set_solver_count,
         set_solver_rank,
         solver_count,
         solver_rank,
     )
-    from .tracer import Tracer
+    from .pycaffe.classifier import Classifier
+    from .pycaffe.detector import Detector
+    from .pycaffe.net_spec import NetSpec, params, to_proto
+    from .tracing import draw, summary
+    from .tracing.explanations import explain
+    from .tracing.tracer import Tracer
+    from .training.finite import check_finite
 
 _MODULES = ("classifier", "coord_map", "detector", "draw", "io", "net_spec", "pycaffe", "summary", "torch")
 _HOMES = {

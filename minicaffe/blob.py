@@ -310,7 +310,7 @@ class Blob:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from .representations import blob_html
+        from .tracing.representations import blob_html
 
         return blob_html(self)
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from .blob_memory import BlobMemory
 from .blocks import Index, each_block
-from .layers.channels import by_channel
-from .layers.finish import Finish, joined
-from .layers.finish_of import finish_of, is_last, may_finish, may_follow, takes_finishes
+from .layers.conv.epilogue import Finish, joined
+from .layers.conv.epilogue_of import finish_of, is_last, may_finish, may_follow, takes_finishes
+from .layers.elementwise.channels import by_channel
 from .node import Node
 
 

@@ -5,9 +5,9 @@ Source: Caffe's Net::FilterNet and Net::StateMeetsRule.
 
 from __future__ import annotations
 
+from .formats.source import LayerSource
 from .layer import Layer
 from .proto import caffe_pb2
-from .source import LayerSource
 
 LayerList = list[tuple[caffe_pb2.LayerParameter, LayerSource | None]]
 """Layers with their places in the prototxt."""

@@ -20,12 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 from . import rng
 from .blob import Blob
 from .errors import Error
+from .formats.prototxt import parse_message
 from .layer import Layer
 from .layers import create
 from .mode import TRAIN, Phase
 from .named import did_you_mean
 from .proto import caffe_pb2
-from .prototxt import parse_message
 
 
 class GradientError(Error):

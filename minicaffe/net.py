@@ -26,6 +26,8 @@ from .cuda.device import Stream, current
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
 from .filter import filter_layers
+from .formats.prototxt import NetFile
+from .formats.weights import LayerWeights, WeightsFile, read_weights
 from .hooks import Hooked
 from .layer import Layer
 from .layers import create
@@ -35,11 +37,9 @@ from .net_arguments import net_file_of, phase_of, sorted_arguments, state_applie
 from .node import Node, drop_unasked_gradients
 from .parameters import LearnableParameters
 from .proto import caffe_pb2
-from .prototxt import NetFile
 from .pycaffe_net import PycaffeNet
 from .splits import insert_splits
 from .threads import computing
-from .weights import LayerWeights, WeightsFile, read_weights
 
 Watch = Callable[["Net", Layer, str], None]
 """Called while a net is made, with the net so far, a layer and what has happened to it: "created", "setup", "reshape"."""
@@ -413,7 +413,7 @@ class Net(PycaffeNet, Hooked):
     def save(self, path: str | PathLike[str], *, diffs: bool = False) -> None:
         """Write the net with its weights as a .caffemodel (as .caffemodel.h5 when the name ends in .h5); with diffs, the
         weights' diffs too."""
-        from . import hdf5, weights
+        from .formats import hdf5, weights
 
         if str(path).endswith(".h5"):
             hdf5.write_hdf5(path, self.param, self.params, diffs=diffs)
@@ -439,6 +439,6 @@ class Net(PycaffeNet, Hooked):
 
     def _repr_html_(self) -> str:
         """For notebooks."""
-        from .representations import net_html
+        from .tracing.representations import net_html
 
         return net_html(self)

@@ -10,10 +10,10 @@ from os import PathLike
 from typing import Any
 
 from .errors import Error
+from .formats.prototxt import NetFile, read_net
+from .formats.upgrade import upgrade_net
 from .mode import TEST, Phase
 from .proto import caffe_pb2
-from .prototxt import NetFile, read_net
-from .upgrade import upgrade_net
 
 
 def sorted_arguments(

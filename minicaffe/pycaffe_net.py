@@ -94,7 +94,7 @@ class PycaffeNet:
 
     def save_hdf5(self, path: str | PathLike[str]) -> None:
         """Write the weights as HDF5, whatever the name's ending."""
-        from .hdf5 import write_hdf5
+        from .formats.hdf5 import write_hdf5
 
         net = cast("Net", self)
         write_hdf5(path, net.param, net.params)

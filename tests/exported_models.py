@@ -20,9 +20,9 @@ from pathlib import Path
 from published_models import MODELS, SHARED, randomize
 
 from minicaffe import TEST, Net
-from minicaffe.inputs import fill_inputs
-from minicaffe.onnx_export import DEFAULT_OPSET, compare_with_net, export_onnx
-from minicaffe.settings import DetectionSettings, read_settings, use
+from minicaffe.data.settings import DetectionSettings, read_settings, use
+from minicaffe.detection.inputs import fill_inputs
+from minicaffe.porting.onnx import DEFAULT_OPSET, compare_with_net, export_onnx
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = ROOT / "examples" / "shapes"

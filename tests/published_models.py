@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe import TEST, TRAIN, Net, SGDSolver, allow_path, set_random_seed
-from minicaffe.images import load_image, prepare_image
-from minicaffe.inputs import put_array
+from minicaffe.data.images import load_image, prepare_image
+from minicaffe.data.roidb import prepare_roidb
+from minicaffe.data.settings import DetectionSettings, current, read_settings, use
+from minicaffe.detection.inputs import put_array
 from minicaffe.proto import caffe_pb2
-from minicaffe.roidb import prepare_roidb
-from minicaffe.settings import DetectionSettings, current, read_settings, use
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 MODELS, PHOTOS = SHARED / "models", SHARED / "zoo" / "pyfaster_demo"

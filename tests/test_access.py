@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from minicaffe import TEST, Net, access, allow_path, get_solver
 from minicaffe.access import granted
 from minicaffe.cli import main
-from minicaffe.database import new_database
+from minicaffe.data.database import new_database
+from minicaffe.data.image_bytes import encode_image
 from minicaffe.errors import DataError, Error, LayerError
-from minicaffe.image_bytes import encode_image
+from minicaffe.formats.weights import write_binaryproto
 from minicaffe.proto import caffe_pb2
-from minicaffe.weights import write_binaryproto
 
 PIXELS = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
 

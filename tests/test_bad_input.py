@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minicaffe import TEST, Error, LayerError, Net, PrototxtError, WeightsError, set_random_seed
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 MAP = 'layer { name: "map" type: "Input" top: "map" input_param { shape { dim: 2 dim: 18 dim: 9 dim: 11 } } }\n'
 ROIS = 'layer { name: "rois" type: "Input" top: "rois" input_param { shape { dim: 3 dim: 5 } } }\n'

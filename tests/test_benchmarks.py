@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from minicaffe import get_num_threads, set_num_threads
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 ROOT = Path(__file__).parents[1]
 TABLES = ["conv", "load", "nets", "roi", "scale", "train"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from minicaffe import Net
 from minicaffe.blob import Blob, BlobList, MemoryState
 from minicaffe.errors import BlobError, Error, LayerError
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 
 def test_memory_is_taken_at_first_use_and_zero() -> None:

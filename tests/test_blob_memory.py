@@ -13,9 +13,9 @@ import pytest
 import minicaffe
 from minicaffe.blob import Blob, MemoryState
 from minicaffe.errors import Error
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
-from minicaffe.prototxt import parse_net
 
 MILLION = 1 << 20
 

@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from minicaffe.errors import Error, LayerError, PrototxtError, PrototxtWarning, shortened
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.net import Net
-from minicaffe.prototxt import parse_net
 
 LONG = "n" * 1_000_000
 INPUT = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }\n'

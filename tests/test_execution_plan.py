@@ -10,18 +10,18 @@ import pytest
 from numpy.typing import NDArray
 
 import minicaffe
+from minicaffe.data.images import load_image
+from minicaffe.data.settings import read_settings
 from minicaffe.debug_info import debug_info
-from minicaffe.detect import detect
+from minicaffe.detection.detect import detect
 from minicaffe.errors import LayerError
-from minicaffe.images import load_image
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import CATALOGUE
 from minicaffe.layers.relu import ReLU
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.net import Net
-from minicaffe.prototxt import parse_net
-from minicaffe.settings import read_settings
-from minicaffe.times import Times
-from minicaffe.tracer import Tracer
+from minicaffe.tracing.times import Times
+from minicaffe.tracing.tracer import Tracer
 
 SHAPES = Path(__file__).resolve().parents[1] / "examples" / "shapes"
 

@@ -12,34 +12,37 @@ import numpy as np
 import pytest
 from growth import Run, check_growth, refused
 
-from minicaffe import TEST, class_names, dump, image_list
+from minicaffe import TEST
 from minicaffe.access import allowing
-from minicaffe.arrays import read_npy
-from minicaffe.batch.find import read_list
-from minicaffe.batch.sources import Files, Sources
-from minicaffe.caffemodel import BlobWeights, LayerWeights
 from minicaffe.cli.detect_print import picture_names
-from minicaffe.draw import draw_net
+from minicaffe.data import image_list
+from minicaffe.data.image_bytes import read_image
+from minicaffe.data.roidb import load_roidb
+from minicaffe.data.settings import read_settings
+from minicaffe.data.window_file import read_window_file
+from minicaffe.detection import class_names
 from minicaffe.errors import shortened
-from minicaffe.image_bytes import read_image
-from minicaffe.layers.label_map import read_label_map
+from minicaffe.formats.arrays import read_npy
+from minicaffe.formats.caffemodel import BlobWeights, LayerWeights
+from minicaffe.formats.param_str import MOST as MOST_YAML
+from minicaffe.formats.param_str import read_yaml
+from minicaffe.formats.prototxt import parse_net, parse_solver
+from minicaffe.formats.weights import WeightsFile, encoded_blob, read_binaryproto, read_weights
+from minicaffe.formats.wire import encoded, header
+from minicaffe.layers.boxes.label_map import read_label_map
 from minicaffe.named import check_names, names_near
-from minicaffe.near_layers import near_text
 from minicaffe.net import Net
-from minicaffe.param_str import MOST as MOST_YAML
-from minicaffe.param_str import read_yaml
-from minicaffe.parse_log import parse_log
-from minicaffe.prototxt import parse_net, parse_solver
-from minicaffe.rescue import rescue
-from minicaffe.retarget import retarget
-from minicaffe.roidb import load_roidb
-from minicaffe.settings import read_settings
-from minicaffe.solver_state import read_state
-from minicaffe.summary import summarize
-from minicaffe.tracer import Tracer
-from minicaffe.weights import WeightsFile, encoded_blob, read_binaryproto, read_weights
-from minicaffe.window_file import read_window_file
-from minicaffe.wire import encoded, header
+from minicaffe.porting import dump
+from minicaffe.porting.near_layers import near_text
+from minicaffe.porting.rescue import rescue
+from minicaffe.porting.retarget import retarget
+from minicaffe.scaling.batch.find import read_list
+from minicaffe.scaling.batch.sources import Files, Sources
+from minicaffe.tracing.draw import draw_net
+from minicaffe.tracing.summary import summarize
+from minicaffe.tracing.tracer import Tracer
+from minicaffe.training.parse_log import parse_log
+from minicaffe.training.solver_state import read_state
 
 LAYERS = 1024
 """Most layers of a net here: twice as many are measured too."""

@@ -19,12 +19,12 @@ import minicaffe
 from minicaffe import TEST, TRAIN, Layer, Net, get_num_threads, register, set_num_threads
 from minicaffe.blob import Blob
 from minicaffe.cli import main
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import CATALOGUE, create, registered
 from minicaffe.mode import Phase
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import parse_net
-from minicaffe.summary import summarize
-from minicaffe.trace_facts import layer_facts
+from minicaffe.tracing.summary import summarize
+from minicaffe.tracing.trace_facts import layer_facts
 
 KINDS = sorted(set(CATALOGUE) - {"Python"})
 Array = NDArray[np.float32]

@@ -17,17 +17,17 @@ from PIL import Image
 import minicaffe
 from minicaffe import TEST, Blob, Error, LayerError, Net, PrototxtError, limits
 from minicaffe.cli import main
+from minicaffe.data.image_bytes import encode_image, read_image, resized
+from minicaffe.data.image_list import read_image_list
+from minicaffe.data.images import load_image, resize_bilinear
+from minicaffe.data.resizing import interpolated, resized_by
+from minicaffe.data.roidb import load_roidb
+from minicaffe.data.settings import read_settings
 from minicaffe.errors import BlobError, DataError, PrototxtWarning, WeightsError
-from minicaffe.image_bytes import encode_image, read_image, resized
-from minicaffe.image_list import read_image_list
-from minicaffe.images import load_image, resize_bilinear
-from minicaffe.io import array_to_blobproto, resize_image
+from minicaffe.formats.prototxt import parse_net
+from minicaffe.formats.weights import read_weights
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import parse_net
-from minicaffe.resizing import interpolated, resized_by
-from minicaffe.roidb import load_roidb
-from minicaffe.settings import read_settings
-from minicaffe.weights import read_weights
+from minicaffe.pycaffe.io import array_to_blobproto, resize_image
 
 Param = caffe_pb2.ResizeParameter
 INPUT = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 5 } } }\n'

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from minicaffe import TEST, Error, Layer, Net, get_solver
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import CATALOGUE
-from minicaffe.prototxt import parse_net
 
 RFCN = Path(__file__).resolve().parents[1] / "examples" / "shapes" / "rfcn"
 

@@ -11,9 +11,9 @@ import pytest
 import minicaffe
 from minicaffe.blob import Blob, BlobList
 from minicaffe.errors import Error, LayerError
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layer import Layer
 from minicaffe.named import Blobs, UnknownNameError, check_names, names_near
-from minicaffe.prototxt import parse_net
 
 TEXT = """
 input: "data" input_shape { dim: 2 dim: 3 } input: "im_info" input_shape { dim: 1 dim: 3 }

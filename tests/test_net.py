@@ -11,9 +11,9 @@ from golden import GOLDEN, compare, inside, needs_golden
 
 import minicaffe
 from minicaffe.errors import Error, LayerError, WeightsError
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.net import Net
-from minicaffe.prototxt import parse_net
 
 HEAD = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 4 } } }\n'
 IP = (

@@ -16,10 +16,10 @@ import pytest
 
 import minicaffe
 from minicaffe import Blob, Error, Layer, Net, registry
-from minicaffe.explanations.explanation import FunctionExplanation
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import CATALOGUE
-from minicaffe.prototxt import parse_net
 from minicaffe.registry import Table, class_of, explains, explains_gradient, exports, layer, torch_form
+from minicaffe.tracing.explanations.explanation import FunctionExplanation
 
 PACKAGE = Path(__file__).parent / "packages"
 ReLU = CATALOGUE["ReLU"]
@@ -95,7 +95,7 @@ def test_a_derived_class_has_what_says_that_it_is_for_subclasses() -> None:
     kind = mine(ReLU)
     assert ReLU in explains
     assert kind not in explains, "it may compute anything"
-    table: Table[Any] = Table("a test", "minicaffe.explanations")
+    table: Table[Any] = Table("a test", "minicaffe.tracing.explanations")
     table(Layer, subclasses=True)(len)
     table(ReLU, subclasses=True)(sum)
     table(kind)(max)
@@ -109,7 +109,7 @@ def test_a_users_entry_takes_the_place_of_a_built_in_one_and_not_the_other_way()
     @exports(CATALOGUE["ReLU"])
     def own(g, layer, bottom, top): ...
     assert exports.get(CATALOGUE["ReLU"]) is own
-    assert exports.get(CATALOGUE["TanH"]).__module__ == "minicaffe.onnx_export.neurons"
+    assert exports.get(CATALOGUE["TanH"]).__module__ == "minicaffe.porting.onnx.neurons"
     """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -153,7 +153,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 USE = """
 import sys, numpy as np
 import minicaffe, minicaffe.onnx_export
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 assert "tripled" not in sys.modules, "not before it is needed"
 TEXT = '''
 layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }

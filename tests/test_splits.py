@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minicaffe import TEST, TRAIN, LayerError, Net
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 DATA = 'layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 } } }\n'
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from minicaffe.settings import DetectionSettings, use
+from minicaffe.data.settings import DetectionSettings, use
 
 FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 import minicaffe
 from minicaffe.cuda.device import current
+from minicaffe.data.settings import DetectionSettings, use
 from minicaffe.mode import Phase
 from minicaffe.net import Net
-from minicaffe.settings import DetectionSettings, use
 
 Array = NDArray[Any]
 

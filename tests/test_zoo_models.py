@@ -15,9 +15,9 @@ from golden import SHARED
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
-from minicaffe.detect_ssd import detect_ssd, prepare_ssd_image
-from minicaffe.image_bytes import resized
-from minicaffe.images import load_image
+from minicaffe.data.image_bytes import resized
+from minicaffe.data.images import load_image
+from minicaffe.detection.detect_ssd import detect_ssd, prepare_ssd_image
 
 ZOO = SHARED / "zoo"
 YU = ZOO / "yufacedetect_v2"

@@ -14,9 +14,9 @@ import pytest
 from golden import SHARED
 
 from minicaffe import TEST, Net
-from minicaffe.image_bytes import resized
-from minicaffe.images import load_image
-from minicaffe.layers.nms import nms
+from minicaffe.data.image_bytes import resized
+from minicaffe.data.images import load_image
+from minicaffe.layers.boxes.nms import nms
 
 MTCNN = SHARED / "zoo" / "mtcnn"
 

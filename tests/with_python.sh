@@ -22,5 +22,5 @@ else
     pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize]" "pytest==8.*" "hypothesis==6.*"
     python -m pytest -q -p no:cacheprovider
     pip -q install -c tests/oldest.txt -e ".[mpi,ray]" psutil
-    python -m pytest -q -p no:cacheprovider tests/test_ray.py tests/test_mpi.py
+    python -m pytest -q -p no:cacheprovider tests/scaling/test_ray.py tests/scaling/test_mpi.py
 fi

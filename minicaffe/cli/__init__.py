@@ -15,14 +15,15 @@ import click
 
 from minicaffe import limits
 from minicaffe.access import allowing, is_uri
-from minicaffe.cli.flags import ALIASES, translate
-from minicaffe.cli.terminal import echo, guarded
 from minicaffe.errors import Error, shortened
 from minicaffe.files import plain
 from minicaffe.nearest import nearest
-from minicaffe.stops import Terminated, exit_status, sigterm_stops
+from minicaffe.scaling.stops import Terminated, exit_status, sigterm_stops
 from minicaffe.threads import check_variable
 from minicaffe.version import __version__
+
+from .flags import ALIASES, translate
+from .terminal import echo, guarded
 
 COMMANDS = {
     "compare": "find the first layer at which a net and another, or its port, differ, and why",

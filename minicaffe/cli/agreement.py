@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from minicaffe.agreement import TOLERANCE, Difference
 from minicaffe.errors import Error
+from minicaffe.porting.agreement import TOLERANCE, Difference
 
 from .common import print_table, shape_text
 from .terminal import echo

@@ -13,12 +13,12 @@ import click
 import numpy as np
 
 from minicaffe import rng, threads
+from minicaffe.detection.inputs import make_up_weights
 from minicaffe.errors import DeviceError, Error, WeightsError, on_one_line, shortened
-from minicaffe.inputs import make_up_weights
+from minicaffe.formats.weights import read_weights
 from minicaffe.mode import TEST, TRAIN, Phase, set_device, set_mode_cpu, set_mode_gpu
-from minicaffe.near_layers import near_text
 from minicaffe.net import Keep, Net, Watch
-from minicaffe.weights import read_weights
+from minicaffe.porting.near_layers import near_text
 
 from .terminal import echo
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from minicaffe.comparison import compare
-from minicaffe.comparison.sides import Name, axes_of, read_map
+from minicaffe.data.settings import current, read_settings, use
+from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import Error
-from minicaffe.inputs import fill_inputs
-from minicaffe.settings import current, read_settings, use
+from minicaffe.porting.comparison import compare
+from minicaffe.porting.comparison.sides import Name, axes_of, read_map
 
 from .common import allow_modules, load_net, phase_of, phase_option, seed_option, state_options, threads_option
 from .inputs import cfg_option, factor_option, parse_inputs, reshape_inputs, with_mean

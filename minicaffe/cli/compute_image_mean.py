@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 import numpy as np
 
-from minicaffe.database import BACKENDS, open_database
-from minicaffe.datum import datum_array, parse_datum
+from minicaffe.data.database import BACKENDS, open_database
+from minicaffe.data.datum import datum_array, parse_datum
 from minicaffe.errors import DataError
-from minicaffe.weights import write_binaryproto
+from minicaffe.formats.weights import write_binaryproto
 
 from .common import check_no_input
 from .flags import GflagsCommand

@@ -8,12 +8,12 @@ import click
 import numpy as np
 
 from minicaffe.access import granted
-from minicaffe.database import BACKENDS, new_database
-from minicaffe.datum import encoded_datum, image_datum
+from minicaffe.data.database import BACKENDS, new_database
+from minicaffe.data.datum import encoded_datum, image_datum
+from minicaffe.data.image_bytes import encode_image, read_image, resized
+from minicaffe.data.image_list import Listed, read_image_list
 from minicaffe.errors import DataError, Error
 from minicaffe.files import read_bytes
-from minicaffe.image_bytes import encode_image, read_image, resized
-from minicaffe.image_list import Listed, read_image_list
 from minicaffe.proto import caffe_pb2
 
 from .common import say_loudly

@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from minicaffe.batch.detector import Detector, Recipe, class_count
-from minicaffe.batch.find import find_sources
-from minicaffe.batch.parts import PART_SIZE
-from minicaffe.class_names import read_names
-from minicaffe.detect_ssd import SSD_MEANS, ssd_layer
+from minicaffe.data.settings import use
+from minicaffe.detection.class_names import read_names
+from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
 from minicaffe.errors import Error
+from minicaffe.formats.prototxt import read_text
 from minicaffe.net import Net
-from minicaffe.prototxt import read_text
-from minicaffe.settings import use
+from minicaffe.scaling.batch.detector import Detector, Recipe, class_count
+from minicaffe.scaling.batch.find import find_sources
+from minicaffe.scaling.batch.parts import PART_SIZE
 
 from .common import (
     FiniteRange,

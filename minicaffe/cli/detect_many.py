@@ -13,17 +13,17 @@ from click.core import ParameterSource
 
 from minicaffe import threads
 from minicaffe.access import is_uri
-from minicaffe.batch.detector import Arrays, Detector, Recipe, weights_of
-from minicaffe.batch.folder import Folder
-from minicaffe.batch.local_engine import run_local
-from minicaffe.batch.lock import locked
-from minicaffe.batch.parts import PART_SIZE, Done
-from minicaffe.batch.places import check_opens, require_pyarrow
-from minicaffe.batch.rules import Rules
-from minicaffe.batch.run import Run, begin
-from minicaffe.batch.sources import Sources
 from minicaffe.errors import Error
-from minicaffe.stops import exit_status, sigterm_stops
+from minicaffe.scaling.batch.detector import Arrays, Detector, Recipe, weights_of
+from minicaffe.scaling.batch.folder import Folder
+from minicaffe.scaling.batch.local_engine import run_local
+from minicaffe.scaling.batch.lock import locked
+from minicaffe.scaling.batch.parts import PART_SIZE, Done
+from minicaffe.scaling.batch.places import check_opens, require_pyarrow
+from minicaffe.scaling.batch.rules import Rules
+from minicaffe.scaling.batch.run import Run, begin
+from minicaffe.scaling.batch.sources import Sources
+from minicaffe.scaling.stops import exit_status, sigterm_stops
 
 from .batch_display import BatchDisplay
 from .common import check_folder, identity
@@ -52,7 +52,7 @@ class Many:
         else:
             check_folder("--out", self.out)
         if self.engine == "ray":
-            from minicaffe.batch.ray_cluster import require_ray
+            from minicaffe.scaling.batch.ray_cluster import require_ray
 
             require_ray()
             if self.device not in (None, "cpu", "gpu", "auto"):
@@ -135,9 +135,9 @@ def _here(detector: Detector, run: Run, display: BatchDisplay) -> str:
 
 def _on_ray(recipe: Recipe, weights: Arrays, run: Run, many: Many, display: BatchDisplay) -> str:
     """Returns what it ran on."""
-    from minicaffe.batch.ray_cluster import connected, gpu_problem, node_resources
-    from minicaffe.batch.ray_engine import run_ray
-    from minicaffe.batch.ray_pool import pool
+    from minicaffe.scaling.batch.ray_cluster import connected, gpu_problem, node_resources
+    from minicaffe.scaling.batch.ray_engine import run_ray
+    from minicaffe.scaling.batch.ray_pool import pool
 
     if not run.left:
         return ""

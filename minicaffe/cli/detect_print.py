@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe.batch.detector import Detector, Row, class_count
-from minicaffe.batch.parts import Done
-from minicaffe.batch.sources import Sources
-from minicaffe.class_names import default_names
-from minicaffe.detect import Detections, class_name, draw, to_json
-from minicaffe.detect_ssd import ssd_layer
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.detection.class_names import default_names
+from minicaffe.detection.detect import Detections, class_name, draw, to_json
+from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.errors import on_one_line
 from minicaffe.files import replacing
-from minicaffe.settings import DetectionSettings
+from minicaffe.scaling.batch.detector import Detector, Row, class_count
+from minicaffe.scaling.batch.parts import Done
+from minicaffe.scaling.batch.sources import Sources
 
 from .common import identity
 from .terminal import echo

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from minicaffe.doctor import examine
-
+from .diagnosis import examine
 from .terminal import echo
 
 

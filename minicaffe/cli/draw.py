@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from minicaffe.draw import DIRECTIONS, draw_net_to_file
+from minicaffe.formats.prototxt import read_net
 from minicaffe.net import Net
-from minicaffe.prototxt import read_net
+from minicaffe.tracing.draw import DIRECTIONS, draw_net_to_file
 
 from .common import allow_modules, check_no_input, phase_of, state_options
 from .terminal import echo

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from minicaffe.dump import Dump, read
 from minicaffe.errors import Error, shortened
+from minicaffe.porting.dump import Dump, read
 
 from .common import check_target, print_table, say_loudly, shape_text, statistics_text
 from .terminal import echo

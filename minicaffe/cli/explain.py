@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from minicaffe.data.settings import use
+from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import Error
-from minicaffe.explanations import explain
-from minicaffe.explanations.text import ROWS
-from minicaffe.inputs import fill_inputs
-from minicaffe.settings import use
+from minicaffe.tracing.explanations import explain
+from minicaffe.tracing.explanations.text import ROWS
 
 from .common import (
     allow_modules,

@@ -8,10 +8,10 @@ from typing import Any
 import click
 from numpy.typing import NDArray
 
+from minicaffe.data.settings import read_settings, use
+from minicaffe.detection.inputs import fill_inputs, put_array
 from minicaffe.files import replacing_together
-from minicaffe.inputs import fill_inputs, put_array
 from minicaffe.net import Net
-from minicaffe.settings import read_settings, use
 
 from .agreement import say_agreement
 from .common import (
@@ -69,7 +69,7 @@ def command(
 
     Example:  minicaffe export test.prototxt net.caffemodel -o model.onnx --check --input data=photo.jpg
     """
-    from minicaffe.onnx_export import DEFAULT_OPSET, compare_with_net, export_onnx
+    from minicaffe.porting.onnx import DEFAULT_OPSET, compare_with_net, export_onnx
 
     allow_modules(allow_module)
     check_target("--out", out, [net, *weights, *parse_inputs(inputs).values(), cfg])

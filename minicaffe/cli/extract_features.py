@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 import click
 
-from minicaffe.database import BACKENDS, new_database
-from minicaffe.datum import float_datum
+from minicaffe.data.database import BACKENDS, new_database
+from minicaffe.data.datum import float_datum
 from minicaffe.errors import Error
 from minicaffe.mode import set_mode_cpu
 from minicaffe.named import names_near

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import click
 
+from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.errors import Error
 from minicaffe.net import Net
-from minicaffe.settings import DetectionSettings, read_settings
 
 from .common import numbers
 

@@ -7,9 +7,9 @@ import re
 
 import click
 
-from minicaffe.layer_table import markdown
 from minicaffe.layers import CATALOGUE
 from minicaffe.registry import load_packages
+from minicaffe.tracing.layer_table import markdown
 
 from .terminal import echo
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
-from minicaffe.agreement import differences, run_of
+from minicaffe.detection.inputs import fill_inputs, put_array
 from minicaffe.errors import WeightsError
 from minicaffe.files import replacing
 from minicaffe.filter import filter_layers
-from minicaffe.inputs import fill_inputs, put_array
-from minicaffe.merge_bn import Merged, merge_batch_norm, put_weights, weights_of
+from minicaffe.formats.prototxt import NetFile, read_net, to_text
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.porting.agreement import differences, run_of
+from minicaffe.porting.merge_bn import Merged, merge_batch_norm, put_weights, weights_of
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import NetFile, read_net, to_text
 
 from .agreement import say_agreement
 from .common import allow_modules, check_apart, check_target, say_loudly, seed_option, state_options

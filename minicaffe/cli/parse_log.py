@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from minicaffe.errors import Error
-from minicaffe.parse_log import parse_log, write_rows
+from minicaffe.training.parse_log import parse_log, write_rows
 
 from .terminal import echo
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import Error, LayerError
 from minicaffe.files import replacing
-from minicaffe.inputs import fill_inputs
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.net import Net
-from minicaffe.prototxt import parse_net
-from minicaffe.rescue import Rescued, rescue
+from minicaffe.porting.rescue import Rescued, rescue
 
 from .common import allow_modules, check_target, listed, say_loudly, shape_text, threads_option
 from .terminal import echo

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from minicaffe.files import replacing
-from minicaffe.retarget import Retargeted, retarget
+from minicaffe.porting.retarget import Retargeted, retarget
 
 from .common import check_target
 from .terminal import echo

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from minicaffe.arrays import distinct, write_npz
-from minicaffe.inputs import fill_inputs, start_backward
+from minicaffe.data.settings import current
+from minicaffe.detection.inputs import fill_inputs, start_backward
+from minicaffe.formats.arrays import distinct, write_npz
 from minicaffe.net import Keep, Net
-from minicaffe.settings import current
-from minicaffe.times import Times
+from minicaffe.tracing.times import Times
 
 from .common import (
     allow_modules,

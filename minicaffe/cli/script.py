@@ -8,7 +8,7 @@ from types import TracebackType
 
 import click
 
-from minicaffe.script import python_2_hint, run_script
+from minicaffe.pycaffe.script import python_2_hint, run_script
 
 from .common import threads_option
 from .terminal import echo, without_guard

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from minicaffe.data.settings import read_settings, use
 from minicaffe.errors import Error
-from minicaffe.memory_needs import MemoryNeeds
 from minicaffe.net import Net
-from minicaffe.settings import read_settings, use
-from minicaffe.summary import summarize
+from minicaffe.tracing.memory import MemoryNeeds
+from minicaffe.tracing.summary import summarize
 
 from .common import allow_modules, number_text, phase_of, phase_option, print_table, shape_text, state_options
 from .inputs import reshape_inputs, shape_option

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 import numpy as np
 
+from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import Error
-from minicaffe.inputs import fill_inputs
 from minicaffe.net import Net
-from minicaffe.solver import loss_parts
-from minicaffe.solver_log import scored
+from minicaffe.training.solver import loss_parts
+from minicaffe.training.solver_log import scored
 
 from .common import (
     allow_modules,

@@ -7,12 +7,12 @@ from time import perf_counter
 import click
 
 from minicaffe.cuda.device import current
+from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import Error
-from minicaffe.inputs import fill_inputs
 from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
-from minicaffe.solver import loss_parts
-from minicaffe.times import Times
+from minicaffe.tracing.times import Times
+from minicaffe.training.solver import loss_parts
 
 from .common import (
     allow_modules,

@@ -10,15 +10,15 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.arrays import write_npz
+from minicaffe.data.images import load_image
+from minicaffe.data.settings import use
 from minicaffe.debug_info import debug_info
-from minicaffe.detect_ssd import SSD_MEANS, prepare_ssd_image, ssd_layer
+from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, ssd_layer
+from minicaffe.detection.inputs import fill_inputs, put_array, start_backward
 from minicaffe.errors import Error
-from minicaffe.images import load_image
-from minicaffe.inputs import fill_inputs, put_array, start_backward
+from minicaffe.formats.arrays import write_npz
 from minicaffe.net import Net
-from minicaffe.settings import use
-from minicaffe.tracer import TILE_BYTES, Tracer
+from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
 from .common import (
     allow_modules,

@@ -7,9 +7,9 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from minicaffe.trace import BlobShot, Step
-from minicaffe.trace_shots import Statistics
-from minicaffe.tracer import Tracer
+from minicaffe.tracing.trace import BlobShot, Step
+from minicaffe.tracing.trace_shots import Statistics
+from minicaffe.tracing.tracer import Tracer
 
 from .common import print_table, say_loudly, shape_text
 

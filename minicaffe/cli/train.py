@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 import click
 
 from minicaffe.access import granted
-from minicaffe.batch.detector import read_proposals
+from minicaffe.data.roidb import add_flipped, add_proposals, load_roidb
+from minicaffe.data.settings import DetectionSettings, read_settings, use
 from minicaffe.errors import Error
-from minicaffe.finite import check_finite
+from minicaffe.formats.prototxt import read_solver
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import read_solver
-from minicaffe.roidb import add_flipped, add_proposals, load_roidb
-from minicaffe.settings import DetectionSettings, read_settings, use
-from minicaffe.signals import Action, signal_actions
-from minicaffe.snapshots import latest
-from minicaffe.solver import Progress, SGDSolver
-from minicaffe.solvers import get_solver
+from minicaffe.scaling.batch.detector import read_proposals
+from minicaffe.training.finite import check_finite
+from minicaffe.training.signals import Action, signal_actions
+from minicaffe.training.snapshots import latest
+from minicaffe.training.solver import Progress, SGDSolver
+from minicaffe.training.solvers import get_solver
 
 from .common import (
     FiniteRange,
@@ -45,7 +45,7 @@ from .terminal import echo
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from minicaffe.mpi import Job
+    from minicaffe.scaling.mpi import Job
 
 LATEST = "latest"
 """--snapshot's value for the newest complete snapshot."""
@@ -177,7 +177,7 @@ def _ranks(engine: str | None, timeout: float | None) -> AbstractContextManager[
     """The ranks that train together; None for a process that trains alone."""
     if engine is None:
         return nullcontext()
-    from minicaffe import mpi
+    from minicaffe.scaling import mpi
 
     return mpi.training(timeout or mpi.TIMEOUT)
 

@@ -7,9 +7,9 @@ from google.protobuf.message import DecodeError
 
 from minicaffe.errors import PrototxtError, WeightsError
 from minicaffe.files import read_bytes, replacing
+from minicaffe.formats.prototxt import read_net, read_solver, to_text
+from minicaffe.formats.upgrade import upgrade_net
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import read_net, read_solver, to_text
-from minicaffe.upgrade import upgrade_net
 
 from .terminal import echo
 

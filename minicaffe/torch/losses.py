@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from minicaffe.layers.loss_normalization import loss_divisor
+from minicaffe.layers.losses.loss_normalization import loss_divisor
 from minicaffe.layers.softmax_with_loss import FLT_MIN
 
 from .apply import Step

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from minicaffe.layer import Layer
 from minicaffe.layers.lrn import WITHIN_CHANNEL
-from minicaffe.layers.pooling_methods import LOWEST
-from minicaffe.layers.pooling_windows import PoolAxis, pool_axes
+from minicaffe.layers.pool.pooling_methods import LOWEST
+from minicaffe.layers.pool.pooling_windows import PoolAxis, pool_axes
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step

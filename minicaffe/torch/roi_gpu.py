@@ -20,7 +20,7 @@ from minicaffe.blob import Access, Blob
 from minicaffe.cuda import device as gpu
 from minicaffe.cuda.roi import Means, PositionSensitive, Sizes, Winners
 from minicaffe.errors import Error
-from minicaffe.layers.psroi_layer import check_channels
+from minicaffe.layers.roi.psroi_layer import check_channels
 
 from .operators import Operator, PsRoiAlign, PsRoiPool, RoiAlign, RoiAlignMax, RoiPool
 

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm as OurBatchNorm
-from minicaffe.layers.channels import channels_of
 from minicaffe.layers.convolution import Convolution as OurConvolution
+from minicaffe.layers.elementwise.channels import channels_of
 from minicaffe.layers.inner_product import InnerProduct as OurInnerProduct
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from minicaffe import TEST, Error, Net, Tracer, set_random_seed
-from minicaffe.inputs import start_backward
+from minicaffe.detection.inputs import start_backward
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.psroi_align import ps_roi_align_plan
 from minicaffe.layers.psroi_pooling import ps_roi_pool_plan
-from minicaffe.layers.roi_align_max import roi_align_max_argmax, roi_align_max_plan
-from minicaffe.layers.roi_align_mean import roi_align_plan
+from minicaffe.layers.roi.roi_align_max import roi_align_max_argmax, roi_align_max_plan
+from minicaffe.layers.roi.roi_align_mean import roi_align_plan
 from minicaffe.layers.roi_pooling import roi_pool_argmax, roi_pool_plan
-from minicaffe.prototxt import parse_net
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -16,7 +16,7 @@ from minicaffe.blob import Blob, MemoryState
 from minicaffe.cuda import device as cuda
 from minicaffe.cuda import source
 from minicaffe.errors import DeviceError, Error, LayerError
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 pytestmark = pytest.mark.gpu
 

@@ -14,8 +14,8 @@ from minicaffe.blob import MemoryState
 from minicaffe.cuda.device import current
 from minicaffe.cuda.updates import RULES
 from minicaffe.proto import caffe_pb2
-from minicaffe.solver import SGDSolver
-from minicaffe.solvers import SOLVERS
+from minicaffe.training.solver import SGDSolver
+from minicaffe.training.solvers import SOLVERS
 
 pytestmark = pytest.mark.gpu
 

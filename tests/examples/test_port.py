@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from minicaffe.cli import main
+from minicaffe.formats.weights import read_weights
 from minicaffe.net import Net
-from minicaffe.weights import read_weights
 
 PORT = Path(__file__).resolve().parents[2] / "examples" / "port"
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 import minicaffe
 from minicaffe.cli import main as minicaffe_command
-from minicaffe.settings import read_settings, use
+from minicaffe.data.settings import read_settings, use
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 sys.path.insert(0, str(SHAPES))

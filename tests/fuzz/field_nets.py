@@ -105,9 +105,9 @@ def write_files() -> None:
     """The files that the data layers name, in the working directory."""
     import h5py
 
-    from minicaffe.database import new_database
-    from minicaffe.image_bytes import encode_image
-    from minicaffe.io import array_to_datum
+    from minicaffe.data.database import new_database
+    from minicaffe.data.image_bytes import encode_image
+    from minicaffe.pycaffe.io import array_to_datum
 
     pixels = np.arange(9 * 8 * 3, dtype=np.uint8).reshape(9, 8, 3)
     Path("image.png").write_bytes(encode_image(pixels, "png"))

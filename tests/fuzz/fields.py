@@ -25,8 +25,8 @@ from field_nets import LAYERS, net_text, write_files
 from google.protobuf.descriptor import FieldDescriptor as Field
 
 from minicaffe import TRAIN, Error, Net, limits
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import parse_net
 
 LIMITS = {"blob_elements": 1 << 20, "layers": 200, "bytes": 1 << 24}
 SLOW = 2.0

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import TRAIN, Blob
+from minicaffe.formats.prototxt import parse_message
 from minicaffe.layers import create
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import parse_message
 
 Array = NDArray[Any]
 T = TypeVar("T")

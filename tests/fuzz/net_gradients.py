@@ -13,7 +13,7 @@ from net_builder import RandomNet
 from net_values import FoundError, ends, forward, forward_backward, learnt, make
 
 from minicaffe import Blob, Net
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 STEP = 1e-6
 TOLERANCE = 1e-4

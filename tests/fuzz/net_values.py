@@ -10,8 +10,8 @@ import numpy as np
 from net_builder import Array, RandomNet
 
 from minicaffe import Net, rng
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layer import Layer
-from minicaffe.prototxt import parse_net
 
 Arrays = dict[str, Array]
 

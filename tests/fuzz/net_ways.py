@@ -96,7 +96,7 @@ def check_saved(random: RandomNet) -> None:
 
 def check_onnx(random: RandomNet) -> Counts:
     """The net before its losses in onnxruntime, where it has an ONNX form."""
-    from minicaffe.onnx_export import export_onnx, run_model
+    from minicaffe.porting.onnx import export_onnx, run_model
 
     random = random.first(random.body)
     net = make(random, np.float32)

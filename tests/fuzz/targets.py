@@ -21,29 +21,30 @@ import numpy as np
 import tiffs
 from terminal_text import OURS, foreign
 
-from minicaffe import TEST, Error, Net, leveldb_files, leveldb_log, leveldb_tables, limits
-from minicaffe.arrays import read_npy, read_npz
-from minicaffe.batch.tables import find_rows
+from minicaffe import TEST, Error, Net, limits
 from minicaffe.cli.common import print_table, say_loudly
 from minicaffe.cli.console import bar
 from minicaffe.cli.terminal import echo, guarded
-from minicaffe.database import new_database
-from minicaffe.database_leveldb import LevelDatabase
-from minicaffe.database_lmdb import LmdbDatabase
-from minicaffe.datum import datum_array, parse_datum
+from minicaffe.data import leveldb_files, leveldb_log, leveldb_tables
+from minicaffe.data.database import new_database
+from minicaffe.data.database_leveldb import LevelDatabase
+from minicaffe.data.database_lmdb import LmdbDatabase
+from minicaffe.data.datum import datum_array, parse_datum
+from minicaffe.data.image_bytes import read_image
+from minicaffe.data.image_list import read_image_list
+from minicaffe.data.images import image_size, load_image
+from minicaffe.data.roidb import load_roidb, prepare_roidb
+from minicaffe.data.settings import read_settings
+from minicaffe.data.window_file import read_window_file
 from minicaffe.errors import on_one_line
-from minicaffe.image_bytes import read_image
-from minicaffe.image_list import read_image_list
-from minicaffe.images import image_size, load_image
-from minicaffe.param_str import read_yaml
-from minicaffe.parse_log import parse_log
+from minicaffe.formats.arrays import read_npy, read_npz
+from minicaffe.formats.param_str import read_yaml
+from minicaffe.formats.prototxt import parse_net, parse_solver
+from minicaffe.formats.weights import read_binaryproto, read_weights, write_binaryproto
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import parse_net, parse_solver
-from minicaffe.roidb import load_roidb, prepare_roidb
-from minicaffe.settings import read_settings
-from minicaffe.solver_state import TrainingState, read_state, write_state
-from minicaffe.weights import read_binaryproto, read_weights, write_binaryproto
-from minicaffe.window_file import read_window_file
+from minicaffe.scaling.batch.tables import find_rows
+from minicaffe.training.parse_log import parse_log
+from minicaffe.training.solver_state import TrainingState, read_state, write_state
 
 HERE = Path(__file__).resolve()
 REPOSITORY = HERE.parents[2]

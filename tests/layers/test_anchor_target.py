@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 import minicaffe
+from minicaffe.data.settings import TrainSettings
 from minicaffe.errors import LayerError
-from minicaffe.layers.anchor_labels import anchor_labels
+from minicaffe.layers.boxes.anchor_labels import anchor_labels
 from minicaffe.mode import TRAIN
-from minicaffe.settings import TrainSettings
 
 ONE = python_layer("AnchorTarget", feat_stride=8, scales="[1]", ratios="[1]")
 """One anchor of 16 x 16: (0, 0, 15, 15), moved in steps of 8."""

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from batches import batches, check_repeats_and_resumes, datum, image, make_database, net_of
 
+from minicaffe.data.image_bytes import resized
+from minicaffe.data.noise import lab_of
 from minicaffe.errors import LayerError, PrototxtWarning
-from minicaffe.image_bytes import resized
-from minicaffe.layers.annotated_transform import cut
+from minicaffe.formats.weights import write_binaryproto
+from minicaffe.layers.reading.annotated_transform import cut
 from minicaffe.mode import TRAIN
-from minicaffe.noise import lab_of
 from minicaffe.proto import caffe_pb2
-from minicaffe.weights import write_binaryproto
 
 pytest.importorskip("lmdb", reason="the extra minicaffe[lmdb] is not installed")
 

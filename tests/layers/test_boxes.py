@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from minicaffe.blob import Blob
-from minicaffe.layers.boxes import box_area, large_enough, rows
+from minicaffe.data.boxes import box_area, large_enough, rows
 from minicaffe.ops import bbox_overlaps, bbox_transform, bbox_transform_inv, clip_boxes
 
 

@@ -12,11 +12,11 @@ from golden import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe.database import new_database
+from minicaffe.data.database import new_database
 from minicaffe.errors import LayerError, PrototxtWarning
+from minicaffe.formats.weights import write_binaryproto
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.proto import caffe_pb2
-from minicaffe.weights import write_binaryproto
 
 pytest.importorskip("lmdb", reason="the extra minicaffe[lmdb] is not installed")
 

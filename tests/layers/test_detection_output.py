@@ -8,7 +8,7 @@ from layer_case import LayerCase
 from ssd_reference import made_boxes, plain_nms, priors_blob
 
 from minicaffe.errors import LayerError, PrototxtWarning
-from minicaffe.layers.box_codes import CENTER_SIZE, Priors, decode
+from minicaffe.layers.boxes.box_codes import CENTER_SIZE, Priors, decode
 
 CORNERS = np.array([[0.0, 0.0, 0.5, 0.5], [0.1, 0.0, 0.6, 0.5], [0.5, 0.5, 1.0, 1.0]])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minicaffe import TRAIN, Net
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 LARGEST = np.finfo(np.float32).max
 ENDS = np.array(

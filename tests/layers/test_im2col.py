@@ -13,8 +13,8 @@ from layer_case import LayerCase
 
 from minicaffe import check_gradient
 from minicaffe.errors import LayerError
+from minicaffe.layers.conv.window import Window
 from minicaffe.layers.im2col import col2im, im2col
-from minicaffe.layers.window import Window
 
 TWO = 'type: "Im2col" convolution_param { kernel_size: 2 }'
 

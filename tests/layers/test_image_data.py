@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from minicaffe.data.image_bytes import resized
 from minicaffe.errors import LayerError
-from minicaffe.image_bytes import resized
+from minicaffe.formats.weights import write_binaryproto
 from minicaffe.mode import TEST, TRAIN
-from minicaffe.weights import write_binaryproto
 
 
 @pytest.fixture(autouse=True)

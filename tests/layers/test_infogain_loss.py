@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
+from minicaffe.formats.weights import write_binaryproto
 from minicaffe.layers.softmax import softmax
-from minicaffe.weights import write_binaryproto
 
 pytestmark = pytest.mark.usefixtures("device")
 

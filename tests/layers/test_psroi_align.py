@@ -9,12 +9,12 @@ from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
 from minicaffe.errors import LayerError
-from minicaffe.layers import psroi_bilinear
 from minicaffe.layers.psroi_align import (
     ps_roi_align_backward_by_definition,
     ps_roi_align_by_definition,
     ps_roi_align_plan,
 )
+from minicaffe.layers.roi import psroi_bilinear
 from minicaffe.ops import ps_roi_align, ps_roi_align_backward
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
-from minicaffe.layers import psroi_sums
 from minicaffe.layers.psroi_pooling import (
     ps_roi_pool_backward_by_definition,
     ps_roi_pool_by_definition,
     ps_roi_pool_plan,
 )
+from minicaffe.layers.roi import psroi_sums
 from minicaffe.ops import ps_roi_pool, ps_roi_pool_backward
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]

@@ -14,6 +14,7 @@ from layer_case import LayerCase
 import minicaffe
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
+from minicaffe.formats.source import LayerSource, Place
 from minicaffe.layers import CATALOGUE, python
 from minicaffe.layers.anchor_target import AnchorTarget
 from minicaffe.layers.proposal import Proposal
@@ -21,7 +22,6 @@ from minicaffe.layers.proposal_target import ProposalTarget
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.proto import caffe_pb2
-from minicaffe.source import LayerSource, Place
 
 
 class Affine(minicaffe.Layer):

@@ -9,17 +9,17 @@ from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
 from minicaffe.errors import LayerError
-from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
-from minicaffe.layers.roi_align_max import (
+from minicaffe.layers.roi.roi_align_max import (
     roi_align_max_backward_by_definition,
     roi_align_max_by_definition,
     roi_align_max_plan,
 )
-from minicaffe.layers.roi_align_mean import (
+from minicaffe.layers.roi.roi_align_mean import (
     roi_align_backward_by_definition,
     roi_align_by_definition,
     roi_align_plan,
 )
+from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.ops import roi_align, roi_align_backward, roi_align_max, roi_align_max_argmax, roi_align_max_backward
 

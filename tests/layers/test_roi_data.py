@@ -11,13 +11,13 @@ from layer_case import LayerCase
 from PIL import Image
 
 import minicaffe
+from minicaffe.data.images import prepare_image
+from minicaffe.data.roidb import Entry, add_flipped, add_proposals
 from minicaffe.errors import LayerError
-from minicaffe.images import prepare_image
-from minicaffe.layers.roi_batch import shuffled
+from minicaffe.layers.reading.roi_batch import shuffled
 from minicaffe.mode import TRAIN
 from minicaffe.ops import bbox_overlaps, bbox_transform
 from minicaffe.rng import generator
-from minicaffe.roidb import Entry, add_flipped, add_proposals
 
 FOUR = python_layer("RoIData", num_classes=4)
 

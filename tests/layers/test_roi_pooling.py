@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
-from minicaffe.layers.roi_bin_maxima import backward_by_definition, maxima_by_definition
+from minicaffe.layers.roi.roi_bin_maxima import backward_by_definition, maxima_by_definition
 from minicaffe.layers.roi_pooling import roi_pool_plan
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.ops import roi_pool, roi_pool_argmax, roi_pool_backward

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from minicaffe import get_num_threads, set_num_threads
-from minicaffe.layers import roi_align_max as roi_align_max_module
-from minicaffe.layers import roi_bin_maxima
-from minicaffe.layers.roi_geometry import Bins
+from minicaffe.layers.roi import roi_align_max as roi_align_max_module
+from minicaffe.layers.roi import roi_bin_maxima
+from minicaffe.layers.roi.roi_geometry import Bins
 from minicaffe.layers.roi_pooling import roi_pool_plan
 from minicaffe.ops import (
     roi_align_max,

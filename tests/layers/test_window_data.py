@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.errors import LayerError
-from minicaffe.layers.window_warp import placed
+from minicaffe.formats.weights import write_binaryproto
+from minicaffe.layers.reading.window_warp import placed
 from minicaffe.mode import TRAIN
-from minicaffe.weights import write_binaryproto
 
 HEAD = "# {0}\nim{0}.png\n3\n20\n24\n"
 WINDOWS = HEAD.format(0) + "2\n3 0.80 4 5 15 12\n1 0.1 0 0 7 7\n" + HEAD.format(1) + "2\n2 0.10 2 1 12 17\n4 0.55 0 0 3 3\n"

@@ -11,7 +11,7 @@ from field_nets import LAYERS, net_text, write_files
 from layer_case import LayerCase
 
 from minicaffe import TEST, TRAIN, Error, Net
-from minicaffe.prototxt import parse_net
+from minicaffe.formats.prototxt import parse_net
 
 SETTINGS: dict[str, list[str]] = {
     "Accuracy": ["top_k: 2"],

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from minicaffe import Blob, Layer
-from minicaffe.explanations.case import Case, one
-from minicaffe.explanations.explanation import Explanation, FunctionExplanation
 from minicaffe.registry import explains, explains_gradient, exports, layer, torch_form
+from minicaffe.tracing.explanations.case import Case, one
+from minicaffe.tracing.explanations.explanation import Explanation, FunctionExplanation
 
 
 @layer("Tripled")

@@ -17,29 +17,29 @@ import numpy as np
 from PIL import Image
 
 from minicaffe import Error, Net, allow_path, limits
-from minicaffe.arrays import read_npy, read_npz
-from minicaffe.batch.find import read_list
-from minicaffe.batch.places import read_uri
-from minicaffe.class_names import read_names
 from minicaffe.cli.upgrade import upgraded_binary
-from minicaffe.comparison.sides import read_map
-from minicaffe.database_lmdb import LmdbDatabase
-from minicaffe.dump import read as dump
-from minicaffe.image_list import read_image_list
-from minicaffe.image_list import read_names as read_list_of_hdf5
-from minicaffe.images import image_size, load_image
+from minicaffe.data.database_lmdb import LmdbDatabase
+from minicaffe.data.image_list import read_image_list
+from minicaffe.data.image_list import read_names as read_list_of_hdf5
+from minicaffe.data.images import image_size, load_image
+from minicaffe.data.roidb import load_roidb
+from minicaffe.data.settings import read_settings
+from minicaffe.data.window_file import read_window_file
+from minicaffe.detection.class_names import read_names
+from minicaffe.formats.arrays import read_npy, read_npz
+from minicaffe.formats.prototxt import parse_net, read_net, read_solver
+from minicaffe.formats.weights import read_binaryproto, read_weights, write_binaryproto
+from minicaffe.layers.boxes.label_map import read_label_map
 from minicaffe.layers.hdf5_data import RowSource
-from minicaffe.layers.image_sizes import read_name_sizes
-from minicaffe.layers.label_map import read_label_map
-from minicaffe.onnx_export.session import Session
-from minicaffe.parse_log import parse_log
-from minicaffe.prototxt import parse_net, read_net, read_solver
-from minicaffe.roidb import load_roidb
-from minicaffe.script import compiled
-from minicaffe.settings import read_settings
-from minicaffe.solver_state import TrainingState, read_state, write_state
-from minicaffe.weights import read_binaryproto, read_weights, write_binaryproto
-from minicaffe.window_file import read_window_file
+from minicaffe.layers.reading.image_sizes import read_name_sizes
+from minicaffe.porting.comparison.sides import read_map
+from minicaffe.porting.dump import read as dump
+from minicaffe.porting.onnx.session import Session
+from minicaffe.pycaffe.script import compiled
+from minicaffe.scaling.batch.find import read_list
+from minicaffe.scaling.batch.places import read_uri
+from minicaffe.training.parse_log import parse_log
+from minicaffe.training.solver_state import TrainingState, read_state, write_state
 
 SIZE = 1 << 40
 NET = (

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from minicaffe import Net, set_random_seed
-from minicaffe.database import new_database
+from minicaffe.data.database import new_database
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST, Phase
 from minicaffe.proto import caffe_pb2
-from minicaffe.prototxt import parse_net
 
 
 def run_batches(case: str, atol: float = 1e-5, **arrays: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from golden import GOLDEN, SHARED
 
-from minicaffe.settings import DetectionSettings, current, read_settings, use
+from minicaffe.data.settings import DetectionSettings, current, read_settings, use
 
 CFGS = SHARED / "models" / "cfgs"
 WHOLE = GOLDEN / "whole_nets"

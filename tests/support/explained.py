@@ -9,8 +9,8 @@ from google.protobuf import text_format
 from numpy.typing import NDArray
 
 from minicaffe import TEST, Net
-from minicaffe.explanations import Explanation, explain
 from minicaffe.proto import caffe_pb2
+from minicaffe.tracing.explanations import Explanation, explain
 
 Array = NDArray[Any]
 

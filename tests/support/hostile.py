@@ -19,10 +19,10 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
-from minicaffe.database import new_database
-from minicaffe.dump import write_npz
+from minicaffe.data.database import new_database
+from minicaffe.porting.dump import write_npz
 from minicaffe.proto import caffe_pb2
-from minicaffe.solver_state import TrainingState, write_state
+from minicaffe.training.solver_state import TrainingState, write_state
 
 NAME = "[/][link=http://x]:skull:\u202e\u2028"
 """What a prototxt's name may hold."""

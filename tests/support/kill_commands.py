@@ -31,12 +31,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from kill_training import ROOT, finish, fork
 from PIL import Image
 
-from minicaffe.arrays import read_npz
 from minicaffe.cli import main as minicaffe
-from minicaffe.database import open_database
-from minicaffe.datum import datum_array, parse_datum
-from minicaffe.prototxt import read_net
-from minicaffe.weights import read_binaryproto, read_weights
+from minicaffe.data.database import open_database
+from minicaffe.data.datum import datum_array, parse_datum
+from minicaffe.formats.arrays import read_npz
+from minicaffe.formats.prototxt import read_net
+from minicaffe.formats.weights import read_binaryproto, read_weights
 
 RFCN = ROOT / "examples" / "shapes" / "rfcn"
 IMAGES = 300

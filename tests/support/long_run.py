@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from minicaffe import TEST, Net, get_solver
-from minicaffe.detect import detect
-from minicaffe.settings import read_settings
+from minicaffe.data.settings import read_settings
+from minicaffe.detection.detect import detect
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 GROWTH = 4.0

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 from training_case import RULES, make_rows
 
-from minicaffe.prototxt import parse_solver
-from minicaffe.signals import signal_actions
-from minicaffe.solver import SGDSolver
-from minicaffe.solvers import get_solver
+from minicaffe.formats.prototxt import parse_solver
+from minicaffe.training.signals import signal_actions
+from minicaffe.training.solver import SGDSolver
+from minicaffe.training.solvers import get_solver
 
 BATCH, ITERATIONS = 3, 9
 
@@ -113,8 +113,8 @@ def save(solver: SGDSolver, path: Path) -> None:
 
 def main(folder: Path) -> None:
     """Every case in the ranks; then one stopped by a signal, and one that goes on from a snapshot of other ranks."""
-    from minicaffe import mpi
-    from minicaffe.mpi import buckets
+    from minicaffe.scaling import mpi
+    from minicaffe.scaling.mpi import buckets
 
     os.chdir(folder)
     buckets.BYTES = 100  # several buckets in so small a net
@@ -135,9 +135,9 @@ def on_gpu(folder: Path) -> None:
     """GPU_CASES both ways, to FOLDER/CASE_WAY.npz; to FOLDER/CASE_WAY.txt how many bytes came from the device meanwhile.
     On a GPU itself device memory is given to MPI only where MPI says that it takes it."""
     import minicaffe
-    from minicaffe import mpi
     from minicaffe.cuda.device import current
-    from minicaffe.mpi import buckets, cuda_aware
+    from minicaffe.scaling import mpi
+    from minicaffe.scaling.mpi import buckets, cuda_aware
 
     os.chdir(folder)
     buckets.BYTES = 100

@@ -10,7 +10,7 @@ from google.protobuf import text_format
 from numpy.typing import NDArray
 
 from minicaffe import TEST, Net
-from minicaffe.onnx_export import export_onnx, run_model
+from minicaffe.porting.onnx import export_onnx, run_model
 from minicaffe.proto import caffe_pb2
 
 Arrays = dict[str, NDArray[Any]]

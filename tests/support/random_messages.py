@@ -9,7 +9,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-from minicaffe.values import is_repeated, is_required
+from minicaffe.formats.values import is_repeated, is_required
 
 _SCALARS = {
     FieldDescriptor.CPPTYPE_STRING: st.text(st.characters(codec="utf-8"), max_size=5),

@@ -1,0 +1,1 @@
+"""Boxes: anchors, codes, NMS, and SSD's matching, mining and result files."""

@@ -1,0 +1,97 @@
+"""Non-maximum suppression: keep the best box, drop those that overlap it by more than the threshold, and again.
+
+Areas are counted inclusively; a box is dropped when its overlap is > threshold (the originals' GPU code; their Cython code
+takes >=); equal scores: the lower index first. Source: py-faster-rcnn's nms/nms_kernel.cu.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minicaffe.cuda.nms import nms as gpu_nms
+from minicaffe.data.boxes import box_area
+from minicaffe.mode import gpu_mode
+
+Array = NDArray[Any]
+
+GPU_FROM = 1000
+"""Boxes below which the host is left to do it: a dozen launches and two copies wait for too little work."""
+
+BLOCK = 256
+"""Boxes that are decided together: against all kept so far, and then against each other."""
+
+TILE = 128
+"""Kept boxes that a block is held against at a time, so that the arrays made on the way stay in cache."""
+
+
+def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
+    """Indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: stop at so many (0: all).
+
+    A NaN score sorts last. Overlaps are computed in the dtype of dets. In GPU mode the GPU does it, from GPU_FROM boxes on.
+    """
+    table = np.asarray(dets)
+    if gpu_mode() and len(table) >= GPU_FROM and table.dtype in (np.float32, np.float64):
+        return gpu_nms(table, threshold, limit)
+    order = np.argsort(-table[:, 4], kind="stable")
+    boxes = table[order, :4].astype(np.result_type(table, np.float32), copy=False)
+    kept = np.zeros(0, np.intp)
+    for start in range(0, len(order), BLOCK):
+        block = np.arange(start, min(start + BLOCK, len(order)))
+        block = block[~clashing(boxes[kept], boxes[block], threshold)]
+        kept = np.concatenate([kept, block[survivors(Overlaps(boxes[block], threshold, len(block))(boxes[block]))]])
+        if limit and len(kept) >= limit:
+            return order[kept[:limit]]
+    return order[kept]
+
+
+def clashing(boxes: Array, others: Array, threshold: float) -> NDArray[np.bool_]:
+    """Which (K,) of others (K, 4) overlap any of boxes (N, 4) by more than threshold."""
+    clash, above = np.zeros(len(others), bool), Overlaps(others, threshold, min(TILE, len(boxes)))
+    for first in range(0, len(boxes), TILE):
+        clash |= above(boxes[first : first + TILE]).any(axis=0)
+    return clash
+
+
+class Overlaps:
+    """Says which boxes overlap others (K, 4) by more than threshold, at most `most` boxes at a time.
+
+    Every pass is over whole arrays that stay in cache and are used again: others' corners are laid out once for each row,
+    as NumPy's minimum of an array and a number is several times slower than that of two arrays.
+    """
+
+    def __init__(self, others: Array, threshold: float, most: int) -> None:
+        self._threshold, shape = threshold, (most, len(others))
+        self._corners = [np.array(np.broadcast_to(corner, shape), order="C") for corner in others.T]
+        self._areas = box_area(others)
+        self._work, self._zeros = np.empty((3, *shape), others.dtype), np.zeros(shape, others.dtype)
+
+    def __call__(self, boxes: Array) -> NDArray[np.bool_]:
+        """(N, K) for boxes (N, 4); False where an area is 0 or NaN."""
+        width, height, other = self._work[:, : len(boxes)]
+        for axis, out in enumerate((width, height)):
+            out[...] = boxes[:, axis + 2, None]
+            np.minimum(out, self._corners[axis + 2][: len(boxes)], out=out)
+            other[...] = boxes[:, axis, None]
+            np.maximum(other, self._corners[axis][: len(boxes)], out=other)
+            np.subtract(out, other, out=out)
+            np.add(out, 1, out=out)
+            np.maximum(out, self._zeros[: len(boxes)], out=out)
+        shared = np.multiply(width, height, out=width)
+        union = np.add(box_area(boxes)[:, None], self._areas, out=height)
+        union -= shared
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shared /= union
+        above: NDArray[np.bool_] = shared > self._threshold
+        return above
+
+
+def survivors(clash: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which (N,) boxes are left when each, unless removed itself, removes the later ones that it clashes with (N, N)."""
+    alive, later = np.ones(len(clash), bool), np.triu(clash, 1)
+    for i in np.flatnonzero(later.any(axis=1)):
+        if alive[i]:
+            alive &= ~later[i]
+    return alive

@@ -1,0 +1,113 @@
+"""A convolution's three products, each by the algorithm that suits it: the direct way, or Winograd's.
+
+MINICAFFE_CONV=direct turns Winograd off; MINICAFFE_CONV=winograd takes it wherever it can compute at all, whatever the
+time; auto, or nothing, leaves the choice to `suits`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import Error
+
+from . import convolve as direct
+from . import winograd, winograd_weights
+from .epilogue import Finish
+from .window import Window
+from .winograd_blocks import Tiling
+from .winograd_kept import KeptFactors
+from .winograd_matrices import TILE, TOGETHER
+
+Array = NDArray[Any]
+
+VARIABLE = "MINICAFFE_CONV"
+WAYS = ("auto", "direct", "winograd")
+
+NOTHING = Finish()
+
+LEAST_CHANNELS, LEAST_FILTERS = 32, 16
+LEAST_TILES, LEAST_TILES_ONCE = 48, 96
+MOST_PADDED = 1.8
+
+
+def convolve(
+    x: Array,
+    weight: Array,
+    window: Window,
+    group: int,
+    y: Array,
+    finish: Finish = NOTHING,
+    kept: KeptFactors | None = None,
+) -> None:
+    """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel), finished; y is overwritten.
+
+    kept: where to keep what is made of the weights until the next call; None makes it anew each time.
+    """
+    if suits(x, weight, window, group, y, kept is not None):
+        factors = kept.factors(weight, group) if kept else None
+        winograd.convolve(x, weight, window, group, y, finish, factors)
+    else:
+        direct.convolve(x, weight, window, group, y, finish)
+
+
+def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
+    """dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose; overwrites dx."""
+    if suits(dy, weight, window, group, dx, kept=False):
+        winograd.convolve(dy, winograd.turned(weight, group), winograd.turned_window(window), group, dx)
+    else:
+        direct.data_gradient(dy, weight, window, group, dx)
+
+
+def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
+    """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, *map) give."""
+    if suits(x, dweight, window, group, dy, kept=False) and winograd_weights.add_weight_gradient(x, dy, window, group, dweight):
+        return
+    direct.add_weight_gradient(x, dy, window, group, dweight)
+
+
+def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: bool) -> bool:
+    """Whether Winograd computes y (N, M, *size) from x (N, C, *map), and faster than the direct way.
+
+    It can where all is float32, the kernel 3x3 and the stride 1. Measured against the direct way on 1 and 2 threads:
+    - below 32 channels to 16 filters a group, the transforms take longer than the products they save (32 to 32: 0.75 of
+      the direct time, 16 to 16: 1.2, 3 to 64: 3);
+    - below 48 tiles, each product is too thin and reads its factors for little (14x14: 0.6 to 1.1 on one thread, up to 2
+      on two; 28x28, 56 tiles: 0.5, 0.8); factors that are not kept need 96 tiles to be worth making;
+    - maps of which little is left in the last tiles compute in vain (7x7 in 8x16: 1).
+    """
+    way = wanted_way()
+    if way == "direct" or not _can(x, weight, window, y):
+        return False
+    if way == "winograd":
+        return True
+    tiling = Tiling(len(x), y.shape[2:], (0, 0), window.dilation)
+    rows, groups = tiling.tiles
+    tiles = tiling.planes * rows * groups * TOGETHER
+    return (
+        x.shape[1] // group >= LEAST_CHANNELS
+        and y.shape[1] // group >= LEAST_FILTERS
+        and tiles >= (LEAST_TILES if kept else LEAST_TILES_ONCE)
+        and tiles * TILE * TILE <= MOST_PADDED * len(x) * y.shape[2] * y.shape[3]
+    )
+
+
+def wanted_way() -> str:
+    """The environment's MINICAFFE_CONV, or "auto". Raises Error where it is none of the three."""
+    way = os.environ.get(VARIABLE) or WAYS[0]
+    if way not in WAYS:
+        raise Error(f"{VARIABLE} must be one of {', '.join(WAYS)}, got {way!r}")
+    return way
+
+
+def _can(x: Array, weight: Array, window: Window, y: Array) -> bool:
+    return (
+        window.kernel == (3, 3)
+        and window.stride == (1, 1)
+        and all(array.dtype == np.float32 for array in (x, weight, y))
+        and min(y.shape) > 0
+        and len(x) > 0
+    )

@@ -1,0 +1,118 @@
+"""3x3 convolutions of stride 1 by Winograd's F(4x4, 3x3): 36 products for 16 outputs instead of 144.
+
+    y = outputs of [ tiles of x (6, 6, T, C) @ factors of weight (6, 6, C, M) ]
+
+Fast because every step is a matrix product (winograd_tiles), on blocks of tiles that stay in a core's cache, each block a
+task of its own. Blocks that come out infinite or NaN are computed again by the direct way: Winograd overflows earlier,
+and would spread one NaN over its neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import threads
+
+from .convolve import convolve as convolve_directly
+from .epilogue import Finish
+from .window import Window
+from .winograd_blocks import Block, Tiling
+from .winograd_matrices import ACROSS, BT, TILE, G
+from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
+
+Array = NDArray[Any]
+
+UNPADDED = Window((3, 3), (1, 1), (0, 0), (1, 1))
+FACTOR: Array = np.kron(G, G).astype(np.float32)
+"""(36, 9): the 36 factors of a 3x3 filter."""
+
+
+def convolve(
+    x: Array, weight: Array, window: Window, group: int, y: Array, finish: Finish | None = None, factors: Array | None = None
+) -> None:
+    """y (N, M, *size) = x (N, C, H, W) convolved with weight (M, C / group, 3, 3), then finished; y is overwritten.
+
+    All float32, the window 3x3 of stride 1; a padding below 0 leaves out the map's rim, and y may be smaller or larger
+    than the window gives. factors: factors_of(weight, group), if at hand.
+    """
+    made = factors_of(weight, group) if factors is None else factors
+    tiling = Tiling(len(x), y.shape[2:], window.pad, window.dilation)
+    channels, filters = channels_of(x.shape[1], group), channels_of(y.shape[1], group)
+    free: list[Scratch] = []
+
+    def work(block: Block, g: int) -> None:
+        scratch = taken(free)
+        out = _outputs(tiling, block, x[:, channels[g]], weight[filters[g]], made[g], scratch)
+        if finish is not None:
+            finish(out, filters[g])
+        tiling.write(block, out, y[:, filters[g]])
+        free.append(scratch)
+
+    blocks = tiling.blocks(tiles_at_once(max(x.shape[1], y.shape[1]) // group))
+    threads.run(partial(work, block, g) for block in blocks for g in range(group))
+
+
+def factors_of(weight: Array, group: int) -> Array:
+    """weight (M, C / group, 3, 3), float32 -> G w G^T as (group, 6, 6, C / group, M / group): four times its size."""
+    m, c = len(weight) // group, weight.shape[1]
+    filters = weight.reshape(group, m, c, 9).transpose(0, 2, 3, 1)
+    factors = np.empty((group, 36, c, m), np.float32)
+    by_channel = factors.swapaxes(1, 2)
+    threads.run(partial(np.matmul, FACTOR, filters[:, part], out=by_channel[:, part]) for part in threads.parts(c, 32))
+    return factors.reshape(group, 6, 6, c, m)
+
+
+def turned(weight: Array, group: int) -> Array:
+    """The weights (C, M / group, 3, 3) of the convolution that is the data gradient of one with weight (M, C / group, 3, 3)."""
+    m, c = weight.shape[:2]
+    filters: Array = weight.reshape(group, m // group, c, 3, 3)[..., ::-1, ::-1].swapaxes(1, 2)
+    return filters.reshape(group * c, m // group, 3, 3)
+
+
+def turned_window(window: Window) -> Window:
+    """That convolution's window: it pads by what the other leaves."""
+    return Window(window.kernel, window.stride, tuple(2 * d - p for d, p in zip(window.dilation, window.pad)), window.dilation)
+
+
+def tiles_at_once(channels: int) -> int:
+    """Tiles of a block, measured: many channels need many tiles, since each block reads all factors from memory."""
+    return 192 if channels <= 256 else 256
+
+
+def channels_of(channels: int, group: int) -> list[slice]:
+    """Each group's channels."""
+    each = channels // group
+    return [slice(g * each, (g + 1) * each) for g in range(group)]
+
+
+def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
+    """The block's slab of x (N, C, H, W): (S, C, rows + 2, columns + 2), zeros where x ends."""
+    slab = scratch.next(len(block.planes), x.shape[1], *block.inputs)
+    tiling.read(block, x, slab)
+    return slab
+
+
+def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Array, scratch: Scratch) -> Array:
+    """The block's outputs (S, M, rows, columns), in scratch: of weight (M, C, 3, 3), whose factors are (6, 6, C, M)."""
+    slab = read(tiling, block, x, scratch)
+    s, rows, columns, m = len(slab), slab.shape[2] - 2, slab.shape[3] - 2, len(weight)
+    with np.errstate(invalid="ignore", over="ignore"):
+        tiles = to_tiles(slab, ACROSS, BT, scratch)
+        products = scratch.next(6, s * (rows // TILE) * (columns // TILE), 6, m)
+        np.matmul(tiles.swapaxes(1, 2), factors, out=products.swapaxes(1, 2))
+        out = from_tiles(products, (s, m, rows, columns), scratch)
+        if not all_finite(out):
+            out = scratch.last(*out.shape)
+            convolve_directly(read(tiling, block, x, scratch), weight, UNPADDED, 1, out)
+    return out
+
+
+def all_finite(x: Array) -> bool:
+    """Whether no number of a contiguous x is infinite or NaN; False too where squares overflow. Much cheaper than isfinite."""
+    flat = x.reshape(-1)
+    return math.isfinite(np.dot(flat, flat))

@@ -1,0 +1,1 @@
+"""What layers that treat every element, or every channel, alike share."""

@@ -1,0 +1,1 @@
+"""Pooling: windows, sizes, masks and the ways to compute it."""

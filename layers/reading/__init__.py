@@ -1,0 +1,1 @@
+"""What the data layers share: batches, prefetching and image transforms."""

@@ -1,0 +1,123 @@
+"""What data layers share: batches made ahead in a thread, a generator of their own, and a state to resume from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import rng
+from minicaffe.blob import Blob
+from minicaffe.data.prefetch import Prefetcher, Source
+from minicaffe.data.state_fields import MISFITS, MOST, Fields, State, misfit
+from minicaffe.errors import Error, LayerError
+from minicaffe.layer import Layer
+
+
+class ShapedSource(Source, Protocol):
+    """A source that knows its batches' shapes before it makes them."""
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the first batch's arrays."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """How many records there are, and a checksum of some: what ranks that train together must have alike."""
+
+
+class PrefetchingLayer(Layer):
+    """A layer without bottoms whose tops are batches of make_source(). What that raises becomes a LayerError."""
+
+    num_bottom = 0
+    weight_names = ()
+    has_gradient = False
+    reads_data = True
+    prefetched = 1
+    """How many batches are made ahead, unless the prototxt says it."""
+
+    def make_source(self, tops: int, generator: np.random.Generator) -> ShapedSource:
+        """The source of batches for so many tops; all that is random in it draws from generator."""
+        raise NotImplementedError
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        generator = np.random.default_rng(int(rng.generator().integers(2**63)))
+        try:
+            source = self.make_source(len(top), generator)
+            shapes = source.shapes()
+        except LayerError:
+            raise
+        except Error as error:
+            raise self.error(str(error)) from error
+        for blob, shape in zip(top, shapes, strict=True):
+            blob.reshape(shape)
+        self.source_of_batches = source
+        self.prefetcher = Prefetcher(source, self.prefetched)
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        try:
+            batch = self.prefetcher.take()
+        except Error as error:
+            raise self.error(str(error)) from error
+        for blob, array in zip(top, batch, strict=True):
+            blob.reshape(array.shape)
+            blob.data[...] = array
+
+    def training_state(self) -> dict[str, Any]:
+        return self.prefetcher.state()
+
+    def restore_training_state(self, state: dict[str, Any]) -> None:
+        try:
+            self.prefetcher.restore(state)
+        except Error as error:
+            raise self.error(str(error)) from error
+        except MISFITS as error:
+            raise self.error(misfit(error)) from error
+
+    def data_fingerprint(self) -> dict[str, Any]:
+        return self.source_of_batches.fingerprint()
+
+    def positive(self, value: int, field: str) -> int:
+        """A size that must be there. Raises LayerError."""
+        if value < 1:
+            raise self.error(f"{field.rpartition('.')[2]} must be > 0, got {value}", field)
+        return value
+
+
+class Order:
+    """Which of count items comes next: 0, 1, 2, ... and again; with shuffle, another random order each time around."""
+
+    def __init__(self, count: int, shuffle: bool, generator: np.random.Generator, position: int = 0) -> None:
+        self.count, self.shuffle = count, shuffle
+        self.seed, self.epoch, self.position = int(generator.integers(2**63)), 0, position
+        self._order = self._shuffled()
+
+    def next(self) -> int:
+        """The next one."""
+        return int(self.take(1)[0])
+
+    def take(self, most: int) -> NDArray[np.int64]:
+        """The next ones: at most so many, and none beyond this time around."""
+        if self.position == self.count:
+            self.epoch, self.position = self.epoch + 1, 0
+            self._order = self._shuffled()
+        taken = self._order[self.position : self.position + most]
+        self.position += len(taken)
+        return taken
+
+    def state(self) -> dict[str, Any]:
+        return {"count": self.count, "seed": self.seed, "epoch": self.epoch, "position": self.position}
+
+    def restore(self, state: State | Fields) -> None:
+        fields = Fields(state)
+        count = fields.whole("count", 0, MOST)
+        if count != self.count:
+            raise ValueError(f'"{fields.path("count")}": it was of {count} items, there are {self.count}')
+        seed, epoch = (fields.whole(name, 0, MOST) for name in ("seed", "epoch"))
+        self.position = fields.whole("position", 0, count)
+        self.seed, self.epoch = seed, epoch
+        self._order = self._shuffled()
+
+    def _shuffled(self) -> NDArray[np.int64]:
+        around = np.random.default_rng([self.seed, self.epoch])
+        return around.permutation(self.count) if self.shuffle else np.arange(self.count)

@@ -1,0 +1,1 @@
+"""What RNN and LSTM share."""

@@ -1,0 +1,190 @@
+"""What RNN and LSTM share: bottoms and tops, weights of the input, states that pass from step to step and batch to batch.
+
+    u[t] = weight_x x[t] + bias (+ weight_static x_static) + weight_h (cont[t] h[t - 1])        for t = 0 ... T - 1
+Source: Caffe's recurrent_layer.cpp, which builds a net with a copy of the layers for every step; here it is one loop.
+The product with x is taken for all steps at once. With recurrent_param.debug_info that net runs too (unrolled.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import limits
+from minicaffe.blob import Blob
+from minicaffe.data.state_fields import Fields, numbers, pair, same_shape
+from minicaffe.errors import Error
+from minicaffe.layer import Layer, data_bytes
+
+from .unrolled import Unrolled
+
+Array = NDArray[Any]
+
+
+class Recurrent(Layer):
+    """A recurrent layer of D = num_output units, S streams of T steps. A subclass says states and gates and writes steps,
+    steps_backward and, for more weights than the input's and the state's, more_shapes and
+    more_names.
+
+    blobs: weight_x (gates D, inputs), bias (gates D), with a static input weight_static (gates D, its size), then
+    weight_h (gates D, D), then the subclass's own.
+    """
+
+    index_bottoms: tuple[int, ...] = (1,)
+    param_block = ("recurrent_param",)
+    states: ClassVar[tuple[str, ...]] = ()
+    gates: ClassVar[int] = 1
+    more_names: ClassVar[tuple[str, ...]] = ()
+
+    def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
+        """Run the loop on u (T, S, gates D) without weight_h's part, from the states start (S, D); y (T, S, D) is
+        overwritten. Returns the last states."""
+        raise NotImplementedError
+
+    def steps_backward(self, cont: Array, dy: Array) -> Array:
+        """du (T, S, gates D) from dy (T, S, D); adds to the diffs of the subclass's own weights."""
+        raise NotImplementedError
+
+    def more_shapes(self, units: int) -> list[tuple[int, ...]]:
+        """Shapes of the blobs after weight_h, weights and biases in turn."""
+        return []
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param = self.param.recurrent_param
+        units = self.units = param.num_output
+        if units < 1:
+            raise self.error(f"num_output must be > 0, got {units}", "recurrent_param.num_output")
+        exposed = len(self.states) * param.expose_hidden
+        what = f"with expose_hidden {str(param.expose_hidden).lower()} takes"
+        if len(bottom) not in (2 + exposed, 3 + exposed):
+            raise self.error(f"{what} {2 + exposed} bottoms, or {3 + exposed} with a static input, got {len(bottom)}", "bottom")
+        if len(top) != 1 + exposed:
+            raise self.error(f"{what} {1 + exposed} top{'s' * (exposed > 0)}, got {len(top)}", "top")
+        self.static = len(bottom) == 3 + exposed
+        self.exposed = slice(2 + self.static, 2 + self.static + exposed)
+        self.inputs = [math.prod(bottom[0].shape[2:])]
+        if self.static:
+            self.inputs.append(math.prod(bottom[2].shape[1:]))
+        wide, fillers = self.gates * units, [param.weight_filler, param.bias_filler]
+        shapes: list[tuple[int, ...]] = [(wide, self.inputs[0]), (wide,)]
+        shapes += [(wide, size) for size in self.inputs[1:]] + [(wide, units)]
+        used = fillers + fillers[:1] * (len(shapes) - 2) + fillers * 2
+        self.learn(shapes + self.more_shapes(units), used)
+        static = ["weight_static"] * self.static
+        self.weight_names = ("weight_x", "bias", *static, "weight_h", *self.more_names)
+        self.h_weight = len(shapes) - 1
+        self._last = [Blob((), self.dtype) for _ in self.states]
+        self._unrolled: Unrolled | None = None
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x = bottom[0].shape
+        if len(x) < 2:
+            raise self.error(f"the first bottom must have shape (steps, streams, ...), it has {x}", "bottom[0]")
+        if bottom[1].shape != x[:2]:
+            raise self.error(
+                f"cont, the second bottom, must have shape {x[:2]}, as the first has {x}; it has {bottom[1].shape}", "bottom[1]"
+            )
+        if self.static and bottom[2].shape[:1] != x[1:2]:
+            raise self.error(f"the static input must have {x[1]} streams first, its shape is {bottom[2].shape}", "bottom[2]")
+        sizes = [math.prod(x[2:])] + ([math.prod(bottom[2].shape[1:])] if self.static else [])
+        for i, had, now in zip((0, 2), self.inputs, sizes):
+            if had != now:
+                raise self.error(f"its weights take {had} inputs from bottom {i}, it now gives {now}", f"bottom[{i}]")
+        state = (1, x[1], self.units)
+        for i, blob in enumerate(bottom[self.exposed], self.exposed.start):
+            if blob.shape != state:
+                raise self.error(f"bottom {i}, a first state, must have shape {state}, it has {blob.shape}", f"bottom[{i}]")
+        top[0].reshape(*x[:2], self.units)
+        for blob in (*top[1:], *self._last):
+            blob.reshape(state)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """Of the matrices: a step's each, but the static input's one for all steps."""
+        steps, streams = bottom[1].count, bottom[1].shape[1]
+        matrices = zip(self.weight_names or (), self.blobs, strict=True)
+        return sum(
+            blob.count * (streams if name == "weight_static" else steps) for name, blob in matrices if len(blob.shape) == 2
+        )
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """Of every step the state before, the gates and the states after."""
+        return (len(self.states) + self.gates) * data_bytes(top[:1])
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Every step's gates, and once more before they are gates."""
+        return 2 * self.gates * data_bytes(top[:1])
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        steps, streams = bottom[1].shape
+        u = self._rows(bottom[0], 0) @ self.blobs[0].data.T
+        u += self.blobs[1].data
+        u = u.reshape(steps, streams, u.shape[1])
+        if self.static:
+            u += self._rows(bottom[2], 1) @ self.blobs[2].data.T
+        start = [blob.data[0].copy() for blob in bottom[self.exposed] or self._last]
+        if self.param.recurrent_param.debug_info:
+            self._show_forward(bottom, start)
+        last = self.steps(u, bottom[1].data, start, top[0].data)
+        for blob, state in zip(top[1:] or self._last, last, strict=True):
+            blob.data[0] = state
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self._unrolled is not None:
+            self._unrolled.backward(self.blobs, top[0].diff)
+        for blob, wanted in zip(bottom[self.exposed], propagate_down[self.exposed], strict=True):
+            if wanted:
+                blob.diff[...] = 0
+        du = self.steps_backward(bottom[1].data, top[0].diff)
+        flat, summed = du.reshape(du.shape[0] * du.shape[1], du.shape[2]), du.sum(axis=0)
+        self.add_gradient(0, flat, self._rows(bottom[0], 0))
+        self.add_gradient(1, flat)
+        if propagate_down[0]:
+            bottom[0].diff[...] = (flat @ self.blobs[0].data).reshape(bottom[0].shape)
+        if self.static:
+            self.add_gradient(2, summed, self._rows(bottom[2], 1))
+            if propagate_down[2]:
+                bottom[2].diff[...] = (summed @ self.blobs[2].data).reshape(bottom[2].shape)
+
+    def _show_forward(self, bottom: Sequence[Blob], start: Sequence[Array]) -> None:
+        """Let Caffe's unrolled net, made anew for other shapes, write its lines."""
+        inputs = dict(zip(("x", "cont", "x_static"), bottom[: 2 + self.static]))
+        shapes = {name: blob.shape for name, blob in inputs.items()}
+        if self._unrolled is None or self._unrolled.shapes != shapes:
+            try:
+                limits.check("with debug_info the unrolled net", 5 * bottom[1].shape[0], "layers")
+            except Error as error:
+                raise self.error(str(error), "recurrent_param.debug_info") from None
+            self._unrolled = Unrolled(self.states, self.name, self.units, shapes, phase=self.phase, dtype=self.dtype)
+        arrays = {name: blob.data for name, blob in inputs.items()}
+        first = {f"{name}_0": state[None] for name, state in zip(self.states, start, strict=True)}
+        self._unrolled.forward(self.blobs, {**arrays, **first})
+
+    def add_gradient(self, i: int, dy: Array, x: Array | None = None) -> None:
+        """Add dy^T x, or for a bias (no x) dy's sum, to the diff of blob i; dy (M, J), x (M, K)."""
+        if self.param_propagate_down[i]:
+            self.blobs[i].diff[...] += dy.sum(axis=0) if x is None else dy.T @ x
+
+    def training_state(self) -> dict[str, Any]:
+        return {
+            name: [list(blob.shape), blob.data.ravel().tolist()] for name, blob in zip(self.states, self._last, strict=True)
+        }
+
+    def restore_training_state(self, state: dict[str, Any]) -> None:
+        fields, found = Fields(state), []
+        for name in self.states:
+            shape, values = pair(fields.get(name), fields.path(name))
+            array = np.array(numbers(values, f"{name}[1]"), self.dtype)
+            same_shape(shape, f"{name}[0]", (1, len(array) // self.units, self.units))
+            found.append(array.reshape(shape))
+        for blob, array in zip(self._last, found, strict=True):
+            blob.reshape(array.shape)
+            blob.data[...] = array
+
+    def _rows(self, blob: Blob, which: int) -> Array:
+        """An input's data as a matrix (items, size)."""
+        size = self.inputs[which]
+        return blob.data.reshape(math.prod(blob.shape[: 2 - which]), size)

@@ -1,0 +1,1 @@
+"""The ROI family: geometry of rois and bins, maxima, means and bilinear samples."""

@@ -1,0 +1,114 @@
+"""What a GPU needs here, what of it is found, and what to do about what is not."""
+
+from __future__ import annotations
+
+import ctypes.util
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+
+import numpy as np
+
+from minicaffe.blob import Blob
+from minicaffe.cuda import blas, device
+from minicaffe.errors import DeviceError
+from minicaffe.version import __version__
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for: what it is, whether it is there, what was found, and the advice where it is not."""
+
+    what: str
+    good: bool
+    found: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        text = f"{'ok ' if self.good else '-- '} {self.what}: {self.found}"
+        return f"{text}\n      {self.advice}" if self.advice else text
+
+
+def examine() -> Iterator[Finding]:
+    """Everything from the Python to a kernel that runs; what rests on a missing thing is not looked for."""
+    yield Finding("minicaffe", True, f"{__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
+    yield _driver_library()
+    yield _package(
+        "pycuda",
+        "PyCUDA",
+        'pip install "minicaffe[gpu]"; its wheel is built on the spot: it wants the CUDA toolkit, g++ and NumPy',
+    )
+    yield _compiler()
+    try:
+        gpus = device.installed_gpus()
+    except DeviceError as error:
+        yield Finding(
+            "GPU", False, str(error).partition(";")[0], "nets run on the CPU: set_mode_cpu(), --device cpu (the default)"
+        )
+        return
+    for gpu in gpus:
+        yield Finding("GPU", True, str(gpu))
+    yield _kernel()
+    yield _products()
+
+
+def _driver_library() -> Finding:
+    name = "nvcuda" if sys.platform == "win32" else "cuda"
+    found = ctypes.util.find_library(name)
+    if found is None:
+        try:
+            ctypes.CDLL("libcuda.so.1")
+            found = "libcuda.so.1"
+        except OSError:
+            advice = "install NVIDIA's driver for the card; in a container, start it with the card handed in (--gpus all)"
+            return Finding("NVIDIA driver", False, "its library (libcuda) is not on this machine", advice)
+    return Finding("NVIDIA driver", True, found)
+
+
+def _package(name: str, title: str, advice: str) -> Finding:
+    try:
+        return Finding(title, True, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Finding(title, False, "not installed", advice)
+
+
+def _compiler() -> Finding:
+    nvcc = device.find_nvcc()
+    if nvcc is not None:
+        try:
+            lines = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()
+        except (OSError, subprocess.CalledProcessError) as error:
+            return Finding("kernel compiler", False, f"{nvcc} does not run: {error}", "reinstall the CUDA toolkit")
+        version = next((line for line in lines if "release" in line), lines[0] if lines else "")
+        return Finding("kernel compiler", True, f"{nvcc}: {version}")
+    try:
+        return Finding("kernel compiler", True, f"NVRTC {device.nvrtc_version()} (there is no nvcc)")
+    except DeviceError as error:
+        advice = 'install the CUDA toolkit, or pip install "minicaffe[gpu-cu13]"'
+        return Finding("kernel compiler", False, str(error).partition(": ")[2], advice)
+
+
+def _products() -> Finding:
+    """What multiplies matrices; asked of the device, which must be there."""
+    used = blas.backend()
+    if used == "cuBLAS":
+        return Finding("matrix products", True, f"cuBLAS, by nvmath-python {metadata.version('nvmath-python')}")
+    advice = 'minicaffe\'s own kernel serves, slower; pip install "minicaffe[gpu-cu13]" for cuBLAS'
+    return Finding("matrix products", False, used, advice)
+
+
+def _kernel() -> Finding:
+    """Compile and run one, and look at what it computed."""
+    try:
+        gpu = device.current()
+        x, y = Blob((5,)), Blob((5,))
+        x.data[...] = [-2, -1, 0, 1, 2]
+        device.launch("relu.relu", np.float32, 5, 5, x.device_data("read"), 0.0, y.device_data("write"), 0)
+        right = np.array_equal(y.read_data(), [0, 0, 0, 1, 2])
+    except DeviceError as error:
+        return Finding("a kernel", False, str(error))
+    found = f"compiled and run on {gpu.name}" if right else f"{gpu.name} computed {y.read_data()} for [0, 0, 0, 1, 2]"
+    return Finding("a kernel", right, found, "" if right else "the driver and the compiler may not fit together")

@@ -1,0 +1,83 @@
+"""The caffe tool's names as commands, for who wants them: `python -m minicaffe.install_caffe_command [--remove] [FOLDER]`.
+
+Writes small scripts (caffe, upgrade_net_proto_text, ...) that run minicaffe with this Python, beside this Python's other
+scripts or into FOLDER. A file of such a name that this module did not write is never touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+import click
+
+from minicaffe.errors import Error
+from minicaffe.files import replacing
+
+from . import COMMANDS
+from .flags import translate
+from .terminal import echo
+
+TOOLS = (
+    "upgrade_net_proto_text", "upgrade_net_proto_binary", "upgrade_solver_proto_text",
+    "convert_imageset", "compute_image_mean", "extract_features",
+)  # fmt: skip
+MARK = "minicaffe.install_caffe_command"
+
+
+def scripts(python: str, windows: bool) -> dict[str, str]:
+    """File name -> text of the script, for caffe and each of TOOLS that minicaffe has."""
+    names = ["caffe", *(name for name in TOOLS if translate([name], list(COMMANDS))[0] in COMMANDS)]
+    made = {}
+    for name in names:
+        command = "" if name == "caffe" else f" {name}"
+        if windows:
+            made[f"{name}.cmd"] = f'@rem written by {MARK}\r\n@"{python}" -m minicaffe{command} %*\r\n'
+        else:
+            quoted = "'" + python.replace("'", "'\\''") + "'"
+            made[name] = f'#!/bin/sh\n# written by {MARK}\nexec {quoted} -m minicaffe{command} "$@"\n'
+    return made
+
+
+def install(folder: Path, remove: bool = False) -> list[Path]:
+    """Write the scripts into folder (or remove them); the files written or removed. Raises Error, having done nothing,
+    when one of the files is not this module's."""
+    made = {folder / name: text for name, text in scripts(sys.executable, os.name == "nt").items()}
+    there = [path for path in made if os.path.lexists(path)]
+    for path in there:
+        if path.is_symlink() or not path.is_file() or MARK.encode() not in path.read_bytes()[:200]:
+            raise Error(f"{path}: there is another program of this name; nothing was changed")
+    if remove:
+        for path in there:
+            path.unlink()
+        return there
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in made.items():
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="")
+            temporary.chmod(0o755)
+    return list(made)
+
+
+@click.command()
+@click.argument("folder", required=False)
+@click.option("--remove", is_flag=True, help="Remove the scripts that this wrote.")
+def main(folder: str | None, remove: bool) -> None:
+    """Install `caffe` and its tools as commands that run minicaffe: into FOLDER, or beside this Python's scripts."""
+    target = Path(folder or sysconfig.get_path("scripts"))
+    try:
+        done = install(target, remove)
+    except (Error, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    for path in done:
+        echo(f"{'removed' if remove else 'written'}: {path}")
+    first = shutil.which("caffe")
+    if not remove and (first is None or Path(first).parent.resolve() != target.resolve()):
+        echo(f"note: on your PATH, caffe is {first or 'not found'}; put {target} first on it", err=True)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m minicaffe.install_caffe_command")

@@ -1,0 +1,1 @@
+"""What nets are fed with: databases, images and their transforms, annotated images (roidb), detection settings."""

@@ -1,0 +1,119 @@
+"""Colours and canvases of SSD's training images: distort_param and expand_param, on bytes (H, W, C); blue, green, red.
+
+    distorted: x + b; c x; saturation times s; hue plus h, each by its own chance, contrast before or after the colours
+    expanded: the image somewhere on a canvas r times as wide and high, r uniform in 1 .. max_expand_ratio
+
+Source: Liu et al., SSD (arXiv:1512.02325), section 3.6; the SSD fork's im_transforms.cpp and data_transformer.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import DataError
+from minicaffe.proto import caffe_pb2
+
+from .image_bytes import Pixels, check_size
+
+Array = NDArray[Any]
+
+
+def check_distortion(param: caffe_pb2.DistortionParameter) -> None:
+    """Raises DataError for deltas below 0 and ranges that are none."""
+    for name in ("brightness_delta", "hue_delta", "contrast_lower", "saturation_lower"):
+        if not 0 <= getattr(param, name) < np.inf:
+            raise DataError(f"distort_param.{name} must be >= 0 and finite, got {getattr(param, name):g}")
+    for name in ("contrast", "saturation"):
+        low, high = getattr(param, f"{name}_lower"), getattr(param, f"{name}_upper")
+        if not low <= high < np.inf:
+            raise DataError(f"distort_param.{name}_upper must be >= {name}_lower {low:g} and finite, got {high:g}")
+
+
+def distorted(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.random.Generator) -> Pixels:
+    """pixels (H, W, C) with other brightness, contrast, saturation, hue and order of channels, by chance."""
+    contrast_first = random.random() > 0.5
+    if random.random() < param.brightness_prob:
+        pixels = as_bytes(pixels.astype(np.float32) + random.uniform(-param.brightness_delta, param.brightness_delta))
+    if contrast_first:
+        pixels = _other_contrast(pixels, param, random)
+    if random.random() < param.saturation_prob:
+        pixels = saturated(pixels, random.uniform(param.saturation_lower, param.saturation_upper))
+    if random.random() < param.hue_prob:
+        pixels = hue_turned(pixels, random.uniform(-param.hue_delta, param.hue_delta))
+    if not contrast_first:
+        pixels = _other_contrast(pixels, param, random)
+    if random.random() < param.random_order_prob:
+        pixels = pixels[:, :, random.permutation(pixels.shape[2])]
+    return pixels
+
+
+def _other_contrast(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.random.Generator) -> Pixels:
+    if random.random() < param.contrast_prob:
+        return as_bytes(pixels.astype(np.float32) * random.uniform(param.contrast_lower, param.contrast_upper))
+    return pixels
+
+
+def saturated(pixels: Pixels, factor: float) -> Pixels:
+    """(H, W, 3) with its saturation times factor."""
+    hsv = hsv_of(pixels)
+    hsv[:, :, 1] = as_bytes(hsv[:, :, 1].astype(np.float32) * factor)
+    return bgr_of(hsv)
+
+
+def hue_turned(pixels: Pixels, delta: float) -> Pixels:
+    """(H, W, 3) with delta, in steps of 2 degrees, added to its hue; below 0 it stays at 0 (red), as in the fork."""
+    hsv = hsv_of(pixels)
+    hsv[:, :, 0] = as_bytes(hsv[:, :, 0].astype(np.float32) + delta)
+    return bgr_of(hsv)
+
+
+def expanded(
+    pixels: Pixels, param: caffe_pb2.ExpansionParameter, mean: Array | None, random: np.random.Generator
+) -> tuple[Pixels, Array | None]:
+    """pixels (H, W, C) on a larger canvas of mean (C or 1, 1, 1; None: 0), and the canvas (4,) relative to the image.
+
+    None where the chance is against it: the image is as it was. Raises DataError for a canvas above limits.pixels.
+    """
+    if random.random() > param.prob or abs(param.max_expand_ratio - 1) < 0.01:
+        return pixels, None
+    height, width, channels = pixels.shape
+    ratio = random.uniform(1, param.max_expand_ratio)
+    high, wide = int(height * ratio), int(width * ratio)
+    check_size("an image expanded to", high, wide)
+    top, left = int(random.uniform(0, high - height)), int(random.uniform(0, wide - width))
+    canvas = np.empty((high, wide, channels), np.uint8)
+    canvas[...] = 0 if mean is None else as_bytes(mean.ravel())
+    canvas[top : top + height, left : left + width] = pixels
+    return canvas, np.array([-left / width, -top / height, (wide - left) / width, (high - top) / height])
+
+
+def as_bytes(values: Array) -> NDArray[np.uint8]:
+    """values, rounded and kept within 0 .. 255."""
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
+
+
+def hsv_of(pixels: Pixels) -> Pixels:
+    """(H, W, 3) blue, green, red as hue (in steps of 2 degrees, 0 .. 179), saturation and value. Raises DataError."""
+    if pixels.shape[2] != 3:
+        raise DataError(f"hue and saturation need images of 3 channels, got {pixels.shape[2]}")
+    blue, green, red = np.moveaxis(pixels.astype(np.float32), 2, 0)
+    value = pixels.max(axis=2).astype(np.float32)
+    span = value - pixels.min(axis=2)
+    safe = np.maximum(span, 1)
+    turns = [(green - blue) / safe, 2 + (blue - red) / safe, 4 + (red - green) / safe]
+    hue = np.rint(np.select([value == red, value == green], turns[:2], turns[2]) * 30) % 180
+    saturation = 255 * span / np.maximum(value, 1)
+    return as_bytes(np.stack([np.where(span > 0, hue, 0), saturation, value], axis=2))
+
+
+def bgr_of(hsv: Pixels) -> Pixels:
+    """hsv_of's hue (round the circle from 180 on), saturation and value as (H, W, 3) blue, green, red."""
+    hue, saturation, value = np.moveaxis(hsv.astype(np.float32), 2, 0)
+    channels = []
+    for offset in (1, 3, 5):
+        at = (offset + hue / 30) % 6
+        channels.append(value * (1 - saturation / 255 * np.clip(np.minimum(at, 4 - at), 0, 1)))
+    return as_bytes(np.stack(channels, axis=2))

@@ -1,0 +1,118 @@
+"""What transform_param does to an image before a net sees it.
+
+    y = (x[:, h:h+crop, w:w+crop] - mean) * scale, mirrored left to right by chance
+
+The crop is at the centre in phase TEST and at random in TRAIN. A mean image is cropped where the image is, or has the crop's
+size. Before all that SSD's resize_param and noise_param.
+Source: Caffe's data_transformer.cpp and the SSD fork's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.access import granted
+from minicaffe.errors import DataError, WeightsError
+from minicaffe.formats.weights import read_binaryproto
+from minicaffe.mode import TRAIN, Phase
+from minicaffe.proto import caffe_pb2
+
+from .resize_and_noise import ResizeAndNoise, crop_of
+
+Array = NDArray[Any]
+
+
+class Window(NamedTuple):
+    """What was cut from an image of this height and width."""
+
+    rows: slice
+    columns: slice
+    height: int
+    width: int
+
+
+class DataTransformer:
+    """transform_param, checked: transform images (C, H, W), drawing from generator. Mean values are in the channels' order.
+
+    color: what an encoded image is to be made (force_color, force_gray; None: as stored).
+    Raises DataError when fields contradict each other, the mean does not fit, or the image is smaller than the crop.
+    """
+
+    def __init__(
+        self, param: caffe_pb2.TransformationParameter, phase: Phase, generator: np.random.Generator, dtype: Any = np.float32
+    ) -> None:
+        if param.force_color and param.force_gray:
+            raise DataError("force_color and force_gray cannot both be set")
+        self.dtype = np.dtype(dtype)
+        self.scale, self.mirror, self.crop = self.dtype.type(param.scale), param.mirror, crop_of(param)
+        self.change = ResizeAndNoise(param)
+        self.random_crop, self.generator = phase == TRAIN, generator
+        self.color = True if param.force_color else False if param.force_gray else None
+        self.mean_file, self.mean = param.mean_file, read_mean(param, self.dtype)
+
+    def shape(self, channels: int, height: int, width: int) -> tuple[int, int, int]:
+        """What becomes of an image of this shape. Raises DataError where it is smaller than the crop."""
+        height, width = self.change.size(height, width)
+        if height < self.crop[0] or width < self.crop[1]:
+            high, wide = self.crop
+            crop = f"crop_size {high}" if high == wide else f"the crop, {wide} wide and {high} high,"
+            raise DataError(f"{crop} is larger than the image, {width} wide and {height} high")
+        return (channels, *self.crop) if self.crop[0] else (channels, height, width)
+
+    def transform(self, image: Array, out: Array, window: Window | None = None) -> None:
+        """Write the image (C, H, W) to out, of the shape that shape() gives. window: where the image was cut from before."""
+        shape = self.shape(*image.shape)
+        if shape != out.shape:
+            raise DataError(f"the image gives {shape}, but the batch began with {out.shape}: give all one size")
+        flip = self.mirror and bool(self.generator.integers(2))
+        image = self.change(image.transpose(1, 2, 0), self.generator)[0].transpose(2, 0, 1)
+        own = self._window(*image.shape[1:])
+        out[...] = image[:, own.rows, own.columns]
+        if self.mean is not None:
+            out -= mean_part(self.mean, out.shape, window or own, self.mean_file)
+        if self.scale != 1:
+            out *= self.scale
+        if flip:
+            out[...] = out[:, :, ::-1].copy()
+
+    def _window(self, height: int, width: int) -> Window:
+        if not self.crop[0]:
+            return Window(slice(None), slice(None), height, width)
+        (high, wide), free = self.crop, (height - self.crop[0], width - self.crop[1])
+        top, left = (int(self.generator.integers(n + 1)) if self.random_crop else n // 2 for n in free)
+        return Window(slice(top, top + high), slice(left, left + wide), height, width)
+
+
+def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | None:
+    """The mean: an image (C, H, W) of mean_file, mean_value (C or 1, 1, 1), or None. Raises DataError."""
+    if param.mean_file and param.mean_value:
+        raise DataError("mean_file and mean_value cannot both be given")
+    if not param.mean_file:
+        return np.array(param.mean_value, dtype).reshape(-1, 1, 1) if param.mean_value else None
+    try:
+        mean = read_binaryproto(granted(param.mean_file))
+    except (WeightsError, OSError) as error:
+        raise DataError(f"mean_file: {error}") from error
+    if mean.size != np.prod(mean.shape[-3:]) or mean.ndim < 3:
+        raise DataError(f"mean_file {param.mean_file}: holds shape {mean.shape}, not one image")
+    return mean.reshape(mean.shape[-3:]).astype(dtype)
+
+
+def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) -> Array:
+    """What to subtract from an image of shape (C, H, W) that is window: mean values, or the part of a mean image of the whole
+    image's size, or a mean image of the window's. Raises DataError where mean is none of these."""
+    if file and mean.shape == shape:
+        return mean
+    check_mean(mean, (shape[0], window.height, window.width), file)
+    return mean[:, window.rows, window.columns] if file else mean
+
+
+def check_mean(mean: Array, shape: tuple[int, ...], file: str) -> None:
+    """A mean image must have the images' shape, mean values their number of channels. Raises DataError."""
+    if file and mean.shape != shape:
+        raise DataError(f"mean_file {file} has shape {mean.shape}, the image has {tuple(shape)}")
+    if not file and len(mean) not in (1, shape[0]):
+        raise DataError(f"{len(mean)} mean_value given for {shape[0]} channels: give one, or one for each")

@@ -1,0 +1,303 @@
+"""Image files as OpenCV's imread and imdecode give them to Caffe: (H, W, C) bytes; blue, green, red; or grey; or as they are.
+
+Source: Caffe's util/io.cpp (ReadImageToCVMat, DecodeDatumToCVMat, CVMatToDatum).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from math import prod
+from os import SEEK_END, PathLike
+from threading import Lock
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import files, limits
+from minicaffe.errors import DataError, Error, LimitError
+
+Pixels = NDArray[np.uint8]
+"""An image (H, W, C) of bytes, channels in the order blue, green, red (, alpha)."""
+
+MOST_SCANS = 50
+"""Of a JPEG. libjpeg's progressive ones have 10, jpegtran's and mozjpeg's few more; each takes the time of a whole image."""
+PLAIN_PPM, MOST_COMMENTS = (b"P1", b"P2", b"P3"), 1000
+"""PPMs whose pixels are written in digits, with comments between them."""
+PIXEL_BYTES, FILE_BYTES = 8, 1 << 24
+"""A file has at most so many bytes for a pixel (four channels of 16 bits), and for all that stands beside them."""
+
+FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+"""What is read: OpenCV's formats. Pillow knows more, of which EPS starts another program, and GIF takes memory before its size
+can be asked for."""
+
+
+def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, name: str = "") -> Pixels:
+    """An image file, or the bytes of one, as (H, W, C). color: three channels; False: one, grey; None: as stored.
+
+    Turned upright by its EXIF orientation, but not with color None. name stands for bytes in errors. Raises DataError.
+    """
+    from PIL import ImageOps
+
+    with opened(file, name) as stored:
+        _check_cost(stored)
+        image = stored if color is None else ImageOps.exif_transpose(stored)
+        return _channels(_eight_bits(image), color, str(stored.format))
+
+
+@contextmanager
+def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
+    """An image file, or the bytes of one, as Pillow opens it; its pixels are not decoded yet.
+
+    Only of FORMATS, of limits.pixels at most, and of no more bytes than these may take; a TIFF's tiles too have no more pixels.
+    What Pillow raises, here or in the block, becomes a DataError.
+    """
+    name = name or str(file if isinstance(file, str | PathLike) else "image")
+    try:
+        with _stream(file) as stream:
+            length = stream.seek(0, SEEK_END)
+            if length > most_bytes():
+                room = f"and one of {limits.pixels:,} pixels has at most {most_bytes():,}: {limits.raising('pixels')}"
+                raise DataError(f"{name}: the image has {length:,} bytes, {room}")
+            stream.seek(0)
+            limits.check(f"{name}: the image", _webp_pixels(stream.read(30)), "pixels")
+            stream.seek(0)
+            with _identified(stream) as image:
+                limits.check(f"{name}: the image", image.width * image.height, "pixels")
+                if image.format == "TIFF":
+                    limits.check(f"{name}: a tile of the image", _tile_pixels(image), "pixels")
+                yield image
+    except MemoryError:
+        raise
+    except Error as error:
+        raise DataError(str(error)) from error
+    except Exception as error:  # for damaged files OSError, ValueError, SyntaxError, struct.error, KeyError and more
+        unknown = f"not an image, or damaged (what is read: {', '.join(_formats())})"
+        reason = unknown if "cannot identify" in str(error) else getattr(error, "strerror", None) or error
+        raise DataError(f"{name}: cannot read the image: {reason}") from error
+
+
+_unlimited = Lock()
+"""Held while Pillow's own limit is away."""
+
+
+@contextmanager
+def _identified(stream: BinaryIO) -> Iterator[Any]:
+    """The image in stream as Pillow opens it, whatever its size, which Pillow bounds too: limits.pixels alone decides.
+
+    That bound is everybody's, and is away only while such a large image is read; TIFF's pixels need that as well.
+    """
+    from PIL import Image
+
+    try:
+        image = Image.open(stream, formats=_formats())
+    except Image.DecompressionBombError:
+        with _unlimited:
+            before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+            try:
+                with Image.open(stream, formats=_formats()) as image:
+                    yield image
+            finally:
+                Image.MAX_IMAGE_PIXELS = before
+        return
+    with image:
+        yield image
+
+
+def most_bytes() -> int:
+    """Most bytes of an image file."""
+    return FILE_BYTES + PIXEL_BYTES * limits.pixels
+
+
+def _stream(file: str | PathLike[str] | bytes) -> BinaryIO:
+    return io.BytesIO(file) if isinstance(file, bytes) else files.opened(file)
+
+
+def _tile_pixels(image: Any) -> int:
+    """Pixels of a TIFF's tile, which is decoded whole, however small the image in it; 0 for one of strips.
+
+    Raises ValueError where libtiff, which decodes it, may take the tile's size for another than Pillow: one that is no number,
+    or stands there twice, of which Pillow takes the last and libtiff the first.
+    """
+    size = [image.tag_v2[tag] for tag in (TILE_WIDTH, TILE_LENGTH) if tag in image.tag_v2]
+    tags = _stored_tags(image)
+    if any(not isinstance(side, int) for side in size) or max(tags.count(TILE_WIDTH), tags.count(TILE_LENGTH)) > 1:
+        raise ValueError("its tiles have no one size")
+    return prod(size) if size else 0
+
+
+def _stored_tags(image: Any) -> list[int]:
+    """The numbers of a TIFF's tags, as often as each stands there."""
+    order: Literal["little", "big"] = "little" if image.tag_v2.prefix == b"II" else "big"
+    with _kept_place(image.fp) as file:
+        large = int.from_bytes(file.read(4)[2:], order) == BIG_TIFF
+        file.seek(image.tag_v2.offset)
+        count = int.from_bytes(file.read(8 if large else 2), order)
+        entry = 20 if large else 12
+        data = file.read(min(count, 1 << 16) * entry)
+    return [int.from_bytes(data[at : at + 2], order) for at in range(0, len(data), entry)]
+
+
+def _check_cost(image: Any) -> None:
+    """Raises ValueError for a JPEG of more than MOST_SCANS scans, and for a PPM in digits of more than MOST_COMMENTS."""
+    if image.format not in ("JPEG", "MPO", "PPM"):
+        return
+    with _kept_place(image.fp) as file:
+        data = file.read()
+    if image.format == "PPM":
+        if data[:2] in PLAIN_PPM and data.count(b"#") > MOST_COMMENTS:
+            raise ValueError(f"a PPM of more than {MOST_COMMENTS:,} comments, for each of which Pillow copies what follows")
+        return
+    if data.count(bytes([0xFF, START_OF_SCAN])) > MOST_SCANS and (scans := scan_count(data)) > MOST_SCANS:
+        raise ValueError(f"a JPEG of {scans:,} scans, each of which is decoded whole; at most {MOST_SCANS} are read")
+
+
+@contextmanager
+def _kept_place(file: BinaryIO) -> Iterator[BinaryIO]:
+    """The file from its beginning; afterwards it stands where it stood."""
+    at = file.tell()
+    file.seek(0)
+    try:
+        yield file
+    finally:
+        file.seek(at)
+
+
+def scan_count(data: bytes) -> int:
+    """How many scans a JPEG has. Segments are passed over by their lengths, a scan up to the next marker, as libjpeg does."""
+    count, at = 0, 2
+    while found := _MARKER.search(data, at):
+        marker, at = found[1][0], found.end()
+        if marker == END_OF_IMAGE:
+            break
+        count += marker == START_OF_SCAN
+        if marker >= START_OF_FRAME:  # of what is below only TEM is any marker's, and has no length
+            at += max(int.from_bytes(data[at : at + 2], "big"), 2)
+    return count
+
+
+def _webp_pixels(head: bytes) -> int:
+    """Height x width in the first 30 bytes of a WebP file, for whose pixels Pillow takes memory as it opens it; else 0."""
+    if head[8:15] != b"WEBPVP8" or len(head) < 30:
+        return 0
+    if head[15:16] == b"X":
+        width, height = (int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))
+    elif head[15:16] == b"L":
+        bits = int.from_bytes(head[21:25], "little")
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    else:
+        width, height = (int.from_bytes(head[at : at + 2], "little") & 0x3FFF for at in (26, 28))
+    return width * height
+
+
+TILE_WIDTH, TILE_LENGTH = 322, 323
+"""Tags of a TIFF."""
+BIG_TIFF = 43
+"""The version of one with offsets of 64 bits."""
+START_OF_FRAME, START_OF_SCAN, END_OF_IMAGE = 0xC0, 0xDA, 0xD9
+_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
+"""A JPEG's marker: no stuffed byte, no restart, no fill."""
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """FORMATS, but for those that this Pillow was built without."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(kind for kind in FORMATS if kind in Image.OPEN)
+
+
+def _eight_bits(image: Any) -> Any:
+    """A 16-bit image as an 8-bit one; any other as it is."""
+    from PIL import Image
+
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I") else image
+
+
+def _channels(image: Any, color: bool | None, format_: str) -> Pixels:
+    if color is None:
+        grey = image.mode in ("1", "L", "LA")
+        alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
+        pixels = np.asarray(image.convert("L" if grey and not alpha else "RGBA" if alpha else "RGB"))
+        return pixels[:, :, None] if pixels.ndim == 2 else np.ascontiguousarray(pixels[:, :, [2, 1, 0, 3][: pixels.shape[2]]])
+    if color:
+        return np.ascontiguousarray(np.asarray(image.convert("RGB"))[:, :, ::-1])
+    if image.mode in ("1", "L", "LA") or format_ == "JPEG":
+        return np.asarray(image.convert("L"))[:, :, None]
+    return grey_of(np.asarray(image.convert("RGB"))[:, :, ::-1], PNG_GREY if format_ == "PNG" else GREY)
+
+
+PNG_GREY = np.array([3737, 19234, 9797, 0], np.int64)
+"""Weights of blue, green and red, in 1/32768, and what is added before the division: libpng's, which reads grey for OpenCV."""
+GREY = np.array([3736, 19234, 9798, 16384], np.int64)
+"""OpenCV's own."""
+
+
+def grey_of(pixels: Pixels, weights: NDArray[np.int64] = GREY) -> Pixels:
+    """(H, W, 3) blue, green, red -> (H, W, 1): 0.114 B + 0.587 G + 0.299 R in fixed point."""
+    grey: NDArray[np.int64] = (pixels @ weights[:3] + weights[3]) >> 15
+    return grey.astype(np.uint8)[:, :, None]
+
+
+def check_size(what: str, height: int, width: int) -> None:
+    """Raises DataError for an image of more than limits.pixels, before memory is taken for it."""
+    try:
+        limits.check(f"{what} {width} x {height}", height * width, "pixels")
+    except LimitError as error:
+        raise DataError(str(error)) from error
+
+
+def resized(pixels: Pixels, height: int, width: int) -> Pixels:
+    """(H, W, C) bytes as (height, width, C): bilinear in fixed point, within one grey level of OpenCV.
+
+    Raises DataError for more than limits.pixels.
+    """
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    check_size("an image resized to", height, width)
+    low, high, part = _samples(pixels.shape[0], height)
+    x_low, x_high, x_part = _samples(pixels.shape[1], width)
+    used, (low, high) = used_of(low, high)
+    wide = pixels[used].astype(np.int32)
+    rows = wide[:, x_low] * (2048 - x_part)[:, None] + wide[:, x_high] * x_part[:, None]
+    upper = (rows[low] >> 4) * (2048 - part)[:, None, None] >> 16
+    lower = (rows[high] >> 4) * part[:, None, None] >> 16
+    whole: NDArray[np.int32] = (upper + lower + 2) >> 2
+    return whole.astype(np.uint8)
+
+
+def used_of(*at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The positions that there are in at, each once, in order; and at, counted in these. What is resized takes these first:
+    with all rows, one column that is to be a wide image would be as many wide rows in between."""
+    used, places = np.unique(np.stack(at), return_inverse=True)
+    return used, places.reshape(len(at), *at[0].shape)
+
+
+def _samples(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+    """For each of new positions: the pixel before it, the one after, and how far between them it lies, in 1/2048."""
+    at = ((np.arange(new) + 0.5) * (old / new) - 0.5).astype(np.float32)
+    low = np.floor(at).astype(np.int64)
+    part = np.where((low < 0) | (low >= old - 1), 0, at - low)
+    low = np.clip(low, 0, old - 1)
+    return low, np.minimum(low + 1, old - 1), np.rint(part * 2048).astype(np.int32)
+
+
+def encode_image(pixels: Pixels, kind: str, name: str = "image", quality: int = 95) -> bytes:
+    """(H, W, 1 or 3) as the bytes of a file of this kind ("png", "jpg"). Raises DataError for one that Pillow cannot write.
+
+    quality: of a JPEG.
+    """
+    from PIL import Image
+
+    format_ = Image.registered_extensions().get("." + kind.lower().lstrip("."))
+    if format_ is None or format_ not in Image.SAVE:
+        raise DataError(f'{name}: cannot encode images as "{kind}"')
+    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels[:, :, ::-1]))
+    buffer = io.BytesIO()
+    image.save(buffer, format_, **({"quality": quality} if format_ == "JPEG" else {}))
+    return buffer.getvalue()

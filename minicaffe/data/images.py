@@ -1,0 +1,105 @@
+"""Images for detection nets: read, scaled, mean subtracted, and made a blob, as py-faster-rcnn does it with OpenCV.
+
+    image (H, W, 3), blue, green, red  ->  minus the means  ->  short side 600, long side at most 1000  ->  (1, 3, H', W')
+
+Source: py-faster-rcnn's utils/blob.py and fast_rcnn/test.py; OpenCV's resize with INTER_LINEAR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import DataError
+from minicaffe.mode import TEST, TRAIN, Phase
+
+from .image_bytes import check_size, opened, read_image, used_of
+from .settings import DetectionSettings
+
+Array = NDArray[Any]
+
+
+def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
+    """An image file as (H, W, 3) blue, green, red; turned upright by its EXIF orientation, as cv2.imread does since OpenCV 3.1.
+
+    Grey is repeated, transparency is dropped, 16 bits become 8. Raises DataError.
+    """
+    return read_image(path)
+
+
+def image_size(path: str | PathLike[str]) -> tuple[int, int]:
+    """(width, height) that load_image would give, without decoding the pixels. Raises DataError."""
+    with opened(path) as file:
+        if file.format == "TIFF":  # which Pillow turns itself
+            return file.width, file.height
+        turned = file.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+        return (file.height, file.width) if turned else (file.width, file.height)
+
+
+def scale_for(height: int, width: int, target: int, max_size: int) -> float:
+    """The factor that makes the short side target, or less where the long side would exceed max_size."""
+    scale = target / min(height, width)
+    if round(scale * max(height, width)) > max_size:
+        scale = max_size / max(height, width)
+    return scale
+
+
+def resize_bilinear(image: Array, height: int, width: int, scale: float | None = None) -> Array:
+    """image (H, W, C) as (height, width, C): OpenCV's INTER_LINEAR, half-pixel centres, no smoothing when shrinking.
+
+    scale: the factor on both axes, where height and width are it, rounded; by default each axis has its own, size / old size.
+    A float image stays of its type; any other becomes float32. Raises DataError for more than limits.pixels.
+    """
+    image = image.astype(image.dtype if image.dtype in (np.float32, np.float64) else np.float32)
+    if image.shape[:2] == (height, width) and scale in (None, 1.0):
+        return image
+    check_size("an image resized to", height, width)
+    left_at, right_at, x_part = _samples(image.shape[1], width, scale, image.dtype)
+    used, (left_at, right_at) = used_of(left_at, right_at)
+    image = image if len(used) == image.shape[1] else image[:, used]
+    low, high, part = _samples(image.shape[0], height, scale, image.dtype)
+    upper = image[low]
+    by_row = upper + part[:, None, None] * (image[high] - upper)
+    left = by_row.take(left_at, axis=1)
+    resized: Array = left + x_part[None, :, None] * (by_row.take(right_at, axis=1) - left)
+    return resized
+
+
+def _samples(old: int, new: int, scale: float | None, dtype: Any) -> tuple[Array, Array, Array]:
+    """For each of new positions: the pixel before it, the one after, and how far between them it lies."""
+    at = (np.arange(new) + 0.5) * (1 / scale if scale else old / new) - 0.5
+    at = np.clip(at, 0, old - 1)
+    low = np.floor(at).astype(int)
+    return low, np.minimum(low + 1, old - 1), (at - low).astype(dtype)
+
+
+def scaled_image(image: Array, pixel_means: Sequence[float], target: int, max_size: int) -> tuple[NDArray[np.float32], float]:
+    """image (H, W, 3) minus the means, resized, and its scale. Raises DataError for another shape and for no pixels."""
+    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+        raise DataError(f"an image must be (height, width, 3), got shape {image.shape}")
+    height, width = image.shape[:2]
+    scale = scale_for(height, width, target, max_size)
+    centred = image.astype(np.float32) - np.array(pixel_means, np.float32)
+    return resize_bilinear(centred, max(round(height * scale), 1), max(round(width * scale), 1), scale), scale
+
+
+def image_blob(images: Sequence[Array]) -> NDArray[np.float32]:
+    """Images (H, W, 3) as one blob (N, 3, H, W) of the largest height and width, zeros below and to the right."""
+    size = np.max([image.shape[:2] for image in images], axis=0)
+    blob = np.zeros((len(images), 3, *size), np.float32)
+    for place, image in zip(blob, images, strict=True):
+        place[:, : image.shape[0], : image.shape[1]] = image.transpose(2, 0, 1)
+    return blob
+
+
+def prepare_image(
+    image: Array, settings: DetectionSettings, phase: Phase = TEST
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """image (H, W, 3) blue, green, red as data (1, 3, H', W') and im_info (1, 3): H', W', scale, at the phase's first scale."""
+    given = settings.train if phase == TRAIN else settings.test
+    scaled, scale = scaled_image(image, settings.pixel_means, given.scales[0], given.max_size)
+    return image_blob([scaled]), np.array([[*scaled.shape[:2], scale]], np.float32)

@@ -1,0 +1,150 @@
+"""A LevelDB's logs: the manifest is one, of edits, and the log files are, of the writes that no table holds yet.
+
+    block of 32 KiB: (checksum, length, kind, part of a record)*, and zeros where no header fits any more
+    record: one part, or several in a row    of a log file: sequence number, count, (kind, key, value)*
+
+Source: LevelDB's doc/log_format.md and db/write_batch.cc.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from minicaffe import limits
+from minicaffe.formats.wire import WireError, varint
+
+from .leveldb_files import DELETION, VALUE, LevelFile, matches
+
+BLOCK = 1 << 15
+PART = struct.Struct("<IHB")
+"""Before each part: the checksum of what follows the length, the length, and the kind."""
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+BATCH = struct.Struct("<QI")
+"""Before the writes of a record: the sequence number of the first, and how many they are."""
+ENTRY_BYTES = 512
+"""What Python takes for an entry, beside the record that it is in."""
+
+TORN = "it ends in the middle of a record, as when its writer was killed"
+
+Recent = dict[bytes, tuple[int, memoryview]]
+"""What the logs hold: of each key the latest age and its value."""
+
+
+class LogError(Exception):
+    """A record that cannot be read: the byte at which it begins, and what is wrong."""
+
+    def __init__(self, place: int, what: str) -> None:
+        self.place, self.what = place, what
+        super().__init__(place, what)
+
+    def lost(self, file: LevelFile) -> str:
+        """What is wrong, where, and how much of the file is lost by it."""
+        return f"{self.what} (at byte {self.place:,}): its last {file.length - self.place:,} bytes are lost"
+
+
+def records(file: LevelFile) -> Iterator[tuple[int, memoryview]]:
+    """Where each record begins, and the record. Raises LogError."""
+    record: bytearray | None = None
+    begin = 0
+    for start in range(0, file.length, BLOCK):
+        block = memoryview(file.read(start, min(BLOCK, file.length - start)))
+        at = 0
+        while at < len(block) and at + PART.size <= BLOCK:
+            if record is None:
+                begin = start + at
+            kind, part, at = _part(block, at, begin)
+            if (kind in (FULL, FIRST)) != (record is None):
+                raise LogError(begin, "a record in several parts is not whole")
+            if kind == FULL:
+                yield begin, part
+                continue
+            record = bytearray() if record is None else record
+            record += part
+            if kind == LAST:
+                yield begin, memoryview(record)
+                record = None
+    if record is not None:
+        raise LogError(begin, TORN)
+
+
+def _part(block: memoryview, at: int, begin: int) -> tuple[int, memoryview, int]:
+    """The part at `at`: its kind, what it holds, and the end of it."""
+    if at + PART.size > len(block):
+        raise LogError(begin, TORN)
+    checksum, length, kind = PART.unpack_from(block, at)
+    end = at + PART.size + length
+    if end > len(block):
+        cut = len(block) < BLOCK and at + PART.size + length <= BLOCK
+        raise LogError(begin, TORN if cut else "a record is longer than its block")
+    if not matches(checksum, block[at + PART.size - 1 : end]):
+        raise LogError(begin, "a record does not match its checksum")
+    if kind not in (FULL, FIRST, MIDDLE, LAST):
+        raise LogError(begin, f"a record is of the unknown kind {kind}")
+    return kind, block[at + PART.size : end], end
+
+
+def read_logs(paths: Sequence[str], sequence: int) -> Recent:
+    """What these logs hold, the oldest first; the tables hold all up to this sequence number, and perhaps some of the same.
+
+    Raises DataError for damage, and where a log ends in the middle of a write; LimitError for more than limits.bytes.
+    """
+    recent: Recent = {}
+    taken, expected, exactly = 0, sequence + 1, False
+    for path in paths:
+        with LevelFile(path) as file:
+            taken += file.length
+            limits.check(f"{path}: with the logs before it, it", taken, "bytes")
+            entries = 0
+            try:
+                for place, record in records(file):
+                    first, count = _head(place, record)
+                    if first > expected:
+                        raise LogError(place, f"entries {expected:,} to {first - 1:,} are missing")
+                    if first < expected and exactly:
+                        raise LogError(place, f"entry {first:,} is there twice")
+                    needed = taken + ENTRY_BYTES * (len(recent) + count)
+                    limits.check(f"{path}: with what Python takes for its entries, it", needed, "bytes")
+                    for name, age, value in _entries(place, record, first, count):
+                        recent[name] = (age, value)
+                    expected, exactly, entries = first + count, True, entries + count
+            except LogError as error:
+                raise file.damaged(f"{error.lost(file)}; the {entries:,} entries before them can be read") from error
+    return recent
+
+
+def _head(place: int, record: memoryview) -> tuple[int, int]:
+    """Of a record of writes: the sequence number of the first entry, and how many they are."""
+    if len(record) < BATCH.size:
+        raise LogError(place, "a write is too short to be one")
+    first, count = BATCH.unpack_from(record)
+    if count > (len(record) - BATCH.size) // 2:
+        raise LogError(place, f"a write of {len(record):,} bytes says that it has {count:,} entries")
+    return first, count
+
+
+def _entries(place: int, record: memoryview, first: int, count: int) -> Iterator[tuple[bytes, int, memoryview]]:
+    """The name, age and value of each entry of a record; no value where the name is deleted."""
+    at = BATCH.size
+    try:
+        for i in range(count):
+            if at == len(record):
+                raise LogError(place, f"a write has {i:,} entries, and says {count:,}")
+            kind = record[at]
+            if kind not in (DELETION, VALUE):
+                raise LogError(place, f"a write has an entry of the unknown kind {kind}")
+            name, at = sized(record, at + 1)
+            value, at = sized(record, at) if kind == VALUE else (record[:0], at)
+            yield bytes(name), -((first + i) << 8 | kind), value
+    except WireError as error:
+        raise LogError(place, f"a write has an entry that is not whole ({error.message})") from error
+    if at != len(record):
+        raise LogError(place, f"a write has more than its {count:,} entries")
+
+
+def sized(data: memoryview, at: int) -> tuple[memoryview, int]:
+    """The bytes at `at` whose length stands before them, and the offset after them. Raises WireError."""
+    length, at = varint(data, at, len(data))
+    if at + length > len(data):
+        raise WireError(at, f"{length:,} bytes are said to follow, and {len(data) - at:,} do")
+    return data[at : at + length], at + length

@@ -1,0 +1,134 @@
+"""noise_param: what the SSD fork does to images (H, W, C) of bytes after resizing them, one after the other in its order.
+
+    grey, blurred, equalised, equalised by tiles, through JPEG, eroded, in fewer levels, inverted, sprinkled,
+    as hue, saturation and value, as L*a*b*
+
+Source: the SSD fork's im_transforms.cpp (ApplyNoise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import DataError
+from minicaffe.proto import caffe_pb2
+
+from .augmentation import as_bytes, hsv_of
+from .clahe import equalised_by_tiles
+from .image_bytes import Pixels, encode_image, grey_of, read_image
+
+
+def check_noise(param: caffe_pb2.NoiseParameter) -> None:
+    """Raises DataError for salt and pepper of no value or share, and a JPEG quality that is none."""
+    if param.saltpepper and not param.saltpepper_param.value:
+        raise DataError("noise_param.saltpepper needs a saltpepper_param.value")
+    if param.saltpepper and not 0 <= param.saltpepper_param.fraction <= 1:
+        raise DataError(f"saltpepper_param.fraction must be within 0 .. 1, got {param.saltpepper_param.fraction:g}")
+    if param.jpeg > 100:
+        raise DataError(f"noise_param.jpeg is a quality, at most 100, got {param.jpeg:g}")
+
+
+def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Generator) -> NDArray[Any]:
+    """pixels (H, W, C) with the noise that param names, always, or by the chance prob where that is given.
+
+    Bytes, but float32 with convert_to_lab.
+    """
+    if param.HasField("prob") and random.random() >= param.prob:
+        return pixels
+    if pixels.shape[2] not in (1, 3):
+        raise DataError(f"noise_param needs images of 1 or 3 channels, got {pixels.shape[2]}")
+    if param.decolorize and pixels.shape[2] == 3:
+        pixels = np.repeat(grey_of(pixels), 3, axis=2)
+    if param.gauss_blur:
+        pixels = blurred(pixels)
+    if param.hist_eq:
+        pixels = equalised(pixels, flat_histogram)
+    if param.clahe:
+        pixels = equalised(pixels, equalised_by_tiles)
+    if param.jpeg > 0:
+        pixels = read_image(encode_image(pixels, "jpg", quality=int(param.jpeg)), pixels.shape[2] == 3)
+    if param.erode:
+        pixels = eroded(pixels)
+    if param.posterize:
+        pixels = pixels // 64 * 64 + 32
+    if param.inverse:
+        pixels = 255 - pixels
+    if param.saltpepper:
+        pixels = sprinkled(pixels, param.saltpepper_param, random)
+    if param.convert_to_hsv:
+        pixels = hsv_of(pixels)
+    return lab_of(pixels) if param.convert_to_lab else pixels
+
+
+def blurred(pixels: Pixels) -> Pixels:
+    """By a Gaussian of 7 x 7 pixels and sigma 1.5, mirrored at the edges."""
+    kernel = np.exp(-(np.arange(-3.0, 4.0) ** 2) / (2 * 1.5**2)).astype(np.float32)
+    kernel /= kernel.sum()
+    height, width = pixels.shape[:2]
+    wide = np.pad(pixels, ((3, 3), (3, 3), (0, 0)), "reflect").astype(np.float32)
+    rows = np.sum([weight * wide[k : k + height] for k, weight in enumerate(kernel)], axis=0)
+    return as_bytes(np.sum([weight * rows[:, k : k + width] for k, weight in enumerate(kernel)], axis=0))
+
+
+def equalised(pixels: Pixels, equalise: Callable[[Pixels], Pixels]) -> Pixels:
+    """(H, W, 1 or 3) with its brightness (H, W) as equalise makes it; the colours, Cr and Cb, stay."""
+    if pixels.shape[2] != 3:
+        return equalise(pixels[:, :, 0])[:, :, None]
+    blue, green, red = np.moveaxis(pixels.astype(np.int64), 2, 0)
+    luma = _shifted(1868 * blue + 9617 * green + 4899 * red)
+    cr, cb = (np.clip(_shifted(weight * (c - luma)), -128, 127) for weight, c in ((11682, red), (9241, blue)))
+    level = equalise(luma.astype(np.uint8)).astype(np.int64)
+    colours = [_shifted(29049 * cb), _shifted(-5636 * cb - 11698 * cr), _shifted(22987 * cr)]
+    return np.clip(level[:, :, None] + np.stack(colours, axis=2), 0, 255).astype(np.uint8)
+
+
+def _shifted(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """values / 2^14, rounded, as OpenCV converts bytes to YCrCb and back."""
+    return (values + 8192) >> 14
+
+
+def flat_histogram(levels: Pixels) -> Pixels:
+    """Each level in place of which stands the share of pixels up to it, of those above the lowest level, times 255."""
+    counts = np.bincount(levels.ravel(), minlength=256)
+    above = counts.cumsum() - counts[levels.min()]
+    return as_bytes(above * (255 / max(above[-1], 1)))[levels] if above[-1] else levels
+
+
+def eroded(pixels: Pixels) -> Pixels:
+    """Each pixel the least of itself and its four neighbours."""
+    height, width = pixels.shape[:2]
+    wide = np.pad(pixels, ((1, 1), (1, 1), (0, 0)), "edge")
+    shifts = [(1, 1), (0, 1), (2, 1), (1, 0), (1, 2)]
+    least: Pixels = np.minimum.reduce([wide[y : y + height, x : x + width] for y, x in shifts])
+    return least
+
+
+def sprinkled(pixels: Pixels, param: caffe_pb2.SaltPepperParameter, random: np.random.Generator) -> Pixels:
+    """A fraction of the pixels, some perhaps twice, of the colour value. Raises DataError."""
+    height, width, channels = pixels.shape
+    if len(param.value) not in (1, channels):
+        raise DataError(f"{len(param.value)} saltpepper_param.value given for {channels} channels: give one, or one for each")
+    count = int(param.fraction * height * width)
+    pixels = pixels.copy()
+    pixels[random.integers(height, size=count), random.integers(width, size=count)] = as_bytes(np.array(param.value))
+    return pixels
+
+
+BGR_TO_XYZ = np.array([[0.180423, 0.357580, 0.412453], [0.072169, 0.715160, 0.212671], [0.950227, 0.119193, 0.019334]])
+"""Linear blue, green, red to X, Y, Z, of which white (D65) has WHITE."""
+WHITE = np.array([0.950456, 1.0, 1.088754])
+
+
+def lab_of(pixels: Pixels) -> NDArray[np.float32]:
+    """(H, W, 3) bytes of sRGB, blue, green, red, as L* (0 .. 100), a*, b*; within 0.5 of OpenCV's table. Raises DataError."""
+    if pixels.shape[2] != 3:
+        raise DataError(f"L*a*b* needs images of 3 channels, got {pixels.shape[2]}")
+    levels = np.arange(256) / 255
+    linear = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+    share = linear[pixels] @ BGR_TO_XYZ.T / WHITE
+    x, y, z = np.moveaxis(np.where(share > 0.008856, np.cbrt(share), 7.787 * share + 16 / 116), 2, 0)
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=2).astype(np.float32)

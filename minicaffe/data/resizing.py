@@ -1,0 +1,168 @@
+"""resize_param: images (H, W, C) of bytes made another size as OpenCV makes them, none smoothed when shrinking but by AREA.
+
+    WARP: height x width, whatever the shape.   FIT_SMALL_SIZE: the shape kept, both sides at least that.
+    FIT_LARGE_SIZE_AND_PAD: the shape kept, both sides at most that, the rest padded on either side.
+
+Source: the SSD fork's im_transforms.cpp; OpenCV's resize.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import DataError
+from minicaffe.proto import caffe_pb2
+
+from .augmentation import as_bytes
+from .image_bytes import Pixels, check_size, resized, used_of
+
+Array = NDArray[Any]
+Param = caffe_pb2.ResizeParameter
+
+
+def check_resize(param: caffe_pb2.ResizeParameter) -> None:
+    """Raises DataError for a size that is none."""
+    if not (param.height and param.width):
+        raise DataError(f"resize_param needs a height and a width > 0, got {param.height} and {param.width}")
+
+
+def resized_by(pixels: Pixels, param: caffe_pb2.ResizeParameter, random: np.random.Generator) -> tuple[Pixels, Array | None]:
+    """pixels (H, W, C) resized by one of the interp_modes, and the padded frame (4,) relative to the image in it, or None."""
+    modes = list(param.interp_mode) or [Param.LINEAR]
+    mode = modes[int(random.integers(len(modes)))]
+    height, width = fitted_size(pixels.shape[0], pixels.shape[1], param)
+    image = interpolated(pixels, height, width, mode)
+    if param.resize_mode != Param.FIT_LARGE_SIZE_AND_PAD:
+        return image, None
+    return padded(image, param)
+
+
+def extrapolation(size: tuple[int, int], param: caffe_pb2.ResizeParameter) -> Array | None:
+    """What boxes relative to an image of size (height, width) are multiplied by (4,), to be relative to height_scale x
+    width_scale; None without these and in modes that are not FIT_SMALL_SIZE. Raises DataError where the image is smaller."""
+    scale = (param.height_scale, param.width_scale)
+    if not all(scale) or param.resize_mode != Param.FIT_SMALL_SIZE:
+        return None
+    if size[0] < scale[0] or size[1] < scale[1]:
+        wanted = f"height_scale {scale[0]} and width_scale {scale[1]}"
+        raise DataError(f"resize_param: {wanted} are larger than the image, {size[1]} wide and {size[0]} high")
+    return np.array([size[1] / scale[1], size[0] / scale[0]] * 2)
+
+
+def fitted_size(height: int, width: int, param: caffe_pb2.ResizeParameter) -> tuple[int, int]:
+    """The height and width that an image is interpolated to, before it is padded."""
+    high, wide = param.height, param.width
+    if param.resize_mode == Param.WARP:
+        return high, wide
+    if (width * high > wide * height) == (param.resize_mode == Param.FIT_LARGE_SIZE_AND_PAD):
+        return max(wide * height // width, 1), wide
+    return high, max(high * width // height, 1)
+
+
+def padded(pixels: Pixels, param: caffe_pb2.ResizeParameter) -> tuple[Pixels, Array]:
+    """pixels (H, W, C) in the middle of height x width, and that frame (4,) relative to pixels. Raises DataError."""
+    check_size("an image padded to", param.height, param.width)
+    height, width, channels = pixels.shape
+    if len(param.pad_value) not in (0, 1, channels):
+        raise DataError(f"{len(param.pad_value)} pad_value given for {channels} channels: give one, or one for each")
+    top, left = (param.height - height) // 2, (param.width - width) // 2
+    bottom, right = param.height - height - top, param.width - width - left
+    if param.pad_mode == Param.CONSTANT:
+        image = np.empty((param.height, param.width, channels), np.uint8)
+        image[...] = as_bytes(np.array(param.pad_value or [0]))
+        image[top : top + height, left : left + width] = pixels
+    else:
+        sides = ((top, bottom), (left, right), (0, 0))
+        image = np.pad(pixels, sides, "reflect") if param.pad_mode == Param.MIRRORED else np.pad(pixels, sides, "edge")
+    return image, np.array([-left / width, -top / height, 1 + right / width, 1 + bottom / height])
+
+
+def interpolated(pixels: Pixels, height: int, width: int, mode: int) -> Pixels:
+    """pixels (H, W, C) as (height, width, C), by one of ResizeParameter's Interp_modes.
+
+    Raises DataError for more than limits.pixels.
+    """
+    old = pixels.shape[:2]
+    if old == (height, width):
+        return pixels
+    check_size("an image resized to", height, width)
+    if mode == Param.LINEAR:
+        return resized(pixels, height, width)
+    if mode == Param.NEAREST:
+        rows, columns = (np.arange(new) * size // new for new, size in zip((height, width), old))
+        nearest: Pixels = pixels[rows[:, None], columns]
+        return nearest
+    if mode == Param.AREA and height <= old[0] and width <= old[1]:
+        return as_bytes(averaged(averaged(pixels, height, 0), width, 1))
+    taps = area_taps if mode == Param.AREA else cubic_taps if mode == Param.CUBIC else lanczos_taps
+    (y, y_weights), (x, x_weights) = (_clipped(taps(size, new), size) for size, new in zip(old, (height, width)))
+    used, x = used_of(*x)
+    rows_done = _weighted(pixels[:, used].astype(np.float32), y, y_weights, 0)
+    return as_bytes(_weighted(rows_done, x, x_weights, 1))
+
+
+def averaged(values: Array, new: int, axis: int) -> Array:
+    """values with this axis cut into new equal parts, each their mean; a pixel on an edge counts by its share."""
+    old = values.shape[axis]
+    values = np.moveaxis(values, axis, 0).astype(np.float64)
+    sums = np.concatenate([np.zeros_like(values[:1]), values.cumsum(axis=0)])
+    edges = np.arange(new + 1) * (old / new)
+    low = np.minimum(edges.astype(int), old - 1)
+    part = (edges - low).reshape(-1, *[1] * (values.ndim - 1))
+    at_edges = sums[low] + part * values[low]
+    return np.moveaxis(np.diff(at_edges, axis=0) * (new / old), 0, axis)
+
+
+Taps = tuple[NDArray[np.int64], Array]
+"""For each new position: the first old pixel that counts (new,), and the weights of it and those after it (new, taps)."""
+
+
+def _positions(old: int, new: int) -> tuple[NDArray[np.int64], Array]:
+    """For each new position the old pixel before its centre, and how far the centre is past that pixel's."""
+    at = (np.arange(new) + 0.5) * (old / new) - 0.5
+    low = np.floor(at).astype(np.int64)
+    return low, at - low
+
+
+def cubic_taps(old: int, new: int) -> Taps:
+    """Four pixels by Keys' cubic with a = -0.75."""
+    low, part = _positions(old, new)
+    t = np.abs(part[:, None] - np.arange(-1, 3))
+    near = (1.25 * t - 2.25) * t**2 + 1
+    far = -0.75 * (((t - 5) * t + 8) * t - 4)
+    return low - 1, np.where(t <= 1, near, far)
+
+
+def lanczos_taps(old: int, new: int) -> Taps:
+    """Eight pixels by sinc(t) sinc(t / 4), made to sum to 1."""
+    low, part = _positions(old, new)
+    t = part[:, None] - np.arange(-3, 5)
+    weights = np.sinc(t) * np.sinc(t / 4)
+    return low - 3, weights / weights.sum(axis=1, keepdims=True)
+
+
+def area_taps(old: int, new: int) -> Taps:
+    """Two pixels, as AREA enlarges: each old pixel in a flat field, a ramp only where a new one spans two."""
+    at = np.arange(new) * (old / new)
+    low = np.floor(at).astype(np.int64)
+    part = (np.arange(new) + 1) - (low + 1) * (new / old)
+    part = np.where(part <= 0, 0, part - np.floor(part))
+    return low, np.stack([1 - part, part], axis=1)
+
+
+def _clipped(taps: Taps, old: int) -> tuple[NDArray[np.int64], Array]:
+    """The old pixels that count and their weights, (taps, new) each."""
+    low, weights = taps
+    return np.clip(low + np.arange(weights.shape[1])[:, None], 0, old - 1), weights.T
+
+
+def _weighted(values: Array, at: NDArray[np.int64], weights: Array, axis: int) -> Array:
+    shape = [1] * values.ndim
+    shape[axis] = -1
+    total = np.float32(0)
+    for places, weight in zip(at, weights, strict=True):
+        total = total + weight.astype(np.float32).reshape(shape) * values.take(places, axis=axis)
+    return np.asarray(total)

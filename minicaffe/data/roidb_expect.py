@@ -1,0 +1,125 @@
+"""Annotation files that are not what roidb_files.py reads: what was expected, and what was found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from minicaffe.errors import DataError
+from minicaffe.files import read_bytes, read_text
+
+FORMS = 'expected {"classes": [...], "images": [...]}, a list of images, or COCO instances'
+IMAGE: dict[str, Any] = {"image": str, "boxes": list, "classes": list}
+COCO: dict[str, dict[str, Any]] = {
+    "images": {"id": None, "file_name": str, "width": int, "height": int},
+    "categories": {"id": None, "name": str},
+    "annotations": {"image_id": None, "category_id": None, "bbox": list},
+}
+"""The keys that minicaffe reads of each item of COCO's lists, and their kinds (None: any)."""
+
+KINDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+LARGEST = 2**31 - 1
+"""Of sizes, classes and corners of boxes."""
+VOC_FOLDERS = ("Annotations", "ImageSets/Main")
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises DataError for a file that is absent, unreadable or not JSON."""
+    try:
+        data = read_bytes(path, "lists")
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file or folder: give a JSON file or a PASCAL VOC folder") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot read the annotations: {error.strerror}") from error
+    if not data.strip():
+        raise DataError(f"{path}: the file is empty; {FORMS}, as JSON")
+    try:
+        return json.loads(data)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not JSON but binary data; {FORMS}, as JSON") from error
+    except (ValueError, RecursionError) as error:
+        start = data[:40].decode("utf-8", "replace").splitlines()[0]
+        raise DataError(f"{path}: not JSON ({error}); it begins with {start!r}; {FORMS}, as JSON") from error
+
+
+def check_form(content: Any, path: Path) -> None:
+    """Raises DataError unless content is a list, or has lists named images (and, with annotations, categories)."""
+    if isinstance(content, list):
+        return
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: holds {kind(content)}; {FORMS}")
+    for key in COCO if "annotations" in content else ("images",):
+        if not isinstance(content.get(key), list):
+            found = kind(content[key]) if key in content else f"the file has {_keys(content)}"
+            raise DataError(f"{path}: {key} must be a list: {found}; {FORMS}")
+    names = content.get("classes", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{path}: classes must be a list of names, got {names!r:.60}")
+
+
+def check_images(images: Sequence[Any], path: Path) -> None:
+    """Raises DataError for an item that is no image with boxes and classes."""
+    for i, item in enumerate(images):
+        _check_item(item, f"{path}: images[{i}]", IMAGE)
+
+
+def check_coco(content: dict[str, Any], path: Path) -> None:
+    """Raises DataError for an item without what minicaffe reads of it, and for an id that stands for nothing."""
+    for key, wanted in COCO.items():
+        for i, item in enumerate(content[key]):
+            _check_item(item, f"{path}: {key}[{i}]", wanted)
+    known = {"image_id": ("images", {i["id"] for i in content["images"]})}
+    known["category_id"] = ("categories", {c["id"] for c in content["categories"]})
+    for i, item in enumerate(content["annotations"]):
+        for key, (where, ids) in known.items():
+            if item[key] not in ids:
+                raise DataError(f"{path}: annotations[{i}]: {key} {item[key]} is not an id of {where}")
+        if len(item["bbox"]) != 4 or not all(isinstance(n, int | float) and abs(n) <= LARGEST for n in item["bbox"]):
+            raise DataError(f"{path}: annotations[{i}]: bbox must be x, y, width, height, got {item['bbox']}")
+
+
+def read_voc_list(folder: Path, split: str) -> list[str]:
+    """The image names of ImageSets/Main/<split>.txt. Raises DataError for a folder of another kind, and for no such list."""
+    if missing := [name for name in VOC_FOLDERS if not (folder / name).is_dir()]:
+        inside = next((path for path in sorted(folder.glob("VOC*")) if all((path / n).is_dir() for n in VOC_FOLDERS)), None)
+        names = sorted(path.name for path in folder.iterdir())
+        found = f"it holds {', '.join(names[:5])}{', ...' * (len(names) > 5)}" if names else "it is empty"
+        raise DataError(
+            f"{folder}: not a PASCAL VOC folder: it has no {' and no '.join(missing)}; "
+            + (f"give {inside}" if inside else f"{found}. For annotations in a JSON file, give the file")
+        )
+    listing = folder / "ImageSets" / "Main" / f"{split}.txt"
+    try:
+        return [line.split()[0] for line in read_text(listing, "lists").splitlines() if line.strip()]
+    except FileNotFoundError as error:
+        splits = ", ".join(sorted(path.stem for path in listing.parent.glob("*.txt"))[:8]) or "none"
+        raise DataError(f"{listing}: no such list of images: the splits there are {splits}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{listing}: cannot read the list of images: {getattr(error, 'strerror', None) or error}") from error
+
+
+def kind(value: Any) -> str:
+    """What a JSON value is, in words: "a list"."""
+    return KINDS.get(type(value), "null")
+
+
+def _check_item(item: Any, place: str, wanted: dict[str, Any]) -> None:
+    if not isinstance(item, dict):
+        raise DataError(f"{place}: must be an object with {', '.join(wanted)}; got {kind(item)}")
+    for key, type_ in wanted.items():
+        if key not in item:
+            raise DataError(f"{place}: has no {key}: it has {_keys(item)}")
+        if type_ and not isinstance(item[key], type_):
+            raise DataError(f"{place}: {key} must be {KINDS[type_]}, got {kind(item[key])}")
+        if type_ is int and abs(item[key]) > LARGEST:
+            raise DataError(f"{place}: {key} must be at most {LARGEST}, got {item[key]!r:.60}")
+        if type_ is None and not isinstance(item[key], int | str):
+            raise DataError(f"{place}: {key} must be a number or a text, got {kind(item[key])}")
+        if type_ is None and isinstance(item[key], int) and abs(item[key]) >= 2**63:  # of longer ones all may have one hash
+            raise DataError(f"{place}: {key} must be a number of 64 bits, got {item[key]!r:.60}")
+
+
+def _keys(item: dict[str, Any]) -> str:
+    return ", ".join(list(item)[:8]) or "no keys"

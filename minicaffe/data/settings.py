@@ -1,0 +1,198 @@
+"""The detection settings: what the Python half of py-faster-rcnn and py-R-FCN decides outside the prototxts.
+
+    settings = read_settings("faster_rcnn_end2end.yml")     # the originals' yml, over the originals' defaults
+    use(settings)                                           # for every layer set up from now on
+    settings.train.rpn_positive_overlap, settings.test.nms
+
+Source: both projects' lib/fast_rcnn/config.py; a field is its key there in lower case.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from minicaffe.errors import Error, SettingsError
+from minicaffe.files import read_text
+from minicaffe.formats.param_str import read_yaml
+from minicaffe.nearest import nearest
+
+Four = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """TRAIN. Sizes in pixels of the scaled image, overlaps as intersection over union."""
+
+    scales: tuple[int, ...] = (600,)
+    max_size: int = 1000
+    ims_per_batch: int = 2
+    batch_size: int = 128
+    fg_fraction: float = 0.25
+    fg_thresh: float = 0.5
+    bg_thresh_hi: float = 0.5
+    bg_thresh_lo: float = 0.1
+    use_flipped: bool = True
+    bbox_reg: bool = True
+    bbox_thresh: float = 0.5
+    snapshot_iters: int = 10000
+    snapshot_infix: str = ""
+    use_prefetch: bool = False
+    bbox_normalize_targets: bool = True
+    bbox_inside_weights: Four = (1.0, 1.0, 1.0, 1.0)
+    bbox_normalize_targets_precomputed: bool = False
+    bbox_normalize_means: Four = (0.0, 0.0, 0.0, 0.0)
+    bbox_normalize_stds: Four = (0.1, 0.1, 0.2, 0.2)
+    rpn_normalize_targets: bool = False
+    rpn_normalize_means: Four = (0.0, 0.0, 0.0, 0.0)
+    rpn_normalize_stds: Four = (0.1, 0.1, 0.2, 0.2)
+    proposal_method: str = "selective_search"
+    aspect_grouping: bool = True
+    has_rpn: bool = False
+    rpn_positive_overlap: float = 0.7
+    rpn_negative_overlap: float = 0.3
+    rpn_clobber_positives: bool = False
+    rpn_fg_fraction: float = 0.5
+    rpn_batchsize: int = 256
+    rpn_nms_thresh: float = 0.7
+    rpn_pre_nms_top_n: int = 12000
+    rpn_post_nms_top_n: int = 2000
+    rpn_min_size: float = 16
+    rpn_bbox_inside_weights: Four = (1.0, 1.0, 1.0, 1.0)
+    rpn_positive_weight: float = -1.0
+    agnostic: bool = False
+
+    def __post_init__(self) -> None:
+        _check_positive("TRAIN", self, "scales", "max_size", "ims_per_batch", "bbox_normalize_stds", "rpn_normalize_stds")
+        if not (self.rpn_positive_weight < 0 or 0 < self.rpn_positive_weight < 1):
+            raise SettingsError(
+                f"TRAIN.RPN_POSITIVE_WEIGHT must be negative or between 0 and 1, got {self.rpn_positive_weight}"
+            )
+        if self.batch_size != -1 and self.batch_size <= 0:
+            raise SettingsError(f"TRAIN.BATCH_SIZE must be > 0, or -1 for all rois, got {self.batch_size}")
+
+
+@dataclass(frozen=True)
+class TestSettings:
+    """TEST."""
+
+    __test__ = False  # pytest collects classes named Test...
+
+    scales: tuple[int, ...] = (600,)
+    max_size: int = 1000
+    nms: float = 0.3
+    svm: bool = False
+    bbox_reg: bool = True
+    has_rpn: bool = False
+    proposal_method: str = "selective_search"
+    rpn_nms_thresh: float = 0.7
+    rpn_pre_nms_top_n: int = 6000
+    rpn_post_nms_top_n: int = 300
+    rpn_min_size: float = 16
+    agnostic: bool = False
+
+    def __post_init__(self) -> None:
+        _check_positive("TEST", self, "scales", "max_size")
+
+
+@dataclass(frozen=True)
+class DetectionSettings:
+    """All settings. pixel_means: blue, green, red. The keys of paths and devices are read and have no effect here."""
+
+    train: TrainSettings = field(default_factory=TrainSettings)
+    test: TestSettings = field(default_factory=TestSettings)
+    pixel_means: tuple[float, float, float] = (102.9801, 115.9465, 122.7717)
+    rng_seed: int = 3
+    dedup_boxes: float = 1 / 16
+    eps: float = 1e-14
+    exp_dir: str = "default"
+    root_dir: str = ""
+    data_dir: str = ""
+    models_dir: str = ""
+    matlab: str = "matlab"
+    use_gpu_nms: bool = True
+    gpu_id: int = 0
+
+
+def _check_positive(group: str, settings: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if not all(number > 0 for number in (value if isinstance(value, tuple) else (value,))):
+            raise SettingsError(f"{group}.{name.upper()} must be > 0, got {value}")
+
+
+_current = DetectionSettings()
+
+
+def current() -> DetectionSettings:
+    """The settings that a layer takes when it is set up."""
+    return _current
+
+
+def use(settings: DetectionSettings) -> None:
+    """Make settings the current ones; layers already set up keep theirs."""
+    global _current
+    _current = settings
+
+
+def read_settings(path: str | PathLike[str], base: DetectionSettings | None = None) -> DetectionSettings:
+    """The settings of a yml file over base (the defaults). Raises SettingsError that names the file and the key."""
+    try:
+        text = read_text(path)
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot read the settings: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: cannot read the settings: not text, but a yml file is wanted") from error
+    try:
+        values = read_yaml(text)
+    except Error as error:
+        raise SettingsError(f"{path}: {error}") from error
+    try:
+        return _merged(base or DetectionSettings(), {} if values is None else values, "")
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from None
+
+
+T = TypeVar("T", DetectionSettings, TrainSettings, TestSettings)
+
+
+def _merged(settings: T, values: Any, prefix: str) -> T:
+    """settings with the yml's values in place of theirs."""
+    if not isinstance(values, dict):
+        raise SettingsError(f"{prefix.rstrip('.') or 'the file'} must be a mapping of settings, got {values!r}")
+    kinds = get_type_hints(type(settings))
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        name = str(key).lower()
+        if name not in kinds or str(key) != name.upper():
+            raise SettingsError(_unknown(f"{prefix}{key}", [prefix + kind.upper() for kind in kinds]))
+        old = getattr(settings, name)
+        nested = dataclasses.is_dataclass(kinds[name])
+        changes[name] = _merged(old, value, f"{key}.") if nested else _checked(value, kinds[name], f"{prefix}{key}")
+    return dataclasses.replace(settings, **changes)
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    near = nearest(key.upper(), known, least=0.5)
+    return f"unknown setting {key}" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _checked(value: Any, kind: Any, key: str) -> Any:
+    """value as kind: a float may be written as an int, a tuple as a list, however nested."""
+    if get_origin(kind) is tuple:
+        items, wanted = _flat(value), get_args(kind)
+        length = None if Ellipsis in wanted else len(wanted)
+        if not isinstance(value, list | tuple) or not items or length not in (None, len(items)):
+            raise SettingsError(f"{key} must be a list of {length or 'one or more'} numbers, got {value!r}")
+        return tuple(_checked(item, wanted[0], key) for item in items)
+    fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+    if not fits or (isinstance(value, bool) and kind is not bool):
+        names = {float: "a number", int: "a whole number", bool: "True or False", str: "a text"}
+        raise SettingsError(f"{key} must be {names[kind]}, got {value!r}")
+    return float(value) if kind is float else value
+
+
+def _flat(value: Any) -> list[Any]:
+    return [item for part in value for item in _flat(part)] if isinstance(value, list | tuple) else [value]

@@ -1,0 +1,138 @@
+"""The values of a training state. It is a file that anyone may have written, so each value is checked before it is taken.
+
+    fields = Fields(state)
+    position = fields.whole("position", 0, len(data) - 1)
+    fields.inner("order").whole("epoch", 0, MOST)      a wrong one: "order.epoch" must be a whole number from 0 to ..., got -3
+
+All of them raise ValueError, which names the field, what it must be, and what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minicaffe.errors import shortened
+
+State = dict[str, Any]
+"""What layers and generators keep, as JSON."""
+
+MOST = 2**63 - 1
+"""The largest count or seed."""
+
+
+MISFITS = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
+"""What a value of another kind makes code that restores it raise."""
+
+
+def misfit(error: Exception) -> str:
+    """What a layer says of a MISFITS that its restore_training_state raised."""
+    return f"the state to resume from does not fit: {error if type(error) is ValueError else repr(error)}"
+
+
+class Fields:
+    """The members of one JSON object."""
+
+    def __init__(self, state: State | Fields, name: str = "") -> None:
+        if not isinstance(state, dict | Fields):
+            raise wrong(name or "state", "an object with members", state)
+        self.values: State = state.values if isinstance(state, Fields) else state
+        self.name: str = state.name if isinstance(state, Fields) else name
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def path(self, name: str) -> str:
+        """The name that errors give a member."""
+        return f"{self.name}.{name}" if self.name else name
+
+    def get(self, name: str) -> Any:
+        """A member of any kind."""
+        if name not in self.values:
+            raise ValueError(f'"{self.path(name)}" is missing')
+        return self.values[name]
+
+    def inner(self, name: str) -> Fields:
+        """A member that is an object."""
+        return Fields(self.get(name), self.path(name))
+
+    def whole(self, name: str, low: int, high: int) -> int:
+        """A whole number from low to high, both included."""
+        return whole(self.get(name), self.path(name), low, high)
+
+    def text(self, name: str) -> str:
+        """A text."""
+        value = self.get(name)
+        if not isinstance(value, str):
+            raise wrong(self.path(name), "a text", value)
+        return value
+
+    def items(self, name: str) -> list[Any]:
+        """A list."""
+        value = self.get(name)
+        if not isinstance(value, list):
+            raise wrong(self.path(name), "a list", value)
+        return value
+
+    def wholes(self, name: str, low: int, high: int) -> list[int]:
+        """A list of whole numbers from low to high."""
+        return [whole(value, f"{self.path(name)}[{i}]", low, high) for i, value in enumerate(self.items(name))]
+
+    def numbers(self, name: str) -> list[float]:
+        """A list of numbers."""
+        return numbers(self.items(name), self.path(name))
+
+    def generator(self, name: str) -> State:
+        """The state of a generator as ours are."""
+        return generator_state(self.get(name), self.path(name))
+
+
+def whole(value: Any, name: str, low: int, high: int) -> int:
+    """value, if it is a whole number from low to high."""
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise wrong(name, f"a whole number from {low} to {high}", value)
+    return value
+
+
+def number(value: Any, name: str) -> float:
+    """value, if it is a number; NaN is one."""
+    if not isinstance(value, float) and (not isinstance(value, int) or isinstance(value, bool) or abs(value) > MOST):
+        raise wrong(name, "a number", value)
+    return float(value)
+
+
+def numbers(value: Any, name: str) -> list[float]:
+    """value, if it is a list of numbers."""
+    if not isinstance(value, list):
+        raise wrong(name, "a list", value)
+    return [number(one, f"{name}[{i}]") for i, one in enumerate(value)]
+
+
+def pair(value: Any, name: str) -> tuple[Any, Any]:
+    """value, if it is a list of two."""
+    if not isinstance(value, list) or len(value) != 2:
+        raise wrong(name, "a list of two", value)
+    return value[0], value[1]
+
+
+def generator_state(value: Any, name: str) -> State:
+    """value, if it is a state of PCG64, NumPy's default generator."""
+    fields, kind = Fields(value, name), np.random.PCG64.__name__
+    if fields.text("bit_generator") != kind:
+        raise wrong(fields.path("bit_generator"), kind, fields.get("bit_generator"))
+    inner = {key: fields.inner("state").whole(key, 0, 2**128 - 1) for key in ("state", "inc")}
+    rest = {"has_uint32": fields.whole("has_uint32", 0, 1), "uinteger": fields.whole("uinteger", 0, 2**32 - 1)}
+    return {"bit_generator": kind, "state": inner, **rest}
+
+
+def same_shape(value: Any, name: str, shape: Sequence[int]) -> None:
+    """Raises where value is not this shape as a list."""
+    if value != list(shape):
+        raise wrong(name, f"the shape {list(shape)}", value)
+
+
+def wrong(name: str, wanted: str, value: Any) -> ValueError:
+    """The error about a member."""
+    return ValueError(shortened(f'"{name}" must be {wanted}, got {value!r}'))

@@ -1,0 +1,88 @@
+"""R-CNN's window files: images, each with boxes, their classes and their overlaps with an object.
+
+    # INDEX / PATH / CHANNELS / HEIGHT / WIDTH / NUMBER OF WINDOWS / then for each: CLASS OVERLAP X1 Y1 X2 Y2
+
+Source: Caffe's window_data_layer.cpp. Tokens are parted by any white space, as C++ streams read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from typing import NamedTuple
+
+from minicaffe.errors import DataError
+
+from .image_list import text_lines
+
+
+class Window(NamedTuple):
+    """A box x1, y1, x2, y2 in pixels, both corners inclusive, of image number `image`."""
+
+    image: int
+    label: int
+    overlap: float
+    box: tuple[int, int, int, int]
+
+
+class WindowFile(NamedTuple):
+    """The images' paths, the number of their channels, and all windows."""
+
+    images: list[str]
+    channels: int
+    windows: list[Window]
+
+
+class _Tokens:
+    """The tokens of a text file, one after the other."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path, self.line = path, 1
+        found = ((token, number) for number, line in enumerate(text_lines(path), 1) for token in line.split())
+        self.tokens = list(found)[::-1]
+
+    def text(self, what: str) -> str:
+        if not self.tokens:
+            raise DataError(f"{self.path}: ends where {what} should stand")
+        token, self.line = self.tokens.pop()
+        return token
+
+    def whole(self, what: str) -> int:
+        value = int(self.number(what, int))
+        if abs(value) >= 2**31:
+            raise DataError(f"{self.path}:{self.line}: {what} should stand here, not {value}, which is beyond 32 bits")
+        return value
+
+    def number(self, what: str, kind: Callable[[str], float] = float) -> float:
+        token = self.text(what)
+        try:
+            return kind(token)
+        except ValueError as error:
+            raise DataError(f'{self.path}:{self.line}: {what} should stand here, not "{token}"') from error
+
+
+def read_window_file(path: str | PathLike[str]) -> WindowFile:
+    """The images and windows of a window file. Raises DataError, with the line."""
+    tokens = _Tokens(path)
+    images: list[str] = []
+    windows: list[Window] = []
+    channels = 0
+    while tokens.tokens:
+        if (mark := tokens.text("#")) != "#":
+            raise DataError(f'{path}:{tokens.line}: "#" should stand here, not "{mark}"')
+        if (index := tokens.whole("the image's index")) != len(images):
+            raise DataError(f"{path}:{tokens.line}: the image has index {index}, but it is number {len(images)}, from 0")
+        images.append(tokens.text("the image's path"))
+        channels, _, _ = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
+        windows += [_window(tokens, index) for _ in range(tokens.whole("the number of windows"))]
+    if not images:
+        raise DataError(f"{path}: the window file is empty")
+    return WindowFile(images, channels, windows)
+
+
+def _window(tokens: _Tokens, image: int) -> Window:
+    label, overlap = tokens.whole("a window's class"), tokens.number("a window's overlap")
+    x1, y1, x2, y2 = (tokens.whole(f"a window's {side}") for side in ("x1", "y1", "x2", "y2"))
+    if x2 < x1 or y2 < y1:
+        raise DataError(f"{tokens.path}:{tokens.line}: the window {x1} {y1} {x2} {y2} has no pixels")
+    return Window(image, label, overlap, (x1, y1, x2, y2))

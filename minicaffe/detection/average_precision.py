@@ -1,0 +1,86 @@
+"""Average precision of detections at an IoU threshold, as PASCAL VOC counts it. Source: the VOC devkit, VOCevaldet.m.
+
+detections in order of score, best first; each takes the ground-truth box it overlaps most
+true positive: IoU >= threshold and that box not taken yet; false positive: everything else
+recall_k = true positives among the first k / ground-truth boxes;  precision_k = true positives among the first k / k
+AP = area under max_{j >= k} precision_j over recall_k (from 2010 on), or its mean at recall 0, 0.1, ..., 1 (2007)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.data.boxes import bbox_overlaps
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ImageBoxes:
+    """The boxes of one class on one image: (n, 4) as x1, y1, x2, y2 inclusive; scores (n,) where they are detections."""
+
+    boxes: NDArray[Any]
+    scores: NDArray[Any] | None = None
+
+
+def average_precision(
+    detections: Sequence[ImageBoxes],
+    truth: Sequence[ImageBoxes],
+    *,
+    threshold: float = 0.5,
+    voc2007: bool = False,
+) -> float:
+    """AP of one class: entry i of each sequence is image i. NaN where no image has a ground-truth box of the class."""
+    recall, precision = precision_recall(detections, truth, threshold=threshold)
+    if not recall.size:
+        return float("nan") if not sum(len(image.boxes) for image in truth) else 0.0
+    return eleven_point_area(recall, precision) if voc2007 else all_point_area(recall, precision)
+
+
+def precision_recall(
+    detections: Sequence[ImageBoxes], truth: Sequence[ImageBoxes], *, threshold: float = 0.5
+) -> tuple[Floats, Floats]:
+    """Recall and precision (k,) after each detection, best score first; empty without detections or ground truth."""
+    total = sum(len(image.boxes) for image in truth)
+    scores, hits = [np.zeros(0)], [np.zeros(0, bool)]
+    for found, true in zip(detections, truth, strict=True):
+        found_scores = np.zeros(len(found.boxes)) if found.scores is None else np.asarray(found.scores, np.float64)
+        order = np.argsort(-found_scores, kind="stable")
+        scores.append(found_scores[order])
+        hits.append(true_positives(np.asarray(found.boxes)[order], np.asarray(true.boxes), threshold))
+    ranked = np.concatenate(hits)[np.argsort(-np.concatenate(scores), kind="stable")]
+    if not total:
+        return np.zeros(0), np.zeros(0)
+    true_so_far = np.cumsum(ranked)
+    return true_so_far / total, true_so_far / np.arange(1, len(ranked) + 1)
+
+
+def true_positives(boxes: NDArray[Any], truth: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
+    """Which of an image's boxes (n, 4), best first, hit a box of truth (m, 4) that no better one took: (n,)."""
+    hit = np.zeros(len(boxes), bool)
+    if not len(boxes) or not len(truth):
+        return hit
+    overlaps = bbox_overlaps(boxes, truth)
+    taken: set[int] = set()
+    for i, (best, overlap) in enumerate(zip(overlaps.argmax(axis=1).tolist(), overlaps.max(axis=1).tolist(), strict=True)):
+        if overlap >= threshold and best not in taken:
+            hit[i] = True
+            taken.add(best)
+    return hit
+
+
+def all_point_area(recall: Floats, precision: Floats) -> float:
+    """The area under the curve whose precision is made to fall: at each recall, the best one at that recall or beyond."""
+    best_beyond = np.maximum.accumulate(precision[::-1])[::-1]
+    return float((np.diff(recall, prepend=0.0) * best_beyond).sum())
+
+
+def eleven_point_area(recall: Floats, precision: Floats) -> float:
+    """The mean, over recall 0, 0.1, ..., 1, of the best precision at that recall or beyond (0 where it is not reached)."""
+    levels = np.arange(11) / 10
+    return float(np.mean([precision[recall >= level].max(initial=0.0) for level in levels]))

@@ -1,0 +1,41 @@
+"""The class names that published detectors were trained on, by their number of classes, and lists of a user's own."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from minicaffe.errors import Error
+from minicaffe.files import read_text
+
+VOC = (
+    "__background__ aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person "
+    "pottedplant sheep sofa train tvmonitor"
+).split()
+"""PASCAL VOC's 20 classes after the background, in py-faster-rcnn's order."""
+
+COCO = (
+    "__background__,person,bicycle,car,motorcycle,airplane,bus,train,truck,boat,traffic light,fire hydrant,stop sign,"
+    "parking meter,bench,bird,cat,dog,horse,sheep,cow,elephant,bear,zebra,giraffe,backpack,umbrella,handbag,tie,suitcase,"
+    "frisbee,skis,snowboard,sports ball,kite,baseball bat,baseball glove,skateboard,surfboard,tennis racket,bottle,"
+    "wine glass,cup,fork,knife,spoon,bowl,banana,apple,sandwich,orange,broccoli,carrot,hot dog,pizza,donut,cake,chair,"
+    "couch,potted plant,bed,dining table,toilet,tv,laptop,mouse,remote,keyboard,cell phone,microwave,oven,toaster,sink,"
+    "refrigerator,book,clock,vase,scissors,teddy bear,hair drier,toothbrush"
+).split(",")
+"""MS COCO's 80 classes after the background, in the order of their category ids."""
+
+
+def default_names(classes: int) -> list[str] | None:
+    """The names of a net with so many classes, background included: 21 is taken for VOC, 81 for COCO."""
+    return {len(VOC): VOC, len(COCO): COCO}.get(classes)
+
+
+def read_names(path: str | PathLike[str]) -> list[str]:
+    """One name a line, in the net's order; __background__ is put first where the file leaves it out."""
+    try:
+        lines = read_text(path).splitlines()
+    except UnicodeDecodeError as error:
+        raise Error(f"{path}: a list of class names is text, one name a line") from error
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
+        raise Error(f"{path}: no class names in it")
+    return names if names[0] in ("__background__", "background") else ["__background__", *names]

@@ -1,0 +1,237 @@
+"""Detect objects on an image with a Fast R-CNN, Faster R-CNN or R-FCN net. Source: py-faster-rcnn's lib/fast_rcnn/test.py.
+
+    image -> scaled, means subtracted -> net -> rois, cls_prob (R, C), bbox_pred (R, 4C, or R, 8 when class-agnostic)
+          -> rois moved by bbox_pred, in pixels of the image, clipped to it -> per class: score > threshold, NMS -> the best
+
+The net's inputs are data and im_info (it proposes its own rois) or data and rois (the caller proposes boxes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
+from minicaffe.data.images import prepare_image
+from minicaffe.data.settings import DetectionSettings, current
+from minicaffe.errors import Error, on_one_line
+from minicaffe.layers.boxes.nms import nms
+from minicaffe.layers.detection_output import DetectionOutput
+from minicaffe.net import Net
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+READ = ("rois", "cls_prob", "bbox_pred")
+"""The blobs that detections come from."""
+
+COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000", "#f032e6", "#000075")
+
+LONGEST_LABEL = 100
+"""Letters of a class's name that are drawn: a file may hold one of millions, and a picture takes memory for each."""
+
+
+@dataclass(frozen=True)
+class Detections:
+    """What was found on one image, best score first.
+
+    boxes: (n, 4) as x1, y1, x2, y2, pixels of the image, corners inclusive. scores: (n,). classes: (n,), 0 is background.
+    Raises Error for boxes and scores that are not finite: the net's weights are, or have become, no numbers.
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: Ints
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.boxes).all() and np.isfinite(self.scores).all()):
+            raise Error("the net gives boxes or scores that are NaN or infinite: check_finite says where they begin")
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+def detect(
+    net: Net,
+    image: NDArray[np.uint8],
+    *,
+    settings: DetectionSettings | None = None,
+    proposals: ArrayLike | None = None,
+    threshold: float = 0.05,
+    max_detections: int = 100,
+) -> Detections:
+    """Detections on image (H, W, 3), BGR as load_image gives it, of every class but the background.
+
+    settings: the current ones unless given (scales, means, NMS). proposals: (R, 4) boxes in pixels of the image, for a net
+    whose input is rois. threshold: the least score. Raises Error where the net is no detector of these conventions.
+    """
+    settings = settings or current()
+    scores, boxes = score_boxes(net, image, settings=settings, proposals=proposals)
+    return pick(scores, boxes, nms_threshold=settings.test.nms, threshold=threshold, max_detections=max_detections)
+
+
+def score_boxes(
+    net: Net,
+    image: NDArray[np.uint8],
+    *,
+    settings: DetectionSettings | None = None,
+    proposals: ArrayLike | None = None,
+) -> tuple[Floats, Floats]:
+    """Run the net on one image: scores (R, C), and a box for each class in pixels of the image (R, C, 4), before NMS."""
+    settings = settings or current()
+    check_detector(net, proposals is not None)
+    data, im_info = prepare_image(image, settings)
+    scale = float(im_info[0, 2])
+    inputs: dict[str, NDArray[Any]] = {"data": data}
+    again = None
+    if "im_info" in net.inputs:
+        inputs["im_info"] = im_info
+    if "rois" in net.inputs:
+        rois, again = scaled_proposals(np.asarray(proposals, np.float32), scale, settings.dedup_boxes)
+        inputs["rois"] = rois
+    for name, array in inputs.items():
+        net.blobs[name].reshape(array.shape)
+        net.blobs[name].data[...] = array
+    net.forward(blobs=[name for name in READ if name in net.blobs])
+    scores, boxes = read_boxes(net, scale, image.shape[:2], settings)
+    return (scores, boxes) if again is None else (scores[again], boxes[again])
+
+
+def read_boxes(net: Net, scale: float, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:
+    """What the net's last pass gave for an image of size (height, width), scaled by scale: scores (R, C), boxes (R, C, 4)."""
+    boxes = rows(net.blobs["rois"])[:, 1:5] / np.float32(scale)
+    scores = rows(net.blobs["cls_prob"]).copy()
+    moved = _class_boxes(net, boxes, scores.shape[1], settings.test.bbox_reg)
+    return scores, clip_boxes(moved.reshape(-1, 4), size).reshape(moved.shape)
+
+
+def check_detector(net: Net, has_proposals: bool) -> None:
+    """Raises Error unless net has the inputs and blobs of a detector, and the proposals that it needs."""
+    if any(isinstance(layer, DetectionOutput) for layer in net.layers):
+        raise Error(f"{net.file}: this is an SSD net: use minicaffe.detect_ssd.detect_ssd")
+    if "data" not in net.inputs or not {"im_info", "rois"} & set(net.inputs):
+        raise Error(
+            f"{net.file}: a detector's inputs are data and im_info, or data and rois; "
+            f"this net's are {', '.join(net.inputs) or 'none'} (a training prototxt? `minicaffe run` runs any net)"
+        )
+    for name in ("cls_prob", "rois"):
+        if name not in net.blobs:
+            raise Error(f'{net.file}: a detector has a blob "{name}"; this net has none of that name')
+    if "rois" in net.inputs and not has_proposals:
+        raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image")
+    if "rois" not in net.inputs and has_proposals:
+        raise Error(f"{net.file}: this net proposes its own rois and takes no proposals")
+
+
+def scaled_proposals(boxes: Floats, scale: float, dedup: float) -> tuple[Floats, Ints]:
+    """Proposals (R, 4) as rois (U, 5) of the scaled image, one for all that fall on the same cells, and who is whose: (R,).
+
+    dedup: cells a pixel of the scaled image (the feature map's scale); 0 keeps every box.
+    """
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise Error(f"proposals must have the shape (R, 4), got {boxes.shape}")
+    rois = np.concatenate([np.zeros((len(boxes), 1), np.float32), boxes * np.float32(scale)], axis=1)
+    if dedup <= 0:
+        return rois, np.arange(len(rois))
+    _, first, again = np.unique(np.round(rois * np.float32(dedup)), axis=0, return_index=True, return_inverse=True)
+    return rois[first], again.reshape(-1)
+
+
+def pick(
+    scores: Floats, boxes: Floats, *, nms_threshold: float = 0.3, threshold: float = 0.05, max_detections: int = 100
+) -> Detections:
+    """The detections among scores (R, C) and boxes (R, C, 4): NMS within each class but 0, then the best of all classes."""
+    found_boxes, found_scores, found_classes = (
+        [np.zeros((0, 4), np.float32)],
+        [np.zeros(0, np.float32)],
+        [np.zeros(0, np.int64)],
+    )
+    for k in range(1, scores.shape[1]):
+        likely = np.flatnonzero(scores[:, k] > threshold)
+        kept = likely[nms(np.concatenate([boxes[likely, k], scores[likely, k, None]], axis=1), nms_threshold)]
+        found_boxes.append(boxes[kept, k])
+        found_scores.append(scores[kept, k])
+        found_classes.append(np.full(len(kept), k))
+    all_scores = np.concatenate(found_scores)
+    best = np.argsort(-all_scores, kind="stable")[:max_detections]
+    return Detections(np.concatenate(found_boxes)[best], all_scores[best], np.concatenate(found_classes)[best])
+
+
+def class_name(index: int, names: Sequence[str] | None) -> str:
+    """The name of a class, or "class 3" where no list of names reaches so far."""
+    return names[index] if names is not None and 0 <= index < len(names) else f"class {index}"
+
+
+def to_json(detections: Detections, class_names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """The detections as what json.dump takes: [{"class", "class_index", "score", "box": [x1, y1, x2, y2]}, ...]."""
+    return [
+        {
+            "class": class_name(int(k), class_names),
+            "class_index": int(k),
+            "score": round(float(score), 4),
+            "box": [round(float(corner), 1) for corner in box],
+        }
+        for box, score, k in zip(detections.boxes, detections.scores, detections.classes, strict=True)
+    ]
+
+
+def draw(image: NDArray[np.uint8], detections: Detections, class_names: Sequence[str] | None = None) -> Image.Image:
+    """A picture of image (H, W, 3), BGR, with a labelled frame around each detection, the best on top."""
+    picture = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
+    pen = ImageDraw.Draw(picture)
+    size = max(11, round(min(picture.size) / 28))
+    font = _font(size)
+    frame = max(2, size // 6)
+    order = range(len(detections) - 1, -1, -1)
+    for i in order:
+        left, top, right, bottom = detections.boxes[i].tolist()
+        pen.rectangle([left, top, max(left, right), max(top, bottom)], outline=_colour(detections.classes[i]), width=frame)
+    for i in order:
+        name = on_one_line(class_name(int(detections.classes[i]), class_names))[:LONGEST_LABEL]
+        label = f"{name} {detections.scores[i]:.2f}"
+        _label(pen, font, label, detections.boxes[i], _colour(detections.classes[i]))
+    return picture
+
+
+def _class_boxes(net: Net, boxes: Floats, classes: int, regress: bool) -> Floats:
+    """The rois' boxes (R, 4) moved by bbox_pred, for each class: (R, C, 4)."""
+    if "bbox_pred" not in net.blobs or not regress:
+        return np.repeat(boxes[:, None], classes, axis=1)
+    deltas = rows(net.blobs["bbox_pred"])
+    if deltas.shape[1] == 4 * classes:
+        moved: Floats = bbox_transform_inv(boxes, deltas).reshape(len(boxes), classes, 4)
+        return moved
+    if deltas.shape[1] == 8:
+        return np.repeat(bbox_transform_inv(boxes, deltas[:, 4:])[:, None], classes, axis=1)
+    raise Error(
+        f"{net.file}: bbox_pred has {deltas.shape[1]} values a roi: with {classes} classes in cls_prob "
+        f"it takes {4 * classes} (a box for each class) or 8 (class-agnostic)"
+    )
+
+
+def _label(pen: ImageDraw.ImageDraw, font: Any, text: str, box: Floats, colour: str) -> None:
+    """Write white text on a plate at the top left corner of box, moved into the picture where it would leave it."""
+    left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
+    width, height = right - left + 6, bottom - top + 6
+    x = min(max(float(box[0]), 0), max(pen.im.size[0] - width, 0))
+    y = float(box[1]) - height if box[1] >= height else float(box[1])
+    y = min(max(y, 0), max(pen.im.size[1] - height, 0))
+    pen.rectangle([x, y, x + width, y + height], fill=colour)
+    pen.text((x + 3 - left, y + 3 - top), text, fill="white", font=font)
+
+
+def _font(size: int) -> Any:
+    """Pillow's own font, of this height where Pillow is 10.1 or newer."""
+    try:
+        return ImageFont.load_default(size=size)
+    except TypeError:
+        return ImageFont.load_default()
+
+
+def _colour(k: Any) -> str:
+    return COLOURS[(int(k) - 1) % len(COLOURS)]

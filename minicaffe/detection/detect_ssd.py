@@ -1,0 +1,87 @@
+"""Detect objects on an image with an SSD net, one that ends in a DetectionOutput layer. Source: the SSD fork's ssd_detect.cpp.
+
+    image -> resized to the net's input -> (pixels - means) * scale factor -> net -> rows image, class, score, corners
+          -> corners in pixels of the image, clipped to it -> score >= threshold, the best first
+
+The input's size, the suppression and the least score that the net itself lets through stand in its prototxt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.data.image_bytes import resized
+from minicaffe.data.images import image_blob
+from minicaffe.errors import DataError, Error
+from minicaffe.layer import Layer
+from minicaffe.layers.detection_output import DetectionOutput
+from minicaffe.net import Net
+
+from .detect import Detections
+from .inputs import put_array
+
+SSD_MEANS = (104.0, 117.0, 123.0)
+"""What the published SSD nets subtract: blue, green, red."""
+
+
+def ssd_layer(net: Net) -> Layer | None:
+    """The DetectionOutput layer whose top is an output of net; None where net is no SSD."""
+    for layer in net.layers:
+        if isinstance(layer, DetectionOutput) and set(net.top_names[layer.name]) & set(net.outputs):
+            return layer
+    return None
+
+
+def detect_ssd(
+    net: Net,
+    image: NDArray[np.uint8],
+    *,
+    means: Sequence[float] = SSD_MEANS,
+    scale_factor: float = 1.0,
+    threshold: float = 0.05,
+    max_detections: int = 100,
+) -> Detections:
+    """Detections on image (H, W, 3), BGR as load_image gives it. Raises Error where the net is no SSD with one image input.
+
+    means: subtracted from blue, green, red; scale_factor: multiplies what is left (0.007843 in the MobileNet-SSDs).
+    """
+    layer = ssd_layer(net)
+    if layer is None:
+        raise Error(f"{net.file}: an SSD net ends in a DetectionOutput layer; this net has none")
+    name = _image_input(net)
+    put_array(net, name, prepare_ssd_image(image, net.blobs[name].shape[2:], means, scale_factor))
+    top = net.top_names[layer.name][0]
+    rows = net.forward(blobs=[top])[top].reshape(-1, 7)
+    return pick_rows(rows, image.shape[:2], threshold=threshold, max_detections=max_detections)
+
+
+def prepare_ssd_image(
+    image: NDArray[np.uint8], size: Sequence[int], means: Sequence[float] = SSD_MEANS, scale_factor: float = 1.0
+) -> NDArray[np.float32]:
+    """image (H, W, 3) as (1, 3, height, width) of size: resized as OpenCV resizes bytes, means off, scaled."""
+    if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape or image.dtype != np.uint8:
+        raise DataError(f"an image must be (height, width, 3) of uint8, got shape {image.shape} of {image.dtype}")
+    pixels = resized(image, size[0], size[1]) - np.array(means, np.float32)
+    return image_blob([pixels * np.float32(scale_factor)])
+
+
+def pick_rows(rows: NDArray[Any], size: Sequence[int], *, threshold: float = 0.05, max_detections: int = 100) -> Detections:
+    """The detections in DetectionOutput's rows (n, 7) of one image of size (height, width); a class of -1 is none."""
+    likely = rows[(rows[:, 1] >= 0) & (rows[:, 2] >= threshold)]
+    best = likely[np.argsort(-likely[:, 2], kind="stable")[:max_detections]]
+    height, width = size
+    boxes = best[:, 3:] * np.array([width, height, width, height], np.float32)
+    inside = np.clip(boxes, 0, np.array([width - 1, height - 1, width - 1, height - 1]))
+    return Detections(inside.astype(np.float32), best[:, 2].astype(np.float32), best[:, 1].astype(np.int64))
+
+
+def _image_input(net: Net) -> str:
+    images = [name for name in net.inputs if len(net.blobs[name].shape) == 4 and net.blobs[name].shape[1] == 3]
+    if len(net.inputs) != 1 or not images:
+        shapes = ", ".join(f"{name} {net.blobs[name].shape}" for name in net.inputs) or "none"
+        raise Error(f"{net.file}: an SSD net has one input, of shape (N, 3, height, width); this net's are {shapes}")
+    return images[0]

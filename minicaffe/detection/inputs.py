@@ -1,0 +1,155 @@
+"""Fill a net's inputs from files, and what no file gives with seeded values; used by the commands that run any net."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import numbers
+from minicaffe.data.images import load_image, prepare_image, resize_bilinear
+from minicaffe.data.settings import DetectionSettings, current
+from minicaffe.errors import Error
+from minicaffe.formats.arrays import read_npy
+from minicaffe.layers.batch_norm import BatchNorm
+from minicaffe.net import Net
+
+
+def fill_inputs(
+    net: Net,
+    files: Mapping[str, str],
+    *,
+    seed: int = 0,
+    settings: DetectionSettings | None = None,
+    factor: float = 1.0,
+    until: str | None = None,
+) -> list[str]:
+    """Fill every input blob of net; returns a sentence for each that was made up, and that layers up to `until` read.
+
+    files: blob name -> .npy (the blob takes its shape) or an image. An image for a net with an im_info input is scaled
+    as py-faster-rcnn does (settings: 600/1000 pixels) and fills im_info too; for any other net it is resized to the
+    blob's height and width. The settings' pixel means (the current ones' unless given) are subtracted. factor: multiplies an
+    image after that.
+    """
+    for name in files:
+        if name not in net.inputs:
+            raise Error(f'"{name}" is not an input of the net; its inputs are {", ".join(net.inputs) or "none"}')
+    filled = set()
+    for name, file in files.items():
+        if Path(file).suffix.lower() == ".npz":
+            raise Error(f'input "{name}": {file} holds arrays by name; an input takes one array, a .npy, or an image')
+        if Path(file).suffix.lower() == ".npy":
+            put_array(net, name, read_npy(file))
+            filled.add(name)
+        else:
+            put = _put_image(net, name, file, settings or current())
+            net.blobs[name].data[...] *= net.dtype.type(factor)
+            filled |= put
+    random = np.random.default_rng(seed)
+    notes = {name: _make_up(net, name, random, seed) for name in net.inputs if name not in filled}
+    read = net.inputs if until is None else _read_up_to(net, until)
+    return [note for name, note in notes.items() if name in read]
+
+
+def _read_up_to(net: Net, until: str) -> set[str]:
+    """The blobs that the layers up to `until` read, but for copies to other layers."""
+    layers = [layer for layer in net.layers[: net.index_of(until) + 1] if not layer.is_split]
+    copied = {top: net.bottom_names[x.name][0] for x in net.layers if x.is_split for top in net.top_names[x.name]}
+    return {copied.get(name, name) for layer in layers for name in net.bottom_names[layer.name]}
+
+
+def start_backward(net: Net, end: str | None = None) -> None:
+    """Make a net ready for backward from layer end (default: the last): from its losses; in a net without any, from ones at
+    that layer's tops (the outputs), and then every gradient is computed, in the inputs too."""
+    if not any(net.blob_loss_weights.values()):
+        net.force_backward()  # with no loss, Caffe's rule would compute nothing
+    net.clear_param_diffs()
+    for name in net.top_names[end] if end else net.outputs:
+        if not net.blob_loss_weights[name]:
+            net.blobs[name].diff[...] = 1
+
+
+def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
+    """Give these layers' weights that are all 0 (they name no filler) Gaussian values, and their BatchNorms a variance of 1;
+    a sentence that says so, or ""."""
+    random = np.random.default_rng(seed)
+    done, normal = [], []
+    for name in names:
+        blobs = net.params[name]
+        if isinstance(net.layer_dict[name], BatchNorm) and not blobs[1].data.any():
+            blobs[1].data[...], blobs[2].data[...] = 1, 1
+            normal.append(name)
+            continue
+        for blob in blobs:
+            if len(blob.shape) > 1 and blob.count and not blob.data.any():
+                std = (2 / (blob.count / blob.shape[0])) ** 0.5
+                blob.data[...] = random.standard_normal(blob.shape, np.float32) * np.float32(std)
+                done.append(name)
+    gaussian = f"{len(done)} of these layers name no weight_filler and got Gaussian values (seed {seed})" if done else ""
+    batch_norm = f"{len(normal)} BatchNorm layers got mean 0 and variance 1" if normal else ""
+    return "; ".join(filter(None, [gaussian, batch_norm]))
+
+
+def put_array(net: Net, name: str, array: NDArray[Any]) -> None:
+    """Give an input blob an array's shape and contents."""
+    values = numbers(name, array)
+    net.blobs[name].reshape(values.shape)
+    net.blobs[name].data[...] = values
+
+
+def _put_image(net: Net, name: str, file: str, settings: DetectionSettings) -> set[str]:
+    shape = net.blobs[name].shape
+    if not os.path.exists(file) or os.path.isdir(file):
+        given = file or "its file, of which no name is given,"
+        raise Error(f'input "{name}": {given} is {"a folder" if os.path.isdir(file) else "not there"}')
+    if len(shape) != 4 or shape[1] not in (1, 3):
+        raise Error(f'input "{name}" of shape {shape} cannot hold the image {file}: it needs (N, 3, H, W) or (N, 1, H, W)')
+    image = load_image(file)
+    if "im_info" in net.inputs:
+        data, im_info = prepare_image(image, settings)
+        put_array(net, name, data)
+        put_array(net, "im_info", im_info)
+        return {name, "im_info"}
+    pixels = image.astype(np.float32) - np.asarray(settings.pixel_means, np.float32)
+    pixels = resize_bilinear(pixels, shape[2], shape[3])
+    planes = pixels.transpose(2, 0, 1) if shape[1] == 3 else pixels.mean(axis=2, keepdims=True).transpose(2, 0, 1)
+    put_array(net, name, np.broadcast_to(planes, (shape[0], *planes.shape)))
+    return {name}
+
+
+def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str:
+    """Fill one input with what its name stands for, and say so."""
+    blob = net.blobs[name]
+    height, width = image_size(net)
+    if name == "im_info" and blob.count == 3:
+        blob.data.reshape(-1)[:] = (height, width, 1)
+        return f"input im_info not given: height {height}, width {width}, scale 1"
+    if name == "rois" and blob.count % 5 == 0:
+        corners = random.uniform(0, [width, height], (blob.count // 5, 2, 2))
+        rois = blob.data.reshape(-1, 5)
+        rois[:, 0], rois[:, 1:3], rois[:, 3:] = 0, corners.min(axis=1), corners.max(axis=1)
+        return f"input rois not given: {len(rois)} random boxes in {width} x {height} pixels (seed {seed})"
+    if "label" in name:
+        blob.data[...] = 0
+        return f"input {name} not given: zeros of shape {blob.shape}"
+    random.standard_normal(out=blob.data, dtype=blob.dtype.type)
+    return f"input {name} not given: standard normal values of shape {blob.shape} (seed {seed})"
+
+
+def image_size(net: Net) -> tuple[int, int]:
+    """Height and width in pixels of the image the net sees: of its first 4-axis input, or a ROI layer's map over its scale."""
+    for layer in net.layers:
+        for block in layer.param_block if layer.is_roi_layer else ():
+            bottoms = net.bottom_names[layer.name]
+            if layer.param.HasField(block) and bottoms[0] in net.inputs:  # type: ignore[arg-type]
+                scale = getattr(layer.param, block).spatial_scale
+                height, width = net.blobs[bottoms[0]].shape[2:]
+                return round(height / scale), round(width / scale)
+    for name in net.inputs:
+        if len(net.blobs[name].shape) == 4:
+            return net.blobs[name].shape[2], net.blobs[name].shape[3]
+    return 600, 1000

@@ -1,0 +1,1 @@
+"""Prototxt and weights, in and out: every generation and fork of Caffe's files."""

@@ -1,0 +1,243 @@
+"""What is stored in a serialised NetParameter or BlobProto: the layers' names, types and blobs, found with no schema.
+
+Layers and blobs have the same field numbers in every fork, so a walk over the (memory-mapped) bytes finds them:
+
+    net    V2 layers 100, V1 layers 2
+    layer  V2: name 1, type 2, blobs 7    V1: name 4, type 5, blobs 6, V0 layer 1    V0: name 1, type 2, blobs 50
+    blob   num, channels, height, width 1-4, data 5, shape 7, double_data 8; NVIDIA's: raw_data_type 10, raw_data 12
+
+Source: Caffe's caffe.proto and blob.cpp (FromProto, ShapeEquals).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from minicaffe import limits, threads
+from minicaffe.blob import MAX_AXES
+from minicaffe.proto import caffe_pb2
+
+from .wire import BYTES, VARINT, Buffer, Field, WireError, fields, numbers, signed, varint
+
+FLOAT, DOUBLE, HALF = np.dtype("<f4"), np.dtype("<f8"), np.dtype("<f2")
+RAW_TYPES: dict[int, np.dtype[Any]] = {0: DOUBLE, 1: FLOAT, 2: HALF}
+
+
+@dataclass(frozen=True)
+class BlobWeights:
+    """One stored blob: its shape, and its values as they lie in the file.
+
+    legacy: the shape came from num, channels, height and width, so that a vector is (1, 1, 1, n).
+    """
+
+    shape: tuple[int, ...]
+    legacy: bool
+    chunks: tuple[NDArray[Any], ...] = field(repr=False)
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The values, float32, shaped: a view of the mapped file where that holds float32 (writing to it changes
+        this process's copy only), else converted anew at each use."""
+        return self.read(np.float32)
+
+    def read(self, dtype: DTypeLike) -> NDArray[Any]:
+        """The values in another type, shaped."""
+        flat = self.chunks[0] if len(self.chunks) == 1 else np.concatenate([np.zeros(0, dtype), *self.chunks])
+        with np.errstate(all="ignore"):
+            return flat.astype(dtype, copy=False).reshape(self.shape)
+
+    def copy_to(self, target: NDArray[Any]) -> None:
+        """Write the values into a C-contiguous array of as many, in its type, cut into parts for all threads."""
+        flat, done = target.reshape(-1), 0
+        for chunk in self.chunks:
+            values, place = chunk.reshape(-1), flat[done : done + chunk.size]
+            threads.run(partial(_cast, place[part], values[part]) for part in threads.parts(chunk.size, 2**18, 4))
+            done += chunk.size
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Whether a blob of shape can take these values, by Caffe's rule: a legacy shape may have more leading ones."""
+        if not self.legacy:
+            return self.shape == tuple(shape)
+        return len(shape) <= 4 and self.shape == (1,) * (4 - len(shape)) + tuple(shape)
+
+
+def _cast(target: NDArray[Any], values: NDArray[Any]) -> None:
+    with np.errstate(all="ignore"):
+        np.copyto(target, values, casting="same_kind")
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """A stored layer: its name, its type (today's name; "" where the file does not tell) and its blobs.
+
+    A blob is None where an HDF5 file leaves a shared parameter to the layer that owns it.
+    """
+
+    name: str
+    type: str
+    blobs: list[BlobWeights | None]
+
+
+class _Numbers(NamedTuple):
+    """Where a layer message of one version keeps what we read."""
+
+    name: int
+    type: int
+    blobs: int
+    inner: int = 0
+
+
+V0, V1, V2 = _Numbers(1, 2, 50), _Numbers(4, 5, 6, inner=1), _Numbers(1, 2, 7)
+VERSIONS = {100: V2, 2: V1}
+
+V1_TYPES = {
+    "ABSVAL": "AbsVal", "ARGMAX": "ArgMax", "BNLL": "BNLL", "HDF5_DATA": "HDF5Data", "HDF5_OUTPUT": "HDF5Output", "LRN": "LRN",
+    "MVN": "MVN", "RELU": "ReLU", "SOFTMAX_LOSS": "SoftmaxWithLoss", "TANH": "TanH", "NONE": "",
+}  # fmt: skip
+"""V1 type names whose V2 name is not just their words capitalised."""
+V0_TYPES = {
+    "bnll": "BNLL", "conv": "Convolution", "hdf5_data": "HDF5Data", "hdf5_output": "HDF5Output", "images": "ImageData",
+    "innerproduct": "InnerProduct", "lrn": "LRN", "pool": "Pooling", "relu": "ReLU", "softmax_loss": "SoftmaxWithLoss",
+    "tanh": "TanH",
+}  # fmt: skip
+"""The same for V0."""
+
+
+def layers(buffer: Buffer) -> list[LayerWeights]:
+    """The layers of a serialised NetParameter, V0, V1 or V2. Raises WireError.
+
+    There may be limits.layers of them, and as many splits, which Caffe stores too.
+    """
+    found: list[LayerWeights] = []
+    counts = {"layers": 0, "splits": 0}
+    for item in fields(buffer, 0, len(buffer)):
+        if version := VERSIONS.get(item.number):
+            layer = _layer(buffer, item, version, f"layer {len(found)}")
+            kind = "splits" if layer.type == "Split" else "layers"
+            counts[kind] += 1
+            if counts[kind] > limits.layers:
+                raise WireError(item.offset, f"more than {limits.layers:,} {kind}: {limits.raising('layers')}")
+            found.append(layer)
+    return found
+
+
+def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str) -> LayerWeights:
+    name, kind, old = "", "", None
+    blobs: list[BlobWeights | None] = []
+    try:
+        for item in fields(buffer, *_span(message)):
+            if item.number == version.name:
+                name = _text(buffer, item)
+            elif item.number == version.type:
+                kind = _type(buffer, item, version)
+            elif item.number == version.blobs:
+                blobs.append(_blob_at(buffer, item, len(blobs)))
+            elif item.number == version.inner:
+                old = _layer(buffer, item, V0, "V0 layer")
+    except WireError as error:
+        raise error.within(f'{place} "{name}"' if name else place) from error
+    return old or LayerWeights(name, kind, blobs)
+
+
+def _blob_at(buffer: Buffer, item: Field, index: int) -> BlobWeights:
+    try:
+        return blob(buffer, *_span(item), whole=item.whole)
+    except WireError as error:
+        raise error.within(f"blob {index}") from error
+
+
+def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWeights:
+    """The BlobProto at [start, end). Its declared shape must hold as many values as it stores. Raises WireError."""
+    legacy: dict[int, int] = {}
+    dims: list[int] = []
+    shaped = False
+    raw_type, raw = 0, None
+    stored: dict[np.dtype[Any], list[NDArray[Any]]] = {DOUBLE: [], FLOAT: []}
+    for item in fields(buffer, start, end):
+        if item.number <= 4:
+            legacy[item.number] = _integer(item)
+        elif item.number == 5:
+            stored[FLOAT].append(numbers(buffer, item, FLOAT))
+        elif item.number == 7:
+            shaped = True
+            dims += _dims(buffer, item, MAX_AXES - len(dims))
+        elif item.number == 8:
+            stored[DOUBLE].append(numbers(buffer, item, DOUBLE))
+        elif item.number == 10:
+            raw_type = _integer(item)
+        elif item.number == 12:
+            raw = item
+    if raw is not None and raw_type not in RAW_TYPES:
+        raise WireError(raw.offset, f"raw data of type {raw_type}, which is not known (0 double, 1 float, 2 fp16)")
+    chunks = stored[DOUBLE] or stored[FLOAT] or ([numbers(buffer, raw, RAW_TYPES[raw_type])] if raw is not None else [])
+    shape = tuple(dims) if shaped else tuple(legacy.get(i, 0) for i in (1, 2, 3, 4)) if legacy else ()
+    if whole:
+        _check_shape(start, shape, sum(chunk.size for chunk in chunks))
+    return BlobWeights(shape, not shaped and bool(legacy), tuple(chunks))
+
+
+def _check_shape(offset: int, shape: tuple[int, ...], count: int) -> None:
+    if len(shape) > MAX_AXES or any(dim < 0 for dim in shape):
+        raise WireError(offset, f"no blob can have the shape {shape[:MAX_AXES]}")
+    if math.prod(max(dim, 1) for dim in shape) > limits.blob_elements:
+        wrong = f"shape {shape} is more than the {limits.blob_elements} values that a blob may have"
+        raise WireError(offset, f"{wrong}: {limits.raising('blob_elements')}")
+    if math.prod(shape) != count:
+        raise WireError(offset, f"shape {shape} needs {math.prod(shape)} values, but {count} are stored")
+
+
+def _dims(buffer: Buffer, message: Field, most: int) -> list[int]:
+    """A BlobShape's dims, packed or not. Raises WireError for more than `most`."""
+    dims: list[int] = []
+    for item in fields(buffer, *_span(message)):
+        if item.number == 1 and item.kind == BYTES:
+            at = item.start
+            while at < item.end and len(dims) <= most:
+                dim, at = varint(buffer, at, item.end)
+                dims.append(signed(dim))
+        elif item.number == 1:
+            dims.append(_integer(item))
+        if len(dims) > most:
+            raise WireError(item.offset, f"a shape of more than {MAX_AXES} axes")
+    return dims
+
+
+def _span(message: Field) -> tuple[int, int]:
+    if message.kind != BYTES:
+        raise WireError(message.offset, f"field {message.number} has wire type {message.kind}, not a message's {BYTES}")
+    return message.start, message.end
+
+
+def _integer(item: Field) -> int:
+    if item.kind != VARINT:
+        raise WireError(item.offset, f"field {item.number} has wire type {item.kind}, not an integer's {VARINT}")
+    return signed(item.value)
+
+
+def _text(buffer: Buffer, item: Field) -> str:
+    start, end = _span(item)
+    return buffer[start:end].decode("utf-8", "replace")
+
+
+def _type(buffer: Buffer, item: Field, version: _Numbers) -> str:
+    """A layer's type, as V2 names it where that is known."""
+    if version is not V1:
+        text = _text(buffer, item)
+        return text if version is V2 else V0_TYPES.get(text, _words(text))
+    known = caffe_pb2.V1LayerParameter.LayerType
+    number = _integer(item)
+    if number not in known.values():
+        return ""
+    name = known.Name(number)  # type: ignore[arg-type]
+    return V1_TYPES.get(name, _words(name))
+
+
+def _words(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))

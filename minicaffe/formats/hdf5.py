@@ -1,0 +1,238 @@
+"""Weights in Caffe's HDF5 layout: /data/<layer>/<i>, one float dataset for each learnable blob i of each layer.
+
+A shared parameter is stored with its owner only. A layer's name may contain "/", which HDF5 makes nested groups.
+Source: Caffe's net.cpp (CopyTrainedLayersFromHDF5, ToHDF5). h5py is optional: minicaffe[hdf5].
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import limits
+from minicaffe.blob import Blob
+from minicaffe.errors import Error, LimitError, NotAFileError, WeightsError
+from minicaffe.files import opened, replacing
+from minicaffe.proto import caffe_pb2
+
+from .caffemodel import BlobWeights, LayerWeights
+from .hdf5_chunks import Chunks
+
+Path = str | os.PathLike[str]
+
+DEFLATE_LIMIT = 1100
+"""No filter of HDF5's own packs tighter than deflate's 1032 to 1: a dataset that claims more is damaged."""
+
+NUMBER = re.compile("[0-9]{1,9}")
+"""Names of datasets that hold a blob."""
+COPIES_OF_CHUNK = 3
+"""A chunk as it is stored, inflated, and with its bytes in their order."""
+
+
+@dataclass
+class _Seen:
+    """What has been taken from an open file: how often a member, which objects they were (their hashes), and bytes of data."""
+
+    taken: int = 0
+    objects: set[int] = field(default_factory=set)
+    bytes: int = 0
+
+
+_seen: ContextVar[_Seen] = ContextVar("_seen")
+"""Of the file that reading() has open."""
+
+
+def require_h5py() -> Any:
+    """The h5py module, or an Error that says how to get it."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise Error('HDF5 files need h5py: pip install "minicaffe[hdf5]"') from error
+    return h5py
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Any]:
+    """The open HDF5 file; whatever h5py raises for damaged ones becomes a WeightsError. A few bytes of links can make one group
+    or dataset a million: LimitError, from what follows, where its datasets are more than limits.bytes together, or its groups
+    are linked to more than limits.layers times beyond the first."""
+    h5py = require_h5py()
+    outer = _seen.set(_Seen())
+    try:
+        opened(path).close()
+        with h5py.File(path, "r") as file:
+            yield file
+    except NotAFileError as error:
+        raise WeightsError(str(error)) from error
+    except Error:
+        raise
+    except Exception as error:  # h5py raises OSError, KeyError, RuntimeError, ValueError and more
+        raise WeightsError(f"{path}: damaged HDF5 file: {error}") from error
+    finally:
+        _seen.reset(outer)
+
+
+def read_hdf5(path: Path) -> list[LayerWeights]:
+    """The layers of a .caffemodel.h5, in the file's (alphabetical) order. Raises WeightsError, LimitError."""
+    h5py = require_h5py()
+    with reading(path) as file:
+        data = child_of(file, "data")
+        if not isinstance(data, h5py.Group):
+            raise WeightsError(f"{path}: no group /data in it: this HDF5 file holds no Caffe weights")
+        layers = [(name, _blobs(path, name, group)) for name, group in _groups(data)]  # all are checked before one is read
+        return [
+            LayerWeights(name, "", [None if blob is None else _read(blob, f"{path}: {blob.name}") for blob in blobs])
+            for name, blobs in layers
+        ]
+
+
+def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False) -> None:
+    """Write a net's learnable blobs by layer name, a shared one with its first layer only; with diffs, every blob's diff as
+    /diff/<layer>/<i>, a shared one's too. Raises Error, and WeightsError for a layer whose name is no place in an HDF5 file."""
+    h5py = require_h5py()
+    written: set[int] = set()
+    datasets = {f"{name}/{i}" for name, own in blobs.items() for i in range(len(own))}
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        data = file.create_group("data")
+        for layer in param.layer:
+            if not _is_place(layer.name, datasets):
+                if blobs.get(layer.name):
+                    raise WeightsError(f'{path}: HDF5 has no place for layer "{layer.name}": rename it, or write a .caffemodel')
+                continue
+            group = data.require_group(layer.name)
+            for i, blob in enumerate(blobs.get(layer.name, ())):
+                if id(blob._data) not in written:
+                    group.create_dataset(str(i), data=blob.data)
+                    written.add(id(blob._data))
+                if diffs:
+                    file.require_group(f"diff/{layer.name}").create_dataset(str(i), data=blob.diff)
+
+
+def _is_place(name: str, datasets: Collection[str]) -> bool:
+    """Whether a layer's name leads to a group of its own under /data, not elsewhere and not to another layer's dataset."""
+    parts = name.split("/")
+    above = {"/".join(parts[:i]) for i in range(1, len(parts) + 1)}
+    return not any(part in ("", ".") or "\0" in part for part in parts) and above.isdisjoint(datasets)
+
+
+def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The layers' groups: those that hold a dataset, or nothing at all."""
+    group = require_h5py().Group
+    for name in parent:
+        child = child_of(parent, name)
+        if not isinstance(child, group):
+            continue
+        nested = [key for key in child if not NUMBER.fullmatch(key) or isinstance(child_of(child, key), group)]
+        if nested:
+            yield from _groups(child, f"{prefix}{name}/")
+        if len(nested) < len(child) or not nested:
+            yield prefix + name, child
+
+
+def _blobs(path: Path, name: str, group: Any) -> list[Any]:
+    """A layer's datasets, which may be read, by their numbers; None where there is none."""
+    inner = require_h5py().Group
+    indices = {int(key): key for key in group if NUMBER.fullmatch(key) and not isinstance(child_of(group, key), inner)}
+    if indices and max(indices) > len(indices) + 64:
+        raise WeightsError(f'{path}: layer "{name}" has a dataset {max(indices)} but only {len(indices)} datasets')
+    blobs = [None] * (max(indices, default=-1) + 1)
+    for i, key in sorted(indices.items()):
+        blobs[i] = _checked(group, key, f'{path}: /data/{name}/{key} (layer "{name}", blob {i})', "f", "floats")
+    return blobs
+
+
+def _read(dataset: Any, place: str) -> BlobWeights:
+    array = _values(dataset, place)
+    return BlobWeights(array.shape, False, (array.reshape(-1),))
+
+
+def child_of(group: Any, name: str) -> Any:
+    """A member of the file itself, by a name or a path; None for none: links that lead elsewhere are not followed."""
+    h5py, seen = require_h5py(), _seen.get()
+    for part in name.split("/"):
+        if part in ("", "."):
+            continue
+        if not (isinstance(group, h5py.Group) and isinstance(group.get(part, getlink=True), h5py.HardLink)):
+            return None
+        group = group[part]
+        seen.taken += 1
+        seen.objects.add(hash(group))
+    if seen.taken > 2 * len(seen.objects) + limits.layers:  # who lists a group looks at a dataset, and then reads it
+        count = f"its {len(seen.objects):,} groups and datasets are linked to from too many others"
+        raise LimitError(f"{group.file.filename}: {count}: {limits.raising('layers')}")
+    return group
+
+
+def has(group: Any, name: str) -> bool:
+    """Whether a group has a member of this name, though it be a link that leads elsewhere. Follows none."""
+    return group.get(name, getlink=True) is not None
+
+
+def read_float_dataset(group: Any, name: str, place: str) -> NDArray[Any]:
+    """A dataset's floats, once its declared size is one that its stored bytes can have and the limits allow. Raises
+    WeightsError or LimitError at place."""
+    return _values(_checked(group, name, place, "f", "floats"), place)
+
+
+def read_number_dataset(group: Any, name: str, place: str, rows: int | None = None) -> NDArray[Any]:
+    """read_float_dataset for numbers of any type; of a dataset with axes at most so many rows."""
+    return _values(_checked(group, name, place, "fiub", "numbers"), place, rows)
+
+
+def read_text_dataset(group: Any, name: str, place: str) -> bytes:
+    """The one text of a dataset. Errors as read_float_dataset's."""
+    dataset = _checked(group, name, place, "SO", "text")
+    text = _values(dataset, place).item() if dataset.size == 1 else None
+    if not isinstance(text, bytes):
+        raise WeightsError(f"{place}: holds {dataset.dtype} values of shape {dataset.shape}, not one text")
+    return text
+
+
+def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
+    """The dataset, which may be read: it stands in this file, and its values are of these kinds and not too many."""
+    dataset = child_of(group, name)
+    if not isinstance(dataset, require_h5py().Dataset) or dataset.is_virtual or dataset.external:
+        raise WeightsError(f"{place}: not a dataset stored in this file")
+    if dataset.shape is None or dataset.dtype.kind not in kinds:
+        raise WeightsError(f"{place}: holds {dataset.dtype} values, not {wanted}")
+    stored = dataset.id.get_storage_size()
+    if dataset.nbytes > stored * (DEFLATE_LIMIT if dataset.chunks else 1):
+        raise WeightsError(f"{place}: shape {dataset.shape} needs {dataset.nbytes} bytes, but {stored} are stored")
+    limits.check(place, dataset.size, "blob_elements")
+    seen = _seen.get()
+    seen.bytes += dataset.nbytes
+    limits.check(f"{place}: with the file's datasets before it, it", seen.bytes, "bytes")
+    if dataset.chunks:  # one is unpacked whole, however little of it is wanted
+        chunk = COPIES_OF_CHUNK * prod(dataset.chunks) * dataset.dtype.itemsize
+        limits.check(f"{place}: with a chunk as it is unpacked, it", seen.bytes + chunk, "bytes")
+    return dataset
+
+
+def _values(dataset: Any, place: str, rows: int | None = None) -> NDArray[Any]:
+    """The dataset's values, or those of its first rows.
+
+    Chunks are unpacked here: HDF5 itself takes whatever memory a packed chunk swells to. Raises WeightsError at place.
+    """
+    if not dataset.chunks:
+        return np.asarray(dataset[:rows] if dataset.shape and rows is not None else dataset[...])
+    types = require_h5py().h5t
+    if dataset.dtype.hasobject or dataset.id.get_type() != types.py_create(dataset.dtype, logical=True):
+        raise WeightsError(f"{place}: its chunks hold values of a type that is not read")
+    shape = (len(dataset) if rows is None else min(rows, len(dataset)), *dataset.shape[1:])
+    chunks = Chunks(dataset, place)
+    values = np.full(shape, dataset.fillvalue, dataset.dtype)
+    for start in product(*(range(0, n, c) for n, c in zip(shape, dataset.chunks, strict=True))):
+        if (chunk := chunks.read(start)) is not None:
+            region = values[tuple(slice(at, at + c) for at, c in zip(start, dataset.chunks, strict=True))]
+            region[...] = chunk[tuple(slice(n) for n in region.shape)]
+    return values

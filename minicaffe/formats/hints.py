@@ -1,0 +1,90 @@
+"""What to tell a person whose prototxt does not parse: the hints that know Caffe."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from minicaffe.nearest import nearest
+from minicaffe.proto import caffe_pb2
+
+from .forks import fork_of
+from .generations import V1_TYPES
+
+_SOLVER_ONLY = {"net", "train_net", "test_net", "test_iter", "test_interval", "base_lr", "lr_policy", "max_iter", "solver_mode"}
+_LAYER_FIELDS = set(caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name)
+_V1_LAYER_FIELDS = set(caffe_pb2.V1LayerParameter.DESCRIPTOR.fields_by_name)
+_V1_TYPE_OF = {v2: v1 for v1, v2 in V1_TYPES.items()}
+_NET_ONLY = {"layer", "layers", "input", "input_dim", "input_shape", "force_backward"}
+
+
+def swapped_file(message: str, name: str) -> str:
+    """A hint when a top-level field shows that a solver was given for a net, or a net for a solver."""
+    if message == "NetParameter" and name in _SOLVER_ONLY:
+        return "this is a solver prototxt, and a net is wanted: give the file that its net or train_net names"
+    if message == "SolverParameter" and name in _NET_ONLY:
+        return "this is a net prototxt, and a solver is wanted"
+    return ""
+
+
+def is_layer_field(message: str, name: str) -> bool:
+    """Whether a net holds, outside its layers, a field that only a layer has."""
+    return message == "NetParameter" and name in _LAYER_FIELDS | _V1_LAYER_FIELDS
+
+
+def unknown_field(message: str, name: str, known: Collection[str]) -> str:
+    """The sentence about a field that the schema does not have."""
+    sentence = f"{message} has no field {name}"
+    fork = fork_of(message, name)
+    if fork:
+        return f"{sentence}: it belongs to {fork}"
+    if is_layer_field(message, name):
+        return f"{sentence}: it belongs into a layer {{ ... }}"
+    if message == "LayerParameter" and name in _V1_LAYER_FIELDS:
+        return f"{sentence}: it belongs to V1's layers; in layer, write param {{ lr_mult: ... decay_mult: ... }}"
+    near = nearest(name, known, least=0.75)
+    return f"{sentence}; the nearest is {near[0]}" if near else sentence
+
+
+def enum_values(names: Mapping[str, int]) -> str:
+    return "it is one of " + ", ".join(names)
+
+
+def enum_nearest(owner: str, name: str, word: str, names: Mapping[str, int]) -> str:
+    """The nearest value and, when there are few, all of them."""
+    near = nearest(_V1_TYPE_OF.get(word, word.upper()), names, least=0.5)
+    parts = [f"did you mean {near[0]}?"] if near else []
+    if len(names) <= 8 or not near:
+        parts.append(enum_values(names))
+    if owner == "V1LayerParameter" and name == "type":
+        parts.append(f'layers is V1: newer types need layer {{ type: "{word}" ... }}')
+    return "; ".join(parts)
+
+
+def quoted_enum(owner: str, name: str, value: str, names: Mapping[str, int]) -> str:
+    if owner == "V1LayerParameter" and name == "type":
+        return f'layers is V1: use layer for a quoted type (layer {{ type: "{value}" ... }})'
+    if value in names:
+        return f"write {name}: {value} without quotes"
+    return enum_nearest(owner, name, value, names)
+
+
+def string_expected(owner: str, name: str, word: str) -> str:
+    if owner == "LayerParameter" and name == "type":
+        v2_type = V1_TYPES.get(word)
+        quoted = f'write type: "{v2_type or word}"'
+        return f"layer takes a quoted type: {quoted}" + (f" (type: {word} is for V1's layers)" if v2_type else "")
+    if owner == "V1LayerParameter" and name == "param":
+        return 'in V1\'s layers, param is a name: param: "w"; rates are blobs_lr and weight_decay'
+    return f'write {name}: "{word}"' if word[:1].isalnum() else ""
+
+
+def block_expected(owner: str, name: str) -> str:
+    if owner == "LayerParameter" and name == "param":
+        return 'in layer, param is a block: param { name: "w" lr_mult: 1 }'
+    return f"write {name} {{ ... }}"
+
+
+def value_expected(owner: str, name: str) -> str:
+    if owner == "V1LayerParameter" and name == "param":
+        return "layers is V1: use layer for param { lr_mult: ... }"
+    return f"write {name}: value"

@@ -1,0 +1,100 @@
+"""The safe reader of the YAML that detection prototxts and settings hold: plain data and `!!python/tuple`, nothing else.
+
+    "'feat_stride': 16 \n'scales': !!python/tuple [4, 8, 16, 32]"  ->  {"feat_stride": 16, "scales": (4, 8, 16, 32)}
+
+Source: the originals' yaml.load(self.param_str), which could build any Python object; PyYAML's safe_load refuses tuples.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from minicaffe.errors import Error
+from minicaffe.layer import Layer
+
+MOST = 1 << 16
+"""Characters of a text that are read: PyYAML takes some 10 microseconds for each value."""
+DEEPEST = 32
+"""Brackets within each other that are read: for each token PyYAML looks at all that are open."""
+
+
+def read_yaml(text: str) -> Any:
+    """The data that text holds; Error, with PyYAML's line and column, where it is not YAML or asks for an object.
+
+    `*aliases` are refused: with them a few lines can stand for more data than any memory holds. So are whole numbers beyond
+    64 bits, which Python may neither print nor make floats of.
+    """
+    import yaml
+
+    if len(text) > MOST:
+        raise Error(f"the text has {len(text):,} characters, and at most {MOST:,} are read")
+    try:
+        return yaml.load(text, Loader=_loader())
+    except RecursionError as error:
+        raise Error("not plain YAML: nested too deeply") from error
+    except Exception as error:  # beside its own YAMLError, KeyError for `!!bool x`, ValueError for 2001-99-99, and others
+        raise Error(f"not plain YAML: {error}") from error
+
+
+@functools.cache
+def _loader() -> Any:
+    """PyYAML's SafeLoader and tuples, and whole numbers of 64 bits at most."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def fetch_flow_collection_start(self, token: Any) -> None:
+            if self.flow_level >= DEEPEST:
+                raise yaml.scanner.ScannerError(None, None, "nested too deeply", self.get_mark())
+            super().fetch_flow_collection_start(token)
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.events.AliasEvent):
+                event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+                raise yaml.composer.ComposerError(None, None, "aliases (*name) are not read", event.start_mark)
+            return super().compose_node(parent, index)
+
+    def as_tuple(loader: yaml.SafeLoader, node: yaml.Node) -> tuple[Any, ...]:
+        if not isinstance(node, yaml.SequenceNode):
+            raise yaml.constructor.ConstructorError(None, None, "a tuple must be a list", node.start_mark)
+        return tuple(loader.construct_sequence(node, deep=True))
+
+    def as_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+        value: int = loader.construct_yaml_int(node)
+        if not -(2**63) <= value < 2**64:
+            raise yaml.constructor.ConstructorError(None, None, "a whole number beyond 64 bits", node.start_mark)
+        return value
+
+    Loader.add_constructor("tag:yaml.org,2002:python/tuple", as_tuple)
+    Loader.add_constructor("tag:yaml.org,2002:int", as_int)
+    return Loader
+
+
+def layer_parameters(layer: Layer) -> dict[str, Any]:
+    """What a layer's param_str says, as a dict; an attribute param_str or param_str_ that was set since construction wins.
+
+    Raises LayerError for text that is not a mapping.
+    """
+    written = layer.param.python_param.param_str
+    text = layer.param_str if layer.param_str != written else layer.param_str_
+    try:
+        values = read_yaml(text)
+    except Error as error:
+        raise layer.error(f"param_str {text!r}: {error}", "python_param.param_str") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise layer.error(f"param_str must be a mapping such as \"'feat_stride': 16\", got {text!r}", "python_param.param_str")
+    return {str(key): value for key, value in values.items()}
+
+
+def whole_parameter(layer: Layer, values: dict[str, Any], key: str) -> int:
+    """values[key], a whole number above 0; LayerError where it is absent or anything else."""
+    if key not in values:
+        raise layer.error(f"param_str must give '{key}', got {values}", "python_param.param_str")
+    value = values[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise layer.error(f"param_str: {key} must be a whole number > 0, got {value!r}", "python_param.param_str")
+    if value >= 2**31:
+        raise layer.error(f"param_str: {key} must be below 2^31, got {str(value)[:40]}", "python_param.param_str")
+    return value

@@ -1,0 +1,231 @@
+"""Reading prototxt: nets and solvers, as text, into messages of today's form, with the place of every layer and field.
+
+    net = read_net("test.prototxt")
+    net.param.layer[3].name, str(net.sources[3].at("convolution_param.pad"))   # "conv2", "test.prototxt:41"
+
+A field that minicaffe does not know is skipped with a PrototxtWarning (strict=True: a PrototxtError).
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf import text_format
+from google.protobuf.message import Message
+
+from minicaffe import limits
+from minicaffe.errors import PrototxtError, PrototxtWarning, UpgradeError
+from minicaffe.files import read_bytes
+from minicaffe.proto import caffe_pb2
+
+from . import hints
+from .lookalikes import PROTOTXT, START, lookalike
+from .source import LayerSource, Place
+from .textformat import Parser
+from .tokens import CONTROL, Text, octal
+from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+MOST_UNKNOWN = 200
+"""Most unknown fields with a warning each: the nearest known one is sought for each."""
+_HEAD = 4096
+_COLOUR = re.compile("\x1b\\[[0-9;]*m|" + CONTROL.pattern)
+"""A terminal's colours and other control characters, as in text that was copied from one."""
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True)
+class NetFile:
+    """A net in today's form: param.layer[i] stands in the text at sources[i]."""
+
+    param: caffe_pb2.NetParameter
+    sources: list[LayerSource]
+    file: str
+
+
+class _Places(Mapping[str, Place]):
+    """Places by path, worked out from offsets when they are asked for."""
+
+    def __init__(self, text: Text, offsets: Mapping[str, int]) -> None:
+        self._text, self._offsets = text, offsets
+
+    def __getitem__(self, path: str) -> Place:
+        return self._text.place(self._offsets[path])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+
+def read_net(path: str | os.PathLike[str], *, strict: bool = False) -> NetFile:
+    """The net in a prototxt file. Raises PrototxtError."""
+    return parse_net(read_text(path), str(path), strict=strict)
+
+
+def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFile:
+    """The net in a prototxt text of any generation, upgraded. Raises PrototxtError."""
+    message = caffe_pb2.NetParameter()
+    parser = _parse(text, message, file, strict=strict)
+    _refuse_mixed(parser)
+    limits.check(f"{file}: the net", len(parser.layers), "layers")
+
+    def warn(sentence: str, index: int) -> None:
+        warnings.warn(f"{parser.text.place(parser.layers[index].start)}: {sentence}", PrototxtWarning, stacklevel=6)
+
+    try:
+        param, origins = upgrade_net(message, warn)
+    except UpgradeError as error:
+        raise parser.text.error(error.message, _block_start(parser, error.block), error.hint) from None
+    sources = [_input_source(parser) if i == INPUT_FIELDS else _layer_source(parser, i) for i in origins]
+    if UNPRINTABLE.search(param.name):
+        raise _control("name", param.name, parser.text.place(parser.root.offsets["name"]))
+    for layer, source in zip(param.layer, sources, strict=True):
+        _refuse_control(layer, source)
+    return NetFile(param, sources, file)
+
+
+def _refuse_control(layer: caffe_pb2.LayerParameter, source: LayerSource) -> None:
+    """Names are printed and drawn: escape sequences in them would reach the terminal."""
+    tops = [(f"top[{j}]", name) for j, name in enumerate(layer.top)]
+    bottoms = [(f"bottom[{j}]", name) for j, name in enumerate(layer.bottom)]
+    for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
+        if UNPRINTABLE.search(name):
+            raise _control(field.partition("[")[0], name, source.at(field))
+
+
+def _control(field: str, name: str, place: Place) -> PrototxtError:
+    message = f"the {field} {name!r} holds a control character"
+    return PrototxtError(message, file=place.file, line=place.line, column=place.column)
+
+
+def read_solver(path: str | os.PathLike[str]) -> caffe_pb2.SolverParameter:
+    """The solver in a prototxt file; a missing snapshot_prefix becomes the file's name, as in Caffe. Raises PrototxtError."""
+    solver = parse_solver(read_text(path), str(path))
+    default_snapshot_prefix(solver, path)
+    return solver
+
+
+def parse_solver(text: str, file: str = "<text>") -> caffe_pb2.SolverParameter:
+    """The solver in a prototxt text, upgraded. Raises PrototxtError."""
+    message = caffe_pb2.SolverParameter()
+    parser = _parse(text, message, file, strict=False)
+    try:
+        return upgrade_solver(message)
+    except UpgradeError as error:
+        raise parser.text.error(error.message, parser.root.offsets["solver_type"], error.hint) from None
+
+
+def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, strict: bool = False) -> AnyMessage:
+    """Fill any message from text, with no upgrade; returns it. Raises PrototxtError."""
+    parser = Parser(Text(text, file), strict=strict)
+    parser.parse(message)
+    _warn_unknown(parser, message)
+    return message
+
+
+def to_text(message: Message) -> str:
+    """The message as prototxt; what in its strings cannot be seen is escaped."""
+    return "\n".join(octal(line) for line in text_format.MessageToString(message).split("\n"))
+
+
+def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
+    """Parse a whole file's text, which must hold something."""
+    if not text:
+        raise PrototxtError("the file is empty (0 bytes)", file=file)
+    if CONTROL.search(text, 0, _HEAD):
+        raise _binary(text[:_HEAD].encode("utf-8", "surrogatepass"), file)
+    parser = Parser(Text(text, file), strict=strict)
+    parser.parse(message)
+    if not parser.root.offsets and not parser.layers and not parser.unknown:
+        raise PrototxtError("the file holds nothing but blanks and comments", file=file)
+    _warn_unknown(parser, message)
+    return parser
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The file's text; bytes that are not UTF-8 (in old comments) stay as surrogates."""
+    try:
+        data = read_bytes(path)
+        if CONTROL.search(data[:_HEAD].decode("latin-1")):
+            raise _binary(data[:_HEAD], str(path))
+        return data.decode("utf-8", "surrogateescape")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise PrototxtError(f"cannot be read: {reason}", file=str(path)) from error
+
+
+def _binary(head: bytes, file: str) -> PrototxtError:
+    """What to say of a file that has control characters."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return PrototxtError("this is UTF-16 text", file=file, hint="save it as UTF-8")
+    if head.startswith(_HDF5_MAGIC):
+        return PrototxtError(
+            "this is an HDF5 file, not a prototxt", file=file, hint="weights (.caffemodel.h5) are given after the net"
+        )
+    if found := lookalike(head[:START], "a prototxt"):
+        return PrototxtError(f"this is {found}", file=file)
+    text = head.decode("latin-1")
+    control = CONTROL.search(text)
+    if control and "\0" not in text and re.match(PROTOTXT, _COLOUR.sub("", text).encode("latin-1")):
+        line, column = text.count("\n", 0, control.start()) + 1, control.start() - text.rfind("\n", 0, control.start())
+        return PrototxtError(f"unexpected character {control[0]!r}", file=file, line=line, column=column)
+    hint = "it looks like a .caffemodel: are the net and its weights swapped?"
+    return PrototxtError("this is a binary file, not a prototxt", file=file, hint=hint)
+
+
+def _refuse_mixed(parser: Parser) -> None:
+    first = {layer.name: layer.start for layer in reversed(parser.layers)}
+    if len(first) == 2:
+        lines = " and ".join(f"{name} (line {parser.text.line(start)})" for name, start in sorted(first.items()))
+        raise parser.text.error(f"the net mixes {lines}", max(first.values()), ONE_GENERATION)
+
+
+def _block_start(parser: Parser, index: int | None) -> int:
+    """Where a layer's block (or the first input field) starts."""
+    if index is None:
+        return 0
+    return parser.root.offsets["input[0]"] if index == INPUT_FIELDS else parser.layers[index].start
+
+
+def _layer_source(parser: Parser, index: int) -> LayerSource:
+    layer = parser.layers[index]
+    return LayerSource(parser.text.place(layer.start), _Places(parser.text, layer.offsets))
+
+
+def _input_source(parser: Parser) -> LayerSource:
+    """The source of the Input layer made of the input fields: tops stand at input, shapes at input_shape or input_dim."""
+    offsets: dict[str, int] = {}
+    for path, offset in parser.root.offsets.items():
+        name, _, index = path.rstrip("]").partition("[")
+        if name == "input":
+            offsets[f"top[{index}]"] = offset
+        elif name == "input_shape" and "]" not in index:
+            offsets[f"input_param.shape[{index}]"] = offset
+        elif name == "input_dim" and int(index) % 4 == 0:
+            offsets.setdefault(f"input_param.shape[{int(index) // 4}]", offset)
+    return LayerSource(parser.text.place(parser.root.offsets["input[0]"]), _Places(parser.text, offsets))
+
+
+def _warn_unknown(parser: Parser, message: Message) -> None:
+    """One warning for each unknown field, however often it stands there."""
+    for count, ((owner, name), offsets) in enumerate(parser.unknown.items()):
+        if count == MOST_UNKNOWN:
+            warnings.warn(
+                f"{parser.text.place(offsets[0])}: {len(parser.unknown) - count} more fields are unknown",
+                PrototxtWarning,
+                stacklevel=4,
+            )
+            break
+        place, more = parser.text.place(offsets[0]), len(offsets) - 1
+        again = f" (and {more} more, the last at line {parser.text.line(offsets[-1])})" if more else ""
+        sentence = hints.unknown_field(owner, name, message.DESCRIPTOR.file.message_types_by_name[owner].fields_by_name)
+        warnings.warn(f"{place}: {sentence}; skipped{again}", PrototxtWarning, stacklevel=4)

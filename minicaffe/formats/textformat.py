@@ -1,0 +1,261 @@
+"""Protobuf text format into messages, through their descriptors, keeping the place of every field.
+
+A recursive descent over tokens.Tokens. Unknown fields are skipped whole and remembered (`unknown`); what to say of
+them, and the hints that know Caffe, come from hints.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+from minicaffe.errors import PrototxtError
+
+from . import hints
+from .tokens import END, NAME, NUMBER, STRING, Text
+from .values import Field, ValueReader, is_repeated, is_required
+
+MAX_DEPTH = 100
+_CLOSER = {"{": "}", "<": ">", "[": "]"}
+
+
+class Schema:
+    """The fields of one message type, by name, and the names of the required ones."""
+
+    def __init__(self, descriptor: Descriptor) -> None:
+        self.name = descriptor.name
+        self.fields = {f.name: Field(f, descriptor.name, is_repeated(f)) for f in descriptor.fields}
+        self.required = [f.name for f in descriptor.fields if is_required(f)]
+
+
+@cache
+def schema_of(descriptor: Descriptor) -> Schema:
+    return Schema(descriptor)
+
+
+@dataclass
+class Block:
+    """One `name { ... }` (or the whole text): where it was opened, and the offsets of the fields in it by dotted path."""
+
+    name: str
+    start: int
+    closer: str = ""
+    prefix: str = ""
+    offsets: dict[str, int] = field(default_factory=dict)
+    depth: int = 0
+
+
+class Parser(ValueReader):
+    """Reads one text into one message. After parse: `root` (the text's Block), `layers` (one Block for each top-level
+    layer or layers, in order), `unknown` ((message type, field) -> offsets of the skipped ones)."""
+
+    def __init__(self, text: Text, *, strict: bool = False) -> None:
+        super().__init__(text)
+        self.strict = strict
+        self.root = Block("", 0)
+        self.layers: list[Block] = []
+        self.unknown: dict[tuple[str, str], list[int]] = {}
+
+    def parse(self, message: Message) -> None:
+        """Fill message. Raises PrototxtError."""
+        self._fields(message, self.root)
+
+    def _fields(self, message: Message, block: Block) -> None:
+        """Read fields up to the block's end, that included."""
+        schema = schema_of(message.DESCRIPTOR)
+        kinds, words = self.kinds, self.words
+        seen: dict[str, int] = {}
+        while True:
+            word = words[self.at]
+            if kinds[self.at] != NAME:
+                if word == block.closer:
+                    break
+                self._no_name(schema, block)
+                continue
+            known = schema.fields.get(word)
+            if known is None:
+                self._unknown(schema, block)
+                continue
+            if not known.repeated:
+                if word in seen:
+                    raise self._twice(word, seen[word])
+                seen[word] = self.at
+            self._field(message, known, block)
+            if words[self.at] in (",", ";"):
+                self.at += 1
+        for name in schema.required:
+            if name not in seen:
+                raise self.text.error(f"{block.name or schema.name} has no {name}, which is required", block.start)
+        self.at += kinds[self.at] != END
+
+    def _field(self, message: Message, known: Field, block: Block) -> None:
+        """Read one field of a known name: its value, or its list of values."""
+        start = self.starts[self.at]
+        self.at += 1
+        colon = self.words[self.at] == ":"
+        self.at += colon
+        if not colon and known.message is None:
+            raise self._no_colon(known)
+        if self.words[self.at] != "[":
+            self._value(message, known, block, start)
+            return
+        if not known.repeated:
+            raise self.error(f"{known.name} takes one value, not a list")
+        opened = self.at
+        self.at += 1
+        while self.words[self.at] != "]":
+            self._value(message, known, block, self.starts[self.at])
+            if self.words[self.at] == "," and self.words[self.at + 1] != "]":
+                self.at += 1
+            elif self.words[self.at] != "]":
+                raise self.error(f'"," or "]" expected in the list of {known.name}', hint=self._opened(opened))
+        self.at += 1
+
+    def _value(self, message: Message, known: Field, block: Block, start: int) -> None:
+        """Read one value into the message, and remember its place."""
+        path = block.prefix + known.name
+        if known.repeated:
+            values = getattr(message, known.name)
+            path = f"{path}[{len(values)}]"
+        if known.message is not None:
+            block.offsets[path] = start
+            inner = self._open(known, block, start, path)
+            if known.repeated:
+                child = values.add()
+            else:
+                child = getattr(message, known.name)
+                child.SetInParent()
+            self._fields(child, inner)
+            return
+        value = self.value(known)
+        block.offsets[path] = start
+        if known.repeated:
+            values.append(value)
+        else:
+            setattr(message, known.name, value)
+
+    def _open(self, known: Field, block: Block, start: int, path: str) -> Block:
+        """Step into the block that stands here."""
+        word = self.words[self.at]
+        if word not in ("{", "<"):
+            raise self.error(
+                f"{known.name} takes a block {{ ... }}, got {self.shown()}", hint=hints.block_expected(known.owner, known.name)
+            )
+        if block.depth >= MAX_DEPTH:
+            raise self.error(f"blocks are nested more than {MAX_DEPTH} deep")
+        self.at += 1
+        if known.owner == "NetParameter" and block is self.root and known.name in ("layer", "layers"):
+            layer = Block(known.name, start, _CLOSER[word], depth=block.depth + 1)
+            self.layers.append(layer)
+            return layer
+        return Block(known.name, start, _CLOSER[word], path + ".", block.offsets, block.depth + 1)
+
+    # What is not as it should be.
+
+    def _opened(self, token: int) -> str:
+        return f"opened at line {self.text.line(self.starts[token])}"
+
+    def _twice(self, name: str, first: int) -> PrototxtError:
+        line, again = self.text.line(self.starts[first]), self.text.line(self.starts[self.at])
+        return self.error(
+            f"{name} is given twice, at line {line} and at line {again}", hint=f"{name} takes one value; delete one"
+        )
+
+    def _no_colon(self, known: Field) -> PrototxtError:
+        if self.words[self.at] in ("{", "<"):
+            return self.error(f"{known.name} takes a value, not a block", hint=hints.value_expected(known.owner, known.name))
+        return self.error(
+            f'":" expected after {known.name}, got {self.shown()}', hint=f"write {known.name}: {self._here_or_value()}"
+        )
+
+    def _here_or_value(self) -> str:
+        return self.words[self.at] if self.kinds[self.at] in (NUMBER, STRING) else "value"
+
+    def _no_name(self, schema: Schema, block: Block) -> None:
+        """Something other than a field's name: an extension `[name]` is skipped, the rest is an error."""
+        word = self.words[self.at]
+        if self.kinds[self.at] == END:
+            hint = (
+                f"{block.name} is opened here and nowhere closed; the file ends at line {self.text.line(self.starts[self.at])}"
+            )
+            raise self.text.error(f'"{block.closer}" of {block.name} is missing', block.start, hint)
+        if word in ("}", ">"):
+            if not block.closer:
+                raise self.error(f'"{word}" closes nothing', hint=self._closed_too_often())
+            hint = f"{block.name} is opened at line {self.text.line(block.start)}"
+            raise self.error(f'"{block.closer}" expected to close {block.name}, got "{word}"', hint=hint)
+        if word == "[":
+            first = self.at
+            self._skip_brackets()
+            self._skip_value("".join(self.words[first : self.at]), first, schema)
+            return
+        raise self.error(f"a field name expected, got {self.shown()}", hint="a comment starts with #" if word == "/" else "")
+
+    def _closed_too_often(self) -> str:
+        """Where the surplus "}" may be: before the first field that stands outside its block."""
+        strays = [offsets[0] for (owner, name), offsets in self.unknown.items() if hints.is_layer_field(owner, name)]
+        before = f" before line {self.text.line(min(strays))}, where a layer's field stands outside any layer" if strays else ""
+        return f"a block is closed once too often{before or ' above'}"
+
+    def _unknown(self, schema: Schema, block: Block) -> None:
+        """A name that the message does not have: skip the field, or say what must be wrong."""
+        name, token = self.words[self.at], self.at
+        if name in ("layer", "layers") and block.closer and self.words[token + 1] in ("{", ":"):
+            line = self.text.line(block.start)
+            raise self.error(
+                f'{name} inside {block.name}: a "}}" is missing above', hint=f"{block.name} is opened at line {line}"
+            )
+        swapped = hints.swapped_file(schema.name, name)
+        if swapped:
+            raise self.error(f"{name} is no field of a {schema.name}", hint=swapped)
+        self.at += 1
+        self._skip_value(name, token, schema)
+
+    def _skip_value(self, name: str, token: int, schema: Schema) -> None:
+        """Step over `: value`, `{ ... }` or a list, and remember what was skipped."""
+        if self.strict:
+            raise self.error(hints.unknown_field(schema.name, name, list(schema.fields)), token)
+        colon = self.words[self.at] == ":"
+        self.at += colon
+        word = self.words[self.at]
+        if word in _CLOSER:
+            self._skip_brackets()
+        elif not colon:
+            raise self.error(f'":" or "{{" expected after {name}, got {self.shown()}')
+        elif self.kinds[self.at] == STRING:
+            while self.kinds[self.at] == STRING:
+                self.at += 1
+        else:
+            self.at += word == "-"
+            if self.kinds[self.at] not in (NAME, NUMBER):
+                raise self.error(f"a value expected for {name}, got {self.shown()}")
+            self.at += 1
+        if self.words[self.at] in (",", ";"):
+            self.at += 1
+        self.unknown.setdefault((schema.name, name), []).append(self.starts[token])
+
+    def _skip_brackets(self) -> None:
+        """Step over a bracket and all up to the one that closes it."""
+        opened: list[int] = []
+        while True:
+            word = self.words[self.at]
+            if word in _CLOSER:
+                opened.append(self.at)
+                if len(opened) > MAX_DEPTH:
+                    raise self.error(f"blocks are nested more than {MAX_DEPTH} deep")
+            elif word in ("}", ">", "]"):
+                if word != _CLOSER[self.words[opened[-1]]]:
+                    raise self.error(
+                        f'"{_CLOSER[self.words[opened[-1]]]}" expected, got "{word}"', hint=self._opened(opened[-1])
+                    )
+                opened.pop()
+            elif self.kinds[self.at] == END:
+                raise self.error(
+                    f'"{_CLOSER[self.words[opened[-1]]]}" is missing', opened[-1], "opened here and nowhere closed"
+                )
+            self.at += 1
+            if not opened:
+                return

@@ -1,0 +1,166 @@
+"""Protobuf text format, cut into tokens: names, numbers, strings and punctuation, each with its offset."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+
+from minicaffe.errors import UNSEEN, PrototxtError, written_out
+
+from .source import Place
+
+CONTROL = re.compile("[\x00-\x08\x0e-\x1f]")
+"""A character that no prototxt holds."""
+NAME, NUMBER, STRING, PUNCTUATION, END, BAD = 1, 2, 3, 4, 5, 6
+
+# Each alternative starts with another character, and one of them takes any: no text makes this backtrack far.
+_TOKEN = re.compile(
+    r"""\s*(?:\#[^\n]*\s*)*
+    (?:([A-Za-z_]\w*)
+    |(\.?\d[\w.]*(?:(?<=[eE])[+-][\w.]*)*)
+    |("[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"|'[^'\\\n]*(?:\\[^\n][^'\\\n]*)*')
+    |([{}<>:\[\],;/.-])
+    |(\Z)
+    |(.))""",
+    re.VERBOSE | re.ASCII | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_PART = re.compile(r"""("(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')|(\#[^\n]*)|[\x0b\x0c]""", re.VERBOSE)
+"""A string, a comment, or a blank between tokens that is neither space, tab nor newline."""
+_BYTES = re.compile("([\udc80-\udcff]+)")
+_SIMPLE = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "?": "?",
+}
+
+
+class Text:
+    """A text and the file it came from: turns offsets into places and errors."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+        self.file = file
+        self._line_starts: list[int] = []
+
+    def line_column(self, offset: int) -> tuple[int, int]:
+        """Line and column, both from 1."""
+        if not self._line_starts:
+            self._line_starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+        line = bisect_right(self._line_starts, offset)
+        return line, offset - self._line_starts[line - 1] + 1
+
+    def line(self, offset: int) -> int:
+        return self.line_column(offset)[0]
+
+    def place(self, offset: int) -> Place:
+        return Place(self.file, *self.line_column(offset))
+
+    def error(self, message: str, offset: int, hint: str = "") -> PrototxtError:
+        line, column = self.line_column(offset)
+        begin, end = offset - column + 1, self.text.find("\n", offset)
+        source_line = self.text[begin : end if end >= 0 else None]
+        return PrototxtError(message, file=self.file, line=line, column=column, source_line=source_line, hint=hint)
+
+
+class Tokens:
+    """The tokens of a text as three lists of one length: kinds, words (a string keeps its quotes) and starts (offsets)."""
+
+    def __init__(self, text: Text) -> None:
+        self.kinds: list[int] = []
+        self.words: list[str] = []
+        self.starts: list[int] = []
+        add_kind, add_word, add_start = self.kinds.append, self.words.append, self.starts.append
+        for match in _TOKEN.finditer(text.text):
+            kind = match.lastindex or END
+            add_kind(kind)
+            add_word(match[kind])
+            add_start(match.start(kind))
+            if kind == BAD:
+                raise _bad_character(text, match.start(kind))
+            if kind == END:
+                break
+
+
+def unquote(word: str, what: str) -> bytes:
+    """The bytes that a quoted token stands for. Raises ValueError with a message."""
+    body = word[1:-1]
+    if "\\" not in body:
+        return body.encode("utf-8", "surrogateescape")
+    parts, at = [], 0
+    for match in _ESCAPE.finditer(body):
+        parts += [body[at : match.start()].encode("utf-8", "surrogateescape"), _escape(match, what)]
+        at = match.end()
+    parts.append(body[at:].encode("utf-8", "surrogateescape"))
+    return b"".join(parts)
+
+
+def quote(text: str) -> str:
+    """text as a quoted token, of one line."""
+    for character in '\\"':
+        text = text.replace(character, "\\" + character)
+    return f'"{_octal(text)}"'
+
+
+def visible(text: str) -> str:
+    """A prototxt that reads as text does, in whose strings and comments nothing is unseen (errors.UNSEEN). Bytes that are no
+    UTF-8 stay."""
+
+    def part(found: re.Match[str]) -> str:
+        string, comment = found.groups()
+        return _octal(string) if string else _but_bytes(comment, written_out) if comment else " "
+
+    return _PART.sub(part, text)
+
+
+def octal(text: str) -> str:
+    r"""A string's text with what is unseen, or ends a line, as its bytes' escapes, which every reader knows: \342\200\256."""
+    return re.sub(f"{UNSEEN.pattern}|[\n\t]", lambda found: "".join(f"\\{byte:03o}" for byte in found[0].encode()), text)
+
+
+def _octal(text: str) -> str:
+    return _but_bytes(text, octal)
+
+
+def _but_bytes(text: str, change: Callable[[str], str]) -> str:
+    """text changed; bytes that are no UTF-8 stay."""
+    return "".join(part if i % 2 else change(part) for i, part in enumerate(_BYTES.split(text)))
+
+
+def _escape(match: re.Match[str], what: str) -> bytes:
+    octal, hexadecimal, short, long, simple = match.groups()
+    if octal or hexadecimal:
+        number = int(octal, 8) if octal else int(hexadecimal, 16)
+        if number > 255:
+            raise ValueError(f"{match[0]} in {what} is more than a byte holds")
+        return bytes([number])
+    if short or long:
+        number = int(short or long, 16)
+        if number > 0x10FFFF or 0xD800 <= number < 0xE000:
+            raise ValueError(f"{match[0]} in {what} is no character")
+        return chr(number).encode()
+    if simple not in _SIMPLE:
+        raise ValueError(f"{match[0]} in {what} is no escape that prototxt knows")
+    return _SIMPLE[simple].encode()
+
+
+def _bad_character(text: Text, offset: int) -> PrototxtError:
+    character = text.text[offset]
+    if character in "\"'":
+        return text.error("a string is not closed on its line", offset, f"end it with {character}")
+    if character == "\N{NO-BREAK SPACE}":
+        return text.error("a no-break space", offset, "type a plain space instead")
+    if character in "“”„‘’":
+        return text.error(f"{character} is a typographic quote", offset, "write \" or ' instead")
+    if character == "+":
+        return text.error("a number takes no +", offset, "leave it out")
+    return text.error(f"unexpected character {character!r}", offset, "a comment starts with #" if character in "/%!" else "")

@@ -1,0 +1,168 @@
+"""Single values of protobuf text format: strings, enums, booleans and numbers, read at a cursor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from minicaffe.errors import PrototxtError
+
+from . import hints
+from .tokens import END, NAME, NUMBER, PUNCTUATION, STRING, Text, Tokens, unquote
+
+_LARGEST_FLOAT = 3.4028234663852886e38
+_ROUNDS_TO_INFINITY = 3.4028235677973366e38  # half a step above the largest float32
+_INTEGER = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*")
+_FLOAT = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?")
+_BOOLS = {"true": True, "True": True, "t": True, "1": True, "false": False, "False": False, "f": False, "0": False}
+_INTEGER_RANGE = {
+    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
+}
+
+
+class Field:
+    """What the parser needs of one field, looked up once."""
+
+    __slots__ = ("bytes", "cpp_type", "enum", "message", "name", "owner", "range", "repeated", "single")
+
+    def __init__(self, descriptor: FieldDescriptor, owner: str, repeated: bool) -> None:
+        self.name, self.owner = descriptor.name, owner
+        self.repeated = repeated
+        self.cpp_type = descriptor.cpp_type
+        self.single = descriptor.cpp_type == FieldDescriptor.CPPTYPE_FLOAT
+        self.bytes = descriptor.type == FieldDescriptor.TYPE_BYTES
+        self.range = _INTEGER_RANGE.get(descriptor.cpp_type, (0, 0))
+        self.message = descriptor.message_type
+        self.enum = {v.name: v.number for v in descriptor.enum_type.values} if descriptor.enum_type else {}
+
+
+def is_repeated(descriptor: FieldDescriptor) -> bool:
+    """Whether the field holds a list; protobuf before 6 says so by its label only."""
+    return descriptor.is_repeated if hasattr(descriptor, "is_repeated") else descriptor.label == 3  # type: ignore[attr-defined]
+
+
+def is_required(descriptor: FieldDescriptor) -> bool:
+    return descriptor.is_required if hasattr(descriptor, "is_required") else descriptor.label == 2  # type: ignore[attr-defined]
+
+
+class ValueReader:
+    """A cursor over a text's tokens (words[at] is the present one) that reads the values of fields."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        tokens = Tokens(text)
+        self.kinds, self.words, self.starts = tokens.kinds, tokens.words, tokens.starts
+        self.at = 0
+        self._readers: dict[int, Callable[[Field], str | bytes | float]] = {
+            FieldDescriptor.CPPTYPE_STRING: self._string,
+            FieldDescriptor.CPPTYPE_ENUM: self._enum,
+            FieldDescriptor.CPPTYPE_BOOL: self._bool,
+            FieldDescriptor.CPPTYPE_FLOAT: self._float,
+            FieldDescriptor.CPPTYPE_DOUBLE: self._float,
+        }
+
+    def value(self, known: Field) -> str | bytes | float:
+        """The value of a field that is no block. Raises PrototxtError."""
+        return self._readers.get(known.cpp_type, self._integer)(known)
+
+    def error(self, message: str, token: int | None = None, hint: str = "") -> PrototxtError:
+        """An error at a token (the present one by default)."""
+        return self.text.error(message, self.starts[self.at if token is None else token], hint)
+
+    def shown(self) -> str:
+        """The present token, for a message."""
+        kind, word = self.kinds[self.at], self.words[self.at]
+        if kind == END:
+            return "the end of the file"
+        word = word if len(word) <= 40 else word[:40] + "..."
+        return f'"{word}"' if kind == PUNCTUATION else word
+
+    def _string(self, known: Field) -> str | bytes:
+        first = self.at
+        if self.kinds[first] != STRING:
+            hint = hints.string_expected(known.owner, known.name, self.words[first])
+            raise self.error(f"{known.name} takes a quoted string, got {self.shown()}", hint=hint)
+        parts: list[bytes] = []
+        while self.kinds[self.at] == STRING:
+            try:
+                parts.append(unquote(self.words[self.at], known.name))
+            except ValueError as error:
+                raise self.error(str(error)) from None
+            self.at += 1
+        value = b"".join(parts)
+        if known.bytes:
+            return value
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise self.error(f"{known.name} is not UTF-8 text", first) from None
+
+    def _enum(self, known: Field) -> int:
+        word = self.words[self.at]
+        if self.kinds[self.at] == NAME and word in known.enum:
+            self.at += 1
+            return known.enum[word]
+        if self.kinds[self.at] == NUMBER or word == "-":
+            first = self.at
+            number = self._whole(known, -(2**31), 2**31 - 1)
+            if number in known.enum.values():
+                return number
+            raise self.error(f"{known.name} has no value {number}", first, hints.enum_values(known.enum))
+        if self.kinds[self.at] == STRING:
+            raise self.error(
+                f"{known.name} takes a bare word, got the quoted {word}",
+                hint=hints.quoted_enum(known.owner, known.name, word[1:-1], known.enum),
+            )
+        if self.kinds[self.at] != NAME:
+            raise self.error(f"{known.name} takes one of its names, got {self.shown()}", hint=hints.enum_values(known.enum))
+        hint = hints.enum_nearest(known.owner, known.name, word, known.enum)
+        raise self.error(f"{known.name} has no value {word}", hint=hint)
+
+    def _bool(self, known: Field) -> bool:
+        value = _BOOLS.get(self.words[self.at])
+        if value is None:
+            raise self.error(f"{known.name} takes true or false, got {self.shown()}")
+        self.at += 1
+        return value
+
+    def _integer(self, known: Field) -> int:
+        return self._whole(known, *known.range)
+
+    def _whole(self, known: Field, least: int, most: int) -> int:
+        first = self.at
+        negative = self.words[first] == "-"
+        self.at += negative
+        word = self.words[self.at]
+        if self.kinds[self.at] != NUMBER or not _INTEGER.fullmatch(word):
+            raise self.error(f"{known.name} takes a whole number, got {self.shown()}")
+        if len(word) > 64:
+            raise self.error(f"{known.name}: a number of {len(word)} digits is out of range", first)
+        octal = len(word) > 1 and word[0] == "0" and word[1] not in "xX"
+        number = int(word, 8) if octal else int(word, 0)
+        number = -number if negative else number
+        if not least <= number <= most:
+            raise self.error(f"{known.name}: {number} is out of range ({least} to {most})", first)
+        self.at += 1
+        return number
+
+    def _float(self, known: Field) -> float:
+        negative = self.words[self.at] == "-"
+        self.at += negative
+        word = self.words[self.at]
+        if self.kinds[self.at] == NUMBER and _FLOAT.fullmatch(word):
+            number = float(word.rstrip("fF"))
+        elif self.kinds[self.at] == NUMBER and _INTEGER.fullmatch(word) and len(word) <= 64:
+            number = float(int(word, 16))
+        elif self.kinds[self.at] == NAME and word.lower() in ("inf", "infinity", "inff", "nan", "nanf"):
+            number = float(word.lower().rstrip("f") if word.lower() in ("inff", "nanf") else word)
+        else:
+            raise self.error(f"{known.name} takes a number, got {self.shown()}")
+        if known.single and abs(number) > _LARGEST_FLOAT:
+            number = float("inf") if number >= _ROUNDS_TO_INFINITY else _LARGEST_FLOAT
+        self.at += 1
+        return -number if negative else number

@@ -1,0 +1,158 @@
+"""Weights files: .caffemodel of any fork and version, .caffemodel.h5 and .binaryproto, read and written.
+
+Reading maps the file and hands out views (caffemodel.py); writing goes layer by layer, straight from the blobs' memory.
+Neither has protobuf's 2 GB limit. Source: Caffe's net.cpp (CopyTrainedLayersFrom, ToProto).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.errors import WeightsError
+from minicaffe.files import opened, replacing
+from minicaffe.proto import caffe_pb2
+
+from . import caffemodel
+from .caffemodel import BlobWeights, LayerWeights
+from .lookalikes import START, lookalike
+from .wire import Buffer, WireError, encoded, header
+
+__all__ = [
+    "BlobWeights",
+    "LayerWeights",
+    "WeightsFile",
+    "read_binaryproto",
+    "read_weights",
+    "write_binaryproto",
+    "write_caffemodel",
+]
+
+Path = str | os.PathLike[str]
+
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """What a weights file holds, in the file's order."""
+
+    path: str
+    layers: list[LayerWeights]
+
+
+def read_weights(path: Path) -> WeightsFile:
+    """Read a .caffemodel, or an HDF5 file (known by its signature, not its name). Raises WeightsError."""
+    buffer = mapped(path)
+    if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
+        from .hdf5 import read_hdf5
+
+        return WeightsFile(os.fspath(path), read_hdf5(path))
+    refuse_lookalikes(path, buffer)
+    try:
+        layers = caffemodel.layers(buffer)
+    except WireError as error:
+        raise file_error(path, error, ".caffemodel") from error
+    if not layers:
+        raise WeightsError(f"{path}: no layer in it: this is no .caffemodel, or the net was empty")
+    return WeightsFile(os.fspath(path), layers)
+
+
+def read_binaryproto(path: Path) -> NDArray[Any]:
+    """The float32 array of a file that holds one BlobProto (a mean file). Raises WeightsError."""
+    buffer = mapped(path)
+    refuse_lookalikes(path, buffer)
+    try:
+        return caffemodel.blob(buffer, 0, len(buffer)).array
+    except WireError as error:
+        raise file_error(path, error, ".binaryproto") from error
+
+
+def write_binaryproto(path: Path, array: ArrayLike) -> None:
+    """Write an array as one BlobProto: float64 as it is, all else as float32."""
+    values = np.asarray(array)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        for part in encoded_blob(values if values.dtype == np.float64 else values.astype(np.float32)):
+            file.write(part)
+
+
+def write_caffemodel(
+    path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False
+) -> None:
+    """Write a net, its upgraded parameters and its layers' learnable blobs by layer name, as Caffe's Net::ToProto does;
+    with diffs the blobs' diffs too.
+
+    Raises WeightsError for blobs of a layer that the net lacks, Error where the file cannot be written.
+    """
+    check_names(path, param, blobs)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(caffe_pb2.NetParameter(name=param.name).SerializeToString())
+        for layer in param.layer:
+            _write_layer(file, layer, blobs.get(layer.name, ()), diffs)
+
+
+def check_names(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]]) -> None:
+    """Every layer that blobs names must be one of the net's: what is written must be found again."""
+    names = {layer.name for layer in param.layer}
+    if unknown := [name for name in blobs if name not in names]:
+        raise WeightsError(f'{path}: cannot write the blobs of layer "{unknown[0]}": the net has no such layer')
+
+
+def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequence[Blob], diffs: bool) -> None:
+    bare = caffe_pb2.LayerParameter()
+    bare.CopyFrom(layer)
+    bare.ClearField("blobs")
+    parts: list[bytes | memoryview] = [bare.SerializeToString()]
+    for blob in blobs:
+        stored = [*encoded_blob(blob.data), *(encoded_diff(blob.diff) if diffs else ())]
+        parts += [header(7, sum(memoryview(part).nbytes for part in stored)), *stored]
+    file.write(header(100, sum(memoryview(part).nbytes for part in parts)))
+    for part in parts:
+        file.write(part)
+
+
+def encoded_blob(array: NDArray[Any]) -> tuple[bytes, memoryview]:
+    """A float32 or float64 array as a BlobProto: all that stands before the values, and the values."""
+    values = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
+    dims = b"".join(encoded(dim) for dim in array.shape)
+    shape = header(1, len(dims)) + dims
+    return header(7, len(shape)) + shape + header(8 if values.itemsize == 8 else 5, values.nbytes), values.view(np.uint8).data
+
+
+def encoded_diff(array: NDArray[Any]) -> tuple[bytes, memoryview]:
+    """A float32 or float64 array as a BlobProto's diff: all that stands before the values, and the values."""
+    values = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
+    return header(9 if values.itemsize == 8 else 6, values.nbytes), values.view(np.uint8).data
+
+
+def mapped(path: Path) -> Buffer:
+    """The file's bytes, mapped copy-on-write: the file itself is never written to."""
+    try:
+        with opened(path) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise WeightsError(f"{path}: the file is empty")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def refuse_lookalikes(path: Path, buffer: Buffer, wanted: str = "weights") -> None:
+    """Raise WeightsError for files of another kind, known by how they begin."""
+    start = bytes(buffer[:START])
+    if found := lookalike(start, wanted):
+        raise WeightsError(f"{path}: this is {found}")
+    if wanted == "weights" and re.match(rb"\x08[^\x12]{1,5}\x12", start):
+        raise WeightsError(f"{path}: this is a .solverstate, not weights: the .caffemodel beside it holds them")
+
+
+def file_error(path: Path, error: WireError, kind: str) -> WeightsError:
+    """What to raise for bytes that a walk could not read."""
+    return WeightsError(f"{path}: offset {error.offset}: {error.message}: the file is cut short, damaged, or no {kind}")

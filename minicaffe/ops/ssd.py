@@ -1,0 +1,85 @@
+"""SSD's functions in minicaffe.ops. Boxes are xmin, ymin, xmax, ymax in parts of the image, 1 its width or height.
+
+prior_sides -> prior_boxes -> ssd_decode -> ssd_nms of each class: ssd_detections
+                           -> jaccard with true boxes -> ssd_match -> ssd_encode
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minicaffe.errors import Error
+from minicaffe.layers.boxes import box_codes, multi_box_matching
+from minicaffe.layers.boxes.detection_rows import image_detections
+from minicaffe.proto import caffe_pb2
+
+Array = NDArray[Any]
+
+VARIANCES = (0.1, 0.1, 0.2, 0.2)
+"""What SSD's nets divide codes by."""
+
+
+def ssd_decode(codes: Array, priors: Array, variances: ArrayLike = VARIANCES, code: int | str = "CENTER_SIZE") -> Array:
+    """The boxes (P, 4) that codes (P, 4) make of priors (P, 4). variances: (4,), or (P, 4) as PriorBox gives them.
+    code: CENTER_SIZE, CORNER or CORNER_SIZE."""
+    return box_codes.decode(codes, _priors(priors, variances), code_number(code))
+
+
+def ssd_encode(boxes: Array, priors: Array, variances: ArrayLike = VARIANCES, code: int | str = "CENTER_SIZE") -> Array:
+    """The codes (P, 4) of boxes (P, 4), one for each of priors (P, 4): the inverse of ssd_decode."""
+    return box_codes.encode(boxes, _priors(priors, variances), code_number(code))
+
+
+def ssd_match(overlaps: Array, threshold: float | None = 0.5) -> tuple[NDArray[np.intp], Array]:
+    """For each prior its true box (P,), or -1, and their overlap (P,), from overlaps (P, G): first each true box takes the
+    free prior that overlaps it most, then each prior left the box it overlaps most, by threshold or more (None: none)."""
+    return multi_box_matching.match(overlaps, threshold, np.zeros(len(overlaps), bool))
+
+
+def ssd_nms(
+    boxes: Array, scores: Array, threshold: float, *, least: float = -np.inf, top_k: int | None = None, eta: float = 1.0
+) -> NDArray[np.intp]:
+    """Indices of the boxes (N, 4) that are kept, best score (N,) first: of those > least the top_k best, each unless it
+    overlaps a kept one by more than threshold. eta < 1: each one kept lowers the threshold to eta times it, down to 0.5."""
+    return box_codes.nms(boxes, scores, threshold, least=least, top_k=top_k, eta=eta)
+
+
+def ssd_detections(
+    boxes: Array,
+    scores: Array,
+    *,
+    background: int = 0,
+    least: float = 0.01,
+    nms_threshold: float = 0.45,
+    top_k: int | None = 400,
+    keep_top_k: int = 200,
+    eta: float = 1.0,
+) -> Array:
+    """One image's detections (n, 6): class, score, xmin, ymin, xmax, ymax, from boxes (P, 4) that all classes share, or one
+    set for each (C, P, 4), and scores (C, P); by class, then score. keep_top_k: of all classes, -1 for no limit."""
+    return image_detections(
+        boxes[None] if boxes.ndim == 2 else boxes,
+        scores,
+        background=background,
+        least=least,
+        nms_threshold=nms_threshold,
+        top_k=top_k,
+        keep_top_k=keep_top_k,
+        eta=eta,
+    )
+
+
+def code_number(code: int | str) -> int:
+    """A code by its number in caffe.proto. Raises Error for a name or number that is none."""
+    known = caffe_pb2.PriorBoxParameter.CodeType
+    if code not in (known.keys() if isinstance(code, str) else known.values()):
+        raise Error(f"code is one of {', '.join(known.keys())}, got {code!r}")
+    return int(known.Value(code)) if isinstance(code, str) else code
+
+
+def _priors(priors: Array, variances: ArrayLike) -> box_codes.Priors:
+    """priors (P, 4) with the variances of each."""
+    return box_codes.Priors(priors, np.broadcast_to(np.asarray(variances, priors.dtype), priors.shape))

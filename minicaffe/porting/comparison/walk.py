@@ -1,0 +1,391 @@
+"""The walk: A's layers in order, each top beside B's, up to the first that differs; then the causes, tried."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from minicaffe import rng
+from minicaffe.detection.inputs import fill_inputs, make_up_weights, put_array
+from minicaffe.errors import Error, WeightsError
+from minicaffe.formats.weights import WeightsFile, read_weights
+from minicaffe.layer import Layer
+from minicaffe.mode import TEST, Phase
+from minicaffe.net import Net
+from minicaffe.porting.near_layers import near_text
+
+from .causes import variants
+from .differing import parameter_variants
+from .direct import direct_causes
+from .result import MOST_CAUSES, Array, Comparison, Difference, Tolerance
+from .sides import Arrays, Name, Names, read_npz, run_onnx
+from .trial import Segment, Variant
+
+FOLLOWS = "it reads a blob that differs already"
+LONGEST = 8
+"""Layers since the last compared blob, at most, among which a cause is looked for."""
+
+Source = str | os.PathLike[str] | Net
+Weights = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def compare(
+    a: Source,
+    b: Source | Mapping[str, ArrayLike],
+    *,
+    weights_a: Weights = (),
+    weights_b: Weights = (),
+    inputs: Mapping[str, ArrayLike] | None = None,
+    names: Names | None = None,
+    rtol: float = 1e-3,
+    atol: float | None = None,
+    seed: int = 0,
+    go_on: bool = False,
+    phase: Phase = TEST,
+    level: int = 0,
+    stages: Sequence[str] = (),
+) -> Comparison:
+    """Compare net a with b, layer by layer: b is a net, an .npz or a dict of blobs, or an .onnx model.
+
+    inputs: a's, by name; those left out are b's arrays of these names, or seeded. names: b's names for a's layers and blobs, as
+    sides.read_map reads them. go_on: past the first difference; between two nets b then goes on from a's values. A net b that
+    is read from a prototxt and given no weights has a's. phase, level, stages: of nets that are read.
+    Raises Error for what cannot be read or run.
+    """
+    state = (phase, level, list(stages))
+    net = _net(a, state, seed)
+    result = Comparison(str(net.file), _title(b), Tolerance(rtol, atol))
+    for file in _files(weights_a):
+        net.copy_from(file)
+    if not isinstance(a, Net) and not _files(weights_a) and (note := make_up_weights(net, net.params, seed)):
+        result.notes.append(note)
+    pairs = {key: Name(name) if isinstance(name, str) else name for key, name in (names or {}).items()}
+    arrays = _arrays(b)
+    result.notes += _fill(net, inputs or {}, arrays, pairs, seed)
+    walk = Walk(net, result, go_on, pairs)
+    walk.run_a(seed)
+    if arrays is None and not _is_onnx(b):
+        other = _net(b, state, seed)  # type: ignore[arg-type]
+        result.notes += [note for file in _files(weights_b) for note in load_fitting(other, file)]
+        walk.beside_net(other, bool(_files(weights_b)) or isinstance(b, Net), seed)
+    else:
+        if arrays is None:
+            fed = {pairs.get(name, Name(name)).name: net.blobs[name].data.copy() for name in net.inputs}
+            arrays = run_onnx(b, walk.inputs(fed))  # type: ignore[arg-type]
+        walk.beside_arrays(arrays)
+    return result
+
+
+def _net(source: Source, state: tuple[Any, ...], seed: int) -> Net:
+    if isinstance(source, Net):
+        return source
+    rng.set_random_seed(seed)
+    return Net(source, *state)
+
+
+def _files(weights: Weights) -> list[str | os.PathLike[str]]:
+    return [weights] if isinstance(weights, str | os.PathLike) else list(weights)
+
+
+def load_fitting(net: Net, path: str | os.PathLike[str]) -> list[str]:
+    """Load the layers of a file whose blobs fit; says which do not. (A net whose maps have other sizes than they should is
+    still to be compared, up to where that shows.) Raises WeightsError where none has the name of a layer."""
+    file = read_weights(path)
+    if net.params and not any(stored.name in net.params for stored in file.layers if stored.blobs):
+        raise WeightsError(
+            f"{path}: none of its layers has the name of a layer with weights in {net.file}{near_text(net, file)}"
+        )
+    left = []
+    for stored in file.layers:
+        try:
+            net.copy_from(WeightsFile(file.path, [stored]))
+        except WeightsError:
+            left.append(stored.name)
+    return [f"{path} does not fit {net.file} in {', '.join(left)}"] if left else []
+
+
+def _title(b: Any) -> str:
+    return str(b.file) if isinstance(b, Net) else f"{len(b)} arrays" if isinstance(b, Mapping) else str(b)
+
+
+def _is_onnx(b: Any) -> bool:
+    return isinstance(b, str | os.PathLike) and Path(b).suffix == ".onnx"
+
+
+def _arrays(b: Any) -> Arrays | None:
+    if isinstance(b, Mapping):
+        return {name: np.asarray(array) for name, array in b.items()}
+    if isinstance(b, str | os.PathLike) and Path(b).suffix == ".npz":
+        return read_npz(b)
+    return None
+
+
+def _fill(net: Net, inputs: Mapping[str, ArrayLike], arrays: Arrays | None, names: Mapping[str, Name], seed: int) -> list[str]:
+    """Give a its inputs: those given, else b's, else seeded ones. Returns what was made up."""
+    unknown = [name for name in inputs if name not in net.inputs]
+    if unknown:
+        raise Error(f'"{unknown[0]}" is not an input of A; its inputs are {", ".join(net.inputs) or "none"}')
+    notes = fill_inputs(net, {}, seed=seed) if not set(net.inputs) <= set(inputs) else []
+    taken = []
+    for name in net.inputs:
+        theirs = names.get(name, Name(name))
+        if name in inputs:
+            put_array(net, name, np.asarray(inputs[name]))
+        elif arrays is not None and theirs.name in arrays:
+            put_array(net, name, theirs.ours(arrays[theirs.name]))
+            taken.append(name)
+    made_up = [note for note in notes if not any(note.startswith(f"input {name} ") for name in [*inputs, *taken])]
+    return [*made_up, *(f"input {name}: B's {names.get(name, Name(name)).name}" for name in taken)]
+
+
+class Walk:
+    """A, run once with every layer's tops kept, and B beside it."""
+
+    def __init__(self, net: Net, result: Comparison, go_on: bool, names: Mapping[str, Name]) -> None:
+        self.net, self.result, self.go_on, self.names = net, result, go_on, names
+        self.kept: list[list[Array]] = [[] for _ in net.layers]
+        self.compared: set[int] = set()
+        self.differed: set[int] = set()
+        self.sources = {top: i for i, layer in enumerate(net.layers) for top in net.top_names[layer.name]}
+
+    def run_a(self, seed: int) -> None:
+        """Run a and keep what every layer gives."""
+
+        def keep(i: int) -> None:
+            self.kept[i] = [blob.read_data().copy() for blob in self.net.nodes[i].tops]
+
+        _run(self.net, keep, seed)
+
+    def inputs(self, named: Arrays) -> Arrays:
+        """A's inputs by B's names, also by their own."""
+        return named or {name: self.net.blobs[name].data.copy() for name in self.net.inputs}
+
+    # Beside a net.
+
+    def beside_net(self, other: Net, has_weights: bool, seed: int) -> None:
+        """Run B on A's inputs, and compare as it goes."""
+        if not has_weights:
+            self._share_weights(other)
+        self._share_inputs(other, seed)
+        mine = {layer.name: i for i, layer in enumerate(self.net.layers)}
+        mine |= {name.name: mine[key] for key, name in self.names.items() if key in mine}
+
+        def look(j: int) -> None:
+            layer = other.layers[j]
+            i = mine.get(layer.name)
+            if i is None or layer.is_split or self._done():
+                return
+            for t, (blob, array) in enumerate(zip(other.nodes[j].tops, self.kept[i])):
+                name = self.net.nodes[i].top_names[t]
+                if not self.look(i, t, name, blob.read_data(), layer) and self.go_on and blob.shape == array.shape:
+                    blob.data[...] = array
+
+        _run(other, look, seed)
+        self._unmatched()
+
+    def _share_weights(self, other: Net) -> None:
+        """Where B has no weights file, A's weights of the same names and shapes."""
+        shared = []
+        for name, blobs in self.net.params.items():
+            theirs = list(other.params.get(name, ()))
+            if [blob.shape for blob in theirs] == [blob.shape for blob in blobs]:
+                for blob, source in zip(theirs, blobs):
+                    blob.data[...] = source.read_data()
+                shared.append(name)
+        own = [name for name in other.params if name not in shared]
+        if other.params:
+            also = f", those of its fillers in {', '.join(own)}" if own else ""
+            self.result.notes.append(f"B has A's weights in {len(shared)} layers{also}")
+
+    def _share_inputs(self, other: Net, seed: int) -> None:
+        mine = {self.names.get(name, Name(name)).name: name for name in self.net.inputs}
+        if len(other.inputs) == len(mine) == 1:
+            mine = {other.inputs[0]: self.net.inputs[0]}
+        lacking = [name for name in other.inputs if name not in mine]
+        if lacking:
+            notes = fill_inputs(other, {}, seed=seed)
+            self.result.notes += [f"B's {note}" for note in notes if any(note.startswith(f"input {name} ") for name in lacking)]
+        for theirs, name in mine.items():
+            if theirs in other.inputs:
+                put_array(other, theirs, self.net.blobs[name].data)
+
+    # Beside arrays.
+
+    def beside_arrays(self, arrays: Arrays) -> None:
+        """Compare with B's arrays, in A's order."""
+        for i, layer in enumerate(self.net.layers):
+            if layer.is_split:
+                continue
+            for t, top in enumerate(self.net.nodes[i].top_names):
+                name = self._name(i, t, top, arrays)
+                if name is None or self._done():
+                    continue
+                if name.name not in arrays:
+                    raise Error(f"the map says that A's {top} is B's \"{name.name}\", which is not in {self.result.b}")
+                self.look(i, t, top, name.ours(arrays[name.name]), None)
+        self._unmatched()
+
+    def _name(self, i: int, t: int, top: str, arrays: Arrays) -> Name | None:
+        """B's name for a top: mapped by layer or blob, else the layer's name where no blob has it, else the blob's; by a blob's
+        name it is compared where the blob has its last value."""
+        layer = self.net.layers[i].name
+        is_last = self.sources[top] == i
+        if t == 0 and layer in self.names and (layer not in self.sources or self.sources[layer] == i):
+            return self.names[layer]
+        if top in self.names:
+            return self.names[top] if is_last else None
+        if t == 0 and layer in arrays and layer not in self.sources:
+            return Name(layer)
+        return Name(top) if is_last and top in arrays else None
+
+    # Both.
+
+    def look(self, i: int, t: int, top: str, theirs: Array, other: Layer | None) -> bool:
+        """Compare one top; whether it agrees."""
+        ours = self.kept[i][t]
+        theirs = _reshaped(ours, theirs)
+        self.compared.add(i)
+        layer = self.net.layers[i]
+        if self.result.tolerance.agree(ours, theirs):
+            with np.errstate(invalid="ignore"):
+                largest = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs)).max(initial=0.0)
+            self.result.agreed.append((layer.name, top, float(largest)))
+            return True
+        found = _difference(layer, top, ours, theirs, self.result.tolerance)
+        segment = self._segment(i, top)
+        follows = bool({self.sources[name] for name in layer.param.bottom if name in self.sources} & self.differed)
+        self.differed.add(i)
+        uncompared = [self.net.layers[n].name for n in segment[:-1]]
+        causes, at = ([FOLLOWS], i) if follows and other is None else self._causes(segment, top, theirs, other)
+        if causes and at != i:
+            culprit = self.net.layers[at]
+            place = str(culprit.source.at()) if culprit.source else ""
+            found = replace(found, layer=culprit.name, type=culprit.type, place=place)
+        self.result.differences.append(replace(found, causes=causes, uncompared=uncompared))
+        return False
+
+    def _segment(self, i: int, top: str) -> list[int]:
+        """The layers on which layer i's top depends through blobs that were not compared, and i: indices in order."""
+        needed, found = set(self.net.nodes[i].bottom_names), [i]
+        for n in range(i - 1, -1, -1):
+            tops, bottoms = set(self.net.nodes[n].top_names), self.net.nodes[n].bottom_names
+            if not tops & needed:
+                continue
+            needed -= tops
+            if self.net.layers[n].is_split:
+                needed.update(bottoms)
+            elif n not in self.compared and bottoms:
+                needed.update(bottoms)
+                found.append(n)
+        return found[::-1]
+
+    def _causes(self, indices: list[int], top: str, theirs: Array, other: Layer | None) -> tuple[list[str], int]:
+        """The causes that give what B has, and the layer where they lie."""
+        last, tolerance = indices[-1], self.result.tolerance
+        which = self.net.nodes[last].top_names.index(top)
+        causes = list(direct_causes(self.kept[last][which], theirs, tolerance))
+        causes += [
+            f"it is what {self.net.layers[n].name} gives: B stored it before the layers after that change it in place"
+            for n in indices[:-1]
+            if top in self.net.nodes[n].top_names
+            and tolerance.agree(self.kept[n][self.net.nodes[n].top_names.index(top)], theirs)
+        ]
+        if causes or len(indices) > LONGEST or not self.net.nodes[last].bottom_names:
+            return causes[:MOST_CAUSES], last
+        layers, given = self._cut(indices)
+        segment = Segment(layers, given, which, self.net.phase, self.net.dtype)
+        for at in reversed(range(len(indices))):
+            for variant in self._variants(indices[at], other if at == len(indices) - 1 else None):
+                made = segment.run(at, variant.change) if len(causes) < MOST_CAUSES else None
+                if made is not None and tolerance.agree(_reshaped(theirs, made), theirs):
+                    causes.append(variant.cause)
+            if causes:
+                return causes, indices[at]
+        return [], last
+
+    def _cut(self, indices: list[int]) -> tuple[list[Layer], Arrays]:
+        """The layers of a segment, and the values of what they read from outside, Splits undone."""
+        made: set[str] = set()
+        given: Arrays = {}
+        layers = []
+        for i in indices:
+            layer = self.net.layers[i]
+            for name in layer.param.bottom:
+                if name not in made and name not in given:
+                    given[name] = self._value(name, i)
+            made.update(layer.param.top)
+            layers.append(layer)
+        return layers, given
+
+    def _value(self, name: str, before: int) -> Array:
+        """What a blob held when layer `before` read it."""
+        for n in range(before - 1, -1, -1):
+            if name in self.net.nodes[n].top_names:
+                return self.kept[n][self.net.nodes[n].top_names.index(name)]
+        raise Error(f'no layer before {self.net.layers[before].name} gives "{name}"')
+
+    def _variants(self, i: int, other: Layer | None) -> Iterator[Variant]:
+        layer = self.net.layers[i]
+        reads_input = any(self._origin(name) in self.net.inputs for name in layer.param.bottom)
+        yield from variants(layer, reads_input)
+        if other is not None:
+            yield from parameter_variants(layer, other)
+
+    def _origin(self, name: str) -> str:
+        """The blob behind a Split's top."""
+        i = self.sources.get(name)
+        if i is not None and self.net.layers[i].is_split:
+            return self.net.layers[i].param.bottom[0]
+        return name
+
+    def _done(self) -> bool:
+        return bool(self.result.differences) and not self.go_on
+
+    def _unmatched(self) -> None:
+        """Name the layers that were not compared, and A's outputs that were not."""
+        if self._done() or not self.compared:
+            return
+        net, result = self.net, self.result
+        result.unmatched = [x.name for i, x in enumerate(net.layers) if i not in self.compared and not x.is_split]
+        seen = {(layer, top) for layer, top, _ in result.agreed}
+        differing = {difference.top for difference in result.differences}
+        for name in net.outputs:
+            layer = net.layers[self.sources[name]]
+            if not layer.is_input and (layer.name, name) not in seen and name not in differing:
+                result.missing.append(name)
+
+
+def _run(net: Net, hook: Any, seed: int) -> None:
+    rng.set_random_seed(seed)
+    net.after_forward(hook)
+    try:
+        net.forward()
+    finally:
+        net.remove_hook(hook)
+
+
+def _reshaped(like: Array, array: Array) -> Array:
+    """array in like's shape, where they differ by axes of length 1, or array is flat."""
+    if array.shape == like.shape or array.size != like.size:
+        return array
+    bare = [tuple(n for n in x.shape if n != 1) for x in (like, array)]
+    flat = like.shape[:1] == array.shape[:1] and array.ndim <= 2
+    return array.reshape(like.shape) if bare[0] == bare[1] or flat else array
+
+
+def _difference(layer: Layer, top: str, a: Array, b: Array, tolerance: Tolerance) -> Difference:
+    place = str(layer.source.at()) if layer.source else ""
+    found = Difference(layer.name, layer.type, top, place, a.shape, b.shape)
+    if a.shape != b.shape or not a.size:
+        return found
+    beyond = tolerance.beyond(a, b)
+    with np.errstate(invalid="ignore"):
+        size = np.where(beyond, np.nan_to_num(np.abs(a.astype(np.float64) - b), nan=np.inf), -1.0)
+    at = tuple(int(n) for n in np.unravel_index(int(size.argmax()), a.shape))
+    return replace(found, largest=float(size[at]), at=at, a=float(a[at]), b=float(b[at]), share=float(beyond.mean()))

@@ -1,0 +1,141 @@
+"""Any of Caffe's binary files as arrays, with no prototxt: weights, training states, means, HDF5.
+
+    dump = read("net.caffemodel")     # or .caffemodel.h5, .solverstate(.h5), .binaryproto, HDF5 data
+    dump.arrays["conv1.0"], dump.layers[0].type, str(dump.origin)
+
+Which kind of file it is is read off its content, not its name:
+
+    NetParameter: a text at 1, layers at 100 or 2    SolverState: integers at 1, 4, blobs at 3
+    BlobProto: values at 5, 8 or 12
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import WeightsError
+from minicaffe.formats import caffemodel, hdf5
+from minicaffe.formats.arrays import distinct, write_npz
+from minicaffe.formats.caffemodel import BlobWeights, LayerWeights
+from minicaffe.formats.fork_numbers import Origin, origin
+from minicaffe.formats.weights import HDF5_SIGNATURE, file_error, mapped, refuse_lookalikes
+from minicaffe.formats.wire import BYTES, VARINT, Buffer, WireError, fields
+from minicaffe.training.solver_state import read_state
+
+Path = str | os.PathLike[str]
+Arrays = dict[str, NDArray[Any]]
+
+NET, STATE, BLOB = ".caffemodel", ".solverstate", ".binaryproto"
+HDF5_NET, HDF5_STATE, HDF5_DATA = ".caffemodel.h5", ".solverstate.h5", "HDF5 data"
+LOOKED_AT = 64
+"""How many of a file's first fields are enough to know its kind."""
+
+
+@dataclass(frozen=True)
+class Dump:
+    """What a file holds. kind: one of the kinds above; arrays: all values by name, `layer.i` for a layer's blob i, in the
+    file's own type; layers: of a net, with those that have no blobs; origin: the forks that a net can come from."""
+
+    path: str
+    kind: str
+    arrays: Arrays
+    layers: list[LayerWeights] = field(default_factory=list)
+    origin: Origin = field(default_factory=Origin)
+
+    def write(self, path: Path) -> None:
+        """Write the arrays as an .npz, which minicaffe.arrays.read_npz reads with the same names."""
+        write_npz(path, self.arrays)
+
+
+def read(path: Path) -> Dump:
+    """Read any of the files above. Raises WeightsError."""
+    name, buffer = os.fspath(path), mapped(path)
+    if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
+        return _read_hdf5(name)
+    refuse_lookalikes(path, buffer, "a .caffemodel, .solverstate or .binaryproto")
+    kind = ""
+    try:
+        kind = kind_of(buffer)
+        if kind == NET:
+            layers = caffemodel.layers(buffer)
+            return Dump(name, NET, _layer_arrays(layers), layers, origin(buffer))
+        if kind == BLOB:
+            return Dump(name, BLOB, {"data": stored_type(caffemodel.blob(buffer, 0, len(buffer)))})
+    except WireError as error:
+        raise file_error(path, error, kind or f"{NET}, {STATE} or {BLOB}") from error
+    return Dump(name, STATE, _state_arrays(path))
+
+
+def kind_of(buffer: Buffer) -> str:
+    """NET, STATE or BLOB, by the fields of the whole message. Raises WireError for bytes that are none of them."""
+    seen: set[tuple[int, int]] = set()
+    for count, item in enumerate(fields(buffer, 0, len(buffer))):
+        seen.add((item.number, item.kind))
+        if (100, BYTES) in seen or (1, BYTES) in seen:
+            return NET
+        if count > LOOKED_AT:
+            break
+    integer_first = (1, VARINT) in seen
+    if seen & {(5, BYTES), (5, 5), (7, BYTES), (8, 1), (12, BYTES)} and not seen & {(2, BYTES), (3, BYTES)}:
+        return BLOB
+    if integer_first and seen & {(2, BYTES), (3, BYTES), (4, VARINT)} and not seen & {(2, VARINT), (3, VARINT)}:
+        return STATE
+    if (2, BYTES) in seen:
+        return NET
+    if (8, BYTES) in seen and not seen & {(2, BYTES), (3, BYTES)}:
+        return BLOB
+    raise WireError(0, "no layers, no training state and no blob in it")
+
+
+def stored_type(blob: BlobWeights) -> NDArray[Any]:
+    """A stored blob's values in the type that the file has."""
+    return blob.read(blob.chunks[0].dtype if blob.chunks else np.float32)
+
+
+def _layer_arrays(layers: Sequence[LayerWeights]) -> Arrays:
+    """`layer.i` -> values; a name that another layer has already gets a number: `conv#2.0`."""
+    arrays: Arrays = {}
+    for name, layer in zip(distinct(layer.name for layer in layers), layers, strict=True):
+        arrays |= {f"{name}.{i}": stored_type(blob) for i, blob in enumerate(layer.blobs) if blob is not None}
+    return arrays
+
+
+def _state_arrays(path: Path) -> Arrays:
+    state = read_state(path)
+    arrays: Arrays = {"iter": np.array(state.iteration), "current_step": np.array(state.current_step)}
+    arrays["learned_net"] = np.array(state.learned_net)
+    return arrays | {f"history.{i}": array for i, array in enumerate(state.history)}
+
+
+def _read_hdf5(path: str) -> Dump:
+    """A net, a state, or any other HDF5 file: all its numbers by their paths."""
+    h5py = hdf5.require_h5py()
+    with hdf5.reading(path) as file:
+        is_state = hdf5.has(file, "iter") and isinstance(hdf5.child_of(file, "history"), h5py.Group)
+        is_net = not is_state and isinstance(hdf5.child_of(file, "data"), h5py.Group)
+        if not is_state and not is_net:
+            return Dump(path, HDF5_DATA, _datasets(path, file))
+    if is_state:
+        return Dump(path, HDF5_STATE, _state_arrays(path))
+    layers = hdf5.read_hdf5(path)
+    return Dump(path, HDF5_NET, _layer_arrays(layers), layers)
+
+
+def _datasets(path: str, group: Any, prefix: str = "") -> Arrays:
+    h5py = hdf5.require_h5py()
+    arrays: Arrays = {}
+    for name in group:
+        child, key = hdf5.child_of(group, name), f"{prefix}{name}"
+        if isinstance(child, h5py.Group):
+            arrays |= _datasets(path, child, f"{key}/")
+        elif isinstance(child, h5py.Dataset) and child.dtype.kind in "fiub":
+            arrays[key] = hdf5.read_number_dataset(group, name, f"{path}: /{key}")
+    if not arrays and not prefix:
+        raise WeightsError(f"{path}: this HDF5 file holds no numbers")
+    return arrays

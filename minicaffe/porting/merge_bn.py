@@ -1,0 +1,221 @@
+"""BatchNorm, Scale and Bias layers of a TEST net folded into the convolution or inner product before them.
+
+    convolution:  x = weight * input + bias             BatchNorm: (x - mean) / sqrt(var + eps)
+    Scale, Bias:  x * scale + shift                     each is x * factor + shift, channel by channel, so that
+    folded:       weight' = weight * factor, bias' = bias * factor + shift
+
+A layer is left where it is, and `left` says why, when the blob before it has another reader, comes from a layer that is not
+linear, has weights that other layers share, or when it does more than this (a batch's own statistics, a scale that is a blob).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.errors import Error
+from minicaffe.formats.output_counts import linear_block
+from minicaffe.layer import Layer
+from minicaffe.layers.batch_norm import BatchNorm, global_statistics
+from minicaffe.layers.bias import Bias
+from minicaffe.layers.deconvolution import Deconvolution
+from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.scale import Scale
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+from minicaffe.proto import caffe_pb2
+from minicaffe.registry import class_of
+
+Array = NDArray[Any]
+Weights = Mapping[str, Sequence[Array]]
+"""The arrays of each layer that has weights, by its name."""
+
+AFFINE = (BatchNorm, Scale, Bias)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A net without the layers that were folded, its weights, and what was done.
+
+    folded: by the name of the layer that took them in, the layers that are gone. left: why each other layer of the three
+    types stays. notes: what a reader should know of a layer that was folded.
+    """
+
+    param: caffe_pb2.NetParameter
+    weights: dict[str, list[Array]]
+    folded: dict[str, list[str]] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+class _NotFoldedError(Exception):
+    """Why a layer stays."""
+
+
+def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights) -> Merged:
+    """param (filtered for TEST, Split layers allowed) and the arrays of its layers -> the same net with fewer layers.
+
+    Neither is written to. The last top of a chain is the name that the linear layer's top gets, so that what follows still
+    finds it, and outputs keep their names.
+    """
+    new = caffe_pb2.NetParameter()
+    new.CopyFrom(param)
+    merged = Merged(new, {name: list(arrays) for name, arrays in weights.items()})
+    sources, readers = _trace(new)
+    shared = {name for name, count in _names_of_params(new).items() if count > 1}
+    into: dict[int, int] = {}
+    for i, layer in enumerate(new.layer):
+        if class_of(layer) not in AFFINE:
+            continue
+        try:
+            source = sources[i][0]
+            root = into.get(source, source)
+            _check_readers(layer, new.layer[root], readers[source])
+            _check_linear(new.layer[root], shared)
+            _fold(new.layer[root], layer, merged)
+        except _NotFoldedError as error:
+            merged.left[layer.name] = str(error)
+            continue
+        into[i] = root
+        new.layer[root].top[0] = layer.top[0]
+        merged.folded.setdefault(new.layer[root].name, []).append(layer.name)
+        del merged.weights[layer.name]
+    kept = [layer for i, layer in enumerate(new.layer) if i not in into]
+    del new.layer[:]
+    new.layer.extend(kept)
+    return merged
+
+
+def merge_net(net: Net) -> tuple[Net, Merged]:
+    """net (of phase TEST) folded: a new Net with the inputs' shapes, and what was done. Raises Error for a TRAIN net."""
+    if net.phase != TEST:
+        raise Error("BatchNorm is folded in a TEST net: in TRAIN it takes the batch's own statistics")
+    merged = merge_batch_norm(net.param, weights_of(net))
+    new = Net(merged.param, net.phase, net.param.state.level, dtype=net.dtype)
+    put_weights(new, merged.weights)
+    for name in net.inputs:
+        new.blobs[name].reshape(*net.blobs[name].shape)
+    return new, merged
+
+
+def weights_of(net: Net) -> dict[str, list[Array]]:
+    """The arrays of a net's layers that have weights, as they are (to be read only)."""
+    return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}
+
+
+def put_weights(net: Net, weights: Weights) -> None:
+    """Copy the arrays into the net's blobs."""
+    for name, blobs in net.params.items():
+        for blob, array in zip(blobs, weights[name], strict=True):
+            blob.data[...] = array.reshape(blob.shape)
+
+
+# Which layers can be folded.
+
+
+def _trace(param: caffe_pb2.NetParameter) -> tuple[list[list[int]], Counter[int]]:
+    """For each layer the layers that made its bottoms (in place anew), and how many readers each layer's first top has."""
+    last: dict[str, tuple[int, int]] = {}
+    sources: list[list[int]] = []
+    readers: Counter[int] = Counter()
+    for i, layer in enumerate(param.layer):
+        made = [last[name] for name in layer.bottom]
+        sources.append([index for index, _ in made])
+        readers.update(index for index, top in made if top == 0)
+        last.update((name, (i, j)) for j, name in enumerate(layer.top))
+    return sources, readers
+
+
+def _names_of_params(param: caffe_pb2.NetParameter) -> Counter[str]:
+    return Counter(spec.name for layer in param.layer for spec in layer.param if spec.name)
+
+
+def _check_readers(layer: caffe_pb2.LayerParameter, root: caffe_pb2.LayerParameter, readers: int) -> None:
+    if len(layer.bottom) > 1:
+        raise _NotFoldedError(f'its second bottom "{layer.bottom[1]}" is a blob that is computed')
+    if class_of(root).is_split or readers > 1:
+        raise _NotFoldedError(
+            f'the blob "{root.bottom[0] if class_of(root).is_split else layer.bottom[0]}" before it has other readers'
+        )
+    if any(layer.loss_weight) or any(root.loss_weight):
+        raise _NotFoldedError("it is a loss")
+
+
+def _check_linear(root: caffe_pb2.LayerParameter, shared: set[str]) -> None:
+    name = f'{root.type} layer "{root.name}"'
+    if not linear_block(root):
+        raise _NotFoldedError(f"it follows {name}, which is no convolution or inner product")
+    if len(root.top) > 1:
+        raise _NotFoldedError(f"{name} before it has {len(root.top)} tops with one set of weights")
+    if any(spec.name in shared for spec in root.param):
+        raise _NotFoldedError(f"{name} before it shares its weights with another layer")
+
+
+# Folding.
+
+
+def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merged: Merged) -> None:
+    """Put layer into root's arrays and parameters. Raises _NotFoldedError, with nothing changed."""
+    arrays, block = merged.weights[root.name], getattr(root, linear_block(root))
+    count = block.num_output
+    factor, shift = _affine(layer, merged.weights[layer.name], merged.notes)
+    _check_axis(root, layer, arrays[0], factor.size, count)
+    factor, shift = (np.broadcast_to(values.reshape(-1), count) for values in (factor, shift))
+    bias = arrays[1].astype(np.float64) if len(arrays) > 1 else np.zeros(count)
+    dtype = arrays[0].dtype
+    merged.weights[root.name] = [
+        scaled(class_of(root), arrays[0], factor, block).astype(dtype),
+        (bias * factor + shift).astype(dtype),
+    ]
+    if len(arrays) == 1:
+        block.bias_term = True
+        if len(root.param) == 1:
+            root.param.add(lr_mult=root.param[0].lr_mult, decay_mult=root.param[0].decay_mult)
+
+
+def scaled(kind: type[Layer], weight: Array, factor: Array, block: Any) -> Array:
+    """weight of a linear layer of type kind times factor (num_output,) along its outputs, in float64; block: its parameters."""
+    if kind is Deconvolution:  # (C, num_output / group, *kernel)
+        split = weight.reshape(block.group, -1, *weight.shape[1:])
+        lanes = factor.reshape(block.group, 1, weight.shape[1], *[1] * (weight.ndim - 2))
+        return (split * lanes).reshape(weight.shape)
+    if kind is InnerProduct and block.transpose:  # (K, num_output)
+        return weight * factor.astype(np.float64)
+    return weight * factor.astype(np.float64).reshape(-1, *[1] * (weight.ndim - 1))
+
+
+def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dict[str, str]) -> tuple[Array, Array]:
+    """(factor, shift) of a layer that computes x * factor + shift, float64, of one shape. Raises _NotFoldedError."""
+    stored = [array.astype(np.float64) for array in arrays]
+    if class_of(layer) is Bias:
+        return np.ones_like(stored[0]), stored[0]
+    if class_of(layer) is Scale:
+        return stored[0], stored[1] if layer.scale_param.bias_term else np.zeros_like(stored[0])
+    block = layer.batch_norm_param
+    train = layer.HasField("phase") and layer.phase == caffe_pb2.TRAIN
+    if not block.use_global_stats if block.HasField("use_global_stats") else train:
+        raise _NotFoldedError("it takes the batch's own statistics (use_global_stats: false)")
+    mean, var = global_statistics(*stored)
+    if not (var + block.eps > 0).all():
+        raise _NotFoldedError(f"its variance + eps is not above 0 everywhere (the least is {(var + block.eps).min():.4g})")
+    if stored[2][0] == 0:
+        notes[layer.name] = "its factor (blob 2) is 0, so that mean and variance count as 0, as in Caffe: were weights loaded?"
+    factor = 1 / np.sqrt(var + block.eps)
+    return factor, -mean * factor
+
+
+def _check_axis(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, weight: Array, size: int, count: int) -> None:
+    """The layer must work channel by channel along root's outputs (or with one number for all of them)."""
+    if class_of(layer) is not BatchNorm and size == 1:
+        return
+    axis = {BatchNorm: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
+    outputs, behind = getattr(root, linear_block(root)).axis, 0 if class_of(root) is InnerProduct else weight.ndim - 2
+    if size != count or axis != (outputs if axis >= 0 else -1 - behind):
+        raise _NotFoldedError(
+            f'its axis {axis} ({size} values) is not that of the {count} outputs of {root.type} layer "{root.name}"'
+        )

@@ -1,0 +1,64 @@
+"""Which layers of a weights file nearly match a net's: what to say when none has the right name."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from minicaffe.formats.caffemodel import LayerWeights
+from minicaffe.formats.weights import WeightsFile
+from minicaffe.nearest import nearest
+from minicaffe.net import Net
+
+LEAST = 0.5
+"""How alike two names of layers with the same shapes must be to be mentioned, of 1."""
+MOST = 50
+"""Of layers whose names differ in more than case, punctuation and what stands before the last slash: how many of the net's,
+and how many of the file's for each of them, are looked at."""
+
+
+def near_layers(net: Net, file: WeightsFile) -> list[tuple[str, str]]:
+    """(the net's name, the file's) of layers whose blobs have the same shapes and whose names are alike, each once; where all
+    shapes agree in their order, all of them whatever their names."""
+    stored = [layer for layer in file.layers if any(layer.blobs)]
+    names = [name for name, blobs in net.params.items() if blobs]
+    if len(stored) == len(names) and all(_fits(net, name, layer) for name, layer in zip(names, stored)):
+        return [(name, layer.name) for name, layer in zip(names, stored)]
+    by_word: dict[str, list[LayerWeights]] = defaultdict(list)
+    for layer in reversed(stored):
+        by_word[_word(layer.name)].append(layer)
+    pairs: dict[str, str] = {}
+    for name in names:
+        same = by_word[_word(name)]
+        if same and _fits(net, name, same[-1]):
+            pairs[name] = same.pop().name
+    left = {word: layers[-1] for word, layers in by_word.items() if layers}
+    for name in [name for name in names if name not in pairs][:MOST]:
+        fitting = [word for word in list(left)[:MOST] if _fits(net, name, left[word])]
+        for word in nearest(_word(name), fitting, least=LEAST):
+            pairs[name] = left.pop(word).name
+    return [(name, pairs[name]) for name in names if name in pairs]
+
+
+def near_text(net: Net, file: WeightsFile, most: int = 5) -> str:
+    """`; nearly matching: conv1 (in the file: module/Conv_1), ...`, or what the file's layers are called."""
+    pairs = near_layers(net, file)
+    if not pairs:
+        called = [layer.name for layer in file.layers if any(layer.blobs)]
+        called = called[:most] + ["..."] * (len(called) > most)
+        return f"; its layers are called {', '.join(called)}, and none nearly matches in name and shapes"
+    shown = ", ".join(f"{name} (in the file: {other})" for name, other in pairs[:most])
+    more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
+    return f"; nearly matching, with the same shapes: {shown}{more}"
+
+
+def _fits(net: Net, name: str, layer: LayerWeights) -> bool:
+    blobs = net.params[name]
+    return len(blobs) == len(layer.blobs) and all(
+        given is not None and given.fits(blob.shape) for blob, given in zip(blobs, layer.blobs)
+    )
+
+
+def _word(name: str) -> str:
+    """A layer's name without case, punctuation and what stands before the last slash."""
+    return re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2])

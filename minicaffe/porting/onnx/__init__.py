@@ -1,0 +1,36 @@
+"""Caffe nets as ONNX models of standard operators.
+
+minicaffe.export_onnx(net, "model.onnx")
+differences = minicaffe.onnx_export.compare_with_net(net, "model.onnx")
+"""
+
+from __future__ import annotations
+
+import os
+
+from minicaffe.net import Net
+from minicaffe.porting.agreement import Difference
+
+from . import arrangement, neurons, normalization, pooling, position_sensitive, products, proposal, rois, ssd
+from .check import compare_with_net
+from .model import DEFAULT_OPSET, OLDEST_OPSET, onnx_model
+from .session import run_model
+from .write import write_model
+
+__all__ = ["DEFAULT_OPSET", "OLDEST_OPSET", "Difference", "compare_with_net", "export_onnx", "onnx_model", "run_model"]
+
+
+def export_onnx(
+    net: Net, path: str | os.PathLike[str], *, opset: int = DEFAULT_OPSET, until: str | None = None, fold: bool = False
+) -> str | None:
+    """Write net as an ONNX model, checked; the name of the file of its weights where they are more than 2 GB, else None.
+
+    until: export only what this layer needs, with its tops as the outputs. fold: BatchNorm, Scale and Bias layers become
+    part of the convolutions before them. The net's inputs keep their data; its other blobs do not.
+    Raises Error for an opset that is too old or unknown and for a TRAIN net, LayerError for a layer without an ONNX form.
+    """
+    if fold:
+        from minicaffe.porting.merge_bn import merge_net
+
+        net = merge_net(net)[0]
+    return write_model(*onnx_model(net, opset=opset, until=until), path)

@@ -1,0 +1,119 @@
+"""ROIPooling as MaxRoiPool, Mask R-CNN's ROIAlign as RoiAlign, and Caffe's ROIAlign as a Loop over the samples of a bin."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicaffe.layers.roi.roi_geometry import LOWEST
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
+from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.registry import exports
+
+from .graph import Dims, Graph, Operand, Tensor, Value
+
+
+@exports(ROIPooling)
+def roi_pooling(g: Graph, layer: ROIPooling, bottom: list[Value], top: list[Dims]) -> list[str]:
+    size = [layer.pooled_h, layer.pooled_w]
+    return [g("MaxRoiPool", bottom[0], roi_rows(g, bottom[1]), pooled_shape=size, spatial_scale=layer.spatial_scale)]
+
+
+@exports(ROIAlign, ROIAlignMax, ROIAlignMean)
+def roi_align(g: Graph, layer: ROIAlign, bottom: list[Value], top: list[Dims]) -> list[str]:
+    rois = roi_rows(g, bottom[1])
+    if not isinstance(layer, ROIAlignMean):
+        return [_roi_align_max(g, layer, bottom, rois)]
+    y = g(
+        "RoiAlign",
+        bottom[0],
+        g.columns(rois, 1, 5),
+        images(g, rois),
+        output_height=layer.pooled_h,
+        output_width=layer.pooled_w,
+        sampling_ratio=max(layer.sampling_ratio, 0),
+        spatial_scale=layer.spatial_scale,
+        coordinate_transformation_mode="half_pixel" if layer.aligned else "output_half_pixel",
+    )
+    return [y]
+
+
+def roi_rows(g: Graph, rois: Value) -> str:
+    """rois as (R, 5)."""
+    return rois.name if rois.rank == 2 else g("Flatten", rois, axis=1)
+
+
+def images(g: Graph, rois: str) -> str:
+    """The image of each roi (R,)."""
+    return g.cast(g("Squeeze", g.columns(rois, 0, 1), [1]), np.int64)
+
+
+def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) -> str:
+    """The running maximum (R, PH, PW, C) over samples 0, 1, ... of the rows, and for each over those of the columns."""
+    x = bottom[0]
+    scale: Operand = float(layer.spatial_scale)
+    if len(bottom) > 2:
+        scale = g("Abs", g("Slice", g.reshape(bottom[2], [-1]), [0], [1], [0]))
+    corners = g("Mul", g.columns(rois, 1, 5), scale)
+    rows = _samples(g, corners, 1, layer.pooled_h, g.number(x, 2, np.float32))
+    columns = _samples(g, corners, 0, layer.pooled_w, g.number(x, 3, np.float32))
+    channels = g("Transpose", g("Pad", x, [0, 0, 0, 0, 0, 0, 1, 1]), perm=[0, 2, 3, 1])
+    pixels = g.reshape(channels, [-1], g.size(x, 1))
+    wide = g("Add", g.number(x, 3), 1)
+    first = g("Mul", images(g, rois), g("Mul", g("Add", g.number(x, 2), 1), wide))
+    first = g("Unsqueeze", first, [1, 2])
+    count = g("Shape", g("Squeeze", g.columns(rois, 0, 1), [1]))
+    shape = g("Concat", count, [layer.pooled_h, layer.pooled_w], g.size(x, 1), axis=0)
+    lowest = g("Expand", LOWEST, shape)
+    row_count, column_count = (g("Squeeze", g("Shape", places, start=2, end=3), [0]) for places in (rows, columns))
+
+    def one_more(inner: Graph, names: list[str]) -> list[Tensor]:
+        number, proceed, best = names
+        i, j = inner("Div", number, column_count), inner("Mod", number, column_count)
+        row_taps, row_used = _taps(inner, rows, i, 2)
+        column_taps, column_used = _taps(inner, columns, j, 1)
+        terms = []
+        for row, row_weight in reversed(row_taps):
+            for column, column_weight in column_taps:
+                index = inner("Add", first, inner("Add", inner("Mul", row, wide), column))
+                weight = inner("Unsqueeze", inner("Mul", row_weight, column_weight), [3])
+                terms.append(inner("Mul", inner("Gather", pixels, index, axis=0), weight))
+        used = inner("Unsqueeze", inner("And", row_used, column_used), [3])
+        greater = inner("Where", used, inner("Max", best, inner("Sum", *terms)), best)
+        return [(inner("Identity", proceed), bool, 0), (greater, np.float32, 4)]
+
+    body = g.sub_graph([("sample", np.int64, 0), ("proceed", bool, 0), ("best", np.float32, 4)], one_more)
+    best = g("Loop", g("Mul", row_count, column_count), np.array(True), lowest, body=body)
+    seen = g("And", _has_sample(g, rows, 2), _has_sample(g, columns, 1))
+    return g("Transpose", g("Where", g("Unsqueeze", seen, [3]), best, 0.0), perm=[0, 3, 1, 2])
+
+
+def _samples(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
+    """Places (R, pooled, K) one apart along an axis of the map, from each bin's start on; -1 from its end on."""
+    first, last = g.columns(corners, axis, axis + 1), g.columns(corners, axis + 2, axis + 3)
+    length = g("Div", g("Add", g("Sub", last, first), 1.0), float(pooled))
+    edges = g("Add", g("Mul", np.arange(pooled + 1, dtype=np.float32)[None], length), first)
+    edges = g("Max", g("Min", edges, size), 0.0)
+    start, end = g.columns(edges, 0, pooled), g.columns(edges, 1, pooled + 1)
+    longest = g("Concat", g.reshape(g("Ceil", g("Sub", end, start)), [-1]), np.zeros(1, np.float32), axis=0)
+    steps = g.cast(g("ReduceMax", longest, [0]), np.int64)
+    start = g("Unsqueeze", start, [2])
+    ones = g("Expand", 1.0, g("Concat", g("Shape", start, start=0, end=2), steps, axis=0))
+    places = g("CumSum", g("Concat", start, ones, axis=2), 2)
+    return g("Where", g("Less", places, g("Unsqueeze", end, [2])), places, -1.0)
+
+
+def _taps(g: Graph, places: str, number: str, axis: int) -> tuple[list[tuple[str, str]], str]:
+    """Of sample `number` in each bin: its two pixels and their weights, and whether there is such a sample; each (R, P)
+    with an axis of length 1 put in, so that rows lie along axis 1 and columns along axis 2."""
+    place = g("Unsqueeze", g("Gather", places, number, axis=2), [axis])
+    used = g("GreaterOrEqual", place, 0.0)
+    place = g("Max", place, 0.0)
+    low, high = g("Floor", place), g("Ceil", place)
+    low_weight = g("Add", g("Sub", 1.0, place), low)
+    high_weight = g("Add", g("Sub", 1.0, high), place)
+    return [(g.cast(low, np.int64), low_weight), (g.cast(high, np.int64), high_weight)], used
+
+
+def _has_sample(g: Graph, places: str, axis: int) -> str:
+    """Whether each bin has a sample, shaped as _taps shapes it."""
+    return g("Unsqueeze", g("GreaterOrEqual", g("Gather", places, 0, axis=2), 0.0), [axis])

@@ -1,0 +1,144 @@
+"""SSD's PriorBox and DetectionOutput."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER
+from minicaffe.layers.detection_output import DetectionOutput
+from minicaffe.layers.prior_box import PriorBox
+from minicaffe.registry import exports
+
+from .graph import Array, Dims, Graph, Operand, Value
+
+
+@exports(PriorBox)
+def prior_box(g: Graph, layer: PriorBox, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """The boxes in float64, centres and sides rounded to float32 first, as the original has them."""
+    maps, image = bottom
+    param = layer.param.prior_box_param
+    centres, sizes = [], []
+    for side in (1, 0):  # x, then y
+        size = _double(layer.image[side]) if layer.image else g.number(image, 2 + side, np.float64)
+        step = _double(layer.step[side]) if layer.step else g("Div", size, g.number(maps, 2 + side, np.float64))
+        place = g("Add", g.arange(g.number(maps, 2 + side), np.float64), _double(param.offset))
+        centre = g.cast(g.cast(g("Mul", place, step), np.float32), np.float64)
+        centres.append(g("Unsqueeze", centre, [0, 2] if side else [1, 2]))
+        sizes.append(size)
+    half = np.asarray(layer.sides, np.float64) / 2
+    parts = []
+    for sign in ("Sub", "Add"):
+        for centre, size, extent in zip(centres, sizes, half.T):
+            edge = g("Div", g(sign, centre, np.ascontiguousarray(extent).reshape(1, 1, -1)), size)
+            parts.append(edge)
+    shape = g("Concat", g.size(maps, 2), g.size(maps, 3), [len(half)], axis=0)
+    boxes = g("Concat", *(g("Unsqueeze", g("Expand", part, shape), [3]) for part in parts), axis=3)
+    boxes = g.cast(boxes, np.float32)
+    if param.clip:
+        boxes = g("Clip", boxes, 0.0, 1.0)
+    flat = g.reshape(boxes, [1, 1, -1])
+    variance = np.broadcast_to(np.asarray(layer.variance, np.float32), 4).reshape(1, 1, 4)
+    repeats = g("Concat", [1, 1], g("Div", g("Shape", flat, start=2, end=3), [4]), axis=0)
+    return [g("Concat", flat, g("Tile", np.ascontiguousarray(variance), repeats), axis=1)]
+
+
+def _double(value: float) -> Array:
+    return np.array(value, np.float64)
+
+
+@exports(DetectionOutput)
+def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """Of each image and class the top_k best scores by TopK, NonMaxSuppression, and of each image the keep_top_k best."""
+    param = layer.param.detection_output_param
+    if param.nms_param.eta < 1:
+        raise layer.error("nms_param.eta below 1 has no ONNX form", "detection_output_param.nms_param.eta")
+    loc, conf, priors = bottom[:3]
+    classes = np.array([c for c in range(param.num_classes) if c != param.background_label_id])
+    images = g.size(loc, 0)
+    scores = g.reshape(conf, images, [-1, param.num_classes])
+    scores = g("Gather", g("Transpose", scores, perm=[0, 2, 1]), classes, axis=1)  # (N, K, P)
+    boxes = _class_boxes(g, layer, loc, priors, classes)  # (N, K or 1, P, 4)
+    count = g("Shape", scores, start=2, end=3)
+    nms = param.nms_param
+    most = g("Min", count, [nms.top_k]) if nms.HasField("top_k") and nms.top_k >= 0 else count
+    best, order = g.several("TopK", 2, scores, most, axis=2)
+    index = g("Tile", g("Unsqueeze", order, [3]), [1, 1, 1, 4])
+    if layer.loc_classes == 1:
+        boxes = g("Expand", boxes, g("Concat", [1, len(classes), 1, 1], axis=0))
+    ranked = g("GatherElements", boxes, index, axis=2)  # (N, K, T, 4)
+    kept = _kept(g, layer, ranked, best)  # (N, K * T)
+    rows, each = _kept_of_all(g, kept, best, param.keep_top_k)
+    image, place = (g("Squeeze", part, [0]) for part in g.several("Split", 2, rows, axis=0, num_outputs=2))
+    score = g("GatherND", each, g("Transpose", rows, perm=[1, 0]))
+    depth = g("Shape", best, start=2, end=3)
+    label = g("Gather", classes.astype(np.float32), g("Div", place, depth), axis=0)
+    box = g("GatherND", g.reshape(ranked, images, [-1, 4]), g("Transpose", rows, perm=[1, 0]))
+    columns = [g("Unsqueeze", part, [1]) for part in (g.cast(image, np.float32), label, score)]
+    found = g("Concat", *columns, box, axis=1)
+    return [g("Unsqueeze", _or_nothing(g, found, images), [0, 1])]
+
+
+def _class_boxes(g: Graph, layer: DetectionOutput, loc: Value, priors: Value, classes: Array) -> str:
+    """The boxes (N, L, P, 4) that the codes stand for."""
+    param = layer.param.detection_output_param
+    table = g.reshape(priors, [2, -1, 4])
+    prior, variance = g.several("Split", 2, table, axis=0, num_outputs=2)
+    codes = g.reshape(loc, g.size(loc, 0), [-1, layer.loc_classes, 4])
+    codes = g("Transpose", codes, perm=[0, 2, 1, 3])
+    if layer.loc_classes > 1:
+        codes = g("Gather", codes, classes, axis=1)
+    moves = codes if param.variance_encoded_in_target else g("Mul", codes, variance)
+    if param.code_type == CORNER:
+        return g("Add", prior, moves)
+    low, high = (g("Slice", prior, [i], [i + 2], [2]) for i in (0, 2))
+    size = g("Sub", high, low)
+    if param.code_type != CENTER_SIZE:
+        return g("Add", prior, g("Mul", moves, g("Concat", size, size, axis=2)))
+    centre, extent = (g("Slice", moves, [i], [i + 2], [3]) for i in (0, 2))
+    centre = g("Add", g("Mul", centre, size), g("Div", g("Add", low, high), 2.0))
+    half = g("Div", g("Mul", g("Exp", extent), size), 2.0)
+    return g("Concat", g("Sub", centre, half), g("Add", centre, half), axis=3)
+
+
+def _kept(g: Graph, layer: DetectionOutput, ranked: str, best: str) -> str:
+    """Which boxes (N, K * T) NonMaxSuppression keeps of ranked (N, K, T, 4) with scores best (N, K, T)."""
+    param = layer.param.detection_output_param
+    tall = g("Shape", best, start=2, end=3)
+    low, high = (g("Slice", ranked, [i], [i + 2], [3]) for i in (0, 2))
+    sound = g("Concat", low, g("Max", low, high), axis=3)  # a box turned inside out has no area
+    least = float(param.confidence_threshold) if param.HasField("confidence_threshold") else -np.inf
+    selected = g(
+        "NonMaxSuppression",
+        g.reshape(sound, [-1], tall, [4]),
+        g.reshape(best, [-1, 1], tall),
+        [2**31 - 1],
+        np.array([param.nms_param.nms_threshold], np.float32),
+        np.array([least], np.float32) if np.isfinite(least) else None,
+    )
+    at = g("Gather", selected, [0, 2], axis=1)
+    none = g("ConstantOfShape", g("Concat", g("Shape", g.reshape(best, [-1], tall)), axis=0))
+    ones = g("Expand", 1.0, g("Shape", selected, start=0, end=1))
+    kept = g("ScatterND", none, at, ones)
+    return g.reshape(kept, g("Shape", best, start=0, end=1), [-1])
+
+
+def _kept_of_all(g: Graph, kept: str, best: str, most: int) -> tuple[str, str]:
+    """Image and place (2, n) of the boxes that are left, by image, class and score, and all scores (N, K * T)."""
+    scores = g("Reshape", best, g("Shape", kept))
+    wanted: Operand = g.cast(kept, bool)
+    if most > -1:
+        masked = g("Where", wanted, scores, np.float32(-np.inf))
+        count = g("Min", g("Shape", kept, start=1, end=2), [most])
+        _, order = g.several("TopK", 2, masked, count, axis=1)
+        ones = g("Expand", 1.0, g("Shape", order))
+        top = g("ScatterElements", g("Mul", kept, 0.0), order, ones, axis=1)
+        wanted = g("And", wanted, g.cast(top, bool))
+    return g("NonZero", wanted), scores
+
+
+def _or_nothing(g: Graph, found: str, images: str) -> str:
+    """found (n, 7); where n is 0 a row for each image: its number, and -1 throughout."""
+    empty = g.cast(g("Equal", g("Shape", found, start=0, end=1), [0]), np.int64)
+    rows = g("Squeeze", g("Mul", images, empty), [0])
+    number = g("Unsqueeze", g.arange(rows, np.float32), [1])
+    return g("Concat", found, g("Pad", number, [0, 0, 0, 6], -1.0), axis=0)

@@ -1,0 +1,259 @@
+"""The prototxt of a lost model: the training net that a .caffemodel carries, made a net to run.
+
+    rescued = rescue("net.caffemodel")
+    rescued.text            # the prototxt; rescued.notes says what was changed
+
+Data layers become inputs, losses become the probabilities that they computed or go, and with them all that led to labels only;
+Caffe's Splits go; the phase's rules are applied; learning rates, fillers and the like are left out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+
+from minicaffe.errors import WeightsError, on_one_line
+from minicaffe.filter import Rules
+from minicaffe.formats.prototxt import to_text
+from minicaffe.formats.stored_net import read_stored_net
+from minicaffe.formats.weights import WeightsFile, read_weights
+from minicaffe.layer import Layer
+from minicaffe.layers.accuracy import Accuracy
+from minicaffe.layers.anchor_target import AnchorTarget
+from minicaffe.layers.batch_norm import BatchNorm
+from minicaffe.layers.box_annotator_ohem import BoxAnnotatorOHEM
+from minicaffe.layers.contrastive_loss import ContrastiveLoss
+from minicaffe.layers.detection_evaluate import DetectionEvaluate
+from minicaffe.layers.hdf5_output import HDF5Output
+from minicaffe.layers.infogain_loss import InfogainLoss
+from minicaffe.layers.input import Input
+from minicaffe.layers.multi_box_loss import MultiBoxLoss
+from minicaffe.layers.parameter import Parameter
+from minicaffe.layers.proposal_target import ProposalTarget
+from minicaffe.layers.sigmoid import Sigmoid
+from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
+from minicaffe.layers.silence import Silence
+from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
+from minicaffe.layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
+from minicaffe.proto import caffe_pb2
+from minicaffe.registry import class_of
+
+from . import rescue_inputs
+
+LayerParameter = caffe_pb2.LayerParameter
+
+PROBABILITIES: dict[type[Layer], type[Layer]] = {
+    SoftmaxWithLoss: Softmax,
+    SoftmaxWithLossOHEM: Softmax,
+    InfogainLoss: Softmax,
+    SigmoidCrossEntropyLoss: Sigmoid,
+}
+"""Losses, and the layer that computes in TEST what they compute inside."""
+ENDS = (Accuracy, Silence, HDF5Output, DetectionEvaluate, BoxAnnotatorOHEM)
+"""Layers that a net is trained or judged with."""
+OLD_END = "BoxAnnotator"
+"""BoxAnnotatorOHEM's name in early files of R-FCN."""
+TARGETS = {"rpn.anchor_target_layer": False, "rpn.proposal_target_layer": True}
+"""Python layers that make a training's targets; whether their first top is their first bottom, sampled."""
+STATISTICS = "BatchNorm takes the stored statistics, whatever use_global_stats the training net gave."
+TRAINING_FIELDS = ("loss_weight", "propagate_down", "include", "exclude", "phase", "loss_param", "blobs")
+
+
+@dataclass
+class Rescued:
+    """A net to run, and what was done to get it."""
+
+    param: caffe_pb2.NetParameter
+    notes: list[str] = field(default_factory=list)
+    file: str = ""
+
+    @property
+    def text(self) -> str:
+        """The prototxt."""
+        head = [f"Rescued by minicaffe from {os.path.basename(self.file)}", *self.notes]
+        return "".join(f"# {on_one_line(line)}\n" for line in head) + to_text(self.param)
+
+
+def rescue(path: str | os.PathLike[str]) -> Rescued:
+    """The net of a .caffemodel of any fork and age, for TEST. Raises WeightsError."""
+    param, found = read_stored_net(path)
+    rescued = Rescued(caffe_pb2.NetParameter(name=param.name), file=os.fspath(path))
+    if found.evidence:
+        rescued.notes.append(f"The file was written by {found}.")
+    layers = clean(list(param.layer), rescued.notes)
+    if not layers:
+        raise WeightsError(
+            f"{os.fspath(path)}: there is no net in it to rescue: none of its {len(param.layer)} layers computes an output "
+            "from bottoms (a file with weights alone: `minicaffe dump --list` shows them)"
+        )
+    layers = rescue_inputs.add_inputs(layers, list(param.layer), read_weights(path), rescued.notes)
+    if any(layer.batch_norm_param.HasField("use_global_stats") and class_of(layer) is BatchNorm for layer in layers):
+        rescued.notes.append(STATISTICS)
+    _leave_out_training(layers, read_weights(path))
+    rescued.param.layer.extend(layers)
+    return rescued
+
+
+def clean(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter]:
+    """The layers that compute something in TEST, connected; data layers are left out, so that some bottoms have no top."""
+    layers = _without_splits(_of_test(layers, notes))
+    layers, wanted = _without_losses(layers, notes)
+    kept, gone = list[LayerParameter](), list[str]()
+    for layer in reversed(layers):
+        if not wanted.isdisjoint(layer.top) and (layer.bottom or class_of(layer) in (Input, Parameter)):
+            kept.append(layer)
+            wanted.update(layer.bottom)
+        elif layer.bottom:
+            gone.append(layer.name)
+    if gone:
+        notes.append(f"Left out, for labels and targets only: {', '.join(reversed(gone))}.")
+    return kept[::-1]
+
+
+def _of_test(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter]:
+    """Without layers for TRAIN alone, unless what they give is needed and nothing else gives it."""
+    test = Rules(caffe_pb2.NetState(phase=caffe_pb2.TEST))
+    allowed = [_allowed(layer, test) for layer in layers]
+    given = {top for layer, keep in zip(layers, allowed) if keep for top in layer.top}
+    kept = []
+    for layer, keep in zip(layers, allowed):
+        if keep or not layer.bottom or not given.issuperset(layer.top):
+            kept.append(layer)
+        else:
+            notes.append(f"Left out, for TRAIN only: {layer.name} ({layer.type}).")
+    return kept
+
+
+def _allowed(layer: LayerParameter, rules: Rules) -> bool:
+    if layer.include:
+        return any(map(rules.meets, layer.include))
+    return not any(map(rules.meets, layer.exclude))
+
+
+def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
+    """Without Splits, and without the layers that make targets; their readers read what they read."""
+    names: dict[str, str] = {}
+    kept: list[LayerParameter] = []
+    for layer in layers:
+        layer.bottom[:] = [names.get(name, name) for name in layer.bottom]
+        samples = TARGETS.get(layer.python_param.module) if layer.type == "Python" else None
+        if class_of(layer).is_split:
+            names.update(dict.fromkeys(layer.top, layer.bottom[0]))
+            continue
+        if class_of(layer) is ProposalTarget or samples:
+            rois, proposed = layer.top[0], layer.bottom[0]
+            for earlier in kept:  # the proposals take the name that readers know: rois
+                earlier.bottom[:] = [rois if name == proposed else name for name in earlier.bottom]
+                earlier.top[:] = [rois if name == proposed else name for name in earlier.top]
+        elif class_of(layer) is not AnchorTarget and samples is None:
+            kept.append(layer)
+        for top in layer.top:
+            if top not in layer.bottom:
+                names.pop(top, None)
+    return kept
+
+
+def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[list[LayerParameter], set[str]]:
+    """Layers with probabilities in the place of losses, and the blobs that the net is there for."""
+    losses = [layer for layer in layers if _is_loss(layer)]
+    kept = [layer for layer in layers if not _is_loss(layer) and not _is_end(layer)]
+    wanted = _unread(layers) & {name for layer in kept if layer.bottom for name in layer.top}
+    heaviest = max((weight_of(layer) for layer in losses), default=0.0)
+    names = Counter(name for layer in kept for name in [layer.name, *layer.top])
+    computed = {(class_of(layer), layer.bottom[0]) for layer in kept if layer.bottom}
+    for layer in losses:
+        predicted = list(layer.bottom[: 2 if class_of(layer) is ContrastiveLoss else 1])
+        if 0 < weight_of(layer) < heaviest / 2 and class_of(layer) in PROBABILITIES:  # 0: of an output trained before
+            notes.append(f"Left out with what leads to it, an auxiliary loss: {layer.name} (loss_weight {weight_of(layer):g}).")
+            continue
+        if class_of(layer) is MultiBoxLoss:
+            kept.extend(_detections(layer))
+            wanted.add(kept[-1].top[0])
+            notes.append(f"DetectionOutput in the place of {layer.name} (MultiBoxLoss), with SSD's usual thresholds.")
+            continue
+        made = PROBABILITIES.get(class_of(layer))
+        if made is None or (made, predicted[0]) in computed:
+            notes.append(f"Left out, a loss: {layer.name} ({layer.type}).")
+            wanted.update(predicted)
+            continue
+        new = _probabilities(layer, names)
+        kept.append(new)
+        computed.add((class_of(new), new.bottom[0]))
+        wanted.update(new.top)
+        notes.append(f"{new.type} {new.name} in the place of the loss {layer.name} ({layer.type}).")
+    return kept, wanted
+
+
+def _unread(layers: list[LayerParameter]) -> set[str]:
+    """The blobs that no layer after their last writer reads."""
+    unread: set[str] = set()
+    for layer in layers:
+        unread.difference_update(layer.bottom)
+        unread.update(layer.top)
+    return unread
+
+
+def _detections(loss: LayerParameter) -> list[LayerParameter]:
+    """The layers that SSD's test nets have where the train net has its MultiBoxLoss."""
+    given, scores = loss.multibox_loss_param, loss.bottom[1]
+    parts = [(f"{scores}_reshape", "Reshape"), (f"{scores}_softmax", "Softmax"), (f"{scores}_flatten", "Flatten")]
+    layers = []
+    for (name, kind), bottom in zip(parts, [scores, parts[0][0], parts[1][0]]):
+        layers.append(LayerParameter(name=name, type=kind, bottom=[bottom], top=[name]))
+    layers[0].reshape_param.shape.dim.extend([0, -1, given.num_classes])
+    layers[1].softmax_param.axis = 2
+    layers[2].flatten_param.axis = 1
+    output = LayerParameter(name="detection_out", type="DetectionOutput", top=["detection_out"])
+    output.bottom.extend([loss.bottom[0], parts[2][0], loss.bottom[2]])
+    param = output.detection_output_param
+    param.num_classes, param.share_location, param.code_type = given.num_classes, given.share_location, given.code_type
+    param.background_label_id, param.keep_top_k, param.confidence_threshold = given.background_label_id, 200, 0.01
+    param.nms_param.nms_threshold, param.nms_param.top_k = 0.45, 400
+    return [*layers, output]
+
+
+def _is_loss(layer: LayerParameter) -> bool:
+    return layer.type.endswith(("Loss", "LossOHEM")) or any(layer.loss_weight)
+
+
+def _is_end(layer: LayerParameter) -> bool:
+    return class_of(layer) in ENDS or layer.type == OLD_END
+
+
+def weight_of(layer: LayerParameter) -> float:
+    return max(layer.loss_weight, default=1.0)
+
+
+def _probabilities(loss: LayerParameter, names: Counter[str]) -> LayerParameter:
+    """The layer that gives a loss's probabilities, named as test nets name it: cls_score -> cls_prob, else prob."""
+    source = loss.bottom[0]
+    name = source.replace("_score", "_prob") if "_score" in source else "prob"
+    if names[name]:
+        name = f"{source}_prob" if not names[f"{source}_prob"] else f"{loss.name}_prob"
+    names[name] += 1
+    new = LayerParameter(name=name, type=PROBABILITIES[class_of(loss)].type, bottom=[source], top=[name])
+    if loss.HasField("softmax_param") and class_of(new) is Softmax:
+        new.softmax_param.CopyFrom(loss.softmax_param)
+    return new
+
+
+def _leave_out_training(layers: list[LayerParameter], weights: WeightsFile) -> None:
+    """Clear what only training reads, and the fillers of layers whose weights are in the file."""
+    stored = {layer.name for layer in weights.layers if layer.blobs}
+    for layer in layers:
+        for name in TRAINING_FIELDS:
+            layer.ClearField(name)  # type: ignore[arg-type]
+        names = [spec.name for spec in layer.param]
+        del layer.param[:]
+        if any(names):
+            layer.param.extend([caffe_pb2.ParamSpec(name=name) for name in names])
+        layer.batch_norm_param.ClearField("use_global_stats")
+        for descriptor, block in layer.ListFields():
+            if descriptor.message_type and descriptor.name.endswith("_param") and layer.name in stored:
+                for filler in ("weight_filler", "bias_filler", "filler"):
+                    if filler in descriptor.message_type.fields_by_name:
+                        block.ClearField(filler)
+        if layer.HasField("batch_norm_param") and not layer.batch_norm_param.ListFields():
+            layer.ClearField("batch_norm_param")

@@ -1,0 +1,185 @@
+"""The inputs of a rescued net: which blobs its data layers gave, and their shapes, as the weights tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from minicaffe.errors import Error
+from minicaffe.formats.weights import LayerWeights, WeightsFile
+from minicaffe.layers.batch_norm import BatchNorm
+from minicaffe.layers.bias import Bias
+from minicaffe.layers.convolution import Convolution
+from minicaffe.layers.deconvolution import Deconvolution
+from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.dummy_data import DummyData
+from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.memory_data import MemoryData
+from minicaffe.layers.normalize import Normalize
+from minicaffe.layers.prelu import PReLU
+from minicaffe.layers.scale import Scale
+from minicaffe.net import Net
+from minicaffe.proto import caffe_pb2
+from minicaffe.registry import class_of
+
+LayerParameter = caffe_pb2.LayerParameter
+
+COMMON_SIZES = (224, 227, 32, 28, 256, 299, 231, 112, 96, 128, 64, 48, 24, 12, 300, 512)
+"""Tried first, where an InnerProduct tells what the map before it must be."""
+LARGEST = 640
+MOST_FITTED, MOST_TRIED = 4, 400_000
+"""Inputs whose size is sought; layers that are reshaped for it, in all sizes together, beyond COMMON_SIZES."""
+BY_CHANNEL = (BatchNorm, Scale, PReLU, Bias, Normalize)
+"""What has a number a channel in its first blob."""
+
+
+def add_inputs(
+    layers: list[LayerParameter], original: list[LayerParameter], weights: WeightsFile, notes: list[str]
+) -> list[LayerParameter]:
+    """layers with an Input layer for each blob that they read and do not make."""
+    given: set[str] = set()
+    needed: dict[str, None] = {}
+    for layer in layers:
+        needed.update(dict.fromkeys(name for name in layer.bottom if name not in given))
+        given.update(layer.top)
+    if not needed:
+        return layers
+    stored = {layer.name: layer for layer in weights.layers if layer.blobs}
+    sources = {top: layer for layer in original if not layer.bottom for top in layer.top}
+    readers = _Readers(layers, stored)
+    shapes = {name: _shape(name, sources.get(name), readers) for name in needed}
+    inputs = [
+        LayerParameter(
+            name=name, type="Input", top=[name], input_param=caffe_pb2.InputParameter(shape=[caffe_pb2.BlobShape(dim=shape)])
+        )
+        for name, (shape, _) in shapes.items()
+    ]
+    sized = [layer for layer, (_, sure) in zip(inputs, shapes.values()) if not sure]
+    for layer in sized[:MOST_FITTED]:
+        _fit(layer, inputs, layers, stored, notes)
+    for layer in inputs:
+        source = sources.get(layer.name)
+        kind = f" in the place of {source.name} ({source.type})" if source else ""
+        notes.append(f"Input {layer.name}{kind}: {'x'.join(map(str, layer.input_param.shape[0].dim))}.")
+    return [*inputs, *layers]
+
+
+def _shape(name: str, source: LayerParameter | None, readers: _Readers) -> tuple[tuple[int, ...], bool]:
+    """A shape for an input, and whether it is sure."""
+    if name == "im_info":
+        return (1, 3), True
+    if name == "rois":
+        return (1, 5), True
+    if source is not None and class_of(source) is DummyData and source.dummy_data_param.shape:
+        shapes = source.dummy_data_param.shape
+        return tuple(shapes[min(list(source.top).index(name), len(shapes) - 1)].dim), True
+    if source is not None and class_of(source) is MemoryData:
+        block = source.memory_data_param
+        return (1, block.channels, block.height, block.width), True
+    channels = readers.channels(name)
+    if channels is None:
+        return readers.features(name), True
+    crop = _crop(source) if source is not None else 0
+    return (1, channels, crop or 224, crop or 224), bool(crop)
+
+
+def _crop(source: LayerParameter) -> int:
+    blocks = (source.data_param, source.image_data_param, source.window_data_param)
+    sizes = [source.transform_param.crop_size, *(block.crop_size for block in blocks)]
+    sizes.append(source.image_data_param.new_height)
+    sizes.append(source.transform_param.resize_param.height)
+    return next((size for size in sizes if size), 0)
+
+
+class _Readers:
+    """What reads a blob first, also through layers in between. stored: the weights by layer."""
+
+    def __init__(self, layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> None:
+        self._layers, self._stored = layers, stored
+        self._weighted = self._first(lambda layer: layer.name in stored and stored[layer.name].blobs[0] is not None)
+        self._products = self._first(lambda layer: class_of(layer) is InnerProduct and layer.name in stored)
+
+    def _first(self, wanted: Callable[[LayerParameter], bool]) -> dict[str, int]:
+        """By blob, the first layer wanted that reads it or what is computed from it."""
+        found: dict[str, int] = {}
+        for i, layer in reversed(list(enumerate(self._layers))):
+            at = i if wanted(layer) else min((found[top] for top in layer.top if top in found), default=None)
+            if at is not None:
+                found.update((name, min(at, found.get(name, at))) for name in layer.bottom)
+        return found
+
+    def channels(self, name: str) -> int | None:
+        """The channels of a map, from the weights of the first convolution that reads it, also through layers without weights;
+        None where an InnerProduct comes first."""
+        if name not in self._weighted:
+            return 3
+        layer = self._layers[self._weighted[name]]
+        blob = self._stored[layer.name].blobs[0]
+        assert blob is not None
+        kind = class_of(layer)
+        if kind in (Convolution, DepthwiseConvolution):
+            return blob.shape[0] if kind.depthwise else blob.shape[1] * max(layer.convolution_param.group, 1)
+        if kind in BY_CHANNEL:
+            return int(np.prod(blob.shape))
+        return blob.shape[0] if kind is Deconvolution else None
+
+    def features(self, name: str) -> tuple[int, ...]:
+        """The shape of what an InnerProduct reads: a vector on its axis."""
+        if name not in self._products:
+            return 1, 1
+        layer = self._layers[self._products[name]]
+        return (1,) * max(layer.inner_product_param.axis, 1) + (_length(layer, self._stored),)
+
+
+def _fit(
+    given: LayerParameter,
+    inputs: list[LayerParameter],
+    layers: list[LayerParameter],
+    stored: dict[str, LayerWeights],
+    notes: list[str],
+) -> None:
+    """Find the height and width with which the first InnerProduct's weights fit the map before it."""
+    at = next((i for i, layer in enumerate(layers) if class_of(layer) is InnerProduct and layer.name in stored), None)
+    if at is None or any(class_of(layer).is_roi_layer for layer in layers[:at]):
+        notes.append(f"The size of {given.name} is not in the file: any that the layers take will do.")
+        return
+    wanted = _length(layers[at], stored)
+    net = caffe_pb2.NetParameter(layer=[*inputs, *_before(layers[:at], layers[at].bottom[0])])
+    for layer in net.layer:
+        for descriptor, block in layer.ListFields():
+            for filler in ("weight_filler", "bias_filler"):
+                if descriptor.message_type and filler in descriptor.message_type.fields_by_name:
+                    block.ClearField(filler)
+    try:
+        running = Net(net)
+    except Error:
+        return
+    batch, channels = given.input_param.shape[0].dim[:2]
+    for size in (*COMMON_SIZES, *range(1, min(LARGEST, MOST_TRIED // len(net.layer)))):
+        running.blobs[given.name].reshape(batch, channels, size, size)
+        try:
+            running.reshape()
+        except Error:
+            continue
+        if np.prod(running.blobs[layers[at].bottom[0]].shape[1:]) == wanted:
+            given.input_param.shape[0].dim[2:] = [size, size]
+            notes.append(f"The size of {given.name} is one with which the weights of {layers[at].name} fit.")
+            return
+    notes.append(f"No square {given.name} fits the weights of {layers[at].name}: give the Input layer its real shape.")
+
+
+def _length(layer: LayerParameter, stored: dict[str, LayerWeights]) -> int:
+    blob = stored[layer.name].blobs[0]
+    assert blob is not None
+    return blob.shape[-2 if layer.inner_product_param.transpose else -1]
+
+
+def _before(layers: list[LayerParameter], blob: str) -> list[LayerParameter]:
+    """The layers that lead to a blob."""
+    needed, kept = {blob}, []
+    for layer in reversed(layers):
+        if needed & set(layer.top):
+            needed.update(layer.bottom)
+            kept.append(layer)
+    return kept[::-1]

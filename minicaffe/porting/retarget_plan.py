@@ -1,0 +1,129 @@
+"""The changes that make a net one of another class count, gathered before the text is touched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from minicaffe.errors import Error
+from minicaffe.formats.output_counts import linear_block, outputs_field, outputs_of
+from minicaffe.formats.prototxt import NetFile
+from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.slice import Slice
+from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
+from minicaffe.layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
+from minicaffe.mode import TEST, TRAIN
+from minicaffe.proto import caffe_pb2
+from minicaffe.registry import class_of
+
+from .retarget_graph import Graph
+
+SOFTMAX = (Softmax, SoftmaxWithLoss, SoftmaxWithLossOHEM)
+NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d{1,9})(?!\d)")
+
+
+@dataclass(frozen=True)
+class Change:
+    """The field at path of a layer (by index in the file) gets another value."""
+
+    layer: int
+    path: str
+    old: int | str
+    new: int | str
+
+
+@dataclass
+class Plan:
+    """What is gathered so far, in order and each once. old: the class count found (0: none)."""
+
+    net: NetFile
+    new: int
+    boxes: str = ""
+    old: int = 0
+    changes: dict[Change, None] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, None] = field(default_factory=dict)
+    agnostic: bool = False
+    resized: dict[int, None] = field(default_factory=dict)
+
+    def graphs(self) -> list[Graph]:
+        return [Graph(self.net.param, phase) for phase in (TEST, TRAIN)]
+
+    def layer(self, i: int) -> caffe_pb2.LayerParameter:
+        return self.net.param.layer[i]
+
+    def found(self, count: int, i: int) -> None:
+        """A layer says how many classes there are. Raises Error where another said otherwise."""
+        if self.old and self.old != count:
+            place = self.net.sources[i].at()
+            raise Error(f'{place}: layer "{self.layer(i).name}" is for {count} classes, another of the net for {self.old}')
+        self.old = count
+
+    def change(self, i: int, path: str, old: int | str, new: int | str) -> None:
+        self.changes[Change(i, path, old, new)] = None
+
+    def note(self, i: int, text: str) -> None:
+        self.notes[f'{self.net.sources[i].at()}: {self.layer(i).type} layer "{self.layer(i).name}": {text}'] = None
+
+    def resize(self, i: int, old: int, new: int) -> None:
+        """The layer's outputs, old in number (else an Error), become new: num_output, or output_dim."""
+        layer = self.layer(i)
+        path, given = outputs_field(layer), outputs_of(layer)
+        if given != old:
+            place, name = self.net.sources[i].at(path), path.partition(".")[2]
+            raise Error(f'{place}: layer "{layer.name}" has {name} {given}, but {self.old} classes need {old} there')
+        self.change(i, path, old, new)
+        if linear_block(layer) and i not in self.resized:
+            self.resized[i] = None
+            if any(spec.lr_mult == 0 for spec in layer.param):
+                self.note(i, "its lr_mult is 0: as a new layer it would never learn")
+
+    def reshapes(self, layers: Iterable[int], sizes: dict[int, int]) -> None:
+        """The Reshapes among these layers: dims that are one of sizes become what it says."""
+        for i in layers:
+            if class_of(self.layer(i)) is Reshape:
+                for k, dim in enumerate(self.layer(i).reshape_param.shape.dim):
+                    if dim in sizes:
+                        self.change(i, f"reshape_param.shape.dim[{k}]", dim, sizes[dim])
+            elif class_of(self.layer(i)) is Slice:
+                self.note(i, "it cuts what has another size now: look at its slice_point")
+
+    def python_layers(self) -> None:
+        """num_classes in param_str; of a net with neither heads nor boxes (one stage of training) it is the class count."""
+        given = {
+            i: int(match[2])
+            for i, layer in enumerate(self.net.param.layer)
+            if layer.type == "Python" and (match := NUM_CLASSES.search(layer.python_param.param_str))
+        }
+        if not self.old:
+            for i, count in given.items():
+                self.found(count, i)
+        for i, count in given.items():
+            of_boxes = self.layer(i).python_param.layer == "ProposalTargetLayer"
+            if self.agnostic and of_boxes and count == 2:
+                continue  # background and object: class-agnostic box targets
+            if count != self.old:
+                self.note(i, f"left alone: its num_classes is {count}, not {self.old}")
+                continue
+            self.change(i, "python_param.param_str", count, self.new)
+
+    def rename(self) -> None:
+        """A new name for every layer whose weights change shape: name_N, without the _C that an earlier change left there."""
+        names = {layer.name for layer in self.net.param.layer}
+        for i in self.resized:
+            old = self.layer(i).name
+            new = f"{old.removesuffix(f'_{self.old}')}_{self.new}"
+            if new in names:
+                raise Error(f'{self.net.sources[i].at("name")}: layer "{old}" should become "{new}", but there is such a layer')
+            self.renamed[old] = new
+            self.change(i, "name", old, new)
+
+    def hint(self) -> str:
+        """What to say of a net in which no class count is found."""
+        if any(layer.type == "Python" and layer.python_param.layer == "ProposalLayer" for layer in self.net.param.layer):
+            return "; a region proposal net (object or not) fits any number of classes as it is"
+        graph = self.graphs()[0]
+        heads = graph.heads(graph.of_class(*SOFTMAX)).layers
+        return f'; if it is a classifier: change num_output of "{self.layer(heads[0]).name}" and its name' if heads else ""

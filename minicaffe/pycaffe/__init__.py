@@ -1,0 +1,177 @@
+"""What pycaffe's module `caffe` holds beside nets, solvers and layers: its log, its timer, and what is for several GPUs.
+
+Also `caffe.pycaffe` and `caffe._caffe`, from which old scripts import Net and the solvers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from typing import Any
+
+from minicaffe.blob import Blob
+from minicaffe.data.shard import current_share
+from minicaffe.errors import DeviceError, written_out
+from minicaffe.layer import Layer
+from minicaffe.layers import CATALOGUE
+from minicaffe.mode import TEST, TRAIN, set_device, set_mode_cpu, set_mode_gpu
+from minicaffe.net import Net
+from minicaffe.registry import load_packages
+from minicaffe.rng import set_random_seed
+from minicaffe.training.solver import SGDSolver
+from minicaffe.training.solvers import (
+    AdaDeltaSolver,
+    AdaGradSolver,
+    AdamSolver,
+    NesterovSolver,
+    RMSPropSolver,
+    get_solver,
+)
+
+__all__ = [
+    "NCCL",
+    "TEST",
+    "TRAIN",
+    "AdaDeltaSolver",
+    "AdaGradSolver",
+    "AdamSolver",
+    "Blob",
+    "Layer",
+    "NesterovSolver",
+    "Net",
+    "RMSPropSolver",
+    "SGDSolver",
+    "Timer",
+    "get_solver",
+    "has_nccl",
+    "init_log",
+    "layer_type_list",
+    "log",
+    "set_device",
+    "set_mode_cpu",
+    "set_mode_gpu",
+    "set_multiprocess",
+    "set_random_seed",
+    "set_solver_count",
+    "set_solver_rank",
+    "solver_count",
+    "solver_rank",
+]
+
+LEVELS = (logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+"""glog's levels 0 to 3."""
+
+_logger = logging.getLogger("minicaffe")
+
+
+# The log.
+
+
+class _StandardError(logging.Handler):
+    """Lines to stderr, wherever that leads now; fewer where the environment has a GLOG_minloglevel, as scripts set it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = os.environ.get("GLOG_minloglevel", "0")  # noqa: SIM112
+        if record.levelno >= LEVELS[min(int(level), 3) if level.isdecimal() and len(level) < 10 else 0]:
+            print(written_out(self.format(record)), file=sys.stderr, flush=True)
+
+
+def init_log(level: int = 0, stderr: bool = True) -> None:
+    """Show minicaffe's log lines (training's losses, tests, snapshots) of glog's level 0 (info) to 3 (fatal) on stderr."""
+    _logger.setLevel(LEVELS[min(max(level, 0), 3)])
+    if stderr and not any(isinstance(handler, _StandardError) for handler in _logger.handlers):
+        _logger.addHandler(_StandardError())
+
+
+def log(s: str) -> None:
+    """Write a line to the log."""
+    _logger.info("%s", s)
+
+
+# The catalogue.
+
+
+def layer_type_list() -> list[str]:
+    """Every layer type that nets may name, those of installed packages too."""
+    load_packages()
+    return sorted(CATALOGUE)
+
+
+# Time.
+
+
+class Timer:
+    """A stopwatch: start(), stop(), then ms or us between them."""
+
+    def __init__(self) -> None:
+        self._began = self._ended = 0.0
+
+    def start(self) -> None:
+        """Begin."""
+        self._began = self._ended = time.perf_counter()
+
+    def stop(self) -> None:
+        """End."""
+        self._ended = time.perf_counter()
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds between start and stop."""
+        return (self._ended - self._began) * 1e3
+
+    @property
+    def us(self) -> float:
+        """Microseconds between start and stop."""
+        return (self._ended - self._began) * 1e6
+
+
+# Several GPUs: one process trains one net here.
+
+ONE = "minicaffe trains one net in one process, or on several with mpiexec and `minicaffe train --engine mpi`"
+
+
+def has_nccl() -> bool:
+    """Whether several GPUs can train together: False."""
+    return False
+
+
+class NCCL:
+    """pycaffe's link between GPUs. DeviceError."""
+
+    def __init__(self, solver: Any = None, uid: Any = None) -> None:
+        raise DeviceError(f"there is no NCCL: {ONE}")
+
+    @staticmethod
+    def new_uid() -> str:
+        """DeviceError."""
+        raise DeviceError(f"there is no NCCL: {ONE}")
+
+
+def solver_count() -> int:
+    """How many solvers train together: 1, or as many as mpiexec started ranks (minicaffe.mpi)."""
+    return current_share().count
+
+
+def set_solver_count(count: int) -> None:
+    """1 is what there is; DeviceError for more."""
+    if count != 1:
+        raise DeviceError(f"set_solver_count({count}): {ONE}")
+
+
+def solver_rank() -> int:
+    """Which of the solvers this is, from 0."""
+    return current_share().rank
+
+
+def set_solver_rank(rank: int) -> None:
+    """0 is what there is; DeviceError for others."""
+    if rank != 0:
+        raise DeviceError(f"set_solver_rank({rank}): {ONE}")
+
+
+def set_multiprocess(multiprocess: bool) -> None:
+    """False is what there is; DeviceError for True."""
+    if multiprocess:
+        raise DeviceError(f"set_multiprocess(True): {ONE}")

@@ -1,0 +1,91 @@
+"""pycaffe's caffe.Classifier: a net that names what is in images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minicaffe.batching import forward_all
+from minicaffe.errors import Error
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+
+from .io import Transformer, oversample, resize_image
+
+File = str | PathLike[str]
+
+
+def transformer_of(
+    net: Net,
+    mean: ArrayLike | None,
+    input_scale: float | None,
+    raw_scale: float | None,
+    channel_swap: Sequence[int] | None,
+) -> Transformer:
+    """The Transformer for images (H, W, C) of a net's first input, with what is given set."""
+    name = net.inputs[0]
+    transformer = Transformer({name: net.blobs[name].shape for name in net.inputs})
+    transformer.set_transpose(name, (2, 0, 1))
+    if mean is not None:
+        transformer.set_mean(name, mean)
+    if input_scale is not None:
+        transformer.set_input_scale(name, input_scale)
+    if raw_scale is not None:
+        transformer.set_raw_scale(name, raw_scale)
+    if channel_swap is not None:
+        transformer.set_channel_swap(name, channel_swap)
+    return transformer
+
+
+class Classifier(Net):
+    """A net in TEST with weights, and what its images need: the arguments of io.Transformer's setters.
+
+    image_dims: (height, width) that images are resized to before they are cropped to the net's input; default: its own size.
+    """
+
+    def __init__(
+        self,
+        model_file: File,
+        pretrained_file: File,
+        image_dims: Sequence[int] | None = None,
+        mean: ArrayLike | None = None,
+        input_scale: float | None = None,
+        raw_scale: float | None = None,
+        channel_swap: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(model_file, TEST, weights=pretrained_file)
+        self.transformer = transformer_of(self, mean, input_scale, raw_scale, channel_swap)
+        self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
+        self.image_dims = np.array(self.crop_dims if image_dims is None else image_dims)
+
+    def predict(self, inputs: Sequence[ArrayLike], oversample: bool = True) -> NDArray[np.float32]:
+        """The net's first output for images (H, W, C) in [0, 1]: (images, classes).
+
+        oversample: the mean over ten crops (corners, centre, mirrored); otherwise the centre alone. Raises Error for no images.
+        """
+        if not len(inputs):
+            raise Error("predict needs at least one image")
+        images = np.stack([resize_image(image, self.image_dims.tolist()) for image in inputs])
+        crops = _oversampled(images, self.crop_dims) if oversample else _centres(images, self.crop_dims)
+        name = self.inputs[0]
+        out = forward_all(self, None, {name: np.stack([self.transformer.preprocess(name, crop) for crop in crops])})
+        predictions: NDArray[np.float32] = out[self.outputs[0]]
+        if oversample:
+            predictions = predictions.reshape(len(images), 10, -1).mean(axis=1)
+        return predictions
+
+
+def _oversampled(images: NDArray[np.float32], crop_dims: NDArray[np.int_]) -> NDArray[np.float32]:
+    return oversample(list(images), crop_dims.tolist())
+
+
+def _centres(images: NDArray[np.float32], crop_dims: NDArray[np.int_]) -> NDArray[np.float32]:
+    """The middle crop_dims of images (N, H, W, C). Raises Error where they are smaller."""
+    size = np.array(images.shape[1:3])
+    if (crop_dims > size).any():
+        raise Error(f"crops of {tuple(crop_dims.tolist())} do not fit into images of {tuple(size.tolist())}")
+    top, left = (size - crop_dims) // 2
+    return images[:, top : top + crop_dims[0], left : left + crop_dims[1]]

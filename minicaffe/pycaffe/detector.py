@@ -1,0 +1,116 @@
+"""pycaffe's caffe.Detector: R-CNN, a classifier run on windows of images. For Faster R-CNN and R-FCN see minicaffe.detect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minicaffe.batching import forward_all
+from minicaffe.errors import Error
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+
+from .classifier import File, transformer_of
+from .io import load_image, resize_image
+
+Image = NDArray[np.float32]
+
+
+class Detector(Net):
+    """A net in TEST with weights, and what its images need: the arguments of io.Transformer's setters.
+
+    context_pad: how many pixels of the net's input, on each side, show what lies around the window.
+    """
+
+    def __init__(
+        self,
+        model_file: File,
+        pretrained_file: File,
+        mean: ArrayLike | None = None,
+        input_scale: float | None = None,
+        raw_scale: float | None = None,
+        channel_swap: Sequence[int] | None = None,
+        context_pad: int | None = None,
+    ) -> None:
+        super().__init__(model_file, TEST, weights=pretrained_file)
+        self.transformer = transformer_of(self, mean, input_scale, raw_scale, channel_swap)
+        self.configure_crop(context_pad)
+
+    def detect_windows(
+        self, images_windows: Iterable[tuple[str | PathLike[str] | ArrayLike, ArrayLike]]
+    ) -> list[dict[str, Any]]:
+        """The net's first output for windows of images, in order: dicts of window, prediction, filename.
+
+        images_windows: (an image file or an image (H, W, C) in [0, 1], windows (W, 4): ymin, xmin, ymax, xmax in pixels) each.
+        Raises Error for a window that holds no pixel of its image, and when there is no window at all.
+        """
+        name = self.inputs[0]
+        found: list[dict[str, Any]] = []
+        crops: list[Image] = []
+        for image, windows in images_windows:
+            file = image if isinstance(image, str | PathLike) else None
+            pixels = load_image(file) if file is not None else np.asarray(image, np.float32)
+            for window in np.asarray(windows).reshape(-1, 4):
+                found.append({"window": window, "filename": file})
+                crops.append(self.transformer.preprocess(name, self.crop(pixels, window)))
+        if not crops:
+            raise Error("detect_windows needs at least one window")
+        predictions = forward_all(self, None, {name: np.stack(crops)})[self.outputs[0]]
+        return [{**entry, "prediction": prediction} for entry, prediction in zip(found, predictions, strict=True)]
+
+    def detect_selective_search(self, image_fnames: Sequence[str]) -> list[dict[str, Any]]:
+        """pycaffe ran a MATLAB program here. Error."""
+        raise Error(
+            "selective search is not part of minicaffe: compute the windows with a program of your choice"
+            " (opencv-contrib-python has it) and call detect_windows"
+        )
+
+    def configure_crop(self, context_pad: int | None) -> None:
+        """Set the context around windows; what lies outside the image is filled with the mean. Raises Error for too much."""
+        channels, height, width = self.blobs[self.inputs[0]].shape[1:]
+        self.context_pad = context_pad or 0
+        if not 0 <= 2 * self.context_pad < min(height, width):
+            raise Error(f"context_pad {self.context_pad} leaves nothing of an input of {height} x {width}")
+        self.crop_dims = np.array([height, width, channels])
+        mean = self.transformer.mean.get(self.inputs[0])
+        self.crop_mean = np.zeros((height, width, channels), np.float32)
+        if mean is not None:
+            bare = np.broadcast_to(mean, (channels, height, width)).astype(np.float32)
+            order = self.transformer.channel_swap.get(self.inputs[0])
+            if order is not None:
+                bare = bare[np.argsort(order)]
+            self.crop_mean[...] = bare.transpose(1, 2, 0) / self.transformer.raw_scale.get(self.inputs[0], 1.0)
+
+    def crop(self, im: Image, window: ArrayLike) -> Image:
+        """The window (ymin, xmin, ymax, xmax) of an image (H, W, C), with its context at the net's size where that is set."""
+        ymin, xmin, ymax, xmax = (float(value) for value in np.asarray(window).reshape(4))
+        inside = im[max(int(ymin), 0) : max(int(ymax), 0), max(int(xmin), 0) : max(int(xmax), 0)]
+        if 0 in inside.shape:
+            size = f"{im.shape[0]} x {im.shape[1]}"
+            raise Error(f"window ({ymin:g}, {xmin:g}, {ymax:g}, {xmax:g}) holds no pixel of an image of {size}")
+        if not self.context_pad:
+            return inside
+        rows, from_y = _padded_axis(ymin, ymax, im.shape[0], int(self.crop_dims[0]), self.context_pad)
+        columns, from_x = _padded_axis(xmin, xmax, im.shape[1], int(self.crop_dims[1]), self.context_pad)
+        padded: Image = self.crop_mean.copy()
+        padded[rows, columns] = resize_image(im[from_y, from_x], (rows.stop - rows.start, columns.stop - columns.start))
+        return padded
+
+
+def _padded_axis(low: float, high: float, size: int, crop: int, pad: int) -> tuple[slice, slice]:
+    """Where a window's context goes on one axis of the crop, and where it is taken from in the image.
+
+    The window, low to high of an axis of `size` pixels, is to fill all but `pad` of the crop's pixels on either side.
+    """
+    half = (high - low + 1) / 2
+    reach = half * crop / (crop - 2 * pad)
+    first, last = np.round(low + half - reach), np.round(low + half + reach)
+    scale = crop / (last - first + 1)
+    clipped_first, clipped_last = np.clip([first, last], 0, size)
+    start = min(round(max(0.0, -first) * scale), crop - 1)
+    length = max(1, min(round((clipped_last - clipped_first + 1) * scale), crop - start))
+    return slice(start, start + length), slice(int(clipped_first), max(int(clipped_last), int(clipped_first) + 1))

@@ -1,0 +1,251 @@
+"""pycaffe's caffe.io: images in and out of a net's inputs, and arrays in and out of Caffe's messages.
+
+    image (H, W, C) in [0, 1], RGB  -- Transformer.preprocess -->  (C, H, W), channels swapped, scaled, mean subtracted
+
+Source: the surface of pycaffe's io.py. Nothing beyond Pillow is needed; resizing is bilinear with half-pixel
+centres. Only splines (interp_order 2 to 5) need scipy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import ArrayLike, NDArray
+
+from minicaffe.data import images
+from minicaffe.data.datum import datum_array
+from minicaffe.data.image_bytes import check_size
+from minicaffe.errors import DataError, Error
+from minicaffe.proto import caffe_pb2
+
+Array = NDArray[Any]
+
+GREY = (0.2125, 0.7154, 0.0721)
+"""What red, green and blue weigh in grey, as scikit-image has it."""
+
+
+# Messages.
+
+
+def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> Array:
+    """The data (or diff) of a BlobProto as float64, of its old num, channels, height and width where one of them is set."""
+    values = (blob.double_diff or blob.diff) if return_diff else (blob.double_data or blob.data)
+    legacy = ("num", "channels", "height", "width")
+    if any(blob.HasField(name) for name in legacy):  # type: ignore[arg-type]
+        shape = [getattr(blob, name) for name in legacy]
+    else:
+        shape = list(blob.shape.dim)
+    return _shaped(np.array(values, np.float64), shape, "the BlobProto")
+
+
+def array_to_blobproto(arr: ArrayLike, diff: ArrayLike | None = None) -> caffe_pb2.BlobProto:
+    """A BlobProto of the array's shape and values, and of diff's."""
+    array = np.asarray(arr)
+    blob = caffe_pb2.BlobProto()
+    blob.shape.dim.extend(array.shape)
+    blob.data.extend(array.astype(np.float64).ravel().tolist())
+    if diff is not None:
+        blob.diff.extend(np.asarray(diff, np.float64).ravel().tolist())
+    return blob
+
+
+def arraylist_to_blobprotovector_str(arraylist: Iterable[ArrayLike]) -> bytes:
+    """Arrays as the bytes of a BlobProtoVector."""
+    vector = caffe_pb2.BlobProtoVector()
+    vector.blobs.extend([array_to_blobproto(array) for array in arraylist])
+    return vector.SerializeToString()
+
+
+def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:
+    """The arrays in the bytes of a BlobProtoVector. Raises DataError for bytes that are none."""
+    try:
+        vector = caffe_pb2.BlobProtoVector.FromString(str)
+    except DecodeError as error:
+        raise DataError(f"these bytes are no BlobProtoVector: {error}") from error
+    return [blobproto_to_array(blob) for blob in vector.blobs]
+
+
+def array_to_datum(arr: ArrayLike, label: int | None = None) -> caffe_pb2.Datum:
+    """A Datum of (C, H, W): bytes for uint8, float_data for any other type. Raises DataError for another number of axes."""
+    array = np.asarray(arr)
+    if array.ndim != 3:
+        raise DataError(f"a Datum holds an array (channels, height, width), got shape {array.shape}")
+    datum = caffe_pb2.Datum(channels=array.shape[0], height=array.shape[1], width=array.shape[2])
+    if array.dtype == np.uint8:
+        datum.data = array.tobytes()
+    else:
+        datum.float_data.extend(array.astype(np.float64).ravel().tolist())
+    if label is not None:
+        datum.label = label
+    return datum
+
+
+def datum_to_array(datum: caffe_pb2.Datum) -> Array:
+    """(C, H, W) of a Datum: uint8, an encoded image's too (blue, green, red), or float64 of its floats. Raises DataError."""
+    if datum.encoded:
+        return datum_array(datum, "the Datum")
+    values: Array = np.frombuffer(datum.data, np.uint8) if datum.data else np.array(datum.float_data, np.float64)
+    return _shaped(values, [datum.channels, datum.height, datum.width], "the Datum")
+
+
+def _shaped(values: Array, shape: Sequence[int], what: str) -> Array:
+    try:
+        return values.reshape(tuple(shape))
+    except ValueError:
+        raise DataError(f"{what} has {values.size} values, which do not fill its shape {tuple(shape)}") from None
+
+
+# Images.
+
+
+def load_image(filename: str | PathLike[str], color: bool = True) -> NDArray[np.float32]:
+    """An image file as float32 in [0, 1]: (H, W, 3) red, green, blue, or (H, W, 1) grey. Raises DataError."""
+    rgb = images.load_image(filename)[:, :, ::-1].astype(np.float32) / np.float32(255)
+    return rgb if color else np.asarray(rgb @ np.array(GREY, np.float32)[:, None])
+
+
+def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) -> NDArray[np.float32]:
+    """im (H, W, C) as (*new_dims, C) float32; interp_order 0: the nearest pixel, 1: bilinear, 2 to 5: splines, cut to im's
+    range, which need scipy. Raises DataError for other orders and for more than limits.pixels, Error without scipy."""
+    image = np.asarray(im, np.float32)
+    if image.ndim != 3 or 0 in image.shape or min(new_dims) < 1:
+        raise DataError(
+            f"cannot resize an image of shape {image.shape} to {tuple(new_dims)}: it must be (height, width, channels)"
+        )
+    height, width = (int(n) for n in new_dims)
+    check_size("an image resized to", height, width)
+    if interp_order == 1:
+        return images.resize_bilinear(image, height, width)
+    if interp_order in (2, 3, 4, 5):
+        return _spline(image, height, width, interp_order)
+    if interp_order != 0:
+        raise DataError(f"interp_order is 0 (nearest), 1 (bilinear) or 2 to 5 (splines), got {interp_order}")
+    rows, columns = (((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip((height, width), image.shape))
+    nearest: NDArray[np.float32] = image[rows[:, None], columns]
+    return nearest
+
+
+def _spline(image: NDArray[np.float32], height: int, width: int, order: int) -> NDArray[np.float32]:
+    """image (H, W, C) as (height, width, C) by B-splines through its pixels, half-pixel centres, edges repeated."""
+    try:
+        ndimage: Any = importlib.import_module("scipy.ndimage")
+    except ImportError as error:
+        raise Error(f'interp_order {order} needs scipy: pip install "minicaffe[resize]"; 0 and 1 do without') from error
+    factors = (height / image.shape[0], width / image.shape[1], 1)
+    resized = ndimage.zoom(image, factors, order=order, mode="nearest", grid_mode=True)
+    clipped: NDArray[np.float32] = np.clip(resized, image.min(), image.max(), dtype=np.float32)
+    return clipped
+
+
+def oversample(images: Sequence[ArrayLike], crop_dims: Sequence[int]) -> NDArray[np.float32]:
+    """Ten crops of each image (H, W, C): the four corners, the centre, and these mirrored; (10 N, *crop_dims, C) float32."""
+    stack = [np.asarray(image, np.float32) for image in images]
+    if not stack or stack[0].ndim != 3:
+        raise DataError(f"oversample takes images (height, width, channels), got shapes {[image.shape for image in stack]}")
+    size, crop = np.array(stack[0].shape[:2]), np.array(crop_dims, int)
+    if (crop > size).any():
+        raise DataError(f"crops of {tuple(crop)} do not fit into images of {tuple(size)}")
+    down, right = size - crop
+    starts = [(0, 0), (0, right), (down, 0), (down, right), tuple((size - crop) // 2)]
+    crops = np.stack([[image[y : y + crop[0], x : x + crop[1]] for y, x in starts] for image in stack])
+    both: NDArray[np.float32] = np.concatenate([crops, crops[:, :, :, ::-1]], axis=1)
+    return both.reshape(-1, *both.shape[2:])
+
+
+class Transformer:
+    """Turns images into what a net's inputs want, and back.
+
+    inputs: {input name: shape (N, C, H, W)}. preprocess resizes to (H, W), then applies what was set, in this order:
+    transpose, channel_swap, raw_scale, mean, input_scale. deprocess undoes all but the resizing.
+    Raises Error for an input of another name, and for settings that do not fit the input's shape.
+    """
+
+    def __init__(self, inputs: Mapping[str, Sequence[int]]) -> None:
+        self.inputs = dict(inputs)
+        self.transpose: dict[str, Sequence[int]] = {}
+        self.channel_swap: dict[str, Sequence[int]] = {}
+        self.raw_scale: dict[str, float] = {}
+        self.mean: dict[str, Array] = {}
+        self.input_scale: dict[str, float] = {}
+
+    def preprocess(self, in_: str, data: ArrayLike) -> NDArray[np.float32]:
+        """An image (H, W, C), or (C, H, W) where no transpose is set, as the input in_ wants it; data stays as it is."""
+        self._check(in_)
+        array = np.array(data, np.float32)
+        size = tuple(self.inputs[in_][2:])
+        if array.ndim == 3 and array.shape[:2] != size:
+            array = resize_image(array, size)
+        if in_ in self.transpose:
+            array = array.transpose(self.transpose[in_])
+        if in_ in self.channel_swap:
+            array = array[list(self.channel_swap[in_])]
+        if in_ in self.raw_scale:
+            array = array * np.float32(self.raw_scale[in_])
+        if in_ in self.mean:
+            array = (array - self.mean[in_]).astype(np.float32)
+        if in_ in self.input_scale:
+            array = array * np.float32(self.input_scale[in_])
+        return np.ascontiguousarray(array)
+
+    def deprocess(self, in_: str, data: ArrayLike) -> NDArray[np.float32]:
+        """The image that preprocess made data of, at the input's size; axes of length 1 are dropped."""
+        self._check(in_)
+        array = np.array(data, np.float32).squeeze()
+        if in_ in self.input_scale:
+            array = array / np.float32(self.input_scale[in_])
+        if in_ in self.mean:
+            array = (array + self.mean[in_]).astype(np.float32)
+        if in_ in self.raw_scale:
+            array = array / np.float32(self.raw_scale[in_])
+        if in_ in self.channel_swap:
+            array = array[np.argsort(self.channel_swap[in_])]
+        if in_ in self.transpose:
+            array = array.transpose(tuple(np.argsort(self.transpose[in_])))
+        return np.ascontiguousarray(array)
+
+    def set_transpose(self, in_: str, order: Sequence[int]) -> None:
+        """The order of axes: (2, 0, 1) takes (H, W, C) to (C, H, W)."""
+        self._check(in_)
+        if sorted(order) != list(range(len(self.inputs[in_]) - 1)):
+            raise Error(f'the transpose {tuple(order)} is no order of the {len(self.inputs[in_]) - 1} axes of "{in_}"')
+        self.transpose[in_] = tuple(order)
+
+    def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
+        """The order of channels: (2, 1, 0) takes red, green, blue to blue, green, red."""
+        self._check(in_)
+        if sorted(order) != list(range(self.inputs[in_][1])):
+            raise Error(f'the channel swap {tuple(order)} is no order of the {self.inputs[in_][1]} channels of "{in_}"')
+        self.channel_swap[in_] = tuple(order)
+
+    def set_raw_scale(self, in_: str, scale: float) -> None:
+        """A factor before the mean is subtracted: 255 for images in [0, 1]."""
+        self._check(in_)
+        self.raw_scale[in_] = scale
+
+    def set_mean(self, in_: str, mean: ArrayLike) -> None:
+        """What to subtract: (C,), (H, W) or (C, H, W), channels in the net's order; a mean of another size is resized."""
+        self._check(in_)
+        array, shape = np.asarray(mean), tuple(self.inputs[in_][1:])
+        if array.ndim == 1 and array.shape == shape[:1]:
+            array = array[:, None, None]
+        elif array.ndim == 2 or (array.ndim == 3 and array.shape[0] == shape[0]):
+            array = array.reshape(-1, *array.shape[-2:])
+            if array.shape[1:] != shape[1:]:
+                array = resize_image(array.transpose(1, 2, 0), shape[1:]).transpose(2, 0, 1)
+        else:
+            raise Error(f'a mean of shape {array.shape} does not fit the input "{in_}" of {shape}')
+        self.mean[in_] = array
+
+    def set_input_scale(self, in_: str, scale: float) -> None:
+        """A factor after the mean is subtracted."""
+        self._check(in_)
+        self.input_scale[in_] = scale
+
+    def _check(self, in_: str) -> None:
+        if in_ not in self.inputs:
+            raise Error(f'"{in_}" is not an input of this Transformer; its inputs are {", ".join(self.inputs)}')

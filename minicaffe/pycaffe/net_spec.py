@@ -1,0 +1,240 @@
+"""NetSpec: nets written in Python, as pycaffe's net_spec has it.
+
+    n = NetSpec()
+    n.data, n.label = L.Data(source="train_lmdb", backend=P.Data.LMDB, batch_size=64, ntop=2)
+    n.conv1 = L.Convolution(n.data, kernel_size=5, num_output=20, weight_filler=dict(type="xavier"))
+    n.relu1 = L.ReLU(n.conv1, in_place=True)
+    n.to_proto()                                       # a NetParameter: str() is the prototxt, Net() takes it too
+
+L.Type(*bottoms, **fields) is a layer: a field of its own parameter message, else of LayerParameter; ntop (default 1) and
+in_place belong to the call. It gives its Top, a tuple of Tops, or with ntop=0 the Function itself. P.Pooling.MAX is an enum's
+value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from minicaffe.errors import Error
+from minicaffe.proto import caffe_pb2
+
+
+def param_name_dict() -> dict[str, str]:
+    """Layer type -> the stem of its parameter field: {"Convolution": "convolution", "InnerProduct": "inner_product", ...}."""
+    fields = caffe_pb2.LayerParameter.DESCRIPTOR.fields
+    own = [(field.name, field.message_type) for field in fields if field.name.endswith("_param")]
+    return {kind.name.removesuffix("Parameter"): name.removesuffix("_param") for name, kind in own if kind is not None}
+
+
+_param_names = param_name_dict()
+
+
+def assign_proto(proto: Message, name: str, val: Any) -> None:
+    """Set a field: a dict fills a message, a list a repeated field, and one value stands for a list of one."""
+    field = getattr(proto, name)
+    if hasattr(field, "extend"):
+        for item in val if isinstance(val, list | tuple) else [val]:
+            if isinstance(item, Mapping):
+                _assign_all(field.add(), item)
+            else:
+                field.append(item)
+    elif isinstance(val, Mapping):
+        field.SetInParent()
+        _assign_all(field, val)
+    elif isinstance(val, Message):
+        field.CopyFrom(val)
+    else:
+        setattr(proto, name, val)
+
+
+def _assign_all(proto: Message, values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        assign_proto(proto, key, value)
+
+
+class Top:
+    """One output of a layer: number n of fn's."""
+
+    def __init__(self, fn: Function, n: int) -> None:
+        self.fn, self.n = fn, n
+
+    def to_proto(self) -> caffe_pb2.NetParameter:
+        """The net that computes this top, and nothing else."""
+        return to_proto(self)
+
+
+class Function:
+    """One layer: its type, the Tops it reads, its fields. Raises Error for a bottom that is no Top."""
+
+    def __init__(self, type_name: str, inputs: tuple[Any, ...], params: Mapping[str, Any]) -> None:
+        for i, top in enumerate(inputs):
+            if not isinstance(top, Top):
+                raise Error(
+                    f"{type_name}: bottom {i} is {type(top).__name__}, not the Top of a layer (fields are given by name)"
+                )
+        self.type_name = type_name
+        self.inputs: tuple[Top, ...] = inputs
+        self.params = dict(params)
+        self.ntop: int = self.params.pop("ntop", 1)
+        self.in_place: bool = self.params.pop("in_place", False)
+        self.tops = tuple(Top(self, n) for n in range(self.ntop))
+
+    def to_proto(self) -> caffe_pb2.NetParameter:
+        """The net up to this layer."""
+        return to_proto(self)
+
+
+class _Writer:
+    """Layers in the order they are needed, each once; tops that nobody named get their type and a number."""
+
+    def __init__(self, names: dict[Any, str]) -> None:
+        self.names = names
+        self.numbers: Counter[str] = Counter()
+        self.layers: OrderedDict[Function, caffe_pb2.LayerParameter] = OrderedDict()
+
+    def add(self, last: Function) -> None:
+        """Write a layer after all that it reads, without recursion: nets may be thousands of layers deep."""
+        pending = [last]
+        while pending:
+            fn = pending[-1]
+            missing = [top.fn for top in fn.inputs if top.fn not in self.layers]
+            if missing:
+                pending.extend(reversed(missing))
+                continue
+            pending.pop()
+            if fn not in self.layers:
+                self.layers[fn] = self._layer(fn)
+
+    def _layer(self, fn: Function) -> caffe_pb2.LayerParameter:
+        layer = caffe_pb2.LayerParameter(type=fn.type_name)
+        layer.bottom.extend(self.layers[top.fn].top[top.n] for top in fn.inputs)
+        layer.top.extend(layer.bottom if fn.in_place else [self._name(top, fn.type_name) for top in fn.tops])
+        layer.name = self._name(fn.tops[0] if fn.tops else fn, fn.type_name)
+        for key, value in fn.params.items():
+            try:
+                _assign(layer, fn.type_name, key, value)
+            except (AttributeError, TypeError, ValueError) as error:
+                raise Error(f'{fn.type_name} layer "{layer.name}": {key}={value!r}: {error}') from error
+        return layer
+
+    def _name(self, named: Top | Function, type_name: str) -> str:
+        if named not in self.names:
+            self.numbers[type_name] += 1
+            self.names[named] = f"{type_name}{self.numbers[type_name]}"
+        return self.names[named]
+
+
+def _assign(layer: caffe_pb2.LayerParameter, type_name: str, key: str, value: Any) -> None:
+    """Set a field of the layer's own parameter message where it has one of this name, else of the layer."""
+    own = _param_names.get(type_name)
+    if not key.endswith("param") and own is not None:
+        message = getattr(layer, own + "_param")
+        if key in message.DESCRIPTOR.fields_by_name:
+            return assign_proto(message, key, value)
+    return assign_proto(layer, key, value)
+
+
+def to_proto(*tops: Top | Function) -> caffe_pb2.NetParameter:
+    """The net that computes these tops, unnamed."""
+    return _net(_Writer({}), tops)
+
+
+def _net(writer: _Writer, tops: Any) -> caffe_pb2.NetParameter:
+    for top in tops:
+        writer.add(top if isinstance(top, Function) else top.fn)
+    net = caffe_pb2.NetParameter()
+    net.layer.extend(writer.layers.values())
+    return net
+
+
+class NetSpec:
+    """A net under construction: its attributes (and items) are its named tops, in order."""
+
+    tops: OrderedDict[str, Any]
+
+    def __init__(self) -> None:
+        super().__setattr__("tops", OrderedDict())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.tops[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.tops[name]
+        except KeyError:
+            raise AttributeError(f'the NetSpec has no top "{name}"') from None
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.tops[key] = value
+
+    def __getitem__(self, item: str) -> Any:
+        return self.tops[item]
+
+    def __delattr__(self, name: str) -> None:
+        del self.tops[name]
+
+    def __delitem__(self, name: str) -> None:
+        del self.tops[name]
+
+    def keys(self) -> list[str]:
+        """The names."""
+        return list(self.tops)
+
+    def vals(self) -> list[Any]:
+        """The tops."""
+        return list(self.tops.values())
+
+    def update(self, other: NetSpec | Mapping[str, Any]) -> None:
+        """Take another spec's tops too."""
+        self.tops.update(other.tops if isinstance(other, NetSpec) else other)
+
+    def to_proto(self) -> caffe_pb2.NetParameter:
+        """The net; a layer is called as its first top is."""
+        return _net(_Writer({top: name for name, top in self.tops.items()}), self.tops.values())
+
+
+def layer_function(type_name: str) -> Callable[..., Any]:
+    """What L.<type_name> is."""
+
+    def layer(*bottoms: Top, **fields: Any) -> Any:
+        fn = Function(type_name, bottoms, fields)
+        if fn.ntop == 0:
+            return fn
+        return fn.tops[0] if fn.ntop == 1 else fn.tops
+
+    layer.__name__ = layer.__qualname__ = type_name
+    return layer
+
+
+class Layers:
+    """L: every attribute is a layer type."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return layer_function(name)
+
+
+class _Enums:
+    def __init__(self, name: str) -> None:
+        self._message = getattr(caffe_pb2, name + "Parameter")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._message, name)
+
+
+class Parameters:
+    """P: P.Pooling.MAX is the value MAX of PoolingParameter."""
+
+    def __getattr__(self, name: str) -> _Enums:
+        if not hasattr(caffe_pb2, name + "Parameter"):
+            raise AttributeError(f'there is no message "{name}Parameter"')
+        return _Enums(name)
+
+
+layers = Layers()
+params = Parameters()

@@ -1,0 +1,155 @@
+"""Run an old pycaffe script: `import caffe`, with all its submodules, means minicaffe.
+
+    minicaffe script tools/train_net.py --solver solver.prototxt          # run_script("tools/train_net.py", [...])
+
+In your own program, serve_as_caffe() alone lets `import caffe` work. Beside it, run_script gives the script what it would
+have had from Python and Caffe: its folder first on sys.path, sys.argv, __file__, __name__ == "__main__", the log on stderr.
+
+Trust: a script is code that its user runs by name, so whatever it loads may run code too. Python layers are imported from
+any module that the script's sys.path reaches, as in Caffe; outside of scripts a net imports nothing that was not allowed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import CodeType, ModuleType
+from typing import Any
+
+import minicaffe
+from minicaffe.access import allow_path
+from minicaffe.errors import Error
+from minicaffe.files import read_bytes
+from minicaffe.layers.python import ANY, allow_module
+
+from . import init_log
+
+NAMES = {"caffe._caffe": "minicaffe.pycaffe"}
+"""Modules of pycaffe's that are called otherwise here."""
+
+
+class _CaffeFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds caffe and caffe.x as the modules minicaffe and minicaffe.x themselves: no second copy of any class."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, Any] = {}
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] != "caffe":
+            return None
+        real = NAMES.get(fullname, "minicaffe" + fullname[len("caffe") :])
+        if importlib.util.find_spec(real) is None:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        module = importlib.import_module(NAMES.get(spec.name, "minicaffe" + spec.name[len("caffe") :]))
+        self._specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """The module has run already; it keeps the spec it was imported by."""
+        assert module.__spec__ is not None
+        module.__spec__ = self._specs.pop(module.__spec__.name)
+
+
+def serve_as_caffe() -> None:
+    """From now on `import caffe`, `import caffe.draw`, `from caffe.proto import caffe_pb2` give minicaffe's modules, also where
+    another Caffe is on sys.path. Raises Error when that other one is imported already."""
+    loaded = sys.modules.get("caffe")
+    if loaded is not None and loaded is not minicaffe:
+        raise Error(f"another caffe is imported already, from {getattr(loaded, '__file__', 'somewhere')}")
+    if not any(isinstance(finder, _CaffeFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _CaffeFinder())
+    importlib.import_module("google.protobuf.text_format")  # protobuf once brought it along: scripts use it unimported
+
+
+def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, cpu: bool = False) -> dict[str, Any]:
+    """Run a script as Python would, with minicaffe for caffe; its global names.
+
+    cpu: set_mode_gpu and set_device change nothing, so that a script written for a GPU runs. What the script raises passes
+    through; Error for a script that cannot be read or is not Python 3.
+    """
+    name = os.fspath(path)
+    code = compiled(name)
+    from .script_compat import restore_old_names
+
+    serve_as_caffe()
+    allow_module(ANY)
+    allow_path("/")
+    restore_old_names()
+    init_log()
+    if cpu:
+        _stay_on_cpu()
+    sys.argv = [name, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.realpath(name)))
+    return _run(code, name)
+
+
+def compiled(name: str) -> CodeType:
+    """The script's code. Raises Error."""
+    try:
+        source = read_bytes(name)
+        if b"\0" in source:
+            raise Error(f"{name}: this is a binary file, not a Python script")
+        return compile(source, name, "exec", dont_inherit=True)
+    except OSError as error:
+        raise Error(f"{name}: cannot read the script: {error.strerror}") from error
+    except (SyntaxError, ValueError) as error:
+        raise Error(_syntax_text(name, error)) from error
+
+
+def _syntax_text(name: str, error: SyntaxError | ValueError) -> str:
+    """What is wrong with a script that Python cannot parse, with Python 2's marks told as such."""
+    line = getattr(error, "lineno", None)
+    text = (getattr(error, "text", None) or "").rstrip()
+    place = f"{name}:{line}: " if line else f"{name}: "
+    shown = f"\n  {text.strip()}" if text else ""
+    return f"{place}{getattr(error, 'msg', None) or error}{shown}\n{PYTHON_2}"
+
+
+PYTHON_2 = (
+    "hint: if this was written for Python 2, it must become Python 3 first: print(...), `except X as e`, range, items(),"
+    " pickle, input; the 2to3 program (in Python up to 3.12, `2to3 -w SCRIPT`) does that"
+)
+LEFTOVERS = (
+    "xrange", "raw_input", "unicode", "unichr", "basestring", "long", "reduce", "execfile", "iteritems", "itervalues",
+    "iterkeys", "has_key", "cPickle", "ConfigParser", "Queue", "urllib2", "cStringIO", "StringIO", "__builtin__",
+)  # fmt: skip
+"""Names of Python 2 that Python 3 lacks."""
+
+
+def python_2_hint(error: BaseException) -> str:
+    """PYTHON_2 where an error comes from a name that only Python 2 had, else nothing."""
+    name = getattr(error, "name", None)
+    known = isinstance(error, NameError | AttributeError | ModuleNotFoundError) and name in LEFTOVERS
+    return PYTHON_2 if known or isinstance(error, SyntaxError) else ""
+
+
+def _run(code: CodeType, name: str) -> dict[str, Any]:
+    """Run the code as the module __main__, which other code may import."""
+    main = ModuleType("__main__")
+    main.__dict__["__file__"] = name
+    before = sys.modules["__main__"]
+    sys.modules["__main__"] = main
+    try:
+        exec(code, main.__dict__)
+    finally:
+        sys.modules["__main__"] = before
+    return main.__dict__
+
+
+def _stay_on_cpu() -> None:
+    """set_mode_gpu and set_device, as scripts see them, change nothing."""
+
+    def ignored(*arguments: Any) -> None:
+        """The CPU was asked for on the command line."""
+
+    for name in ("set_mode_gpu", "set_device"):
+        setattr(minicaffe, name, ignored)
+        setattr(sys.modules["minicaffe.pycaffe"], name, ignored)

@@ -1,0 +1,163 @@
+"""A detector that can be sent to another process, and what it makes of a picture: a row with its detections, or its error.
+
+recipe = Recipe(net="test.prototxt", text=..., settings=..., ...)     a description: picklable, no arrays
+detector = recipe.detector(arrays)                                    a net, its weights copied from arrays
+row = detector.row(Picture("photo.jpg", Path("photo.jpg")))
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe import rng
+from minicaffe.access import granted
+from minicaffe.data.boxes import rows
+from minicaffe.data.image_bytes import read_image
+from minicaffe.data.settings import DetectionSettings, current, use
+from minicaffe.detection.detect import Detections, check_detector, detect
+from minicaffe.detection.detect_ssd import SSD_MEANS, detect_ssd, ssd_layer
+from minicaffe.errors import DeviceError, Error
+from minicaffe.formats.arrays import read_npy
+from minicaffe.formats.prototxt import parse_net
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+
+from .sources import Picture
+
+Arrays = Mapping[str, Sequence[NDArray[Any]]]
+"""Weights by layer."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of a picture. best: the best score of any class but the background, of all boxes.
+
+    pixels (H, W, 3) and found are there unless failure says why not. seconds: in the net.
+    """
+
+    image: str
+    pixels: NDArray[np.uint8] | None = None
+    found: Detections | None = None
+    best: float = 0.0
+    seconds: float = 0.0
+    failure: Exception | None = None
+
+    @property
+    def error(self) -> str:
+        """What is wrong with the image, without its name before it; "" where nothing is."""
+        text = str(self.failure or "").removeprefix(f"{self.image}: ")
+        known = self.failure is None or isinstance(self.failure, Error)
+        return text if known else f"{type(self.failure).__name__}: {text}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that a detector is made of, but for its weights."""
+
+    net: str
+    text: str
+    settings: DetectionSettings = field(default_factory=current)
+    threshold: float = 0.5
+    max_detections: int = 100
+    proposals: str | None = None
+    means: tuple[float, ...] = SSD_MEANS
+    scale_factor: float = 1.0
+    names: tuple[str, ...] | None = None
+    seed: int = 0
+    level: int = 0
+    stages: tuple[str, ...] = ()
+
+    def detector(self, weights: Arrays) -> Detector:
+        """The net with these weights, made anew; its prototxt's warnings were shown where the recipe was made."""
+        use(self.settings)
+        rng.set_random_seed(self.seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            net = Net(parse_net(self.text, self.net), TEST, self.level, list(self.stages), keep="outputs")
+        for name, arrays in weights.items():
+            for blob, array in zip(net.params[name], arrays, strict=True):
+                blob.data[...] = array
+        return Detector(net, self)
+
+
+class Detector:
+    """A net, and how images are put through it. Raises Error where it is no detector of the known conventions."""
+
+    def __init__(self, net: Net, recipe: Recipe) -> None:
+        self.net, self.recipe = net, recipe
+        if not ssd_layer(net):
+            check_detector(net, recipe.proposals is not None)
+
+    def row(self, picture: Picture) -> Row:
+        """What is found on a picture. Whatever is wrong with it is in the row; only DeviceError is raised."""
+        try:
+            if isinstance(picture.data, Exception):
+                raise picture.data
+            pixels = read_image(picture.data, name=picture.name)
+            start = time.perf_counter()
+            found = self._find(pixels, Path(picture.name))
+            return Row(picture.name, pixels, found, best_score(self.net), time.perf_counter() - start)
+        except DeviceError:
+            raise
+        except Exception as error:  # a lost image costs less than a lost batch
+            return Row(picture.name, failure=error)
+
+    def _find(self, image: NDArray[np.uint8], file: Path) -> Detections:
+        """SSD's way, or py-faster-rcnn's."""
+        r = self.recipe
+        if ssd_layer(self.net):
+            means, factor = r.means, r.scale_factor
+            ends: dict[str, Any] = {"threshold": r.threshold, "max_detections": r.max_detections}
+            return detect_ssd(self.net, image, means=means, scale_factor=factor, **ends)
+        boxes = read_proposals(r.proposals, file)
+        return detect(
+            self.net,
+            image,
+            settings=r.settings,
+            proposals=boxes,
+            threshold=r.threshold,
+            max_detections=r.max_detections,
+        )
+
+
+def weights_of(net: Net) -> Arrays:
+    """The net's weights by layer, as views."""
+    return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}
+
+
+def class_count(net: Net) -> tuple[int, str]:
+    """The number of classes, background included, and what has so many."""
+    layer = ssd_layer(net)
+    return (
+        (layer.param.detection_output_param.num_classes, layer.name) if layer else (net.blobs["cls_prob"].shape[1], "cls_prob")
+    )
+
+
+def best_score(net: Net) -> float:
+    """The best score that the net's last pass gave any class but the background; 0 without any."""
+    layer = ssd_layer(net)
+    scores = net.blobs[net.top_names[layer.name][0]].data.reshape(-1, 7)[:, 2] if layer else rows(net.blobs["cls_prob"])[:, 1:]
+    return float(scores.max(initial=0))
+
+
+def read_proposals(source: str | None, image: Path) -> NDArray[Any] | None:
+    """The boxes (R, 4) for an image, from one .npy file or the file of the image's name in a folder."""
+    if source is None:
+        return None
+    path = Path(source) / f"{image.stem}.npy" if Path(source).is_dir() else Path(source)
+    try:
+        boxes = read_npy(granted(path, namer="a link"))
+    except OSError as error:
+        raise Error(f"{path}: cannot read the proposals of {image}: {error.strerror}") from error
+    if boxes.dtype.kind not in "iuf" or boxes.ndim != 2 or boxes.shape[1] != 4:
+        found = f"{boxes.dtype} of shape {boxes.shape}"
+        raise Error(f"{path}: proposals are numbers of shape (R, 4), x1, y1, x2, y2; got {found}")
+    return boxes

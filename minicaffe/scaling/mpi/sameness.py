@@ -1,0 +1,106 @@
+"""Whether ranks train the same thing: facts by name, compared with rank 0's, so that an error names what differs and where."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from minicaffe import rng
+from minicaffe.errors import SolverError
+from minicaffe.formats.checksum import checksum
+from minicaffe.net import Net
+from minicaffe.proto import caffe_pb2
+from minicaffe.training.solver import SGDSolver
+from minicaffe.version import __version__
+
+from .ranks import Ranks
+
+Facts = dict[str, Any]
+"""What must be alike, by its name; JSON's values. A text is a checksum, which tells a reader nothing."""
+
+PATHS = ("source", "root_folder", "mean_file", "label_map_file", "name_size_file", "output_directory")
+"""Fields of a layer's parameters that may differ between machines."""
+
+SOLVER_PATHS = ("net", "train_net", "test_net", "net_param", "train_net_param", "test_net_param", "snapshot_prefix", "weights")
+
+
+def check_same(ranks: Ranks, facts: Facts, when: str = "") -> None:
+    """Raises SolverError, which names rank, fact and when, in every rank where one has other facts than rank 0."""
+    if len(set(ranks.gather(_text(json.dumps(facts))))) == 1:
+        return
+    gathered = ranks.gather(facts)
+    for rank, theirs in enumerate(gathered):
+        if list(theirs.items()) != list(gathered[0].items()):  # order counts
+            what = _first_difference(gathered[0], theirs)
+            raise SolverError(f"{ranks.name(rank)} differs from {ranks.name(0)}{when} in {what}")
+
+
+def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
+    """What ranks must have alike before they train; trained: when they did already."""
+    net, history = solver.net, [blob.read_data() for blob in solver.history_blobs]
+    return {
+        "minicaffe's version": {"version": __version__},
+        "the solver": _solver_checksum(solver.param),
+        "the settings": _text(repr(solver.settings)),
+        **{f'the net: layer "{layer.name}"': _layer_checksum(layer.param) for layer in net.layers},
+        "the number of iterations done": solver.iter,
+        **weight_facts(net, trained),
+        "the solver's history": _text(checksum(*history)),
+        **{f'the data: layer "{layer.name}"': layer.data_fingerprint() for layer in net.layers},
+        "the random seed": _text(json.dumps(rng.shared_generator().bit_generator.state)),
+    }
+
+
+def weight_facts(net: Net, trained: bool = False) -> Facts:
+    """A checksum of each layer's weights; trained: of those that updates change. BatchNorm's means are each rank's own."""
+    moving = {id(blob._data) for blob, lr in zip(net.learnable_params, net.params_lr, strict=True) if lr}
+    weights = {
+        name: [blob.read_data() for blob in blobs if not trained or id(blob._data) in moving]
+        for name, blobs in net.params.items()
+    }
+    return {f'the weights: layer "{name}"': _text(checksum(*arrays)) for name, arrays in weights.items()}
+
+
+def _first_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    for name in [*expected, *found]:
+        ours, theirs = expected.get(name), found.get(name)
+        if ours is None or theirs is None:
+            return f"{name}, which only one of them has"
+        if ours != theirs:
+            return f"{name}{_said(theirs, ours)}"
+    return "the order of layers"
+
+
+def _said(value: Any, other: Any) -> str:
+    """How a fact differs, where that says something: ": images 40, not 41"."""
+    if isinstance(value, dict):
+        differing = [f"{key} {value[key]}, not {other.get(key)}" for key in value if value[key] != other.get(key)]
+        return f": {'; '.join(differing)}"
+    return "" if isinstance(value, str) else f": {value}, not {other}"
+
+
+def _text(value: object) -> str:
+    """A checksum as a text, so that it is not shown."""
+    return f"{zlib.crc32(str(value).encode()):08x}"
+
+
+def _solver_checksum(param: caffe_pb2.SolverParameter) -> str:
+    kept = caffe_pb2.SolverParameter()
+    kept.CopyFrom(param)
+    for field in SOLVER_PATHS:
+        kept.ClearField(field)  # type: ignore[arg-type]
+    return f"{zlib.crc32(kept.SerializeToString(deterministic=True)):08x}"
+
+
+def _layer_checksum(param: caffe_pb2.LayerParameter) -> str:
+    kept = caffe_pb2.LayerParameter()
+    kept.CopyFrom(param)
+    kept.ClearField("blobs")
+    for field, value in kept.ListFields():
+        if field.message_type and hasattr(value, "ClearField"):
+            for name in PATHS:
+                if name in field.message_type.fields_by_name:
+                    value.ClearField(name)
+    return f"{zlib.crc32(kept.SerializeToString(deterministic=True)):08x}"

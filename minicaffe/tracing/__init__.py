@@ -1,0 +1,1 @@
+"""What a net does, made visible: traces, explanations, drawings, summaries, times."""

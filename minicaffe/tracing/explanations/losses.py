@@ -1,0 +1,146 @@
+"""SoftmaxWithLoss, SmoothL1Loss and EuclideanLoss explained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.layers.euclidean_loss import EuclideanLoss
+from minicaffe.layers.losses.loss_bottoms import read_labels
+from minicaffe.layers.smooth_l1_loss import SmoothL1Loss, smooth_l1, smooth_l1_backward
+from minicaffe.layers.softmax import softmax as probabilities
+from minicaffe.layers.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
+from minicaffe.layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
+from minicaffe.registry import explains, explains_gradient
+
+from .case import Array, Case, one
+from .explanation import SHARE, Explanation, FunctionExplanation
+from .softmax import softmax_of
+from .terms import Index, Terms, indices
+from .text import number
+
+
+@explains(SoftmaxWithLoss, SoftmaxWithLossOHEM)
+def softmax_with_loss(case: Case, at: Index) -> Explanation:
+    if case.number == 1:
+        return softmax_of(case, at, case.layer.param.softmax_param.axis % case.x.ndim)
+    p, labels, kept = _true(case)
+    losses = np.where(kept, -np.log(np.maximum(p, FLT_MIN)), 0.0)
+    if case.number == 2:
+        return _one_loss(case, at, p.reshape(-1), labels.reshape(-1), kept.reshape(-1), losses.reshape(-1))
+    index = indices(np.arange(labels.size), case.bottoms[1].shape)
+    columns = {"label": case.bottoms[1].reshape(-1), "p of it": np.where(kept, p, np.nan).reshape(-1)}
+    terms = Terms.of(case.bottom_names[1], index, columns, losses.reshape(-1), "-ln p")
+    divisor = float(case.layer._divisor(kept))
+    more: dict[str, Any] = {"divisor": divisor}
+    if not kept.all():
+        more["steps"] = (f"{int((~kept).sum())} positions have the ignored label {case.layer.ignore}: 0",)
+    found = case.sum(at, "loss = the sum over positions of -ln(p of the true class) / divisor", terms, **more)
+    return _looser(found, int(kept.sum()))
+
+
+def _true(case: Case) -> tuple[Array, Array, Array]:
+    """The true class's probability, labels and which count, each (outer, inner)."""
+    layer = case.layer
+    x = case.x.reshape(layer.split)
+    prob = probabilities((x - x.max(axis=1, keepdims=True)).astype(np.float64))  # the difference rounded as in the layer
+    labels, kept = read_labels(layer, case.bottoms[1], layer.split, layer.ignore)
+    return np.take_along_axis(prob, labels[:, None], axis=1)[:, 0], labels, kept
+
+
+def _one_loss(case: Case, at: Index, p: Array, labels: Array, kept: Array, losses: Array) -> Explanation:
+    i = int(np.ravel_multi_index(at, case.tops[2].shape))
+    loss = float(losses[i])
+    steps = (f"label {labels[i]}, p of it {number(p[i])}",) if kept[i] else ("the label is ignored: 0",)
+    named = case.named(at)
+    formula = "loss = -ln(p of the true class), not divided"
+    return FunctionExplanation(formula=formula, computed=loss, tolerance=SHARE * (1 + abs(loss)), steps=steps, **named)
+
+
+@explains_gradient(SoftmaxWithLoss, SoftmaxWithLossOHEM)
+def softmax_with_loss_gradient(case: Case, at: Index) -> Explanation:
+    layer = case.layer
+    outer, c, inner = np.unravel_index(int(np.ravel_multi_index(at, case.x.shape)), layer.split)
+    line = case.x.reshape(layer.split)[outer, :, inner]
+    labels, kept = read_labels(layer, case.bottoms[1], layer.split, layer.ignore)
+    p = float(probabilities((line - line.max()).astype(np.float64), 0)[c])
+    true, counts = bool(labels[outer, inner] == c), bool(kept[outer, inner])
+    divisor = float(layer._divisor(kept))
+    factor = (p - true) * counts / divisor
+    steps = (
+        f"p of class {c} is {number(p)}; the label is {int(labels[outer, inner]) if counts else 'ignored'}",
+        f"({number(p)} - {int(true)}) / {number(divisor)} = {number(factor)}" if counts else "an ignored position: 0",
+    )
+    size = abs(float(case.dy[0])) * (p + true) / divisor
+    formula = "dx = dloss * (p - (1 for the true class)) / divisor"
+    return case.gradient(at, formula, one(case, (), factor, "factor"), steps=steps, size=size)
+
+
+@explains(SmoothL1Loss)
+def smooth_l1_loss(case: Case, at: Index) -> Explanation:
+    x, target, *weights = [b.reshape(-1).astype(np.float64) for b in case.bottoms]
+    sigma = case.layer.sigma
+    d = (x - target) * (weights[0] if weights else 1)
+    losses = smooth_l1(d, sigma) * (weights[1] if weights else 1)
+    columns = {"x": x, "target": target}
+    if weights:
+        columns |= {"w_in": weights[0], "w_out": weights[1]}
+    index = indices(np.arange(x.size), case.x.shape)
+    terms = Terms.of(case.bottom_names[0], index, {**columns, "d": d}, losses, "w_out * f(d)" if weights else "f(d)")
+    formula = (
+        f"loss = the sum of f(d) / N; d = w_in * (x - target)\n"
+        f"f(d) = 0.5 ({number(sigma)} d)^2 where |d| < {number(1 / sigma**2)}, else |d| - {number(0.5 / sigma**2)}"
+    )
+    found = case.sum(at, formula, terms, divisor=float(_images(case)))
+    return found if not x.size else _looser(found, np.abs(x).sum() + np.abs(target).sum())
+
+
+def _looser(found: Any, size: float) -> Explanation:
+    """The terms come of numbers of that size in all (x - target, p near 1): their rounding counts too."""
+    from dataclasses import replace
+
+    return replace(found, tolerance=found.tolerance + 1e-7 * float(size) / abs(found.divisor))  # type: ignore[no-any-return]
+
+
+@explains_gradient(SmoothL1Loss)
+def smooth_l1_loss_gradient(case: Case, at: Index) -> Explanation:
+    i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
+    x, target, *weights = [float(b.reshape(-1)[i]) for b in case.bottoms]
+    w_in, w_out = weights or (1.0, 1.0)
+    d = w_in * (x - target)
+    slope = float(smooth_l1_backward(np.array(d), case.layer.sigma))
+    factor = sign * slope * w_in * w_out / _images(case)
+    steps = (
+        f"d = {number(w_in)} * ({number(x)} - {number(target)}) = {number(d)}, f'(d) = {number(slope)}",
+        f"{'-' * case.number}{number(slope)} * {number(w_in)} * {number(w_out)} / {_images(case)} = {number(factor)}",
+    )
+    size = abs(float(case.dy[0]) * w_in * w_out) * (abs(slope) + case.layer.sigma**2 * abs(w_in) * (abs(x) + abs(target)))
+    formula = "dx = dloss * w_in * w_out * f'(d) / N = -dtarget"
+    return case.gradient(at, formula, one(case, (), factor, "factor"), steps=steps, size=size / _images(case))
+
+
+def _images(case: Case) -> int:
+    """N, what these losses are divided by."""
+    return max(1, case.x.shape[0] if case.x.ndim else 1)
+
+
+@explains(EuclideanLoss)
+def euclidean_loss(case: Case, at: Index) -> Explanation:
+    x, target = (b.reshape(-1).astype(np.float64) for b in case.bottoms)
+    index = indices(np.arange(x.size), case.x.shape)
+    columns = {"x": x, "target": target}
+    terms = Terms.of(case.bottom_names[0], index, columns, np.square(x - target), "(x - target)^2")
+    found = case.sum(at, "loss = the sum of (x - target)^2 / (2 N)", terms, divisor=2.0 * _images(case))
+    return _looser(found, 2 * (np.abs(x - target) * (np.abs(x) + np.abs(target))).sum())
+
+
+@explains_gradient(EuclideanLoss)
+def euclidean_loss_gradient(case: Case, at: Index) -> Explanation:
+    i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
+    x, target = (float(b.reshape(-1)[i]) for b in case.bottoms)
+    factor = sign * (x - target) / _images(case)
+    steps = (f"{'-' * case.number}({number(x)} - {number(target)}) / {_images(case)} = {number(factor)}",)
+    size = abs(float(case.dy[0])) * (abs(x) + abs(target)) / _images(case)
+    formula = "dx = dloss * (x - target) / N = -dtarget"
+    return case.gradient(at, formula, one(case, (), factor, "factor"), steps=steps, size=size)

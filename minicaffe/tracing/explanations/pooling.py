@@ -1,0 +1,92 @@
+"""Pooling explained: the pixels of a window, and the windows of a pixel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from minicaffe.layers.pool import pooling_methods
+from minicaffe.layers.pooling import AVE, MAX, Pooling
+from minicaffe.registry import explains, explains_gradient
+
+from .case import Case, sent
+from .explanation import Explanation, MaxExplanation
+from .terms import Index, Terms
+from .text import number, place
+
+
+@explains(Pooling)
+def pooling(case: Case, at: Index) -> Explanation:
+    layer, (n, c, i, j) = case.layer, at
+    rows, columns = layer.rows, layer.columns
+    steps = tuple(_span_text(name, axis, k) for name, axis, k in (("rows", rows, i), ("columns", columns, j)))
+    (top, bottom), (left, right) = _span(rows, i), _span(columns, j)
+    h, w = np.mgrid[top:bottom, left:right].reshape(2, -1)
+    values = case.x[n, c, h, w].astype(np.float64)
+    index = np.column_stack([np.full(len(h), n), np.full(len(h), c), h, w])
+    terms = Terms.of(case.bottom_names[0], index, {}, values, "x")
+    if layer.method == AVE:
+        size = int(rows.lengths(int)[i] * columns.lengths(int)[j])
+        return case.sum(at, "y = the sum over the window / its size, padding counted", terms, divisor=size, steps=steps)
+    if layer.method != MAX:
+        raise case.error("explain covers MAX and AVE pooling, not STOCHASTIC")
+    winner = int(np.fmax(values, pooling_methods.LOWEST).argmax()) if len(values) else None
+    if winner is not None and not values[winner] > pooling_methods.LOWEST:
+        winner = None
+    if case.number == 1:
+        where = -1 if winner is None else int(h[winner] * columns.size + w[winner])
+        steps = (*steps, f"the second top is h * {columns.size} + w of the first of the greatest")
+        formula, computed = "mask = where the greatest x of the window is", float(case.tops[1].dtype.type(where))
+    else:
+        formula, computed = "y = the greatest x of the window", pooling_methods.LOWEST if winner is None else values[winner]
+    return MaxExplanation(formula=formula, computed=computed, terms=terms, winner=winner, steps=steps, **case.named(at))
+
+
+@explains_gradient(Pooling)
+def pooling_gradient(case: Case, at: Index) -> Explanation:
+    layer, (n, c, h, w) = case.layer, at
+    rows, columns = layer.rows, layer.columns
+    windows = [
+        (i, j)
+        for i in range(rows.pooled)
+        if _inside(h, _span(rows, i))
+        for j in range(columns.pooled)
+        if _inside(w, _span(columns, j))
+    ]
+    steps: tuple[str, ...] = (f"{len(windows)} windows read {place(case.bottom_names[0], at)} = {number(case.x[at])}",)
+    if layer.method == AVE:
+        sizes = np.multiply.outer(rows.lengths(float), columns.lengths(float))
+        factors = [1 / sizes[window] for window in windows]
+        formula = "dx = the sum over the windows that read x of dy / the window's size"
+    elif layer.method == MAX:
+        x = case.x[n, c]
+        mask = pooling_methods.max_pool_mask(x, pooling_methods.max_pool(x, rows, columns), rows, columns)
+        windows = [window for window in windows if mask[window] == h * columns.size + w]
+        factors = [1.0] * len(windows)
+        formula = "dx = the sum of dy of the windows in which x is the first of the greatest"
+        steps = (*steps, f"it is the first of the greatest in {len(windows)} of them")
+    else:
+        raise case.error("explain covers MAX and AVE pooling, not STOCHASTIC")
+    index = np.array([(n, c, i, j) for i, j in windows], int).reshape(-1, 4)
+    terms = sent(case, index, case.dy[0][tuple(index.T)], np.array(factors))
+    return case.gradient(at, formula, terms, steps=steps)
+
+
+def _span(axis: Any, i: int) -> Index:
+    """Window i of a PoolAxis, clipped to the map."""
+    start, end = axis.spans()
+    first = max(int(start[i]), 0)
+    return first, max(min(int(end[i]), axis.size), first)
+
+
+def _inside(pixel: int, span: Index) -> bool:
+    return span[0] <= pixel < span[1]
+
+
+def _span_text(name: str, axis: Any, i: int) -> str:
+    start, end = (int(v[i]) for v in axis.spans())
+    begins = f"{i} * stride {axis.stride}" + (f" - pad {axis.pad}" if axis.pad else "") + f" = {start}"
+    clipped = _span(axis, i)
+    cut = f", clipped to the map [{clipped[0]}, {clipped[1]})" if clipped != (start, end) else ""
+    return f"{name}: from {begins}, kernel {axis.kernel}: [{start}, {end}){cut}"

@@ -1,0 +1,81 @@
+"""The steps from a roi to a bin, of one roi, for an explanation."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from minicaffe.layers.roi.roi_geometry import AxisSteps, RoiPlan, RoiSteps
+
+from .case import Array, Case
+from .rois import AxisWork, Pair, Roi, ScoreMap
+from .terms import Index
+
+
+def score_map(group: int, d: int, gh: int, gw: int) -> ScoreMap:
+    return ScoreMap(d, group, gh, gw, (d * group + gh) * group + gw)
+
+
+def rois_of(case: Case, part: slice | Array) -> Array:
+    """Some of the rois (R, 5)."""
+    rois: Array = case.bottoms[1].reshape(-1, 5)[part]
+    return rois
+
+
+def plan_of(case: Case, rois: Array) -> RoiPlan[Any]:
+    """What rois (R, 5) read of the map, as the layer plans it."""
+    plan: RoiPlan[Any] = case.layer.plan_rois(rois, case.x.shape[2:])
+    return plan
+
+
+def plan_of_roi(case: Case, r: int) -> RoiPlan[Any]:
+    return plan_of(case, rois_of(case, slice(r, r + 1)))
+
+
+def clipped_to(axis: AxisSteps, i: int, last: int) -> Pair:
+    return axis.start.clip(0, last)[0, i], axis.end.clip(0, last)[0, i]
+
+
+def geometry_of(case: Case, at: Index, plan: RoiPlan[Any], clipped: Any, channel: int, lines: Any) -> dict[str, Any]:
+    """The fields of a RoiExplanation that say how the bin of a plan of one roi comes about; clipped: (rows, columns)."""
+    r, _, ph, pw = at
+    roi, steps = plan.rois[0], plan.steps
+    shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
+    rows = _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], plan.size[0])
+    columns = _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], plan.size[1])
+    return {
+        "roi": Roi(r, int(roi[0]), *roi[1:]),
+        "map": case.bottom_names[0],
+        "channel": channel,
+        "scale": float(shown),
+        "rows": rows,
+        "columns": columns,
+        "axis_lines": partial(lines, shown),
+    }
+
+
+def _axis(steps: RoiSteps, axis: AxisSteps, i: int, image: Pair, first: int, clipped: Pair, size: int) -> AxisWork:
+    return AxisWork(
+        number=i,
+        count=axis.start.shape[1],
+        image=image,
+        halfway=_pair(steps.halfway[0, first], steps.halfway[0, first + 2]),
+        corners=_pair(steps.corners[0, first], steps.corners[0, first + 2]),
+        extent=_whole(axis.extent[0]),
+        length=axis.length[0],
+        edges=(axis.edges[0, i], axis.edges[0, i + 1]),
+        raw=_pair(axis.start[0, i], axis.end[0, i]),
+        clipped=clipped,
+        size=size,
+    )
+
+
+def _pair(first: Any, last: Any) -> Pair:
+    return _whole(first), _whole(last)
+
+
+def _whole(value: Any) -> Any:
+    """A pixel as an int; a number that is not rounded as it is, of the layer's type."""
+    return int(value) if isinstance(value, np.integer) else value

@@ -1,0 +1,74 @@
+"""The catalogue as a table in Markdown, docs/layers.md: what every layer type takes, gives, reads and computes.
+
+    python -m minicaffe layers --markdown > docs/layers.md
+
+What a type takes and computes on the CPU and the GPU are its class's facts; whether explain, the ONNX export and
+minicaffe.torch know it stands in their tables (registry.py). Needs PyTorch, without which its table is not there.
+"""
+
+from __future__ import annotations
+
+from minicaffe.layer import Count, Layer
+from minicaffe.layers import CATALOGUE
+from minicaffe.registry import explains, explains_gradient, exports, is_built_in, torch_form
+
+HEAD = """# The layers
+
+The layer types that are built in, {types} names in all. `minicaffe layers` says what each one does; formulas, shapes and errors
+stand at the classes, in [layers/](../layers).
+
+- **parameters**: the blocks of the prototxt's `layer` that the type reads. `python_param`: its `param_str`, as in the Python
+  layer of py-faster-rcnn that the type stands in for.
+- **CPU backward**: *none* where no gradient is defined, as of labels, boxes and counts; a dash where there is nothing to
+  compute one for. *the class's*: a Python layer computes what its class does.
+- **GPU**: *on the CPU* where a net in GPU mode runs the layer on the CPU, as Caffe does with a layer that has no GPU code.
+- **explain**, **ONNX**: whether `minicaffe explain` works out one number of it, forward and backward, and whether
+  `minicaffe export` has operators for it. *an input*: the model's input takes its place.
+- **torch**: whether `minicaffe.torch.to_torch` has a form of it in PyTorch's own operators. *our layer*: it runs minicaffe's
+  layer, on the CPU.
+
+A dash: no. A class of yours joins each by a decorator, see [python.md](python.md#a-layer-of-your-own).
+
+| type | bottoms | tops | parameters | CPU forward | CPU backward | GPU | explain | ONNX | torch |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+DASH = "–"
+
+
+def markdown() -> str:
+    """The text of docs/layers.md."""
+    types = sorted(((kind, layer) for kind, layer in CATALOGUE.items() if is_built_in(layer)), key=lambda item: item[0].lower())
+    return HEAD.format(types=len(types)) + "".join(f"| {' | '.join(row(kind, layer))} |\n" for kind, layer in types)
+
+
+def row(kind: str, layer: type[Layer]) -> list[str]:
+    """The cells of one type."""
+    forward = "yes" if layer.forward_cpu is not Layer.forward_cpu else "the class's"
+    name = f"`{kind}`" if layer.type == kind else f"`{kind}`, the same as `{layer.type}`"
+    blocks = ", ".join(f"`{block}`" for block in sorted(layer.param_block))
+    on_gpu = forward if forward != "yes" else "yes" if layer.forward_gpu is not Layer.forward_gpu else "on the CPU"
+    takes = [_count(layer.num_bottom), _count(layer.num_top), blocks or DASH]
+    return [name, *takes, forward, _backward(layer, forward), on_gpu, *(_tools(layer) if forward == "yes" else 3 * [forward])]
+
+
+def _tools(layer: type[Layer]) -> list[str]:
+    """explain, ONNX, torch."""
+    explained = "yes" if layer in explains and layer in explains_gradient else DASH
+    exported = "an input" if layer.is_input else "yes" if layer in exports else DASH
+    if layer.is_input or layer.reads_data:
+        return [explained, exported, "an input"]
+    runs = is_built_in(layer) and layer.num_top != 0
+    return [explained, exported, "yes" if layer in torch_form else "our layer" if runs else DASH]
+
+
+def _backward(layer: type[Layer], forward: str) -> str:
+    if forward != "yes":
+        return forward
+    return "yes" if layer.has_gradient else DASH if layer.num_bottom == 0 else "none"
+
+
+def _count(count: Count) -> str:
+    least, most = (count, count) if isinstance(count, int) else count
+    if most is None:
+        return "any" if least == 0 else f"{least} or more"
+    return str(least) if least == most else f"{least} to {most}"

@@ -1,0 +1,109 @@
+"""How much memory a run of a net takes at its most, worked out from shapes alone.
+
+    weights + what layers keep + blobs + the most that one layer works in
+With keep="outputs" a blob counts from the layer that makes it to its last reader; the peak is that of the worst layer.
+In TRAIN: forward and backward, so also the diffs of the weights and of the blobs that have a gradient. A solver's history
+comes on top: as much as the weights for SGD, twice as much for Adam. Python and its libraries, about 50 MiB, are left out.
+
+What layers keep for backward (BatchNorm its batch normalised, Scale what it overwrites) counts in TEST too: only
+with keep="outputs" do they keep nothing of the kind. What a layer keeps and works in it says itself (Layer.kept_bytes,
+cached_bytes and working_bytes); one that does not say is taken to copy its first bottom.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minicaffe.blob import Blob
+from minicaffe.blob_memory import lifetimes
+from minicaffe.mode import TRAIN
+from minicaffe.node import Node
+
+if TYPE_CHECKING:
+    from minicaffe.net import Net
+
+
+@dataclass(frozen=True)
+class MemoryNeeds:
+    """Bytes. kept: by layers between forwards (Winograd's factors), and from forward to backward. blobs: the data of all.
+    diffs: of weights and blobs, in TRAIN. working: of the layer that takes most, beside its blobs. peak: all of it.
+    peak_of_outputs: with keep="outputs"; None in TRAIN."""
+
+    weights: int
+    kept: int
+    blobs: int
+    diffs: int
+    working: int
+    peak_of_outputs: int | None
+
+    @property
+    def peak(self) -> int:
+        return self.weights + self.kept + self.blobs + self.diffs + self.working
+
+
+def memory_needs(net: Net) -> MemoryNeeds:
+    """What a run needs at the shapes that the net's blobs have now."""
+    training = net.phase == TRAIN
+    working = [
+        node.layer.working_bytes(node.bottoms, node.tops, node.bottom_needs if training and node.needs_backward else None)
+        for node in net.nodes
+    ]
+    cached = sum(node.layer.cached_bytes(node.bottoms, node.tops) for node in net.nodes)
+    chains = [] if training else [chain for chain in net.plan.chains.values() if not chain.backward_lacks()]
+    joined = {id(node) for chain in chains for node in chain.nodes}
+    for_backward = sum(node.layer.kept_bytes(node.bottoms, node.tops) for node in net.nodes if id(node) not in joined)
+    weights = _bytes(net.learnable_params)
+    return MemoryNeeds(
+        weights=weights,
+        kept=cached + for_backward,
+        blobs=_bytes(top for node in net.nodes for top in node.tops),
+        diffs=weights + _diff_bytes(net.nodes) if training else 0,
+        working=max(working, default=0),
+        peak_of_outputs=None if training else weights + cached + _most_alive(net, working),
+    )
+
+
+def _bytes(blobs: Iterable[Blob]) -> int:
+    """Of the data of these blobs; memory that several share counts once."""
+    return sum({id(blob._data): blob.count * blob.dtype.itemsize for blob in blobs}.values())
+
+
+def _diff_bytes(nodes: Sequence[Node]) -> int:
+    """Of the diffs that backward reads and writes."""
+    blobs: list[Blob] = []
+    for node in nodes:
+        if node.needs_backward:
+            blobs += [*node.tops, *(blob for blob, needs in zip(node.bottoms, node.bottom_needs, strict=True) if needs)]
+    return sum({id(blob): blob.count * blob.dtype.itemsize for blob in blobs}.values())
+
+
+def _most_alive(net: Net, working: Sequence[int]) -> int:
+    """The most bytes of blobs alive while a layer runs, with what it works in."""
+    lives = lifetimes(net.nodes, [*net.inputs, *net.outputs])
+    inner = {name for made in lives.made for name in made}
+    alive: dict[str, Blob] = {}
+    holders: Counter[int] = Counter()  # of each memory, how many blobs alive lie in it
+    taken = most = 0
+
+    def end(name: str) -> int:
+        """The blob is alive no longer: the bytes that go with it."""
+        blob = alive.pop(name)
+        holders[id(blob._data)] -= 1
+        return 0 if holders[id(blob._data)] else _bytes([blob])
+
+    def begin(name: str, blob: Blob) -> int:
+        """The blob is alive: the bytes that it takes, beyond those of one that had the name before."""
+        before = end(name) if name in alive else 0
+        alive[name] = blob
+        holders[id(blob._data)] += 1
+        return (_bytes([blob]) if holders[id(blob._data)] == 1 else 0) - before
+
+    taken += sum(begin(name, blob) for name, blob in net.blobs.items() if name not in inner)
+    for made, ends, works in zip(lives.made, lives.ends, working, strict=True):
+        taken += sum(begin(name, blob) for name, blob in made.items())
+        most = max(most, taken + works)
+        taken -= sum(end(name) for name in ends)
+    return most

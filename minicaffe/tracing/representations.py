@@ -1,0 +1,110 @@
+"""What notebooks show of a net, a blob and a Tracer: HTML that needs no other file."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob, MemoryState
+from minicaffe.errors import on_one_line
+from minicaffe.net import Net
+
+from .trace import Trace
+from .trace_page import page
+from .trace_shots import NOT_FINITE, Statistics, statistics, tiles
+
+TILE_BYTES = 2**15
+"""What the maps of a blob that are shown may take."""
+MOST_ACROSS = 8
+GAP = 1
+FRAME_HEIGHT = 720
+
+
+def net_html(net: Net) -> str:
+    """A table of the layers with their shapes."""
+    rows = []
+    for node in net.nodes:
+        layer = node.layer
+        made = [f"{_name(name)} {_dims(blob.shape)}" for name, blob in zip(node.top_names, node.tops, strict=True)]
+        weights = " ".join(_dims(blob.shape) for blob in layer.blobs)
+        rows.append([_name(layer.name), _name(layer.type), _name(", ".join(layer.param.bottom)), ", ".join(made), weights])
+    count = sum(blob.count for blob in net.learnable_params)
+    title = f"{_name(net.name or str(net.file))}, {net.phase}: {len(net.layers)} layers, {count:,} parameters"
+    table = _table(["layer", "type", "bottoms", "tops", "parameters"], rows)
+    return f'<div style="max-height: 32em; overflow: auto"><b>{title}</b>{table}</div>'
+
+
+def blob_html(blob: Blob) -> str:
+    """Shape and statistics; of a blob of maps the first ones as a picture."""
+    values = blob.read_data()
+    rows = [["data", *_cells(statistics(values))]]
+    if blob.diff_state is not MemoryState.UNINITIALISED:
+        rows.append(["diff", *_cells(statistics(blob.read_diff()))])
+    table = _table(["", "min", "mean", "max", "std", "zeros", "not finite"], rows)
+    return f"<div><b>Blob {_dims(blob.shape)}, {blob.dtype}</b>{table}{_maps(values)}</div>"
+
+
+def trace_html(trace: Trace) -> str:
+    """The page of a trace in a frame of its own."""
+    source = escape(page(trace), quote=True)
+    style = f"width: 100%; height: {FRAME_HEIGHT}px; border: 1px solid #8888"
+    return f'<iframe title="trace" sandbox="allow-scripts" style="{style}" srcdoc="{source}"></iframe>'
+
+
+def _name(text: str) -> str:
+    """A name as HTML."""
+    return escape(on_one_line(text))
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape)) or "scalar"
+
+
+def _cells(found: Statistics) -> list[str]:
+    numbers = ["" if value is None else f"{value:.4g}" for value in (found.min, found.mean, found.max, found.std)]
+    bad = f"<b>{found.nan} NaN, {found.inf} infinite</b>" if found.nan or found.inf else "none"
+    return [*numbers, f"{found.zeros:.1%}", bad]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells are HTML."""
+    head = "".join(f"<th>{column}</th>" for column in columns)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _maps(values: NDArray[Any]) -> str:
+    """The first item's maps side by side, each from its least value (black) to its greatest (white); not finite is red."""
+    found = tiles(values, TILE_BYTES)
+    if found is None:
+        return ""
+    try:
+        from PIL import Image
+    except ImportError:
+        return ""
+    sheet = _sheet(found.pixels)
+    rgb = np.repeat((sheet.astype(np.uint16) * 255 // 254).clip(0, 255).astype(np.uint8)[..., None], 3, axis=2)
+    rgb[sheet == NOT_FINITE] = (220, 0, 0)
+    file = io.BytesIO()
+    Image.fromarray(rgb).save(file, "PNG")
+    shrunk = f", one pixel for {found.shrunk} x {found.shrunk} values" if found.shrunk > 1 else ""
+    text = f"maps 0 to {len(found.pixels) - 1} of {found.channels}{shrunk}"
+    data = base64.b64encode(file.getvalue()).decode()
+    return f'<img alt="{text}" src="data:image/png;base64,{data}" style="image-rendering: pixelated"><div>{text}</div>'
+
+
+def _sheet(maps: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """maps (C, h, w) in rows of MOST_ACROSS, with a gap between them."""
+    count, height, width = maps.shape
+    across = min(count, MOST_ACROSS)
+    down = -(-count // across)
+    cells = np.full((down * across, height + GAP, width + GAP), 254, np.uint8)
+    cells[:count, :height, :width] = maps
+    sheet = cells.reshape(down, across, height + GAP, width + GAP).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(sheet.reshape(down * (height + GAP), across * (width + GAP)))

@@ -1,0 +1,88 @@
+"""What a net is made of: layers, shapes, parameters, multiply-adds, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minicaffe.net import Net
+
+from .memory import MemoryNeeds, memory_needs
+
+
+@dataclass(frozen=True)
+class LayerSummary:
+    """One layer. shapes: of its tops. parameters: elements of its learnable blobs. multiply_adds: of one forward pass,
+    by weights; None where the layer's class does not say. bytes: the data of tops that share no memory with a bottom,
+    without diffs."""
+
+    name: str
+    type: str
+    bottoms: list[str]
+    tops: list[str]
+    shapes: list[tuple[int, ...]]
+    parameters: int
+    multiply_adds: int | None
+    bytes: int
+
+
+@dataclass(frozen=True)
+class NetSummary:
+    """All layers of a net, in order, with totals; shared weights count once. memory: what a run takes at its most."""
+
+    layers: list[LayerSummary]
+    parameters: int
+    parameter_bytes: int
+    memory: MemoryNeeds
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of the layers that say how many theirs are."""
+        return sum(layer.multiply_adds or 0 for layer in self.layers)
+
+    @property
+    def not_counted(self) -> list[str]:
+        """The types of the layers that do not."""
+        return sorted({layer.type for layer in self.layers if layer.multiply_adds is None})
+
+    @property
+    def blob_bytes(self) -> int:
+        """Bytes of all blobs' data: what a forward pass holds beside the weights."""
+        return sum(layer.bytes for layer in self.layers)
+
+
+def summarize(net: Net, rois: int | None = None) -> NetSummary:
+    """Summarize a net at its current input shapes; runs no forward pass.
+
+    rois: how many its Proposal is taken to give, by default the most that the settings of its phase let through
+    (RPN_POST_NMS_TOP_N). ProposalTarget samples BATCH_SIZE of them; RoIData without an RPN gives BATCH_SIZE.
+    """
+    _reshape(net, rois)
+    counted: set[int] = set()
+    layers = []
+    for node in net.nodes:
+        layer, bottoms, tops = node.layer, node.bottoms, node.tops
+        own = [top for top in tops if not any(top is b or top.shares_data_with(b) for b in bottoms) and id(top) not in counted]
+        own = [] if layer.is_split else own
+        counted.update(id(top) for top in own)
+        layers.append(
+            LayerSummary(
+                layer.name,
+                layer.type,
+                node.bottom_names,
+                node.top_names,
+                [top.shape for top in tops],
+                sum(blob.count for blob in layer.blobs),
+                layer.multiply_adds(bottoms, tops),
+                sum(top.count * top.dtype.itemsize for top in own),
+            )
+        )
+    parameters = sum(blob.count for blob in net.learnable_params)
+    return NetSummary(layers, parameters, parameters * net.dtype.itemsize, memory_needs(net))
+
+
+def _reshape(net: Net, rois: int | None) -> None:
+    """Carry the shapes through all layers; tops of rois get as many as an image would give."""
+    for node in net.nodes:
+        node.layer.reshape_pass(node.bottoms, node.tops)
+        if node.layer.makes_rois:
+            node.layer.suppose_rois(node.bottoms, node.tops, rois)

@@ -1,0 +1,99 @@
+"""What a trace says of each layer beside its steps, of the memory taken, and of what it leaves out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from minicaffe.blob import Blob, MemoryState, SyncedMemory
+from minicaffe.formats.prototxt import to_text
+from minicaffe.layer import Layer
+from minicaffe.net import Net
+
+from .trace import LayerFacts, ParamShot, Step
+from .trace_roi import RoiShot
+from .trace_shots import MOST_TILES, SAMPLED, shot
+
+
+def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: bool, room: int) -> LayerFacts:
+    """Of layer i of a net, perhaps one in the making. went_back: whether backward ran it; room: bytes for a blob's tiles."""
+    node = net.nodes[i] if i < len(net.nodes) else None
+    tops, bottoms = (node.tops, node.bottoms) if node else ([], [])
+    bottom_names = list(layer.param.bottom)
+    top_names = node.top_names if node else list(layer.param.top)
+    shared = {id(memory) for blob in bottoms for memory in (blob._data, blob._diff)}
+    return LayerFacts(
+        name=layer.name,
+        type=layer.type,
+        place=str(layer.source.at()) if layer.source else None,
+        bottoms=bottom_names,
+        tops=list(top_names),
+        in_place=bool(set(top_names) & set(bottom_names)),
+        is_split=layer.is_split,
+        param=to_text(layer.param),
+        top_bytes=bytes_in_use(tops, without=shared),
+        params=[_param(layer, j, went_back, room) for j in range(len(layer.blobs))],
+        roi=roi,
+    )
+
+
+def _param(layer: Layer, j: int, went_back: bool, room: int) -> ParamShot:
+    blob = layer.blobs[j]
+    diff = shot(blob.read_diff(), room, weights=True) if went_back and layer.param_propagate_down[j] else None
+    return ParamShot(layer.weight_name(j), shot(blob.read_data(), room, weights=True), diff)
+
+
+def left_out(steps: Sequence[Step], layers: Sequence[LayerFacts]) -> list[str]:
+    """What is shrunk, sampled or cut, in words."""
+    notes = []
+    blobs = [blob.shot for step in steps for blob in step.blobs]
+    shots = blobs + [part for layer in layers for param in layer.params for part in (param.data, param.diff) if part]
+    kept = [item.tiles for item in shots if item.tiles]
+    if any(tiles.shrunk > 1 for tiles in kept):
+        most = max(tiles.shrunk for tiles in kept)
+        notes.append(f"large maps are shrunk: one pixel is the mean of up to {most} x {most} values")
+    if any(len(tiles.pixels) < tiles.channels for tiles in kept):
+        notes.append(f"of blobs with many maps the first are shown, at most {MOST_TILES}, fewer of large ones")
+    if any(item.histogram and item.histogram.every > 1 for item in shots):
+        notes.append(f"histograms of more than {SAMPLED} values count every k-th")
+    if any(item.shape[0] > 1 for item in blobs if item.tiles):
+        notes.append("of a batch the first item's maps are shown")
+    return notes + [note for layer in layers if layer.roi for note in layer.roi.notes(layer.name)]
+
+
+class TakenMemory:
+    """bytes_in_use of all blobs seen, kept up to date blob by blob: a step changes those of one layer."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._memories: dict[int, tuple[Blob, tuple[SyncedMemory, SyncedMemory]]] = {}
+        self._users: Counter[int] = Counter()
+        self._bytes: dict[int, int] = {}
+
+    def look(self, blobs: Iterable[Blob]) -> None:
+        """Take in what these blobs have now."""
+        for blob in blobs:
+            memories = blob._data, blob._diff
+            self._users.update(map(id, memories))
+            for memory in memories:
+                taken = 0 if memory.state is MemoryState.UNINITIALISED else memory.size * memory.dtype.itemsize
+                self.bytes += taken - self._bytes.get(id(memory), 0)
+                self._bytes[id(memory)] = taken
+            _, before = self._memories.get(id(blob), (blob, ()))
+            self._memories[id(blob)] = blob, memories
+            for memory in before:
+                self._users[id(memory)] -= 1
+                if not self._users[id(memory)]:
+                    self.bytes -= self._bytes.pop(id(memory))
+
+
+def bytes_in_use(blobs: Iterable[Blob], without: Iterable[Any] = ()) -> int:
+    """The memory, of data and diffs, that these blobs have taken; shared memory counts once. without: ids of memories."""
+    taken = {
+        id(memory): memory.size * memory.dtype.itemsize
+        for blob in blobs
+        for memory in (blob._data, blob._diff)
+        if memory.state is not MemoryState.UNINITIALISED
+    }
+    return sum(taken.values()) - sum(taken.get(key, 0) for key in set(without))

@@ -1,0 +1,46 @@
+"""A trace as one HTML file that needs nothing else: template, style and script from trace_page_files, the data inside.
+
+@@NAME@@ in page.html stands for the text of the file NAME, @@title@@ for the net's name, @@trace@@ for the JSON, @@arrays@@
+for the gzipped arrays in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import re
+from html import escape
+from importlib.resources import files
+
+from minicaffe.errors import on_one_line
+from minicaffe.files import replacing
+
+from .trace import Trace
+from .trace_document import document
+
+
+def page(trace: Trace) -> str:
+    """The HTML."""
+    folder = files("minicaffe") / "trace_page_files"
+    data, arrays = document(trace)
+    parts = {
+        "title": escape(on_one_line(trace.name or os.path.basename(trace.file))),
+        "trace": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "arrays": base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode(),
+    }
+
+    def part(match: re.Match[str]) -> str:
+        name = match[1]
+        return parts[name] if name in parts else (folder / name).read_text(encoding="utf-8")
+
+    template = (folder / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"@@([\w.]+)@@", part, template)
+
+
+def write_page(trace: Trace, path: str | os.PathLike[str]) -> None:
+    """Write the page, whole or not at all."""
+    text = page(trace)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

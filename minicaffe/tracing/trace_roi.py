@@ -1,0 +1,132 @@
+"""What a trace keeps of a layer that pools rois: the map, the rois, the bins or samples and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.layer import Layer
+from minicaffe.layers.psroi_align import PSROIAlign
+from minicaffe.layers.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.psroi_layer import PSROILayer
+from minicaffe.layers.roi.roi_geometry import Bins, RoiPlan
+from minicaffe.layers.roi.roi_layer import RoiLayer
+from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
+from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.registry import explains
+
+from .explanations.case import Case
+from .explanations.explanation import Explanation
+
+Array = NDArray[Any]
+
+MAP_BYTES = 3 * 2**20
+"""Most bytes of a map, of its gradient, and (half of it) of an output."""
+
+KINDS: dict[type[Layer], str] = {
+    ROIPooling: "max_bins",
+    ROIAlignMax: "max_samples",
+    ROIAlignMean: "mean_samples",
+    PSROIPooling: "psroi_bins",
+    PSROIAlign: "psroi_samples",
+}
+"""What the trace page calls each layer's geometry. Classes derived from ours may read anything."""
+
+
+@dataclass
+class RoiShot:
+    """kind: one of those in KINDS. map (C', H, W): the first channels of `channels`
+    of that item of the batch. geometry: arrays by the names that the page knows. output, dy (R, C'', PH, PW), dx (C', H, W)."""
+
+    kind: str
+    rois: Array
+    spatial_scale: float
+    pooled: tuple[int, int]
+    group: int | None
+    output_dim: int
+    item: int
+    channels: int
+    map: Array
+    output: Array | None
+    geometry: dict[str, Array]
+    explained: list[str] = field(default_factory=list)
+    dy: Array | None = None
+    dx: Array | None = None
+
+    def notes(self, name: str) -> list[str]:
+        """What was left out."""
+        notes = []
+        if len(self.map) < self.channels:
+            notes.append(f"{name}: the first {len(self.map)} of {self.channels} channels of its feature map are kept")
+        if self.output is not None and self.output.shape[1] < self.output_dim:
+            notes.append(f"{name}: the first {self.output.shape[1]} of {self.output_dim} channels of its output are kept")
+        return notes
+
+
+def shows_rois(layer: Layer) -> TypeGuard[RoiLayer]:
+    """Whether a trace can show what the layer's rois read."""
+    return type(layer) in KINDS
+
+
+def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
+    """After a forward of layer, which shows_rois, over x (N, C, H, W) and rois (R, 5) to y."""
+    rois = rois.reshape(-1, 5).copy()
+    group = layer.group_size if isinstance(layer, PSROILayer) else None
+    item = int(rois[0, 0]) if len(rois) else 0
+    kind = KINDS[type(layer)]
+    return RoiShot(
+        kind=kind,
+        rois=rois,
+        spatial_scale=layer.spatial_scale,
+        pooled=y.shape[2:],
+        group=group,
+        output_dim=y.shape[1],
+        item=item,
+        channels=x.shape[1],
+        map=_first_channels(x[item], 0, MAP_BYTES, (group or 1) ** 2),
+        output=_first_channels(y, 1, MAP_BYTES // 2, 1),
+        geometry=_geometry(kind, layer.plan_rois(rois, x.shape[2:]), layer.spatial_scale),
+    )
+
+
+def explained(layer: RoiLayer, bottoms: Sequence[str], tops: Sequence[str], arrays: Sequence[Array]) -> list[str]:
+    """What `minicaffe explain` says of the first roi's first channel and middle bin; arrays: the bottoms', then the top's."""
+    y = arrays[-1]
+    explain_it = explains.get(type(layer))
+    if explain_it is None or not y.size:
+        return []
+    case = Case(layer, bottoms, tops, arrays[:-1], [y])
+    explanation: Explanation = explain_it(case, (0, 0, y.shape[2] // 2, y.shape[3] // 2))
+    return explanation.text().splitlines()
+
+
+def add_gradients(shot: RoiShot, dy: Array, dx: Array) -> None:
+    """After a backward: dy (R, C, PH, PW) and dx (N, C, H, W)."""
+    channels = shot.output.shape[1] if shot.output is not None else dy.shape[1]
+    shot.dy = dy[:, :channels].astype(np.float32)
+    shot.dx = dx[shot.item, : len(shot.map)].astype(np.float32)
+
+
+def _first_channels(array: Array, axis: int, room: int, multiple: int) -> NDArray[np.float32]:
+    """A float32 copy of as many channels as fit, a multiple of `multiple` and at least that many."""
+    one = 4 * max(array.size // max(array.shape[axis], 1), 1)
+    count = max(room // one // multiple, 1) * multiple
+    part: NDArray[np.float32] = np.take(array, np.arange(min(count, array.shape[axis])), axis=axis).astype(np.float32)
+    return part
+
+
+def _geometry(kind: str, plan: RoiPlan[Any], spatial_scale: float) -> dict[str, Array]:
+    h, w = plan.steps.h, plan.steps.w
+    arrays: dict[str, Array] = plan.places._asdict() | {
+        "start": plan.steps.corners,
+        "size": np.stack([h.length, w.length], axis=1),
+    }
+    if kind.endswith("bins"):
+        raw = Bins(h.start, h.end, w.start, w.end)._asdict()
+        arrays |= {"start": plan.rois[:, 1:] * plan.rois.dtype.type(spatial_scale), "rounded": plan.steps.corners}
+        arrays |= {f"raw_{key}": value for key, value in raw.items()}
+    return arrays

@@ -1,0 +1,283 @@
+"""Tracer: watches a net's run through its hooks and keeps, after every step of every layer, what the step left.
+
+    with Tracer(net, "trace.html"):
+        net.forward()
+
+A net that is made inside the block, Net(file, watch=tracer.watch), is traced from its first layer's setup on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Blob
+from minicaffe.cuda.device import Stopwatch, current
+from minicaffe.layer import Layer
+from minicaffe.mode import gpu_mode
+from minicaffe.net import Net
+
+from .explanations.runs import shown_name
+from .trace import BlobShot, Failure, Step, Trace
+from .trace_facts import TakenMemory, layer_facts, left_out
+from .trace_picture import found_detections, picture
+from .trace_roi import RoiShot, add_gradients, explained, roi_shot, shows_rois
+from .trace_shots import shot
+
+TILE_BYTES = 8 * 2**20
+"""What the pictures of all blobs together may take."""
+MOST_OF_ONE = 2**18
+"""What those of one blob may take."""
+
+OnStep = Callable[[Step], None]
+
+
+class Tracer:
+    """A context manager that traces what net does in its block; `trace` holds the result, write(path) makes a page of it.
+
+    path: a page to write at the end of the block, also of a run that fails in a layer. backward: whether backward passes are
+    kept. image: the picture (H, W, 3), BGR, that the net's input holds, to show and to draw detections on. weights, notes:
+    to be named on the page. tile_bytes: what pictures of maps may take, 0 for none. on_step: called after each step.
+    A second forward pass replaces what was kept of the first.
+    """
+
+    def __init__(
+        self,
+        net: Net | None = None,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        backward: bool = True,
+        image: NDArray[np.uint8] | None = None,
+        weights: Iterable[str] = (),
+        notes: Iterable[str] = (),
+        tile_bytes: int = TILE_BYTES,
+        on_step: OnStep | None = None,
+    ) -> None:
+        self.net, self.path, self.backward, self.image = net, path, backward, image
+        self.weights, self.notes = list(weights), list(notes)
+        self.on_step = on_step
+        self.steps: list[Step] = []
+        self.error: Failure | None = None
+        self._tile_bytes, self._passes = tile_bytes, 0
+        self._rois: dict[int, RoiShot] = {}
+        self._making: Layer | None = None
+        self._inside: tuple[str, int] | None = None
+        self._start: Stopwatch | float = 0.0
+        self._attached = False
+        self._went_forward: set[int] = set()
+        self._went_back: set[int] = set()
+        self._taken, self._last = TakenMemory(), 0
+        self._shots = (0, 0)
+        self._trace: Trace | None = None
+
+    def __enter__(self) -> Tracer:
+        if self.net is not None:
+            self._attach(self.net)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.detach()
+        if error is not None and self._inside is not None:
+            way, layer = self._inside
+            self.error = Failure(layer, way, str(error) or type(error).__name__)
+        if self.net is not None and (error is None or self.error):
+            self._trace = self._collect()
+            if self.path is not None:
+                self.write(self.path)
+
+    @property
+    def trace(self) -> Trace:
+        """What was seen: up to now inside the block, of the whole run after it."""
+        return self._trace or self._collect()
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the page."""
+        from .trace_page import write_page
+
+        write_page(self.trace, path)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the page."""
+        from .representations import trace_html
+
+        return trace_html(self.trace)
+
+    def watch(self, net: Net, layer: Layer, moment: str) -> None:
+        """For Net(file, watch=...): the steps of making it."""
+        if moment == "created":
+            self.net, self._making = net, layer
+            self._attach(net)
+            self._begin("setup", len(net.layers))
+        elif moment == "setup":
+            self._end("setup", len(net.layers))
+            self._begin("reshape", len(net.layers))
+        else:
+            self._making = None
+            self._end("reshape", len(net.layers) - 1)
+
+    def detach(self) -> None:
+        """Take the hooks back."""
+        if self.net is not None:
+            for hook in (self._before_forward, self._after_reshape, self._after_forward):
+                self.net.remove_hook(hook)
+            for hook in (self._before_backward, self._after_backward):
+                self.net.remove_hook(hook)
+        self._attached = False
+
+    # The hooks.
+
+    def _attach(self, net: Net) -> None:
+        if self._attached:
+            return
+        self._attached = True
+        net.before_forward(self._before_forward)
+        net.after_reshape(self._after_reshape)
+        net.after_forward(self._after_forward)
+        if self.backward:
+            net.before_backward(self._before_backward)
+            net.after_backward(self._after_backward)
+
+    def _before_forward(self, i: int) -> None:
+        if i in self._went_forward:
+            self._forget()
+        if not self._went_forward:
+            self._taken.look(self._all_blobs())
+        if not self.steps or self.steps[0].kind != "setup":
+            self._make_up_setup()
+        self._begin("reshape", i)
+
+    def _after_reshape(self, i: int) -> None:
+        self._end("reshape", i)
+        self._begin("forward", i)
+
+    def _after_forward(self, i: int) -> None:
+        ms = self._lap()
+        assert self.net is not None
+        layer, tops, bottoms = self.net.layers[i], self.net.nodes[i].tops, self.net.nodes[i].bottoms
+        names = self.net.nodes[i].top_names
+        room = self._room()
+        blobs = [BlobShot(name, "top", "data", shot(blob.read_data(), room)) for name, blob in zip(names, tops, strict=True)]
+        if self._tile_bytes and shows_rois(layer):
+            arrays = [blob.read_data() for blob in (*bottoms, tops[0])]
+            self._rois[i] = roi_shot(layer, arrays[0], arrays[1], arrays[-1])
+            read = [shown_name(self.net, name) for name in self.net.nodes[i].bottom_names]
+            self._rois[i].explained = explained(layer, read, names, arrays)
+        self._went_forward.add(i)
+        self._add("forward", i, ms, blobs)
+
+    def _before_backward(self, i: int) -> None:
+        if self.net is not None and self.net.nodes[i].needs_backward:
+            self._begin("backward", i)
+
+    def _after_backward(self, i: int) -> None:
+        net = self.net
+        if net is None or not net.nodes[i].needs_backward:
+            return
+        ms, room = self._lap(), self._room()
+        if not self._went_back:
+            self._taken.look(self._all_blobs())
+        self._went_back.add(i)
+        chosen = zip(net.nodes[i].bottom_names, net.nodes[i].bottoms, net.nodes[i].bottom_needs, strict=True)
+        blobs = [BlobShot(name, "bottom", "diff", shot(blob.read_diff(), room)) for name, blob, needs in chosen if needs]
+        if i in self._rois and net.nodes[i].bottom_needs[0]:
+            add_gradients(self._rois[i], net.nodes[i].tops[0].read_diff(), net.nodes[i].bottoms[0].read_diff())
+        self._add("backward", i, ms, blobs)
+
+    def _begin(self, way: str, i: int) -> None:
+        self._inside = (way, i)
+        self._start = Stopwatch(current()) if gpu_mode() else time.perf_counter()
+
+    def _lap(self) -> float:
+        """The milliseconds since _begin; nothing runs now."""
+        self._inside = None
+        if isinstance(self._start, Stopwatch):
+            self._start.stop()
+            return self._start.milliseconds()
+        return (time.perf_counter() - self._start) * 1e3
+
+    def _end(self, kind: str, i: int) -> None:
+        self._add(kind, i, self._lap(), [])
+
+    def _add(self, kind: str, i: int, ms: float | None, blobs: list[BlobShot]) -> None:
+        assert self.net is not None
+        for node in (
+            self.net.nodes[self._last],
+            self.net.nodes[i],
+        ):  # the last one's blobs may have given their memory back since
+            self._taken.look([*node.bottoms, *node.tops, *node.layer.blobs])
+        self._last = i
+        step = Step(kind, i, ms, self._taken.bytes, [top.shape for top in self.net.nodes[i].tops], blobs)
+        self.steps.append(step)
+        if self.on_step:
+            self.on_step(step)
+
+    def _forget(self) -> None:
+        """A pass begins anew: of those before it nothing stays but the making of the net."""
+        first = next(n for n, step in enumerate(self.steps) if step.kind == "forward")
+        if first and self.steps[first - 1].layer == self.steps[first].layer:
+            first -= 1  # its reshape
+        del self.steps[first:]
+        self._rois.clear()
+        self._went_forward.clear()
+        self._went_back.clear()
+        self._passes += 1
+
+    def _make_up_setup(self) -> None:
+        """The net was made before the tracer came."""
+        assert self.net is not None
+        taken = self._taken.bytes
+        shapes = [[top.shape for top in node.tops] for node in self.net.nodes]
+        self.steps[:0] = [Step("setup", i, None, taken, tops) for i, tops in enumerate(shapes)]
+        self.notes.append("LayerSetUp is not timed: the net was made before the tracer came")
+
+    # The result.
+
+    def _layers(self) -> list[Layer]:
+        assert self.net is not None
+        return [*self.net.layers, *([self._making] if self._making else [])]
+
+    def _all_blobs(self) -> list[Blob]:
+        assert self.net is not None
+        tops = [top for node in self.net.nodes for top in node.tops]
+        return tops + [blob for layer in self._layers() for blob in layer.blobs]
+
+    def _room(self) -> int:
+        """The bytes for one blob's pictures."""
+        assert self.net is not None
+        nodes, shots = self._shots
+        if nodes != len(self.net.nodes):
+            shots = sum(len(node.tops) + len(node.layer.blobs) for node in self.net.nodes)
+            self._shots = len(self.net.nodes), shots
+        if self.backward:
+            shots *= 2
+        return min(MOST_OF_ONE, self._tile_bytes // max(shots, 1))
+
+    def _collect(self) -> Trace:
+        net = self.net
+        if net is None:
+            raise ValueError("a Tracer without a net has no trace")
+        room = self._room()
+        layers = [
+            layer_facts(net, i, layer, self._rois.get(i), i in self._went_back, room) for i, layer in enumerate(self._layers())
+        ]
+        passes = [f"{self._passes + 1} forward passes ran: the last is shown"] if self._passes else []
+        done = self.error is None and any(step.kind == "forward" for step in self.steps)
+        return Trace(
+            name=net.name,
+            file=str(net.file),
+            phase=str(net.phase),
+            dtype=str(net.dtype),
+            device=current().name if gpu_mode() else "cpu",
+            weights=self.weights,
+            notes=[*self.notes, *passes, *left_out(self.steps, layers)],
+            layers=layers,
+            steps=list(self.steps),
+            error=self.error,
+            picture=picture(net, self.image),
+            detections=found_detections(net, self.image) if done else None,
+        )

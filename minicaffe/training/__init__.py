@@ -1,0 +1,1 @@
+"""Solvers, their updates, learning rates and snapshots."""

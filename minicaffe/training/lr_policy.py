@@ -1,0 +1,76 @@
+"""The learning rate of an iteration, by the solver's lr_policy. Source: Caffe's sgd_solver.cpp (GetLearningRate).
+
+fixed      base_lr
+step       base_lr * gamma^floor(iter / stepsize)
+exp        base_lr * gamma^iter
+inv        base_lr * (1 + gamma * iter)^-power
+multistep  base_lr * gamma^(how many stepvalues have been reached)
+poly       base_lr * (1 - iter / max_iter)^power
+sigmoid    base_lr / (1 + exp(-gamma * (iter - stepsize)))
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from minicaffe.errors import SolverError
+from minicaffe.proto import caffe_pb2
+
+POLICIES = ("fixed", "step", "exp", "inv", "multistep", "poly", "sigmoid")
+NEEDS = {
+    "step": ("gamma", "stepsize"),
+    "exp": ("gamma",),
+    "inv": ("gamma", "power"),
+    "multistep": ("gamma",),
+    "poly": ("power",),
+    "sigmoid": ("gamma", "stepsize"),
+}
+
+
+def check_policy(param: caffe_pb2.SolverParameter) -> None:
+    """Raises SolverError for an unknown policy, one whose numbers are missing, and a base_lr that is not finite."""
+    policy = param.lr_policy
+    if policy not in POLICIES:
+        raise SolverError(f'lr_policy "{policy}" is not known; there are {", ".join(POLICIES)}')
+    needed = ("base_lr", *NEEDS.get(policy, ()))
+    present = {descriptor.name for descriptor, _ in param.ListFields()}
+    if missing := [name for name in needed if name not in present]:
+        raise SolverError(f'lr_policy "{policy}" needs {" and ".join(missing)}, which the solver does not give')
+    if not math.isfinite(param.base_lr):
+        raise SolverError(f"base_lr must be a finite number, got {param.base_lr:g}")
+    if policy == "step" and param.stepsize <= 0:
+        raise SolverError(f"stepsize must be > 0, got {param.stepsize}")
+
+
+def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> float:
+    """The rate of an iteration (counted from 0); max_iter matters to poly only. Raises SolverError where it is no number."""
+    try:
+        return float(_rate(param, iteration, max_iter))
+    except (ArithmeticError, TypeError) as error:
+        raise SolverError(f'iteration {iteration}: lr_policy "{param.lr_policy}" gives no learning rate: {error}') from error
+
+
+def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> Any:
+    """The rate: a float, or a complex number where a negative one has a broken power."""
+    base, gamma, power = float(param.base_lr), float(param.gamma), float(param.power)
+    if param.lr_policy in ("step", "multistep"):
+        return base * gamma ** current_step(param, iteration)
+    if param.lr_policy == "exp":
+        return base * gamma**iteration
+    if param.lr_policy == "inv":
+        return base * (1 + gamma * iteration) ** -power
+    if param.lr_policy == "poly":
+        return base * max(0.0, 1 - iteration / max(max_iter, 1)) ** power
+    if param.lr_policy == "sigmoid":
+        return base / (1 + math.exp(min(-gamma * (iteration - param.stepsize), 700.0)))
+    return base
+
+
+def current_step(param: caffe_pb2.SolverParameter, iteration: int) -> int:
+    """How often step and multistep have multiplied by gamma; 0 for the others."""
+    if param.lr_policy == "step":
+        return iteration // param.stepsize
+    if param.lr_policy == "multistep":
+        return sum(iteration >= value for value in param.stepvalue)
+    return 0

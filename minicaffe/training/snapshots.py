@@ -1,0 +1,125 @@
+"""Snapshots on disk: PREFIX_iter_N.caffemodel and PREFIX_iter_N.solverstate (each with .h5, in HDF5), N updates done.
+
+A state is only ever there with the weights that it names: an old one of the name goes first, then the weights are written, then
+the state. Each file appears whole or not at all (files.py), so a crash at any moment leaves complete snapshots.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from minicaffe.access import granted
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.state_fields import Fields
+from minicaffe.errors import Error, WeightsError
+from minicaffe.formats.weights import read_weights
+from minicaffe.net import Net
+from minicaffe.proto import caffe_pb2
+
+from .lr_policy import current_step
+from .running_state import State, decoded_state, encoded_state, kept_weights, misfits, put_weights
+from .solver_nets import found
+from .solver_state import TrainingState, read_checked, write_state
+from .target_scaling import folded, folded_layers, unfold
+
+logger = logging.getLogger("minicaffe.solver")
+
+File = str | os.PathLike[str]
+
+
+def write(
+    param: caffe_pb2.SolverParameter,
+    settings: DetectionSettings,
+    net: Net,
+    iteration: int,
+    history: list[NDArray[Any]],
+    running: State,
+    folder: Path,
+) -> Path:
+    """Write both files of a snapshot; the weights' path. snapshot_diff: also the weights' diffs, what the last update took
+    from them (where box targets are folded in, from the weights before that). folder: the solver's, in which both may be.
+    Raises DataError where one of them is a link that leads to where a prototxt may not write."""
+    model, file = paths(param, iteration)
+    for written in (model, file):
+        granted(written, folder)
+    unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}
+    _remove(file)
+    with folded(net, settings):
+        net.save(model, diffs=param.snapshot_diff)
+    text = encoded_state({**running, "unfolded": unfolded})
+    write_state(file, TrainingState(iteration, str(model), current_step(param, iteration), history, text))
+    return model
+
+
+def paths(param: caffe_pb2.SolverParameter, iteration: int) -> tuple[Path, Path]:
+    """A snapshot's two files: weights, state."""
+    suffix = ".h5" if param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
+    base = f"{param.snapshot_prefix}_iter_{iteration}"
+    return Path(f"{base}.caffemodel{suffix}"), Path(f"{base}.solverstate{suffix}")
+
+
+def read(path: File, shapes: Sequence[tuple[int, ...]]) -> tuple[TrainingState, State]:
+    """A state, and what minicaffe adds to it ({} for Caffe's own), for histories of these shapes. Raises WeightsError."""
+    state = read_checked(path)
+    if len(state.history) != len(shapes):
+        raise WeightsError(f"{path}: {len(state.history)} history blobs, but this solver keeps {len(shapes)} for its net")
+    for i, (array, shape) in enumerate(zip(state.history, shapes, strict=True)):
+        if array.size != math.prod(shape):
+            raise WeightsError(f"{path}: history blob {i} has shape {array.shape}, but the net's blob has {shape}")
+    return state, decoded_state(state.running, path)
+
+
+def load_weights(path: File, state: TrainingState, running: State, net: Net, settings: DetectionSettings, folder: Path) -> None:
+    """Load the weights that a state names, box targets unfolded. Raises WeightsError where they are not this net's."""
+    if not state.learned_net:
+        return
+    report = net.copy_from(found(_beside(state.learned_net, path), folder, Path(path).parent))
+    if report.missing:
+        raise WeightsError(f"{path}: a snapshot of another net: {report.file} has no weights of {', '.join(report.missing)}")
+    if "unfolded" not in running:
+        unfold(net, settings)
+        return
+    with misfits(path):
+        fields = Fields(running).inner("unfolded")
+        if unknown := [name for name in fields.values if name not in net.params]:
+            raise ValueError(f'"{fields.path(unknown[0])}" is of a layer that this net lacks')
+        for name in fields.values:
+            put_weights(fields.items(name), net.params[name], fields.path(name))
+
+
+def latest(prefix: str, *beside: Path) -> Path | None:
+    """The state of the newest complete snapshot of a snapshot_prefix, or None. One that cannot be read is passed over, and so
+    is one that names weights which are neither in its folder, nor in one of beside, nor where a prototxt may name files."""
+    name = re.compile(re.escape(Path(prefix).name) + r"_iter_(\d+)\.solverstate(\.h5)?")
+    folder = Path(prefix).parent
+    states = [(int(match[1]), file) for file in folder.glob("*_iter_*") if (match := name.fullmatch(file.name))]
+    for _, file in sorted(states, reverse=True):
+        try:
+            state = read_checked(granted(file, folder, *beside))
+            read_weights(granted(_beside(state.learned_net, file), folder, *beside))
+        except Error as error:
+            logger.warning("%s is passed over: %s", file, error)
+        else:
+            return file
+    return None
+
+
+def _remove(file: Path) -> None:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        raise Error(f"{file}: cannot be replaced: {error.strerror or error}") from error
+
+
+def _beside(name: str, state: File) -> str:
+    """The weights file that a state names: there, or of that name in the state's own folder."""
+    neighbour = Path(state).parent / Path(name).name
+    return str(neighbour) if not Path(name).is_file() and neighbour.is_file() else name

@@ -1,0 +1,356 @@
+"""SGD with momentum and weight decay: Caffe's Solver, and pycaffe's surface of it. solvers.py has the other update rules.
+
+    an iteration: gradients of iter_size forward-backward passes summed -> clipped -> divided by iter_size
+                  -> + weight_decay * decay_mult * w (L2) or sign(w) (L1)
+                  -> the update rule (updates.py), with lr * lr_mult
+
+Source: Caffe's solver.cpp and solvers/sgd_solver.cpp.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from minicaffe.access import granted
+from minicaffe.blob import Blob
+from minicaffe.cuda.updates import Rule
+from minicaffe.data.settings import DetectionSettings, current
+from minicaffe.debug_info import debug_info
+from minicaffe.errors import SolverError
+from minicaffe.formats.prototxt import read_solver
+from minicaffe.formats.upgrade import upgrade_solver
+from minicaffe.net import Net
+from minicaffe.proto import caffe_pb2
+from minicaffe.rng import set_random_seed
+
+from . import snapshots, solver_nets, updates
+from .exchange import Exchange
+from .lr_policy import check_policy, learning_rate
+from .running_state import State, misfits, restore_running_state, running_state
+from .signals import Action, Request
+from .solver_log import SolverLog, net_outputs
+from .solver_updates import apply_update
+from .target_scaling import folded
+
+logger = logging.getLogger("minicaffe.solver")
+
+SolverFile = str | os.PathLike[str] | caffe_pb2.SolverParameter
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """An iteration done, and how many there are now. loss: the smoothed one (average_loss); rate: iterations a second since
+    step or solve began. lr: of the update that comes next, as the log's line of this iteration says; at the end, of the last.
+    """
+
+    iteration: int
+    loss: float
+    last_loss: float
+    lr: float
+    rate: float
+
+
+class SGDSolver:
+    """Trains a net as a solver prototxt (or a SolverParameter) says.
+
+    net, test_nets, iter, lr, param: as in pycaffe. settings: the detection settings (default: the current ones), which say
+    whether box targets are normalised, and so what a snapshot folds into the box layers. seed: in place of the solver's
+    random_seed. folder: where the files that a SolverParameter names are looked for (default: the working directory).
+    Each `display` iterations, lines like Caffe's go to the logger "minicaffe.solver".
+    history: arrays of the learnable blobs' shapes, as many for each as the update rule keeps: all first ones, then all second
+    ones. stopped: whether the last step or test was ended by a stop asked for.
+    exchange: with the other ranks that train the same net, where there are any (minicaffe.mpi).
+    Raises SolverError for what the solver lacks, and for a loss that is no finite number (before the update).
+    """
+
+    type: ClassVar[str] = "SGD"
+    """The update rule's name in a solver prototxt."""
+    histories: ClassVar[int] = 1
+    """How many arrays the rule keeps for each learnable blob."""
+
+    def __init__(
+        self,
+        solver: SolverFile,
+        *,
+        settings: DetectionSettings | None = None,
+        seed: int | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        given = isinstance(solver, caffe_pb2.SolverParameter)
+        self.param = upgrade_solver(solver) if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
+        self.folder = Path(folder or Path()) if given else Path(os.fspath(solver)).parent  # type: ignore[arg-type]
+        self.settings = settings or current()
+        self.iter = 0
+        check_policy(self.param)
+        _check(self.param)
+        self.check_rule()
+        if seed is not None or self.param.random_seed >= 0:
+            set_random_seed(self.param.random_seed if seed is None else seed)
+        self.net: Net = solver_nets.train_net(self.param, self.folder)
+        for names in self.param.weights:
+            for name in names.split(","):
+                self.net.copy_from(solver_nets.found(name.strip(), self.folder))
+        self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder)
+        self.history_blobs = [Blob(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
+        self._losses: deque[float] = deque(maxlen=self.param.average_loss)
+        self._stop_at = self.param.max_iter
+        self._callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self._progress: list[Callable[[Progress], None]] = []
+        self._log = SolverLog()
+        self._request: Request = lambda: Action.NONE
+        self.exchange = Exchange()
+        self.stopped = False
+        self._resumed = False
+        self._before_tests: State | None = None
+
+    # The update rule, which other solvers have of their own.
+
+    def check_rule(self) -> None:
+        """Raises SolverError for numbers that the rule cannot work with."""
+
+    def gradient_to_step(self, diff: NDArray[Any], history: Sequence[NDArray[Any]], rate: float) -> None:
+        """Turn diff, in place, from the gradient into what the weights go down by; update the rule's histories of the blob."""
+        updates.sgd(diff, history[0], rate, self.param.momentum)
+
+    def kernel(self, rate: float) -> Rule:
+        """gradient_to_step as a rule of cuda/updates.cu. Without one beside its gradient_to_step, a class's updates are made
+        on the host in GPU mode too."""
+        return Rule("SGD", rate, keep=self.param.momentum)
+
+    @property
+    def history(self) -> list[NDArray[Any]]:
+        """What the rule keeps: arrays that may be written to."""
+        return [blob.data for blob in self.history_blobs]
+
+    # Running.
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the next update."""
+        return learning_rate(self.param, self.iter, self.param.max_iter or self._stop_at)
+
+    def solve(self, resume_file: str | os.PathLike[str] | None = None, *, iterations: int | None = None) -> None:
+        """Train to max_iter (or `iterations` more, where that is given), with tests, snapshots and a last snapshot."""
+        if resume_file is not None:
+            self.restore(resume_file)
+        if iterations is None and not self.param.HasField("max_iter"):
+            raise SolverError("the solver has no max_iter: say how many iterations (solve(iterations=...), train --iterations)")
+        self._stop_at = self.param.max_iter if iterations is None else self.iter + iterations
+        if (self.param.snapshot or self.param.snapshot_after_train) and self.exchange.rank == 0:
+            self._make_snapshot_folder()
+        logger.info("Solving %s", self.net.name)
+        logger.info("Learning Rate Policy: %s", self.param.lr_policy)
+        self.step(max(self._stop_at - self.iter, 0))
+        if self.param.snapshot_after_train and not (self.param.snapshot and self.iter % self.param.snapshot == 0):
+            self.snapshot()
+        if self.stopped:
+            logger.info("Optimization stopped early.")
+            return
+        if self._due(self.param.display):
+            self.net.forward()
+            self._losses.append(self.exchange.mean(sum(loss_parts(self.net).values())))
+            logger.info("Iteration %d, loss = %g", self.iter, self.smoothed_loss)
+        if self._due(self.param.test_interval):
+            self.test_all()
+        logger.info("Optimization Done.")
+
+    def step(self, iterations: int) -> None:
+        """Train for some iterations more, or until a stop is asked for."""
+        if not self._resumed:
+            self._losses.clear()
+        self._resumed = self.stopped = False
+        self.exchange.begin(self, iterations)
+        self._log.start(self.iter)
+        start, began = self.iter, time.perf_counter()
+        while self.iter < start + iterations:
+            if self._due(self.param.test_interval) and (self.iter or self.param.test_initialization):
+                self._before_tests = self._running_state()
+                self.test_all()
+                if self.stopped:
+                    break
+            self._before_tests = None
+            lr = self.lr
+            self._iteration()
+            rate = (self.iter - start) / max(time.perf_counter() - began, 1e-9)
+            lr = lr if self.iter == self._stop_at else self.lr
+            for report in self._progress:
+                report(Progress(self.iter, self.smoothed_loss, self._losses[-1], lr, rate))
+            action = self.exchange.agree(self._request())
+            if self._due(self.param.snapshot) or action is Action.SNAPSHOT:
+                self.snapshot()
+            if action is Action.STOP:
+                self.stopped = True
+                break
+
+    def _iteration(self) -> None:
+        self.net.clear_param_diffs()
+        for on_start, _ in self._callbacks:
+            on_start()
+        with debug_info(self.net, self.param.debug_info and self._due(self.param.display)):
+            loss = sum(self.net.forward_backward() for _ in range(self.param.iter_size - 1))
+            with self.exchange.gradients():
+                loss += self.net.forward_backward()
+        loss /= self.param.iter_size
+        if not math.isfinite(loss):
+            self._losses.append(loss)
+            raise SolverError(f"iteration {self.iter}: the loss is {loss} ({self._blamed()}); the weights were not updated")
+        self._losses.append(self.exchange.mean(loss))
+        if self._due(self.param.display):
+            self.exchange.check_weights(self)
+            self._log.train(self.iter, self.param.display, self.smoothed_loss, self.net)
+        for _, on_gradients_ready in self._callbacks:
+            on_gradients_ready()
+        self.apply_update()
+
+    def apply_update(self) -> None:
+        """Turn the gradients in the net's diffs into an update of its weights; counts as one iteration."""
+        rate = self.lr
+        if self._due(self.param.display):
+            logger.info("Iteration %d, lr = %g", self.iter, rate)
+        apply_update(self, rate)
+        self.iter += 1
+
+    # The loss.
+
+    @property
+    def smoothed_loss(self) -> float:
+        """The mean loss of the last average_loss iterations."""
+        return sum(self._losses) / len(self._losses) if self._losses else math.nan
+
+    def _blamed(self) -> str:
+        return ", ".join(f"{name} = {value:g}" for name, value in loss_parts(self.net).items())
+
+    # Testing.
+
+    def test_all(self) -> list[Arrays]:
+        """Run every test net with the current weights; the mean of each output over test_iter batches."""
+        self.stopped = False
+        return [self.test(i) for i in range(len(self.test_nets)) if not self.stopped]
+
+    def test(self, index: int) -> Arrays:
+        """Run one test net; {} when a stop is asked for meanwhile, and in ranks other than 0, which only wait."""
+        net, batches = self.test_nets[index], self.param.test_iter[index]
+        logger.info("Iteration %d, Testing net (#%d)", self.iter, index)
+        net.share_with(self.net)
+        means: Arrays = {}
+        loss = 0.0
+        with debug_info(net, self.param.debug_info):
+            for _ in range(batches):
+                if self._stop_asked():
+                    logger.info("Test interrupted.")
+                    return {}
+                if self.exchange.rank:
+                    continue
+                with self.exchange.alone():
+                    outputs = net.forward()
+                for name, array in outputs.items():
+                    means[name] = means[name] + array / batches if name in means else array / batches
+                loss += sum(loss_parts(net).values()) / batches
+        if self.exchange.rank:
+            return {}
+        if self.param.test_compute_loss:
+            logger.info("Test loss: %g", loss)
+        net_outputs("Test", net, means)
+        return means
+
+    def _stop_asked(self) -> bool:
+        """Do what has been asked for between two batches of a test; whether that was a stop."""
+        while (action := self.exchange.agree(self._request())) is Action.SNAPSHOT:
+            self.snapshot()
+        self.stopped = self.stopped or action is Action.STOP
+        return self.stopped
+
+    # Snapshots.
+
+    def snapshot(self) -> Path:
+        """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; the former's path.
+        Rank 0 writes; the others, too, must call it."""
+        self.exchange.check_weights(self)
+        running = self.exchange.states(self._before_tests or self._running_state())
+        if self.exchange.rank:
+            return snapshots.paths(self.param, self.iter)[0]
+        with self.exchange.alone():
+            self._make_snapshot_folder()
+            history = [blob.read_data() for blob in self.history_blobs]
+            model = snapshots.write(self.param, self.settings, self.net, self.iter, history, running, self.folder)
+        logger.info("Snapshot written to %s", model)
+        return model
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the weights, with the box targets' means and deviations folded in, as the test net wants them."""
+        with folded(self.net, self.settings):
+            self.net.save(path)
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Go on where a .solverstate (or .solverstate.h5) stopped: weights, history and iteration; and, in a state of
+        minicaffe's own, random numbers and the data's order: bit for bit as if never stopped. Call it after set_roidb.
+
+        Raises WeightsError for a state of another net or solver, or without its weights.
+        """
+        state, running = snapshots.read(path, [blob.shape for blob in self.history_blobs])
+        if running:
+            with misfits(path):
+                restore_running_state(running, self.net, self.test_nets, self._losses)
+        snapshots.load_weights(path, state, running, self.net, self.settings, self.folder)
+        for history, array in zip(self.history, state.history, strict=True):
+            history[...] = array.reshape(history.shape)
+        self.iter, self._before_tests = state.iteration, None
+        self._resumed = self._resumed or bool(running)
+
+    def _running_state(self) -> State:
+        return running_state(self.net, self.test_nets, self._losses)
+
+    def _make_snapshot_folder(self) -> None:
+        folder = Path(self.param.snapshot_prefix).parent
+        granted(folder, self.folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SolverError(f"{folder}: cannot make the folder of snapshot_prefix: {error.strerror}") from error
+
+    # Others.
+
+    def share_weights(self, net: Net) -> None:
+        """Train on net's weights (pycaffe's name)."""
+        self.net.share_with(net)
+
+    def add_callback(self, on_start: Callable[[], None], on_gradients_ready: Callable[[], None]) -> None:
+        """Call on_start before each iteration's first pass, and on_gradients_ready before its update (pycaffe's)."""
+        self._callbacks.append((on_start, on_gradients_ready))
+
+    def set_action_function(self, request: Request) -> None:
+        """Ask request() after each iteration, and between the batches of tests, whether to stop or to write a snapshot."""
+        self._request = request
+
+    def on_progress(self, report: Callable[[Progress], None]) -> None:
+        """Call report(Progress) after each iteration: what a progress bar draws."""
+        self._progress.append(report)
+
+    def _due(self, interval: int) -> bool:
+        return interval > 0 and self.iter % interval == 0
+
+
+def loss_parts(net: Net) -> dict[str, float]:
+    """What each loss blob of the net's last forward pass adds to the loss."""
+    return {name: weight * float(net.blobs[name].data.sum()) for name, weight in net.blob_loss_weights.items() if weight}
+
+
+def _check(param: caffe_pb2.SolverParameter) -> None:
+    for name in ("iter_size", "average_loss"):
+        if getattr(param, name) < 1:
+            raise SolverError(f"{name} must be > 0, got {getattr(param, name)}")
+    if any(count < 1 for count in param.test_iter):
+        raise SolverError(f"every test_iter must be > 0, got {list(param.test_iter)}")
+    if param.regularization_type not in ("L1", "L2"):
+        raise SolverError(f'regularization_type must be L1 or L2, got "{param.regularization_type}"')

@@ -1,0 +1,68 @@
+"""The nets of a solver prototxt: the train net, and one test net for each test_iter. Source: Caffe's solver.cpp (Init*Nets)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from minicaffe.access import granted
+from minicaffe.errors import DataError, SolverError
+from minicaffe.formats.prototxt import read_net
+from minicaffe.mode import TEST, TRAIN, Phase
+from minicaffe.net import Net
+from minicaffe.proto import caffe_pb2
+
+TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
+
+
+def train_net(param: caffe_pb2.SolverParameter, folder: Path) -> Net:
+    """The one net that the solver trains. Raises SolverError when it names none, or several."""
+    given = [name for name in TRAIN_FIELDS if param.HasField(name)]  # type: ignore[arg-type]
+    if len(given) != 1:
+        raise SolverError(f"a solver needs exactly one of {', '.join(TRAIN_FIELDS)}; got {' and '.join(given) or 'none'}")
+    source = getattr(param, given[0])
+    return _net(source, TRAIN, param.train_state, folder)
+
+
+def test_nets(param: caffe_pb2.SolverParameter, folder: Path) -> list[Net]:
+    """A test net for each test_iter: those of test_net_param, then of test_net, then the net itself in TEST."""
+    sources: list[str | caffe_pb2.NetParameter] = [*param.test_net_param, *param.test_net]
+    iterations = len(param.test_iter)
+    generic = param.net if param.HasField("net") else param.net_param if param.HasField("net_param") else None
+    if iterations < len(sources) or (generic is None and iterations != len(sources)):
+        raise SolverError(f"{iterations} test_iter given for {len(sources)} test nets: give one for each")
+    if generic is not None:
+        sources += [generic] * (iterations - len(sources))
+    if sources and param.test_interval <= 0:
+        raise SolverError(f"test_interval must be > 0 when there are test nets, got {param.test_interval}")
+    states = list(param.test_state)
+    if states and len(states) != len(sources):
+        raise SolverError(f"{len(states)} test_state given for {len(sources)} test nets: give one for each, or none")
+    states = states or [caffe_pb2.NetState()] * len(sources)
+    return [_net(source, TEST, state, folder) for source, state in zip(sources, states, strict=True)]
+
+
+def found(name: str, folder: Path, *beside: Path) -> Path:
+    """A file that a solver names: from the working directory as in Caffe, else from the solver's folder or one above it,
+    else beside the solver where the folder's name is right ("models/zf/train.prototxt" of a solver in some .../zf). It must be
+    in the solver's folder or in one of beside, or one that a prototxt may name (access.py)."""
+    refused: DataError | None = None
+    for path in _candidates(Path(name), folder.resolve()):
+        if path.is_file():
+            try:
+                return Path(granted(path, folder, *beside))
+            except DataError as error:
+                refused = refused or error
+    raise refused or SolverError(f"{name}: no such file in the working directory, in the solver's folder {folder}, or above it")
+
+
+def _candidates(name: Path, folder: Path) -> Iterator[Path]:
+    yield name
+    yield from (place / name for place in (folder, *folder.parents))
+    if name.parent.name == folder.name:
+        yield folder / name.name
+
+
+def _net(source: str | caffe_pb2.NetParameter, phase: Phase, state: caffe_pb2.NetState, folder: Path) -> Net:
+    net = read_net(found(source, folder)) if isinstance(source, str) else source
+    return Net(net, phase, level=state.level, stages=list(state.stage))

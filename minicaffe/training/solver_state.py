@@ -1,0 +1,134 @@
+"""A .solverstate (or .solverstate.h5): where training stands, so that it can go on. Source: Caffe's sgd_solver.cpp.
+
+Binary: SolverState's iter 1, learned_net 2, history 3 (BlobProtos), current_step 4. HDF5: /iter, /learned_net,
+/current_step, /history/<i>. minicaffe adds a field 90001, or a dataset of its name, which Caffe does not look at:
+running_state.py. SSD's fields 5 and 6 (best loss so far) are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.data.state_fields import whole
+from minicaffe.errors import WeightsError
+from minicaffe.files import replacing
+from minicaffe.formats import caffemodel
+from minicaffe.formats.hdf5 import (
+    child_of,
+    has,
+    read_float_dataset,
+    read_number_dataset,
+    read_text_dataset,
+    reading,
+    require_h5py,
+)
+from minicaffe.formats.weights import HDF5_SIGNATURE, encoded_blob, file_error, mapped, refuse_lookalikes
+from minicaffe.formats.wire import BYTES, WireError, fields, header, signed
+from minicaffe.proto import caffe_pb2
+
+Path = str | os.PathLike[str]
+
+RUNNING = caffe_pb2.SolverState.MINICAFFE_RUNNING_STATE_FIELD_NUMBER
+RUNNING_NAME = "minicaffe_running_state"
+SSD_FIELDS = (caffe_pb2.SolverState.MINIMUM_LOSS_FIELD_NUMBER, caffe_pb2.SolverState.ITER_LAST_EVENT_FIELD_NUMBER)
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """iteration: weight updates done; learned_net: the weights file of that moment; history: one array a learnable blob, and
+    for AdaDelta and Adam a second one each, after all the first; running: running_state.py's, empty in Caffe's files."""
+
+    iteration: int
+    learned_net: str
+    current_step: int
+    history: list[NDArray[Any]]
+    running: bytes = b""
+
+
+def write_state(path: Path, state: TrainingState) -> None:
+    """Write a .solverstate, or HDF5 where the name ends in .h5."""
+    if str(path).endswith(".h5"):
+        _write_hdf5(path, state)
+        return
+    head = caffe_pb2.SolverState(iter=state.iteration, learned_net=state.learned_net, current_step=state.current_step)
+    if state.running:
+        head.minicaffe_running_state = state.running
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(head.SerializeToString())
+        for array in state.history:
+            start, values = encoded_blob(array)
+            file.write(header(3, len(start) + values.nbytes))
+            file.write(start)
+            file.write(values)
+
+
+def read_state(path: Path) -> TrainingState:
+    """Read a .solverstate of either format, known by its first bytes. Raises WeightsError, and LimitError for an HDF5 one."""
+    buffer = mapped(path)
+    if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
+        return _read_hdf5(path)
+    refuse_lookalikes(path, buffer, "a .solverstate")
+    numbers, texts, history = {1: 0, 4: 0}, {2: b"", RUNNING: b""}, []
+    try:
+        for item in fields(buffer, 0, len(buffer)):
+            if item.number in numbers and item.kind != BYTES:
+                numbers[item.number] = signed(item.value)
+            elif item.number in texts and item.kind == BYTES:
+                texts[item.number] = buffer[item.start : item.end]
+            elif item.number == 3 and item.kind == BYTES:
+                part = caffemodel.blob(buffer, item.start, item.end, whole=item.whole)
+                history += [part.array] if item.whole else []  # a part of one: fields() raises next
+            elif item.number not in SSD_FIELDS or item.kind == BYTES:
+                raise WireError(item.offset, f"field {item.number} of wire type {item.kind} is none of a SolverState's")
+    except WireError as error:
+        raise file_error(path, error, ".solverstate") from error
+    return TrainingState(numbers[1], texts[2].decode("utf-8", "replace"), numbers[4], history, texts[RUNNING])
+
+
+def read_checked(path: Path) -> TrainingState:
+    """read_state's, to go on from. Raises WeightsError also for an iteration or a step that no training has."""
+    state = read_state(path)
+    for name, value in (("iter", state.iteration), ("current_step", state.current_step)):
+        try:
+            whole(value, name, 0, 2**31 - 1)
+        except ValueError as error:
+            raise WeightsError(f"{path}: {error}") from None
+    return state
+
+
+def _write_hdf5(path: Path, state: TrainingState) -> None:
+    h5py = require_h5py()
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        file.create_dataset("iter", data=np.array([state.iteration], np.int32))
+        file.create_dataset("current_step", data=np.array([state.current_step], np.int32))
+        file.create_dataset("learned_net", data=np.bytes_(state.learned_net.encode()))
+        for i, array in enumerate(state.history):
+            file.create_dataset(f"history/{i}", data=array)
+        if state.running:
+            file.create_dataset(RUNNING_NAME, data=np.frombuffer(state.running, np.uint8))
+
+
+def _read_hdf5(path: Path) -> TrainingState:
+    with reading(path) as file:
+        group = child_of(file, "history")
+        if not isinstance(group, require_h5py().Group) or not has(file, "iter"):
+            raise WeightsError(f"{path}: no /history and /iter in it: this HDF5 file is no .solverstate")
+        history = [read_float_dataset(group, str(i), f"{path}: /history/{i}") for i in range(len(group))]
+        learned = read_text_dataset(file, "learned_net", f"{path}: /learned_net") if has(file, "learned_net") else b""
+        step = _integer(file, "current_step", path) if has(file, "current_step") else 0
+        running = read_number_dataset(file, RUNNING_NAME, f"{path}: /{RUNNING_NAME}") if has(file, RUNNING_NAME) else b""
+        return TrainingState(_integer(file, "iter", path), learned.decode("utf-8", "replace"), step, history, bytes(running))
+
+
+def _integer(file: Any, name: str, path: Path) -> int:
+    values = read_number_dataset(file, name, f"{path}: /{name}")
+    if values.size != 1:
+        raise WeightsError(f"{path}: /{name} has shape {values.shape}, not one integer")
+    if values.dtype.kind not in "iu":
+        raise WeightsError(f"{path}: /{name} holds {values.dtype} values, not one integer")
+    return int(values.item())

@@ -1,0 +1,127 @@
+"""Caffe's solvers beside SGD, and the choice by the prototxt's type. Their rules stand in updates.py.
+
+Source: Caffe's sgd_solvers.hpp and solver_factory.hpp.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from minicaffe.cuda.updates import Rule
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.errors import SolverError
+from minicaffe.formats.prototxt import read_solver
+from minicaffe.formats.upgrade import upgrade_solver
+from minicaffe.proto import caffe_pb2
+
+from . import updates
+from .solver import SGDSolver, SolverFile
+
+Array = NDArray[Any]
+
+
+class NesterovSolver(SGDSolver):
+    """Nesterov's accelerated gradient. momentum."""
+
+    type = "Nesterov"
+
+    def gradient_to_step(self, diff: Array, history: Sequence[Array], rate: float) -> None:
+        updates.nesterov(diff, history[0], rate, self.param.momentum)
+
+    def kernel(self, rate: float) -> Rule:
+        return Rule("Nesterov", rate, keep=self.param.momentum)
+
+
+class AdaGradSolver(SGDSolver):
+    """AdaGrad (Duchi et al., 2011). delta. Raises SolverError for a momentum."""
+
+    type = "AdaGrad"
+
+    def check_rule(self) -> None:
+        _no_momentum(self)
+
+    def gradient_to_step(self, diff: Array, history: Sequence[Array], rate: float) -> None:
+        updates.adagrad(diff, history[0], rate, self.param.delta)
+
+    def kernel(self, rate: float) -> Rule:
+        return Rule("AdaGrad", rate, delta=self.param.delta)
+
+
+class RMSPropSolver(SGDSolver):
+    """RMSProp (Tieleman and Hinton, 2012). rms_decay, delta. Raises SolverError for a momentum, or rms_decay not in [0, 1)."""
+
+    type = "RMSProp"
+
+    def check_rule(self) -> None:
+        _no_momentum(self)
+        if not 0 <= self.param.rms_decay < 1:
+            raise SolverError(f"rms_decay must be in [0, 1), got {self.param.rms_decay:g}")
+
+    def gradient_to_step(self, diff: Array, history: Sequence[Array], rate: float) -> None:
+        updates.rmsprop(diff, history[0], rate, self.param.rms_decay, self.param.delta)
+
+    def kernel(self, rate: float) -> Rule:
+        return Rule("RMSProp", rate, keep=self.param.rms_decay, delta=self.param.delta)
+
+
+class AdaDeltaSolver(SGDSolver):
+    """AdaDelta (Zeiler, 2012). momentum, delta."""
+
+    type = "AdaDelta"
+    histories = 2
+
+    def gradient_to_step(self, diff: Array, history: Sequence[Array], rate: float) -> None:
+        updates.adadelta(diff, history[0], history[1], rate, self.param.momentum, self.param.delta)
+
+    def kernel(self, rate: float) -> Rule:
+        return Rule("AdaDelta", rate, keep=self.param.momentum, delta=self.param.delta)
+
+
+class AdamSolver(SGDSolver):
+    """Adam (Kingma and Ba, 2015). momentum, momentum2, delta. Raises SolverError for a momentum not in [0, 1)."""
+
+    type = "Adam"
+    histories = 2
+
+    def check_rule(self) -> None:
+        for name in ("momentum", "momentum2"):
+            if not 0 <= getattr(self.param, name) < 1:
+                raise SolverError(f"{name} must be in [0, 1), got {getattr(self.param, name):g}")
+
+    def gradient_to_step(self, diff: Array, history: Sequence[Array], rate: float) -> None:
+        param = self.param
+        updates.adam(diff, history[0], history[1], self._corrected(rate), param.momentum, param.momentum2, param.delta)
+
+    def kernel(self, rate: float) -> Rule:
+        param = self.param
+        return Rule("Adam", self._corrected(rate), keep=param.momentum, keep2=param.momentum2, delta=param.delta)
+
+    def _corrected(self, rate: float) -> float:
+        return rate * updates.adam_correction(self.iter + 1, self.param.momentum, self.param.momentum2)
+
+
+SOLVERS = {kind.type: kind for kind in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)}
+"""The solvers by the type that a prototxt names."""
+
+
+def get_solver(
+    solver: SolverFile,
+    *,
+    settings: DetectionSettings | None = None,
+    seed: int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+) -> SGDSolver:
+    """The solver that the prototxt's type asks for. Raises SolverError for a type that there is not."""
+    param = upgrade_solver(solver) if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
+    if param.type not in SOLVERS:
+        raise SolverError(f'solver type "{param.type}" is not known; there are {", ".join(SOLVERS)}')
+    return SOLVERS[param.type](solver, settings=settings, seed=seed, folder=folder)
+
+
+def _no_momentum(solver: SGDSolver) -> None:
+    if solver.param.momentum:
+        raise SolverError(f"{solver.type} takes no momentum, got {solver.param.momentum:g}")

@@ -1,0 +1,102 @@
+"""minicaffe doctor: what it finds, and what it advises where something is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from minicaffe.cli import diagnosis as doctor
+from minicaffe.cli import main
+from minicaffe.cuda import blas, device
+from minicaffe.errors import DeviceError
+
+
+def said() -> dict[str, doctor.Finding]:
+    """The findings by what was looked for, after a look at the command's output, which must be the same."""
+    findings = list(doctor.examine())
+    result = CliRunner().invoke(main, ["doctor"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "".join(f"{finding}\n" for finding in findings)
+    return {finding.what: finding for finding in findings}
+
+
+@pytest.fixture
+def no_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    version = metadata.version
+
+    def none_of_pycuda(name: str) -> str:
+        if name == "pycuda":
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(metadata, "version", none_of_pycuda)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+
+
+def test_no_pycuda(no_pycuda: None) -> None:
+    findings = said()
+    assert findings["minicaffe"].good
+    assert str(findings["PyCUDA"]).startswith('--  PyCUDA: not installed\n      pip install "minicaffe[gpu]"')
+    assert findings["GPU"].found == 'no GPU: PyCUDA is not installed (pip install "minicaffe[gpu]")'
+    assert "nets run on the CPU" in findings["GPU"].advice
+    assert not {"a kernel", "matrix products"} & set(findings)
+
+
+def test_no_driver(monkeypatch: pytest.MonkeyPatch, no_pycuda: None) -> None:
+    def none(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    monkeypatch.setattr(ctypes, "CDLL", none)
+    found = said()["NVIDIA driver"]
+    assert not found.good
+    assert (found.found, "--gpus all" in found.advice) == ("its library (libcuda) is not on this machine", True)
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, no_pycuda: None) -> None:
+    monkeypatch.setattr(device, "find_nvcc", lambda: None)
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    found = said()["kernel compiler"]
+    assert not found.good
+    assert found.found.startswith("neither nvcc (the CUDA toolkit) nor NVRTC")
+    assert found.advice == 'install the CUDA toolkit, or pip install "minicaffe[gpu-cu13]"'
+    monkeypatch.setattr(device, "nvrtc_version", lambda: "13.5")
+    assert str(said()["kernel compiler"]) == "ok  kernel compiler: NVRTC 13.5 (there is no nvcc)"
+
+
+def test_an_nvcc_that_does_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_pycuda: None) -> None:
+    monkeypatch.setenv("MINICAFFE_NVCC", str(tmp_path / "nvcc"))
+    found = said()["kernel compiler"]
+    assert not found.good
+    assert f"{tmp_path / 'nvcc'} does not run: " in found.found
+    assert found.advice == "reinstall the CUDA toolkit"
+
+
+@pytest.mark.gpu
+def test_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = said()
+    name = device.current().name
+    assert all(finding.good for what, finding in findings.items() if what != "matrix products")
+    assert findings["GPU"].found.startswith(f"0: {name}, compute capability ")
+    assert findings["a kernel"].found == f"compiled and run on {name}"
+    products = findings["matrix products"]
+    assert products.good == (blas.backend() == "cuBLAS")
+    assert products.good or (products.found.startswith("gemm.cu (") and "slower" in products.advice)
+
+
+@pytest.mark.gpu
+def test_a_kernel_that_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise DeviceError("cuda/relu.cu does not compile for REAL = float, sm_90")
+
+    monkeypatch.setattr(device, "launch", refuse)
+    assert str(said()["a kernel"]) == "--  a kernel: cuda/relu.cu does not compile for REAL = float, sm_90"
+    monkeypatch.setattr(device, "launch", lambda *arguments: None)
+    found = said()["a kernel"]
+    assert "computed [" in found.found
+    assert found.advice == "the driver and the compiler may not fit together"

@@ -1,0 +1,139 @@
+"""Names in annotations, states and result files lead nowhere but where a prototxt may lead; a NUL in a name is an Error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from minicaffe import TEST, Net, access, get_solver
+from minicaffe.cli import main
+from minicaffe.data.roidb import load_roidb
+from minicaffe.errors import DataError, LayerError
+from minicaffe.training.snapshots import latest
+
+NET = """
+layer { name: "x" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } data_filler { value: 1 } } }
+layer { name: "f" type: "InnerProduct" bottom: "x" top: "f" inner_product_param { num_output: 4 } }
+layer { name: "l" type: "EuclideanLoss" bottom: "f" bottom: "f" top: "l" }
+"""
+SOLVER = 'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" snapshot_prefix: "PREFIX" max_iter: 2'
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder beside the working directory, in which a solver trained."""
+    monkeypatch.setattr(access, "_allowed", set())
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    monkeypatch.chdir(inside)
+    Path("net.prototxt").write_text(NET)
+    Path("solver.prototxt").write_text(SOLVER.replace("PREFIX", "snap"))
+    return outside
+
+
+@pytest.mark.parametrize("name", ["../outside/cat.jpg", "/etc/passwd", "link.jpg"])
+def test_annotations_name_images_in_their_folder_only(outside: Path, name: str) -> None:
+    (outside / "cat.jpg").write_bytes(b"")
+    Path("link.jpg").symlink_to(outside / "cat.jpg")
+    ours = {"classes": ["cat"], "images": [{"image": name, "boxes": [[0, 0, 2, 3]], "classes": ["cat"]}]}
+    coco = {
+        "categories": [{"id": 1, "name": "cat"}],
+        "images": [{"id": 3, "file_name": name, "width": 4, "height": 5}],
+        "annotations": [{"image_id": 3, "category_id": 1, "bbox": [0, 0, 2, 3]}],
+    }
+    for content in (ours, coco):
+        Path("roidb.json").write_text(json.dumps(content))
+        with pytest.raises(DataError, match="is not in the working directory"):
+            load_roidb("roidb.json")
+    access.allow_path(outside)
+    access.allow_path("/etc")
+    assert len(load_roidb("roidb.json")[0]) == 1
+
+
+def test_a_list_of_voc_names_annotations_in_its_folder_only(outside: Path) -> None:
+    (outside / "cat.xml").write_text("<annotation/>")
+    for folder in ("Annotations", "JPEGImages", "ImageSets/Main"):
+        (Path("voc") / folder).mkdir(parents=True)
+    Path("voc/ImageSets/Main/trainval.txt").write_text("../../../outside/cat\n")
+    with pytest.raises(DataError, match="is not in the working directory"):
+        load_roidb("voc")
+
+
+def test_the_entities_of_an_annotation_are_not_read(outside: Path) -> None:
+    (outside / "secret").write_text("cat")
+    for folder in ("Annotations", "JPEGImages", "ImageSets/Main"):
+        (Path("voc") / folder).mkdir(parents=True)
+    Path("voc/ImageSets/Main/trainval.txt").write_text("a\n")
+    for entity in (
+        f'<!ENTITY e SYSTEM "file://{outside}/secret">',
+        '<!ENTITY a "bbbbbbbb">' + "".join(f'<!ENTITY {name} "{f"&{of};" * 100}">' for name, of in zip("bcdefe", "abcdef")),
+    ):
+        text = f"<!DOCTYPE x [{entity}]><annotation><object><name>&e;</name></object></annotation>"
+        Path("voc/Annotations/a.xml").write_text(text)
+        with pytest.raises(DataError, match=r"a\.xml: cannot read the annotation"):
+            load_roidb("voc")
+
+
+def test_the_latest_snapshot_takes_no_weights_from_elsewhere(outside: Path) -> None:
+    solver = get_solver("solver.prototxt")
+    solver.step(1)
+    solver.param.snapshot_prefix = str(outside / "other")
+    access.allow_path(outside)
+    solver.snapshot()
+    (outside / "other_iter_1.solverstate").rename("snap_iter_1.solverstate")
+    assert latest("snap") == Path("snap_iter_1.solverstate")
+    access._allowed.clear()
+    assert latest("snap") is None
+    assert latest("snap", outside) == Path("snap_iter_1.solverstate")
+
+
+def test_the_latest_snapshot_is_not_sought_elsewhere(outside: Path) -> None:
+    Path("solver.prototxt").write_text(SOLVER.replace("PREFIX", f"{outside}/snap"))
+    found = CliRunner().invoke(main, ["train", "solver.prototxt", "--snapshot", "latest"])
+    assert found.exit_code == 1 and "is not in the working directory" in found.output
+
+
+@pytest.mark.parametrize("kind", ["caffemodel", "solverstate"])
+def test_a_snapshot_follows_no_link_to_elsewhere(outside: Path, kind: str) -> None:
+    Path(f"snap_iter_0.{kind}").symlink_to(outside / "new")
+    with pytest.raises(DataError, match=r"snap_iter_0.* \(which is .*/outside/new\) is not in the working directory"):
+        get_solver("solver.prototxt").snapshot()
+    assert not list(outside.iterdir())
+
+
+def test_detections_follow_no_link_to_elsewhere(outside: Path) -> None:
+    Path("labels.prototxt").write_text('item { name: "none" label: 0 } item { name: "cat" label: 1 }')
+    Path("sizes.txt").write_text("a 60 80\nb 60 80\n")
+    shapes = {"loc": (2, 4), "conf": (2, 2), "prior": (1, 2, 4)}
+    text = "".join(
+        f'layer {{ name: "{name}" type: "DummyData" top: "{name}" dummy_data_param {{ shape {{'
+        + "".join(f" dim: {n}" for n in shape)
+        + " } data_filler { value: 0.9 } } }\n"
+        for name, shape in shapes.items()
+    )
+    text += """layer { name: "out" type: "DetectionOutput" bottom: "loc" bottom: "conf" bottom: "prior" top: "out"
+    detection_output_param { num_classes: 2 save_output_param { output_directory: "found" output_format: "VOC"
+    label_map_file: "labels.prototxt" name_size_file: "sizes.txt" } } }"""
+    Path("detect.prototxt").write_text(text)
+    Path("found").mkdir()
+    Path("found/cat.txt").symlink_to(outside / "new")
+    with pytest.raises(LayerError, match="is not in the working directory"):
+        Net("detect.prototxt", TEST)
+    Path("found/cat.txt").unlink()
+    net = Net("detect.prototxt", TEST)
+    Path("found/cat.txt").symlink_to(outside / "new")
+    with pytest.raises(LayerError, match="is not in the working directory"):
+        net.forward()
+    assert not list(outside.iterdir())
+
+
+def test_a_nul_in_a_name(outside: Path) -> None:
+    Path("data.prototxt").write_text(
+        'layer { name: "d" type: "HDF5Data" top: "x" hdf5_data_param { source: "a\\000b" batch_size: 2 } }'
+    )
+    with pytest.raises(LayerError, match=r"a\\x00b' is no file's name"):
+        Net("data.prototxt", TEST)

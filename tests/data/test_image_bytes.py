@@ -1,0 +1,189 @@
+"""Image files as OpenCV reads them: channels, grey, depth, resizing; and encoding them."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiffs
+from hypothesis import given
+from hypothesis import strategies as st
+from peak import outcome_and_megabytes
+from PIL import Image
+
+from minicaffe import limits
+from minicaffe.data.image_bytes import encode_image, grey_of, read_image, resized, scan_count
+from minicaffe.data.images import resize_bilinear
+from minicaffe.errors import DataError
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+
+
+def png(pixels: np.ndarray, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", **options)
+    return buffer.getvalue()
+
+
+def test_channels() -> None:
+    np.testing.assert_array_equal(read_image(png(PIXELS)), PIXELS[:, :, ::-1])
+    np.testing.assert_array_equal(read_image(png(PIXELS[:, :, 0])), np.repeat(PIXELS[:, :, :1], 3, axis=2))
+    np.testing.assert_array_equal(read_image(png(PIXELS[:, :, 0]), False), PIXELS[:, :, :1])
+    np.testing.assert_array_equal(read_image(png(PIXELS[:, :, 0]), None), PIXELS[:, :, :1])
+    alpha = np.dstack([PIXELS, PIXELS[:, :, 0]])
+    np.testing.assert_array_equal(read_image(png(alpha), None), alpha[:, :, [2, 1, 0, 3]])
+    assert read_image(png(alpha)).shape == (5, 7, 3)
+    sixteen = PIXELS[:, :, 0].astype(np.uint16) * 256 + 77
+    np.testing.assert_array_equal(read_image(png(sixteen), False), PIXELS[:, :, :1])
+
+
+def test_grey_by_hand() -> None:
+    """(10, 20, 30) is blue, green, red: 0.114 * 10 + 0.587 * 20 + 0.299 * 30 = 21.85."""
+    pixel = np.array([[[10, 20, 30]]], np.uint8)
+    assert grey_of(pixel).tolist() == [[[22]]]
+    assert read_image(png(pixel[:, :, ::-1]), False).tolist() == [[[21]]]  # libpng cuts off what OpenCV rounds
+
+
+def test_upright_by_exif_but_not_as_stored(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = png(PIXELS, exif=exif)
+    assert read_image(content).shape == (7, 5, 3)
+    assert read_image(content, None).shape == (5, 7, 3)
+
+
+@given(st.integers(1, 12), st.integers(1, 12))
+def test_resized_is_within_a_level_of_the_exact_one(height: int, width: int) -> None:
+    exact = resize_bilinear(PIXELS, height, width)
+    got = resized(PIXELS, height, width)
+    assert (got.shape, got.dtype) == ((height, width, 3), np.uint8)
+    assert np.abs(got - exact).max() <= 1
+    flat = np.full((4, 6, 1), 93, np.uint8)
+    np.testing.assert_array_equal(resized(flat, height, width), np.full((height, width, 1), 93))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_encoded_and_read_again(channels: int) -> None:
+    pixels = PIXELS[:, :, :channels]
+    np.testing.assert_array_equal(read_image(encode_image(pixels, "png"), channels == 3), pixels)
+    flat = np.full((8, 8, channels), 120, np.uint8)
+    assert np.abs(read_image(encode_image(flat, ".JPG"), channels == 3).astype(int) - 120).max() <= 1
+
+
+def test_errors(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent.png: cannot read the image: No such file"):
+        read_image(tmp_path / "absent.png")
+    with pytest.raises(DataError, match="item 3: cannot read the image: not an image, or damaged"):
+        read_image(b"", name="item 3")
+    with pytest.raises(DataError, match='item 4: cannot encode images as "doc"'):
+        encode_image(PIXELS, "doc", "item 4")
+
+
+@given(st.binary(max_size=40), st.integers(0, 200))
+def test_damaged_files_are_images_or_one_error(noise: bytes, at: int) -> None:
+    content = png(PIXELS)
+    damaged = content[:at] + noise + content[at + len(noise) :]
+    for color in (True, False, None):
+        try:
+            assert read_image(damaged, color, "damaged").dtype == np.uint8
+        except DataError as error:
+            assert str(error).startswith("damaged: cannot read the image: ")
+
+
+def jpeg(scans: int, **options: object) -> bytes:
+    """A progressive JPEG whose last scan, which refines, stands there again until there are so many."""
+    out = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)).save(out, "jpeg", **options)
+    data = out.getvalue()
+    last = data.rfind(b"\xff\xda")
+    return data[:-2] + data[last:-2] * (scans - scan_count(data)) + data[-2:]
+
+
+def test_a_jpeg_of_many_scans(tmp_path: Path) -> None:
+    assert scan_count(jpeg(10, progressive=True)) == 10  # libjpeg's own
+    assert read_image(jpeg(50, progressive=True)).shape == (40, 50, 3)
+    (tmp_path / "many.jpg").write_bytes(jpeg(100, progressive=True))
+    with pytest.raises(DataError, match=r"many\.jpg: cannot read the image: a JPEG of 100 scans, each .*; at most 50 are read"):
+        read_image(tmp_path / "many.jpg")
+    with pytest.raises(DataError, match=r"^a record: cannot read the image: a JPEG of 51 scans"):
+        read_image(jpeg(51, progressive=True), None, "a record")
+    with pytest.raises(DataError, match="a JPEG of 60 scans"):
+        read_image(jpeg(60), False)
+
+
+def test_a_ppm_of_many_comments() -> None:
+    """Pillow copies the rest of a block for each comment among pixels in digits."""
+    assert read_image(b"P3 1 1 255 " + b"#\n" * 1000 + b"1 2 3").tolist() == [[[3, 2, 1]]]
+    with pytest.raises(DataError, match=r"^image: cannot read the image: a PPM of more than 1,000 comments"):
+        read_image(b"P3 1 1 255 " + b"#\n" * 1001 + b"1 2 3")
+    assert read_image(b"P6 20 20 255 " + b"#" * 1200).shape == (20, 20, 3)
+
+
+def test_what_is_no_scan_is_not_counted() -> None:
+    """The bytes of a marker in a comment, in a thumbnail, after the image; stuffed bytes and restarts."""
+    plain = jpeg(1, restart_marker_blocks=1)
+    comment = b"\xff\xfe" + (2 + 200).to_bytes(2, "big") + b"\xff\xda" * 100
+    data = plain[:2] + comment + plain[2:] + b"\xff\xda" * 100
+    assert scan_count(data) == 1 and read_image(data).shape == (40, 50, 3)
+    assert scan_count(b"") == scan_count(b"\xff\xd8\xff") == 0
+
+
+def test_a_tiffs_tile_is_an_image_too(tmp_path: Path) -> None:
+    tile = tiffs.tiled(1, 1, 45_008, 45_008, bytes(100))
+    (tmp_path / "one.tif").write_bytes(tile)
+    with pytest.raises(
+        DataError, match=r"one\.tif: a tile of the image has 2,025,720,064 pixels, and the limit is 268,435,456"
+    ):
+        read_image(tmp_path / "one.tif")
+    with pytest.raises(DataError, match=r"a tile of the image has 2,025,720,064 pixels"):
+        read_image(tile, None)
+    assert read_image(tiffs.tiled(5, 7, 256, 256, bytes(1 << 16))).shape == (7, 5, 3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks for memory in Linux's way")
+def test_a_tiffs_tile_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "one.tif").write_bytes(tiffs.tiled(1, 1, 45_008, 45_008, bytes(100)))
+    said, megabytes = outcome_and_megabytes(
+        f"read_image({str(tmp_path / 'one.tif')!r})", "from minicaffe.data.image_bytes import read_image"
+    )
+    assert "a tile of the image" in said and megabytes < 200
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_tile_of_two_sizes(first: bool) -> None:
+    """libtiff takes the first, Pillow the last."""
+    data = bytearray(tiffs.tiled(1, 1, 16, 16, bytes(256)))
+    at = data.index((tiffs.BITS).to_bytes(2, "little") + b"\3\0\1\0\0\0\10\0")
+    data[at : at + 12] = (
+        tiffs.TILE_WIDTH.to_bytes(2, "little") + b"\4\0\1\0\0\0" + (16 if first else 45_008).to_bytes(4, "little")
+    )
+    with pytest.raises(DataError, match="its tiles have no one size"):
+        read_image(bytes(data))
+
+
+def test_a_tiles_size_that_is_no_number() -> None:
+    data = tiffs.tiled(1, 1, 16, 45_008, bytes(256))
+    width = tiffs.TILE_WIDTH.to_bytes(2, "little")
+    with pytest.raises(DataError, match="its tiles have no one size"):
+        read_image(data.replace(width + b"\3\0", width + b"\1\0"))
+
+
+def test_tiffs_of_all_kinds_are_read() -> None:
+    for data in tiffs.all_kinds():
+        assert read_image(data).shape[2] == 3
+
+
+def test_more_bytes_than_an_image_may_have(tmp_path: Path) -> None:
+    path = tmp_path / "large.png"
+    path.write_bytes(png(np.zeros((3, 4, 3), np.uint8)) + bytes(100))
+    with limits.raised({"pixels": 12}):
+        assert read_image(path).shape == (3, 4, 3)
+        with path.open("ab") as file:
+            file.truncate((1 << 24) + 8 * 12 + 1)
+        with pytest.raises(
+            DataError, match=r"large\.png: the image has 16,777,313 bytes, and one of 12 pixels has at most 16,777,312"
+        ):
+            read_image(path)

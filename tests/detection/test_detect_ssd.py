@@ -1,0 +1,142 @@
+"""Detection with SSD nets, from Python and from the command line: one prior over a 4 x 6 input, whose code is known."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from minicaffe import TEST, Net
+from minicaffe.cli import main
+from minicaffe.detection.detect import detect
+from minicaffe.detection.detect_ssd import detect_ssd, pick_rows, prepare_ssd_image, ssd_layer
+from minicaffe.errors import DataError, Error
+
+# The one prior is 2 x 2 pixels at the middle of the 4 x 6 input: from 1/3 to 2/3 of its width, 1/4 to 3/4 of its height.
+SSD = """
+name: "ssd" input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }
+layer { name: "map" type: "Pooling" bottom: "data" top: "map" pooling_param { global_pooling: true pool: AVE } }
+layer { name: "loc" type: "InnerProduct" bottom: "map" top: "loc" inner_product_param { num_output: 4 } }
+layer { name: "conf" type: "InnerProduct" bottom: "map" top: "conf" inner_product_param { num_output: 3 } }
+layer { name: "prior" type: "PriorBox" bottom: "map" bottom: "data" top: "prior" prior_box_param { min_size: 2 } }
+layer { name: "found" type: "DetectionOutput" bottom: "loc" bottom: "conf" bottom: "prior" top: "found"
+  detection_output_param { num_classes: 3 confidence_threshold: 0.1 code_type: CENTER_SIZE } }
+"""
+PICTURE = np.full((40, 60, 3), 104 + 2, np.uint8)
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Net:
+    """Scores 0.9 for class 2; the first channel's mean moves the box by as many tenths of its width."""
+    monkeypatch.chdir(tmp_path)
+    Path("ssd.prototxt").write_text(SSD)
+    made = Net("ssd.prototxt", TEST)
+    for name in ("loc", "conf"):
+        for blob in made.params[name]:
+            blob.data[...] = 0
+    made.params["loc"][0].data[0, 0] = 1
+    made.params["conf"][1].data[...] = [0.9, 0.05, 0.9]
+    made.save("ssd.caffemodel")
+    Image.fromarray(PICTURE).save("photo.png")
+    return made
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["detect", "ssd.prototxt", "ssd.caffemodel", "photo.png", *map(str, arguments)])
+
+
+def test_boxes_come_out_in_the_images_pixels(net: Net) -> None:
+    """Blue is 2 above its mean: the box moves by 0.2 of its width of 20 pixels."""
+    found = detect_ssd(net, PICTURE)
+    assert found.classes.tolist() == [2]
+    np.testing.assert_allclose(found.scores, [0.9], rtol=1e-6)
+    np.testing.assert_allclose(found.boxes, [[24, 10, 44, 30]], rtol=1e-5)
+
+
+def test_means_scale_factor_and_threshold(net: Net) -> None:
+    found = detect_ssd(net, PICTURE, means=(100, 0, 0), scale_factor=0.5)
+    np.testing.assert_allclose(found.boxes, [[26, 10, 46, 30]], rtol=1e-5)
+    assert len(detect_ssd(net, PICTURE, threshold=0.95)) == 0
+    assert len(detect_ssd(net, PICTURE, max_detections=0)) == 0
+
+
+def test_rows_are_ranked_clipped_and_missing_ones_left_out() -> None:
+    rows = np.array([[0, 1, 0.6, -0.5, 0, 0.5, 1], [0, 2, 0.9, 0.5, 0.5, 1.5, 2], [0, -1, -1, -1, -1, -1, -1]], np.float32)
+    found = pick_rows(rows, (40, 60))
+    assert found.classes.tolist() == [2, 1]
+    np.testing.assert_allclose(found.boxes, [[30, 20, 59, 39], [0, 0, 30, 39]])
+    assert found.boxes.dtype == np.float32 and len(pick_rows(rows[2:], (40, 60))) == 0
+
+
+def test_the_resized_image_holds_whole_values_before_the_mean_goes() -> None:
+    image = np.random.default_rng(1).integers(0, 256, (7, 9, 3), dtype=np.uint8)
+    data = prepare_ssd_image(image, (4, 6), (0.5, 0.5, 0.5), 2.0)
+    assert data.shape == (1, 3, 4, 6) and (data % 2 == 1).all()
+    with pytest.raises(DataError, match=r"an image must be \(height, width, 3\) of uint8, got shape \(7, 9\) of uint8"):
+        prepare_ssd_image(image[..., 0], (4, 6))
+
+
+def test_nets_that_do_not_fit(net: Net) -> None:
+    with pytest.raises(Error, match=r"ssd\.prototxt: this is an SSD net: use minicaffe\.detect_ssd\.detect_ssd"):
+        detect(net, PICTURE)
+    Path("plain.prototxt").write_text('input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }')
+    plain = Net("plain.prototxt", TEST)
+    assert ssd_layer(plain) is None
+    with pytest.raises(Error, match="an SSD net ends in a DetectionOutput layer; this net has none"):
+        detect_ssd(plain, PICTURE)
+    Path("grey.prototxt").write_text(SSD.replace("dim: 3 dim: 4", "dim: 1 dim: 4"))
+    with pytest.raises(Error, match=r"one input, of shape \(N, 3, height, width\); this net's are data \(1, 1, 4, 6\)"):
+        detect_ssd(Net("grey.prototxt", TEST), PICTURE)
+
+
+def test_the_command_prints_draws_and_gives_json(net: Net) -> None:
+    Path("names.txt").write_text("cat\ndog\n")
+    lines = run("--classes", "names.txt", "--draw", "drawn")
+    assert lines.exit_code == 0, lines.output
+    assert "photo.png: 1 detection in" in lines.output
+    assert "dog  0.900  x1   24.0  y1   10.0  x2   44.0  y2   30.0" in lines.output
+    with Image.open("drawn/photo.png") as drawn:
+        assert drawn.size == (60, 40)
+    parsed = json.loads(run("--json", "--mean", "100,0,0", "--scale-factor", "0.5").stdout)
+    assert parsed[0]["detections"] == [{"class": "class 2", "class_index": 2, "score": 0.9, "box": [26, 10, 46, 30]}]
+    Path("names.txt").write_text("cat\n")
+    assert "names.txt: 2 classes with the background, but found has 3" in run("--classes", "names.txt").output
+
+
+@pytest.mark.parametrize("option", ["--scale", "--max-size", "--nms", "--proposals", "--cfg"])
+def test_options_that_an_ssd_net_has_no_use_for(net: Net, option: str) -> None:
+    Path("1").write_text("{}")
+    result = run(option, "1")
+    assert result.exit_code == 1
+    assert f"{option} does nothing here: the prototxt of an SSD net fixes its size and suppression" in result.output
+
+
+def test_a_scale_factor_is_for_ssd_nets(net: Net) -> None:
+    Path("ssd.prototxt").write_text('input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }')
+    result = run("--scale-factor", "2")
+    assert result.exit_code == 1
+    assert "--scale-factor does nothing here: only SSD nets take it" in result.output
+
+
+def test_the_command_names_means_and_factor_when_nothing_is_found(net: Net) -> None:
+    result = run("--threshold", "1", "--mean", "1,2,3.5", "--scale-factor", "0.5")
+    assert result.exit_code == 0, result.output
+    assert re.search(
+        r"nothing reaches --threshold 1: the best score is \S+ Taken: means 1,2,3.5, factor 0.5 \(--mean", result.stderr
+    )
+
+
+def test_trace_shows_the_detections_in_pixels_of_the_nets_input(net: Net) -> None:
+    """The image of 60 x 40 is an input of 6 x 4."""
+    result = CliRunner().invoke(main, ["trace", "ssd.prototxt", "ssd.caffemodel", "--image", "photo.png", "--out", "t.html"])
+    assert result.exit_code == 0, result.output
+    data = json.loads(re.findall(r'id="trace">(.*?)</script>', Path("t.html").read_text(encoding="utf-8"), re.S)[0])
+    (found,) = data["detections"]
+    assert found["class_index"] == 2
+    np.testing.assert_allclose(found["box"], [2.4, 1, 4.4, 3], rtol=1e-5)
+    assert data["image"]["scale"] == pytest.approx(0.1)

@@ -1,0 +1,138 @@
+"""Which algorithm a convolution takes, and what Winograd keeps of the weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from layer_case import LayerCase
+
+from minicaffe import TEST, TRAIN, Phase
+from minicaffe.errors import Error
+from minicaffe.layers.conv import convolution_products as products
+from minicaffe.layers.conv import winograd, winograd_kept
+from minicaffe.layers.conv.window import Window
+
+SQUARE = Window((3, 3), (1, 1), (1, 1), (1, 1))
+DILATED = Window((3, 3), (1, 1), (2, 2), (2, 2))
+
+
+def suits(
+    shape: tuple[int, ...],
+    filters: int,
+    window: Window = SQUARE,
+    *,
+    group: int = 1,
+    dtype: type = np.float32,
+    kept: bool = True,
+) -> bool:
+    x, weight = np.zeros(shape, dtype), np.zeros((filters, shape[1] // group, *window.kernel), dtype)
+    y = np.zeros((shape[0], filters, *window.output(shape[2:])), dtype)
+    return products.suits(x, weight, window, group, y, kept)
+
+
+@pytest.fixture(autouse=True)
+def no_way_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(products.VARIABLE, raising=False)
+
+
+def test_large_maps_of_many_channels_take_winograd() -> None:
+    assert suits((1, 64, 60, 100), 64)
+    assert suits((1, 512, 38, 63), 512, DILATED)
+    assert suits((1, 128, 60, 100), 64, group=2)
+    assert suits((16, 256, 14, 14), 256)
+
+
+@pytest.mark.parametrize(
+    ("shape", "filters", "window", "group"),
+    [
+        ((1, 3, 60, 100), 64, SQUARE, 1),
+        ((1, 64, 60, 100), 8, SQUARE, 1),
+        ((1, 64, 60, 100), 64, SQUARE, 4),
+        ((1, 64, 14, 15), 64, SQUARE, 1),
+        ((50, 64, 7, 6), 64, SQUARE, 1),
+        ((1, 64, 60, 100), 64, Window((3, 3), (2, 2), (1, 1), (1, 1)), 1),
+        ((1, 64, 60, 100), 64, Window((3, 3), (1, 2), (1, 1), (1, 1)), 1),
+        ((1, 64, 60, 100), 64, Window((3, 1), (1, 1), (1, 0), (1, 1)), 1),
+        ((1, 64, 60, 100, 4), 64, Window((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1)), 1),
+    ],
+)
+def test_others_are_direct(shape: tuple[int, ...], filters: int, window: Window, group: int) -> None:
+    assert not suits(shape, filters, window, group=group)
+
+
+def test_float64_is_direct() -> None:
+    assert not suits((1, 64, 60, 100), 64, dtype=np.float64)
+
+
+def test_factors_that_are_not_kept_need_larger_maps() -> None:
+    assert suits((1, 64, 30, 31), 64, kept=True)
+    assert not suits((1, 64, 30, 31), 64, kept=False)
+
+
+def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(products.VARIABLE, "direct")
+    assert not suits((1, 64, 60, 100), 64)
+    monkeypatch.setenv(products.VARIABLE, "winograd")
+    assert suits((1, 3, 7, 6), 5)
+    assert not suits((1, 3, 7, 6), 5, dtype=np.float64)
+    monkeypatch.setenv(products.VARIABLE, "fast")
+    with pytest.raises(Error, match="MINICAFFE_CONV must be one of auto, direct, winograd, got 'fast'"):
+        suits((1, 64, 60, 100), 64)
+
+
+def layer(phase: Phase) -> LayerCase:
+    text = 'type: "Convolution" convolution_param { num_output: 16 kernel_size: 3 pad: 1 weight_filler { type: "gaussian" } }'
+    x = np.random.default_rng(0).standard_normal((1, 32, 33, 47), dtype=np.float32)
+    return LayerCase(text, x, dtype=np.float32, phase=phase)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Makes the list grow by one whenever factors are made."""
+    made: list[int] = []
+    factors_of = winograd.factors_of
+
+    def count(weight: np.ndarray, group: int) -> np.ndarray:
+        made.append(group)
+        return factors_of(weight, group)
+
+    for module in (winograd, winograd_kept):
+        monkeypatch.setattr(module, "factors_of", count)
+    return made
+
+
+def test_factors_are_made_once_until_the_weights_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = counted(monkeypatch)
+    case = layer(TEST)
+    weight = case.layer.blobs[0].data  # a view that is held and written to, as pycaffe's users do
+    (first,) = case.forward()
+    first = first.copy()
+    case.forward()
+    assert made == [1]
+    weight[3, 30, 2, 1] += 1
+    (second,) = case.forward()
+    assert made == [1, 1]
+    changed = (first != second).any(axis=(0, 2, 3))
+    assert changed[3] and changed.sum() == 1
+    case.forward()
+    assert made == [1, 1]
+    weight[0, 0, 0, 0] = 0.0
+    case.forward()
+    weight[0, 0, 0, 0] = -0.0
+    case.forward()
+    assert made == [1] * 4
+
+
+def test_nothing_is_kept_in_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = counted(monkeypatch)
+    case = layer(TRAIN)
+    case.forward()
+    case.forward()
+    assert made == [1, 1]
+
+
+def test_how_much_is_kept_is_known() -> None:
+    weight = np.zeros((6, 4, 3, 3), np.float32)
+    kept = winograd_kept.KeptFactors()
+    assert kept.nbytes == 0
+    kept.factors(weight, 2)
+    assert kept.nbytes == winograd_kept.kept_bytes(weight) == 5 * 6 * 4 * 9 * 4

@@ -1,0 +1,129 @@
+"""The products of a convolution: against sums written out, the same whatever the blocks and threads, bit by bit again."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from minicaffe.layers.conv import convolution_blocks
+from minicaffe.layers.conv.convolve import add_weight_gradient, convolve, data_gradient
+from minicaffe.layers.conv.epilogue import Finish
+from minicaffe.layers.conv.window import Window
+from minicaffe.threads import get_num_threads, set_num_threads
+
+THREE = Window((3, 2), (2, 1), (1, 0), (1, 2))
+WINDOWS = [
+    THREE,
+    Window((1, 1), (1, 1), (0, 0), (1, 1)),
+    Window((1, 1), (2, 3), (0, 0), (1, 1)),
+    Window((3, 3), (1, 1), (1, 1), (1, 1)),
+    Window((3, 2), (1, 1), (0, 0), (1, 1)),
+    Window((2, 3), (3, 2), (2, 4), (2, 3)),
+]
+CASES = [(window, group) for window in WINDOWS for group in (1, 2, 4)]
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = get_num_threads()
+    set_num_threads(request.param)
+    yield request.param
+    set_num_threads(before)
+
+
+def arrays(window: Window, group: int, count: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """x, weight, dy."""
+    random = np.random.default_rng(group)
+    x, weight = random.normal(size=(count, 4, 11, 9)), random.normal(size=(8, 4 // group, *window.kernel))
+    return x, weight, random.normal(size=(count, 8, *window.output((11, 9))))
+
+
+def products(x: np.ndarray, weight: np.ndarray, dy: np.ndarray, window: Window, group: int) -> list[np.ndarray]:
+    y, dx, dweight = np.full_like(dy, np.nan), np.full_like(x, np.nan), np.ones_like(weight)
+    convolve(x, weight, window, group, y)
+    data_gradient(dy, weight, window, group, dx)
+    add_weight_gradient(x, dy, window, group, dweight)
+    return [y, dx, dweight]
+
+
+def written_out(x: np.ndarray, weight: np.ndarray, dy: np.ndarray, window: Window, group: int) -> list[np.ndarray]:
+    """The same, tap by tap."""
+    pads = [(0, 0), (0, 0), *((p, p) for p in window.pad)]
+    padded, (m, c) = np.pad(x, pads), weight.shape[:2]
+    dpadded, y, dweight = np.zeros_like(padded), np.zeros_like(dy), np.ones_like(weight)
+    for g, i, j in itertools.product(range(group), *map(range, window.kernel)):
+        rows, columns = (
+            slice(t * d, t * d + s * (n - 1) + 1, s) for t, d, s, n in zip((i, j), window.dilation, window.stride, dy.shape[2:])
+        )
+        filters, channels = slice(g * m // group, (g + 1) * m // group), slice(g * c, (g + 1) * c)
+        seen, factor = padded[:, channels, rows, columns], weight[filters, :, i, j]
+        y[:, filters] += np.einsum("mc,nchw->nmhw", factor, seen)
+        dpadded[:, channels, rows, columns] += np.einsum("mc,nmhw->nchw", factor, dy[:, filters])
+        dweight[filters, :, i, j] += np.einsum("nmhw,nchw->mc", dy[:, filters], seen)
+    (top, left), (height, width) = window.pad, x.shape[2:]
+    return [y, dpadded[:, :, top : top + height, left : left + width], dweight]
+
+
+@pytest.mark.parametrize(("window", "group"), CASES)
+def test_against_sums_written_out(window: Window, group: int, threads: int) -> None:
+    given = arrays(window, group)
+    for actual, expected in zip(products(*given, window, group), written_out(*given, window, group), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("window", "group"), CASES)
+@pytest.mark.parametrize(("block_bytes", "least"), [(1, 1), (1000, 7), (5000, 30)])
+def test_blocks_change_nothing(
+    window: Window, group: int, block_bytes: int, least: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row of one image at a time, some rows, some images, some groups."""
+    monkeypatch.setattr(convolution_blocks, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(convolution_blocks, "LEAST", least)
+    monkeypatch.setattr(convolution_blocks, "MOST_DIRECT", least)
+    given = arrays(window, group, count=3)
+    for actual, expected in zip(products(*given, window, group), written_out(*given, window, group), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize(("window", "group"), [(THREE, 1), (THREE, 4), (WINDOWS[1], 1), (WINDOWS[3], 2)])
+def test_finish_is_done_after_the_sums(window: Window, group: int, count: int, threads: int) -> None:
+    x, weight, y = arrays(window, group, count)
+    plain = np.empty_like(y)
+    convolve(x, weight, window, group, plain)
+    finish = Finish(np.linspace(-2, 2, 8), np.linspace(3, -1, 8), 0.0)
+    finish(plain)
+    convolve(x, weight, window, group, y, finish)
+    np.testing.assert_allclose(y, plain, atol=1e-12)
+
+
+@pytest.mark.parametrize(("window", "group"), CASES)
+def test_repeatable_bit_for_bit(window: Window, group: int, threads: int) -> None:
+    given = [array.astype(np.float32) for array in arrays(window, group, count=7)]
+    first = products(*given, window, group)
+    for _ in range(3):
+        for a, b in zip(first, products(*given, window, group), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("group", [1, 8])
+def test_memory_is_bounded_whatever_the_batch(group: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The columns of all images would take 35 MB."""
+    block = 256 << 10
+    monkeypatch.setattr(convolution_blocks, "BLOCK_BYTES", block)
+    window = Window((3, 3), (2, 2), (1, 1), (1, 1))
+    x, weight = np.ones((32, 8, 128, 120), np.float32), np.ones((8, 8 // group, 3, 3), np.float32)
+    dy = np.ones((32, 8, 64, 60), np.float32)
+    y, dx, dweight = np.empty_like(dy), np.empty_like(x), np.zeros_like(weight)
+    tracemalloc.start()
+    try:
+        convolve(x, weight, window, group, y)
+        data_gradient(dy, weight, window, group, dx)
+        add_weight_gradient(x, dy, window, group, dweight)
+        assert tracemalloc.get_traced_memory()[1] < threads * 4 * block
+    finally:
+        tracemalloc.stop()

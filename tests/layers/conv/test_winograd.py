@@ -1,0 +1,191 @@
+"""Winograd's convolutions against the direct ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from minicaffe import threads
+from minicaffe.layers.conv import convolve as direct
+from minicaffe.layers.conv import winograd, winograd_weights
+from minicaffe.layers.conv.epilogue import Finish
+from minicaffe.layers.conv.window import Window
+from minicaffe.layers.conv.winograd_blocks import Tiling
+from minicaffe.layers.conv.winograd_matrices import POINTS, cook_toom
+
+SHAPES = {
+    "one map": ((1, 5, 13, 17), 7, 1, (1, 1), (1, 1)),
+    "unequal padding": ((1, 4, 6, 40), 3, 1, (0, 2), (1, 1)),
+    "padding beyond the kernel": ((2, 2, 3, 4), 3, 1, (4, 5), (1, 1)),
+    "groups and small maps": ((7, 6, 5, 3), 4, 2, (1, 1), (1, 1)),
+    "dilated": ((2, 3, 19, 37), 5, 1, (2, 2), (2, 2)),
+    "unequal dilation": ((1, 4, 11, 23), 6, 2, (3, 0), (3, 2)),
+    "many rows": ((2, 3, 150, 70), 4, 1, (1, 1), (1, 1)),
+    "many columns": ((1, 3, 9, 600), 4, 1, (1, 1), (1, 1)),
+}
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def square(pad: tuple[int, int] = (1, 1), dilation: tuple[int, int] = (1, 1)) -> Window:
+    return Window((3, 3), (1, 1), pad, dilation)
+
+
+@pytest.fixture(params=[1, 2])
+def count(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Threads to compute on."""
+    before = threads.get_num_threads()
+    threads.set_num_threads(request.param)
+    yield request.param
+    threads.set_num_threads(before)
+
+
+def test_the_identity_holds_in_float64() -> None:
+    """Two filters of three taps over six pixels: four outputs each."""
+    at, g, bt = cook_toom(POINTS)
+    d, w = np.random.default_rng(0).normal(size=6), np.random.default_rng(1).normal(size=3)
+    np.testing.assert_allclose(at @ ((g @ w) * (bt @ d)), np.correlate(d, w, "valid"), rtol=1e-12)
+
+
+def test_the_matrices_of_tiles_are_exact() -> None:
+    at, _, bt = cook_toom(POINTS)
+    for matrix in (at, bt):
+        np.testing.assert_array_equal(matrix.astype(np.float32), matrix)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_forward_is_the_direct_one(name: str, count: int) -> None:
+    shape, filters, group, pad, dilation = SHAPES[name]
+    window = square(pad, dilation)
+    x, weight = normal(*shape), normal(filters, shape[1] // group, 3, 3, seed=1)
+    finish = Finish(normal(filters, seed=2), normal(filters, seed=3), 0.25)
+    expected = np.zeros((shape[0], filters, *window.output(shape[2:])), np.float32)
+    direct.convolve(x, weight, window, group, expected)
+    finish(expected)
+    actual = np.full_like(expected, np.nan)
+    winograd.convolve(x, weight, window, group, actual, finish)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_data_gradient_is_the_direct_one(name: str, count: int) -> None:
+    shape, filters, group, pad, dilation = SHAPES[name]
+    window = square(pad, dilation)
+    dy, weight = normal(shape[0], filters, *window.output(shape[2:])), normal(filters, shape[1] // group, 3, 3, seed=1)
+    expected, actual = np.zeros(shape, np.float32), np.full(shape, np.nan, np.float32)
+    direct.data_gradient(dy, weight, window, group, expected)
+    winograd.convolve(dy, winograd.turned(weight, group), winograd.turned_window(window), group, actual)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("most_bytes", [1, winograd_weights.MOST_BYTES])
+def test_the_weight_gradient_is_the_direct_one(name: str, most_bytes: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block after block, and all at once; it is added to what is there."""
+    monkeypatch.setattr(winograd_weights, "MOST_BYTES", most_bytes)
+    shape, filters, group, pad, dilation = SHAPES[name]
+    window = square(pad, dilation)
+    x, dy = normal(*shape), normal(shape[0], filters, *window.output(shape[2:]), seed=1)
+    expected = normal(filters, shape[1] // group, 3, 3, seed=2)
+    actual = expected.copy()
+    direct.add_weight_gradient(x, dy, window, group, expected)
+    assert winograd_weights.add_weight_gradient(x, dy, window, group, actual)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+def test_the_weight_gradient_does_not_depend_on_the_number_of_threads() -> None:
+    x, dy, sums = normal(2, 9, 40, 60), normal(2, 7, 40, 60, seed=1), []
+    before = threads.get_num_threads()
+    for count in (1, 2, 2):
+        threads.set_num_threads(count)
+        sums.append(np.zeros((7, 9, 3, 3), np.float32))
+        winograd_weights.add_weight_gradient(x, dy, square(), 1, sums[-1])
+    threads.set_num_threads(before)
+    np.testing.assert_allclose(sums[1], sums[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(sums[2], sums[1])
+
+
+def test_a_weight_gradient_that_is_not_finite_is_left_to_the_direct_way() -> None:
+    x, dy, dweight = normal(1, 3, 9, 14), normal(1, 4, 9, 14), np.ones((4, 3, 3, 3), np.float32)
+    x[0, 1, 4, 4] = np.inf
+    assert not winograd_weights.add_weight_gradient(x, dy, square(), 1, dweight)
+    np.testing.assert_array_equal(dweight, 1)
+
+
+def test_the_error_of_the_weight_gradient_is_within_16_times_the_direct_one() -> None:
+    x, dy = np.maximum(normal(2, 32, 45, 52), 0), normal(2, 20, 45, 52, seed=1)
+    exact = np.zeros((20, 32, 3, 3))
+    direct.add_weight_gradient(x.astype(float), dy.astype(float), square(), 1, exact)
+    errors = []
+    for add_weight_gradient in (direct.add_weight_gradient, winograd_weights.add_weight_gradient):
+        dweight = np.zeros(exact.shape, np.float32)
+        add_weight_gradient(x, dy, square(), 1, dweight)
+        errors.append(np.sqrt(np.mean((dweight - exact) ** 2)))
+    assert 0 < errors[1] <= 16 * errors[0]
+
+
+@pytest.mark.parametrize("channels", [3, 32, 256, 1024])
+@pytest.mark.parametrize("positive", [False, True])
+def test_the_error_is_within_16_times_the_direct_one(channels: int, positive: bool) -> None:
+    """Rms against float64, with signs at random and, as after a ReLU, without."""
+    x, weight = normal(1, channels, 22, 35), normal(20, channels, 3, 3, seed=1)
+    x = np.maximum(x, 0) if positive else x
+    exact = np.zeros((1, 20, 22, 35))
+    direct.convolve(x.astype(float), weight.astype(float), square(), 1, exact)
+    errors = []
+    for convolve in (direct.convolve, winograd.convolve):
+        y = np.zeros(exact.shape, np.float32)
+        convolve(x, weight, square(), 1, y)
+        errors.append(np.sqrt(np.mean((y - exact) ** 2)))
+    assert 0 < errors[1] <= 16 * errors[0]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2e38])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_what_is_not_finite_spoils_what_it_spoils_in_the_direct_way(value: float, dilation: int) -> None:
+    """2e38 alone gives finite sums; Winograd's own numbers for it would overflow."""
+    window = square((dilation, dilation), (dilation, dilation))
+    x, weight = normal(2, 3, 21, 34), normal(4, 3, 3, 3, seed=1)
+    weight /= 4 * np.abs(weight).max()
+    x[1, 2, 9, 17] = value
+    expected, actual = np.zeros((2, 4, 21, 34), np.float32), np.zeros((2, 4, 21, 34), np.float32)
+    direct.convolve(x, weight, window, 1, expected)
+    winograd.convolve(x, weight, window, 1, actual)
+    spoilt = ~np.isfinite(expected)
+    assert spoilt.sum() == (0 if value == 2e38 else 4 * 9)
+    np.testing.assert_array_equal(actual[spoilt], expected[spoilt])
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_filter_that_is_nan_spoils_its_own_outputs_only() -> None:
+    x, weight = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1)
+    weight[2, 1, 0, 2] = np.nan
+    y = np.zeros((1, 4, 9, 14), np.float32)
+    winograd.convolve(x, weight, square(), 1, y)
+    assert np.isnan(y[:, 2, 1:, :-1]).all()
+    assert np.isfinite(y[:, [0, 1, 3]]).all()
+
+
+@pytest.mark.parametrize("tiles", [1, 50, 1000])
+def test_blocks_cover_every_tile_once(tiles: int, count: int) -> None:
+    for tiling in (
+        Tiling(3, (70, 200), (1, 1), (1, 1)),
+        Tiling(9, (5, 7), (0, 0), (1, 1)),
+        Tiling(2, (33, 30), (2, 2), (2, 3)),
+    ):
+        seen = np.zeros((tiling.planes, *tiling.tiles), int)
+        for block in tiling.blocks(tiles):
+            seen[np.ix_(block.planes, block.rows, block.groups)] += 1
+        assert (seen == 1).all()
+
+
+def test_inputs_stay_as_they_are() -> None:
+    x, weight = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1)
+    before = x.copy(), weight.copy()
+    winograd.convolve(x, weight, square(), 1, np.zeros((1, 4, 9, 14), np.float32), Finish(shift=normal(4)))
+    np.testing.assert_array_equal(x, before[0])
+    np.testing.assert_array_equal(weight, before[1])

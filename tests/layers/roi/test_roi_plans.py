@@ -1,0 +1,114 @@
+"""What the ROI layers plan to read of the map, against the originals' arithmetic; and that they plan once a forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import roi_reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layer_case import LayerCase
+from roi_cases import Case, cases, some_rois
+
+from minicaffe.layers.psroi_align import ps_roi_align_plan
+from minicaffe.layers.psroi_pooling import ps_roi_pool_plan
+from minicaffe.layers.roi import roi_layer
+from minicaffe.layers.roi.roi_align_max import roi_align_max_plan
+from minicaffe.layers.roi.roi_align_mean import roi_align_plan
+from minicaffe.layers.roi.roi_geometry import RoiPlan
+from minicaffe.layers.roi_pooling import roi_pool_plan
+from minicaffe.mode import TEST, TRAIN
+
+
+def reference(case: Case, of_axis: Callable[..., Any], r: int, ph: int, pw: int) -> tuple[Any, Any]:
+    """What a bin reads of the rows and of the columns."""
+    f, (_, x1, y1, x2, y2), (h, w) = case.x.dtype.type, case.rois[r], case.x.shape[2:]
+    return (
+        of_axis(f, y1, y2, case.scale, ph, case.pooled[0], h),
+        of_axis(f, x1, x2, case.scale, pw, case.pooled[1], w),
+    )
+
+
+def check_bins(case: Case, plan: RoiPlan, of_axis: Callable[..., Any]) -> None:
+    assert plan.shape == (len(case.rois), *case.pooled)
+    for r, ph, pw in np.ndindex(plan.shape):
+        rows, columns = plan.places.of(r, ph, pw)
+        assert ((rows.start, rows.stop), (columns.start, columns.stop)) == reference(case, of_axis, r, ph, pw)
+
+
+def check_samples(case: Case, plan: RoiPlan, of_axis: Callable[..., Any], divisor: Callable[..., int]) -> None:
+    """Places off the map, which the reference may have, are left out."""
+    assert plan.shape == (len(case.rois), *case.pooled)
+    for r, ph, pw in np.ndindex(plan.shape):
+        places = reference(case, of_axis, r, ph, pw)
+        for found, expected, size in zip(plan.places.of(r, ph, pw), places, plan.size, strict=True):
+            assert found.tolist() == [place for place in expected if -1 <= place <= size]
+        assert plan.places.per_bin[r] == divisor(*map(len, places))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(cases(), cases(dtype=np.float64)))
+def test_roi_pooling(case: Case) -> None:
+    check_bins(case, roi_pool_plan(case.rois, case.pooled, case.scale, case.x.shape[2:]), roi_reference.roi_pool)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(cases(groups=True), cases(groups=True, dtype=np.float64)))
+def test_psroi_pooling(case: Case) -> None:
+    check_bins(case, ps_roi_pool_plan(case.rois, case.pooled[0], case.scale, case.x.shape[2:]), roi_reference.ps_roi_pool)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(cases(), cases(dtype=np.float64)))
+def test_roi_align_max(case: Case) -> None:
+    plan = roi_align_max_plan(case.rois, case.pooled, case.scale, case.x.shape[2:])
+    check_samples(case, plan, roi_reference.roi_align_max, lambda high, wide: 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(cases(), cases(dtype=np.float64)), st.integers(-1, 3), st.booleans())
+def test_roi_align_mean(case: Case, ratio: int, aligned: bool) -> None:
+    given = {"sampling_ratio": ratio, "aligned": aligned}
+    plan = roi_align_plan(case.rois, case.pooled, case.scale, case.x.shape[2:], sampling_ratio=ratio, aligned=aligned)
+    check_samples(case, plan, partial(roi_reference.roi_align, **given), lambda high, wide: max(high * wide, 1))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(cases(groups=True), cases(groups=True, dtype=np.float64)), st.integers(1, 4))
+def test_psroi_align(case: Case, sample_num: int) -> None:
+    plan = ps_roi_align_plan(case.rois, case.pooled[0], case.scale, case.x.shape[2:], sample_num)
+    of_axis = partial(roi_reference.ps_roi_align, sample_num=sample_num)
+    check_samples(case, plan, of_axis, lambda high, wide: sample_num**2)
+
+
+LAYERS = {
+    "ROIPooling": "roi_pooling_param { pooled_h: 2 pooled_w: 2 spatial_scale: 0.5 }",
+    "ROIAlign": "roi_align_param { pooled_h: 2 pooled_w: 2 spatial_scale: 0.5 }",
+    "ROIAlign ": "roi_align_param { pooled_h: 2 pooled_w: 2 spatial_scale: 0.5 pool: AVE }",
+    "PSROIPooling": "psroi_pooling_param { output_dim: 3 group_size: 2 spatial_scale: 0.5 }",
+    "PSROIAlign": "psroi_align_param { output_dim: 3 group_size: 2 spatial_scale: 0.5 }",
+}
+
+
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_rois_are_checked_and_planned_once_for_forward_and_backward(
+    kind: str, phase: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = LayerCase(f"type: '{kind.strip()}' {LAYERS[kind]}", np.ones((2, 12, 7, 9)), some_rois(), phase=phase)
+    done = []
+    check, plan = roi_layer.rois_problem, case.layer.plan_rois
+    monkeypatch.setattr(roi_layer, "rois_problem", lambda *given: done.append("checked") or check(*given))
+    monkeypatch.setattr(case.layer, "plan_rois", lambda *given: done.append("planned") or plan(*given))
+    (y,) = case.forward()
+    case.backward(np.ones(y.shape))
+    assert done == ["checked", "planned"]
+    case.bottom[1].data[0, 1:] += 1
+    case.backward(np.ones(y.shape))
+    assert done == ["checked", "planned"] * 2
+    case.forward()
+    assert done == ["checked", "planned"] * 3

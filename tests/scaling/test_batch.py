@@ -1,0 +1,403 @@
+"""Detection on many images in one process: sources, rows, parts, resuming, the manifest, bad images, pyarrow's file systems."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from detecting import ARGUMENTS, make_folder
+from PIL import Image
+
+from minicaffe.cli import main
+from minicaffe.errors import Error
+from minicaffe.scaling.batch import places
+from minicaffe.scaling.batch.find import find_sources
+from minicaffe.scaling.batch.folder import Folder
+from minicaffe.scaling.batch.parts import parts_to_do
+from minicaffe.scaling.batch.sources import Files, Sources
+
+pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+from pyarrow import fs  # noqa: E402
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a detector and seven pictures of seven sizes, the fourth of which is none."""
+    monkeypatch.chdir(tmp_path)
+    make_folder(tmp_path)
+    return tmp_path
+
+
+def detect(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [*ARGUMENTS, *map(str, arguments)])
+
+
+def names(images: Sources) -> list[str]:
+    return list(images.names())
+
+
+def test_rows_are_what_is_printed(folder: Path) -> None:
+    printed = json.loads(detect("photos", "--json").stdout)
+    result = detect("photos", "--out", "found")
+    assert result.exit_code == 0, result.output
+    assert "found: 7 images in 1 part\n7 images in " in result.stdout
+    assert "1 error, " in result.stdout
+    rows = pq.read_table("found").to_pylist()
+    assert [row["index"] for row in rows] == list(range(7))
+    assert [row["image"] for row in rows] == [f"photos/{i}.png" for i in range(7)]
+    assert [(row["width"], row["height"]) for row in rows] == [
+        (None, None) if i == 3 else (70 + i, 48 + 2 * i) for i in range(7)
+    ]
+    assert rows[3]["error"].startswith("cannot read the image: not an image, or damaged (what is read: BMP, JPEG, ")
+    assert rows[3]["scores"] == rows[3]["boxes"] == []
+    good = [row for row in rows if row["error"] is None]
+    assert [entry["image"] for entry in printed] == [row["image"] for row in good]
+    for entry, row in zip(printed, good, strict=True):
+        assert [item["class_index"] for item in entry["detections"]] == row["classes"]
+        assert [item["class"] for item in entry["detections"]] == row["names"]
+        np.testing.assert_allclose([item["score"] for item in entry["detections"]], row["scores"], atol=5e-5)
+        np.testing.assert_allclose([item["box"] for item in entry["detections"]], row["boxes"], atol=0.051)
+    assert sum(len(row["scores"]) for row in good) > 6
+
+
+def test_parts_are_of_one_size_and_a_stopped_run_goes_on(folder: Path) -> None:
+    assert detect("photos", "--out", "found", "--part-size", 3).exit_code == 0
+    parts = sorted(path.name for path in Path("found").glob("*.parquet"))
+    assert parts == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    assert [pq.read_metadata(f"found/{name}").num_rows for name in parts] == [3, 3, 1]
+    whole = {name: (Path("found") / name).read_bytes() for name in parts}
+    before = os.stat("found/part-00000.parquet").st_mtime_ns
+    (Path("found") / parts[1]).unlink()
+    (Path("found") / ".part-00001.1234.parquet").write_bytes(b"the half of one, of a run that was killed")
+    again = detect("photos", "--out", "found", "--part-size", 3)
+    assert "7 images in 3 parts, 2 of which were there" in again.stdout
+    assert "\n3 images in " in again.stdout
+    assert {name: (Path("found") / name).read_bytes() for name in parts} == whole
+    assert os.stat("found/part-00000.parquet").st_mtime_ns == before
+    assert detect("photos", "--out", "found", "--part-size", 3).stdout == "found: 7 images in 3 parts, 3 of which were there\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["photos", "--part-size", 2], "images a part 100, here 2"),
+        (["photos", "--threshold", 0.4], "threshold 0.05, here 0.4"),
+        (["photos", "--nms", 0.5], "settings.test.nms 0.3, here 0.5"),
+        (["photos/0.png", "photos"], "images 7, here 8; names of images"),
+    ],
+)
+def test_another_runs_folder_is_refused(folder: Path, change: list[object], said: str) -> None:
+    assert detect("photos", "--out", "found").exit_code == 0
+    result = detect(*change, "--out", "found")
+    assert result.exit_code == 1
+    assert f"{folder}/found: belongs to another run: {said}" in result.stderr
+    assert result.stderr.endswith("Give another --out, or remove it\n")
+
+
+def test_other_weights_are_another_run(folder: Path) -> None:
+    assert detect("photos", "--out", "found").exit_code == 0
+    make_folder(folder, seed=2)
+    assert "belongs to another run: weights " in detect("photos", "--out", "found").stderr
+
+
+def test_parquet_of_nobodys_is_left_alone(folder: Path) -> None:
+    Path("found").mkdir()
+    pq.write_table(pa.table({"a": [1]}), "found/part-00000.parquet")
+    assert "holds Parquet files that no run of `minicaffe detect` wrote" in detect("photos", "--out", "found").stderr
+    assert pq.read_table("found").to_pylist() == [{"a": 1}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--out", "found", "--draw", "drawn"], "--draw does nothing with --out"),
+        (["--out", "found", "--json"], "--json does nothing with --out"),
+        (["--out", "found", "--workers", 2], "--workers does nothing without --engine ray"),
+        (["--engine", "ray"], "--engine does nothing without --out"),
+        (["--part-size", 5], "--part-size does nothing without --out"),
+        (["--out", "detector.prototxt"], "--out detector.prototxt: this is a file; give the name of a folder"),
+        (["--out", "nothing://here"], "nothing://here: "),
+        (["--out", "photos/"], "--out photos/: the images come from there: give another folder"),
+        (["--out", "./photos"], "--out ./photos: the images come from there: give another folder"),
+    ],
+)
+def test_options_that_do_not_go_together(folder: Path, arguments: list[object], said: str) -> None:
+    result = detect("photos", *arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"minicaffe: {said}")
+
+
+def test_a_run_without_one_good_image_fails(folder: Path) -> None:
+    for _ in range(2):  # again with nothing left to do
+        result = detect("photos/3.png", "photos/3.png", "--out", "found", "--part-size", 1)
+        assert result.exit_code == 1
+        assert "none of the 2 images could be done: the column error says why" in result.stderr
+    assert pq.read_table("found")["error"].null_count == 0
+
+
+def test_a_run_that_goes_on_with_bad_images_alone_does_not_fail(folder: Path) -> None:
+    assert detect("photos", "--out", "found", "--part-size", 3).exit_code == 0
+    Path("photos/6.png").write_bytes(b"no picture")
+    Path("found/part-00002.parquet").unlink()
+    result = detect("photos", "--out", "found", "--part-size", 3)
+    assert result.exit_code == 0, result.stderr
+    assert pq.read_table("found")["error"].null_count == 5
+
+
+def test_a_damaged_part_is_named(folder: Path) -> None:
+    assert detect("photos", "--out", "found").exit_code == 0
+    Path("found/part-00000.parquet").write_bytes(b"PAR1 and no more")
+    result = detect("photos", "--out", "found")
+    assert result.exit_code == 1
+    assert f"{folder}/found/part-00000.parquet: cannot be read: " in result.stderr
+
+
+def test_lists_and_what_they_lack(folder: Path) -> None:
+    Path("some.txt").write_text("photos/2.png\n\n photos/none.png \nphotos/0.png\n")
+    result = detect("some.txt", "photos/1.png", "--out", "found")
+    assert result.exit_code == 0, result.output
+    rows = pq.read_table("found").to_pylist()
+    assert [row["image"] for row in rows] == ["photos/2.png", "photos/none.png", "photos/0.png", "photos/1.png"]
+    assert rows[1]["error"] == "cannot read the image: No such file or directory"
+    Path("empty.lst").write_text("\ufeff\n")
+    assert "empty.lst: no image is listed in it" in detect("empty.lst", "--out", "other").stderr
+
+
+def test_a_list_of_another_system(folder: Path) -> None:
+    """Notepad's mark and line ends; a name with a character that str.splitlines takes for an end of a line."""
+    name = "photos/a\u2028b.png"
+    try:
+        os.rename("photos/0.png", name)
+    except OSError:
+        pytest.skip("this file system does not take such a name")
+    Path("some.txt").write_bytes(f"\ufeffphotos/2.png\r\n{name}\r\n".encode())
+    images = find_sources(["some.txt"])
+    assert names(images) == ["photos/2.png", name]
+    assert all(isinstance(picture.data, Path) and picture.data.exists() for picture in images.pictures())
+
+
+@pytest.mark.parametrize("source", ["photos", "list.txt", "t.parquet"])
+def test_the_same_names_elsewhere_are_another_run(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    """A relative name means another image in another working directory; an absolute one does not."""
+    Path("list.txt").write_text("photos/0.png\n")
+    pq.write_table(pa.table({"bytes": [content("0.png")]}), "t.parquet")
+    arguments = [*ARGUMENTS, "--out", str(folder / "found")]
+    for i, word in enumerate(arguments[:-1]):
+        arguments[i] = str(folder / word) if (folder / word).is_file() else word
+    assert CliRunner().invoke(main, [*arguments, source]).exit_code == 0
+    monkeypatch.chdir("/")
+    absolute = CliRunner().invoke(main, [*arguments, str(folder / source)])
+    (folder / "elsewhere").mkdir()
+    for name in ("photos", "list.txt", "t.parquet"):
+        (folder / "elsewhere" / name).symlink_to(folder / name)
+    monkeypatch.chdir(folder / "elsewhere")
+    result = CliRunner().invoke(main, [*arguments, source])
+    assert "belongs to another run: names of images " in result.stderr
+    assert result.exit_code == 1
+    if source != "list.txt":  # whose lines are relative still
+        assert absolute.exit_code == 0, absolute.output
+        assert "1 of which were there" in absolute.stdout
+
+
+def test_a_name_that_is_no_text(folder: Path) -> None:
+    try:
+        os.rename("photos/0.png", b"photos/caf\xe9.png")
+    except OSError:
+        pytest.skip("this file system wants UTF-8")
+    result = detect("photos", "--out", "found")
+    assert result.exit_code == 0, result.output
+    assert pq.read_table("found")["image"][-1].as_py() == "photos/caf\\xe9.png"
+
+
+def content(name: str) -> bytes:
+    return Path("photos", name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("columns", "called"),
+    [
+        ({"bytes": [0, 1, None, 3, 4]}, [f"t.parquet:{i}" for i in range(5)]),
+        ({"bytes": [0, 1, None, 3, 4], "path": list("abcde")}, list("abcde")),
+        ({"image": [0, 1, None, 3, 4], "label": [5] * 5}, [f"t.parquet:{i}" for i in range(5)]),
+        ({"path": ["photos/0.png", "photos/1.png", "gone", "photos/3.png", "photos/4.png"]}, None),
+    ],
+)
+def test_columns_of_parquet(folder: Path, columns: dict[str, list[object]], called: list[str] | None) -> None:
+    made = {
+        name: [content(f"{i}.png") if isinstance(i, int) else i for i in values] if name in ("bytes", "image") else values
+        for name, values in columns.items()
+    }
+    pq.write_table(pa.table(made), "t.parquet", row_group_size=2)
+    result = detect("t.parquet", "--out", "found", "--part-size", 2)
+    assert result.exit_code == 0, result.output
+    rows = pq.read_table("found").to_pylist()
+    assert [row["image"] for row in rows] == (called or columns["path"])
+    assert [row["width"] for row in rows] == [70, 71, None, None, 74]
+    assert [row["error"] is None for row in rows] == [True, True, False, False, True]
+
+
+def test_images_of_the_datasets_library(folder: Path) -> None:
+    pq.write_table(
+        pa.table({"image": [{"bytes": content("1.png"), "path": "one"}, {"bytes": None, "path": None}]}), "t.parquet"
+    )
+    assert detect("t.parquet", "--out", "found").exit_code == 0
+    rows = pq.read_table("found").to_pylist()
+    assert [(row["image"], row["width"]) for row in rows] == [("one", 71), ("t.parquet:1", None)]
+    assert rows[1]["error"] == "the row holds no image"
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            {"a": [1], "path": [2]},
+            "no column bytes or image (binary) or path (string); its columns are a (int64), path (int64)",
+        ),
+        ({"bytes": pa.array([], pa.binary())}, "no rows in it"),
+        (None, "cannot be read as Parquet"),
+    ],
+)
+def test_parquet_without_images(folder: Path, table: dict[str, list[int]] | None, said: str) -> None:
+    if table is None:
+        Path("t.parquet").write_bytes(b"PAR1 and no more")
+    else:
+        pq.write_table(pa.table(table), "t.parquet")
+    result = detect("t.parquet", "--out", "found")
+    assert result.exit_code == 1
+    assert f"t.parquet: {said}" in result.stderr
+
+
+def test_a_damaged_row_group_loses_its_own_rows(folder: Path) -> None:
+    pictures = [content("0.png"), content("1.png"), content("2.png")]
+    pq.write_table(pa.table({"bytes": pictures}), "t.parquet", row_group_size=1, compression="zstd", use_dictionary=False)
+    images = find_sources(["t.parquet"])
+    group = pq.read_metadata("t.parquet").row_group(1).column(0)
+    damaged = bytearray(Path("t.parquet").read_bytes())
+    start = group.data_page_offset
+    damaged[start : start + group.total_compressed_size] = b"\xff" * group.total_compressed_size
+    Path("t.parquet").write_bytes(damaged)
+    found = list(images.pictures())
+    assert [picture.data for picture in found[::2]] == pictures[::2]
+    assert str(found[1].data).startswith("t.parquet:1: cannot be read: ")
+    pq.write_table(pa.table({"bytes": pictures[:2]}), "t.parquet")
+    assert [str(picture.data) for picture in images.pictures()][2:] == [
+        "t.parquet:2: cannot be read: the table has fewer rows than when the run began"
+    ]
+
+
+def test_cutting_gives_each_image_once() -> None:
+    images = Sources((Files(tuple("abcde"), "/"), Files(("f",), "/"), Files(tuple("ghijklm"), "/")))
+    for size in range(1, 15):
+        parts = list(parts_to_do(images, size, ()))
+        assert [name for part in parts for name in part.images.names()] == list("abcdefghijklm")
+        assert [part.first for part in parts] == list(range(0, 13, size))
+        assert all(len(part.images) == size for part in parts[:-1])
+    assert [part.number for part in parts_to_do(images, 3, {0, 2, 4})] == [1, 3]
+    assert names(images.cut(4, 8)) == list("efgh")
+
+
+def test_uris_are_read_and_written(folder: Path) -> None:
+    (folder / "photos").rename(folder / "my photos")
+    uri = f"file://{folder}/my%20photos"
+    assert detect(uri, "--out", f"file://{folder}/there", "--part-size", 4).exit_code == 0
+    assert detect("my photos", "--out", "here", "--part-size", 4).exit_code == 0
+    there, here = pq.read_table("there"), pq.read_table("here")
+    assert there["image"].to_pylist() == [f"{uri}/{i}.png" for i in range(7)]
+    assert there.drop_columns(["image", "error"]) == here.drop_columns(["image", "error"])
+    assert [bool(error) for error in there["error"].to_pylist()] == [i == 3 for i in range(7)]
+    assert not [path for path in Path("there").iterdir() if path.name.startswith(".")]
+    assert "2 of which were there" in detect(uri, "--out", f"file://{folder}/there", "--part-size", 4).stdout
+    assert f"file://{folder}/none: no such file or folder" in detect(f"file://{folder}/none").stderr
+
+
+def test_a_store_that_is_no_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any file system of pyarrow's, here one below a folder: what is left of a write that fails is nothing."""
+    store = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
+
+    def located(name: str, base: str = "") -> tuple[fs.FileSystem, str]:
+        return (store, name.removeprefix("store://")) if name.startswith("store://") else real(name, base)
+
+    real = places.located
+    for module in ("places", "folder"):
+        monkeypatch.setattr(f"minicaffe.scaling.batch.{module}.located", located)
+    for module in ("minicaffe.scaling.batch.find", "minicaffe.cli.detect_many"):
+        monkeypatch.setattr(f"{module}.check_opens", lambda _: None)
+    places._folder.cache_clear()
+    assert detect("store://photos", "--out", "store://out/a").exit_code == 0
+    rows = pq.read_table("out/a").to_pylist()
+    assert [row["image"] for row in rows] == [f"store://photos/{i}.png" for i in range(7)]
+    assert [row["width"] is None for row in rows] == [i == 3 for i in range(7)]
+
+    class Failing(fs.SubTreeFileSystem):
+        def move(self, *_: object) -> None:
+            raise OSError("the connection was lost")
+
+    target = Folder("store://out/a")
+    (folder / "out" / "a" / "part-00000.parquet").unlink()
+    monkeypatch.setattr(
+        "minicaffe.scaling.batch.folder.located", lambda *_: (Failing(str(folder), fs.LocalFileSystem()), "out/a")
+    )
+    with pytest.raises(Error, match=r"part-00000\.parquet: cannot be written: the connection was lost"):
+        target.write(0, pa.table({"a": [1]}))
+    assert [path.name for path in (folder / "out" / "a").iterdir()] == ["_minicaffe.json"]
+
+
+def test_a_file_where_parts_should_go(folder: Path) -> None:
+    with pytest.raises(Error, match=r"photos/0\.png: cannot be written"):
+        Folder(str(folder / "photos" / "0.png")).claim({})
+
+
+def test_without_pyarrow_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    for arguments in (["photos", "--out", "found"], ["s3://bucket/photos"]):
+        result = detect(*arguments)
+        assert result.exit_code == 1
+        assert result.stderr == 'minicaffe: Parquet and URIs need pyarrow: pip install "minicaffe[parquet]"\n'
+    assert detect("photos/0.png").exit_code == 0
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_leaves_whole_parts(folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int) -> None:
+    from minicaffe.scaling.batch.detector import Detector
+
+    real, calls = Detector.row, [0]
+
+    def row(self: Detector, picture: object) -> object:
+        calls[0] += 1
+        if calls[0] == 5:
+            signal.raise_signal(number)
+        return real(self, picture)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Detector, "row", row)
+    result = detect("photos", "--out", "found", "--part-size", 3)
+    assert result.exit_code == status
+    assert result.stderr == "stopped with 1 of 3 parts done: the same command goes on with the others\n"
+    assert sorted(path.name for path in Path("found").iterdir()) == ["_minicaffe.json", "part-00000.parquet"]
+    assert "1 of which were there" in detect("photos", "--out", "found", "--part-size", 3).stdout
+
+
+def test_whatever_goes_wrong_with_an_image_is_in_its_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minicaffe.scaling.batch import detector
+
+    def find(*_: object, **__: object) -> None:
+        raise MemoryError("200 GB")
+
+    monkeypatch.setattr(detector, "detect", find)
+    assert detect("photos/0.png", "photos/3.png", "--out", "found").exit_code == 1
+    errors = pq.read_table("found")["error"].to_pylist()
+    assert errors[0] == "MemoryError: 200 GB"
+    assert errors[1].startswith("cannot read the image: not an image, or damaged")
+
+
+def test_a_limit_counts_for_each_image(folder: Path) -> None:
+    Image.new("RGB", (200, 300)).save("photos/big.png")
+    assert detect("photos", "--out", "found", "--limit", "pixels=50000").exit_code == 0
+    errors = pq.read_table("found")["error"].to_pylist()
+    assert errors[-1].startswith("the image has 60,000 pixels, and the limit is 50,000")
+    assert [bool(error) for error in errors] == [i in (3, 7) for i in range(8)]

@@ -1,0 +1,244 @@
+"""What explain works out is the layer's own number: for random geometry, forward and backward, for every type it covers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from explained import check, explained_alike, net_of, places
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from roi_cases import Case, cases
+
+from minicaffe import TEST, TRAIN
+from minicaffe.registry import explains
+from minicaffe.tracing.explanations import explain
+
+seeds = st.integers(0, 2**32 - 1)
+dtypes = st.sampled_from([np.float32, np.float64])
+
+ROI = {
+    "ROIPooling": "roi_pooling_param {{ pooled_h: {h} pooled_w: {w} spatial_scale: {s} }}",
+    "ROIAlign": "roi_align_param {{ pooled_h: {h} pooled_w: {w} spatial_scale: {s} }}",
+    "PSROIPooling": "psroi_pooling_param {{ group_size: {h} output_dim: {d} spatial_scale: {s} }}",
+    "PSROIAlign": "psroi_align_param {{ group_size: {h} output_dim: {d} spatial_scale: {s} sample_num: {k} }}",
+}
+
+
+def roi_net(kind: str, case: Case, more: str = "", k: int = 2, dtype: Any = np.float32, third: float | None = None) -> Any:
+    h, w = case.pooled
+    text = ROI[kind].format(h=h, w=w, s=case.scale, d=case.x.shape[1] // h**2, k=k)
+    inputs = [case.x, case.rois] + ([np.array([third])] if third is not None else [])
+    return net_of(f'type: "{kind}" {text[:-1]} {more} }}', *inputs, dtype=dtype), inputs
+
+
+@given(cases(), seeds, dtypes)
+@settings(max_examples=40, deadline=None)
+def test_roi_pooling(case: Case, seed: int, dtype: Any) -> None:
+    net, inputs = roi_net("ROIPooling", case, dtype=dtype)
+    explained_alike(net, inputs, np.random.default_rng(seed))
+
+
+@given(cases(), seeds, dtypes, st.sampled_from([None, 0.25, -0.5]))
+@settings(max_examples=40, deadline=None)
+def test_roi_align_max(case: Case, seed: int, dtype: Any, third: float | None) -> None:
+    net, inputs = roi_net("ROIAlign", case, dtype=dtype, third=third)
+    explained_alike(net, inputs, np.random.default_rng(seed))
+
+
+@given(cases(), seeds, dtypes, st.integers(0, 3), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_roi_align_mean(case: Case, seed: int, dtype: Any, ratio: int, aligned: bool) -> None:
+    net, inputs = roi_net("ROIAlign", case, f"pool: AVE sampling_ratio: {ratio} aligned: {str(aligned).lower()}", dtype=dtype)
+    explained_alike(net, inputs, np.random.default_rng(seed))
+
+
+@given(cases(groups=True), seeds, dtypes)
+@settings(max_examples=40, deadline=None)
+def test_psroi_pooling(case: Case, seed: int, dtype: Any) -> None:
+    net, inputs = roi_net("PSROIPooling", case, dtype=dtype)
+    explained_alike(net, inputs, np.random.default_rng(seed))
+
+
+@given(cases(groups=True), seeds, dtypes, st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_psroi_align(case: Case, seed: int, dtype: Any, k: int) -> None:
+    net, inputs = roi_net("PSROIAlign", case, k=k, dtype=dtype)
+    explained_alike(net, inputs, np.random.default_rng(seed))
+
+
+@given(cases(), seeds)
+@settings(max_examples=30, deadline=None)
+def test_the_argmax_is_the_layers(case: Case, seed: int) -> None:
+    net, _ = roi_net("ROIPooling", case)
+    net_train = net_of('type: "ROIPooling" ' + ROI["ROIPooling"].format(h=case.pooled[0], w=case.pooled[1], s=case.scale),
+                       case.x, case.rois, phase=TRAIN)  # fmt: skip
+    net_train.forward()
+    argmax = net_train.layer_dict["it"].argmax.read_data()
+    for at in places(net.blobs["out0"].shape, np.random.default_rng(seed), 5):
+        found = explain(net, "it", at).argmax  # type: ignore[attr-defined]
+        assert argmax[at] == (-1 if found is None else found[0] * case.x.shape[3] + found[1])
+
+
+# Windows.
+
+
+@st.composite
+def windows(draw: Any) -> tuple[str, tuple[int, ...], str]:
+    """A convolution's parameters, the shape of its bottom, and the group's."""
+    axes, group = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    kernel = [draw(st.integers(1, 3)) for _ in range(axes)]
+    dilation = [draw(st.integers(1, 2)) for _ in range(axes)]
+    pad = [draw(st.integers(0, 2)) for _ in range(axes)]
+    spatial = [max(1, d * (k - 1) + 1 - 2 * p) + draw(st.integers(0, 4)) for k, d, p in zip(kernel, dilation, pad)]
+    fields = {"kernel_size": kernel, "dilation": dilation, "pad": pad, "stride": [draw(st.integers(1, 3)) for _ in kernel]}
+    text = " ".join(f"{name}: {v}" for name, values in fields.items() for v in values)
+    outputs = group * draw(st.integers(1, 3))
+    bias = "bias_filler { type: 'gaussian' }" if draw(st.booleans()) else "bias_term: false"
+    text = f"num_output: {outputs} group: {group} weight_filler {{ type: 'gaussian' }} {bias} {text}"
+    return text, (draw(st.integers(1, 2)), group * draw(st.integers(1, 3)), *spatial), bias
+
+
+@given(windows(), seeds, st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_convolution(window: tuple[str, tuple[int, ...], str], seed: int, two: bool) -> None:
+    text, shape, _ = window
+    random = np.random.default_rng(seed)
+    inputs = [random.standard_normal(shape) for _ in range(1 + two)]
+    net = net_of(f'type: "Convolution" convolution_param {{ {text} }}', *inputs, tops=1 + two)
+    explained_alike(net, inputs, random, most=3)
+
+
+@given(windows(), seeds)
+@settings(max_examples=40, deadline=None)
+def test_deconvolution(window: tuple[str, tuple[int, ...], str], seed: int) -> None:
+    text, shape, _ = window
+    random = np.random.default_rng(seed)
+    pads = [int(word) for word, before in zip(text.split()[1:], text.split()) if before == "pad:"]
+    x = random.standard_normal((*shape[:2], *(n + 2 * p for n, p in zip(shape[2:], pads))))
+    explained_alike(net_of(f'type: "Deconvolution" convolution_param {{ {text} }}', x), [x], random, most=3)
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.integers(4, 9), st.sampled_from(["MAX", "AVE"]), seeds)
+@settings(max_examples=40, deadline=None)
+def test_pooling(kernel: int, stride: int, pad: int, size: int, method: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    x = np.round(2 * random.standard_normal((2, 3, size, size + 2)))
+    text = f"pool: {method} kernel_size: {kernel} stride: {stride} pad: {min(pad, kernel - 1)}"
+    tops = 2 if method == "MAX" else 1
+    explained_alike(net_of(f'type: "Pooling" pooling_param {{ {text} }}', x, tops=tops), [x], random)
+
+
+# The others: a layer's text, the bottoms' shapes (labels: whole numbers below 4), and how many tops.
+
+NORMAL = "{ type: 'gaussian' std: 1 }"
+CONV = f"convolution_param {{ weight_filler {NORMAL} num_output:"
+IP = f"inner_product_param {{ weight_filler {NORMAL} num_output: 4"
+OTHERS = [
+    ('type: "AbsVal"', [(2, 3, 5)], 1),
+    ('type: "BNLL"', [(2, 3, 5)], 1),
+    ('type: "BatchNorm"', [(2, 3, 5)], 1),
+    ('type: "BatchNorm" batch_norm_param { use_global_stats: false }', [(4, 3, 5, 2)], 1),
+    ('type: "BatchNorm" batch_norm_param { use_global_stats: false }', [(4, 3)], 1),
+    (f'type: "Bias" bias_param {{ filler {NORMAL} }}', [(2, 3, 5)], 1),
+    ('type: "Bias"', [(2, 3, 5), (3,)], 1),
+    ('type: "Clip" clip_param { min: -0.5 max: 0.7 }', [(2, 3, 5)], 1),
+    ('type: "Concat"', [(2, 3, 5), (2, 1, 5), (2, 4, 5)], 1),
+    ('type: "Concat" concat_param { axis: -1 }', [(2, 3, 5), (2, 3, 2)], 1),
+    (f'type: "ConvolutionDepthwise" {CONV} 6 kernel_size: 2 }}', [(2, 3, 4, 5)], 1),
+    (f'type: "DepthwiseConvolution" {CONV} 3 kernel_size: 3 pad: 1 }}', [(2, 3, 4, 5)], 1),
+    (f'type: "Convolution" {CONV} 4 axis: 1 }}', [(2, 3)], 1),
+    (f'type: "Convolution" {CONV} 4 axis: 2 kernel_size: 2 }}', [(2, 2, 3, 5)], 1),
+    ('type: "Dropout"', [(2, 3, 5)], 1),
+    ('type: "Dropout" dropout_param { scale_train: false dropout_ratio: 0.3 }', [(2, 3, 5)], 1),
+    ('type: "ELU" elu_param { alpha: 0.7 }', [(2, 3, 5)], 1),
+    ('type: "Eltwise"', [(2, 3, 5)] * 3, 1),
+    ('type: "Eltwise" eltwise_param { coeff: 0.5 coeff: -2 }', [(2, 3, 5)] * 2, 1),
+    ('type: "Eltwise" eltwise_param { operation: PROD }', [(2, 3, 5)] * 3, 1),
+    ('type: "Eltwise" eltwise_param { operation: PROD stable_prod_grad: false }', [(2, 3, 5)] * 2, 1),
+    ('type: "Eltwise" eltwise_param { operation: MAX }', [(2, 3, 5)] * 3, 1),
+    ('type: "EuclideanLoss"', [(4, 3, 2), (4, 6)], 1),
+    ('type: "Exp" exp_param { base: 2 scale: 0.5 shift: -1 }', [(2, 3, 5)], 1),
+    ('type: "Flatten"', [(2, 3, 5, 2)], 1),
+    (f'type: "InnerProduct" {IP} bias_filler {NORMAL} }}', [(2, 3, 5)], 1),
+    (f'type: "InnerProduct" {IP} axis: 2 transpose: true }}', [(2, 3, 5)], 1),
+    ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }', [(2, 5, 3, 4)], 1),
+    ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.6 norm_region: WITHIN_CHANNEL }', [(2, 2, 5, 4)], 1),
+    ('type: "Log" log_param { base: 10 scale: 0.5 shift: 9 }', [(2, 3, 5)], 1),
+    (f'type: "PReLU" prelu_param {{ filler {NORMAL} }}', [(2, 3, 5)], 1),
+    ('type: "PReLU" prelu_param { channel_shared: true }', [(2, 3, 5)], 1),
+    ('type: "Power" power_param { power: 2 scale: 0.5 shift: 1.5 }', [(2, 3, 5)], 1),
+    ('type: "Power" power_param { scale: -3 shift: 0.25 }', [(2, 3, 5)], 1),
+    ('type: "ReLU"', [(2, 3, 5)], 1),
+    ('type: "ReLU" relu_param { negative_slope: 0.1 }', [(2, 3, 5)], 1),
+    ('type: "ReLU" relu_param { negative_slope: -0.4 }', [(2, 3, 5)], 1),
+    ('type: "Reshape" reshape_param { shape { dim: 0 dim: -1 } }', [(2, 3, 5)], 1),
+    (f'type: "Scale" scale_param {{ filler {NORMAL} bias_term: true bias_filler {NORMAL} }}', [(2, 3, 5)], 1),
+    ('type: "Scale" scale_param { axis: 1 }', [(2, 3, 5), (3, 5)], 1),
+    ('type: "Sigmoid"', [(2, 3, 5)], 1),
+    ('type: "Slice" slice_param { slice_point: 1 slice_point: 4 }', [(2, 5, 3)], 3),
+    ('type: "Slice" slice_param { axis: 2 }', [(2, 5, 4)], 2),
+    ('type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 3 }', [(4, 3, 2)] * 2, 1),
+    ('type: "SmoothL1Loss"', [(4, 3, 2)] * 4, 1),
+    ('type: "Softmax"', [(2, 4, 3)], 1),
+    ('type: "Softmax" softmax_param { axis: -1 }', [(2, 4, 3)], 1),
+    ('type: "SoftmaxWithLoss" loss_param { ignore_label: 2 }', [(3, 4, 5), "labels (3, 5)"], 2),
+    ('type: "SoftmaxWithLoss" loss_param { normalization: BATCH_SIZE }', [(3, 4), "labels (3,)"], 1),
+    ('type: "SoftmaxWithLossOHEM"', [(3, 4, 5), "labels (3, 5)"], 3),
+    ('type: "Split"', [(2, 3)], 3),
+    ('type: "Swish" swish_param { beta: 1.5 }', [(2, 3, 5)], 1),
+    ('type: "TanH"', [(2, 3, 5)], 1),
+    ('type: "Threshold" threshold_param { threshold: 0.2 }', [(2, 3, 5)], 1),
+]  # fmt: skip
+
+
+def inputs_of(shapes: list[Any], random: np.random.Generator) -> list[Any]:
+    return [
+        random.integers(0, 4, eval(shape[7:])).astype(float) if isinstance(shape, str) else random.standard_normal(shape)
+        for shape in shapes
+    ]
+
+
+@pytest.mark.parametrize(("text", "shapes", "tops"), OTHERS, ids=[text[6:60] for text, _, _ in OTHERS])
+def test_others(text: str, shapes: list[Any], tops: int) -> None:
+    @given(seeds, dtypes, st.sampled_from([TRAIN, TEST]))
+    @settings(max_examples=15, deadline=None)
+    def property_of(seed: int, dtype: Any, phase: int) -> None:
+        random = np.random.default_rng(seed)
+        inputs = inputs_of(shapes, random)
+        net = net_of(text, *inputs, tops=tops, dtype=dtype, phase=phase)
+        if "BatchNorm" in text:
+            for blob in net.params["it"]:
+                blob.data[...] = random.uniform(0.5, 2, blob.shape)
+        assert explained_alike(net, inputs, random, most=3)
+
+    property_of()
+
+
+NOT_IN_PLACE = ("Convolution", "Concat", "Flatten", "InnerProduct", "LRN", "Reshape", "Slice", "Split")
+IN_PLACE = [text for text, shapes, tops in OTHERS if len(shapes) == tops == 1 and not any(n in text for n in NOT_IN_PLACE)]
+
+
+@pytest.mark.parametrize("text", IN_PLACE, ids=[text[6:60] for text in IN_PLACE])
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+def test_in_place(text: str, phase: int) -> None:
+    random = np.random.default_rng(3)
+    inputs = [random.standard_normal((4, 3, 5))]
+    net = net_of(text, *inputs, in_place=True, phase=phase)
+    assert explained_alike(net, inputs, random)
+
+
+def test_every_covered_type_is_tested() -> None:
+    tested = {text.split('"')[1] for text, _, _ in OTHERS} | set(ROI) | {"Deconvolution", "Pooling"}
+    assert tested == set(explains.names())
+
+
+def test_values_that_are_not_finite() -> None:
+    x = np.array([[[[np.nan, 1.0, -np.inf], [np.inf, 2.0, np.nan]]]])
+    rois = np.array([[0, 0, 0, 2, 1], [0, 0, 0, 0, 0], [0, 2, 0, 2, 1.0]])
+    case = Case(x, rois, 1.0, (1, 1))
+    for kind in ROI:
+        net, _ = roi_net(kind, case)
+        for r in range(3):
+            check(explain(net, "it", (r, 0, 0, 0)))
