@@ -20,7 +20,7 @@ from benchmarks._child import gigabytes, in_child
 from benchmarks._nets import randomise
 from benchmarks._report import Row, Table, named_files, options
 from minicaffe import SGDSolver, set_random_seed
-from minicaffe.data.roidb import Entry
+from minicaffe.data.roidb_entry import Entry
 from minicaffe.formats.prototxt import read_net
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.proto import caffe_pb2

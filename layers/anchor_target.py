@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.data.boxes import bbox_overlaps, rows
 from minicaffe.data.settings import current
-from minicaffe.formats.param_str import layer_parameters
 from minicaffe.layer import Layer
 
 from .boxes.anchor_labels import anchor_labels, anchor_targets, anchor_weights, inside_image, sampled
 from .boxes.anchors import by_channel, layer_anchors, shifted_anchors
+from .boxes.param_str import layer_parameters
 
 Array = NDArray[Any]
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
 from minicaffe.data.settings import TrainSettings, current
-from minicaffe.formats.param_str import layer_parameters, whole_parameter
 from minicaffe.layer import Layer
 
 from .anchor_target import checked_gt_boxes
+from .boxes.param_str import layer_parameters, whole_parameter
 from .reading.roi_sampling import class_targets, put_training_rois, sample_rois
 
 Array = NDArray[Any]

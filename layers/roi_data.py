@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 from minicaffe import rng
 from minicaffe.blob import Blob
 from minicaffe.data.images import image_blob, load_image, scaled_image
-from minicaffe.data.roidb import Entry, Roidb, prepare_roidb, usable
+from minicaffe.data.roidb import prepare_roidb, usable
+from minicaffe.data.roidb_entry import Entry, Roidb
 from minicaffe.data.roidb_targets import add_bbox_regression_targets
 from minicaffe.data.settings import current
 from minicaffe.data.shard import current_share
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError
 from minicaffe.formats.checksum import checksum
-from minicaffe.formats.param_str import layer_parameters, whole_parameter
 from minicaffe.layer import Layer
 
+from .boxes.param_str import layer_parameters, whole_parameter
 from .proposal import ROIS
 from .reading.roi_batch import batch_rois, gt_of, shuffled
 from .reading.roi_sampling import put_training_rois

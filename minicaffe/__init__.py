@@ -11,9 +11,18 @@ rest of its surface are imported when they are first used. The command line is `
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
+for _name in ("layers", "proto", "cuda"):
+    if os.path.isfile(os.path.join(os.path.dirname(__file__), _name)):
+        raise ImportError(
+            f"minicaffe/{_name} is a link that git wrote as a text file: make the checkout anew with"
+            " `git clone -c core.symlinks=true` (on Windows in Developer Mode), or install a release"
+        )
+
 from .access import allow_path
+from .aliases import PUBLIC, serve_public_names
 from .blob import Blob
 from .errors import DeviceError, Error, LayerError, PrototxtError, WeightsError
 from .gradient_check import GradientError, check_gradient
@@ -120,24 +129,35 @@ if TYPE_CHECKING:
     from .tracing.tracer import Tracer
     from .training.finite import check_finite
 
-_MODULES = ("classifier", "coord_map", "detector", "draw", "io", "net_spec", "pycaffe", "summary", "torch")
 _HOMES = {
-    "Tracer": "tracer",
-    "Classifier": "classifier",
-    "Detector": "detector",
-    "compare": "comparison",
-    "check_finite": "finite",
-    "explain": "explanations",
-    **dict.fromkeys(("NetSpec", "params", "to_proto"), "net_spec"),
+    "Tracer": "tracing.tracer",
+    "Classifier": "pycaffe.classifier",
+    "Detector": "pycaffe.detector",
+    "compare": "porting.comparison",
+    "check_finite": "training.finite",
+    "explain": "tracing.explanations",
+    **dict.fromkeys(("NetSpec", "params", "to_proto"), "pycaffe.net_spec"),
     **dict.fromkeys(("NCCL", "Timer", "has_nccl", "init_log", "layer_type_list", "log"), "pycaffe"),
-    "export_onnx": "onnx_export",
+    "export_onnx": "porting.onnx",
     **dict.fromkeys(("set_multiprocess", "set_solver_count", "set_solver_rank", "solver_count", "solver_rank"), "pycaffe"),
 }
 """Names that are imported at first use, and the modules that have them."""
 
+serve_public_names()
+
+
+def _html(shown: Any) -> str:
+    """What a notebook shows of a net or a blob."""
+    from .tracing.representations import html
+
+    return html(shown)
+
+
+Net._repr_html_ = Blob._repr_html_ = _html  # type: ignore[attr-defined]
+
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in PUBLIC or name in ("pycaffe", "torch"):
         return importlib.import_module(f"{__name__}.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
@@ -145,4 +165,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, *_HOMES})
+    return sorted({*globals(), *PUBLIC, *_HOMES})

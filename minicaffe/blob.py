@@ -308,12 +308,6 @@ class Blob:
     def __repr__(self) -> str:
         return f"Blob({' x '.join(map(str, self._shape)) or 'scalar'}, {self.dtype})"
 
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        from .tracing.representations import blob_html
-
-        return blob_html(self)
-
 
 class BlobList(list[Blob]):
     """A layer's learnable blobs; add_blob(*shape) appends one (pycaffe's BlobVec)."""

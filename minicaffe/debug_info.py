@@ -9,13 +9,15 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .layer import Layer
-from .net import Net
+
+if TYPE_CHECKING:
+    from .net import Net
 
 logger = logging.getLogger("minicaffe.solver")
 

@@ -10,9 +10,10 @@ A built-in layer writes setup, reshape, forward_cpu, backward_cpu (and the GPU t
 
 from __future__ import annotations
 
+import builtins
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -22,9 +23,12 @@ from .blob import Blob, BlobList, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning
 from .fillers import fill, leaves_zeros
-from .formats.source import LayerSource
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
+
+if TYPE_CHECKING:
+    from .net import Net
+from .formats.source import LayerSource
 
 Count = int | tuple[int, int | None]
 """How many bottoms or tops: exactly n, or (at least, at most), None meaning no bound."""
@@ -90,6 +94,8 @@ class Layer:
     keeps_input: ClassVar[bool] = False
     copies: tuple[float, float] = (1, 1)
     forward_only: bool = False
+    net_class: ClassVar[builtins.type[Net]]
+    """Net, for layers that hold a net of their own; net.py, which imports this file, sets it."""
 
     def __init__(
         self,

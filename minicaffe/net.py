@@ -437,8 +437,5 @@ class Net(PycaffeNet, Hooked):
     def __repr__(self) -> str:
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers, inputs {self.inputs}, outputs {self.outputs}'
 
-    def _repr_html_(self) -> str:
-        """For notebooks."""
-        from .tracing.representations import net_html
 
-        return net_html(self)
+Layer.net_class = Net

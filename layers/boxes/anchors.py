@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.formats.param_str import layer_parameters, whole_parameter
 from minicaffe.layer import Layer
+
+from .param_str import layer_parameters, whole_parameter
 
 Array = NDArray[Any]
 

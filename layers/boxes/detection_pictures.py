@@ -69,18 +69,18 @@ class DetectionPictures:
 
     def add(self, image: Array, rows: Array) -> None:
         """Write the picture of an image (C, H, W) with its detections (n, 6): class, score, corners. Raises Error."""
-        from minicaffe.detection.detect import Detections, draw
+        from minicaffe.data.drawn_boxes import draw_boxes  # which imports Pillow
 
         pixels = self.pixels(image)
         likely = rows[rows[:, 1] >= self.least]
         best = likely[np.argsort(-likely[:, 1], kind="stable")]
         size = np.array([pixels.shape[1], pixels.shape[0]] * 2)
         boxes = np.clip(best[:, 2:] * size, 0, size - 1).astype(np.float32)
-        found = Detections(boxes, best[:, 1].astype(np.float32), best[:, 0].astype(np.int64))
         self.written += 1
         suffix = self.file.suffix if self.file.suffix.lower() in KINDS else ".png"
         content = io.BytesIO()
-        draw(pixels, found, self.names).save(content, KINDS[suffix.lower()])
+        scores, classes = best[:, 1].astype(np.float32), best[:, 0].astype(np.int64)
+        draw_boxes(pixels, boxes, scores, classes, self.names).save(content, KINDS[suffix.lower()])
         self.own.write(f"{self.file.stem}_{self.written:06d}{suffix}", content.getvalue())
 
     def pixels(self, image: Array) -> Pixels:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import rng
-from minicaffe.data.roidb import Entry
+from minicaffe.data.roidb_entry import Entry
 from minicaffe.data.settings import DetectionSettings
 
 from .roi_sampling import class_targets, sample_rois

@@ -158,7 +158,9 @@ class Recurrent(Layer):
                 limits.check("with debug_info the unrolled net", 5 * bottom[1].shape[0], "layers")
             except Error as error:
                 raise self.error(str(error), "recurrent_param.debug_info") from None
-            self._unrolled = Unrolled(self.states, self.name, self.units, shapes, phase=self.phase, dtype=self.dtype)
+            self._unrolled = Unrolled(
+                self.net_class, self.states, self.name, self.units, shapes, phase=self.phase, dtype=self.dtype
+            )
         arrays = {name: blob.data for name, blob in inputs.items()}
         first = {f"{name}_0": state[None] for name, state in zip(self.states, start, strict=True)}
         self._unrolled.forward(self.blobs, {**arrays, **first})

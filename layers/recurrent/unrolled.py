@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.debug_info import debug_info
 from minicaffe.proto import caffe_pb2
 
 if TYPE_CHECKING:
@@ -25,20 +26,18 @@ Shape = tuple[int, ...]
 
 
 class Unrolled:
-    """A recurrent layer's unrolled net. states: h of an RNN, h and c of an LSTM. inputs: x, cont and, where there
-    is one, x_static, by name."""
+    """A recurrent layer's unrolled net. net_class: Net. states: h of an RNN, h and c of an LSTM. inputs: x, cont and, where
+    there is one, x_static, by name."""
 
-    def __init__(self, states: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape], **options: Any) -> None:
-        from minicaffe.net import Net
-
+    def __init__(
+        self, net_class: type[Net], states: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape], **options: Any
+    ) -> None:
         self.shapes = dict(inputs)
-        self.net: Net = Net(unrolled_net(states, name, units, inputs), **options)
+        self.net = net_class(unrolled_net(states, name, units, inputs), **options)
         self.last = len(self.net.layers) - 2  # the pseudo-loss is there for its gradient only
 
     def forward(self, weights: Sequence[Blob], arrays: Mapping[str, Array]) -> None:
         """Run on copies of the layer's weights and of the inputs and first states, by name; each layer writes its lines."""
-        from minicaffe.debug_info import debug_info
-
         for mine, blob in zip(self.net.learnable_params, weights, strict=True):
             mine.data[...] = blob.data
         for name, array in arrays.items():
@@ -48,8 +47,6 @@ class Unrolled:
 
     def backward(self, weights: Sequence[Blob], dy: Array) -> None:
         """Run backward from dy (T, S, D), on top of copies of the weights' diffs; each layer writes its lines."""
-        from minicaffe.debug_info import debug_info
-
         for mine, blob in zip(self.net.learnable_params, weights, strict=True):
             mine.diff[...] = blob.diff
         self.net.nodes[self.last].tops[0].diff[...] = dy

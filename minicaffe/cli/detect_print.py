@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from minicaffe.data.drawn_boxes import class_name
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.class_names import default_names
-from minicaffe.detection.detect import Detections, class_name, draw, to_json
+from minicaffe.detection.detect import Detections, draw, to_json
 from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.errors import on_one_line
 from minicaffe.files import replacing

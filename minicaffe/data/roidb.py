@@ -13,41 +13,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.data.boxes import bbox_overlaps
 from minicaffe.errors import DataError
 
-from .boxes import bbox_overlaps
 from .images import image_size
+from .roidb_entry import Entry, Roidb
+from .roidb_files import read_annotations
 from .settings import DetectionSettings
 
 Array = NDArray[Any]
-
-
-class Entry(TypedDict, total=False):
-    """One image. Required: image, boxes, gt_classes; the rest is filled in by prepare_roidb.
-
-    image: a path, or the pixels (H, W, 3) in blue, green, red. boxes (N, 4): the gt boxes, then any proposals.
-    gt_classes (N,): 0 for a proposal. gt_overlaps (N, K): most overlap with the gt boxes of each class.
-    bbox_targets (N, 5): class, dx, dy, dw, dh.
-    """
-
-    image: str | PathLike[str] | Array
-    width: int
-    height: int
-    boxes: Array
-    gt_classes: Array
-    flipped: bool
-    gt_overlaps: Array
-    max_classes: Array
-    max_overlaps: Array
-    bbox_targets: Array
-
-
-Roidb = list[Entry]
 
 
 def load_roidb(
@@ -62,8 +41,6 @@ def load_roidb(
     split: VOC's list of images, ImageSets/Main/<split>.txt. images: the folder of a COCO file's images, by default its own.
     classes: the names to use, where the file has none of its own or others are wanted. Raises DataError.
     """
-    from .roidb_files import read_annotations
-
     return read_annotations(Path(path), split, images, classes)
 
 

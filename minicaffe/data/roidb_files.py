@@ -23,7 +23,7 @@ from minicaffe.access import granted
 from minicaffe.errors import DataError
 from minicaffe.files import read_bytes
 
-from .roidb import Entry, Roidb
+from .roidb_entry import Entry, Roidb
 from .roidb_expect import LARGEST, check_coco, check_form, check_images, read_json, read_voc_list
 
 BACKGROUND = "__background__"

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
+from minicaffe.data.drawn_boxes import class_name, draw_boxes
 from minicaffe.data.images import prepare_image
 from minicaffe.data.settings import DetectionSettings, current
-from minicaffe.errors import Error, on_one_line
+from minicaffe.errors import Error
 from minicaffe.layers.boxes.nms import nms
 from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.net import Net
@@ -29,11 +30,6 @@ Ints = NDArray[np.int64]
 
 READ = ("rois", "cls_prob", "bbox_pred")
 """The blobs that detections come from."""
-
-COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000", "#f032e6", "#000075")
-
-LONGEST_LABEL = 100
-"""Letters of a class's name that are drawn: a file may hold one of millions, and a picture takes memory for each."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +158,6 @@ def pick(
     return Detections(np.concatenate(found_boxes)[best], all_scores[best], np.concatenate(found_classes)[best])
 
 
-def class_name(index: int, names: Sequence[str] | None) -> str:
-    """The name of a class, or "class 3" where no list of names reaches so far."""
-    return names[index] if names is not None and 0 <= index < len(names) else f"class {index}"
-
-
 def to_json(detections: Detections, class_names: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The detections as what json.dump takes: [{"class", "class_index", "score", "box": [x1, y1, x2, y2]}, ...]."""
     return [
@@ -182,20 +173,7 @@ def to_json(detections: Detections, class_names: Sequence[str] | None = None) ->
 
 def draw(image: NDArray[np.uint8], detections: Detections, class_names: Sequence[str] | None = None) -> Image.Image:
     """A picture of image (H, W, 3), BGR, with a labelled frame around each detection, the best on top."""
-    picture = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
-    pen = ImageDraw.Draw(picture)
-    size = max(11, round(min(picture.size) / 28))
-    font = _font(size)
-    frame = max(2, size // 6)
-    order = range(len(detections) - 1, -1, -1)
-    for i in order:
-        left, top, right, bottom = detections.boxes[i].tolist()
-        pen.rectangle([left, top, max(left, right), max(top, bottom)], outline=_colour(detections.classes[i]), width=frame)
-    for i in order:
-        name = on_one_line(class_name(int(detections.classes[i]), class_names))[:LONGEST_LABEL]
-        label = f"{name} {detections.scores[i]:.2f}"
-        _label(pen, font, label, detections.boxes[i], _colour(detections.classes[i]))
-    return picture
+    return draw_boxes(image, detections.boxes, detections.scores, detections.classes, class_names)
 
 
 def _class_boxes(net: Net, boxes: Floats, classes: int, regress: bool) -> Floats:
@@ -212,26 +190,3 @@ def _class_boxes(net: Net, boxes: Floats, classes: int, regress: bool) -> Floats
         f"{net.file}: bbox_pred has {deltas.shape[1]} values a roi: with {classes} classes in cls_prob "
         f"it takes {4 * classes} (a box for each class) or 8 (class-agnostic)"
     )
-
-
-def _label(pen: ImageDraw.ImageDraw, font: Any, text: str, box: Floats, colour: str) -> None:
-    """Write white text on a plate at the top left corner of box, moved into the picture where it would leave it."""
-    left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
-    width, height = right - left + 6, bottom - top + 6
-    x = min(max(float(box[0]), 0), max(pen.im.size[0] - width, 0))
-    y = float(box[1]) - height if box[1] >= height else float(box[1])
-    y = min(max(y, 0), max(pen.im.size[1] - height, 0))
-    pen.rectangle([x, y, x + width, y + height], fill=colour)
-    pen.text((x + 3 - left, y + 3 - top), text, fill="white", font=font)
-
-
-def _font(size: int) -> Any:
-    """Pillow's own font, of this height where Pillow is 10.1 or newer."""
-    try:
-        return ImageFont.load_default(size=size)
-    except TypeError:
-        return ImageFont.load_default()
-
-
-def _colour(k: Any) -> str:
-    return COLOURS[(int(k) - 1) % len(COLOURS)]

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.errors import Error
-from minicaffe.formats.output_counts import linear_block
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm, global_statistics
 from minicaffe.layers.bias import Bias
@@ -29,7 +28,7 @@ from minicaffe.layers.scale import Scale
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
-from minicaffe.registry import class_of
+from minicaffe.registry import class_of, linear_block
 
 Array = NDArray[Any]
 Weights = Mapping[str, Sequence[Array]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minicaffe.errors import Error
-from minicaffe.formats.output_counts import group_cells, outputs_of
+from minicaffe.registry import group_cells, outputs_of
 
 from .retarget_graph import Graph, Heads
 from .retarget_plan import SOFTMAX, Plan

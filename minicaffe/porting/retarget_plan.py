@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from minicaffe.errors import Error
-from minicaffe.formats.output_counts import linear_block, outputs_field, outputs_of
 from minicaffe.formats.prototxt import NetFile
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.slice import Slice
@@ -16,7 +15,7 @@ from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.proto import caffe_pb2
-from minicaffe.registry import class_of
+from minicaffe.registry import class_of, linear_block, outputs_field, outputs_of
 
 from .retarget_graph import Graph
 

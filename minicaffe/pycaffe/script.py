@@ -12,9 +12,6 @@ any module that the script's sys.path reaches, as in Caffe; outside of scripts a
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -23,6 +20,7 @@ from typing import Any
 
 import minicaffe
 from minicaffe.access import allow_path
+from minicaffe.aliases import AliasFinder
 from minicaffe.errors import Error
 from minicaffe.files import read_bytes
 from minicaffe.layers.python import ANY, allow_module
@@ -33,29 +31,10 @@ NAMES = {"caffe._caffe": "minicaffe.pycaffe"}
 """Modules of pycaffe's that are called otherwise here."""
 
 
-class _CaffeFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds caffe and caffe.x as the modules minicaffe and minicaffe.x themselves: no second copy of any class."""
-
-    def __init__(self) -> None:
-        self._specs: dict[str, Any] = {}
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] != "caffe":
-            return None
-        real = NAMES.get(fullname, "minicaffe" + fullname[len("caffe") :])
-        if importlib.util.find_spec(real) is None:
-            return None
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        module = importlib.import_module(NAMES.get(spec.name, "minicaffe" + spec.name[len("caffe") :]))
-        self._specs[spec.name] = module.__spec__
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """The module has run already; it keeps the spec it was imported by."""
-        assert module.__spec__ is not None
-        module.__spec__ = self._specs.pop(module.__spec__.name)
+def _caffe(name: str) -> str | None:
+    """caffe and caffe.x are the modules minicaffe and minicaffe.x themselves."""
+    package, dot, rest = name.partition(".")
+    return NAMES.get(name, f"minicaffe{dot}{rest}") if package == "caffe" else None
 
 
 def serve_as_caffe() -> None:
@@ -64,8 +43,8 @@ def serve_as_caffe() -> None:
     loaded = sys.modules.get("caffe")
     if loaded is not None and loaded is not minicaffe:
         raise Error(f"another caffe is imported already, from {getattr(loaded, '__file__', 'somewhere')}")
-    if not any(isinstance(finder, _CaffeFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _CaffeFinder())
+    if not any(isinstance(finder, AliasFinder) and finder.real is _caffe for finder in sys.meta_path):
+        sys.meta_path.insert(0, AliasFinder(_caffe))
     importlib.import_module("google.protobuf.text_format")  # protobuf once brought it along: scripts use it unimported
 
 

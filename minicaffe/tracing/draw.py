@@ -14,7 +14,6 @@ from pathlib import Path
 from minicaffe.errors import Error, on_one_line
 from minicaffe.files import replacing
 from minicaffe.filter import filter_layers
-from minicaffe.formats.output_counts import linear_block, outputs_of
 from minicaffe.formats.upgrade import upgrade_net
 from minicaffe.layer import Layer
 from minicaffe.layers.convolution import Convolution
@@ -23,7 +22,7 @@ from minicaffe.layers.pooling import Pooling
 from minicaffe.layers.python import Python
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.proto import caffe_pb2
-from minicaffe.registry import class_of, types
+from minicaffe.registry import class_of, linear_block, outputs_of, types
 
 from .draw_picture import Graph, Node, png, svg
 

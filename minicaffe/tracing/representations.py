@@ -26,6 +26,11 @@ GAP = 1
 FRAME_HEIGHT = 720
 
 
+def html(shown: Net | Blob) -> str:
+    """What a notebook shows of it."""
+    return net_html(shown) if isinstance(shown, Net) else blob_html(shown)
+
+
 def net_html(net: Net) -> str:
     """A table of the layers with their shapes."""
     rows = []

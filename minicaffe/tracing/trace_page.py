@@ -23,7 +23,7 @@ from .trace_document import document
 
 def page(trace: Trace) -> str:
     """The HTML."""
-    folder = files("minicaffe") / "trace_page_files"
+    folder = files("minicaffe.tracing") / "trace_page_files"
     data, arrays = document(trace)
     parts = {
         "title": escape(on_one_line(trace.name or os.path.basename(trace.file))),

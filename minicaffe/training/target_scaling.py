@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.formats.output_counts import group_cells
 from minicaffe.layer import Layer
 from minicaffe.net import Net
+from minicaffe.registry import group_cells
 
 Floats = NDArray[np.floating[Any]]
 

@@ -18,6 +18,7 @@ from terminal_text import foreign
 from minicaffe import access
 from minicaffe.cli import main
 from minicaffe.errors import on_one_line, written_out
+from minicaffe.layers import python
 
 TEXTS = (".prototxt", ".html", ".svg", ".train", ".test", ".log", ".json", ".csv", ".md")
 COMMANDS = main.list_commands(click.Context(main))
@@ -27,6 +28,7 @@ COMMANDS = main.list_commands(click.Context(main))
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(access, "_allowed", set())
+    monkeypatch.setattr(python, "_allowed", set())  # a script may import any module
     monkeypatch.setenv("MKL_NUM_THREADS", "1")
     return tmp_path
 

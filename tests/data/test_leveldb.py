@@ -147,7 +147,8 @@ def test_tables_and_log_add_up(written: Path) -> None:
 
 def test_it_runs_without_any_package(written: Path) -> None:
     code = f"import sys; sys.modules['plyvel'] = sys.modules['cramjam'] = None; sys.path[:0] = {sys.path}\n"
-    code += f"from minicaffe.data.database import open_database; print(len(list(open_database({str(written)!r}, 'leveldb').items())))"
+    code += "from minicaffe.data.database import open_database\n"
+    code += f"print(len(list(open_database({str(written)!r}, 'leveldb').items())))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "49\n"
 
 

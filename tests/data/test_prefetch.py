@@ -100,7 +100,7 @@ def test_the_thread_ends_with_its_owner() -> None:
 def test_the_process_ends(ending: str) -> None:
     code = f"""
 import sys
-sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests")!r}]
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests" / "data")!r}]
 from test_prefetch import Counter
 from minicaffe.data.prefetch import Prefetcher
 p = Prefetcher(Counter(), 2)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from minicaffe.data.roidb import Entry, add_flipped, add_proposals, prepare_roidb, usable
+from minicaffe.data.roidb import add_flipped, add_proposals, prepare_roidb, usable
+from minicaffe.data.roidb_entry import Entry
 from minicaffe.errors import DataError
 from minicaffe.ops import bbox_overlaps
 

@@ -121,7 +121,7 @@ SHARED_KERNELS = {"column_sums", "gemm", "loss", "roi_layout", "rows", "sort", "
 
 
 def test_a_kernel_file_has_the_name_of_a_layer_s_file() -> None:
-    stems = {path.stem for path in (ROOT / "layers").glob("*.py")}
+    stems = {path.stem for path in (ROOT / "layers").rglob("*.py")}
     kernels = {path.stem for path in (ROOT / "cuda").glob("*.cu")}
     assert kernels - stems == SHARED_KERNELS
 

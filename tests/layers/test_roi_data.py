@@ -12,7 +12,8 @@ from PIL import Image
 
 import minicaffe
 from minicaffe.data.images import prepare_image
-from minicaffe.data.roidb import Entry, add_flipped, add_proposals
+from minicaffe.data.roidb import add_flipped, add_proposals
+from minicaffe.data.roidb_entry import Entry
 from minicaffe.errors import LayerError
 from minicaffe.layers.reading.roi_batch import shuffled
 from minicaffe.mode import TRAIN

@@ -115,8 +115,8 @@ def test_lists_and_whole_numbers_are_taken() -> None:
 
 
 def test_the_layers_call_the_functions_themselves() -> None:
-    from minicaffe.data.boxes import nms
     from minicaffe.layers import proposal, roi_pooling
+    from minicaffe.layers.boxes import nms
 
     for module, name in ((nms, "nms"), (proposal, "nms"), (roi_pooling, "roi_pool_backward")):
         assert not hasattr(getattr(module, name), "__wrapped__") and hasattr(getattr(ops, name), "__wrapped__")

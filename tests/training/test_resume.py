@@ -17,7 +17,8 @@ from detection_case import using
 from training_case import RULES, make_training
 
 from minicaffe import rng
-from minicaffe.data.roidb import Entry, add_flipped
+from minicaffe.data.roidb import add_flipped
+from minicaffe.data.roidb_entry import Entry
 from minicaffe.data.settings import read_settings
 from minicaffe.errors import SolverError, WeightsError
 from minicaffe.formats.prototxt import parse_solver

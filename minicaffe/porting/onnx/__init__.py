@@ -11,7 +11,17 @@ import os
 from minicaffe.net import Net
 from minicaffe.porting.agreement import Difference
 
-from . import arrangement, neurons, normalization, pooling, position_sensitive, products, proposal, rois, ssd
+from . import (  # noqa: F401  # their functions are the entries of minicaffe.registry's table
+    arrangement,
+    neurons,
+    normalization,
+    pooling,
+    position_sensitive,
+    products,
+    proposal,
+    rois,
+    ssd,
+)
 from .check import compare_with_net
 from .model import DEFAULT_OPSET, OLDEST_OPSET, onnx_model
 from .session import run_model

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minicaffe.data.drawn_boxes import class_name
 from minicaffe.detection.class_names import default_names
-from minicaffe.detection.detect import class_name
 
 from .detector import Detector, Row, class_count
 from .folder import Folder

@@ -7,7 +7,7 @@ The geometry is the layers' own functions; every explanation holds the layer's n
 (`computed`). A type is explained by the functions that minicaffe.registry's explains and explains_gradient have for its class.
 """
 
-from . import (
+from . import (  # noqa: F401  # their functions are the entries of minicaffe.registry's table
     batch_norm,
     convolutions,
     copies,

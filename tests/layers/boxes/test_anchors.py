@@ -5,8 +5,8 @@ import pytest
 from detection_case import python_layer
 from layer_case import LayerCase
 
-from minicaffe.data.boxes import anchors
 from minicaffe.errors import LayerError
+from minicaffe.layers.boxes import anchors
 from minicaffe.layers.boxes.anchors import by_channel, by_position
 from minicaffe.ops import generate_anchors, shifted_anchors
 

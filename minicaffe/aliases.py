@@ -1,0 +1,82 @@
+"""Modules under a second name: what users import stays where the documents say, wherever the module's room is."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+PUBLIC = {
+    "average_precision": "detection.average_precision",
+    "classifier": "pycaffe.classifier",
+    "comparison": "porting.comparison",
+    "coord_map": "pycaffe.coord_map",
+    "detect": "detection.detect",
+    "detect_ssd": "detection.detect_ssd",
+    "detector": "pycaffe.detector",
+    "draw": "tracing.draw",
+    "dump": "porting.dump",
+    "explanations": "tracing.explanations",
+    "images": "data.images",
+    "inputs": "detection.inputs",
+    "install_caffe_command": "cli.install_caffe_command",
+    "io": "pycaffe.io",
+    "merge_bn": "porting.merge_bn",
+    "mpi": "scaling.mpi",
+    "net_spec": "pycaffe.net_spec",
+    "onnx_export": "porting.onnx",
+    "parse_log": "training.parse_log",
+    "prototxt": "formats.prototxt",
+    "rescue": "porting.rescue",
+    "retarget": "porting.retarget",
+    "roidb": "data.roidb",
+    "script": "pycaffe.script",
+    "settings": "data.settings",
+    "share": "data.shard",
+    "summary": "tracing.summary",
+    "tracer": "tracing.tracer",
+    "weights": "formats.weights",
+}
+"""minicaffe.NAME, as the documents and pycaffe's scripts write it, and where the module is."""
+
+
+class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds a module by another name: the module itself, no second copy of any class. real gives a name's, or None."""
+
+    def __init__(self, real: Callable[[str], str | None]) -> None:
+        self.real = real
+        self._specs: dict[str, ModuleSpec | None] = {}
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        real = self.real(fullname)
+        if real is None or importlib.util.find_spec(real) is None:
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        real = self.real(spec.name)
+        assert real is not None
+        module = importlib.import_module(real)
+        self._specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """The module has run already; it keeps the spec it was imported by."""
+        assert module.__spec__ is not None
+        module.__spec__ = self._specs.pop(module.__spec__.name)
+
+
+def serve_public_names() -> None:
+    """From now on `import minicaffe.settings` gives minicaffe.data.settings, and so on for PUBLIC."""
+    sys.meta_path.append(AliasFinder(_public))
+
+
+def _public(name: str) -> str | None:
+    package, _, rest = name.partition(".")
+    head, dot, below = rest.partition(".")
+    return f"minicaffe.{PUBLIC[head]}{dot}{below}" if package == "minicaffe" and head in PUBLIC else None

@@ -1,0 +1,74 @@
+"""The house: which files are the engine, which are layer types, who imports whom, and what a checkout without links says."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from minicaffe.layers import CATALOGUE
+
+ROOT = Path(__file__).resolve().parents[1]
+LINKS = ("layers", "proto", "cuda")
+
+
+def test_the_engine_is_the_modules_that_its_contract_names() -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    named = contracts["importlinter:contract:engine"]["source_modules"].split()
+    engine = {path.stem for path in (ROOT / "minicaffe").glob("*.py")}
+    assert {name.removeprefix("minicaffe.") for name in named} == engine - {"__init__", "__main__"}
+    assert len(engine) <= 32
+
+
+def test_a_file_of_layers_is_a_type() -> None:
+    types = {
+        kind.__module__.rpartition(".")[2] for kind in CATALOGUE.values() if kind.__module__.startswith("minicaffe.layers")
+    }
+    assert {path.stem for path in (ROOT / "layers").glob("*.py")} == types | {"__init__"}
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports inside functions count."""
+    grimp = pytest.importorskip("grimp")
+    graph = grimp.build_graph(
+        "minicaffe", "minicaffe.cuda", "minicaffe.proto", exclude_type_checking_imports=True, cache_dir=None
+    )
+    edges = {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
+    assert len(edges) > 400
+    edges["minicaffe.layers"].discard("minicaffe.pycaffe.net_spec")  # NetSpec's functions: at their first use
+    tuple(TopologicalSorter(edges).static_order())  # CycleError names a cycle
+
+
+@pytest.fixture(scope="module")
+def without_links(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout as git makes it where it may make no links."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("needs git's checkout")
+    folder = tmp_path_factory.mktemp("clone") / "minicaffe"
+    subprocess.run(["git", "clone", "-q", "-c", "core.symlinks=false", str(ROOT), str(folder)], check=True)
+    assert (folder / "minicaffe" / "layers").read_text() == "../layers"
+    return folder
+
+
+def test_a_checkout_without_links_is_not_installed(without_links: Path) -> None:
+    code = "import setuptools.build_meta as build; build.build_wheel('dist')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=without_links, capture_output=True, text=True, check=False)
+    assert done.returncode
+    said = done.stderr.strip().splitlines()[-1]
+    assert said.startswith("minicaffe/layers is a link that git wrote as a text file: make the checkout anew with")
+
+
+def test_a_checkout_without_links_is_not_imported(without_links: Path) -> None:
+    python = [sys.executable, "-c", "import minicaffe"]
+    environment = {**os.environ, "PYTHONPATH": str(without_links)}
+    done = subprocess.run(python, cwd=without_links, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert (
+        done.stderr.strip().splitlines()[-1].startswith("ImportError: minicaffe/layers is a link that git wrote as a text file")
+    )
