@@ -27,9 +27,11 @@ What you pass to a function
 Treat both as
 `python -m minicaffe` lets Python itself
 The defaults are above any published model
-Two things remain.
+Some things remain.
 Another program that cuts a weights file short
-And a model can be
+A hard link is
+The limits bound memory
+A model can be
 To check what is installed
 On 22 November 2026
 They lack two things:
