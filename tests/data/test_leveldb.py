@@ -8,8 +8,8 @@ import resource
 import shutil
 import subprocess
 import sys
-import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,7 @@ import pytest
 from batches import batches, datum, net_of
 from click.testing import CliRunner
 from golden import GOLDEN
+from growth import check_growth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -632,15 +633,11 @@ def many_edits(folder: Path, count: int) -> Path:
 
 @pytest.mark.parametrize("make", [common_beginnings, empty_parts, small_blocks, many_edits])
 def test_time_grows_with_the_length(make: Callable[[Path, int], Path], tmp_path: Path) -> None:
-    def seconds(count: int) -> float:
-        folder, taken = make(tmp_path / str(count), count), []
-        for _ in range(3):
-            begin = time.process_time()
-            read(folder)
-            taken.append(time.process_time() - begin)
-        return min(taken)
+    def prepare(count: int) -> Callable[[], object]:
+        database = open_database(str(make(tmp_path / str(count), count)), "leveldb")
+        return lambda: deque(database.items(), maxlen=0)
 
-    assert seconds(8000) <= 2.5 * seconds(4000) + 0.02
+    check_growth(prepare, start=1000, most=8000)
 
 
 def test_copies_are_read_as_well(written: Path, tmp_path: Path) -> None:
