@@ -1,6 +1,7 @@
 """README.md and docs/: their blocks run, their links lead somewhere, the commands and options they name exist.
 
     ```python            run, in order; a line `print(...)  # text` must print the text
+    ```python torch      the same where PyTorch is installed
     ```console           run: its lines `$ minicaffe ...`; the lines without $ are shortened output
     ```python no-run     checked for nothing but its syntax
     ```console no-run    its commands and options must exist
@@ -20,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ from minicaffe.cli import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+RUN = ("python", "python torch") if find_spec("torch") else ("python",)
 names = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 
 
@@ -69,7 +72,7 @@ def program(document: Path) -> str:
     text = document.read_text(encoding="utf-8")
     lines = [""] * len(text.splitlines())
     for block in blocks(text):
-        if block.info == "python":
+        if block.info in RUN:
             lines[block.first - 1 : block.first - 1 + len(block.lines)] = block.lines
         elif block.info == "console":
             for number, command in block.commands:
@@ -80,7 +83,7 @@ def program(document: Path) -> str:
 
 def promised(document: Path) -> list[str]:
     """What the python blocks say that their lines print."""
-    lines = [line for block in blocks(document.read_text(encoding="utf-8")) if block.info == "python" for line in block.lines]
+    lines = [line for block in blocks(document.read_text(encoding="utf-8")) if block.info in RUN for line in block.lines]
     return [found[1].rstrip() for line in lines if (found := re.search(r"^ *print\(.*\)  # (.*)$", line))]
 
 
@@ -114,7 +117,7 @@ def test_python_blocks_parse(document: Path) -> None:
     for block in blocks(document.read_text(encoding="utf-8")):
         if block.info.split(" ")[0] == "python":
             ast.parse("\n".join(block.lines))
-            assert block.info in ("python", "python no-run")
+            assert block.info in ("python", "python torch", "python no-run")
 
 
 @names
