@@ -45,7 +45,7 @@ PUBLIC = {
 """minicaffe.NAME, as the documents and pycaffe's scripts write it, and where the module is."""
 
 
-class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     """Finds a module by another name: the module itself, no second copy of any class. real gives a name's, or None."""
 
     def __init__(self, real: Callable[[str], str | None]) -> None:
@@ -54,9 +54,8 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         real = self.real(fullname)
-        if real is None or importlib.util.find_spec(real) is None:
-            return None
-        return ModuleSpec(fullname, self, is_package=True)
+        spec = importlib.util.find_spec(real) if real else None
+        return ModuleSpec(fullname, self, is_package=spec.submodule_search_locations is not None) if spec else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         real = self.real(spec.name)
@@ -69,6 +68,13 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """The module has run already; it keeps the spec it was imported by."""
         assert module.__spec__ is not None
         module.__spec__ = self._specs.pop(module.__spec__.name)
+
+    def get_source(self, fullname: str) -> str | None:
+        """For `python -m`, which runs the source under the name __main__."""
+        real = self.real(fullname)
+        spec = importlib.util.find_spec(real) if real else None
+        loader = spec.loader if spec else None
+        return loader.get_source(spec.name) if spec and isinstance(loader, importlib.abc.InspectLoader) else None
 
 
 def serve_public_names() -> None:

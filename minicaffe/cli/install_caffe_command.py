@@ -14,12 +14,11 @@ from pathlib import Path
 
 import click
 
+from minicaffe.cli import COMMANDS
+from minicaffe.cli.flags import translate
+from minicaffe.cli.terminal import echo
 from minicaffe.errors import Error
 from minicaffe.files import replacing
-
-from . import COMMANDS
-from .flags import translate
-from .terminal import echo
 
 TOOLS = (
     "upgrade_net_proto_text", "upgrade_net_proto_binary", "upgrade_solver_proto_text",

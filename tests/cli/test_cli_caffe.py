@@ -573,7 +573,7 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 def test_the_caffe_command_is_installed_on_request(folder: Path) -> None:
     bin_folder = folder / "my tools"
     path = f"{bin_folder}{os.pathsep}{os.environ['PATH']}"
-    done = python("-m", "minicaffe.cli.install_caffe_command", str(bin_folder), PATH=path)
+    done = python("-m", "minicaffe.install_caffe_command", str(bin_folder), PATH=path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert f"written: {bin_folder / 'caffe'}" in done.stdout
@@ -585,7 +585,7 @@ def test_the_caffe_command_is_installed_on_request(folder: Path) -> None:
     words = ["upgrade_solver_proto_text", "s.txt", "t.txt"]
     assert subprocess.run(words, env=environment, capture_output=True, check=False).returncode == 0
     assert 'type: "SGD"' in (folder / "t.txt").read_text()
-    removed = python("-m", "minicaffe.cli.install_caffe_command", str(bin_folder), "--remove")
+    removed = python("-m", "minicaffe.install_caffe_command", str(bin_folder), "--remove")
     assert removed.returncode == 0, removed.stderr
     assert list(bin_folder.iterdir()) == []
 
@@ -599,13 +599,13 @@ def test_another_caffe_is_left_alone(folder: Path) -> None:
             install(folder / "bin", remove=remove)
     assert all(path.exists() for path in mine)
     assert (folder / "bin" / "upgrade_net_proto_text").read_text() == "another's"
-    done = python("-m", "minicaffe.cli.install_caffe_command", str(folder / "bin"))
+    done = python("-m", "minicaffe.install_caffe_command", str(folder / "bin"))
     assert done.returncode == 1
     assert "another program" in done.stderr
 
 
 def test_a_caffe_elsewhere_on_the_path_is_said(folder: Path) -> None:
-    done = python("-m", "minicaffe.cli.install_caffe_command", str(folder / "bin"), PATH="")
+    done = python("-m", "minicaffe.install_caffe_command", str(folder / "bin"), PATH="")
     assert done.returncode == 0, done.stderr
     assert f"note: on your PATH, caffe is not found; put {folder / 'bin'} first on it" in done.stderr
 
