@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from minicaffe.errors import LayerError
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
+from minicaffe.nearest import nearest
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import register as register
 from minicaffe.registry import registered as registered
@@ -228,7 +228,7 @@ def create(
 def _unknown_type(param: caffe_pb2.LayerParameter, source: LayerSource | None) -> LayerError:
     if not param.type:
         return Layer(param, source=source).error('has no type; write type: "..."')
-    near = difflib.get_close_matches(param.type, CATALOGUE, n=3)
+    near = nearest(param.type, CATALOGUE, 3)
     message = f'unknown layer type "{param.type}"'
     if param.type in FORK_TYPES:
         message += f", which belongs to {FORK_TYPES[param.type]} and is not built in"
