@@ -19,14 +19,25 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows sends a process no SIGINT")
 
 PROGRAM = """
-import os, sys
+import os, sys, threading, time
+from minicaffe.data import prefetch
 from minicaffe.layers.image_data import ImageListSource
 read, count = ImageListSource._read, 0
+
+def waits():
+    "Whether the main thread waits for a batch, and none is left."
+    frame, names = sys._current_frames()[threading.main_thread().ident], set()
+    while frame:
+        names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return {"take", "wait"} <= names and prefetch._running[threading.current_thread()][0].empty()
 
 def blocks(self, name):
     global count
     count += 1
     if count > 5:
+        while not waits():
+            time.sleep(0.01)
         os.write(1, b"blocked\\n")
         os.read(os.pipe()[0], 1)
     return read(self, name)
