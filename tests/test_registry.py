@@ -141,7 +141,7 @@ def test_the_class_of_a_layer_that_is_not_set_up(text: str, name: str) -> None:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with tests/packages installed in it, by pip and without a network."""
-    pytest.importorskip("setuptools", reason="pip builds the package with it")
+    pytest.importorskip("setuptools", "69", reason="pip builds the package with it")
     folder = tmp_path_factory.mktemp("package")
     shutil.copytree(PACKAGE, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
     options = ["--no-index", "--no-deps", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]

@@ -14,6 +14,7 @@ import minicaffe
 from minicaffe.blob import MemoryState
 from minicaffe.cuda import blas, convolution
 from minicaffe.cuda.device import current
+from minicaffe.layers.conv.window import Window
 
 pytestmark = pytest.mark.gpu
 
@@ -110,7 +111,7 @@ def test_the_workspace_is_one() -> None:
 
 def window(kernel: tuple[int, ...]) -> Any:
     ones = (1,) * len(kernel)
-    return minicaffe.layers.window.Window(kernel, ones, (0,) * len(kernel), ones)
+    return Window(kernel, ones, (0,) * len(kernel), ones)
 
 
 @pytest.mark.gpu_barrier

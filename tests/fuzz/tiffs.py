@@ -8,11 +8,14 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import PIL
 from PIL import Image
 
 WIDTH, LENGTH, BITS, COMPRESSION, PHOTOMETRIC, OFFSETS, ORIENTATION, SAMPLES = 256, 257, 258, 259, 262, 273, 274, 277
 ROWS_PER_STRIP, BYTE_COUNTS, PLANAR, TILE_WIDTH, TILE_LENGTH, TILE_OFFSETS, TILE_BYTE_COUNTS = 278, 279, 284, 322, 323, 324, 325
 DEFLATE = 8
+PILLOW_12 = int(PIL.__version__.partition(".")[0]) < 13
+"""It cannot read the unpacked YCbCr that it writes."""
 ONLY = {"jpeg": ("RGB", "L", "CMYK", "YCbCr"), "group4": ("1",)}
 """Modes that a packing is for; any, of others."""
 
@@ -56,7 +59,7 @@ def all_kinds() -> Iterator[bytes]:
     image = Image.fromarray(pixels)
     for mode in ("RGB", "L", "P", "1", "I;16", "F", "RGBA", "CMYK", "YCbCr"):
         for packing in ("raw", "tiff_lzw", "tiff_adobe_deflate", "jpeg", "packbits", "group4"):
-            if mode not in ONLY.get(packing, mode):
+            if mode not in ONLY.get(packing, mode) or (PILLOW_12 and (mode, packing) == ("YCbCr", "raw")):
                 continue
             of_mode = Image.fromarray(pixels[:, :, 0].astype(np.uint16) * 200) if mode == "I;16" else image.convert(mode)
             out = io.BytesIO()

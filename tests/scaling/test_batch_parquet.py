@@ -73,7 +73,7 @@ def test_a_page_of_more_than_its_chunk_declares(tmp_path: Path) -> None:
     """The footer's totals are made small; the page itself tells."""
     path = write(tmp_path / "t.parquet", [bytes(MB)] * 250, use_dictionary=False)
     total = pq.read_metadata(path).row_group(0).column(0).total_uncompressed_size
-    assert path.read_bytes().count(varint(2 * total, 5)) == 2
+    assert path.read_bytes().count(varint(2 * total, 5)) in (2, 3)  # older releases also write it behind the chunk
     path.write_bytes(path.read_bytes().replace(varint(2 * total, 5), varint(2 * 1000, 5)))
     said, grown = read(path, 10 * MB)
     assert said == "DataError"
