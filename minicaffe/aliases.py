@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 PUBLIC = {
+    "arrays": "formats.arrays",
     "average_precision": "detection.average_precision",
     "classifier": "pycaffe.classifier",
     "comparison": "porting.comparison",

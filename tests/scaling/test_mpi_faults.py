@@ -143,7 +143,8 @@ def test_a_rank_that_came_late_is_not_taken_for_the_one_that_hangs(tmp_path):
 SLOW = """
 import time
 from mpi_cases import *
-from minicaffe import mpi, snapshots
+from minicaffe import mpi
+from minicaffe.training import snapshots
 with mpi.training(timeout=1.5) as job:
     solver = solver_of("tested", BATCH, "slow", snapshot=5, max_iter=6)
     write, forward = snapshots.write, solver.test_nets[0].forward
