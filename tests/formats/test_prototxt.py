@@ -506,7 +506,7 @@ def test_a_file_that_is_not_there(tmp_path):
         read_net(tmp_path / "missing.prototxt")
     with pytest.raises(PrototxtError, match="cannot be read: "):
         read_net(tmp_path)
-    with pytest.raises(PrototxtError, match=r"cannot be read: .*null byte"):
+    with pytest.raises(PrototxtError, match=r"cannot be read: no file has such a name"):
         read_net("a\0b")
 
 
