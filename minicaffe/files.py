@@ -17,22 +17,30 @@ from typing import BinaryIO
 from . import limits
 from .errors import Error, NotAFileError
 
-OTHERS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+OTHERS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 """What a name may lead to beside files and folders: to open one may wait for ever, and to read one may never end."""
 
 
-def opened(path: str | os.PathLike[str]) -> BinaryIO:
+def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
     """A file, open for reading its bytes. A file with holes may have any size: who reads it whole calls read_bytes.
+    follow: whether a link is the file that it leads to.
 
-    Raises NotAFileError for a pipe, a socket and a device, which are not opened, and for what is no name; OSError for what the
-    operating system refuses.
+    Raises NotAFileError for a pipe, a socket and a device, which are not opened, for a link that is not followed, and for what
+    is no name; OSError for what the operating system refuses.
     """
     name = os.fspath(path)
+    flags = ("O_NONBLOCK", "O_BINARY") if follow else ("O_NONBLOCK", "O_BINARY", "O_NOFOLLOW")
     try:
-        _check_kind(os.stat(name), name)
+        _check_kind(os.stat(name, follow_symlinks=follow), name)
     except ValueError as error:  # a NUL in it
         raise NotAFileError(errno.EINVAL, f"no file has such a name ({error})", repr(name)) from error
-    handle = os.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    handle = os.open(name, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
     try:
         _check_kind(os.fstat(handle), name)
         return open(handle, "rb")

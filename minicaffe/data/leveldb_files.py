@@ -9,17 +9,13 @@ Source: LevelDB's doc/impl.md, db/dbformat.h and util/crc32c.h.
 from __future__ import annotations
 
 import os
-import stat
 from types import TracebackType
 from typing import NamedTuple
 
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, NotAFileError
+from minicaffe.files import opened
 
 from .crc32c import crc32c
-
-FLAGS = os.O_RDONLY
-for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):
-    FLAGS |= getattr(os, flag, 0)
 
 DELETION, VALUE = 0, 1
 """What a key's last byte of eight says: that the key is gone from here on, or that it has the value which follows."""
@@ -43,18 +39,15 @@ class LevelFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        if os.path.islink(path):
+            raise DataError(f"{path}: is a link, and a LevelDB's links are not followed: put the file itself there")
         try:
-            self._check(os.lstat(path))
-            self.file = os.fdopen(os.open(path, FLAGS), "rb")
+            self.file = opened(path, follow=False)
+        except (NotAFileError, IsADirectoryError) as error:
+            raise DataError(f"{path}: is no regular file") from error
         except OSError as error:
             raise DataError(f"{path}: cannot be opened: {error.strerror or error}") from error
-        found = os.fstat(self.file.fileno())
-        self.length = found.st_size
-        try:
-            self._check(found)  # which may be another one by now
-        except DataError:
-            self.file.close()
-            raise
+        self.length = os.fstat(self.file.fileno()).st_size
 
     def __enter__(self) -> LevelFile:
         return self
@@ -75,12 +68,6 @@ class LevelFile:
 
     def damaged(self, what: str) -> DataError:
         return DataError(f"{self.path}: damaged LevelDB: {what}")
-
-    def _check(self, found: os.stat_result) -> None:
-        if stat.S_ISLNK(found.st_mode):
-            raise DataError(f"{self.path}: is a link, and a LevelDB's links are not followed: put the file itself there")
-        if not stat.S_ISREG(found.st_mode):
-            raise DataError(f"{self.path}: is no regular file")
 
 
 def matches(masked: int, data: bytes | memoryview) -> bool:
