@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from minicaffe.errors import DataError
+from minicaffe.formats.wire import WireError, varint
 
 DEEPEST = 16
 """Structs and lists in one another that are read; Parquet's have seven."""
@@ -23,7 +24,7 @@ def read_struct(content: bytes) -> tuple[Fields, int]:
     reader = _Reader(content)
     try:
         return reader.struct(DEEPEST), reader.at
-    except IndexError:
+    except (IndexError, WireError):
         raise DataError("its metadata are damaged") from None
 
 
@@ -34,7 +35,7 @@ def field(fields: Fields, number: int, kind: int) -> Any:
 
 
 class _Reader:
-    """IndexError where the content ends too early, and for what is damaged."""
+    """IndexError or WireError where the content ends too early, and for what is damaged."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.at = content, 0
@@ -81,13 +82,8 @@ class _Reader:
         return self.content[self.at - 1]
 
     def _varint(self) -> int:
-        found = 0
-        for shift in range(0, 70, 7):
-            byte = self._byte()
-            found |= (byte & 127) << shift
-            if byte < 128:
-                return found
-        raise IndexError
+        found, self.at = varint(self.content, self.at, len(self.content))
+        return found
 
     def _zigzag(self) -> int:
         found = self._varint()
