@@ -8,14 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
 
 from minicaffe import limits
 from minicaffe.access import granted
 from minicaffe.errors import DataError
-from minicaffe.files import read_bytes, replacing
+from minicaffe.files import opened, read_bytes, replacing
 
 RECORD = ".minicaffe_wrote"
 
@@ -59,8 +58,8 @@ class OwnFiles:
         """What runs wrote, read once; a line that was cut off is none."""
         if self._written is None:
             self._written = set()
-            with suppress(OSError), open(os.open(self.folder / RECORD, os.O_RDONLY | _PLAIN), "rb") as lines:
-                for line in lines if _is_record(os.fstat(lines.fileno())) else ():
+            with suppress(OSError), opened(self.folder / RECORD, follow=False) as lines:
+                for line in lines if os.fstat(lines.fileno()).st_size <= limits.lists else ():  # one of holes has no end
                     with suppress(ValueError, TypeError):
                         name, digest = json.loads(line)
                         self._written.add((name, digest))
@@ -77,11 +76,6 @@ class OwnFiles:
 
 _PLAIN = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Open no link, and wait for no pipe."""
-
-
-def _is_record(found: os.stat_result) -> bool:
-    """Whether this is a file, and not one of holes without an end."""
-    return stat.S_ISREG(found.st_mode) and found.st_size <= limits.lists
 
 
 def _digest(content: bytes) -> str:
