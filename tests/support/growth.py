@@ -20,8 +20,10 @@ Run = Callable[[], object]
 
 
 def check_growth(prepare: Callable[[int], Run], start: int = 256, most: int = 2**16) -> None:
-    """Assert that a run with 2n takes at most 2.5 times as long as one with n.
+    """Assert that a run with 2n takes at most 2.5 times as long as one with n, or each of two or three doublings on average.
 
+    The second and third doubling decide where a cache overflows between n and 2n: what is linear stays below (2, 4, 8
+    times as long, of 2.5, 6.3, 15.6 allowed), what is quadratic does not (4, 16, 64).
     prepare(n): makes the input, untimed, and returns the run. n: start, made four times as large until a run takes FLOOR
     seconds, or to `most`.
     """
@@ -30,15 +32,19 @@ def check_growth(prepare: Callable[[int], Run], start: int = 256, most: int = 2*
     while least < FLOOR and 4 * n <= most:
         n, run = 4 * n, prepare(4 * n)
         least = _seconds(run)
-    twice_run, twice = prepare(2 * n), float("inf")
-    for _ in range(6):  # noise only adds to a time: the least ones are compared
-        twice = min(twice, _seconds(twice_run))
-        if twice <= MOST * max(least, FLOOR):
-            return
-        least = min(least, _seconds(run))
-    raise AssertionError(
-        f"{least:.3f} s with {n:,}, {twice:.3f} s with {2 * n:,}: {twice / max(least, FLOOR):.1f} times as long"
-    )
+    found = []
+    for doublings in (1, 2, 3):
+        times = MOST**doublings
+        if doublings > 1 and 2**doublings * n > 2 * most:
+            break
+        more_run, more = prepare(2**doublings * n), float("inf")
+        for _ in range(6):  # noise only adds to a time: the least ones are compared
+            more = min(more, _seconds(more_run))
+            if more <= times * max(least, FLOOR):
+                return
+            least = min(least, _seconds(run))
+        found.append(f"{more:.3f} s with {2**doublings * n:,}")
+    raise AssertionError(f"{least:.3f} s with {n:,}, {', '.join(found)}")
 
 
 def refused(run: Run, message: str) -> Run:
