@@ -1,7 +1,7 @@
 """The detection settings: what the Python half of py-faster-rcnn and py-R-FCN decides outside the prototxts.
 
     settings = read_settings("faster_rcnn_end2end.yml")     # the originals' yml, over the originals' defaults
-    use(settings)                                           # for every layer set up from now on
+    net = minicaffe.Net("test.prototxt", minicaffe.TEST, settings=settings)
     settings.train.rpn_positive_overlap, settings.test.nms
 
 Source: both projects' lib/fast_rcnn/config.py; a field is its key there in lower case.
@@ -127,14 +127,23 @@ _current = DetectionSettings()
 
 
 def current() -> DetectionSettings:
-    """The settings that a layer takes when it is set up."""
+    """The settings of a net that is given none: those of the last use(), at first the defaults."""
     return _current
 
 
 def use(settings: DetectionSettings) -> None:
-    """Make settings the current ones; layers already set up keep theirs."""
+    """Make settings the current ones, in all threads, for nets made from now on. For old scripts: give a net its settings."""
     global _current
-    _current = settings
+    _current = settings_or_current(settings)
+
+
+def settings_or_current(settings: DetectionSettings | None) -> DetectionSettings:
+    """settings, or the current ones in place of None. Raises SettingsError for another type."""
+    if settings is not None and not isinstance(settings, DetectionSettings):
+        raise SettingsError(
+            f"settings must be DetectionSettings, got {settings!r}: make them with minicaffe.settings.read_settings"
+        )
+    return settings or _current
 
 
 def read_settings(path: str | PathLike[str], base: DetectionSettings | None = None) -> DetectionSettings:
