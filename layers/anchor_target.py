@@ -72,9 +72,7 @@ class AnchorTarget(Layer):
         overlaps = bbox_overlaps(anchors[inside], gt_boxes)
         labels = sampled(anchor_labels(overlaps, self.train), self.train)
         targets = anchor_targets(anchors[inside], gt_boxes, overlaps, self.train)
-        for blob, values, fill in zip(
-            top, (labels, targets, *anchor_weights(labels, self.train)), (-1, 0, 0, 0), strict=True
-        ):
+        for blob, values, fill in zip(top, (labels, targets, *anchor_weights(labels, self.train)), (-1, 0, 0, 0), strict=True):
             whole = np.full((len(anchors), *values.shape[1:]), fill, self.dtype)
             whole[inside] = values
             blob.data[...] = by_channel(whole, height, width).reshape(blob.shape)

@@ -65,9 +65,9 @@ class Layer:
 
     forward_only: whether no backward will come, so that forward need keep nothing for it (a net may say so of its layers).
 
-    Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings (the
-    net's detection settings, from before setup on), blobs (learnable Blobs), loss_weights (one per top), param_propagate_down (one bool per learnable blob: whether backward
-    computes its gradient), source.
+    Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
+    (the net's detection settings; set before setup), blobs (learnable Blobs), loss_weights (one per top), param_propagate_down
+    (one bool per learnable blob: whether backward computes its gradient), source.
     """
 
     type: str = ""

@@ -10,6 +10,7 @@ Source: both projects' lib/fast_rcnn/config.py; a field is its key there in lowe
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -146,6 +147,16 @@ def settings_or_current(settings: DetectionSettings | None) -> DetectionSettings
     return settings or _current
 
 
+def settings_from(given: str | PathLike[str] | Mapping[str, Any] | DetectionSettings) -> DetectionSettings:
+    """A yml file, or a mapping of a yml's keys ({"TEST": {"NMS": 0.4}}), over the defaults; DetectionSettings unchanged.
+
+    Raises SettingsError.
+    """
+    if isinstance(given, str | PathLike):
+        return read_settings(given)
+    return _merged(DetectionSettings(), given, "") if isinstance(given, Mapping) else settings_or_current(given)
+
+
 def read_settings(path: str | PathLike[str], base: DetectionSettings | None = None) -> DetectionSettings:
     """The settings of a yml file over base (the defaults). Raises SettingsError that names the file and the key."""
     try:
@@ -169,7 +180,7 @@ T = TypeVar("T", DetectionSettings, TrainSettings, TestSettings)
 
 def _merged(settings: T, values: Any, prefix: str) -> T:
     """settings with the yml's values in place of theirs."""
-    if not isinstance(values, dict):
+    if not isinstance(values, Mapping):
         raise SettingsError(f"{prefix.rstrip('.') or 'the file'} must be a mapping of settings, got {values!r}")
     kinds = get_type_hints(type(settings))
     changes: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from PIL import Image
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
 from minicaffe.data.drawn_boxes import class_name, draw_boxes
 from minicaffe.data.images import prepare_image
-from minicaffe.data.settings import DetectionSettings, current
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.layers.boxes.nms import nms
 from minicaffe.layers.detection_output import DetectionOutput
@@ -63,10 +63,10 @@ def detect(
 ) -> Detections:
     """Detections on image (H, W, 3), BGR as load_image gives it, of every class but the background.
 
-    settings: the current ones unless given (scales, means, NMS). proposals: (R, 4) boxes in pixels of the image, for a net
+    settings: the image's scale, means and NMS (default: the net's). proposals: (R, 4) boxes in pixels of the image, for a net
     whose input is rois. threshold: the least score. Raises Error where the net is no detector of these conventions.
     """
-    settings = settings or current()
+    settings = settings or net.settings
     scores, boxes = score_boxes(net, image, settings=settings, proposals=proposals)
     return pick(scores, boxes, nms_threshold=settings.test.nms, threshold=threshold, max_detections=max_detections)
 
@@ -79,8 +79,9 @@ def score_boxes(
     proposals: ArrayLike | None = None,
 ) -> tuple[Floats, Floats]:
     """Run the net on one image: scores (R, C), and a box for each class in pixels of the image (R, C, 4), before NMS."""
-    settings = settings or current()
-    check_detector(net, proposals is not None)
+    settings = settings or net.settings
+    check_detector(net)
+    check_proposals(net, proposals is not None)
     data, im_info = prepare_image(image, settings)
     scale = float(im_info[0, 2])
     inputs: dict[str, NDArray[Any]] = {"data": data}
@@ -106,8 +107,8 @@ def read_boxes(net: Net, scale: float, size: Sequence[int], settings: DetectionS
     return scores, clip_boxes(moved.reshape(-1, 4), size).reshape(moved.shape)
 
 
-def check_detector(net: Net, has_proposals: bool) -> None:
-    """Raises Error unless net has the inputs and blobs of a detector, and the proposals that it needs."""
+def check_detector(net: Net) -> None:
+    """Raises Error unless net has the inputs and blobs of a detector of these conventions."""
     if any(isinstance(layer, DetectionOutput) for layer in net.layers):
         raise Error(f"{net.file}: this is an SSD net: use minicaffe.detect_ssd.detect_ssd")
     if "data" not in net.inputs or not {"im_info", "rois"} & set(net.inputs):
@@ -118,9 +119,13 @@ def check_detector(net: Net, has_proposals: bool) -> None:
     for name in ("cls_prob", "rois"):
         if name not in net.blobs:
             raise Error(f'{net.file}: a detector has a blob "{name}"; this net has none of that name')
-    if "rois" in net.inputs and not has_proposals:
+
+
+def check_proposals(net: Net, given: bool) -> None:
+    """Raises Error for a net that takes rois and is given none, and for one that proposes its own rois and is given some."""
+    if "rois" in net.inputs and not given:
         raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image")
-    if "rois" not in net.inputs and has_proposals:
+    if "rois" not in net.inputs and given:
         raise Error(f"{net.file}: this net proposes its own rois and takes no proposals")
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import numbers
 from minicaffe.data.images import load_image, prepare_image, resize_bilinear
-from minicaffe.data.settings import DetectionSettings, current
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import read_npy
 from minicaffe.layers.batch_norm import BatchNorm
@@ -32,8 +32,8 @@ def fill_inputs(
 
     files: blob name -> .npy (the blob takes its shape) or an image. An image for a net with an im_info input is scaled
     as py-faster-rcnn does (settings: 600/1000 pixels) and fills im_info too; for any other net it is resized to the
-    blob's height and width. The settings' pixel means (the current ones' unless given) are subtracted. factor: multiplies an
-    image after that.
+    blob's height and width. The pixel means of settings (default: the net's) are subtracted.
+    factor: multiplies an image after that.
     """
     for name in files:
         if name not in net.inputs:
@@ -46,7 +46,7 @@ def fill_inputs(
             put_array(net, name, read_npy(file))
             filled.add(name)
         else:
-            put = _put_image(net, name, file, settings or current())
+            put = _put_image(net, name, file, settings or net.settings)
             net.blobs[name].data[...] *= net.dtype.type(factor)
             filled |= put
     random = np.random.default_rng(seed)

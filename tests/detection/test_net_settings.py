@@ -99,5 +99,5 @@ def test_a_net_keeps_the_settings_that_use_had_set() -> None:
 @pytest.mark.parametrize("given", ["end2end.yml", {"TEST": {"NMS": 0.3}}])
 def test_a_net_takes_settings_only(given: object) -> None:
     file: NetFile = parse_net(PROPOSAL, "net.prototxt")
-    with pytest.raises(SettingsError, match="settings must be DetectionSettings, got .*read_settings"):
+    with pytest.raises(SettingsError, match=r"settings must be DetectionSettings, got .*read_settings"):
         Net(file, TEST, settings=given)  # type: ignore[arg-type]
