@@ -110,7 +110,7 @@ def read_boxes(net: Net, scale: float, size: Sequence[int], settings: DetectionS
 def check_detector(net: Net) -> None:
     """Raises Error unless net has the inputs and blobs of a detector of these conventions."""
     if any(isinstance(layer, DetectionOutput) for layer in net.layers):
-        raise Error(f"{net.file}: this is an SSD net: use minicaffe.detect_ssd.detect_ssd")
+        raise Error(f"{net.file}: this is an SSD net: use minicaffe.detection.load, or detect_ssd")
     if "data" not in net.inputs or not {"im_info", "rois"} & set(net.inputs):
         raise Error(
             f"{net.file}: a detector's inputs are data and im_info, or data and rois; "

@@ -144,5 +144,5 @@ def _copy_weights(net: Net, weights: Path) -> None:
     if net.params and not report.loaded:
         raise WeightsError(f"{weights}: none of its layers has the name of a layer with weights in {net.file}")
     if report.missing:
-        names = shortened(", ".join(report.missing))
-        warnings.warn(f"{weights} has no weights for {len(report.missing)} layers of {net.file}: {names}", stacklevel=3)
+        of_all = f"{len(report.missing)} of {len(net.params)} layers of {net.file}"
+        warnings.warn(shortened(f"{weights} has no weights for {of_all}: {', '.join(report.missing)}"), stacklevel=3)
