@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from detecting import DETECTOR
 from detection_case import python_layer, settings, using
 
 from minicaffe import TEST, TRAIN, Net
+from minicaffe.cli import main
 from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings, current
 from minicaffe.errors import SettingsError
 from minicaffe.formats.prototxt import NetFile, parse_net
 from minicaffe.mode import Phase
+from minicaffe.porting.comparison import compare
+from minicaffe.porting.merge_bn import merge_net
+from minicaffe.proto import caffe_pb2
+from minicaffe.scaling.batch.detector import Recipe
+from minicaffe.training.solver import SGDSolver
 
 PROPOSAL = f"""
 input: "scores" input_shape {{ dim: 1 dim: 18 dim: 6 dim: 8 }}
@@ -94,6 +104,36 @@ def test_a_net_keeps_the_settings_that_use_had_set() -> None:
     with using(proposing(4)):
         net = made()
     assert net.settings == proposing(4) and roi_count(net) == 4
+
+
+def test_a_solver_gives_its_nets_the_settings() -> None:
+    param = caffe_pb2.SolverParameter(base_lr=1, lr_policy="fixed", test_iter=[1], test_interval=1)
+    param.net_param.CopyFrom(parse_net(PROPOSAL).param)
+    solver = SGDSolver(param, settings=proposing(3))
+    assert [roi_count(net) for net in (solver.net, *solver.test_nets)] == [4, 3]
+    assert solver.settings is solver.net.settings
+
+
+def test_a_recipe_sent_to_a_worker_gives_its_net_the_settings() -> None:
+    recipe = pickle.loads(pickle.dumps(Recipe("detector.prototxt", DETECTOR, proposing(3), proposals="boxes.npy")))
+    assert recipe.detector({}).net.settings == proposing(3)
+    assert current() == DetectionSettings()
+
+
+def test_nets_made_from_a_net_have_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "b.prototxt").write_text(PROPOSAL)
+    net = made(given=proposing(3))
+    assert merge_net(net)[0].settings == proposing(3)
+    assert compare(net, tmp_path / "b.prototxt").same
+
+
+def test_the_commands_leave_the_current_settings_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text(PROPOSAL)
+    Path("net.yml").write_text("TEST: {RPN_POST_NMS_TOP_N: 37}")
+    result = CliRunner().invoke(main, ["summary", "net.prototxt", "--cfg", "net.yml"])
+    assert "rois 37x5" in result.output, result.output
+    assert current() == DetectionSettings()
 
 
 @pytest.mark.parametrize("given", ["end2end.yml", {"TEST": {"NMS": 0.3}}])
