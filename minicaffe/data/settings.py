@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from minicaffe.errors import Error, SettingsError
 from minicaffe.files import read_text
 from minicaffe.formats.param_str import read_yaml
@@ -128,7 +130,7 @@ def _check(settings: Any, group: str, *positive: str) -> None:
     """Raises SettingsError for numbers that are not finite, and for those of `positive` that are not > 0."""
     for name, value in vars(settings).items():
         numbers = value if isinstance(value, tuple) else (value,)
-        if not all(math.isfinite(number) for number in numbers if isinstance(number, float)):
+        if not all(math.isfinite(number) for number in numbers if isinstance(number, float | np.floating)):
             raise SettingsError(f"{group}{name.upper()} must be finite, got {value}")
         if name in positive and not all(number > 0 for number in numbers):
             raise SettingsError(f"{group}{name.upper()} must be > 0, got {value}")

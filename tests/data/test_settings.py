@@ -3,11 +3,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 from detection_case import CFGS
 from golden import SHARED
 
-from minicaffe.data.settings import DetectionSettings, TrainSettings, current, read_settings, use
+from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings, current, read_settings, use
 from minicaffe.errors import SettingsError
 
 needs_models = pytest.mark.skipif(not CFGS.is_dir(), reason="../shared/models is absent")
@@ -74,6 +75,14 @@ def test_an_empty_file_and_a_base(tmp_path: Path) -> None:
     assert read_settings(written(tmp_path, ""), base) == base
     s = read_settings(written(tmp_path, "TRAIN:\n  BATCH_SIZE: 5\n"), base)
     assert (s.rng_seed, s.train.max_size, s.train.batch_size) == (8, 77, 5)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("nan"), np.float64("-inf")])
+def test_settings_made_in_python_are_finite_too(value: float) -> None:
+    with pytest.raises(SettingsError, match=r"^TEST\.NMS must be finite, got"):
+        TestSettings(nms=value)
+    with pytest.raises(SettingsError, match=r"^PIXEL_MEANS must be finite, got"):
+        DetectionSettings(pixel_means=(1.0, value, 2.0))
 
 
 def test_settings_are_frozen() -> None:
