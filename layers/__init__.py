@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from minicaffe import registry
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import settings_or_current as settings_or_current
 from minicaffe.errors import LayerError
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
@@ -215,14 +217,20 @@ def create(
     phase: Phase = TEST,
     dtype: DTypeLike = np.float32,
     source: LayerSource | None = None,
+    settings: DetectionSettings | None = None,
 ) -> Layer:
-    """The layer that param describes, not yet connected. Raises LayerError for a type that nobody registered."""
+    """The layer that param describes, not yet connected. Raises LayerError for a type that nobody registered.
+
+    settings: its net's detection settings; by default the current ones.
+    """
     kind = registry.find(param.type)
     if kind is None:
         raise _unknown_type(param, source)
     if param.type == "Python" and "Python" not in registered:
         kind = layer_class(param, registered, source)
-    return kind(param, phase=phase, dtype=dtype, source=source)
+    layer = kind(param, phase=phase, dtype=dtype, source=source)
+    layer.settings = settings_or_current(settings)
+    return layer
 
 
 def _unknown_type(param: caffe_pb2.LayerParameter, source: LayerSource | None) -> LayerError:

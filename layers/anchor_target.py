@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.data.boxes import bbox_overlaps, rows
-from minicaffe.data.settings import current
 from minicaffe.layer import Layer
 
 from .boxes.anchor_labels import anchor_labels, anchor_targets, anchor_weights, inside_image, sampled
@@ -51,7 +50,7 @@ class AnchorTarget(Layer):
         self.border = layer_parameters(self).get("allowed_border", 0)
         if isinstance(self.border, bool) or not isinstance(self.border, int | float):
             raise self.error(f"param_str: allowed_border must be a number, got {self.border!r}", "python_param.param_str")
-        self.settings = current().train
+        self.train = self.settings.train
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         scores, count = bottom[0].shape, len(self.anchors)
@@ -71,11 +70,9 @@ class AnchorTarget(Layer):
         anchors = shifted_anchors(self.anchors, height, width, self.stride)
         inside = np.flatnonzero(inside_image(anchors, bottom[2].data.reshape(-1)[:2], self.border))
         overlaps = bbox_overlaps(anchors[inside], gt_boxes)
-        labels = sampled(anchor_labels(overlaps, self.settings), self.settings)
-        targets = anchor_targets(anchors[inside], gt_boxes, overlaps, self.settings)
-        for blob, values, fill in zip(
-            top, (labels, targets, *anchor_weights(labels, self.settings)), (-1, 0, 0, 0), strict=True
-        ):
+        labels = sampled(anchor_labels(overlaps, self.train), self.train)
+        targets = anchor_targets(anchors[inside], gt_boxes, overlaps, self.train)
+        for blob, values, fill in zip(top, (labels, targets, *anchor_weights(labels, self.train)), (-1, 0, 0, 0), strict=True):
             whole = np.full((len(anchors), *values.shape[1:]), fill, self.dtype)
             whole[inside] = values
             blob.data[...] = by_channel(whole, height, width).reshape(blob.shape)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.cuda.proposal import ProposalKernels
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
-from minicaffe.data.settings import DetectionSettings, current
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN, Phase
@@ -65,10 +65,10 @@ class Proposal(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.anchors, self.stride = layer_anchors(self)
-        settings = current()
-        self.limits = limits_of(settings, self.phase)
-        self.unnormalise = self.phase == TRAIN and settings.train.rpn_normalize_targets
-        self.means, self.stds = settings.train.rpn_normalize_means, settings.train.rpn_normalize_stds
+        self.limits = limits_of(self.settings, self.phase)
+        train = self.settings.train
+        self.unnormalise = self.phase == TRAIN and train.rpn_normalize_targets
+        self.means, self.stds = train.rpn_normalize_means, train.rpn_normalize_stds
         normal = [self.stds, self.means] if self.unnormalise else None
         self._kernels = ProposalKernels(self.dtype, self.anchors, self.stride, normal)
         top[0].reshape(1, 5)

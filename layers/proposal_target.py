@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
-from minicaffe.data.settings import TrainSettings, current
+from minicaffe.data.settings import TrainSettings
 from minicaffe.layer import Layer
 
 from .anchor_target import checked_gt_boxes
@@ -48,15 +48,15 @@ class ProposalTarget(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")
-        self.settings = current().train
-        if self.settings.agnostic and self.num_classes < 2:
+        self.train = self.settings.train
+        if self.train.agnostic and self.num_classes < 2:
             raise self.error(f"class-agnostic boxes need num_classes 2, got {self.num_classes}", "python_param.param_str")
         columns = 4 * self.num_classes
         for blob, channels in zip(top, (5, 1, columns, columns, columns), strict=True):
             blob.reshape(1, channels, 1, 1)
 
     def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
-        batch, given = self.settings.batch_size, bottom[0].shape[0]
+        batch, given = self.train.batch_size, bottom[0].shape[0]
         for blob in top:
             blob.reshape(min(batch, given) if batch > 0 else given, *blob.shape[1:])
 
@@ -65,9 +65,9 @@ class ProposalTarget(Layer):
         rois = np.zeros((len(proposals) + len(gt_boxes), 5), self.dtype)
         rois[:, 1:] = np.concatenate([proposals[:, 1:5], gt_boxes[:, :4]])
         overlaps = bbox_overlaps(rois[:, 1:], gt_boxes)
-        chosen, foreground = sample_rois(overlaps.max(axis=1, initial=0.0), self.settings.batch_size, self.settings)
-        labels, targets = roi_targets(rois[chosen, 1:], gt_boxes, overlaps[chosen], foreground, self.settings)
-        put_training_rois(top, rois[chosen], labels, *class_targets(labels, targets, self.num_classes, self.settings))
+        chosen, foreground = sample_rois(overlaps.max(axis=1, initial=0.0), self.train.batch_size, self.train)
+        labels, targets = roi_targets(rois[chosen, 1:], gt_boxes, overlaps[chosen], foreground, self.train)
+        put_training_rois(top, rois[chosen], labels, *class_targets(labels, targets, self.num_classes, self.train))
 
     def _checked(self, bottom: Sequence[Blob]) -> tuple[Array, Array]:
         """The proposals (R, 5) and the gt boxes (G, 5)."""
@@ -78,7 +78,7 @@ class ProposalTarget(Layer):
             raise self.error(f"takes one image, got a roi of image {proposals[:, 0].max():g}", "bottom[0]")
         classes = gt_boxes[:, 4]
         wrong = (classes < 1) | (classes != np.round(classes))
-        if not self.settings.agnostic:
+        if not self.train.agnostic:
             wrong |= classes >= self.num_classes
         if wrong.any():
             hint = " (TRAIN.AGNOSTIC is for class-agnostic boxes)" if self.num_classes == 2 else ""

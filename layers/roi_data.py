@@ -19,7 +19,6 @@ from minicaffe.data.images import image_blob, load_image, scaled_image
 from minicaffe.data.roidb import prepare_roidb, usable
 from minicaffe.data.roidb_entry import Entry, Roidb
 from minicaffe.data.roidb_targets import add_bbox_regression_targets
-from minicaffe.data.settings import current
 from minicaffe.data.shard import current_share
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError
@@ -56,7 +55,7 @@ class RoIData(Layer):
         if len(top) not in (3, 6):
             raise self.error(f"takes 3 tops (with an RPN) or 6 (without), got {len(top)}", "top")
         self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")
-        self.settings, self.share = current(), current_share(self.phase)
+        self.share = current_share(self.phase)
         self.has_rpn = len(top) == 3
         self.makes_rois = not self.has_rpn
         self.roidb: Roidb = []

@@ -70,6 +70,7 @@ __all__ = [
     "classifier",
     "compare",
     "coord_map",
+    "detection",
     "detector",
     "draw",
     "explain",
@@ -100,7 +101,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import pycaffe
+    from . import detection, pycaffe
     from .porting.comparison import compare
     from .porting.onnx import export_onnx
     from .pycaffe import (
@@ -157,7 +158,7 @@ Net._repr_html_ = Blob._repr_html_ = _html  # type: ignore[attr-defined]
 
 
 def __getattr__(name: str) -> Any:
-    if name in PUBLIC or name in ("pycaffe", "torch"):
+    if name in PUBLIC or name in ("detection", "pycaffe", "torch"):
         return importlib.import_module(f"{__name__}.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -27,6 +27,7 @@ from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
 
 if TYPE_CHECKING:
+    from .data.settings import DetectionSettings
     from .net import Net
 from .formats.source import LayerSource
 
@@ -64,9 +65,9 @@ class Layer:
 
     forward_only: whether no backward will come, so that forward need keep nothing for it (a net may say so of its layers).
 
-    Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, blobs
-    (learnable Blobs), loss_weights (one per top), param_propagate_down (one bool per learnable blob: whether backward
-    computes its gradient), source.
+    Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
+    (the net's detection settings; set before setup), blobs (learnable Blobs), loss_weights (one per top), param_propagate_down
+    (one bool per learnable blob: whether backward computes its gradient), source.
     """
 
     type: str = ""
@@ -94,6 +95,7 @@ class Layer:
     keeps_input: ClassVar[bool] = False
     copies: tuple[float, float] = (1, 1)
     forward_only: bool = False
+    settings: DetectionSettings
     net_class: ClassVar[builtins.type[Net]]
     """Net, for layers that hold a net of their own; net.py, which imports this file, sets it."""
 

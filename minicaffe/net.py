@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from threading import RLock
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -30,7 +30,7 @@ from .formats.prototxt import NetFile
 from .formats.weights import LayerWeights, WeightsFile, read_weights
 from .hooks import Hooked
 from .layer import Layer
-from .layers import create
+from .layers import create, settings_or_current
 from .mode import TEST, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import net_file_of, phase_of, sorted_arguments, state_applied
@@ -40,6 +40,9 @@ from .proto import caffe_pb2
 from .pycaffe_net import PycaffeNet
 from .splits import insert_splits
 from .threads import computing
+
+if TYPE_CHECKING:
+    from .data.settings import DetectionSettings
 
 Watch = Callable[["Net", Layer, str], None]
 """Called while a net is made, with the net so far, a layer and what has happened to it: "created", "setup", "reshape"."""
@@ -70,11 +73,12 @@ class Net(PycaffeNet, Hooked):
     path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
     watch: called after each step of making each layer (the tracer's way in). keep: "all" blobs after a forward, or only
     the "outputs": the others give their memory back when their last reader has run, and there is no backward.
+    settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
     lock: to hold in a thread that runs the net and reads its blobs, where several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order.
     The rest of pycaffe's surface, old names and all, is in pycaffe_net.py.
-    Raises PrototxtError, LayerError, WeightsError.
+    Raises PrototxtError, LayerError, WeightsError, SettingsError.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Net(PycaffeNet, Hooked):
         dtype: DTypeLike = np.float32,
         watch: Watch | None = None,
         keep: Keep = "all",
+        settings: DetectionSettings | None = None,
     ) -> None:
         super().__init__()
         phase, level, stages, weights = sorted_arguments(args, phase, level, stages, weights)
@@ -98,6 +103,7 @@ class Net(PycaffeNet, Hooked):
             raise Error(f"a net's dtype is float32 or float64, got {self.dtype}")
         if keep not in ("all", "outputs"):
             raise Error(f'keep is "all" or "outputs", got {keep!r}')
+        self.settings: DetectionSettings = settings_or_current(settings)
         self.file = net_file.file
         self.name = net_file.param.name
         self.layers: list[Layer] = []
@@ -137,7 +143,7 @@ class Net(PycaffeNet, Hooked):
 
     def _add_layer(self, param: caffe_pb2.LayerParameter, source: Any, unread: dict[str, None], watch: Watch | None) -> None:
         phase = Phase(param.phase) if param.HasField("phase") else self.phase
-        layer = create(param, phase=phase, dtype=self.dtype, source=source)
+        layer = create(param, phase=phase, dtype=self.dtype, source=source, settings=self.settings)
         if watch:
             watch(self, layer, "created")
         if param.propagate_down and len(param.propagate_down) != len(param.bottom):

@@ -20,7 +20,7 @@ from pathlib import Path
 from published_models import MODELS, SHARED, randomize
 
 from minicaffe import TEST, Net
-from minicaffe.data.settings import DetectionSettings, read_settings, use
+from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.porting.onnx import DEFAULT_OPSET, compare_with_net, export_onnx
 
@@ -46,9 +46,8 @@ CIFAR = ZOO / "cifar10_bvlc_examples"
 
 def shapes_net(kind: str) -> Callable[[], Net]:
     def make() -> Net:
-        use(read_settings(SHAPES / "shapes.yml"))
-        folder = SHAPES / kind
-        net = Net(folder / "test.prototxt", TEST, weights=folder / f"shapes_{kind}.caffemodel")
+        folder, settings = SHAPES / kind, read_settings(SHAPES / "shapes.yml")
+        net = Net(folder / "test.prototxt", TEST, weights=folder / f"shapes_{kind}.caffemodel", settings=settings)
         fill_inputs(net, {"data": str(SHAPES / "scene.png")})
         return net
 
@@ -57,7 +56,6 @@ def shapes_net(kind: str) -> Callable[[], Net]:
 
 def published_net(prototxt: str) -> Callable[[], Net]:
     def make() -> Net:
-        use(DetectionSettings())
         net = Net(MODELS / prototxt, TEST)
         randomize(net, 4)
         net.blobs["data"].reshape(1, 3, 224, 320)

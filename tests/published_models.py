@@ -23,7 +23,7 @@ import numpy as np
 from minicaffe import TEST, TRAIN, Net, SGDSolver, allow_path, set_random_seed
 from minicaffe.data.images import load_image, prepare_image
 from minicaffe.data.roidb import prepare_roidb
-from minicaffe.data.settings import DetectionSettings, current, read_settings, use
+from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.inputs import put_array
 from minicaffe.proto import caffe_pb2
 
@@ -43,7 +43,6 @@ def is_train(path: Path) -> bool:
 
 def settings_of(path: Path) -> DetectionSettings:
     """The project's own yml for a net, by its folder."""
-    use(DetectionSettings())
     project = path.relative_to(MODELS).parts[0]
     folder = next(part for part in path.parts if part.startswith(("rfcn_", "faster_rcnn_", "fast_rcnn")))
     ohem = "_ohem" if "ohem" in path.stem and not folder.endswith("ohem") else ""
@@ -75,7 +74,7 @@ def randomize(net: Net, seed: int) -> None:
 
 def run_test_net(net: Net) -> str:
     """Forward on a photograph; the outputs' shapes."""
-    data, im_info = prepare_image(load_image(PHOTOS / "000456.jpg"), current())
+    data, im_info = prepare_image(load_image(PHOTOS / "000456.jpg"), net.settings)
     for name in net.inputs:
         if name == "data":
             put_array(net, name, data)
@@ -149,17 +148,17 @@ def main() -> int:
         start = time.perf_counter()
         name = str(path.relative_to(MODELS))
         try:
-            use(settings_of(path))
+            settings = settings_of(path)
             set_random_seed(3)
             load_only = arguments.load_only or (arguments.brief and path.parts[-3:] in met)
             met.add(path.parts[-3:])
             if is_train(path) and "end2end" in name and not load_only:
-                solver = SGDSolver(solver_of(path))
+                solver = SGDSolver(solver_of(path), settings=settings)
                 loaded += 1
                 note = train_net(solver, arguments.steps)
                 trained += 1
             else:
-                net = Net(path, TRAIN if is_train(path) else TEST)
+                net = Net(path, TRAIN if is_train(path) else TEST, settings=settings)
                 loaded += 1
                 note = f"{len(net.layers)} layers"
                 if not is_train(path) and not load_only:

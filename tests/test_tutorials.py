@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from minicaffe.data.settings import DetectionSettings, use
-
 FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
@@ -36,8 +34,6 @@ def assert_same_text(found, stored):
 @pytest.fixture
 def in_folder(monkeypatch):
     monkeypatch.chdir(FOLDER)
-    yield
-    use(DetectionSettings())
 
 
 def test_there_are_four():

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 import minicaffe
 from minicaffe.cuda.device import current
-from minicaffe.data.settings import DetectionSettings, use
 from minicaffe.mode import Phase
 from minicaffe.net import Net
 
@@ -71,7 +70,6 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
 
 
 def ran(case: str, device: str) -> Iterator[Run]:
-    use(DetectionSettings())
     facts = json.loads((FOLDER / f"{case}.json").read_text())
     with np.load(FOLDER / f"{case}.npz") as file, inside(FOLDER):
         stored = {key: file[key] for key in file.files}

@@ -16,22 +16,19 @@ from rich.progress import track
 from scenes import CLASSES, scene
 
 from minicaffe.average_precision import ImageBoxes, average_precision
-from minicaffe.detect import detect
-from minicaffe.mode import TEST
-from minicaffe.net import Net
-from minicaffe.settings import DetectionSettings, read_settings, use
+from minicaffe.detection import Detector, load
 
 SETTINGS = Path(__file__).with_name("shapes.yml")
 
 
-def evaluate(net: Net, settings: DetectionSettings, seeds: Iterable[int]) -> dict[str, float]:
+def evaluate(detector: Detector, seeds: Iterable[int]) -> dict[str, float]:
     """Average precision at IoU 0.5 of each class over the scenes of seeds, and "mAP", their mean."""
     kinds = range(1, len(CLASSES))
     found: dict[int, list[ImageBoxes]] = {k: [] for k in kinds}
     truth: dict[int, list[ImageBoxes]] = {k: [] for k in kinds}
     for seed in seeds:
         image, boxes, classes = scene(seed)
-        detections = detect(net, np.ascontiguousarray(image[..., ::-1]), settings=settings, threshold=0.01)
+        detections = detector(np.ascontiguousarray(image[..., ::-1]))
         for k in kinds:
             mine = detections.classes == k
             found[k].append(ImageBoxes(detections.boxes[mine], detections.scores[mine]))
@@ -50,10 +47,9 @@ def evaluate(net: Net, settings: DetectionSettings, seeds: Iterable[int]) -> dic
 )
 def main(net: str, weights: str, count: int, first_seed: int, cfg: str) -> None:
     """Print the average precision at IoU 0.5 of the test prototxt NET with WEIGHTS."""
-    settings = read_settings(cfg)
-    use(settings)
+    detector = load(net, weights, cfg, threshold=0.01)
     seeds = track(range(first_seed, first_seed + count), "scenes", transient=True)
-    for name, precision in evaluate(Net(net, TEST, weights=weights), settings, seeds).items():
+    for name, precision in evaluate(detector, seeds).items():
         click.echo(f"{name:10} {precision:.4f}")
 
 

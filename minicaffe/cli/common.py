@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from minicaffe import rng, threads
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.inputs import make_up_weights
 from minicaffe.errors import DeviceError, Error, WeightsError, on_one_line, shortened
 from minicaffe.formats.weights import read_weights
@@ -165,13 +166,14 @@ def load_net(
     say: Callable[[str], None] = say_loudly,
     no_zeros: bool = False,
     keep: Keep = "all",
+    settings: DetectionSettings | None = None,
 ) -> Net:
     """The net with the weights of all files given; layers left at their random start are named to say.
 
-    watch, keep: as Net's. no_zeros: weights that no file and no filler gives are Gaussian.
+    watch, keep, settings: as Net's. no_zeros: weights that no file and no filler gives are Gaussian.
     """
     rng.set_random_seed(seed)
-    loaded = Net(net, phase, level, list(stages), watch=watch, keep=keep)
+    loaded = Net(net, phase, level, list(stages), watch=watch, keep=keep, settings=settings)
     missing = set(loaded.params)
     for file in weights:
         report = loaded.copy_from(file)

@@ -7,14 +7,13 @@ from typing import Any
 
 import click
 
-from minicaffe.data.settings import current, read_settings, use
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import Error
 from minicaffe.porting.comparison import compare
 from minicaffe.porting.comparison.sides import Name, axes_of, read_map
 
 from .common import allow_modules, load_net, phase_of, phase_option, seed_option, state_options, threads_option
-from .inputs import cfg_option, factor_option, parse_inputs, reshape_inputs, with_mean
+from .inputs import cfg_option, factor_option, parse_inputs, reshape_inputs, settings_given
 from .terminal import echo
 
 
@@ -68,13 +67,11 @@ def command(
     Example:  minicaffe compare deploy.prototxt blobs.npz --weights net.caffemodel --map names.txt
     """
     allow_modules(allow_module)
-    if cfg:
-        use(read_settings(cfg))
     options: dict[str, Any] = {"phase": phase_of(phase), "seed": seed, "level": level, "stages": stages}
-    net = load_net(a, [*weights, *weights_a], no_zeros=True, **options)
+    net = load_net(a, [*weights, *weights_a], no_zeros=True, settings=settings_given(cfg, mean=mean), **options)
     reshape_inputs(net, shapes)
     files = parse_inputs(inputs)
-    made_up = fill_inputs(net, files, seed=seed, settings=with_mean(current(), mean), factor=scale_factor)
+    made_up = fill_inputs(net, files, seed=seed, factor=scale_factor)
     given = [name for name in net.inputs if files and not any(note.startswith(f"input {name} ") for note in made_up)]
     if weights_b and Path(b).suffix in (".npz", ".onnx"):
         raise click.UsageError(f"--weights-b is for a net, and {b} is none")

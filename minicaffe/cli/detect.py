@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from minicaffe.data.settings import use
 from minicaffe.detection.class_names import read_names
 from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
+from minicaffe.detection.detector import class_count
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import read_text
 from minicaffe.net import Net
-from minicaffe.scaling.batch.detector import Detector, Recipe, class_count
+from minicaffe.scaling.batch.detector import Detector, Recipe
 from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.parts import PART_SIZE
 
@@ -107,11 +107,10 @@ def command(
         sources, out, engine, address, workers, part_size, f"gpu:{gpu}" if gpu else device, allow_module, draw_dir, as_json
     )
     settings = settings_given(cfg, scale=scale, max_size=max_size, mean=mean, nms=nms)
-    use(settings)
     images = find_sources(sources)
     pictures = picture_names(Path(draw_dir), images, [net, weights, classes, cfg, proposals]) if draw_dir else []
     with on_device(*(("cpu", None) if engine == "ray" else (device, gpu))):
-        loaded = load_net(net, [weights], seed=seed, level=level, stages=stages, keep="outputs")
+        loaded = load_net(net, [weights], seed=seed, level=level, stages=stages, keep="outputs", settings=settings)
         for_rois = {"--cfg": cfg, "--scale": scale, "--max-size": max_size, "--nms": nms, "--proposals": proposals}
         check_options(loaded, for_rois, {"--scale-factor": scale_factor})
         means = numbers("--mean", mean, 3) if mean else SSD_MEANS

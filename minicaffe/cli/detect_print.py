@@ -11,12 +11,10 @@ import numpy as np
 
 from minicaffe.data.drawn_boxes import class_name
 from minicaffe.data.settings import DetectionSettings
-from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detect import Detections, draw, to_json
-from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.errors import on_one_line
 from minicaffe.files import replacing
-from minicaffe.scaling.batch.detector import Detector, Row, class_count
+from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.parts import Done
 from minicaffe.scaling.batch.sources import Sources
 
@@ -26,7 +24,7 @@ from .terminal import echo
 
 def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as_json: bool) -> Done:
     """Print what is found on each image, as it is found, or all as JSON; draw it where there are names of pictures."""
-    names = detector.recipe.names or default_names(class_count(detector.net)[0])
+    names = detector.find.classes
     results, done = [], Done()
     for i, row in enumerate(_progress((detector.row(picture) for picture in images.pictures()), len(images), as_json)):
         done = done.plus(Done.of(row))
@@ -50,7 +48,7 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
 def nothing_found(detector: Detector, best: float, cfg: str | None) -> None:
     """Say what the best score was, and the settings that images were made ready with."""
     r = detector.recipe
-    taken = _ssd_settings(r.means, r.scale_factor) if ssd_layer(detector.net) else _settings_text(r.settings, cfg)
+    taken = _ssd_settings(r.means, r.scale_factor) if detector.find.is_ssd else _settings_text(r.settings, cfg)
     echo(f"nothing reaches --threshold {r.threshold:g}: the best score is {best:.4g}. {taken}", err=True)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from minicaffe.data.settings import use
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import Error
 from minicaffe.tracing.explanations import explain
@@ -100,8 +99,7 @@ def command(
     --bin 2,5
     """
     allow_modules(allow_module)
-    use(settings_given(cfg, mean=mean))
-    state = {"level": level, "stages": stages}
+    state = {"level": level, "stages": stages, "settings": settings_given(cfg, mean=mean)}
     loaded = load_net(net, (*weights, *more_weights), phase=phase_of(phase), seed=seed, no_zeros=True, **state)  # type: ignore[arg-type]
     reshape_inputs(loaded, shapes)
     files = with_image(loaded, parse_inputs(inputs), image)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from numpy.typing import NDArray
 
-from minicaffe.data.settings import read_settings, use
+from minicaffe.data.settings import read_settings
 from minicaffe.detection.inputs import fill_inputs, put_array
 from minicaffe.files import replacing_together
 from minicaffe.net import Net
@@ -75,9 +75,8 @@ def command(
     check_target("--out", out, [net, *weights, *parse_inputs(inputs).values(), cfg])
     if inputs and not check:
         raise click.UsageError("--input is for --check")
-    if cfg:
-        use(read_settings(cfg))
-    loaded = load_net(net, weights, seed=seed, level=level, stages=stages)
+    settings = read_settings(cfg) if cfg else None
+    loaded = load_net(net, weights, seed=seed, level=level, stages=stages, settings=settings)
     reshape_inputs(loaded, shapes)
     arrays = _arrays(loaded, inputs, seed, until) if check else {}
     opset = DEFAULT_OPSET if opset is None else opset

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from minicaffe.data.settings import current
 from minicaffe.detection.inputs import fill_inputs, start_backward
 from minicaffe.formats.arrays import distinct, write_npz
 from minicaffe.net import Keep, Net
@@ -70,7 +69,7 @@ def command(
     loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages, keep=keep)
     reshape_inputs(loaded, shapes)
     files = parse_inputs(inputs)
-    for note in fill_inputs(loaded, files, seed=seed, settings=with_mean(current(), mean), factor=scale_factor):
+    for note in fill_inputs(loaded, files, seed=seed, settings=with_mean(loaded.settings, mean), factor=scale_factor):
         say_loudly(note)
     times, statistics = Times(loaded), _first_tops(loaded)
     loaded.forward()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from minicaffe.data.settings import read_settings, use
+from minicaffe.data.settings import read_settings
 from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.tracing.memory import MemoryNeeds
@@ -41,9 +41,8 @@ def command(
     Example:  minicaffe summary test.prototxt --shape data=1,3,600,1000 --rois 100
     """
     allow_modules(allow_module)
-    if cfg:
-        use(read_settings(cfg))
-    loaded = Net(net, phase_of(phase), level, list(stages))
+    settings = read_settings(cfg) if cfg else None
+    loaded = Net(net, phase_of(phase), level, list(stages), settings=settings)
     reshape_inputs(loaded, shapes)
     if rois and not any(layer.makes_rois for layer in loaded.layers):
         instead = f": give --shape rois={rois},5" if "rois" in loaded.inputs else ""

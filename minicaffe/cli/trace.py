@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.data.images import load_image
-from minicaffe.data.settings import use
 from minicaffe.debug_info import debug_info
 from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, ssd_layer
 from minicaffe.detection.inputs import fill_inputs, put_array, start_backward
@@ -112,7 +111,7 @@ def command(
     check_target("--out", out, read)
     check_target("--npz", npz, read)
     check_apart("--out", out, "--npz", npz)
-    use(settings_given(cfg, mean=mean))
+    settings = settings_given(cfg, mean=mean)
     tracer = Tracer(path=out, backward=backward, weights=weights, tile_bytes=TILE_BYTES if out else 0)
 
     def say(note: str) -> None:
@@ -130,6 +129,7 @@ def command(
             watch=tracer.watch,
             say=say,
             no_zeros=True,
+            settings=settings,
         )
         if until is not None:
             loaded.index_of(until)

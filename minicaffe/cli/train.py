@@ -16,7 +16,7 @@ import click
 
 from minicaffe.access import granted
 from minicaffe.data.roidb import add_flipped, add_proposals, load_roidb
-from minicaffe.data.settings import DetectionSettings, read_settings, use
+from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import read_solver
 from minicaffe.layers.roi_data import RoIData
@@ -146,7 +146,6 @@ def command(
     _check_kinds(weights, snapshot)
     with _ranks(engine, timeout) as job:
         settings = read_settings(cfg) if cfg else DetectionSettings()
-        use(settings)
         param = read_solver(path)
         _set_train_state(param, level, stages)
         state = _state(param, snapshot, Path(path).parent)

@@ -49,6 +49,13 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
         return _channels(_eight_bits(image), color, str(stored.format))
 
 
+def pixels_of(image: Any) -> Pixels:
+    """An image of Pillow as (H, W, 3) blue, green, red: turned upright, 16 bits made 8, grey repeated, alpha dropped."""
+    from PIL import ImageOps
+
+    return _channels(_eight_bits(ImageOps.exif_transpose(image)), True, "")
+
+
 @contextmanager
 def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
     """An image file, or the bytes of one, as Pillow opens it; its pixels are not decoded yet.

@@ -1,18 +1,22 @@
-"""The detection settings: what the Python half of py-faster-rcnn and py-R-FCN decides outside the prototxts.
+"""The detection settings: the constants in the Python code of py-faster-rcnn and py-R-FCN, which no prototxt holds.
 
     settings = read_settings("faster_rcnn_end2end.yml")     # the originals' yml, over the originals' defaults
-    use(settings)                                           # for every layer set up from now on
+    net = minicaffe.Net("test.prototxt", minicaffe.TEST, settings=settings)
     settings.train.rpn_positive_overlap, settings.test.nms
 
-Source: both projects' lib/fast_rcnn/config.py; a field is its key there in lower case.
+Source: both projects' lib/fast_rcnn/config.py. A field's name is its key there, in lower case.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
 
 from minicaffe.errors import Error, SettingsError
 from minicaffe.files import read_text
@@ -24,7 +28,7 @@ Four = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """TRAIN. Sizes in pixels of the scaled image, overlaps as intersection over union."""
+    """The keys under TRAIN. Sizes are in pixels of the scaled image, overlaps are intersection over union."""
 
     scales: tuple[int, ...] = (600,)
     max_size: int = 1000
@@ -65,7 +69,7 @@ class TrainSettings:
     agnostic: bool = False
 
     def __post_init__(self) -> None:
-        _check_positive("TRAIN", self, "scales", "max_size", "ims_per_batch", "bbox_normalize_stds", "rpn_normalize_stds")
+        _check(self, "TRAIN.", "scales", "max_size", "ims_per_batch", "bbox_normalize_stds", "rpn_normalize_stds")
         if not (self.rpn_positive_weight < 0 or 0 < self.rpn_positive_weight < 1):
             raise SettingsError(
                 f"TRAIN.RPN_POSITIVE_WEIGHT must be negative or between 0 and 1, got {self.rpn_positive_weight}"
@@ -76,7 +80,7 @@ class TrainSettings:
 
 @dataclass(frozen=True)
 class TestSettings:
-    """TEST."""
+    """The keys under TEST."""
 
     __test__ = False  # pytest collects classes named Test...
 
@@ -94,12 +98,15 @@ class TestSettings:
     agnostic: bool = False
 
     def __post_init__(self) -> None:
-        _check_positive("TEST", self, "scales", "max_size")
+        _check(self, "TEST.", "scales", "max_size")
 
 
 @dataclass(frozen=True)
 class DetectionSettings:
-    """All settings. pixel_means: blue, green, red. The keys of paths and devices are read and have no effect here."""
+    """All settings. pixel_means: blue, green, red. The keys of paths and devices have no effect.
+
+    Raises SettingsError for numbers out of range, NaN and infinities.
+    """
 
     train: TrainSettings = field(default_factory=TrainSettings)
     test: TestSettings = field(default_factory=TestSettings)
@@ -115,72 +122,91 @@ class DetectionSettings:
     use_gpu_nms: bool = True
     gpu_id: int = 0
 
+    def __post_init__(self) -> None:
+        _check(self, "")
 
-def _check_positive(group: str, settings: Any, *names: str) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        if not all(number > 0 for number in (value if isinstance(value, tuple) else (value,))):
-            raise SettingsError(f"{group}.{name.upper()} must be > 0, got {value}")
+
+def _check(settings: Any, group: str, *positive: str) -> None:
+    """Raises SettingsError for numbers that are not finite, and for those of `positive` that are not > 0."""
+    for name, value in vars(settings).items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        if not all(math.isfinite(number) for number in numbers if isinstance(number, float | np.floating)):
+            raise SettingsError(f"{group}{name.upper()} must be finite, got {value}")
+        if name in positive and not all(number > 0 for number in numbers):
+            raise SettingsError(f"{group}{name.upper()} must be > 0, got {value}")
 
 
 _current = DetectionSettings()
 
 
 def current() -> DetectionSettings:
-    """The settings that a layer takes when it is set up."""
+    """The settings of a net that is given none: those of the last use(), at first the defaults."""
     return _current
 
 
 def use(settings: DetectionSettings) -> None:
-    """Make settings the current ones; layers already set up keep theirs."""
+    """Make settings the current ones, in all threads, for nets made from now on. For old scripts: give a net its settings."""
     global _current
-    _current = settings
+    _current = settings_or_current(settings)
+
+
+def settings_or_current(settings: DetectionSettings | None) -> DetectionSettings:
+    """settings, or the current ones in place of None. Raises SettingsError for another type."""
+    if settings is not None and not isinstance(settings, DetectionSettings):
+        raise SettingsError(
+            f"settings must be DetectionSettings, got {settings!r}: make them with minicaffe.settings.read_settings"
+        )
+    return settings or _current
+
+
+def settings_from(given: str | PathLike[str] | Mapping[str, Any] | DetectionSettings) -> DetectionSettings:
+    """A yml file, or a mapping of a yml's keys ({"TEST": {"NMS": 0.4}}), over the defaults; DetectionSettings unchanged.
+
+    Raises SettingsError.
+    """
+    if isinstance(given, str | PathLike):
+        return read_settings(given)
+    return _merged(DetectionSettings(), given, "") if isinstance(given, Mapping) else settings_or_current(given)
 
 
 def read_settings(path: str | PathLike[str], base: DetectionSettings | None = None) -> DetectionSettings:
-    """The settings of a yml file over base (the defaults). Raises SettingsError that names the file and the key."""
+    """The settings of a yml file over base (default: the defaults). Raises SettingsError, which names the file and key."""
     try:
         text = read_text(path)
     except OSError as error:
         raise SettingsError(f"{path}: cannot read the settings: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: cannot read the settings: not text, but a yml file is wanted") from error
+        raise SettingsError(f"{path}: cannot read the settings: not a text file") from error
     try:
         values = read_yaml(text)
+        return _merged(base or DetectionSettings(), {} if values is None else values, "")
     except Error as error:
         raise SettingsError(f"{path}: {error}") from error
-    try:
-        return _merged(base or DetectionSettings(), {} if values is None else values, "")
-    except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from None
 
 
 T = TypeVar("T", DetectionSettings, TrainSettings, TestSettings)
 
 
 def _merged(settings: T, values: Any, prefix: str) -> T:
-    """settings with the yml's values in place of theirs."""
-    if not isinstance(values, dict):
+    """settings with values, a yml's mapping, over them. prefix: of the keys in errors."""
+    if not isinstance(values, Mapping):
         raise SettingsError(f"{prefix.rstrip('.') or 'the file'} must be a mapping of settings, got {values!r}")
     kinds = get_type_hints(type(settings))
     changes: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).lower()
         if name not in kinds or str(key) != name.upper():
-            raise SettingsError(_unknown(f"{prefix}{key}", [prefix + kind.upper() for kind in kinds]))
+            near = nearest(f"{prefix}{key}".upper(), [prefix + kind.upper() for kind in kinds], least=0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SettingsError(f"unknown setting {prefix}{key}{hint}")
         old = getattr(settings, name)
         nested = dataclasses.is_dataclass(kinds[name])
         changes[name] = _merged(old, value, f"{key}.") if nested else _checked(value, kinds[name], f"{prefix}{key}")
     return dataclasses.replace(settings, **changes)
 
 
-def _unknown(key: str, known: list[str]) -> str:
-    near = nearest(key.upper(), known, least=0.5)
-    return f"unknown setting {key}" + (f"; did you mean {near[0]}?" if near else "")
-
-
 def _checked(value: Any, kind: Any, key: str) -> Any:
-    """value as kind: a float may be written as an int, a tuple as a list, however nested."""
+    """value as kind. An int also serves as a float, a list (of lists) as a tuple."""
     if get_origin(kind) is tuple:
         items, wanted = _flat(value), get_args(kind)
         length = None if Ellipsis in wanted else len(wanted)
@@ -189,7 +215,7 @@ def _checked(value: Any, kind: Any, key: str) -> Any:
         return tuple(_checked(item, wanted[0], key) for item in items)
     fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
     if not fits or (isinstance(value, bool) and kind is not bool):
-        names = {float: "a number", int: "a whole number", bool: "True or False", str: "a text"}
+        names = {float: "a number", int: "a whole number", bool: "True or False", str: "a string"}
         raise SettingsError(f"{key} must be {names[kind]}, got {value!r}")
     return float(value) if kind is float else value
 

@@ -35,7 +35,7 @@ def average_precision(
     threshold: float = 0.5,
     voc2007: bool = False,
 ) -> float:
-    """AP of one class: entry i of each sequence is image i. NaN where no image has a ground-truth box of the class."""
+    """AP of one class; entry i of both sequences is image i. NaN without a ground-truth box of the class."""
     recall, precision = precision_recall(detections, truth, threshold=threshold)
     if not recall.size:
         return float("nan") if not sum(len(image.boxes) for image in truth) else 0.0
@@ -61,7 +61,7 @@ def precision_recall(
 
 
 def true_positives(boxes: NDArray[Any], truth: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
-    """Which of an image's boxes (n, 4), best first, hit a box of truth (m, 4) that no better one took: (n,)."""
+    """Which of an image's boxes (n, 4), best first, are true positives among truth (m, 4): (n,)."""
     hit = np.zeros(len(boxes), bool)
     if not len(boxes) or not len(truth):
         return hit
@@ -75,7 +75,7 @@ def true_positives(boxes: NDArray[Any], truth: NDArray[Any], threshold: float) -
 
 
 def all_point_area(recall: Floats, precision: Floats) -> float:
-    """The area under the curve whose precision is made to fall: at each recall, the best one at that recall or beyond."""
+    """The area under the best precision at each recall or beyond."""
     best_beyond = np.maximum.accumulate(precision[::-1])[::-1]
     return float((np.diff(recall, prepend=0.0) * best_beyond).sum())
 

@@ -1,4 +1,4 @@
-"""The class names that published detectors were trained on, by their number of classes, and lists of a user's own."""
+"""Class names: those of published detectors, by the number of classes, and lists in files."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ COCO = (
 
 
 def default_names(classes: int) -> list[str] | None:
-    """The names of a net with so many classes, background included: 21 is taken for VOC, 81 for COCO."""
+    """VOC's names for 21 classes, background included, COCO's for 81, else None."""
     return {len(VOC): VOC, len(COCO): COCO}.get(classes)
 
 
 def read_names(path: str | PathLike[str]) -> list[str]:
-    """One name a line, in the net's order; __background__ is put first where the file leaves it out."""
+    """The names in a file, one a line, in the net's order; __background__ is added first if missing. Raises Error."""
     try:
         lines = read_text(path).splitlines()
     except UnicodeDecodeError as error:
-        raise Error(f"{path}: a list of class names is text, one name a line") from error
+        raise Error(f"{path}: not a text file; write one class name a line") from error
     names = [line.strip() for line in lines if line.strip()]
     if not names:
-        raise Error(f"{path}: no class names in it")
+        raise Error(f"{path}: no class names; write one a line")
     return names if names[0] in ("__background__", "background") else ["__background__", *names]

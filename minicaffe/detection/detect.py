@@ -1,4 +1,4 @@
-"""Detect objects on an image with a Fast R-CNN, Faster R-CNN or R-FCN net. Source: py-faster-rcnn's lib/fast_rcnn/test.py.
+"""Detect objects in an image with a Fast R-CNN, Faster R-CNN or R-FCN net. Source: py-faster-rcnn's lib/fast_rcnn/test.py.
 
     image -> scaled, means subtracted -> net -> rois, cls_prob (R, C), bbox_pred (R, 4C, or R, 8 when class-agnostic)
           -> rois moved by bbox_pred, in pixels of the image, clipped to it -> per class: score > threshold, NMS -> the best
@@ -19,11 +19,13 @@ from PIL import Image
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, rows
 from minicaffe.data.drawn_boxes import class_name, draw_boxes
 from minicaffe.data.images import prepare_image
-from minicaffe.data.settings import DetectionSettings, current
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.layers.boxes.nms import nms
 from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.net import Net
+
+from .inputs import put_array
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
@@ -34,10 +36,10 @@ READ = ("rois", "cls_prob", "bbox_pred")
 
 @dataclass(frozen=True)
 class Detections:
-    """What was found on one image, best score first.
+    """The objects found in one image, best score first.
 
-    boxes: (n, 4) as x1, y1, x2, y2, pixels of the image, corners inclusive. scores: (n,). classes: (n,), 0 is background.
-    Raises Error for boxes and scores that are not finite: the net's weights are, or have become, no numbers.
+    boxes: (n, 4) as x1, y1, x2, y2 in pixels of the image, corners inclusive. scores: (n,). classes: (n,), 0 is background.
+    Raises Error for boxes or scores that are NaN or infinite.
     """
 
     boxes: Floats
@@ -46,7 +48,9 @@ class Detections:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.boxes).all() and np.isfinite(self.scores).all()):
-            raise Error("the net gives boxes or scores that are NaN or infinite: check_finite says where they begin")
+            raise Error(
+                "the net gives boxes or scores that are NaN or infinite: minicaffe.check_finite finds the first such layer"
+            )
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -61,12 +65,12 @@ def detect(
     threshold: float = 0.05,
     max_detections: int = 100,
 ) -> Detections:
-    """Detections on image (H, W, 3), BGR as load_image gives it, of every class but the background.
+    """Detections in image (H, W, 3), blue, green, red, of every class but the background.
 
-    settings: the current ones unless given (scales, means, NMS). proposals: (R, 4) boxes in pixels of the image, for a net
-    whose input is rois. threshold: the least score. Raises Error where the net is no detector of these conventions.
+    settings: the image's scale, means and NMS (default: the net's). proposals: boxes (R, 4) in pixels of the image, for a net
+    that takes rois. threshold: the minimum score. Raises Error for a net that lacks a detector's inputs or blobs.
     """
-    settings = settings or current()
+    settings = settings or net.settings
     scores, boxes = score_boxes(net, image, settings=settings, proposals=proposals)
     return pick(scores, boxes, nms_threshold=settings.test.nms, threshold=threshold, max_detections=max_detections)
 
@@ -78,38 +82,36 @@ def score_boxes(
     settings: DetectionSettings | None = None,
     proposals: ArrayLike | None = None,
 ) -> tuple[Floats, Floats]:
-    """Run the net on one image: scores (R, C), and a box for each class in pixels of the image (R, C, 4), before NMS."""
-    settings = settings or current()
-    check_detector(net, proposals is not None)
+    """Run the net on one image, before NMS: scores (R, C), and a box for each class (R, C, 4) in pixels of the image."""
+    settings = settings or net.settings
+    check_detector(net)
+    check_proposals(net, proposals is not None)
     data, im_info = prepare_image(image, settings)
     scale = float(im_info[0, 2])
-    inputs: dict[str, NDArray[Any]] = {"data": data}
     again = None
+    put_array(net, "data", data)
     if "im_info" in net.inputs:
-        inputs["im_info"] = im_info
+        put_array(net, "im_info", im_info)
     if "rois" in net.inputs:
         rois, again = scaled_proposals(np.asarray(proposals, np.float32), scale, settings.dedup_boxes)
-        inputs["rois"] = rois
-    for name, array in inputs.items():
-        net.blobs[name].reshape(array.shape)
-        net.blobs[name].data[...] = array
+        put_array(net, "rois", rois)
     net.forward(blobs=[name for name in READ if name in net.blobs])
     scores, boxes = read_boxes(net, scale, image.shape[:2], settings)
     return (scores, boxes) if again is None else (scores[again], boxes[again])
 
 
 def read_boxes(net: Net, scale: float, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:
-    """What the net's last pass gave for an image of size (height, width), scaled by scale: scores (R, C), boxes (R, C, 4)."""
+    """Scores (R, C) and boxes (R, C, 4) of the net's last pass, on an image of size (height, width) scaled by scale."""
     boxes = rows(net.blobs["rois"])[:, 1:5] / np.float32(scale)
     scores = rows(net.blobs["cls_prob"]).copy()
     moved = _class_boxes(net, boxes, scores.shape[1], settings.test.bbox_reg)
     return scores, clip_boxes(moved.reshape(-1, 4), size).reshape(moved.shape)
 
 
-def check_detector(net: Net, has_proposals: bool) -> None:
-    """Raises Error unless net has the inputs and blobs of a detector, and the proposals that it needs."""
+def check_detector(net: Net) -> None:
+    """Raises Error unless net has the inputs and blobs of a detector."""
     if any(isinstance(layer, DetectionOutput) for layer in net.layers):
-        raise Error(f"{net.file}: this is an SSD net: use minicaffe.detect_ssd.detect_ssd")
+        raise Error(f"{net.file}: this is an SSD net: use minicaffe.detection.load, or detect_ssd")
     if "data" not in net.inputs or not {"im_info", "rois"} & set(net.inputs):
         raise Error(
             f"{net.file}: a detector's inputs are data and im_info, or data and rois; "
@@ -117,17 +119,21 @@ def check_detector(net: Net, has_proposals: bool) -> None:
         )
     for name in ("cls_prob", "rois"):
         if name not in net.blobs:
-            raise Error(f'{net.file}: a detector has a blob "{name}"; this net has none of that name')
-    if "rois" in net.inputs and not has_proposals:
+            raise Error(f'{net.file}: a detector has a blob "{name}"; this net has none')
+
+
+def check_proposals(net: Net, given: bool) -> None:
+    """Raises Error for proposals that are missing or that the net does not take."""
+    if "rois" in net.inputs and not given:
         raise Error(f"{net.file}: this net takes rois: give it proposals, boxes (R, 4) in pixels of the image")
-    if "rois" not in net.inputs and has_proposals:
+    if "rois" not in net.inputs and given:
         raise Error(f"{net.file}: this net proposes its own rois and takes no proposals")
 
 
 def scaled_proposals(boxes: Floats, scale: float, dedup: float) -> tuple[Floats, Ints]:
-    """Proposals (R, 4) as rois (U, 5) of the scaled image, one for all that fall on the same cells, and who is whose: (R,).
+    """Proposals (R, 4) as rois (U, 5) of the scaled image, one for all in the same cells, and the roi of each proposal (R,).
 
-    dedup: cells a pixel of the scaled image (the feature map's scale); 0 keeps every box.
+    dedup: cells per pixel of the scaled image (the feature map's scale); 0 keeps every box.
     """
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise Error(f"proposals must have the shape (R, 4), got {boxes.shape}")
@@ -141,25 +147,19 @@ def scaled_proposals(boxes: Floats, scale: float, dedup: float) -> tuple[Floats,
 def pick(
     scores: Floats, boxes: Floats, *, nms_threshold: float = 0.3, threshold: float = 0.05, max_detections: int = 100
 ) -> Detections:
-    """The detections among scores (R, C) and boxes (R, C, 4): NMS within each class but 0, then the best of all classes."""
-    found_boxes, found_scores, found_classes = (
-        [np.zeros((0, 4), np.float32)],
-        [np.zeros(0, np.float32)],
-        [np.zeros(0, np.int64)],
-    )
+    """The detections of scores (R, C) and boxes (R, C, 4): NMS within each class but 0, then the best of all classes."""
+    rois, classes = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for k in range(1, scores.shape[1]):
         likely = np.flatnonzero(scores[:, k] > threshold)
         kept = likely[nms(np.concatenate([boxes[likely, k], scores[likely, k, None]], axis=1), nms_threshold)]
-        found_boxes.append(boxes[kept, k])
-        found_scores.append(scores[kept, k])
-        found_classes.append(np.full(len(kept), k))
-    all_scores = np.concatenate(found_scores)
-    best = np.argsort(-all_scores, kind="stable")[:max_detections]
-    return Detections(np.concatenate(found_boxes)[best], all_scores[best], np.concatenate(found_classes)[best])
+        rois, classes = np.append(rois, kept), np.append(classes, np.full(len(kept), k))
+    best = np.argsort(-scores[rois, classes], kind="stable")[:max_detections]
+    rois, classes = rois[best], classes[best]
+    return Detections(boxes[rois, classes], scores[rois, classes], classes)
 
 
 def to_json(detections: Detections, class_names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The detections as what json.dump takes: [{"class", "class_index", "score", "box": [x1, y1, x2, y2]}, ...]."""
+    """The detections for json.dump: [{"class", "class_index", "score", "box": [x1, y1, x2, y2]}, ...]."""
     return [
         {
             "class": class_name(int(k), class_names),
@@ -187,6 +187,6 @@ def _class_boxes(net: Net, boxes: Floats, classes: int, regress: bool) -> Floats
     if deltas.shape[1] == 8:
         return np.repeat(bbox_transform_inv(boxes, deltas[:, 4:])[:, None], classes, axis=1)
     raise Error(
-        f"{net.file}: bbox_pred has {deltas.shape[1]} values a roi: with {classes} classes in cls_prob "
-        f"it takes {4 * classes} (a box for each class) or 8 (class-agnostic)"
+        f"{net.file}: bbox_pred has {deltas.shape[1]} values for each roi; the {classes} classes of cls_prob "
+        f"need {4 * classes} (a box for each class) or 8 (class-agnostic)"
     )

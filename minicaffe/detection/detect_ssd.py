@@ -1,9 +1,9 @@
-"""Detect objects on an image with an SSD net, one that ends in a DetectionOutput layer. Source: the SSD fork's ssd_detect.cpp.
+"""Detect objects in an image with an SSD net, one that ends in a DetectionOutput layer. Source: the SSD fork's ssd_detect.cpp.
 
     image -> resized to the net's input -> (pixels - means) * scale factor -> net -> rows image, class, score, corners
           -> corners in pixels of the image, clipped to it -> score >= threshold, the best first
 
-The input's size, the suppression and the least score that the net itself lets through stand in its prototxt.
+The prototxt fixes the input's size, the NMS and the net's minimum score.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SSD_MEANS = (104.0, 117.0, 123.0)
 
 
 def ssd_layer(net: Net) -> Layer | None:
-    """The DetectionOutput layer whose top is an output of net; None where net is no SSD."""
+    """The DetectionOutput layer whose top is an output of net; None for another net."""
     for layer in net.layers:
         if isinstance(layer, DetectionOutput) and set(net.top_names[layer.name]) & set(net.outputs):
             return layer
@@ -45,9 +45,10 @@ def detect_ssd(
     threshold: float = 0.05,
     max_detections: int = 100,
 ) -> Detections:
-    """Detections on image (H, W, 3), BGR as load_image gives it. Raises Error where the net is no SSD with one image input.
+    """Detections in image (H, W, 3), blue, green, red.
 
-    means: subtracted from blue, green, red; scale_factor: multiplies what is left (0.007843 in the MobileNet-SSDs).
+    means: subtracted from blue, green, red; scale_factor: multiplies the rest (0.007843 in the MobileNet-SSDs).
+    Raises Error unless the net is an SSD with one input, an image.
     """
     layer = ssd_layer(net)
     if layer is None:
@@ -62,7 +63,7 @@ def detect_ssd(
 def prepare_ssd_image(
     image: NDArray[np.uint8], size: Sequence[int], means: Sequence[float] = SSD_MEANS, scale_factor: float = 1.0
 ) -> NDArray[np.float32]:
-    """image (H, W, 3) as (1, 3, height, width) of size: resized as OpenCV resizes bytes, means off, scaled."""
+    """image (H, W, 3) as (1, 3, height, width) of size: resized as OpenCV resizes bytes, means subtracted, scaled."""
     if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape or image.dtype != np.uint8:
         raise DataError(f"an image must be (height, width, 3) of uint8, got shape {image.shape} of {image.dtype}")
     pixels = resized(image, size[0], size[1]) - np.array(means, np.float32)
@@ -70,7 +71,7 @@ def prepare_ssd_image(
 
 
 def pick_rows(rows: NDArray[Any], size: Sequence[int], *, threshold: float = 0.05, max_detections: int = 100) -> Detections:
-    """The detections in DetectionOutput's rows (n, 7) of one image of size (height, width); a class of -1 is none."""
+    """The detections in DetectionOutput's rows (n, 7) of one image of size (height, width); class -1 marks an empty row."""
     likely = rows[(rows[:, 1] >= 0) & (rows[:, 2] >= threshold)]
     best = likely[np.argsort(-likely[:, 2], kind="stable")[:max_detections]]
     height, width = size

@@ -1,4 +1,4 @@
-"""Fill a net's inputs from files, and what no file gives with seeded values; used by the commands that run any net."""
+"""Fill a net's inputs from files, and the others with seeded values, for the commands that run any net."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import numbers
 from minicaffe.data.images import load_image, prepare_image, resize_bilinear
-from minicaffe.data.settings import DetectionSettings, current
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import read_npy
 from minicaffe.layers.batch_norm import BatchNorm
@@ -28,12 +28,12 @@ def fill_inputs(
     factor: float = 1.0,
     until: str | None = None,
 ) -> list[str]:
-    """Fill every input blob of net; returns a sentence for each that was made up, and that layers up to `until` read.
+    """Fill every input blob of net; returns a note for each that was made up, if a layer up to `until` reads it.
 
-    files: blob name -> .npy (the blob takes its shape) or an image. An image for a net with an im_info input is scaled
-    as py-faster-rcnn does (settings: 600/1000 pixels) and fills im_info too; for any other net it is resized to the
-    blob's height and width. The settings' pixel means (the current ones' unless given) are subtracted. factor: multiplies an
-    image after that.
+    files: blob name -> .npy (the blob takes its shape) or an image. In a net with an im_info input an image is scaled as
+    in py-faster-rcnn and fills im_info too; in any other net it is resized to the blob's height and width.
+    settings: the image's scale and pixel means (default: the net's). factor: multiplies an image after the means are off.
+    Raises Error for unknown inputs and unusable files.
     """
     for name in files:
         if name not in net.inputs:
@@ -41,12 +41,12 @@ def fill_inputs(
     filled = set()
     for name, file in files.items():
         if Path(file).suffix.lower() == ".npz":
-            raise Error(f'input "{name}": {file} holds arrays by name; an input takes one array, a .npy, or an image')
+            raise Error(f'input "{name}": {file} holds arrays by name; an input takes one array (.npy) or an image')
         if Path(file).suffix.lower() == ".npy":
             put_array(net, name, read_npy(file))
             filled.add(name)
         else:
-            put = _put_image(net, name, file, settings or current())
+            put = _put_image(net, name, file, settings or net.settings)
             net.blobs[name].data[...] *= net.dtype.type(factor)
             filled |= put
     random = np.random.default_rng(seed)
@@ -56,17 +56,17 @@ def fill_inputs(
 
 
 def _read_up_to(net: Net, until: str) -> set[str]:
-    """The blobs that the layers up to `until` read, but for copies to other layers."""
+    """The blobs that the layers up to `until` read, other than through a Split for later layers."""
     layers = [layer for layer in net.layers[: net.index_of(until) + 1] if not layer.is_split]
     copied = {top: net.bottom_names[x.name][0] for x in net.layers if x.is_split for top in net.top_names[x.name]}
     return {copied.get(name, name) for layer in layers for name in net.bottom_names[layer.name]}
 
 
 def start_backward(net: Net, end: str | None = None) -> None:
-    """Make a net ready for backward from layer end (default: the last): from its losses; in a net without any, from ones at
-    that layer's tops (the outputs), and then every gradient is computed, in the inputs too."""
+    """Prepare backward from layer end (default: the last): from the losses. A net without one starts from ones at that
+    layer's tops (default: the outputs), and computes every gradient, in the inputs too."""
     if not any(net.blob_loss_weights.values()):
-        net.force_backward()  # with no loss, Caffe's rule would compute nothing
+        net.force_backward()  # without a loss, Caffe's rule computes no gradient
     net.clear_param_diffs()
     for name in net.top_names[end] if end else net.outputs:
         if not net.blob_loss_weights[name]:
@@ -74,8 +74,8 @@ def start_backward(net: Net, end: str | None = None) -> None:
 
 
 def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
-    """Give these layers' weights that are all 0 (they name no filler) Gaussian values, and their BatchNorms a variance of 1;
-    a sentence that says so, or ""."""
+    """Give the all-zero weights of these layers (they have no filler) Gaussian values, and their BatchNorms a variance of 1.
+    Returns a note, or ""."""
     random = np.random.default_rng(seed)
     done, normal = [], []
     for name in names:
@@ -95,7 +95,7 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
 
 
 def put_array(net: Net, name: str, array: NDArray[Any]) -> None:
-    """Give an input blob an array's shape and contents."""
+    """Copy an array into an input blob, which takes its shape."""
     values = numbers(name, array)
     net.blobs[name].reshape(values.shape)
     net.blobs[name].data[...] = values
@@ -122,9 +122,9 @@ def _put_image(net: Net, name: str, file: str, settings: DetectionSettings) -> s
 
 
 def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str:
-    """Fill one input with what its name stands for, and say so."""
+    """Fill one input with values that fit its name; the note about it."""
     blob = net.blobs[name]
-    height, width = image_size(net)
+    height, width = _image_size(net)
     if name == "im_info" and blob.count == 3:
         blob.data.reshape(-1)[:] = (height, width, 1)
         return f"input im_info not given: height {height}, width {width}, scale 1"
@@ -140,8 +140,8 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
     return f"input {name} not given: standard normal values of shape {blob.shape} (seed {seed})"
 
 
-def image_size(net: Net) -> tuple[int, int]:
-    """Height and width in pixels of the image the net sees: of its first 4-axis input, or a ROI layer's map over its scale."""
+def _image_size(net: Net) -> tuple[int, int]:
+    """Height and width in pixels of the net's image: of a ROI layer's map over its scale, or of the first 4-axis input."""
     for layer in net.layers:
         for block in layer.param_block if layer.is_roi_layer else ():
             bottoms = net.bottom_names[layer.name]

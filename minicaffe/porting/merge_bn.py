@@ -95,7 +95,7 @@ def merge_net(net: Net) -> tuple[Net, Merged]:
     if net.phase != TEST:
         raise Error("BatchNorm is folded in a TEST net: in TRAIN it takes the batch's own statistics")
     merged = merge_batch_norm(net.param, weights_of(net))
-    new = Net(merged.param, net.phase, net.param.state.level, dtype=net.dtype)
+    new = Net(merged.param, net.phase, net.param.state.level, dtype=net.dtype, settings=net.settings)
     put_weights(new, merged.weights)
     for name in net.inputs:
         new.blobs[name].reshape(*net.blobs[name].shape)

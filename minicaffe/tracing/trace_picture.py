@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.data.images import resize_bilinear
-from minicaffe.data.settings import current
 from minicaffe.detection.class_names import default_names
 from minicaffe.detection.detect import Detections, check_detector, pick, read_boxes, to_json
 from minicaffe.detection.detect_ssd import pick_rows, ssd_layer
@@ -53,9 +52,9 @@ def _detections(net: Net, size: tuple[int, ...], scale: float) -> tuple[Detectio
     if layer is not None:
         rows = net.blobs[net.top_names[layer.name][0]].read_data().reshape(-1, 7)
         return pick_rows(rows, size, threshold=THRESHOLD), layer.param.detection_output_param.num_classes
-    check_detector(net, "rois" in net.inputs)
-    scores, boxes = read_boxes(net, scale, size, current())
-    return pick(scores, boxes, nms_threshold=current().test.nms, threshold=THRESHOLD), scores.shape[1]
+    check_detector(net)
+    scores, boxes = read_boxes(net, scale, size, net.settings)
+    return pick(scores, boxes, nms_threshold=net.settings.test.nms, threshold=THRESHOLD), scores.shape[1]
 
 
 def _input_width(net: Net, width: int) -> float:

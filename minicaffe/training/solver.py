@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from minicaffe.access import granted
 from minicaffe.blob import Blob
 from minicaffe.cuda.updates import Rule
-from minicaffe.data.settings import DetectionSettings, current
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.debug_info import debug_info
 from minicaffe.errors import SolverError
 from minicaffe.formats.prototxt import read_solver
@@ -64,8 +64,8 @@ class Progress:
 class SGDSolver:
     """Trains a net as a solver prototxt (or a SolverParameter) says.
 
-    net, test_nets, iter, lr, param: as in pycaffe. settings: the detection settings (default: the current ones), which say
-    whether box targets are normalised, and so what a snapshot folds into the box layers. seed: in place of the solver's
+    net, test_nets, iter, lr, param: as in pycaffe. settings: the detection settings of its nets (default: the current
+    ones), which also decide what a snapshot folds into the box layers. seed: in place of the solver's
     random_seed. folder: where the files that a SolverParameter names are looked for (default: the working directory).
     Each `display` iterations, lines like Caffe's go to the logger "minicaffe.solver".
     history: arrays of the learnable blobs' shapes, as many for each as the update rule keeps: all first ones, then all second
@@ -90,18 +90,18 @@ class SGDSolver:
         given = isinstance(solver, caffe_pb2.SolverParameter)
         self.param = upgrade_solver(solver) if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
         self.folder = Path(folder or Path()) if given else Path(os.fspath(solver)).parent  # type: ignore[arg-type]
-        self.settings = settings or current()
         self.iter = 0
         check_policy(self.param)
         _check(self.param)
         self.check_rule()
         if seed is not None or self.param.random_seed >= 0:
             set_random_seed(self.param.random_seed if seed is None else seed)
-        self.net: Net = solver_nets.train_net(self.param, self.folder)
+        self.net: Net = solver_nets.train_net(self.param, self.folder, settings)
+        self.settings = self.net.settings
         for names in self.param.weights:
             for name in names.split(","):
                 self.net.copy_from(solver_nets.found(name.strip(), self.folder))
-        self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder)
+        self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder, self.settings)
         self.history_blobs = [Blob(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._stop_at = self.param.max_iter

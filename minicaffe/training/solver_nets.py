@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from minicaffe.access import granted
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import DataError, SolverError
 from minicaffe.formats.prototxt import read_net
 from minicaffe.mode import TEST, TRAIN, Phase
@@ -15,16 +16,16 @@ from minicaffe.proto import caffe_pb2
 TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
 
 
-def train_net(param: caffe_pb2.SolverParameter, folder: Path) -> Net:
+def train_net(param: caffe_pb2.SolverParameter, folder: Path, settings: DetectionSettings | None) -> Net:
     """The one net that the solver trains. Raises SolverError when it names none, or several."""
     given = [name for name in TRAIN_FIELDS if param.HasField(name)]  # type: ignore[arg-type]
     if len(given) != 1:
         raise SolverError(f"a solver needs exactly one of {', '.join(TRAIN_FIELDS)}; got {' and '.join(given) or 'none'}")
     source = getattr(param, given[0])
-    return _net(source, TRAIN, param.train_state, folder)
+    return _net(source, TRAIN, param.train_state, folder, settings)
 
 
-def test_nets(param: caffe_pb2.SolverParameter, folder: Path) -> list[Net]:
+def test_nets(param: caffe_pb2.SolverParameter, folder: Path, settings: DetectionSettings) -> list[Net]:
     """A test net for each test_iter: those of test_net_param, then of test_net, then the net itself in TEST."""
     sources: list[str | caffe_pb2.NetParameter] = [*param.test_net_param, *param.test_net]
     iterations = len(param.test_iter)
@@ -39,7 +40,7 @@ def test_nets(param: caffe_pb2.SolverParameter, folder: Path) -> list[Net]:
     if states and len(states) != len(sources):
         raise SolverError(f"{len(states)} test_state given for {len(sources)} test nets: give one for each, or none")
     states = states or [caffe_pb2.NetState()] * len(sources)
-    return [_net(source, TEST, state, folder) for source, state in zip(sources, states, strict=True)]
+    return [_net(source, TEST, state, folder, settings) for source, state in zip(sources, states, strict=True)]
 
 
 def found(name: str, folder: Path, *beside: Path) -> Path:
@@ -63,6 +64,12 @@ def _candidates(name: Path, folder: Path) -> Iterator[Path]:
         yield folder / name.name
 
 
-def _net(source: str | caffe_pb2.NetParameter, phase: Phase, state: caffe_pb2.NetState, folder: Path) -> Net:
+def _net(
+    source: str | caffe_pb2.NetParameter,
+    phase: Phase,
+    state: caffe_pb2.NetState,
+    folder: Path,
+    settings: DetectionSettings | None,
+) -> Net:
     net = read_net(found(source, folder)) if isinstance(source, str) else source
-    return Net(net, phase, level=state.level, stages=list(state.stage))
+    return Net(net, phase, level=state.level, stages=list(state.stage), settings=settings)

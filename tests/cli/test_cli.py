@@ -186,7 +186,7 @@ def test_run_takes_an_image(folder: Path) -> None:
         ),
         (
             ["summary", "small.prototxt", "--cfg", "small.caffemodel"],
-            "small.caffemodel: cannot read the settings: not text, but a",
+            "small.caffemodel: cannot read the settings: not a text file",
         ),
         (["train", "a" * 300], "cannot be read: File name too long"),
         (["time", "small.prototxt", "--weights", "a" * 300], "cannot be read: File name too long"),

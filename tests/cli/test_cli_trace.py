@@ -19,7 +19,7 @@ from minicaffe import TEST, Net, set_random_seed
 from minicaffe.cli import main
 from minicaffe.cli.trace_table import statistics_cell
 from minicaffe.data.images import load_image
-from minicaffe.data.settings import DetectionSettings, read_settings, use
+from minicaffe.data.settings import read_settings
 from minicaffe.detection.detect import detect
 from minicaffe.detection.inputs import fill_inputs, make_up_weights, start_backward
 from minicaffe.formats.prototxt import parse_net
@@ -51,12 +51,6 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     Path("small.prototxt").write_text(SMALL)
     Path("misfit.prototxt").write_text(MISFIT)
     return "small.prototxt"
-
-
-@pytest.fixture(autouse=True)
-def default_settings() -> Any:
-    yield
-    use(DetectionSettings())
 
 
 def document_of(page: str) -> dict[str, Any]:
@@ -289,10 +283,9 @@ def test_detections_are_detects_in_pixels_of_the_nets_input(net: str, kind: str)
     result = run(folder / "test.prototxt", weights, "--image", photo, "--cfg", cfg)
     assert result.exit_code == 0, result.output
     data = document_of("trace.html")
-    settings = read_settings(cfg)
-    loaded = Net(folder / "test.prototxt", TEST, weights=weights)
+    loaded = Net(folder / "test.prototxt", TEST, weights=weights, settings=read_settings(cfg))
     image = load_image(photo)
-    found = detect(loaded, image, settings=settings, threshold=0.5)
+    found = detect(loaded, image, threshold=0.5)
     scale = float(loaded.blobs["im_info"].data[0, 2])
     assert len(found) > 0
     assert [item["class_index"] for item in data["detections"]] == found.classes.tolist()

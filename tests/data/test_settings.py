@@ -3,11 +3,12 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 from detection_case import CFGS
 from golden import SHARED
 
-from minicaffe.data.settings import DetectionSettings, TrainSettings, current, read_settings, use
+from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings, current, read_settings, use
 from minicaffe.errors import SettingsError
 
 needs_models = pytest.mark.skipif(not CFGS.is_dir(), reason="../shared/models is absent")
@@ -76,6 +77,14 @@ def test_an_empty_file_and_a_base(tmp_path: Path) -> None:
     assert (s.rng_seed, s.train.max_size, s.train.batch_size) == (8, 77, 5)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("nan"), np.float64("-inf")])
+def test_settings_made_in_python_are_finite_too(value: float) -> None:
+    with pytest.raises(SettingsError, match=r"^TEST\.NMS must be finite, got"):
+        TestSettings(nms=value)
+    with pytest.raises(SettingsError, match=r"^PIXEL_MEANS must be finite, got"):
+        DetectionSettings(pixel_means=(1.0, value, 2.0))
+
+
 def test_settings_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         current().train.max_size = 3  # type: ignore[misc]
@@ -104,7 +113,7 @@ def test_use() -> None:
         ("TRAIN:\n  MAX_SIZE: True", "TRAIN.MAX_SIZE must be a whole number, got True"),
         ("TRAIN:\n  FG_THRESH: half", "TRAIN.FG_THRESH must be a number, got 'half'"),
         ("TRAIN:\n  USE_FLIPPED: 1", "TRAIN.USE_FLIPPED must be True or False, got 1"),
-        ("EXP_DIR: 3", "EXP_DIR must be a text, got 3"),
+        ("EXP_DIR: 3", "EXP_DIR must be a string, got 3"),
         ("TEST:\n  SCALES: 600", "TEST.SCALES must be a list of one or more numbers, got 600"),
         ("TEST:\n  SCALES: []", r"TEST.SCALES must be a list of one or more numbers, got \[\]"),
         ("TEST:\n  SCALES: [a]", "TEST.SCALES must be a whole number, got 'a'"),
@@ -114,6 +123,14 @@ def test_use() -> None:
         ("TEST:\n  MAX_SIZE: -5", "TEST.MAX_SIZE must be > 0, got -5"),
         ("TRAIN:\n  BATCH_SIZE: 0", "TRAIN.BATCH_SIZE must be > 0, or -1 for all rois, got 0"),
         ("TRAIN:\n  RPN_POSITIVE_WEIGHT: 1", "TRAIN.RPN_POSITIVE_WEIGHT must be negative or between 0 and 1, got 1.0"),
+        ("TEST:\n  NMS: .nan", "some.yml: TEST.NMS must be finite, got nan"),
+        ("TEST:\n  NMS: -.inf", "TEST.NMS must be finite, got -inf"),
+        ("TRAIN:\n  RPN_POSITIVE_WEIGHT: .nan", "TRAIN.RPN_POSITIVE_WEIGHT must be finite, got nan"),
+        (
+            "TRAIN:\n  BBOX_NORMALIZE_STDS: [1, 1, .inf, 1]",
+            r"TRAIN.BBOX_NORMALIZE_STDS must be finite, got \(1.0, 1.0, inf, 1.0\)",
+        ),
+        ("PIXEL_MEANS: [1, .nan, 3]", r"PIXEL_MEANS must be finite, got \(1.0, nan, 3.0\)"),
         ("TRAIN: [", "some.yml: not plain YAML: .*line 1"),
         ("TRAIN:\n  MAX_SIZE: 0x" + "f" * 4000, "some.yml: not plain YAML: .*beyond 64 bits.*line 2"),
         ("EPS: 0x" + "f" * 400, "some.yml: not plain YAML: .*beyond 64 bits"),

@@ -138,7 +138,7 @@ def test_draw_takes_any_box_and_any_name():
 @pytest.mark.parametrize(("corner", "score"), [(np.nan, 0.9), (9, np.inf)])
 def test_boxes_and_scores_are_finite(corner, score):
     boxes = np.array([[[0, 0, 9, 9], [0, 0, corner, 9]]], np.float32)
-    with pytest.raises(Error, match="the net gives boxes or scores that are NaN or infinite: check_finite says where"):
+    with pytest.raises(Error, match=r"the net gives boxes or scores that are NaN or infinite: minicaffe\.check_finite finds"):
         pick(np.array([[0.1, score]], np.float32), boxes)
 
 
@@ -170,5 +170,5 @@ def test_proposals_missing_malformed_or_not_wanted(tmp_path):
 
 
 def test_boxes_of_another_number_of_classes(tmp_path):
-    with pytest.raises(Error, match=r"bbox_pred has 16 values a roi: with 3 classes in cls_prob it takes 12 .* or 8"):
+    with pytest.raises(Error, match=r"bbox_pred has 16 values for each roi; the 3 classes of cls_prob need 12 .* or 8"):
         detect(rois_net(tmp_path, 16), IMAGE, settings=SETTINGS, proposals=[[0, 0, 9, 9]])

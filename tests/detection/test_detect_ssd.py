@@ -13,6 +13,7 @@ from PIL import Image
 
 from minicaffe import TEST, Net
 from minicaffe.cli import main
+from minicaffe.detection import load
 from minicaffe.detection.detect import detect
 from minicaffe.detection.detect_ssd import detect_ssd, pick_rows, prepare_ssd_image, ssd_layer
 from minicaffe.errors import DataError, Error
@@ -65,6 +66,21 @@ def test_means_scale_factor_and_threshold(net: Net) -> None:
     assert len(detect_ssd(net, PICTURE, max_detections=0)) == 0
 
 
+def test_load_knows_an_ssd_net(net: Net) -> None:
+    detector = load(
+        "ssd.prototxt", "ssd.caffemodel", classes=["__background__", "cat", "dog"], means=(100, 0, 0), scale_factor=0.5
+    )
+    for image in (PICTURE, "photo.png"):
+        found = detector(image)
+        assert [detector.classes[k] for k in found.classes] == ["dog"]  # type: ignore[index]
+        np.testing.assert_allclose(found.boxes, [[26, 10, 46, 30]], rtol=1e-5)
+    np.testing.assert_allclose(load(net)(PICTURE).boxes, [[24, 10, 44, 30]], rtol=1e-5)
+    with pytest.raises(Error, match=r"ssd\.prototxt: an SSD net takes no proposals"):
+        detector(PICTURE, proposals=[[0, 0, 9, 9]])
+    with pytest.raises(Error, match=r"ssd\.prototxt: cfg has no effect: the prototxt of an SSD net fixes its size"):
+        load("ssd.prototxt", cfg={})
+
+
 def test_rows_are_ranked_clipped_and_missing_ones_left_out() -> None:
     rows = np.array([[0, 1, 0.6, -0.5, 0, 0.5, 1], [0, 2, 0.9, 0.5, 0.5, 1.5, 2], [0, -1, -1, -1, -1, -1, -1]], np.float32)
     found = pick_rows(rows, (40, 60))
@@ -82,7 +98,7 @@ def test_the_resized_image_holds_whole_values_before_the_mean_goes() -> None:
 
 
 def test_nets_that_do_not_fit(net: Net) -> None:
-    with pytest.raises(Error, match=r"ssd\.prototxt: this is an SSD net: use minicaffe\.detect_ssd\.detect_ssd"):
+    with pytest.raises(Error, match=r"ssd\.prototxt: this is an SSD net: use minicaffe\.detection\.load, or detect_ssd"):
         detect(net, PICTURE)
     Path("plain.prototxt").write_text('input: "data" input_shape { dim: 1 dim: 3 dim: 4 dim: 6 }')
     plain = Net("plain.prototxt", TEST)

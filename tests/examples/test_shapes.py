@@ -12,7 +12,7 @@ from PIL import Image
 
 import minicaffe
 from minicaffe.cli import main as minicaffe_command
-from minicaffe.data.settings import read_settings, use
+from minicaffe.detection import load
 
 SHAPES = Path(__file__).resolve().parents[2] / "examples" / "shapes"
 sys.path.insert(0, str(SHAPES))
@@ -21,15 +21,6 @@ import evaluate  # noqa: E402
 import scenes  # noqa: E402
 
 NETS = {"rfcn": "shapes_rfcn.caffemodel", "faster_rcnn": "shapes_faster_rcnn.caffemodel"}
-
-
-@pytest.fixture
-def settings():
-    before = minicaffe.settings.current()
-    chosen = read_settings(SHAPES / "shapes.yml")
-    use(chosen)
-    yield chosen
-    use(before)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +32,11 @@ def roidb(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", NETS)
-def test_the_shipped_weights_find_unseen_shapes(kind, settings):
+def test_the_shipped_weights_find_unseen_shapes(kind):
     weights = SHAPES / kind / NETS[kind]
     assert weights.stat().st_size < 2_000_000
-    net = minicaffe.Net(SHAPES / kind / "test.prototxt", minicaffe.TEST, weights=weights)
-    result = evaluate.evaluate(net, settings, range(1_000_000, 1_000_020))
+    detector = load(SHAPES / kind / "test.prototxt", weights, SHAPES / "shapes.yml", threshold=0.01)
+    result = evaluate.evaluate(detector, range(1_000_000, 1_000_020))
     assert set(result) == {"circle", "square", "triangle", "mAP"}
     assert result["mAP"] > 0.85
 
@@ -54,9 +45,7 @@ def test_the_shipped_weights_find_unseen_shapes(kind, settings):
 def test_three_iterations_of_training(kind, roidb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = [str(SHAPES / kind / "solver.prototxt"), "--roidb", str(roidb), "--cfg", str(SHAPES / "shapes.yml")]
-    before = minicaffe.settings.current()
     result = CliRunner().invoke(minicaffe_command, ["train", *arguments, "--iterations", "3"])
-    use(before)
     assert result.exit_code == 0, result.output
     net = minicaffe.Net(SHAPES / kind / "test.prototxt", minicaffe.TEST, weights=f"shapes_{kind}_iter_3.caffemodel")
     assert all(np.isfinite(blob.data).all() for blobs in net.params.values() for blob in blobs)
@@ -70,8 +59,6 @@ def test_the_sample_scene_is_of_an_unseen_seed():
 
 def test_the_evaluation_command(tmp_path):
     net, weights = SHAPES / "rfcn" / "test.prototxt", SHAPES / "rfcn" / NETS["rfcn"]
-    before = minicaffe.settings.current()
     result = CliRunner().invoke(evaluate.main, [str(net), str(weights), "--count", "2"])
-    use(before)
     assert result.exit_code == 0, result.output
     assert [line.split()[0] for line in result.output.split("\n")[-5:-1]] == ["circle", "square", "triangle", "mAP"]

@@ -383,7 +383,7 @@ def test_a_stop_leaves_whole_parts(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_whatever_goes_wrong_with_an_image_is_in_its_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from minicaffe.scaling.batch import detector
+    from minicaffe.detection import detector
 
     def find(*_: object, **__: object) -> None:
         raise MemoryError("200 GB")

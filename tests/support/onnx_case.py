@@ -10,13 +10,14 @@ from google.protobuf import text_format
 from numpy.typing import NDArray
 
 from minicaffe import TEST, Net
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.porting.onnx import export_onnx, run_model
 from minicaffe.proto import caffe_pb2
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def net_of(text: str, inputs: Arrays, seed: int = 0) -> Net:
+def net_of(text: str, inputs: Arrays, seed: int = 0, settings: DetectionSettings | None = None) -> Net:
     """A net with an Input for each array, and after them the layers of text; all weights random, not 0."""
     head = "".join(
         f'layer {{ name: "{name}_in" type: "Input" top: "{name}" input_param {{ shape {{ '
@@ -24,7 +25,7 @@ def net_of(text: str, inputs: Arrays, seed: int = 0) -> Net:
         + " } } }\n"
         for name, array in inputs.items()
     )
-    net = Net(text_format.Parse(head + text, caffe_pb2.NetParameter()), TEST)
+    net = Net(text_format.Parse(head + text, caffe_pb2.NetParameter()), TEST, settings=settings)
     random = np.random.default_rng(seed)
     for blobs in net.params.values():
         for blob in blobs:

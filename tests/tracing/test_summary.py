@@ -14,7 +14,7 @@ import pytest
 
 from minicaffe import TEST, TRAIN, Net, get_num_threads, set_num_threads
 from minicaffe.blob import Blob, MemoryState
-from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings, use
+from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.conv.convolution_blocks import BLOCK_BYTES
 from minicaffe.mode import Phase
@@ -98,12 +98,6 @@ def roi_settings(train: dict[str, int], test: dict[str, int] | None = None) -> D
     return DetectionSettings(TrainSettings(**train), TestSettings(**(test or {})))  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def default_settings() -> Iterator[None]:
-    yield
-    use(DetectionSettings())
-
-
 @pytest.mark.parametrize(
     ("settings", "phase", "rois", "proposed", "sampled"),
     [
@@ -115,10 +109,8 @@ def default_settings() -> Iterator[None]:
         (roi_settings({}, {"rpn_post_nms_top_n": 40}), TEST, None, 40, 40),
     ],
 )
-@pytest.mark.usefixtures("default_settings")
 def test_rois_of_proposal(settings: DetectionSettings, phase: Phase, rois: int | None, proposed: int, sampled: int) -> None:
-    use(settings)
-    layers = {layer.name: layer for layer in summarize(Net(parse_net(HEAD + SAMPLED), phase), rois).layers}
+    layers = {layer.name: layer for layer in summarize(Net(parse_net(HEAD + SAMPLED), phase, settings=settings), rois).layers}
     assert layers["proposal"].shapes == [(proposed, 5)]
     assert layers["proposal"].bytes == 4 * 5 * proposed
     assert layers["sample"].shapes[:3] == [(sampled, 5, 1, 1), (sampled, 1, 1, 1), (sampled, 12, 1, 1)]
@@ -126,10 +118,9 @@ def test_rois_of_proposal(settings: DetectionSettings, phase: Phase, rois: int |
 
 
 @pytest.mark.parametrize(("batch", "rois", "sampled"), [(64, None, 64), (64, 10, 10), (-1, None, 300), (-1, 10, 10)])
-@pytest.mark.usefixtures("default_settings")
 def test_rois_of_a_roidb(batch: int, rois: int | None, sampled: int) -> None:
-    use(roi_settings({"batch_size": batch}))
-    layers = {layer.name: layer for layer in summarize(Net(parse_net(BATCH), TRAIN), rois).layers}
+    settings = roi_settings({"batch_size": batch})
+    layers = {layer.name: layer for layer in summarize(Net(parse_net(BATCH), TRAIN, settings=settings), rois).layers}
     assert layers["data"].shapes[:3] == [(2, 3, 600, 1000), (sampled, 5, 1, 1), (sampled, 1, 1, 1)]
     assert layers["ip"].multiply_adds == sampled * 5 * 8
 

@@ -71,7 +71,8 @@ class Segment:
 
     def _run(self, params: list[caffe_pb2.LayerParameter], at: int, trial: Trial) -> Array:
         inputs = [_input(name, array) for name, array in self.given.items()]
-        net = Net(caffe_pb2.NetParameter(layer=[*inputs, *params]), self.phase, dtype=self.dtype)
+        param = caffe_pb2.NetParameter(layer=[*inputs, *params])
+        net = Net(param, self.phase, dtype=self.dtype, settings=self.layers[at].settings)
         for name, array in self.given.items():
             put_array(net, name, array)
         for i, layer in enumerate(self.layers):

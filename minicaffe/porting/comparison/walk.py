@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe import rng
+from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.inputs import fill_inputs, make_up_weights, put_array
 from minicaffe.errors import Error, WeightsError
 from minicaffe.formats.weights import WeightsFile, read_weights
@@ -59,7 +60,7 @@ def compare(
     Raises Error for what cannot be read or run.
     """
     state = (phase, level, list(stages))
-    net = _net(a, state, seed)
+    net = _net(a, state, seed, None)
     result = Comparison(str(net.file), _title(b), Tolerance(rtol, atol))
     for file in _files(weights_a):
         net.copy_from(file)
@@ -71,7 +72,7 @@ def compare(
     walk = Walk(net, result, go_on, pairs)
     walk.run_a(seed)
     if arrays is None and not _is_onnx(b):
-        other = _net(b, state, seed)  # type: ignore[arg-type]
+        other = _net(b, state, seed, net.settings)  # type: ignore[arg-type]
         result.notes += [note for file in _files(weights_b) for note in load_fitting(other, file)]
         walk.beside_net(other, bool(_files(weights_b)) or isinstance(b, Net), seed)
     else:
@@ -82,11 +83,11 @@ def compare(
     return result
 
 
-def _net(source: Source, state: tuple[Any, ...], seed: int) -> Net:
+def _net(source: Source, state: tuple[Any, ...], seed: int, settings: DetectionSettings | None) -> Net:
     if isinstance(source, Net):
         return source
     rng.set_random_seed(seed)
-    return Net(source, *state)
+    return Net(source, *state, settings=settings)
 
 
 def _files(weights: Weights) -> list[str | os.PathLike[str]]:

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import rng
+from minicaffe import detection, rng
 from minicaffe.access import granted
 from minicaffe.data.boxes import rows
 from minicaffe.data.image_bytes import read_image
-from minicaffe.data.settings import DetectionSettings, current, use
-from minicaffe.detection.detect import Detections, check_detector, detect
-from minicaffe.detection.detect_ssd import SSD_MEANS, detect_ssd, ssd_layer
+from minicaffe.data.settings import DetectionSettings, current
+from minicaffe.detection.detect import Detections, check_proposals
+from minicaffe.detection.detect_ssd import SSD_MEANS, ssd_layer
 from minicaffe.errors import DeviceError, Error
 from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.prototxt import parse_net
@@ -77,11 +77,11 @@ class Recipe:
 
     def detector(self, weights: Arrays) -> Detector:
         """The net with these weights, made anew; its prototxt's warnings were shown where the recipe was made."""
-        use(self.settings)
         rng.set_random_seed(self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            net = Net(parse_net(self.text, self.net), TEST, self.level, list(self.stages), keep="outputs")
+            file, stages = parse_net(self.text, self.net), list(self.stages)
+            net = Net(file, TEST, self.level, stages, keep="outputs", settings=self.settings)
         for name, arrays in weights.items():
             for blob, array in zip(net.params[name], arrays, strict=True):
                 blob.data[...] = array
@@ -93,8 +93,16 @@ class Detector:
 
     def __init__(self, net: Net, recipe: Recipe) -> None:
         self.net, self.recipe = net, recipe
-        if not ssd_layer(net):
-            check_detector(net, recipe.proposals is not None)
+        self.find = detection.Detector(
+            net,
+            classes=recipe.names,
+            threshold=recipe.threshold,
+            max_detections=recipe.max_detections,
+            means=recipe.means if ssd_layer(net) else None,
+            scale_factor=recipe.scale_factor if ssd_layer(net) else None,
+        )
+        if not self.find.is_ssd:
+            check_proposals(net, recipe.proposals is not None)
 
     def row(self, picture: Picture) -> Row:
         """What is found on a picture. Whatever is wrong with it is in the row; only DeviceError is raised."""
@@ -103,42 +111,17 @@ class Detector:
                 raise picture.data
             pixels = read_image(picture.data, name=picture.name)
             start = time.perf_counter()
-            found = self._find(pixels, Path(picture.name))
+            found = self.find(pixels, proposals=read_proposals(self.recipe.proposals, Path(picture.name)))
             return Row(picture.name, pixels, found, best_score(self.net), time.perf_counter() - start)
         except DeviceError:
             raise
         except Exception as error:  # a lost image costs less than a lost batch
             return Row(picture.name, failure=error)
 
-    def _find(self, image: NDArray[np.uint8], file: Path) -> Detections:
-        """SSD's way, or py-faster-rcnn's."""
-        r = self.recipe
-        if ssd_layer(self.net):
-            means, factor = r.means, r.scale_factor
-            ends: dict[str, Any] = {"threshold": r.threshold, "max_detections": r.max_detections}
-            return detect_ssd(self.net, image, means=means, scale_factor=factor, **ends)
-        boxes = read_proposals(r.proposals, file)
-        return detect(
-            self.net,
-            image,
-            settings=r.settings,
-            proposals=boxes,
-            threshold=r.threshold,
-            max_detections=r.max_detections,
-        )
-
 
 def weights_of(net: Net) -> Arrays:
     """The net's weights by layer, as views."""
     return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}
-
-
-def class_count(net: Net) -> tuple[int, str]:
-    """The number of classes, background included, and what has so many."""
-    layer = ssd_layer(net)
-    return (
-        (layer.param.detection_output_param.num_classes, layer.name) if layer else (net.blobs["cls_prob"].shape[1], "cls_prob")
-    )
 
 
 def best_score(net: Net) -> float:

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minicaffe.data.drawn_boxes import class_name
-from minicaffe.detection.class_names import default_names
 
-from .detector import Detector, Row, class_count
+from .detector import Detector, Row
 from .folder import Folder
 from .places import require_pyarrow
 from .sources import Sources
@@ -65,7 +64,7 @@ def parts_to_do(images: Sources, size: int, done: Iterable[int]) -> Iterator[Par
 def do_part(detector: Detector, part: Part, folder: Folder, tell: Callable[[Done], object] = lambda _: None) -> Done:
     """Detect, and write the part's file. tell: called after each image. Doing it twice gives the same file."""
     columns, total = Columns(part.first), Done()
-    names = detector.recipe.names or default_names(class_count(detector.net)[0])
+    names = detector.find.classes
     for picture in part.images.pictures():
         row = detector.row(picture)
         columns.add(row, names)

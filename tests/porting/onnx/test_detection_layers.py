@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 from onnx_case import Arrays, check, net_of
 
-from minicaffe.data.settings import DetectionSettings, TestSettings, use
+from minicaffe.data.settings import DetectionSettings, TestSettings
 
 ROI = {
     "pooling": 'type: "ROIPooling" roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 }',
@@ -108,23 +108,17 @@ def test_equal_scores_keep_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(50, 10), (0, 0), (200, 0)])
 def test_proposal_limits_are_the_settings(before: int, after: int, tmp_path: Path) -> None:
-    use(DetectionSettings(test=TestSettings(rpn_pre_nms_top_n=before, rpn_post_nms_top_n=after, rpn_min_size=40)))
-    try:
-        text = block(
-            RPN["built-in"].format("{'feat_stride': 16, 'scales': [4, 8]}"), ("scores", "deltas", "im_info"), ("rois",)
-        )
-        check(tmp_path, text, rpn_arrays(4, (12, 10), 6), atol=1e-3)
-    finally:
-        use(DetectionSettings())
+    limits = TestSettings(rpn_pre_nms_top_n=before, rpn_post_nms_top_n=after, rpn_min_size=40)
+    layer = RPN["built-in"].format("{'feat_stride': 16, 'scales': [4, 8]}")
+    text, given = block(layer, ("scores", "deltas", "im_info"), ("rois",)), rpn_arrays(4, (12, 10), 6)
+    check(tmp_path, text, given, atol=1e-3, net=net_of(text, given, settings=DetectionSettings(test=limits)))
 
 
 def test_no_box_is_large_enough(tmp_path: Path) -> None:
-    use(DetectionSettings(test=TestSettings(rpn_min_size=100_000)))
-    try:
-        text = block(RPN["built-in"].format("'feat_stride': 16"), ("scores", "deltas", "im_info"), ("rois",))
-        check(tmp_path, text, rpn_arrays(5, (5, 4)))
-    finally:
-        use(DetectionSettings())
+    settings = DetectionSettings(test=TestSettings(rpn_min_size=100_000))
+    text = block(RPN["built-in"].format("'feat_stride': 16"), ("scores", "deltas", "im_info"), ("rois",))
+    given = rpn_arrays(5, (5, 4))
+    check(tmp_path, text, given, net=net_of(text, given, settings=settings))
 
 
 def test_rois_that_layers_read_are_an_output(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from onnx_case import check, net_of
 import minicaffe
 from minicaffe import TEST, TRAIN, Error, LayerError, Net
 from minicaffe.cli import main
-from minicaffe.data.settings import DetectionSettings, read_settings, use
+from minicaffe.data.settings import read_settings
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.porting import agreement
 from minicaffe.porting.onnx import compare_with_net, export_onnx, run_model, write
@@ -26,19 +26,13 @@ from minicaffe.porting.onnx import compare_with_net, export_onnx, run_model, wri
 SHAPES = Path(__file__).parents[3] / "examples" / "shapes"
 
 
-@pytest.fixture
-def shapes_settings() -> Any:
-    use(read_settings(SHAPES / "shapes.yml"))
-    yield
-    use(DetectionSettings())
-
-
 def shapes_net(kind: str) -> Net:
-    return Net(SHAPES / kind / "test.prototxt", TEST, weights=SHAPES / kind / f"shapes_{kind}.caffemodel")
+    weights = SHAPES / kind / f"shapes_{kind}.caffemodel"
+    return Net(SHAPES / kind / "test.prototxt", TEST, weights=weights, settings=read_settings(SHAPES / "shapes.yml"))
 
 
 @pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
-def test_the_shapes_nets_find_the_same_boxes_at_two_sizes(kind: str, tmp_path: Path, shapes_settings: None) -> None:
+def test_the_shapes_nets_find_the_same_boxes_at_two_sizes(kind: str, tmp_path: Path) -> None:
     net = shapes_net(kind)
     assert minicaffe.export_onnx(net, tmp_path / "model.onnx") is None
     fill_inputs(net, {"data": str(SHAPES / "scene.png")})
@@ -51,7 +45,7 @@ def test_the_shapes_nets_find_the_same_boxes_at_two_sizes(kind: str, tmp_path: P
     assert all(one.agrees for one in compare_with_net(net, tmp_path / "model.onnx"))
 
 
-def test_only_standard_operators(tmp_path: Path, shapes_settings: None) -> None:
+def test_only_standard_operators(tmp_path: Path) -> None:
     export_onnx(shapes_net("rfcn"), tmp_path / "model.onnx")
     model = onnx.load(tmp_path / "model.onnx")
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 18)]
@@ -227,7 +221,6 @@ def test_export_command_checks(tmp_path: Path) -> None:
         "export", folder / "test.prototxt", folder / "shapes_rfcn.caffemodel", "-o", tmp_path / "rfcn.onnx", "--check",
         "--fold", "--input", f"data={SHAPES / 'scene.png'}", "--cfg", SHAPES / "shapes.yml",
     )  # fmt: skip
-    use(DetectionSettings())
     assert result.exit_code == 0, result.output
     assert "rfcn.onnx (opset 18, " in result.stdout
     assert "input data 1 x 3 x data_h x data_w" in result.stdout and "output rois rois_n x 5" in result.stdout
@@ -237,7 +230,6 @@ def test_export_command_checks(tmp_path: Path) -> None:
         "--input", f"data={SHAPES / 'scene.png'}",
     )  # fmt: skip
     with_settings = run(*words, "--cfg", SHAPES / "shapes.yml")
-    use(DetectionSettings())
     assert with_settings.exit_code == 0, with_settings.output
     assert run(*words).exit_code == 1  # the defaults take other proposals
 

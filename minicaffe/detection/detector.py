@@ -1,0 +1,148 @@
+"""Detector: a net that is called on images. Faster R-CNN, R-FCN, Fast R-CNN (detect.py) or SSD (detect_ssd.py).
+
+detector = minicaffe.detection.load("test.prototxt", "net.caffemodel", cfg="faster_rcnn_end2end.yml")
+found = detector("photo.jpg")
+found.boxes, found.scores, [detector.classes[k] for k in found.classes]
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from minicaffe.data.image_bytes import pixels_of
+from minicaffe.data.images import load_image
+from minicaffe.data.settings import DetectionSettings, settings_from
+from minicaffe.errors import DataError, Error, WeightsError, shortened
+from minicaffe.mode import TEST
+from minicaffe.net import Net
+
+from .class_names import default_names, read_names
+from .detect import Detections, check_detector, detect
+from .detect_ssd import SSD_MEANS, detect_ssd, ssd_layer
+
+Path = str | PathLike[str]
+
+
+class Detector:
+    """A net of phase TEST that finds objects: called on an image, it gives the Detections.
+
+    The net's settings (net.settings) say how an image is scaled, what is subtracted, and the NMS; for an SSD net means (blue,
+    green, red; default 104, 117, 123) are subtracted, and scale_factor multiplies the rest (default 1).
+    classes: names by class index, the background first (default: VOC's for 21 classes, COCO's for 81, else None).
+    threshold: the least score, from 0 to 1. max_detections: the most for an image.
+    Raises Error for a net that is no detector.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        *,
+        classes: Sequence[str] | None = None,
+        threshold: float = 0.5,
+        max_detections: int = 100,
+        means: Sequence[float] | None = None,
+        scale_factor: float | None = None,
+    ) -> None:
+        self.is_ssd = ssd_layer(net) is not None
+        if not self.is_ssd:
+            check_detector(net)
+            for name, value in {"means": means, "scale_factor": scale_factor}.items():
+                if value is not None:
+                    raise Error(f"{net.file}: {name} has no effect: only SSD nets take it")
+        if not 0 <= threshold <= 1:
+            raise Error(f"threshold must be from 0 to 1, got {threshold}")
+        if max_detections < 1:
+            raise Error(f"max_detections must be > 0, got {max_detections}")
+        self.net, self.threshold, self.max_detections = net, threshold, max_detections
+        self.classes = classes or default_names(class_count(net)[0])
+        self.means = SSD_MEANS if means is None else means
+        self.scale_factor = 1.0 if scale_factor is None else scale_factor
+
+    def __call__(self, image: Path | Image.Image | NDArray[np.uint8], *, proposals: ArrayLike | None = None) -> Detections:
+        """The objects on an image: a file, an image of Pillow, or an array (H, W, 3) in the order blue, green, red.
+
+        proposals: boxes (R, 4) as x1, y1, x2, y2 in pixels of the image, for a net that takes rois (Fast R-CNN).
+        Raises DataError for what is no image, Error for missing or unexpected proposals.
+        """
+        ends: dict[str, Any] = {"threshold": self.threshold, "max_detections": self.max_detections}
+        if not self.is_ssd:
+            return detect(self.net, _pixels(image), proposals=proposals, **ends)
+        if proposals is not None:
+            raise Error(f"{self.net.file}: an SSD net takes no proposals")
+        return detect_ssd(self.net, _pixels(image), means=self.means, scale_factor=self.scale_factor, **ends)
+
+
+def load(
+    net: Path | Net,
+    weights: Path | None = None,
+    cfg: Path | Mapping[str, Any] | DetectionSettings | None = None,
+    classes: Path | Sequence[str] | None = None,
+    *,
+    threshold: float = 0.5,
+    max_detections: int = 100,
+    means: Sequence[float] | None = None,
+    scale_factor: float | None = None,
+) -> Detector:
+    """The detector of a test prototxt, or of a Net, with the weights of a .caffemodel or .caffemodel.h5.
+
+    cfg: the settings that the net was trained with: a yml of py-faster-rcnn, a dict of its keys ({"TEST": {"NMS": 0.4}}), or
+    DetectionSettings. Only for a prototxt: a Net has its settings. An SSD net takes none.
+    classes: the names in the net's order, the background first; or a file, one name a line. The rest: see Detector.
+    Layers that the weights lack produce a warning. Raises Error, PrototxtError, WeightsError, SettingsError.
+    """
+    if not isinstance(net, Net):
+        net = Net(net, TEST, keep="outputs", settings=None if cfg is None else settings_from(cfg))
+    elif cfg is not None:
+        raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
+    if cfg is not None and ssd_layer(net):
+        raise Error(f"{net.file}: cfg has no effect: the prototxt of an SSD net fixes its size and suppression")
+    names = read_names(classes) if isinstance(classes, str | PathLike) else classes
+    detector = Detector(
+        net,
+        classes=names,
+        threshold=threshold,
+        max_detections=max_detections,
+        means=means,
+        scale_factor=scale_factor,
+    )
+    count, holder = class_count(net)
+    if names and len(names) != count:
+        given = classes if isinstance(classes, str | PathLike) else "classes"
+        raise Error(f"{given}: {len(names)} classes with the background, but {holder} of {net.file} has {count}")
+    if weights is not None:
+        _copy_weights(net, weights)
+    return detector
+
+
+def class_count(net: Net) -> tuple[int, str]:
+    """The number of a detector's classes, background included, and the layer or blob that has so many."""
+    layer = ssd_layer(net)
+    if layer:
+        return layer.param.detection_output_param.num_classes, layer.name
+    return net.blobs["cls_prob"].shape[1], "cls_prob"
+
+
+def _pixels(image: object) -> NDArray[np.uint8]:
+    if isinstance(image, str | PathLike):
+        return load_image(image)
+    if isinstance(image, Image.Image):
+        return pixels_of(image)
+    if isinstance(image, np.ndarray):
+        return image
+    raise DataError(f"an image must be a path, a PIL image or an array (height, width, 3), got {type(image).__name__}")
+
+
+def _copy_weights(net: Net, weights: Path) -> None:
+    report = net.copy_from(weights)
+    if net.params and not report.loaded:
+        raise WeightsError(f"{weights}: none of its layers has the name of a layer with weights in {net.file}")
+    if report.missing:
+        of_all = f"{len(report.missing)} of {len(net.params)} layers of {net.file}"
+        warnings.warn(shortened(f"{weights} has no weights for {of_all}: {', '.join(report.missing)}"), stacklevel=3)
