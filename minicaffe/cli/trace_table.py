@@ -11,7 +11,7 @@ from minicaffe.tracing.trace import BlobShot, Step
 from minicaffe.tracing.trace_shots import Statistics
 from minicaffe.tracing.tracer import Tracer
 
-from .common import print_table, say_loudly, shape_text
+from .common import print_table, shape_text, warn
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -50,7 +50,7 @@ class TraceTable:
             print_table(f"{net.name or net.file} ({net.phase})", COLUMNS, self._rows, right=["ms"])
         if self._loud:
             more = f" and {len(self._loud) - 1} more" if len(self._loud) > 1 else ""
-            say_loudly(f"not a number: first in {self._loud[0]}{more}")
+            warn(f"not a number: first in {self._loud[0]}{more}")
 
     def _step(self, step: Step) -> None:
         if step.kind not in ("forward", "backward"):

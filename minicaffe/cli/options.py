@@ -1,0 +1,85 @@
+"""The options of a command: the fields of one dataclass, whose bases are the groups that commands share (groups.py).
+
+@dataclass(frozen=True, kw_only=True)
+class Options(NetOptions, DeviceOptions):
+    net: str = argument()
+    top: int = option("--top", default=0, help="Index of the top.")
+
+@with_options(Options)
+def command(options: Options) -> None: ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+Chosen = TypeVar("Chosen")
+
+
+class _Option(click.Option):
+    def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
+        extra = super().get_help_extra(ctx)
+        if isinstance(self.type, click.IntRange):
+            extra.pop("range", None)  # at least 1, or the 32 bits of a field
+        return extra
+
+
+def option(*flags: str, **attributes: Any) -> Any:
+    """A dataclass field that is an option: click.Option's flags and attributes. The field's name is the parameter's."""
+    return dataclasses.field(metadata={"parameter": functools.partial(_option, flags, attributes)})
+
+
+def argument(**attributes: Any) -> Any:
+    """A dataclass field that is an argument: click.Argument's attributes."""
+    return dataclasses.field(metadata={"parameter": lambda name: click.Argument([name], **attributes)})
+
+
+def _option(flags: Sequence[str], attributes: dict[str, Any], name: str) -> click.Option:
+    made = _Option([*flags, name], **attributes)
+    if isinstance(made.type, click.types.IntParamType | click.types.FloatParamType) and not made.metavar:
+        made.metavar = "N" if isinstance(made.type, click.types.IntParamType) else "X"  # click's is INTEGER RANGE
+    return made
+
+
+def parameters(options: type) -> Iterator[click.Parameter]:
+    """click's parameters for a dataclass: those of its own fields, then those of its bases."""
+    makers = {field.name: field.metadata.get("parameter") for field in dataclasses.fields(options)}
+    for kind in inspect.getmro(options):
+        for name in inspect.get_annotations(kind):
+            if make := makers.pop(name, None):
+                yield make(name)
+
+
+def with_options(
+    options: type[Chosen], cls: type[click.Command] = click.Command, **settings: Any
+) -> Callable[[Callable[[Chosen], None]], click.Command]:
+    """A decorator: a function of one dataclass becomes a click command with the options and arguments of its fields."""
+
+    def made(function: Callable[[Chosen], None]) -> click.Command:
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            function(options(**given))
+
+        return click.command(cls=cls, params=list(parameters(options)), **settings)(run)
+
+    return made
+
+
+class FiniteRange(click.FloatRange):
+    """click.FloatRange without NaN and infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            float(value)
+        except ValueError:
+            wanted = f"above {self.min:g}" if self.max is None else f"from {self.min:g} to {self.max:g}"
+            self.fail(f"{value} is not a number: give one {wanted}", param, ctx)
+        number = super().convert(value, param, ctx)
+        return number if np.isfinite(number) else self.fail(f"{value} is not a finite number", param, ctx)
