@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from minicaffe import threads
 from minicaffe.access import is_uri
@@ -136,19 +135,13 @@ def _on_ray(recipe: Recipe, weights: Arrays, run: Run, options: BatchOptions, di
         problem = "not asked for" if options.device == "cpu" else gpu_problem(ray)
         if problem and options.device == "gpu":
             raise Error(f"--device gpu: {problem}")
-        rules = Rules(_threads_given() or 1, gpu=not problem, modules=options.allow_module)
+        count = options.threads or (threads.get_num_threads() if os.environ.get(threads.VARIABLE) else 1)
+        rules = Rules(count, gpu=not problem, modules=options.allow_module)
         actors = pool(node_resources(ray), options.workers, rules.threads, rules.gpu).at_most(run.parts_left)
         with display:
-            run_ray(ray, recipe, rules, weights, run.to_do(), run.folder, actors, display.add, display.say)
+            run_ray(ray, recipe, rules, weights, run, actors, tell=display.add, say=display.say)
     kind = "GPU" if rules.gpu else "CPU"
     return f", {actors.size} worker{'s' * (actors.size != 1)} on Ray, {kind}"
-
-
-def _threads_given() -> int | None:
-    """The number of --threads or of the environment; None without either."""
-    source = click.get_current_context().get_parameter_source("threads")
-    given = source == ParameterSource.COMMANDLINE or os.environ.get(threads.VARIABLE)
-    return threads.get_num_threads() if given else None
 
 
 def _summary(run: Run, display: BatchDisplay, out: str | None, where: str) -> None:
