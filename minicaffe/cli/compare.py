@@ -21,22 +21,22 @@ from .terminal import echo
 class Options(InputOptions, NetOptions, ThreadOptions):
     a: str = argument()
     b: str = argument()
-    weights: tuple[str, ...] = option("--weights", multiple=True, metavar="FILE", help="Weights of both nets; may be repeated.")
-    weights_a: tuple[str, ...] = option("--weights-a", multiple=True, metavar="FILE", help="Weights of A; may be repeated.")
+    weights: tuple[str, ...] = option("--weights", metavar="FILE", help="Weights of both nets; may be repeated.")
+    weights_a: tuple[str, ...] = option("--weights-a", metavar="FILE", help="Weights of A; may be repeated.")
     weights_b: tuple[str, ...] = option(
-        "--weights-b", multiple=True, metavar="FILE", help="Weights of B if B is a net; may be repeated.  [default: A's]"
+        "--weights-b", metavar="FILE", help="Weights of B if B is a net; may be repeated.  [default: A's]"
     )
     map_file: str | None = option(
         "--map", metavar="FILE", help="Lines with a name in A, its name in B and, if needed, axes: 0,3,1,2."
     )
     transpose: tuple[str, ...] = option(
-        "--transpose", multiple=True, metavar="NAME=0,3,1,2", help="B's axes in A's order, for one name; may be repeated."
+        "--transpose", metavar="NAME=0,3,1,2", help="B's axes in A's order, for one name; may be repeated."
     )
     rtol: float = option("--rtol", default=1e-3, help="Tolerance relative to A's value.")
     atol: float | None = option(
-        "--atol", type=float, help="Absolute tolerance, added to it.  [default: rtol / 10 of the blob's largest value]"
+        "--atol", help="Absolute tolerance, added to it.  [default: rtol / 10 of the blob's largest value]"
     )
-    go_on: bool = option("--all", is_flag=True, help="Continue after the first difference; between nets, from A's values.")
+    go_on: bool = option("--all", help="Continue after the first difference; between nets, from A's values.")
 
 
 @with_options(Options)
@@ -50,7 +50,6 @@ def command(options: Options) -> None:
     """
     if options.weights_b and Path(options.b).suffix in (".npz", ".onnx"):
         raise click.UsageError(f"--weights-b is for a net; {options.b} is not a net")
-    options.use_settings()
     net = options.load(options.a, [*options.weights, *options.weights_a], no_zeros=True)
     generated = options.fill(net, options.seed)
     given = [name for name in net.inputs if not any(note.startswith(f"input {name} ") for note in generated)]

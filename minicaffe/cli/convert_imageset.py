@@ -29,8 +29,8 @@ class Options:
     root: str = argument()
     list_file: str = argument(metavar="LIST")
     db: str = argument()
-    gray: bool = option("--gray", is_flag=True, help="Store one channel instead of blue, green and red.")
-    shuffle: bool = option("--shuffle", is_flag=True, help="Store the images in a random order.")
+    gray: bool = option("--gray", help="Store one channel instead of blue, green and red.")
+    shuffle: bool = option("--shuffle", help="Store the images in a random order.")
     seed: int = option("--seed", type=click.IntRange(0), default=0, help="Seed of --shuffle.")
     backend: str = option("--backend", type=click.Choice(BACKENDS), default="lmdb", help="Kind of the database.")
     resize_width: int | None = option(
@@ -39,13 +39,13 @@ class Options:
     resize_height: int | None = option(
         "--resize-height", type=click.IntRange(0), help="Resize to this height; needs --resize-width."
     )
-    check_size: bool = option("--check-size", is_flag=True, help="Raise an error if the images differ in size.")
-    encoded: bool = option("--encoded", is_flag=True, help="Store image files instead of pixels.")
+    check_size: bool = option("--check-size", help="Raise an error if the images differ in size.")
+    encoded: bool = option("--encoded", help="Store image files instead of pixels.")
     encode_type: str = option(
         "--encode-type", default="", metavar="png|jpg", help="Format of the stored files.  [default: each file's format]"
     )
     skip_unreadable: bool = option(
-        "--skip-unreadable", is_flag=True, help="Leave out unreadable images; otherwise the first one ends the run."
+        "--skip-unreadable", help="Leave out unreadable images; otherwise the first one ends the run."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import click
@@ -28,13 +29,13 @@ from .options import FiniteRange, argument, option, with_options
 class Options(ImageOptions, BatchOptions):
     net: str = argument()
     weights: str = argument()
-    sources: tuple[str, ...] = argument(nargs=-1, required=True, metavar="SOURCE...")
+    sources: tuple[str, ...] = argument(required=True, metavar="SOURCE...")
     classes: str | None = option(
         "--classes", metavar="FILE", help="Class names, one per line.  [default: VOC's for 21 classes, COCO's for 81]"
     )
     threshold: float = option("--threshold", type=FiniteRange(0, 1), default=0.5, help="Lowest score shown.")
     draw_dir: str | None = option("--draw", metavar="DIR", help="Write each image with its boxes into DIR.")
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON list instead of lines.")
+    as_json: bool = option("--json", help="Print one JSON list instead of lines.")
     scale: int | None = option(
         "--scale", type=click.IntRange(1), help="Pixels of the short side after scaling.  [default: 600]"
     )
@@ -48,8 +49,9 @@ class Options(ImageOptions, BatchOptions):
     )
     seed: int = seed_option()
 
+    @cached_property
     def settings(self) -> DetectionSettings:
-        settings = super().settings()
+        settings = super().settings
         test = settings.test
         test = dataclasses.replace(
             test,
@@ -72,14 +74,13 @@ def command(options: Options) -> None:
     """
     check_folder("--draw", options.draw_dir)
     options.check(options.sources, {"--draw": options.draw_dir, "--json": options.as_json or None})
-    settings = options.use_settings()
     images = find_sources(options.sources)
     inputs = [options.net, options.weights, options.classes, options.cfg, options.proposals]
     pictures = picture_names(Path(options.draw_dir), images, inputs) if options.draw_dir else []
     if options.engine != "ray":
         options.use_device()
     net = options.load(options.net, [options.weights], keep="outputs")
-    detector = Detector(net, _recipe(net, options, settings))
+    detector = Detector(net, _recipe(net, options))
     _check_names(detector, options.classes)
     done = detect_many(detector, images, options) if options.out else print_rows(detector, images, pictures, options.as_json)
     if not done.detections and done.errors < done.images:
@@ -88,7 +89,7 @@ def command(options: Options) -> None:
         raise Error(f"{done.errors} of {done.images} images could not be done")
 
 
-def _recipe(net: Net, options: Options, settings: DetectionSettings) -> Recipe:
+def _recipe(net: Net, options: Options) -> Recipe:
     """How the net detects. Raises Error for an option that does not apply to a net of this kind."""
     if ssd_layer(net):
         given = {"--cfg": options.cfg, "--scale": options.scale, "--max-size": options.max_size, "--nms": options.nms}
@@ -100,7 +101,7 @@ def _recipe(net: Net, options: Options, settings: DetectionSettings) -> Recipe:
     return Recipe(
         net=options.net,
         text=read_text(options.net),
-        settings=settings,
+        settings=options.settings,
         threshold=options.threshold,
         max_detections=options.max_detections,
         proposals=options.proposals,

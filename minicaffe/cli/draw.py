@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import click
 
 from minicaffe.formats.prototxt import read_net
-from minicaffe.mode import TEST, Phase
-from minicaffe.net import Net
+from minicaffe.mode import Phase
 from minicaffe.tracing.draw import DIRECTIONS, draw_net_to_file
 
 from .common import check_no_input
@@ -26,10 +25,8 @@ class Options(StateOptions):
         "--phase", type=click.Choice(["TRAIN", "TEST", "ALL"], case_sensitive=False), metavar="TRAIN|TEST|ALL", default="ALL",
         help="Leave out the layers of the other phase.",
     )  # fmt: skip
-    display_lrm: bool = option("--display-lrm", is_flag=True, help="Write the learning rate multipliers into the boxes.")
-    shapes: bool = option(
-        "--shapes", is_flag=True, help="Write the blobs' shapes; builds the net, in TEST unless --phase is given."
-    )
+    display_lrm: bool = option("--display-lrm", help="Write the learning rate multipliers into the boxes.")
+    shapes: bool = option("--shapes", help="Write the blobs' shapes; builds the net, in TEST unless --phase is given.")
 
 
 @with_options(Options)
@@ -43,7 +40,7 @@ def command(options: Options) -> None:
     phase = None if options.only.upper() == "ALL" else Phase[options.only.upper()]
     found = None
     if options.shapes:
-        made = Net(net, TEST if phase is None else phase, options.level, list(options.stages))
+        made = options.build(net, phase)
         found = {name: blob.shape for name, blob in made.blobs.items()}
     draw_net_to_file(read_net(net).param, out, options.rankdir, phase, options.display_lrm, shapes=found)
     echo(f"written: {out}")

@@ -24,7 +24,7 @@ class Options:
         metavar="FILE.npz",
         help="The file to write.  [default, without --list: FILE.npz in the working directory]",
     )
-    listed: bool = option("--list", is_flag=True, help="Print layers, types, shapes, statistics and the fork that wrote FILE.")
+    listed: bool = option("--list", help="Print layers, types, shapes, statistics and the fork that wrote FILE.")
 
 
 @with_options(Options)

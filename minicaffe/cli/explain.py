@@ -28,11 +28,11 @@ def _index(context: click.Context, option: click.Parameter, text: str | None) ->
 class Options(InputOptions, NetOptions, DeviceOptions):
     net: str = argument()
     layer: str = argument()
-    weights: tuple[str, ...] = argument(nargs=-1)
+    weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", metavar="FILE", help="Image for the net's image input, preprocessed as by run.")
-    roi: int | None = option("--roi", type=int, help="ROI layers: index of the roi.")
-    channel: int | None = option("--channel", type=int, help="ROI layers: channel of the top (with --backward: of the map).")
+    roi: int | None = option("--roi", help="ROI layers: index of the roi.")
+    channel: int | None = option("--channel", help="ROI layers: channel of the top (with --backward: of the map).")
     bin: tuple[int, ...] | None = option(
         "--bin", callback=_index, metavar="PH,PW", help="ROI layers: row and column of the bin."
     )
@@ -40,14 +40,12 @@ class Options(InputOptions, NetOptions, DeviceOptions):
         "--at", callback=_index, metavar="N,C,H,W", help="Index of the element in the top (with --backward: in the bottom)."
     )
     top: int = option("--top", default=0, help="Index of the top.")
-    backward: bool = option(
-        "--backward", is_flag=True, help="Explain the gradient of one element of a bottom: how much each sender adds."
-    )
+    backward: bool = option("--backward", help="Explain the gradient of one element of a bottom: how much each sender adds.")
     bottom: int = option("--bottom", default=0, help="--backward: index of the bottom.")
     cell: tuple[int, ...] | None = option(
         "--cell", callback=_index, metavar="H,W", help="--backward, ROI layers: cell of the map."
     )
-    item: int | None = option("--item", type=int, help="--backward, ROI layers: image of the batch.  [default: 0]")
+    item: int | None = option("--item", help="--backward, ROI layers: image of the batch.  [default: 0]")
     dy: str | None = option(
         "--dy",
         type=click.Choice(["ones", "random"]),
@@ -66,7 +64,6 @@ def command(options: Options) -> None:
     --bin 2,5
     """
     options.use_device()
-    options.use_settings()
     net = options.load(options.net, (*options.weights, *options.more_weights), no_zeros=True)
     for note in options.fill(net, options.seed, until=None if options.backward else options.layer):
         warn(note)

@@ -23,11 +23,11 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options(InputOptions, StateOptions, ThreadOptions):
     net: str = argument()
-    weights: tuple[str, ...] = argument(nargs=-1)
+    weights: tuple[str, ...] = argument()
     out: str = option("-o", "--out", required=True, metavar="FILE.onnx", help="The model to write.")
-    opset: int | None = option("--opset", type=int, help="Version of ONNX's operators.  [default: 18, the oldest]")
+    opset: int | None = option("--opset", help="Version of ONNX's operators.  [default: 18, the oldest]")
     until: str | None = option("--until", metavar="LAYER", help="Export only what this layer needs; its tops are the outputs.")
-    fold: bool = option("--fold", is_flag=True, help="Fold BatchNorm, Scale and Bias into the convolutions before them.")
+    fold: bool = option("--fold", help="Fold BatchNorm, Scale and Bias into the convolutions before them.")
     check: bool = check_option()
     seed: int = seed_option()
 
@@ -47,7 +47,6 @@ def command(options: Options) -> None:
     check_target("--out", out, [options.net, *options.weights, *options.read_files()])
     if options.inputs and not options.check:
         raise click.UsageError("--input is for --check")
-    options.use_settings()
     net = options.load(options.net, options.weights)
     options.reshape(net)
     arrays = _arrays(net, options) if options.check else {}

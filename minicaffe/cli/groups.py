@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import click
@@ -101,12 +102,12 @@ def _phase(context: click.Context, parameter: click.Parameter, name: str) -> Pha
 
 
 def seed_option() -> Any:
-    return option("--seed", type=int, default=0, help="Seed of random weights, inputs and samples.")
+    return option("--seed", default=0, help="Seed of random weights, inputs and samples.")
 
 
 def modules_option() -> Any:
     help = "Python module that layers may be imported from; may be repeated."
-    return option("--allow-module", multiple=True, metavar="MODULE", callback=_allow_modules, help=help)
+    return option("--allow-module", metavar="MODULE", callback=_allow_modules, help=help)
 
 
 def _allow_modules(context: click.Context, parameter: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
@@ -123,12 +124,20 @@ class StateOptions:
     """--level, --stage and --allow-module, and how to make a net. phase, seed: constants unless a command has the options."""
 
     level: int = option("--level", type=click.IntRange(-(2**31), 2**31 - 1), default=0, help="Level of the net's state.")
-    stages: tuple[str, ...] = option(
-        "--stage", multiple=True, metavar="NAME", help="Stage of the net's state; may be repeated."
-    )
+    stages: tuple[str, ...] = option("--stage", metavar="NAME", help="Stage of the net's state; may be repeated.")
     allow_module: tuple[str, ...] = modules_option()
     phase: Phase = TEST
     seed: int = 0
+
+    @cached_property
+    def settings(self) -> DetectionSettings:
+        """The detection settings of the nets: the defaults, unless a command has --cfg."""
+        return DetectionSettings()
+
+    def build(self, net: Any, phase: Phase | None = None, watch: Watch | None = None, keep: Keep = "all") -> Net:
+        """The net of a prototxt. watch, keep: see Net."""
+        use(self.settings)
+        return Net(net, self.phase if phase is None else phase, self.level, list(self.stages), watch=watch, keep=keep)
 
     def load(
         self,
@@ -145,7 +154,7 @@ class StateOptions:
         watch, keep: see Net. no_zeros: weights without a file and a filler are Gaussian. Raises WeightsError.
         """
         rng.set_random_seed(self.seed)
-        loaded = Net(net, self.phase, self.level, list(self.stages), watch=watch, keep=keep)
+        loaded = self.build(net, watch=watch, keep=keep)
         missing = set(loaded.params)
         for file in weights:
             report = loaded.copy_from(file)
@@ -176,7 +185,7 @@ def _short(names: Sequence[str], most: int = 8) -> str:
 
 def backward_option() -> Any:
     help = "Also run backward: from the losses; in a net without a loss, from ones at its outputs."
-    return option("--backward", is_flag=True, help=help)
+    return option("--backward", help=help)
 
 
 def _check_iterations(context: click.Context, parameter: click.Parameter, count: int | None) -> int | None:
@@ -186,7 +195,7 @@ def _check_iterations(context: click.Context, parameter: click.Parameter, count:
 
 
 def iterations_option(help: str, default: int | None = 50) -> Any:
-    return option("--iterations", type=int, default=default, callback=_check_iterations, help=help)
+    return option("--iterations", default=default, callback=_check_iterations, help=help)
 
 
 def model_option() -> Any:
@@ -194,7 +203,7 @@ def model_option() -> Any:
 
 
 def weights_option() -> Any:
-    return option("--weights", multiple=True, metavar="FILE,...", help="Weights to start from; may be repeated.")
+    return option("--weights", metavar="FILE,...", help="Weights to start from; may be repeated.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,15 +231,10 @@ class SettingsOptions:
 
     cfg: str | None = option("--cfg", metavar="FILE.yml", help="Detection settings in py-faster-rcnn's format.")
 
+    @cached_property
     def settings(self) -> DetectionSettings:
         """The settings of the file, or the defaults, with the changes of other options. Raises Error."""
         return read_settings(self.cfg) if self.cfg else DetectionSettings()
-
-    def use_settings(self) -> DetectionSettings:
-        """The settings, which layers of nets made from now on follow."""
-        settings = self.settings()
-        use(settings)
-        return settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,8 +253,9 @@ class ImageOptions(SettingsOptions):
         help="Factor applied after that; in detect only for SSD nets.  [default: 1]",
     )
 
+    @cached_property
     def settings(self) -> DetectionSettings:
-        settings = super().settings()
+        settings = super().settings
         return dataclasses.replace(settings, pixel_means=self.mean) if self.mean else settings
 
     @property
@@ -280,7 +285,7 @@ class ShapeOptions:
     """--shape."""
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = option(
-        "--shape", multiple=True, metavar="BLOB=N,C,H,W", type=_named_shape, help="Shape of an input; may be repeated."
+        "--shape", metavar="BLOB=N,C,H,W", type=_named_shape, help="Shape of an input; may be repeated."
     )
 
     def reshape(self, net: Net) -> None:
@@ -298,7 +303,6 @@ class InputOptions(ShapeOptions, ImageOptions):
 
     inputs: tuple[tuple[str, str], ...] = option(
         "--input",
-        multiple=True,
         metavar="BLOB=FILE",
         type=_named_file,
         help=".npy or image file for an input; may be repeated.",
@@ -322,8 +326,8 @@ class InputOptions(ShapeOptions, ImageOptions):
     def fill(self, net: Net, seed: int, until: str | None = None) -> list[str]:
         """Reshape and fill the net's inputs; a sentence for each that was generated. until: see fill_inputs."""
         self.reshape(net)
-        files, settings = self.files(net), self.settings()
-        return fill_inputs(net, files, seed=seed, settings=settings, factor=self.factor, until=until)
+        files = self.files(net)
+        return fill_inputs(net, files, seed=seed, settings=self.settings, factor=self.factor, until=until)
 
 
 def image_inputs(net: Net) -> list[str]:

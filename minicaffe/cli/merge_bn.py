@@ -47,14 +47,14 @@ def command(options: Options) -> None:
     check_target("--out-weights", out_weights, [net, weights])
     check_apart("--out-net", out_net, "--out-weights", out_weights)
     file = read_net(net)
-    before = Net(file, TEST, options.level, list(options.stages))
+    before = options.build(file)
     report = before.copy_from(weights)
     if not report.loaded:
         raise WeightsError(none_loaded(weights, net))
     if report.missing:
         raise WeightsError(f"{weights}: it has no weights for {', '.join(report.missing)}, which folding needs")
     merged = merge_batch_norm(_test_net(file, before), weights_of(before))
-    after = Net(merged.param, TEST, options.level, list(options.stages))
+    after = options.build(merged.param)
     put_weights(after, merged.weights)
     with replacing(out_net) as net_draft, replacing(out_weights) as weights_draft:
         net_draft.write_text(to_text(merged.param), encoding="utf-8")

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import numpy as np
@@ -32,29 +32,37 @@ class _Option(click.Option):
 
 
 def option(*flags: str, **attributes: Any) -> Any:
-    """A dataclass field that is an option: click.Option's flags and attributes. The field's name is the parameter's."""
-    return dataclasses.field(metadata={"parameter": functools.partial(_option, flags, attributes)})
+    """A dataclass field that is an option, with click.Option's flags and attributes.
+
+    Its annotation decides: bool is a flag, tuple[X, ...] may be repeated, int and float are numbers.
+    """
+    return dataclasses.field(metadata={"flags": flags, "attributes": attributes})
 
 
 def argument(**attributes: Any) -> Any:
-    """A dataclass field that is an argument: click.Argument's attributes."""
-    return dataclasses.field(metadata={"parameter": lambda name: click.Argument([name], **attributes)})
-
-
-def _option(flags: Sequence[str], attributes: dict[str, Any], name: str) -> click.Option:
-    made = _Option([*flags, name], **attributes)
-    if isinstance(made.type, click.types.IntParamType | click.types.FloatParamType) and not made.metavar:
-        made.metavar = "N" if isinstance(made.type, click.types.IntParamType) else "X"  # click's is INTEGER RANGE
-    return made
+    """A dataclass field that is an argument, with click.Argument's attributes; tuple[X, ...] takes all that is left."""
+    return dataclasses.field(metadata={"flags": (), "attributes": attributes})
 
 
 def parameters(options: type) -> Iterator[click.Parameter]:
     """click's parameters for a dataclass: those of its own fields, then those of its bases."""
-    makers = {field.name: field.metadata.get("parameter") for field in dataclasses.fields(options)}
+    fields, types = {field.name: field.metadata for field in dataclasses.fields(options)}, get_type_hints(options)
     for kind in inspect.getmro(options):
         for name in inspect.get_annotations(kind):
-            if make := makers.pop(name, None):
-                yield make(name)
+            if metadata := fields.pop(name, None):
+                yield _parameter(name, types[name], **metadata)
+
+
+def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dict[str, Any]) -> click.Parameter:
+    several = get_origin(annotation) is tuple
+    if not flags:
+        return click.Argument([name], **{"nargs": -1 if several else 1, **attributes})
+    kinds = get_args(annotation) or (annotation,)
+    number = next((kind for kind in (int, float) if kind in kinds), None)
+    made = _Option([*flags, name], **{"type": number, "is_flag": bool in kinds, "multiple": several, **attributes})
+    if isinstance(made.type, click.types.IntParamType | click.types.FloatParamType) and not made.metavar:
+        made.metavar = "N" if isinstance(made.type, click.types.IntParamType) else "X"  # click's is INTEGER RANGE
+    return made
 
 
 def with_options(

@@ -18,9 +18,9 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options:
     net: str = argument()
-    classes: int = option("--classes", required=True, type=int, help="Number of classes with the background: 4 for 3 objects.")
+    classes: int = option("--classes", required=True, help="Number of classes with the background: 4 for 3 objects.")
     out: str | None = option("--out", metavar="FILE", help="The prototxt to write.  [default: stdout]")
-    report: bool = option("--report", is_flag=True, help="List the changes; without --out nothing is written.")
+    report: bool = option("--report", help="List the changes; without --out nothing is written.")
     boxes: str | None = option(
         "--boxes",
         type=click.Choice(["class", "agnostic"]),

@@ -18,7 +18,7 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options(InputOptions, NetOptions, DeviceOptions):
     net: str = argument()
-    weights: tuple[str, ...] = argument(nargs=-1)
+    weights: tuple[str, ...] = argument()
     backward: bool = backward_option()
     out: str | None = option("--out", metavar="FILE.npz", help="Write the outputs (with --backward also every weight's diff).")
 
@@ -31,7 +31,6 @@ def command(options: Options) -> None:
     """
     options.use_device()
     check_target("--out", options.out, [options.net, *options.weights, *options.read_files()])
-    options.use_settings()
     net = options.load(options.net, options.weights, keep="all" if options.backward else "outputs")
     for note in options.fill(net, options.seed):
         warn(note)

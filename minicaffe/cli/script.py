@@ -18,9 +18,9 @@ from .terminal import echo, without_guard
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ThreadOptions):
-    cpu: bool = option("--cpu", is_flag=True, help="Make the script's set_mode_gpu and set_device do nothing.")
+    cpu: bool = option("--cpu", help="Make the script's set_mode_gpu and set_device do nothing.")
     script: str = argument()
-    arguments: tuple[str, ...] = argument(nargs=-1, type=click.UNPROCESSED)
+    arguments: tuple[str, ...] = argument(type=click.UNPROCESSED)
 
 
 @with_options(Options, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

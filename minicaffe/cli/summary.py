@@ -8,7 +8,6 @@ import click
 
 from minicaffe.errors import Error
 from minicaffe.mode import Phase
-from minicaffe.net import Net
 from minicaffe.tracing.memory import MemoryNeeds
 from minicaffe.tracing.summary import summarize
 
@@ -35,8 +34,7 @@ def command(options: Options) -> None:
 
     Example:  minicaffe summary test.prototxt --shape data=1,3,600,1000 --rois 100
     """
-    options.use_settings()
-    loaded = Net(options.net, options.phase, options.level, list(options.stages))
+    loaded = options.build(options.net)
     options.reshape(loaded)
     rois = options.rois
     if rois and not any(layer.makes_rois for layer in loaded.layers):

@@ -24,7 +24,7 @@ LOGGED = 100
 @dataclass(frozen=True, kw_only=True)
 class Options(InputOptions, NetOptions, DeviceOptions):
     net: str | None = argument(required=False)
-    weights: tuple[str, ...] = argument(nargs=-1)
+    weights: tuple[str, ...] = argument()
     model: str | None = model_option()
     more_weights: tuple[str, ...] = weights_option()
     iterations: int = iterations_option("Number of forward passes that are averaged.")
@@ -44,7 +44,6 @@ def command(options: Options) -> None:
     path, iterations = one_of(options.net, options.model, "NET", "--model"), options.iterations
     if bool(options.weights) == bool(options.more_weights):
         raise click.UsageError("give WEIGHTS, or --weights FILE" + ", not both" * bool(options.weights))
-    options.use_settings()
     loaded = options.load(path, options.weights or options.more_weights)
     for note in options.fill(loaded, options.seed):
         warn(note)

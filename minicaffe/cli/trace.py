@@ -32,7 +32,7 @@ PAGE = "trace.html"
 @dataclass(frozen=True, kw_only=True)
 class Options(InputOptions, NetOptions, DeviceOptions):
     net: str = argument()
-    weights: tuple[str, ...] = argument(nargs=-1)
+    weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", metavar="FILE", help="Image for the net's image input, preprocessed as by detect.")
     backward: bool = backward_option()
@@ -40,11 +40,11 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     out: str | None = option(
         "-o", "--out", metavar="FILE.html", help=f"The page to write.  [default: {PAGE} if no other output is chosen]"
     )
-    text: bool = option("--text", is_flag=True, help="Print a table, line by line as layers run.")
+    text: bool = option("--text", help="Print a table, line by line as layers run.")
     npz: str | None = option(
         "--npz", metavar="FILE.npz", help="Write every blob, with --backward also every diff and weight gradient."
     )
-    debug: bool = option("--debug-info", is_flag=True, help="Print Caffe's debug_info lines on stderr.")
+    debug: bool = option("--debug-info", help="Print Caffe's debug_info lines on stderr.")
 
 
 @with_options(Options)
@@ -64,7 +64,6 @@ def command(options: Options) -> None:
     check_target("--out", out, read)
     check_target("--npz", options.npz, read)
     check_apart("--out", out, "--npz", options.npz)
-    options.use_settings()
     tracer = Tracer(path=out, backward=options.backward, weights=weights, tile_bytes=TILE_BYTES if out else 0)
     with _reported(tracer), TraceTable(tracer) if options.text else nullcontext(), tracer:
         net = _run(tracer, options, weights)

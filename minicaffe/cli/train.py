@@ -16,7 +16,7 @@ import click
 
 from minicaffe.access import granted
 from minicaffe.data.roidb import add_flipped, add_proposals, load_roidb
-from minicaffe.data.settings import DetectionSettings
+from minicaffe.data.settings import DetectionSettings, use
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import read_solver
 from minicaffe.layers.roi_data import RoIData
@@ -65,7 +65,6 @@ class Options(SettingsOptions, DeviceOptions, StateOptions):
     out: str | None = option("--out", metavar="FILE.caffemodel", help="Write the trained weights here too.")
     seed_given: int | None = option(
         "--seed",
-        type=int,
         help="Seed of weights, order and samples.  [default: the solver's random_seed, or the settings' RNG_SEED]",
     )
     log: str | None = option("--log", metavar="FILE", help="Append Caffe's log lines to FILE.")
@@ -79,9 +78,7 @@ class Options(SettingsOptions, DeviceOptions, StateOptions):
     sighup_effect: str = option(
         "--sighup-effect", type=EFFECTS, metavar="EFFECT", default="snapshot", help="What SIGHUP does: stop, snapshot or none."
     )
-    check_finite: bool = option(
-        "--check-finite", is_flag=True, help="Stop at the first NaN or infinity; name its layer, blob and iteration."
-    )
+    check_finite: bool = option("--check-finite", help="Stop at the first NaN or infinity; name its layer, blob and iteration.")
     engine: str | None = option(
         "--engine",
         type=click.Choice(["mpi"]),
@@ -113,7 +110,8 @@ def command(options: Options) -> None:
     path = one_of(options.solver, options.solver_option, "SOLVER", "--solver")
     _check(path, options)
     with _ranks(options) as job:
-        settings = options.use_settings()
+        settings = options.settings
+        use(settings)
         param, state = _solver(path, options)
         seed = options.seed_given
         if seed is None:
