@@ -16,7 +16,7 @@ from .terminal import echo
 
 def check_option() -> Any:
     help = "First run both and print the largest differences; beyond 1e-4 write nothing and exit with 1."
-    return option("--check", help=help)
+    return option("--check", help)
 
 
 def print_agreement(title: str, found: Sequence[Difference], whose: tuple[str, str]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def one_of(argument: str | None, option: str | None, place: str, flag: str) -> str:
-    """A file that is given in its place or by the caffe tool's flag. Raises click.UsageError for none, and for two."""
+    """A file given as argument or with the caffe tool's flag. Raises click.UsageError for none and for both."""
     if (argument is None) == (option is None):
         given = f"{argument} and {flag} {option}: give one of them" if argument else f"give {place}, or {flag} FILE"
         raise click.UsageError(given)
@@ -32,8 +32,7 @@ def warn(message: str) -> None:
 
 
 def check_target(option: str, path: str | None, inputs: Iterable[str | None] = ()) -> None:
-    """Raises Error, before any work is done, for a file that cannot be written because of its folder, or that is one of the
-    inputs, which writing would replace."""
+    """Raises Error, before work starts, for a file that cannot be written or would replace one of the inputs."""
     if not path:
         return
     check_no_input(option, path, inputs)
@@ -47,7 +46,7 @@ def check_target(option: str, path: str | None, inputs: Iterable[str | None] = (
 
 
 def check_no_input(option: str, path: str, inputs: Iterable[str | None]) -> None:
-    """Raises Error for a file to write that is one of the inputs, by whatever name."""
+    """Raises Error for an output that is one of the inputs, also under another name."""
     found = identity(path)
     for given in inputs:
         if given and os.path.isfile(path) and identity(given) == found:
@@ -56,7 +55,7 @@ def check_no_input(option: str, path: str, inputs: Iterable[str | None]) -> None
 
 
 def check_apart(option: str, path: str | None, other: str, second: str | None) -> None:
-    """Raises Error for two options that name one regular file to write."""
+    """Raises Error for two options that name the same output file."""
     if not path or not second or (os.path.exists(path) and not os.path.isfile(path)):
         return
     if os.path.realpath(path) == os.path.realpath(second):
@@ -64,7 +63,7 @@ def check_apart(option: str, path: str | None, other: str, second: str | None) -
 
 
 def check_folder(option: str, path: str | None) -> None:
-    """Raises Error, before any work is done, for a folder that cannot be made because a file stands there."""
+    """Raises Error, before work starts, for a folder that cannot be made because a file is in the way."""
     if path:
         whole = Path(path).absolute()
         nearest = next(place for place in (whole, *whole.parents) if place.exists())
@@ -73,7 +72,7 @@ def check_folder(option: str, path: str | None) -> None:
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """What two names of one file have in common, as os.path.samefile compares; None where no file is."""
+    """The device and inode of a file, which all its names share; None without a file."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):
@@ -94,8 +93,8 @@ def number_text(value: float) -> str:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]], right: Sequence[str] = ()) -> None:
-    """A table on stdout; columns named in right are aligned right. A cell is a text on one line, or rich's Text, which has
-    styles. Only names without an end are cut (errors.shortened)."""
+    """Print a table on stdout; columns named in right are aligned right. Cells are one-line texts or rich's styled Text;
+    only extremely long names are cut (errors.shortened)."""
     import sys
 
     from rich import box
@@ -118,7 +117,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
 
 
 def statistics_text(array: np.ndarray[Any, Any]) -> str:
-    """min, mean, max in short, and NaN or infinity where there is any."""
+    """min / mean / max, or the number of NaN and infinite values."""
     if not array.size:
         return "empty"
     if not np.isfinite(array).all():
@@ -127,5 +126,5 @@ def statistics_text(array: np.ndarray[Any, Any]) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names of a file, in one line."""
+    """Names from a file, on one line."""
     return ", ".join(map(on_one_line, names))

@@ -21,22 +21,16 @@ from .terminal import echo
 class Options(InputOptions, NetOptions, ThreadOptions):
     a: str = argument()
     b: str = argument()
-    weights: tuple[str, ...] = option("--weights", metavar="FILE", help="Weights of both nets; may be repeated.")
-    weights_a: tuple[str, ...] = option("--weights-a", metavar="FILE", help="Weights of A; may be repeated.")
+    weights: tuple[str, ...] = option("--weights", "Weights of both nets; may be repeated.", metavar="FILE")
+    weights_a: tuple[str, ...] = option("--weights-a", "Weights of A; may be repeated.", metavar="FILE")
     weights_b: tuple[str, ...] = option(
-        "--weights-b", metavar="FILE", help="Weights of B if B is a net; may be repeated.  [default: A's]"
+        "--weights-b", "Weights of B, if a net; may be repeated.  [default: A's]", metavar="FILE"
     )
-    map_file: str | None = option(
-        "--map", metavar="FILE", help="Lines with a name in A, its name in B and, if needed, axes: 0,3,1,2."
-    )
-    transpose: tuple[str, ...] = option(
-        "--transpose", metavar="NAME=0,3,1,2", help="B's axes in A's order, for one name; may be repeated."
-    )
-    rtol: float = option("--rtol", default=1e-3, help="Tolerance relative to A's value.")
-    atol: float | None = option(
-        "--atol", help="Absolute tolerance, added to it.  [default: rtol / 10 of the blob's largest value]"
-    )
-    go_on: bool = option("--all", help="Continue after the first difference; between nets, from A's values.")
+    map_file: str | None = option("--map", "Lines of a name in A, its name in B and, if needed, axes: 0,3,1,2.", metavar="FILE")
+    transpose: tuple[str, ...] = option("--transpose", "B's axes in A's order; may be repeated.", metavar="NAME=0,3,1,2")
+    rtol: float = option("--rtol", "Tolerance relative to A's value.", default=1e-3)
+    atol: float | None = option("--atol", "Added tolerance.  [default: rtol / 10 of the blob's largest value]")
+    go_on: bool = option("--all", "Continue after the first difference; between nets, from A's values.")
 
 
 @with_options(Options)

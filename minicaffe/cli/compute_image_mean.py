@@ -23,7 +23,7 @@ from .terminal import echo
 class Options:
     db: str = argument()
     out: str | None = argument(metavar="[OUT.binaryproto]", required=False)
-    backend: str = option("--backend", type=click.Choice(BACKENDS), default="lmdb", help="Kind of the database.")
+    backend: str = option("--backend", "Kind of the database.", type=click.Choice(BACKENDS), default="lmdb")
 
 
 @with_options(Options, GflagsCommand)

@@ -29,24 +29,16 @@ class Options:
     root: str = argument()
     list_file: str = argument(metavar="LIST")
     db: str = argument()
-    gray: bool = option("--gray", help="Store one channel instead of blue, green and red.")
-    shuffle: bool = option("--shuffle", help="Store the images in a random order.")
-    seed: int = option("--seed", type=click.IntRange(0), default=0, help="Seed of --shuffle.")
-    backend: str = option("--backend", type=click.Choice(BACKENDS), default="lmdb", help="Kind of the database.")
-    resize_width: int | None = option(
-        "--resize-width", type=click.IntRange(0), help="Resize to this width; needs --resize-height."
-    )
-    resize_height: int | None = option(
-        "--resize-height", type=click.IntRange(0), help="Resize to this height; needs --resize-width."
-    )
-    check_size: bool = option("--check-size", help="Raise an error if the images differ in size.")
-    encoded: bool = option("--encoded", help="Store image files instead of pixels.")
-    encode_type: str = option(
-        "--encode-type", default="", metavar="png|jpg", help="Format of the stored files.  [default: each file's format]"
-    )
-    skip_unreadable: bool = option(
-        "--skip-unreadable", help="Leave out unreadable images; otherwise the first one ends the run."
-    )
+    gray: bool = option("--gray", "Store one channel instead of blue, green and red.")
+    shuffle: bool = option("--shuffle", "Store the images in a random order.")
+    seed: int = option("--seed", "Seed of --shuffle.", type=click.IntRange(0), default=0)
+    backend: str = option("--backend", "Kind of the database.", type=click.Choice(BACKENDS), default="lmdb")
+    resize_width: int | None = option("--resize-width", "Resize to this width; give both.", type=click.IntRange(0))
+    resize_height: int | None = option("--resize-height", "Resize to this height; give both.", type=click.IntRange(0))
+    check_size: bool = option("--check-size", "Raise an error if the images differ in size.")
+    encoded: bool = option("--encoded", "Store image files instead of pixels.")
+    encode_type: str = option("--encode-type", "Format to store.  [default: the file's]", default="", metavar="png|jpg")
+    skip_unreadable: bool = option("--skip-unreadable", "Leave out unreadable images instead of stopping.")
 
 
 @with_options(Options, GflagsCommand)

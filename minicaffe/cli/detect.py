@@ -31,21 +31,17 @@ class Options(ImageOptions, BatchOptions):
     weights: str = argument()
     sources: tuple[str, ...] = argument(required=True, metavar="SOURCE...")
     classes: str | None = option(
-        "--classes", metavar="FILE", help="Class names, one per line.  [default: VOC's for 21 classes, COCO's for 81]"
+        "--classes", "Class names, one per line.  [default: VOC's for 21, COCO's for 81]", metavar="FILE"
     )
-    threshold: float = option("--threshold", type=FiniteRange(0, 1), default=0.5, help="Lowest score shown.")
-    draw_dir: str | None = option("--draw", metavar="DIR", help="Write each image with its boxes into DIR.")
-    as_json: bool = option("--json", help="Print one JSON list instead of lines.")
-    scale: int | None = option(
-        "--scale", type=click.IntRange(1), help="Pixels of the short side after scaling.  [default: 600]"
-    )
-    max_size: int | None = option("--max-size", type=click.IntRange(1), help="Most pixels of the long side.  [default: 1000]")
-    nms: float | None = option(
-        "--nms", type=FiniteRange(0, 1), help="Overlap above which the box with the lower score is dropped.  [default: 0.3]"
-    )
-    max_detections: int = option("--max-detections", type=click.IntRange(1), default=100, help="Maximum per image.")
+    threshold: float = option("--threshold", "Lowest score shown.", type=FiniteRange(0, 1), default=0.5)
+    draw_dir: str | None = option("--draw", "Write each image with its boxes into DIR.", metavar="DIR")
+    as_json: bool = option("--json", "Print one JSON list instead of lines.")
+    scale: int | None = option("--scale", "Pixels of the short side.  [default: 600]", type=click.IntRange(1))
+    max_size: int | None = option("--max-size", "Most pixels of the long side.  [default: 1000]", type=click.IntRange(1))
+    nms: float | None = option("--nms", "Overlap that drops the lower score.  [default: 0.3]", type=FiniteRange(0, 1))
+    max_detections: int = option("--max-detections", "Maximum per image.", type=click.IntRange(1), default=100)
     proposals: str | None = option(
-        "--proposals", metavar="FILE.npy|DIR", help="Boxes (R, 4) for nets that take rois; DIR holds IMAGE-NAME.npy files."
+        "--proposals", "Boxes (R, 4) for nets that take rois; in DIR: IMAGE-NAME.npy.", metavar="FILE.npy|DIR"
     )
     seed: int = seed_option()
 

@@ -35,17 +35,11 @@ from .terminal import echo
 class BatchOptions(DeviceOptions, StateOptions):
     """--out and the options that go with it."""
 
-    out: str | None = option(
-        "--out", metavar="DIR|URI", help="Write Parquet files there instead of lines; the same command resumes a stopped run."
-    )
-    engine: str | None = option("--engine", type=click.Choice(["local", "ray"]), help="What runs --out.  [default: local]")
-    address: str | None = option("--address", metavar="ADDRESS", help="The Ray cluster.  [default: a new Ray on this machine]")
-    workers: int | None = option(
-        "--workers", type=click.IntRange(1), help="Number of actors on Ray.  [default: one per GPU, or CPU]"
-    )
-    part_size: int | None = option(
-        "--part-size", type=click.IntRange(1), help=f"Images per Parquet file.  [default: {PART_SIZE}]"
-    )
+    out: str | None = option("--out", "Write Parquet files there; run again to resume.", metavar="DIR|URI")
+    engine: str | None = option("--engine", "What runs --out.  [default: local]", type=click.Choice(["local", "ray"]))
+    address: str | None = option("--address", "The Ray cluster.  [default: a new Ray on this machine]", metavar="ADDRESS")
+    workers: int | None = option("--workers", "Actors on Ray.  [default: one per GPU, or CPU]", type=click.IntRange(1))
+    part_size: int | None = option("--part-size", f"Images per Parquet file.  [default: {PART_SIZE}]", type=click.IntRange(1))
 
     def check(self, sources: Sequence[str], printing: dict[str, Any]) -> None:
         """Raises Error for options that do not go together, and for a missing package. printing: options without --out."""

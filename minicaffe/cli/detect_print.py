@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from minicaffe.scaling.batch.parts import Done
 from minicaffe.scaling.batch.sources import Sources
 
 from .common import identity
+from .progress import counted
 from .terminal import echo
 
 
@@ -28,7 +29,10 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
     """Print the detections of each image at once, or all as JSON; draw them if there are names of pictures."""
     names = detector.recipe.names or default_names(class_count(detector.net)[0])
     results, done = [], Done()
-    for i, row in enumerate(_progress((detector.row(picture) for picture in images.pictures()), len(images), as_json)):
+    rows: Iterable[Row] = (detector.row(picture) for picture in images.pictures())
+    if len(images) > 1 and not as_json:
+        rows = counted(rows, "images", len(images))
+    for i, row in enumerate(rows):
         done = done.plus(Done.of(row))
         if row.failure:
             if len(images) == 1:
@@ -83,18 +87,6 @@ def _ssd_settings(means: Sequence[float], scale_factor: float) -> str:
     """The same line for an SSD net."""
     text = ",".join(f"{mean:g}" for mean in means)
     return f"Taken: means {text}, factor {scale_factor:g} (--mean and --scale-factor change them)"
-
-
-def _progress(rows: Iterator[Row], total: int, quiet: bool) -> Iterator[Row]:
-    """The rows, with a progress bar on a terminal if there are several."""
-    from .console import bar
-
-    shown = None if total < 2 or quiet else bar()
-    if shown is None:
-        yield from rows
-        return
-    with shown:
-        yield from shown.track(rows, total=total, description="detecting")
 
 
 def _print(row: Row, found: Detections, names: Sequence[str] | None) -> None:

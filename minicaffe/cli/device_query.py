@@ -25,9 +25,7 @@ VARIABLES = ("MINICAFFE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    gpu: str | None = option(
-        "--gpu", metavar="ID", help="Fail unless this GPU is present: a number, or all, as in the caffe tool."
-    )
+    gpu: str | None = option("--gpu", "Fail unless this GPU is present: its number, or all.", metavar="ID")
 
 
 @with_options(Options)

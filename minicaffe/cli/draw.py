@@ -20,13 +20,16 @@ from .terminal import echo
 class Options(StateOptions):
     net: str = argument()
     out: str = argument(metavar="OUT.svg|OUT.png")
-    rankdir: str = option("--rankdir", type=click.Choice(DIRECTIONS), default="TB", help="Direction of the arrows.")
+    rankdir: str = option("--rankdir", "Direction of the arrows.", type=click.Choice(DIRECTIONS), default="TB")
     only: str = option(
-        "--phase", type=click.Choice(["TRAIN", "TEST", "ALL"], case_sensitive=False), metavar="TRAIN|TEST|ALL", default="ALL",
-        help="Leave out the layers of the other phase.",
-    )  # fmt: skip
-    display_lrm: bool = option("--display-lrm", help="Write the learning rate multipliers into the boxes.")
-    shapes: bool = option("--shapes", help="Write the blobs' shapes; builds the net, in TEST unless --phase is given.")
+        "--phase",
+        "Leave out the layers of the other phase.",
+        type=click.Choice(["TRAIN", "TEST", "ALL"], case_sensitive=False),
+        metavar="TRAIN|TEST|ALL",
+        default="ALL",
+    )
+    display_lrm: bool = option("--display-lrm", "Write the learning rate multipliers into the boxes.")
+    shapes: bool = option("--shapes", "Write the blobs' shapes; builds the net, in TEST unless --phase is given.")
 
 
 @with_options(Options)

@@ -18,13 +18,8 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options:
     file: str = argument()
-    out: str | None = option(
-        "-o",
-        "--out",
-        metavar="FILE.npz",
-        help="The file to write.  [default, without --list: FILE.npz in the working directory]",
-    )
-    listed: bool = option("--list", help="Print layers, types, shapes, statistics and the fork that wrote FILE.")
+    out: str | None = option("-o --out", "The file to write.  [default without --list: FILE.npz, here]", metavar="FILE.npz")
+    listed: bool = option("--list", "Print layers, types, shapes, statistics and the fork that wrote FILE.")
 
 
 @with_options(Options)

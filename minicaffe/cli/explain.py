@@ -30,28 +30,22 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     layer: str = argument()
     weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
-    image: str | None = option("--image", metavar="FILE", help="Image for the net's image input, preprocessed as by run.")
-    roi: int | None = option("--roi", help="ROI layers: index of the roi.")
-    channel: int | None = option("--channel", help="ROI layers: channel of the top (with --backward: of the map).")
-    bin: tuple[int, ...] | None = option(
-        "--bin", callback=_index, metavar="PH,PW", help="ROI layers: row and column of the bin."
-    )
+    image: str | None = option("--image", "Image for the net's image input, preprocessed as by run.", metavar="FILE")
+    roi: int | None = option("--roi", "ROI layers: index of the roi.")
+    channel: int | None = option("--channel", "ROI layers: channel of the top (with --backward: of the map).")
+    bin: tuple[int, ...] | None = option("--bin", "ROI layers: row and column of the bin.", callback=_index, metavar="PH,PW")
     at: tuple[int, ...] | None = option(
-        "--at", callback=_index, metavar="N,C,H,W", help="Index of the element in the top (with --backward: in the bottom)."
+        "--at", "Index in the top (--backward: in the bottom).", callback=_index, metavar="N,C,H,W"
     )
-    top: int = option("--top", default=0, help="Index of the top.")
-    backward: bool = option("--backward", help="Explain the gradient of one element of a bottom: how much each sender adds.")
-    bottom: int = option("--bottom", default=0, help="--backward: index of the bottom.")
-    cell: tuple[int, ...] | None = option(
-        "--cell", callback=_index, metavar="H,W", help="--backward, ROI layers: cell of the map."
-    )
-    item: int | None = option("--item", help="--backward, ROI layers: image of the batch.  [default: 0]")
+    top: int = option("--top", "Index of the top.", default=0)
+    backward: bool = option("--backward", "Explain the gradient of one element of a bottom: how much each sender adds.")
+    bottom: int = option("--bottom", "--backward: index of the bottom.", default=0)
+    cell: tuple[int, ...] | None = option("--cell", "--backward, ROI layers: cell of the map.", callback=_index, metavar="H,W")
+    item: int | None = option("--item", "--backward, ROI layers: image of the batch.  [default: 0]")
     dy: str | None = option(
-        "--dy",
-        type=click.Choice(["ones", "random"]),
-        help="--backward: gradient of the top.  [default: the loss's; ones if no loss depends on the layer]",
+        "--dy", "--backward: gradient of the top.  [default: the loss's, or ones]", type=click.Choice(["ones", "random"])
     )
-    rows: int = option("--rows", type=click.IntRange(1), default=ROWS, help="Maximum rows shown of a table.")
+    rows: int = option("--rows", "Maximum rows shown of a table.", type=click.IntRange(1), default=ROWS)
 
 
 @with_options(Options)

@@ -24,10 +24,10 @@ from .terminal import echo
 class Options(InputOptions, StateOptions, ThreadOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
-    out: str = option("-o", "--out", required=True, metavar="FILE.onnx", help="The model to write.")
-    opset: int | None = option("--opset", help="Version of ONNX's operators.  [default: 18, the oldest]")
-    until: str | None = option("--until", metavar="LAYER", help="Export only what this layer needs; its tops are the outputs.")
-    fold: bool = option("--fold", help="Fold BatchNorm, Scale and Bias into the convolutions before them.")
+    out: str = option("-o --out", "The model to write.", required=True, metavar="FILE.onnx")
+    opset: int | None = option("--opset", "Version of ONNX's operators.  [default: 18, the oldest]")
+    until: str | None = option("--until", "Export only what this layer needs; its tops are the outputs.", metavar="LAYER")
+    fold: bool = option("--fold", "Fold BatchNorm, Scale and Bias into the convolutions before them.")
     check: bool = check_option()
     seed: int = seed_option()
 

@@ -29,7 +29,7 @@ class Options(StateOptions, ThreadOptions):
     db_type: str | None = argument(metavar="[lmdb|leveldb]", required=False, type=click.Choice(BACKENDS))
     device: str | None = argument(metavar="[CPU|GPU [ID]]", required=False, type=click.Choice(["CPU", "GPU"]))
     ordinal: int | None = argument(metavar="", required=False, type=click.IntRange(0))
-    backend: str | None = option("--db-type", type=click.Choice(BACKENDS), help="Kind of the databases.  [default: lmdb]")
+    backend: str | None = option("--db-type", "Kind of the databases.  [default: lmdb]", type=click.Choice(BACKENDS))
     seed: int = seed_option()
 
 

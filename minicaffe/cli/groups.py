@@ -42,10 +42,7 @@ class ThreadOptions:
     """--threads, which holds until the command is over."""
 
     threads: int | None = option(
-        "--threads",
-        type=click.IntRange(1, threads.MOST),
-        callback=_use_threads,
-        help="Number of threads that layers compute on.  [default: one per core]",
+        "--threads", "Number of threads.  [default: one per core]", type=click.IntRange(1, threads.MOST), callback=_use_threads
     )
 
 
@@ -54,11 +51,9 @@ class DeviceOptions(ThreadOptions):
     """--device, --gpu and --threads."""
 
     device: str | None = option(
-        "--device",
-        metavar="cpu|gpu|gpu:N|auto",
-        help="Where layers run; auto uses a GPU if there is one.  [default: cpu]",
+        "--device", "Where layers run; auto: on a GPU if there is one.  [default: cpu]", metavar="cpu|gpu|gpu:N|auto"
     )
-    gpu: str | None = option("--gpu", metavar="ID", help="Number of the GPU, or all, as in the caffe tool.")
+    gpu: str | None = option("--gpu", "Number of the GPU, or all, as in the caffe tool.", metavar="ID")
 
     def use_device(self) -> None:
         """Run layers on this device until the command is over. Raises DeviceError for a GPU that cannot be used."""
@@ -92,22 +87,18 @@ def use_device(device: str | None, gpu: str | None) -> None:
         echo(f"on the CPU: {error}", err=True)
 
 
-def phase_option(default: str = "TEST") -> Any:
-    choice = click.Choice(["TRAIN", "TEST"], case_sensitive=False)
-    return option("--phase", type=choice, metavar="TRAIN|TEST", default=default, callback=_phase, help="Phase of the net.")
-
-
-def _phase(context: click.Context, parameter: click.Parameter, name: str) -> Phase:
-    return Phase[name.upper()]
+def phase_option(default: Phase = TEST) -> Any:
+    choice = click.Choice(Phase, case_sensitive=False)
+    return option("--phase", "Phase of the net.", type=choice, metavar="TRAIN|TEST", default=default)
 
 
 def seed_option() -> Any:
-    return option("--seed", default=0, help="Seed of random weights, inputs and samples.")
+    return option("--seed", "Seed of random weights, inputs and samples.", default=0)
 
 
 def modules_option() -> Any:
     help = "Python module that layers may be imported from; may be repeated."
-    return option("--allow-module", metavar="MODULE", callback=_allow_modules, help=help)
+    return option("--allow-module", help, metavar="MODULE", callback=_allow_modules)
 
 
 def _allow_modules(context: click.Context, parameter: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
@@ -123,8 +114,8 @@ def _allow_modules(context: click.Context, parameter: click.Parameter, modules: 
 class StateOptions:
     """--level, --stage and --allow-module, and how to make a net. phase, seed: constants unless a command has the options."""
 
-    level: int = option("--level", type=click.IntRange(-(2**31), 2**31 - 1), default=0, help="Level of the net's state.")
-    stages: tuple[str, ...] = option("--stage", metavar="NAME", help="Stage of the net's state; may be repeated.")
+    level: int = option("--level", "Level of the net's state.", type=click.IntRange(-(2**31), 2**31 - 1), default=0)
+    stages: tuple[str, ...] = option("--stage", "Stage of the net's state; may be repeated.", metavar="NAME")
     allow_module: tuple[str, ...] = modules_option()
     phase: Phase = TEST
     seed: int = 0
@@ -185,7 +176,7 @@ def _short(names: Sequence[str], most: int = 8) -> str:
 
 def backward_option() -> Any:
     help = "Also run backward: from the losses; in a net without a loss, from ones at its outputs."
-    return option("--backward", help=help)
+    return option("--backward", help)
 
 
 def _check_iterations(context: click.Context, parameter: click.Parameter, count: int | None) -> int | None:
@@ -195,15 +186,15 @@ def _check_iterations(context: click.Context, parameter: click.Parameter, count:
 
 
 def iterations_option(help: str, default: int | None = 50) -> Any:
-    return option("--iterations", default=default, callback=_check_iterations, help=help)
+    return option("--iterations", help, default=default, callback=_check_iterations)
 
 
 def model_option() -> Any:
-    return option("--model", metavar="FILE", help="The net, in place of the argument.")
+    return option("--model", "The net, in place of the argument.", metavar="FILE")
 
 
 def weights_option() -> Any:
-    return option("--weights", metavar="FILE,...", help="Weights to start from; may be repeated.")
+    return option("--weights", "Weights to start from; may be repeated.", metavar="FILE,...")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +220,7 @@ def comma_numbers(text: str) -> tuple[float, float, float]:
 class SettingsOptions:
     """--cfg."""
 
-    cfg: str | None = option("--cfg", metavar="FILE.yml", help="Detection settings in py-faster-rcnn's format.")
+    cfg: str | None = option("--cfg", "Detection settings in py-faster-rcnn's format.", metavar="FILE.yml")
 
     @cached_property
     def settings(self) -> DetectionSettings:
@@ -243,14 +234,14 @@ class ImageOptions(SettingsOptions):
 
     mean: tuple[float, float, float] | None = option(
         "--mean",
+        "Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD nets in detect and trace: 104,117,123]",
         metavar="B,G,R",
         type=comma_numbers,
-        help="Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD nets in detect and trace: 104,117,123]",
     )
     scale_factor: float | None = option(
         "--scale-factor",
+        "Factor applied after that; in detect only for SSD nets.  [default: 1]",
         type=FiniteRange(0, min_open=True),
-        help="Factor applied after that; in detect only for SSD nets.  [default: 1]",
     )
 
     @cached_property
@@ -285,7 +276,7 @@ class ShapeOptions:
     """--shape."""
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = option(
-        "--shape", metavar="BLOB=N,C,H,W", type=_named_shape, help="Shape of an input; may be repeated."
+        "--shape", "Shape of an input; may be repeated.", metavar="BLOB=N,C,H,W", type=_named_shape
     )
 
     def reshape(self, net: Net) -> None:
@@ -302,10 +293,7 @@ class InputOptions(ShapeOptions, ImageOptions):
     """--input, --shape, --cfg, --mean and --scale-factor. image: None unless a command has an option --image."""
 
     inputs: tuple[tuple[str, str], ...] = option(
-        "--input",
-        metavar="BLOB=FILE",
-        type=_named_file,
-        help=".npy or image file for an input; may be repeated.",
+        "--input", ".npy or image file for an input; may be repeated.", metavar="BLOB=FILE", type=_named_file
     )
     image: str | None = None
 

@@ -16,7 +16,7 @@ from .terminal import echo
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    markdown: bool = option("--markdown", help="Print docs/layers.md: bottoms, tops, parameters and tools of each type.")
+    markdown: bool = option("--markdown", "Print docs/layers.md: bottoms, tops, parameters and tools of each type.")
 
 
 @with_options(Options)

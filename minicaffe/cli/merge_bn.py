@@ -26,10 +26,8 @@ from .terminal import echo
 class Options(ShapeOptions, StateOptions):
     net: str = argument()
     weights: str = argument()
-    out_net: str = option("--out-net", required=True, metavar="FILE", help="The prototxt to write.")
-    out_weights: str = option(
-        "--out-weights", required=True, metavar="FILE", help="The weights to write; HDF5 if it ends in .h5."
-    )
+    out_net: str = option("--out-net", "The prototxt to write.", required=True, metavar="FILE")
+    out_weights: str = option("--out-weights", "The weights to write; HDF5 if it ends in .h5.", required=True, metavar="FILE")
     check: bool = check_option()
     seed: int = seed_option()
 

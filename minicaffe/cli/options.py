@@ -3,7 +3,7 @@
 @dataclass(frozen=True, kw_only=True)
 class Options(NetOptions, DeviceOptions):
     net: str = argument()
-    top: int = option("--top", default=0, help="Index of the top.")
+    backward: bool = option("--backward", "Also run backward.")
 
 @with_options(Options)
 def command(options: Options) -> None: ...
@@ -31,17 +31,17 @@ class _Option(click.Option):
         return extra
 
 
-def option(*flags: str, **attributes: Any) -> Any:
-    """A dataclass field that is an option, with click.Option's flags and attributes.
+def option(flags: str, help: str, **attributes: Any) -> Any:
+    """A dataclass field that is an option: "-o --out", its help, and click.Option's attributes.
 
-    Its annotation decides: bool is a flag, tuple[X, ...] may be repeated, int and float are numbers.
+    The annotation decides: bool is a flag, tuple[X, ...] may be repeated, int and float are numbers.
     """
-    return dataclasses.field(metadata={"flags": flags, "attributes": attributes})
+    return dataclasses.field(metadata={"flags": flags.split(), "attributes": {"help": help, **attributes}})
 
 
 def argument(**attributes: Any) -> Any:
     """A dataclass field that is an argument, with click.Argument's attributes; tuple[X, ...] takes all that is left."""
-    return dataclasses.field(metadata={"flags": (), "attributes": attributes})
+    return dataclasses.field(metadata={"flags": [], "attributes": attributes})
 
 
 def parameters(options: type) -> Iterator[click.Parameter]:
@@ -59,7 +59,7 @@ def _parameter(name: str, annotation: Any, flags: Sequence[str], attributes: dic
         return click.Argument([name], **{"nargs": -1 if several else 1, **attributes})
     kinds = get_args(annotation) or (annotation,)
     number = next((kind for kind in (int, float) if kind in kinds), None)
-    made = _Option([*flags, name], **{"type": number, "is_flag": bool in kinds, "multiple": several, **attributes})
+    made = _Option([*flags, name], **{"type": number, "is_flag": bool in kinds or None, "multiple": several, **attributes})
     if isinstance(made.type, click.types.IntParamType | click.types.FloatParamType) and not made.metavar:
         made.metavar = "N" if isinstance(made.type, click.types.IntParamType) else "X"  # click's is INTEGER RANGE
     return made

@@ -16,7 +16,7 @@ from .terminal import echo
 class Options:
     log: str = argument()
     folder: str = argument(metavar="OUTDIR")
-    delimiter: str = option("--delimiter", metavar="C", default=",", help="Separates columns.")
+    delimiter: str = option("--delimiter", "Separates columns.", metavar="C", default=",")
 
 
 @with_options(Options)

@@ -20,8 +20,8 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options(ThreadOptions):
     weights: str = argument()
-    out: str | None = option("-o", "--out", metavar="FILE.prototxt", help="The file to write.  [default: stdout]")
-    check: bool = option("--check/--no-check", default=True, help="Load it with the weights and run it once.")
+    out: str | None = option("-o --out", "The file to write.  [default: stdout]", metavar="FILE.prototxt")
+    check: bool = option("--check/--no-check", "Load it with the weights and run it once.", default=True)
     allow_module: tuple[str, ...] = modules_option()
 
 

@@ -18,13 +18,13 @@ from .terminal import echo
 @dataclass(frozen=True, kw_only=True)
 class Options:
     net: str = argument()
-    classes: int = option("--classes", required=True, help="Number of classes with the background: 4 for 3 objects.")
-    out: str | None = option("--out", metavar="FILE", help="The prototxt to write.  [default: stdout]")
-    report: bool = option("--report", help="List the changes; without --out nothing is written.")
+    classes: int = option("--classes", "Number of classes with the background: 4 for 3 objects.", required=True)
+    out: str | None = option("--out", "The prototxt to write.  [default: stdout]", metavar="FILE")
+    report: bool = option("--report", "List the changes; without --out nothing is written.")
     boxes: str | None = option(
         "--boxes",
+        "Whether 8 box values of a net of 2 classes are per class or shared.",
         type=click.Choice(["class", "agnostic"]),
-        help="What the 8 box values of a net of 2 classes are: per class, or shared by all classes.",
     )
 
 

@@ -20,7 +20,7 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
     backward: bool = backward_option()
-    out: str | None = option("--out", metavar="FILE.npz", help="Write the outputs (with --backward also every weight's diff).")
+    out: str | None = option("--out", "Write the outputs (with --backward also every weight's diff).", metavar="FILE.npz")
 
 
 @with_options(Options)

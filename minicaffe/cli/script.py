@@ -18,7 +18,7 @@ from .terminal import echo, without_guard
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ThreadOptions):
-    cpu: bool = option("--cpu", help="Make the script's set_mode_gpu and set_device do nothing.")
+    cpu: bool = option("--cpu", "Make the script's set_mode_gpu and set_device do nothing.")
     script: str = argument()
     arguments: tuple[str, ...] = argument(type=click.UNPROCESSED)
 

@@ -22,8 +22,8 @@ class Options(ShapeOptions, SettingsOptions, StateOptions):
     net: str = argument()
     rois: int | None = option(
         "--rois",
+        "Number of rois from the Proposal layer.  [default: RPN_POST_NMS_TOP_N: 300 in TEST, 2000 in TRAIN]",
         type=click.IntRange(1),
-        help="Number of rois from the Proposal layer.  [default: RPN_POST_NMS_TOP_N: 300 in TEST, 2000 in TRAIN]",
     )
     phase: Phase = phase_option()
 

@@ -7,7 +7,7 @@ from time import perf_counter
 
 from minicaffe.cuda.device import current
 from minicaffe.detection.inputs import fill_inputs
-from minicaffe.mode import Phase, gpu_mode
+from minicaffe.mode import TRAIN, Phase, gpu_mode
 from minicaffe.net import Net
 from minicaffe.tracing.times import Times
 from minicaffe.training.solver import loss_parts
@@ -25,7 +25,7 @@ class Options(NetOptions, DeviceOptions):
     model: str | None = model_option()
     weights: tuple[str, ...] = weights_option()
     iterations: int = iterations_option("Number of forward and backward passes that are averaged.")
-    phase: Phase = phase_option("TRAIN")
+    phase: Phase = phase_option(TRAIN)
 
 
 @with_options(Options)

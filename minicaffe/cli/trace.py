@@ -34,17 +34,15 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
-    image: str | None = option("--image", metavar="FILE", help="Image for the net's image input, preprocessed as by detect.")
+    image: str | None = option("--image", "Image for the net's image input, preprocessed as by detect.", metavar="FILE")
     backward: bool = backward_option()
-    until: str | None = option("--until", metavar="LAYER", help="The last layer that runs forward.")
+    until: str | None = option("--until", "The last layer that runs forward.", metavar="LAYER")
     out: str | None = option(
-        "-o", "--out", metavar="FILE.html", help=f"The page to write.  [default: {PAGE} if no other output is chosen]"
+        "-o --out", f"The page to write.  [default: {PAGE} if no other output is chosen]", metavar="FILE.html"
     )
-    text: bool = option("--text", help="Print a table, line by line as layers run.")
-    npz: str | None = option(
-        "--npz", metavar="FILE.npz", help="Write every blob, with --backward also every diff and weight gradient."
-    )
-    debug: bool = option("--debug-info", help="Print Caffe's debug_info lines on stderr.")
+    text: bool = option("--text", "Print a table, line by line as layers run.")
+    npz: str | None = option("--npz", "Write every blob; with --backward also all gradients.", metavar="FILE.npz")
+    debug: bool = option("--debug-info", "Print Caffe's debug_info lines on stderr.")
 
 
 @with_options(Options)

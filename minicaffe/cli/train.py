@@ -48,47 +48,36 @@ EFFECTS = click.Choice([action.value for action in Action])
 @dataclass(frozen=True, kw_only=True)
 class Options(SettingsOptions, DeviceOptions, StateOptions):
     solver: str | None = argument(required=False)
-    solver_option: str | None = option("--solver", metavar="FILE", help="The solver, in place of the argument.")
+    solver_option: str | None = option("--solver", "The solver, in place of the argument.", metavar="FILE")
     weights: tuple[str, ...] = weights_option()
-    snapshot: str | None = option(
-        "--snapshot", metavar="FILE|latest", help="Resume from this .solverstate; latest: from the newest complete snapshot."
-    )
+    snapshot: str | None = option("--snapshot", "Resume from this .solverstate, or from the newest one.", metavar="FILE|latest")
     iterations: int | None = iterations_option("Number of iterations; required if the solver has no max_iter.", None)
-    roidb: str | None = option(
-        "--roidb", metavar="FILE.json|VOC-FOLDER", help="Images and boxes, for nets that begin with RoIData."
-    )
-    split: str = option("--split", metavar="NAME", default="trainval", help="Image list of a VOC folder.")
-    images: str | None = option("--images", metavar="DIR", help="Images of a COCO file.  [default: the file's folder]")
-    proposals: str | None = option(
-        "--proposals", metavar="DIR", help="IMAGE-NAME.npy files of boxes (R, 4), for nets without an RPN."
-    )
-    out: str | None = option("--out", metavar="FILE.caffemodel", help="Write the trained weights here too.")
+    roidb: str | None = option("--roidb", "Images and boxes, for nets that begin with RoIData.", metavar="FILE.json|VOC-FOLDER")
+    split: str = option("--split", "Image list of a VOC folder.", metavar="NAME", default="trainval")
+    images: str | None = option("--images", "Images of a COCO file.  [default: the file's folder]", metavar="DIR")
+    proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
+    out: str | None = option("--out", "Write the trained weights here too.", metavar="FILE.caffemodel")
     seed_given: int | None = option(
-        "--seed",
-        help="Seed of weights, order and samples.  [default: the solver's random_seed, or the settings' RNG_SEED]",
+        "--seed", "Seed of weights and samples.  [default: the solver's random_seed, or RNG_SEED of the settings]"
     )
-    log: str | None = option("--log", metavar="FILE", help="Append Caffe's log lines to FILE.")
+    log: str | None = option("--log", "Append Caffe's log lines to FILE.", metavar="FILE")
     sigint_effect: str = option(
         "--sigint-effect",
+        "What Ctrl-C does: stop (with a last snapshot), snapshot or none. A second Ctrl-C ends at once; SIGTERM stops.",
         type=EFFECTS,
         metavar="EFFECT",
         default="stop",
-        help="What Ctrl-C does: stop (with a last snapshot), snapshot or none. A second Ctrl-C ends at once; SIGTERM stops.",
     )
-    sighup_effect: str = option(
-        "--sighup-effect", type=EFFECTS, metavar="EFFECT", default="snapshot", help="What SIGHUP does: stop, snapshot or none."
-    )
-    check_finite: bool = option("--check-finite", help="Stop at the first NaN or infinity; name its layer, blob and iteration.")
+    sighup_effect: str = option("--sighup-effect", "The same for SIGHUP.", type=EFFECTS, metavar="EFFECT", default="snapshot")
+    check_finite: bool = option("--check-finite", "Stop at the first NaN or infinity; name its layer, blob and iteration.")
     engine: str | None = option(
-        "--engine",
-        type=click.Choice(["mpi"]),
-        help="mpi: train with the other processes that mpiexec started, each on a shard of the data.",
+        "--engine", "mpi: train with mpiexec's other processes, each on a shard.", type=click.Choice(["mpi"])
     )
     timeout: float | None = option(
         "--timeout",
+        "How long --engine mpi waits for others.  [default: 300]",
         type=FiniteRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="How long --engine mpi waits for the other processes.  [default: 300]",
     )
 
 

@@ -21,8 +21,8 @@ from .terminal import echo
 class Options:
     source: str = argument(metavar="IN")
     target: str = argument(metavar="OUT")
-    solver: bool = option("--solver", help="Read IN as a solver prototxt.")
-    binary: bool = option("--binary", help="Read IN as a .caffemodel, whatever its name.")
+    solver: bool = option("--solver", "Read IN as a solver prototxt.")
+    binary: bool = option("--binary", "Read IN as a .caffemodel, whatever its name.")
 
 
 @with_options(Options)
