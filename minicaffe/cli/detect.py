@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -48,13 +49,8 @@ class Options(ImageOptions, BatchOptions):
     @cached_property
     def settings(self) -> DetectionSettings:
         settings = super().settings
-        test = settings.test
-        test = dataclasses.replace(
-            test,
-            scales=test.scales if self.scale is None else (self.scale,),
-            max_size=test.max_size if self.max_size is None else self.max_size,
-            nms=test.nms if self.nms is None else self.nms,
-        )
+        given: dict[str, Any] = {"scales": self.scale and (self.scale,), "max_size": self.max_size, "nms": self.nms}
+        test = dataclasses.replace(settings.test, **{name: value for name, value in given.items() if value is not None})
         return dataclasses.replace(settings, test=test)
 
 
@@ -78,10 +74,13 @@ def command(options: Options) -> None:
     net = options.load(options.net, [options.weights], keep="outputs")
     detector = Detector(net, _recipe(net, options))
     _check_names(detector, options.classes)
-    done = detect_many(detector, images, options) if options.out else print_rows(detector, images, pictures, options.as_json)
+    if options.out is None:
+        done = print_rows(detector, images, pictures, options.as_json)
+    else:
+        done = detect_many(detector, images, options)
     if not done.detections and done.errors < done.images:
         nothing_found(detector, done.best, options.cfg)
-    if done.errors and not options.out:
+    if done.errors and options.out is None:
         raise Error(f"{done.errors} of {done.images} images could not be done")
 
 

@@ -100,7 +100,9 @@ def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
             if options.engine == "ray":
                 where = _on_ray(detector.recipe, weights, run, options, display)
             else:
-                where = _here(detector, run, display)
+                where = ""
+                with display:
+                    run_local(detector, run.to_do(), run.folder, display.add)
     except KeyboardInterrupt as stop:
         echo(f"stopped with {run.count_done()} of {run.parts} parts done; run the same command to continue", err=True)
         click.get_current_context().exit(exit_status(stop))
@@ -109,12 +111,6 @@ def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
     if display.done.errors == display.done.images:
         run.check_result()
     return display.done
-
-
-def _here(detector: Detector, run: Run, display: BatchDisplay) -> str:
-    with display:
-        run_local(detector, run.to_do(), run.folder, display.add)
-    return ""
 
 
 def _on_ray(recipe: Recipe, weights: Arrays, run: Run, options: BatchOptions, display: BatchDisplay) -> str:

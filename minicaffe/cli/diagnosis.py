@@ -36,18 +36,13 @@ def examine() -> Iterator[Finding]:
     """Check everything from Python to a running kernel; without a GPU, kernels and products are not checked."""
     yield Finding("minicaffe", True, f"{__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
     yield _driver_library()
-    yield _package(
-        "pycuda",
-        "PyCUDA",
-        'pip install "minicaffe[gpu]"; pip builds its wheel, which needs the CUDA toolkit, g++ and NumPy',
-    )
+    yield _pycuda()
     yield _compiler()
     try:
         gpus = device.installed_gpus()
     except DeviceError as error:
-        yield Finding(
-            "GPU", False, str(error).partition(";")[0], "nets run on the CPU: set_mode_cpu(), --device cpu (the default)"
-        )
+        advice = "nets run on the CPU: set_mode_cpu(), --device cpu (the default)"
+        yield Finding("GPU", False, str(error).partition(";")[0], advice)
         return
     for gpu in gpus:
         yield Finding("GPU", True, str(gpu))
@@ -68,11 +63,12 @@ def _driver_library() -> Finding:
     return Finding("NVIDIA driver", True, found)
 
 
-def _package(name: str, title: str, advice: str) -> Finding:
+def _pycuda() -> Finding:
     try:
-        return Finding(title, True, metadata.version(name))
+        return Finding("PyCUDA", True, metadata.version("pycuda"))
     except metadata.PackageNotFoundError:
-        return Finding(title, False, "not installed", advice)
+        advice = 'pip install "minicaffe[gpu]"; pip builds its wheel, which needs the CUDA toolkit, g++ and NumPy'
+        return Finding("PyCUDA", False, "not installed", advice)
 
 
 def _compiler() -> Finding:

@@ -205,7 +205,7 @@ class NetOptions(StateOptions):
     seed: int = seed_option()
 
 
-def comma_numbers(text: str) -> tuple[float, float, float]:
+def mean_of(text: str) -> tuple[float, float, float]:
     """--mean's three numbers. Raises Error."""
     try:
         blue, green, red = map(float, text.split(","))
@@ -236,7 +236,7 @@ class ImageOptions(SettingsOptions):
         "--mean",
         "Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD nets in detect and trace: 104,117,123]",
         metavar="B,G,R",
-        type=comma_numbers,
+        type=mean_of,
     )
     scale_factor: float | None = option(
         "--scale-factor",

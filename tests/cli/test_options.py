@@ -25,7 +25,8 @@ layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 3 dim
 layer { name: "y" type: "Power" bottom: "x" top: "y" power_param { scale: 2 } }
 """
 OWN = {
-    ("train", "--seed"), ("convert-imageset", "--seed"), ("draw", "--phase"), ("explain", "--backward"), ("compare", "--weights"), ("rescue", "--check"),
+    ("train", "--seed"), ("convert-imageset", "--seed"), ("draw", "--phase"), ("explain", "--backward"),
+    ("compare", "--weights"), ("rescue", "--check"),
 }  # fmt: skip
 """Options of one command that only share a name with others'."""
 SHARED = (
