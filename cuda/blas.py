@@ -65,7 +65,8 @@ def gemm(
     device = current()
     with device.active():
         try:
-            library.gemm(device.current_stream, dtype, sizes, a, b, c, np.array([alpha, beta], dtype), batch)
+            factors = np.array([alpha, beta], dtype)
+            library.gemm(device.current_stream, dtype, sizes, a, b, c, factors=factors, batch=batch)
         except Exception as error:  # nvmath's own, which cannot be named before its import
             raise DeviceError(f"cuBLAS, a product of {m} x {k} and {k} x {n}: {error}") from error
 
@@ -119,6 +120,7 @@ class CuBLAS:
         a: Matrix,
         b: Matrix,
         c: Matrix,
+        *,
         factors: np.ndarray[Any, Any],
         batch: int,
     ) -> None:

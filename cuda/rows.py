@@ -11,7 +11,7 @@ from minicaffe.layer import Layer
 from .device import current, launch
 
 
-def take(layer: Layer, index: Blob, field: str, table: int, rows: int, y: Blob, bias: int = 0) -> None:
+def take(layer: Layer, index: Blob, field: str, table: int, rows: int, y: Blob, *, bias: int = 0) -> None:
     """y (items, width...) = row index[item] of the table (rows, width...), + bias. At the next synchronisation a LayerError
     where a number of index is not a whole one in [0, rows); field: its place in the prototxt."""
     if y.count:

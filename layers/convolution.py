@@ -181,7 +181,7 @@ class Convolution(Layer):
     # What Deconvolution turns around.
 
     def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], finish: Finish) -> None:
-        convolve(x, weight, self.window, self.group, y, finish, self._factors)
+        convolve(x, weight, self.window, self.group, y, finish, kept=self._factors)
 
     def _data_gradient(self, dy: NDArray[Any], weight: NDArray[Any], dx: NDArray[Any]) -> None:
         data_gradient(dy, weight, self.window, self.group, dx)

@@ -58,8 +58,9 @@ class Embed(Layer):
             y += self.blobs[1].data
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        table, *bias = (blob.device_data("read") for blob in self.blobs)
-        rows.take(self, bottom[0], "bottom[0]", table, self.blobs[0].shape[0], top[0], *bias)
+        table = self.blobs[0].device_data("read")
+        bias = self.blobs[1].device_data("read") if len(self.blobs) > 1 else 0
+        rows.take(self, bottom[0], "bottom[0]", table, self.blobs[0].shape[0], top[0], bias=bias)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = top[0].diff.reshape(bottom[0].count, top[0].shape[-1])

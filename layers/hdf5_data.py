@@ -41,7 +41,7 @@ class HDF5Data(PrefetchingLayer):
             raise self.error("transforms nothing: leave transform_param out", "transform_param")
         self.positive(param.batch_size, "hdf5_data_param.batch_size")
         files, names, share = read_names(granted(param.source)), list(self.param.top), current_share(self.phase)
-        return RowSource(files, names, param.batch_size, param.shuffle, generator, self.dtype, share)
+        return RowSource(files, names, param.batch_size, param.shuffle, generator, self.dtype, share=share)
 
 
 class RowSource:
@@ -55,6 +55,7 @@ class RowSource:
         shuffle: bool,
         generator: np.random.Generator,
         dtype: Any,
+        *,
         share: Share = WHOLE,
     ) -> None:
         self.files, self.names, self.batch_size, self.dtype = files, names, batch_size, dtype

@@ -73,7 +73,7 @@ def check_gradient(
     return check_layer_gradient(built, bottom, top, bottom_indices=bottom_indices, **options)
 
 
-def check_layer_gradient(
+def check_layer_gradient(  # noqa: PLR0913 - public, by keyword
     layer: Layer,
     bottom: Sequence[Blob],
     top: Sequence[Blob],

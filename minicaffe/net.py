@@ -81,7 +81,7 @@ class Net(PycaffeNet, Hooked):
     Raises PrototxtError, LayerError, WeightsError, SettingsError.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - public, by keyword
         self,
         file: str | PathLike[str] | NetFile | caffe_pb2.NetParameter,
         *args: Any,

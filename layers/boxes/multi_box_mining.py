@@ -38,7 +38,7 @@ def pick(loc: Array, conf: Array, truths: Sequence[Truths], priors: Priors, mini
     for i, own in enumerate(truths):
         matches, negatives = find_matches(loc[i], own, priors, param), np.zeros(0, np.intp)
         if matches and mining != NONE:
-            losses = _losses(loc[i : i + 1], conf[i : i + 1], own, priors, matches, mining, param)
+            losses = _losses(loc[i : i + 1], conf[i : i + 1], own, priors, matches, mining=mining, param=param)
             boxes = priors.boxes
             if param.HasField("nms_param") and not param.use_prior_for_nms:
                 boxes = decode(loc[i, :, 0], priors, param.code_type, param.encode_variance_in_target)
@@ -60,7 +60,7 @@ def _picks(image: int, matches: Sequence[Match], negatives: Ints) -> Picks:
 
 
 def _losses(
-    loc: Array, conf: Array, truths: Truths, priors: Priors, matches: Sequence[Match], mining: int, param: Param
+    loc: Array, conf: Array, truths: Truths, priors: Priors, matches: Sequence[Match], *, mining: int, param: Param
 ) -> Array:
     """What each prior (P,) of one image (loc, conf: a batch of one) loses as things are: the measure for mining."""
     all_matched = _picks(0, matches, np.zeros(0, np.intp))

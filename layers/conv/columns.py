@@ -35,7 +35,7 @@ class Columns:
     """
 
     def __init__(
-        self, window: Window, count: int, groups: int, first: int, output: tuple[int, ...], filters: int, scratch: Scratch
+        self, window: Window, count: int, groups: int, first: int, output: tuple[int, ...], *, filters: int, scratch: Scratch
     ) -> None:
         self.window, self.count, self.groups, self.first, self.output = window, count, groups, first, output
         self.runs, self.scratch = runs_of(window, output), scratch

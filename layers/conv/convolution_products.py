@@ -41,6 +41,7 @@ def convolve(
     group: int,
     y: Array,
     finish: Finish = NOTHING,
+    *,
     kept: KeptFactors | None = None,
 ) -> None:
     """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel), finished; y is overwritten.
@@ -49,7 +50,7 @@ def convolve(
     """
     if suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None
-        winograd.convolve(x, weight, window, group, y, finish, factors)
+        winograd.convolve(x, weight, window, group, y, finish, factors=factors)
     else:
         direct.convolve(x, weight, window, group, y, finish)
 

@@ -103,7 +103,7 @@ def _work(y: Array, matrix: Array, window: Window, lanes: int) -> Work:
 def _columns(block: Block, y: Array, window: Window, filters: int, scratch: Scratch) -> Columns:
     """The columns of the windows of y (N, M, *output), a block's part."""
     groups = block.groups.stop - block.groups.start
-    return Columns(window, len(y), groups, block.rows.start, y.shape[2:], filters, scratch)
+    return Columns(window, len(y), groups, block.rows.start, y.shape[2:], filters=filters, scratch=scratch)
 
 
 def _matrix(weight: Array, group: int) -> Array:

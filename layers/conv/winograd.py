@@ -33,7 +33,7 @@ FACTOR: Array = np.kron(G, G).astype(np.float32)
 
 
 def convolve(
-    x: Array, weight: Array, window: Window, group: int, y: Array, finish: Finish | None = None, factors: Array | None = None
+    x: Array, weight: Array, window: Window, group: int, y: Array, finish: Finish | None = None, *, factors: Array | None = None
 ) -> None:
     """y (N, M, *size) = x (N, C, H, W) convolved with weight (M, C / group, 3, 3), then finished; y is overwritten.
 

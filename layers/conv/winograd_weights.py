@@ -57,14 +57,14 @@ def _sums(x: Array, dy: Array, window: Window) -> Array:
         of_x, of_dy = np.empty((6, ends[-1], 6, c), np.float32), np.empty((6, ends[-1], 6, m), np.float32)
         free: list[Scratch] = []
         threads.run(
-            partial(_transform, tiling, block, x, dy, of_x[:, a:b], of_dy[:, a:b], free)
+            partial(_transform, tiling, block, x, dy, of_x[:, a:b], of_dy[:, a:b], free=free)
             for block, (a, b) in zip(blocks, pairwise(ends), strict=True)
         )
         threads.run(partial(_add_product, of_x[i, :, j], of_dy[i, :, j], sums[i, j]) for i in range(6) for j in range(6))
     return sums
 
 
-def _transform(tiling: Tiling, block: Block, x: Array, dy: Array, of_x: Array, of_dy: Array, free: list[Scratch]) -> None:
+def _transform(tiling: Tiling, block: Block, x: Array, dy: Array, of_x: Array, of_dy: Array, *, free: list[Scratch]) -> None:
     """The block's tiles of x and dy into of_x (6, T, 6, C) and of_dy (6, T, 6, M)."""
     scratch = taken(free)
     unpadded = replace(tiling, pad=(0, 0))

@@ -22,7 +22,7 @@ def max_pool(
     x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, out: NDArray[Any] | None = None, scratch: Scratch | None = None
 ) -> NDArray[Any]:
     """x (..., H, W) -> the maxima y (..., PH, PW), in out if given."""
-    return reduce_windows(np.fmax, x, rows, columns, LOWEST, out, scratch)
+    return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
 
 
 def max_pool_mask(
@@ -61,7 +61,7 @@ def ave_pool(
 ) -> NDArray[Any]:
     """x (..., H, W) -> the means y (..., PH, PW), in out if given; the divisor counts padding up to H + pad, W + pad."""
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty window's length may be 0: NaN, as in Caffe
-        y = reduce_windows(np.add, x, rows, columns, 0.0, out, scratch)
+        y = reduce_windows(np.add, x, rows, columns, 0.0, out=out, scratch=scratch)
         y /= _sizes(rows, columns, x)
     return y
 

@@ -100,6 +100,7 @@ def reduce_windows(
     rows: PoolAxis,
     columns: PoolAxis,
     start: float,
+    *,
     out: NDArray[Any] | None = None,
     scratch: Scratch | None = None,
 ) -> NDArray[Any]:

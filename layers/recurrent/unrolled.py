@@ -102,7 +102,15 @@ def _lstm_step(net: caffe_pb2.NetParameter, t: int, units: int, static: list[str
 
 
 def _product(
-    net: caffe_pb2.NetParameter, name: str, bottom: str, top: str, outputs: int, weights: list[str], axis: int = 2, **more: Any
+    net: caffe_pb2.NetParameter,
+    name: str,
+    bottom: str,
+    top: str,
+    outputs: int,
+    weights: list[str],
+    *,
+    axis: int = 2,
+    **more: Any,
 ) -> None:
     """An InnerProduct, with a bias where a second weight is named."""
     param = {"num_output": outputs, "bias_term": len(weights) > 1, "axis": axis}

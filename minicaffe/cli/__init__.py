@@ -28,36 +28,36 @@ from .terminal import echo, guarded
 COMMANDS = {
     "compare": "find the first layer at which a net and another, or its port, differ, and why",
     "compute-image-mean": "average the images of a database, for mean_file",
-    "convert-imageset": "make a database of the images of a list",
+    "convert-imageset": "make a database of the images in a list",
     "detect": "find objects in images with a detection net",
-    "device-query": "say what nets run on here: GPUs, CPU, cores, BLAS, versions",
-    "doctor": "say what a GPU needs here, what is found, and what to do about the rest",
+    "device-query": "show what nets run on here: GPUs, CPU, cores, BLAS, versions",
+    "doctor": "check the requirements of a GPU and what is missing",
     "draw": "draw a net as a picture, SVG or PNG",
-    "dump": "the arrays in any .caffemodel, .h5, .solverstate or .binaryproto, as .npz or a list",
-    "explain": "work one number of a layer out as on paper, or where a gradient comes from",
+    "dump": "write or list the arrays of any .caffemodel, .h5, .solverstate or .binaryproto",
+    "explain": "show the arithmetic of one number or one gradient of a layer",
     "export": "write a net as an ONNX model",
-    "extract-features": "store what blobs of a net hold, for each item of its data",
-    "layers": "list the layer types that are built in",
+    "extract-features": "store the contents of blobs for each item of a net's data",
+    "layers": "list the layer types",
     "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
-    "parse-log": "tables of a training log's losses and outputs",
-    "rescue": "a prototxt to run, from the training net in a .caffemodel",
-    "retarget": "change a detection prototxt to another number of classes",
+    "parse-log": "turn a training log into tables",
+    "rescue": "write a runnable prototxt from the training net in a .caffemodel",
+    "retarget": "change the number of classes of a detection prototxt",
     "run": "run any net forward (and backward) once",
-    "script": "run a script that was written for pycaffe",
-    "summary": "layers, shapes, parameters, multiply-adds and memory of a net",
+    "script": "run a script written for pycaffe",
+    "summary": "print layers, shapes, parameters, multiply-adds and memory of a net",
     "test": "average a net's outputs over many forward passes",
     "time": "time each layer of a net, forward and backward",
-    "trace": "write a page that shows what every layer of a net does",
-    "train": "train a net as its solver prototxt says",
-    "upgrade": "bring an old prototxt or .caffemodel to today's format",
+    "trace": "write a page that shows every layer of a net at work",
+    "train": "train a net with a solver prototxt",
+    "upgrade": "convert an old prototxt or .caffemodel to the current format",
 }
 
 WORDS = "minicaffe.words"
-"""Where a context's meta holds the command line."""
+"""Key of the command line in a context's meta."""
 
 
 class _Place(click.Path):
-    """A file or folder that is there, or a URI."""
+    """An existing file or folder, or a URI."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value if is_uri(value) else super().convert(value, param, ctx)
@@ -69,17 +69,17 @@ ALLOW = click.Option(
     metavar="PATH|URI",
     type=_Place(exists=True),
     expose_value=False,
-    help="Let prototxts, lists and tables name this file, or what lies in this folder or bucket; may be repeated. They always "
-    "may name what is in the working directory, and what the command line names.",
+    help="A file, folder or bucket that prototxts, lists and tables may name; may be repeated. The working directory and "
+    "what the command line names are always allowed.",
 )
-"""An option of every command. What it names is allowed as everything that the command line names is."""
+"""An option of every command. Its values are allowed like everything else that the command line names."""
 
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def _raise_limits(context: click.Context, option: click.Parameter, given: Sequence[str]) -> None:
-    """Other limits until the command is over."""
+    """Change limits until the command is over."""
     try:
         context.with_resource(limits.raised(dict(_limit(text) for text in given)))
     except Error as error:
@@ -87,7 +87,7 @@ def _raise_limits(context: click.Context, option: click.Parameter, given: Sequen
 
 
 def _limit(text: str) -> tuple[str, float]:
-    """The name and the number of NAME=N. Raises Error where it is written in another way."""
+    """The name and the number of NAME=N. Raises Error."""
     name, _, number = text.partition("=")
     unit = _UNITS.get(number[-1:].upper(), 1)
     for read in (int, float):  # a large int is no float
@@ -102,13 +102,13 @@ LIMIT = click.Option(
     metavar="NAME=N",
     expose_value=False,
     callback=_raise_limits,
-    help=f"How much a file may ask for; NAME is one of {', '.join(limits.NAMES)}; N may end in K, M, G or T, "
-    "of 1024 each; may be repeated.",
+    help=f"A limit on what files may ask for: {', '.join(limits.NAMES)}; N may end in K, M, G or T (powers of 1024); "
+    "may be repeated.",
 )
 
 
 class _Commands(click.Group):
-    """Imports a command's module when it is asked for; turns minicaffe's errors into one message and exit status 1."""
+    """Imports a command's module on demand; turns minicaffe's errors into one message and exit status 1."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         with guarded():
@@ -149,9 +149,9 @@ class _Commands(click.Group):
                     check_variable()
                 return super().invoke(ctx)
             except Terminated as stop:
-                ctx.exit(exit_status(stop))  # the unfinished files are removed on the way here
+                ctx.exit(exit_status(stop))  # unfinished files have been removed
             except BrokenPipeError:
-                raise  # the reader of stdout went away: click ends quietly
+                raise  # the reader of stdout is gone: click ends quietly
             except click.NoSuchOption as error:
                 raise _whole(error, ctx.meta[WORDS]) from None
             except (Error, OSError, MemoryError) as error:
@@ -170,7 +170,7 @@ def _paths(word: str) -> list[str]:
 
 
 def _whole(error: click.NoSuchOption, words: Sequence[str]) -> click.NoSuchOption:
-    """error about the word -itertions, of which click names only the -i; with the options that are nearest to it."""
+    """The error for the whole word -itertions, of which click names only -i; with close matches."""
     name = error.option_name
     word = next((word for word in words if len(name) == 2 and word.startswith(name) and len(word) > 2), "").partition("=")[0]
     if not word or error.ctx is None:
@@ -186,8 +186,8 @@ def _show_warning(
     echo(shortened(f"warning: {message}"), err=True)
 
 
-# color: click is to take no escape sequences out of what it prints, which is written out
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "color": True})
+# color: click must not strip escape sequences: the guard writes them out
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "color": True, "show_default": True})
 @click.option("--debug", is_flag=True, help="Show a traceback with an error.")
 @click.version_option(__version__, prog_name="minicaffe")
 def main(debug: bool) -> None:

@@ -1,19 +1,26 @@
-"""What --check says: a table of how far each output is apart, and a verdict."""
+"""What --check prints: a table of the largest difference of each output, and a verdict."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from minicaffe.errors import Error
 from minicaffe.porting.agreement import TOLERANCE, Difference
 
 from .common import print_table, shape_text
+from .options import option
 from .terminal import echo
 
 
-def say_agreement(title: str, found: Sequence[Difference], whose: tuple[str, str]) -> None:
-    """The table, the notes on proposals, and PASS. whose: what the two sides are called. Raises Error where one fails."""
+def check_option() -> Any:
+    help = "First run both and print the largest differences; beyond 1e-4 write nothing and exit with 1."
+    return option("--check", help)
+
+
+def print_agreement(title: str, found: Sequence[Difference], whose: tuple[str, str]) -> None:
+    """Print the table, the notes on proposals, and PASS. whose: names of the two sides. Raises Error if an output fails."""
     rows = [[one.name, shape_text(one.shape), _number(one.largest), _number(one.relative)] for one in found]
     print_table(title, ["output", "shape", "largest difference", "relative"], rows)
     for one in found:

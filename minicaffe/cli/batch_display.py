@@ -1,4 +1,4 @@
-"""How far a run over many images is: a bar on a terminal, elsewhere a line now and then; images, images a second, errors."""
+"""The progress of a run over many images: a bar on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from minicaffe.scaling.batch.parts import Done
 from .terminal import echo
 
 INTERVAL = 10.0
-"""Seconds from line to line."""
+"""Seconds between lines."""
 
 
 class BatchDisplay:
-    """On stderr, inside a block: told of each image, or part, that is done. todo: how many images."""
+    """A context manager that shows progress on stderr. todo: the number of images."""
 
     def __init__(self, todo: int) -> None:
         self.todo, self.done = todo, Done()
@@ -40,8 +40,8 @@ class BatchDisplay:
         if self._bar:
             self._bar.stop()
 
-    def tell(self, done: Done) -> None:
-        """These are done too."""
+    def add(self, done: Done) -> None:
+        """Count these as done."""
         self.done = self.done.plus(done)
         self.seconds = time.monotonic() - self.start
         if self._bar:
@@ -51,13 +51,13 @@ class BatchDisplay:
             echo(f"{self.done.images} of {self.todo} images, {self.rate_text()}", err=True)
 
     def say(self, sentence: str) -> None:
-        """A line of its own."""
+        """Print a line."""
         if self._bar:
             self._bar.console.print(sentence)
         else:
             echo(sentence, err=True)
 
     def rate_text(self) -> str:
-        """16.2 images/s, and the errors where there are any."""
+        """16.2 images/s, and the errors if there are any."""
         errors = f", {self.done.errors} error{'s' * (self.done.errors != 1)}" if self.done.errors else ""
         return f"{self.done.images / max(self.seconds, 1e-9):.1f} images/s{errors}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 import numpy as np
 
@@ -12,29 +14,37 @@ from minicaffe.formats.weights import write_binaryproto
 
 from .common import check_no_input
 from .flags import GflagsCommand
+from .options import argument, option, with_options
 from .progress import counted
 from .terminal import echo
 
 
-@click.command(cls=GflagsCommand)
-@click.argument("db")
-@click.argument("out", metavar="[OUT.binaryproto]", required=False)
-@click.option("--backend", type=click.Choice(BACKENDS), default="lmdb", show_default=True, help="The kind of database.")
-def command(db: str, out: str | None, backend: str) -> None:
-    """Average the images of the database DB; print each channel's mean; write the mean image for mean_file.
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    db: str = argument()
+    out: str | None = argument(metavar="[OUT.binaryproto]", required=False)
+    backend: str = option("--backend", "Kind of the database.", type=click.Choice(BACKENDS), default="lmdb")
+
+
+@with_options(Options, GflagsCommand)
+def command(options: Options) -> None:
+    """Average the images of the database DB; print each channel's mean; write the mean image, for mean_file.
 
     Example:  minicaffe compute-image-mean train_lmdb mean.binaryproto
     """
+    db, out = options.db, options.out
     check_no_input("OUT", out or "", [db])
     total = np.zeros(0)
     count = 0
-    database = open_database(db, backend)
+    database = open_database(db, options.backend)
     for key, value in counted(database.items(), "images", database.count()):
         name = f'{db}, key "{key.decode(errors="replace")}"'
         image = datum_array(parse_datum(value, name), name)
         total = total if count else np.zeros(image.shape)
         if image.shape != total.shape:
-            raise DataError(f"{name}: has shape {image.shape}, those before it {total.shape}: a mean needs images of one size")
+            raise DataError(
+                f"{name}: its shape is {image.shape}, but earlier images have {total.shape}; a mean needs images of one size"
+            )
         total += image
         count += 1
     if not count:

@@ -1,4 +1,4 @@
-"""Rich's Console as the commands use it, for tables and progress bars: text is text, whoever wrote it."""
+"""Rich's Console for tables and progress bars, which treats all text as plain text."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class PlainConsole(Console):
-    """On stdout, or with err on stderr. No markup, emoji names or links; styles are those of Text, tables and bars.
+    """On stdout, or with err on stderr. No markup, emoji or links; only Text, tables and bars have styles.
 
-    All text is written out (errors.written_out) as it is rendered.
+    Text is escaped (errors.written_out) when it is rendered.
     """
 
     def __init__(self, *, err: bool = False, **options: Any) -> None:
@@ -30,7 +30,7 @@ class PlainConsole(Console):
         super().__init__(**{"file": stream, **options}, markup=False, emoji=False, highlight=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(self._shown(text), **options)  # before it is measured: of a table's cells
+        return super().render_str(self._shown(text), **options)  # before table cells are measured
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -41,7 +41,7 @@ class PlainConsole(Console):
                 yield Segment(self._shown(segment.text), style)
 
     def push_render_hook(self, hook: RenderHook) -> None:
-        """A bar begins to live, and Rich's proxies, which obey escape sequences, stand before the streams: guard them too."""
+        """A live bar replaces the streams by proxies that obey escape sequences: guard these too."""
         super().push_render_hook(hook)
         for name in ("stdout", "stderr"):
             if isinstance(stream := getattr(sys, name), FileProxy):
@@ -52,7 +52,7 @@ class PlainConsole(Console):
 
 
 def bar(*columns: str | ProgressColumn) -> Progress | None:
-    """A progress bar on stderr, None where that is no terminal. What is printed meanwhile appears above it."""
+    """A progress bar on stderr, or None if stderr is not a terminal. Other output appears above it."""
     from rich.progress import Progress
 
     console = PlainConsole(err=True)

@@ -1,4 +1,4 @@
-"""minicaffe detect --out: the rows of many images as Parquet, by this process or by Ray's."""
+"""minicaffe detect --out: the detections of many images as Parquet, computed by this process or on Ray."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from minicaffe import threads
 from minicaffe.access import is_uri
@@ -27,25 +26,33 @@ from minicaffe.scaling.stops import exit_status, sigterm_stops
 
 from .batch_display import BatchDisplay
 from .common import check_folder, identity
+from .groups import DeviceOptions, StateOptions
+from .options import option
 from .terminal import echo
 
 
-@dataclass(frozen=True)
-class Many:
-    """The options of a run whose rows go to a folder. device: as given, `gpu:N` where a number was."""
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(DeviceOptions, StateOptions):
+    """--out and the options that go with it."""
 
-    out: str
-    engine: str
-    part_size: int
-    address: str | None
-    workers: int | None
-    device: str | None
-    modules: tuple[str, ...]
+    out: str | None = option("--out", "Write Parquet files there; run again to resume.", metavar="DIR|URI")
+    engine: str | None = option("--engine", "What runs --out.  [default: local]", type=click.Choice(["local", "ray"]))
+    address: str | None = option("--address", "The Ray cluster.  [default: a new Ray on this machine]", metavar="ADDRESS")
+    workers: int | None = option("--workers", "Actors on Ray.  [default: one per GPU, or CPU]", type=click.IntRange(1))
+    part_size: int | None = option("--part-size", f"Images per Parquet file.  [default: {PART_SIZE}]", type=click.IntRange(1))
 
-    def check(self, sources: Sequence[str]) -> None:
-        """Raises Error for options that do not go together, and for what is not installed."""
+    def check(self, sources: Sequence[str], printing: dict[str, Any]) -> None:
+        """Raises Error for options that do not go together, and for a missing package. printing: options without --out."""
+        cluster = {"--address": self.address, "--workers": self.workers}
+        if self.out is None:
+            given = {"--engine": self.engine, **cluster, "--part-size": self.part_size}
+            refuse("without --out, the folder of the Parquet files", given)
+            return
+        refuse("with --out, whose Parquet files hold everything", printing)
+        if self.engine != "ray":
+            refuse("without --engine ray", cluster)
         require_pyarrow()
-        if any(source.rstrip("/") == self.out.rstrip("/") or same(source, self.out) for source in sources):
+        if any(source.rstrip("/") == self.out.rstrip("/") or _same(source, self.out) for source in sources):
             raise Error(f"--out {self.out}: the images come from there: give another folder")
         if is_uri(self.out):
             check_opens(self.out)
@@ -55,112 +62,79 @@ class Many:
             from minicaffe.scaling.batch.ray_cluster import require_ray
 
             require_ray()
-            if self.device not in (None, "cpu", "gpu", "auto"):
-                raise Error(f"--device {self.device}: on Ray, which hands out the GPUs, give cpu, gpu or auto")
+            if self.gpu or self.device not in (None, "cpu", "gpu", "auto"):
+                device = self.device or f"gpu:{self.gpu}"
+                raise Error(f"--device {device}: Ray assigns the GPUs: give cpu, gpu or auto")
 
     @property
     def place(self) -> str:
+        assert self.out is not None
         return self.out if is_uri(self.out) else str(Path(self.out).absolute())
-
-
-def many_given(
-    sources: Sequence[str],
-    out: str | None,
-    engine: str | None,
-    address: str | None,
-    workers: int | None,
-    part_size: int | None,
-    device: str | None,
-    modules: tuple[str, ...],
-    draw_dir: str | None,
-    as_json: bool,
-) -> Many | None:
-    """The options of a run with --out; None without. Raises Error for those that do not go together."""
-    cluster = {"--address": address, "--workers": workers}
-    if out is None:
-        refuse("without --out, the folder of the Parquet files", {"--engine": engine, **cluster, "--part-size": part_size})
-        return None
-    refuse("with --out, whose Parquet files hold all there is", {"--draw": draw_dir, "--json": as_json or None})
-    if engine != "ray":
-        refuse("without --engine ray", cluster)
-    many = Many(out, engine or "local", part_size or PART_SIZE, address, workers, device, modules)
-    many.check(sources)
-    return many
 
 
 def refuse(why: str, options: dict[str, Any]) -> None:
     """Raises Error for an option that is given."""
-    for option, value in options.items():
+    for name, value in options.items():
         if value is not None:
-            raise Error(f"{option} does nothing {why}")
+            raise Error(f"{name} does nothing {why}")
 
 
-def same(source: str, out: str) -> bool:
-    """Whether two names lead to one folder that is there."""
+def _same(source: str, out: str) -> bool:
+    """Whether two names lead to one existing folder."""
     found = identity(source)
     return found is not None and found == identity(out)
 
 
-def detect_many(detector: Detector, images: Sources, many: Many) -> Done:
-    """Do what is not done yet, show how far it is, and print a summary. Returns what was done. Raises Error."""
-    with locked(many.place):
-        return _do(detector, images, many)
+def detect_many(detector: Detector, images: Sources, options: BatchOptions) -> Done:
+    """Detect in the images that are not done yet, show progress, print a summary; the result of this run. Raises Error."""
+    with locked(options.place):
+        return _detect(detector, images, options)
 
 
-def _do(detector: Detector, images: Sources, many: Many) -> Done:
+def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
     weights = weights_of(detector.net)
-    run = begin(images, Folder(many.place), detector.recipe, weights, many.part_size)
+    run = begin(images, Folder(options.place), detector.recipe, weights, options.part_size or PART_SIZE)
     display = BatchDisplay(run.left)
     try:
         with sigterm_stops():
-            if many.engine == "ray":
-                where = _on_ray(detector.recipe, weights, run, many, display)
+            if options.engine == "ray":
+                where = _on_ray(detector.recipe, weights, run, options, display)
             else:
-                where = _here(detector, run, display)
+                where = ""
+                with display:
+                    run_local(detector, run.to_do(), run.folder, display.add)
     except KeyboardInterrupt as stop:
-        echo(f"stopped with {run.count_done()} of {run.parts} parts done: the same command goes on with the others", err=True)
+        echo(f"stopped with {run.count_done()} of {run.parts} parts done; run the same command to continue", err=True)
         click.get_current_context().exit(exit_status(stop))
     run.check_done()
-    _summary(run, display, many.out, where)
+    _summary(run, display, options.out, where)
     if display.done.errors == display.done.images:
         run.check_result()
     return display.done
 
 
-def _here(detector: Detector, run: Run, display: BatchDisplay) -> str:
-    with display:
-        run_local(detector, run.to_do(), run.folder, display.tell)
-    return ""
-
-
-def _on_ray(recipe: Recipe, weights: Arrays, run: Run, many: Many, display: BatchDisplay) -> str:
-    """Returns what it ran on."""
+def _on_ray(recipe: Recipe, weights: Arrays, run: Run, options: BatchOptions, display: BatchDisplay) -> str:
+    """Where it ran, for the summary."""
     from minicaffe.scaling.batch.ray_cluster import connected, gpu_problem, node_resources
     from minicaffe.scaling.batch.ray_engine import run_ray
     from minicaffe.scaling.batch.ray_pool import pool
 
     if not run.left:
         return ""
-    with connected(many.address, sum(array.nbytes for arrays in weights.values() for array in arrays)) as ray:
-        problem = "not asked for" if many.device == "cpu" else gpu_problem(ray)
-        if problem and many.device == "gpu":
+    with connected(options.address, sum(array.nbytes for arrays in weights.values() for array in arrays)) as ray:
+        problem = "not asked for" if options.device == "cpu" else gpu_problem(ray)
+        if problem and options.device == "gpu":
             raise Error(f"--device gpu: {problem}")
-        rules = Rules(_threads_given() or 1, gpu=not problem, modules=many.modules)
-        actors = pool(node_resources(ray), many.workers, rules.threads, rules.gpu).at_most(run.parts_left)
+        count = options.threads or (threads.get_num_threads() if os.environ.get(threads.VARIABLE) else 1)
+        rules = Rules(count, gpu=not problem, modules=options.allow_module)
+        actors = pool(node_resources(ray), options.workers, rules.threads, rules.gpu).at_most(run.parts_left)
         with display:
-            run_ray(ray, recipe, rules, weights, run.to_do(), run.folder, actors, display.tell, display.say)
+            run_ray(ray, recipe, rules, weights, run, actors, tell=display.add, say=display.say)
     kind = "GPU" if rules.gpu else "CPU"
     return f", {actors.size} worker{'s' * (actors.size != 1)} on Ray, {kind}"
 
 
-def _threads_given() -> int | None:
-    """The number of --threads or of the environment; None without either."""
-    source = click.get_current_context().get_parameter_source("threads")
-    given = source == ParameterSource.COMMANDLINE or os.environ.get(threads.VARIABLE)
-    return threads.get_num_threads() if given else None
-
-
-def _summary(run: Run, display: BatchDisplay, out: str, where: str) -> None:
+def _summary(run: Run, display: BatchDisplay, out: str | None, where: str) -> None:
     done = display.done
     before = f", {len(run.before)} of which were there" if run.before else ""
     total = f"{len(run.images)} image{'s' * (len(run.images) != 1)}"

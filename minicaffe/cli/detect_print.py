@@ -1,9 +1,9 @@
-"""minicaffe detect without --out: what is found on each image, as lines or JSON, drawn too."""
+"""minicaffe detect without --out: prints detections as lines or JSON, and draws them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 
@@ -19,14 +19,18 @@ from minicaffe.scaling.batch.parts import Done
 from minicaffe.scaling.batch.sources import Sources
 
 from .common import identity
+from .progress import counted
 from .terminal import echo
 
 
 def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as_json: bool) -> Done:
-    """Print what is found on each image, as it is found, or all as JSON; draw it where there are names of pictures."""
+    """Print the detections of each image at once, or all as JSON; draw them if there are names of pictures."""
     names = detector.find.classes
     results, done = [], Done()
-    for i, row in enumerate(_progress((detector.row(picture) for picture in images.pictures()), len(images), as_json)):
+    rows: Iterable[Row] = (detector.row(picture) for picture in images.pictures())
+    if len(images) > 1 and not as_json:
+        rows = counted(rows, "images", len(images))
+    for i, row in enumerate(rows):
         done = done.plus(Done.of(row))
         if row.failure:
             if len(images) == 1:
@@ -46,15 +50,15 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
 
 
 def nothing_found(detector: Detector, best: float, cfg: str | None) -> None:
-    """Say what the best score was, and the settings that images were made ready with."""
+    """Print the best score and the preprocessing settings."""
     r = detector.recipe
     taken = _ssd_settings(r.means, r.scale_factor) if detector.find.is_ssd else _settings_text(r.settings, cfg)
     echo(f"nothing reaches --threshold {r.threshold:g}: the best score is {best:.4g}. {taken}", err=True)
 
 
 def picture_names(folder: Path, images: Sources, inputs: Sequence[str | None]) -> list[Path]:
-    """Where each file's picture goes: STEM.png in the folder, or STEM-2.png and so on, so that no two share a name and none
-    replaces an input: an image, or a file of inputs."""
+    """The picture's name for each image: STEM.png in the folder, or STEM-2.png and so on, so that names are unique and no
+    picture replaces an image or one of the inputs."""
     known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}
     names: dict[Path, None] = {}
     numbers: dict[str, Iterator[str]] = {}
@@ -67,7 +71,7 @@ def picture_names(folder: Path, images: Sources, inputs: Sequence[str | None]) -
 
 
 def _settings_text(settings: DetectionSettings, cfg: str | None) -> str:
-    """One line of the settings that images are made ready with, for a net that may have been trained with others."""
+    """The preprocessing settings in one line, for a net that may have been trained with others."""
     test, means = settings.test, ",".join(f"{mean:g}" for mean in settings.pixel_means)
     scales = ",".join(map(str, test.scales))
     source = f"from {cfg}" if cfg else "--cfg FILE.yml changes them: give the settings that the net was trained with"
@@ -81,18 +85,6 @@ def _ssd_settings(means: Sequence[float], scale_factor: float) -> str:
     """The same line for an SSD net."""
     text = ",".join(f"{mean:g}" for mean in means)
     return f"Taken: means {text}, factor {scale_factor:g} (--mean and --scale-factor change them)"
-
-
-def _progress(rows: Iterator[Row], total: int, quiet: bool) -> Iterator[Row]:
-    """The rows, with a progress bar on a terminal when there are several."""
-    from .console import bar
-
-    shown = None if total < 2 or quiet else bar()
-    if shown is None:
-        yield from rows
-        return
-    with shown:
-        yield from shown.track(rows, total=total, description="detecting")
 
 
 def _print(row: Row, found: Detections, names: Sequence[str] | None) -> None:

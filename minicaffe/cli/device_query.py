@@ -5,41 +5,43 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-import click
 import numpy as np
 
 from minicaffe.cuda.device import installed_gpus
 from minicaffe.errors import DeviceError
-from minicaffe.mode import set_mode_cpu
 from minicaffe.version import __version__
 
-from .common import choose_device
+from .groups import use_device
+from .options import option, with_options
 from .terminal import echo
 
 PACKAGES = ("numpy", "protobuf", "pillow", "h5py", "lmdb")
 VARIABLES = ("MINICAFFE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@click.command()
-@click.option("--gpu", metavar="ID", help="As in the caffe tool: the GPU that must be there; a number, or all.")
-def command(gpu: str | None) -> None:
-    """Say what nets run on here: the GPUs, the CPU, its cores, NumPy's BLAS, and the versions.
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    gpu: str | None = option("--gpu", "Fail unless this GPU is present: its number, or all.", metavar="ID")
 
-    `minicaffe doctor` says what is missing where no GPU is found.
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Show what nets run on here: GPUs, CPU, cores, NumPy's BLAS, versions.
+
+    If no GPU is found, `minicaffe doctor` says what is missing.
 
     Example:  minicaffe device-query
     """
-    if gpu is not None:
-        choose_device(None, gpu)
-        set_mode_cpu()
+    use_device(None, options.gpu)
     facts = {
         "GPU": "; ".join(gpu_facts()),
         "CPU": cpu_name(),
         "cores": f"{available_cores()} of {os.cpu_count()} for this process",
-        "BLAS": blas_name(numpy_config()),
+        "BLAS": blas_name(np.show_config(mode="dicts") or {}),
         "threads": ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ) or "BLAS's own choice",
         "system": platform.platform(),
         "Python": platform.python_version(),
@@ -51,7 +53,7 @@ def command(gpu: str | None) -> None:
 
 
 def gpu_facts() -> list[str]:
-    """A line for each GPU, or why there is none."""
+    """A line per GPU, or the reason why there is none."""
     try:
         return [str(gpu) for gpu in installed_gpus()]
     except DeviceError as error:
@@ -59,7 +61,7 @@ def gpu_facts() -> list[str]:
 
 
 def cpu_name() -> str:
-    """The processor's name: from /proc/cpuinfo where there is one."""
+    """The processor's name, from /proc/cpuinfo if it exists."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
@@ -73,16 +75,8 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def numpy_config() -> Mapping[str, Any]:
-    """How NumPy was built; {} where it cannot tell as a dictionary (before 1.25)."""
-    try:
-        return np.show_config(mode="dicts") or {}
-    except TypeError:
-        return {}
-
-
 def blas_name(config: Mapping[str, Any]) -> str:
-    """The library of matrix products that NumPy was built with: "scipy-openblas 0.3.27"."""
+    """The BLAS that NumPy was built with: "scipy-openblas 0.3.27"."""
     blas = (config.get("Build Dependencies") or {}).get("blas") or {}
     return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
 

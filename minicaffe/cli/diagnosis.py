@@ -1,4 +1,4 @@
-"""What a GPU needs here, what of it is found, and what to do about what is not."""
+"""The requirements of a GPU: what is found here, and what to do about missing parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from minicaffe.version import __version__
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked for: what it is, whether it is there, what was found, and the advice where it is not."""
+    """One requirement: its name, whether it is met, what was found, and advice if it is not met."""
 
     what: str
     good: bool
@@ -33,21 +33,16 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """Everything from the Python to a kernel that runs; what rests on a missing thing is not looked for."""
+    """Check everything from Python to a running kernel; without a GPU, kernels and products are not checked."""
     yield Finding("minicaffe", True, f"{__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
     yield _driver_library()
-    yield _package(
-        "pycuda",
-        "PyCUDA",
-        'pip install "minicaffe[gpu]"; its wheel is built on the spot: it wants the CUDA toolkit, g++ and NumPy',
-    )
+    yield _pycuda()
     yield _compiler()
     try:
         gpus = device.installed_gpus()
     except DeviceError as error:
-        yield Finding(
-            "GPU", False, str(error).partition(";")[0], "nets run on the CPU: set_mode_cpu(), --device cpu (the default)"
-        )
+        advice = "nets run on the CPU: set_mode_cpu(), --device cpu (the default)"
+        yield Finding("GPU", False, str(error).partition(";")[0], advice)
         return
     for gpu in gpus:
         yield Finding("GPU", True, str(gpu))
@@ -63,16 +58,17 @@ def _driver_library() -> Finding:
             ctypes.CDLL("libcuda.so.1")
             found = "libcuda.so.1"
         except OSError:
-            advice = "install NVIDIA's driver for the card; in a container, start it with the card handed in (--gpus all)"
+            advice = "install NVIDIA's driver for the card; in a container, start it with --gpus all"
             return Finding("NVIDIA driver", False, "its library (libcuda) is not on this machine", advice)
     return Finding("NVIDIA driver", True, found)
 
 
-def _package(name: str, title: str, advice: str) -> Finding:
+def _pycuda() -> Finding:
     try:
-        return Finding(title, True, metadata.version(name))
+        return Finding("PyCUDA", True, metadata.version("pycuda"))
     except metadata.PackageNotFoundError:
-        return Finding(title, False, "not installed", advice)
+        advice = 'pip install "minicaffe[gpu]"; pip builds its wheel, which needs the CUDA toolkit, g++ and NumPy'
+        return Finding("PyCUDA", False, "not installed", advice)
 
 
 def _compiler() -> Finding:
@@ -92,16 +88,16 @@ def _compiler() -> Finding:
 
 
 def _products() -> Finding:
-    """What multiplies matrices; asked of the device, which must be there."""
+    """The library that multiplies matrices; needs a GPU."""
     used = blas.backend()
     if used == "cuBLAS":
         return Finding("matrix products", True, f"cuBLAS, by nvmath-python {metadata.version('nvmath-python')}")
-    advice = 'minicaffe\'s own kernel serves, slower; pip install "minicaffe[gpu-cu13]" for cuBLAS'
+    advice = 'minicaffe\'s kernel is used, which is slower; pip install "minicaffe[gpu-cu13]" for cuBLAS'
     return Finding("matrix products", False, used, advice)
 
 
 def _kernel() -> Finding:
-    """Compile and run one, and look at what it computed."""
+    """Compile a kernel, run it and check its result."""
     try:
         gpu = device.current()
         x, y = Blob((5,)), Blob((5,))

@@ -10,7 +10,7 @@ from .terminal import echo
 
 @click.command()
 def command() -> None:
-    """Say which GPU, driver, compiler and libraries are found here, and what to do about those that are not.
+    """Show the GPU, driver, compiler and libraries found here, and what to do about missing ones.
 
     Example:  minicaffe doctor
     """

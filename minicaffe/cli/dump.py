@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import numpy as np
 
 from minicaffe.errors import Error, shortened
 from minicaffe.porting.dump import Dump, read
 
-from .common import check_target, print_table, say_loudly, shape_text, statistics_text
+from .common import check_target, print_table, shape_text, statistics_text, warn
+from .options import argument, option, with_options
 from .terminal import echo
 
 
-@click.command()
-@click.argument("file")
-@click.option(
-    "-o",
-    "--out",
-    metavar="FILE.npz",
-    help="Write the arrays.  [default, without --list: FILE's name and .npz, in this folder]",
-)
-@click.option("--list", "listed", is_flag=True, help="Print layers, types, shapes and statistics, and the fork it comes from.")
-def command(file: str, out: str | None, listed: bool) -> None:
-    """Write what a .caffemodel, .h5, .solverstate or .binaryproto holds as an .npz; no prototxt is needed.
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    file: str = argument()
+    out: str | None = option("-o --out", "The file to write.  [default without --list: FILE.npz, here]", metavar="FILE.npz")
+    listed: bool = option("--list", "Print layers, types, shapes, statistics and the fork that wrote FILE.")
+
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Write the contents of a .caffemodel, .h5, .solverstate or .binaryproto as an .npz; no prototxt is needed.
 
     A net's arrays are named LAYER.0, LAYER.1; a training state's iter, history.0; a mean's data.
-    A file that is there is replaced only where -o names it.
+    An existing file is replaced only if -o names it.
 
     Example:  minicaffe dump net.caffemodel -o net.npz
     """
+    file, out, listed = options.file, options.out, options.listed
     target = out or ("" if listed else f"{Path(file).name}.npz")
     if not out and target and Path(target).exists():
         raise Error(f"{target} is there already: give -o {target} to replace it, or another name")
@@ -40,7 +41,7 @@ def command(file: str, out: str | None, listed: bool) -> None:
         _print(dump)
     broken = [name for name, array in dump.arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
     if broken:
-        say_loudly(f"{file}: NaN or infinite values in {', '.join(broken)}")
+        warn(f"{file}: NaN or infinite values in {', '.join(broken)}")
     if target:
         dump.write(target)
         echo(f"written: {target} ({len(dump.arrays)} arrays)")

@@ -1,4 +1,4 @@
-"""The caffe tool's spellings, turned into this command line's options before click reads them. Source: Caffe's tools/caffe.cpp.
+"""Translates the caffe tool's flags to options before click reads them. Source: Caffe's tools/caffe.cpp.
 
     device_query                       device-query
     upgrade_solver_proto_text          upgrade --solver
@@ -6,9 +6,9 @@
     -weights a,b                       --weights=a --weights=b
     -sigint_effect stop                --sigint-effect=stop
 
-Flags are those of gflags: -x or --x, with =v or a space before the value; an empty value counts as none.
+gflags accepts -x or --x, with =v or a space before the value; an empty value counts as none.
 
-The data tools' commands are GflagsCommands: their own options in these spellings, -resize_width=32 and -gray=true.
+The data tools' commands are GflagsCommands, whose options have these spellings: -resize_width=32, -gray=true.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ ALIASES = {
     "upgrade-net-proto-binary": ("upgrade", "--binary"),
     "upgrade-solver-proto-text": ("upgrade", "--solver"),
 }
-"""Caffe's other tools that are options of a command here."""
+"""Caffe's tools that are options of a command here."""
 
 LISTS = ("weights", "stage")
-"""Flags whose value may hold several, with commas between them."""
+"""Flags whose value may be a comma-separated list."""
 
 
 def translate(arguments: Sequence[str], known: Sequence[str]) -> list[str]:
-    """arguments with the tool's spellings replaced; known: this command line's commands. Raises click.UsageError when a
-    flag that takes one value is given two that differ, whatever the spellings."""
+    """arguments with the tool's spellings replaced; known: the commands of this command line. Raises click.UsageError for
+    a flag with two different values."""
     place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
     if place == len(arguments):
         return list(arguments)
@@ -81,12 +81,12 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
 
 
 def _listed(value: str) -> list[str]:
-    """A value's parts; one that is a file's name with commas in it stays whole."""
+    """The parts of a value; an existing file with commas in its name stays whole."""
     return [value] if os.path.exists(value) else [part for part in value.split(",") if part]
 
 
 class GflagsCommand(click.Command):
-    """A command whose long options may have one dash, underlines, and, where they are switches, =true or =false."""
+    """A command whose long options may have one dash, underscores and, if they are switches, =true or =false."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         switches = {name for p in self.params if isinstance(p, click.Option) and p.is_flag for name in p.opts}

@@ -1,7 +1,7 @@
-"""The caffe tool's names as commands, for who wants them: `python -m minicaffe.install_caffe_command [--remove] [FOLDER]`.
+"""The caffe tool's names as commands: `python -m minicaffe.install_caffe_command [--remove] [FOLDER]`.
 
-Writes small scripts (caffe, upgrade_net_proto_text, ...) that run minicaffe with this Python, beside this Python's other
-scripts or into FOLDER. A file of such a name that this module did not write is never touched.
+Writes small scripts (caffe, upgrade_net_proto_text, ...) that run minicaffe with this Python into its scripts folder or FOLDER.
+Other files with these names are never touched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MARK = "minicaffe.install_caffe_command"
 
 
 def scripts(python: str, windows: bool) -> dict[str, str]:
-    """File name -> text of the script, for caffe and each of TOOLS that minicaffe has."""
+    """File name -> text of the script, for caffe and the TOOLS that minicaffe has."""
     names = ["caffe", *(name for name in TOOLS if translate([name], list(COMMANDS))[0] in COMMANDS)]
     made = {}
     for name in names:
@@ -42,8 +42,8 @@ def scripts(python: str, windows: bool) -> dict[str, str]:
 
 
 def install(folder: Path, remove: bool = False) -> list[Path]:
-    """Write the scripts into folder (or remove them); the files written or removed. Raises Error, having done nothing,
-    when one of the files is not this module's."""
+    """Write the scripts into folder (or remove them); the files written or removed. Raises Error, and changes nothing, if
+    one of the files is another program."""
     made = {folder / name: text for name, text in scripts(sys.executable, os.name == "nt").items()}
     there = [path for path in made if os.path.lexists(path)]
     for path in there:
@@ -63,7 +63,7 @@ def install(folder: Path, remove: bool = False) -> list[Path]:
 
 @click.command()
 @click.argument("folder", required=False)
-@click.option("--remove", is_flag=True, help="Remove the scripts that this wrote.")
+@click.option("--remove", is_flag=True, help="Remove these scripts.")
 def main(folder: str | None, remove: bool) -> None:
     """Install `caffe` and its tools as commands that run minicaffe: into FOLDER, or beside this Python's scripts."""
     target = Path(folder or sysconfig.get_path("scripts"))

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import inspect
 import re
-
-import click
+from dataclasses import dataclass
 
 from minicaffe.layers import CATALOGUE
 from minicaffe.registry import load_packages
 from minicaffe.tracing.layer_table import markdown
 
+from .options import option, with_options
 from .terminal import echo
 
 
-@click.command()
-@click.option(
-    "--markdown", "as_table", is_flag=True, help="A table of what each type takes, reads, computes and joins: docs/layers.md."
-)
-def command(as_table: bool) -> None:
-    """List the layer types, those that are built in and those of installed packages, one line each.
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    markdown: bool = option("--markdown", "Print docs/layers.md: bottoms, tops, parameters and tools of each type.")
+
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """List the layer types, built in and of installed packages, one per line.
 
     Example:  minicaffe layers
     """
-    if as_table:
+    if options.markdown:
         echo(markdown(), nl=False)
         return
     load_packages()

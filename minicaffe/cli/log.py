@@ -1,8 +1,8 @@
-"""Lines as the caffe tool logs them: to stderr, and each with glog's prefix where no person watches.
+"""The caffe tool's log lines on stderr, with glog's prefix unless stderr is a terminal.
 
     I1121 13:39:22.381027 25210 solver.py:204] Iteration 100, lr = 0.01
 
-The prefix (severity, month and day, time, process, place in the source) is what tools that read Caffe's logs look for.
+Tools that read Caffe's logs expect the prefix: severity, date, time, process, place in the source.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from minicaffe.errors import Error, written_out
 from .terminal import echo
 
 tool = logging.getLogger("minicaffe.tool")
-"""What the commands say as the caffe tool does; the solver has a logger of its own."""
+"""The commands' lines of the caffe tool; the solver has another logger."""
 
 LOGGERS = ("minicaffe.tool", "minicaffe.solver")
 
@@ -34,13 +34,13 @@ def prefixed(record: logging.LogRecord) -> str:
 
 
 def to_stderr(record: logging.LogRecord) -> None:
-    """Show a record on stderr: bare on a terminal, else as a line of a Caffe log."""
+    """Show a record on stderr: without prefix on a terminal, otherwise as a line of a Caffe log."""
     echo(record.getMessage() if sys.stderr.isatty() else prefixed(record), err=True)
 
 
 @contextmanager
 def logging_to(show: Callable[[logging.LogRecord], None], file: str | None = None) -> Iterator[None]:
-    """Inside the block, show is called with each record of the solver and the tool; with file, they are added to it too."""
+    """Call show with each record of the solver and the tool; append them to file, if given."""
     with ExitStack() as stack:
         for name in LOGGERS:
             stack.enter_context(_handled(name, show))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import click
+from dataclasses import dataclass
 
 from minicaffe.detection.inputs import fill_inputs, put_array
 from minicaffe.errors import WeightsError
@@ -15,68 +15,56 @@ from minicaffe.porting.agreement import differences, run_of
 from minicaffe.porting.merge_bn import Merged, merge_batch_norm, put_weights, weights_of
 from minicaffe.proto import caffe_pb2
 
-from .agreement import say_agreement
-from .common import allow_modules, check_apart, check_target, say_loudly, seed_option, state_options
-from .inputs import reshape_inputs
+from .agreement import check_option, print_agreement
+from .common import check_apart, check_target, warn
+from .groups import ShapeOptions, StateOptions, none_loaded, seed_option
+from .options import argument, option, with_options
 from .terminal import echo
 
 
-@click.command()
-@click.argument("net")
-@click.argument("weights")
-@click.option("--out-net", required=True, metavar="FILE", help="The prototxt to write.")
-@click.option("--out-weights", required=True, metavar="FILE", help="The weights to write (HDF5 when the name ends in .h5).")
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Run both first, print how far outputs are apart; beyond 1e-4 write nothing, exit with 1.",
-)
-@click.option("--shape", "shapes", multiple=True, metavar="BLOB=N,C,H,W", help="Another shape for --check's input.")
-@seed_option
-@state_options
-def command(
-    net: str,
-    weights: str,
-    out_net: str,
-    out_weights: str,
-    check: bool,
-    shapes: tuple[str, ...],
-    seed: int,
-    level: int,
-    stages: tuple[str, ...],
-    allow_module: tuple[str, ...],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options(ShapeOptions, StateOptions):
+    net: str = argument()
+    weights: str = argument()
+    out_net: str = option("--out-net", "The prototxt to write.", required=True, metavar="FILE")
+    out_weights: str = option("--out-weights", "The weights to write; HDF5 if it ends in .h5.", required=True, metavar="FILE")
+    check: bool = check_option()
+    seed: int = seed_option()
+
+
+@with_options(Options)
+def command(options: Options) -> None:
     """Fold the BatchNorm, Scale and Bias layers of the prototxt NET and its WEIGHTS into the convolutions before them.
 
-    The files written hold the TEST net without those layers, in Caffe's own format: same outputs, fewer layers.
+    The written files hold the TEST net without these layers, in Caffe's format, with the same outputs. --shape is for --check.
 
     Example:  minicaffe merge-bn test.prototxt net.caffemodel --out-net merged.prototxt --out-weights merged.caffemodel
     """
-    allow_modules(allow_module)
+    net, weights, out_net, out_weights = options.net, options.weights, options.out_net, options.out_weights
     check_target("--out-net", out_net, [net, weights])
     check_target("--out-weights", out_weights, [net, weights])
     check_apart("--out-net", out_net, "--out-weights", out_weights)
     file = read_net(net)
-    before = Net(file, TEST, level, list(stages))
+    before = options.build(file)
     report = before.copy_from(weights)
     if not report.loaded:
-        raise WeightsError(f"{weights}: none of its layers has the name of a layer with weights in {net}: of another net?")
+        raise WeightsError(none_loaded(weights, net))
     if report.missing:
-        raise WeightsError(f"{weights}: it has no weights for {', '.join(report.missing)}: nothing true can be folded")
+        raise WeightsError(f"{weights}: it has no weights for {', '.join(report.missing)}, which folding needs")
     merged = merge_batch_norm(_test_net(file, before), weights_of(before))
-    after = Net(merged.param, TEST, level, list(stages))
+    after = options.build(merged.param)
     put_weights(after, merged.weights)
     with replacing(out_net) as net_draft, replacing(out_weights) as weights_draft:
         net_draft.write_text(to_text(merged.param), encoding="utf-8")
         after.save(weights_draft)
         _say(merged, len(before.param.layer), len(after.param.layer))
-        if check:
-            _check(before, Net(net_draft, TEST, weights=weights_draft), shapes, seed)
+        if options.check:
+            _check(before, Net(net_draft, TEST, weights=weights_draft), options)
     echo(f"written: {out_net}, {out_weights}")
 
 
 def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
-    """The layers of the file that the net consists of, with no Split layers and no rules: they are all to stay."""
+    """The layers of the file that the net consists of, without Split layers and without rules."""
     param = caffe_pb2.NetParameter()
     param.CopyFrom(file.param)
     sources = list(file.sources)
@@ -91,7 +79,7 @@ def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
 def _say(merged: Merged, before: int, after: int) -> None:
     gone = sum(map(len, merged.folded.values()))
     if not (gone or merged.left):
-        echo("the net has no BatchNorm, Scale or Bias layer: written as it is")
+        echo("the net has no BatchNorm, Scale or Bias layer: written unchanged")
         return
     echo(f"{gone} layers folded into {len(merged.folded)}; {len(merged.left)} left where they are")
     for root, names in merged.folded.items():
@@ -99,16 +87,16 @@ def _say(merged: Merged, before: int, after: int) -> None:
     for name, reason in merged.left.items():
         echo(f"left: {name}: {reason}")
     for name, note in merged.notes.items():
-        say_loudly(f"{name}: {note}")
+        warn(f"{name}: {note}")
 
 
-def _check(before: Net, after: Net, shapes: tuple[str, ...], seed: int) -> None:
-    """Both nets on one input: how far each output is apart. Raises Error beyond the tolerance."""
-    reshape_inputs(before, shapes)
-    for note in fill_inputs(before, {}, seed=seed):
+def _check(before: Net, after: Net, options: Options) -> None:
+    """Run both nets on one input and compare the outputs. Raises Error beyond the tolerance."""
+    options.reshape(before)
+    for note in fill_inputs(before, {}, seed=options.seed):
         echo(note)
     for name in before.inputs:
         put_array(after, name, before.blobs[name].read_data())
     ours = run_of(before, before.outputs)
     found = differences(ours, run_of(after, before.outputs).blobs)
-    say_agreement("the merged net beside the first", found, ("the first", "the merged"))
+    print_agreement("the merged net beside the first", found, ("the first", "the merged"))

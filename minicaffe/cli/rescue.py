@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import click
+from dataclasses import dataclass
 
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.errors import Error, LayerError
@@ -11,24 +11,29 @@ from minicaffe.formats.prototxt import parse_net
 from minicaffe.net import Net
 from minicaffe.porting.rescue import Rescued, rescue
 
-from .common import allow_modules, check_target, listed, say_loudly, shape_text, threads_option
+from .common import check_target, listed, shape_text, warn
+from .groups import ThreadOptions, modules_option
+from .options import argument, option, with_options
 from .terminal import echo
 
 
-@click.command()
-@click.argument("weights")
-@click.option("-o", "--out", metavar="FILE.prototxt", help="Write it there.  [default: stdout]")
-@click.option("--check/--no-check", default=True, show_default=True, help="Load it with the weights and run it once.")
-@click.option("--allow-module", multiple=True, help="A module that Python layers may be imported from; may be repeated.")
-@threads_option
-def command(weights: str, out: str | None, check: bool, allow_module: tuple[str, ...]) -> None:
-    """Make a prototxt to run of the training net that the .caffemodel WEIGHTS carries.
+@dataclass(frozen=True, kw_only=True)
+class Options(ThreadOptions):
+    weights: str = argument()
+    out: str | None = option("-o --out", "The file to write.  [default: stdout]", metavar="FILE.prototxt")
+    check: bool = option("--check/--no-check", "Load it with the weights and run it once.", default=True)
+    allow_module: tuple[str, ...] = modules_option()
 
-    Data layers become inputs, losses their probabilities; comments at its top say what was changed.
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Make a runnable prototxt of the training net in the .caffemodel WEIGHTS.
+
+    Data layers become inputs, losses become probabilities; comments at the top list the changes.
 
     Example:  minicaffe rescue net.caffemodel -o deploy.prototxt
     """
-    allow_modules(allow_module)
+    weights, out = options.weights, options.out
     check_target("--out", out, [weights])
     rescued = rescue(weights)
     if out:
@@ -37,12 +42,12 @@ def command(weights: str, out: str | None, check: bool, allow_module: tuple[str,
         echo(f"written: {out} ({len(rescued.param.layer)} layers)", err=True)
     else:
         echo(rescued.text, nl=False)
-    if check:
+    if options.check:
         _check(rescued, weights, out or "stdout")
 
 
 def _check(rescued: Rescued, weights: str, written: str) -> None:
-    """Load and run it, and say what comes out. Raises Error for a net that cannot."""
+    """Load and run it and print its outputs. Raises Error."""
     try:
         net = Net(parse_net(rescued.text, written))
         report = net.copy_from(weights)
@@ -50,10 +55,10 @@ def _check(rescued: Rescued, weights: str, written: str) -> None:
         outputs = net.forward()
     except LayerError as error:
         raise Error(
-            f"{error}\nhint: the net that {weights} carries does not run as it is stored; complete the prototxt by hand"
+            f"{error}\nhint: the net that {weights} carries does not run as stored; complete the prototxt by hand"
         ) from error
     if report.missing:
-        say_loudly(f"no weights found for {listed(report.missing)}")
+        warn(f"no weights found for {listed(report.missing)}")
     if report.unused:
         echo(f"weights of layers for training only: {listed(report.unused)}", err=True)
     shown = listed(f"{name} {shape_text(array.shape)}" for name, array in outputs.items())

@@ -2,88 +2,51 @@
 
 from __future__ import annotations
 
-import click
+from dataclasses import dataclass
 
-from minicaffe.detection.inputs import fill_inputs, start_backward
+from minicaffe.detection.inputs import start_backward
 from minicaffe.formats.arrays import distinct, write_npz
-from minicaffe.net import Keep, Net
+from minicaffe.net import Net
 from minicaffe.tracing.times import Times
 
-from .common import (
-    allow_modules,
-    check_target,
-    device_options,
-    load_net,
-    phase_of,
-    phase_option,
-    print_table,
-    say_loudly,
-    seed_option,
-    shape_text,
-    state_options,
-    statistics_text,
-)
-from .inputs import factor_option, input_option, parse_inputs, reshape_inputs, shape_option, with_mean
+from .common import check_target, print_table, shape_text, statistics_text, warn
+from .groups import DeviceOptions, InputOptions, NetOptions, backward_option
+from .options import argument, option, with_options
 from .terminal import echo
 
 
-@click.command()
-@click.argument("net")
-@click.argument("weights", nargs=-1)
-@input_option
-@shape_option
-@click.option("--mean", metavar="B,G,R", help="Subtracted from images.  [default: 102.9801,115.9465,122.7717]")
-@factor_option
-@click.option(
-    "--backward",
-    is_flag=True,
-    help="Run backward too: from the losses; in a net without any, from ones at its outputs.",
-)
-@click.option("--out", metavar="FILE.npz", help="Write the outputs (and with --backward every weight's diff).")
-@device_options
-@phase_option
-@seed_option
-@state_options
-def command(
-    net: str,
-    weights: tuple[str, ...],
-    inputs: tuple[str, ...],
-    shapes: tuple[str, ...],
-    mean: str | None,
-    scale_factor: float,
-    backward: bool,
-    out: str | None,
-    phase: str,
-    seed: int,
-    level: int,
-    stages: tuple[str, ...],
-    allow_module: tuple[str, ...],
-) -> None:
-    """Run the net in the prototxt NET forward once, with WEIGHTS (.caffemodel, .h5); print layers, shapes and times.
+@dataclass(frozen=True, kw_only=True)
+class Options(InputOptions, NetOptions, DeviceOptions):
+    net: str = argument()
+    weights: tuple[str, ...] = argument()
+    backward: bool = backward_option()
+    out: str | None = option("--out", "Write the outputs (with --backward also every weight's diff).", metavar="FILE.npz")
+
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Run the net in the prototxt NET forward once with WEIGHTS (.caffemodel, .h5); print layers, shapes and times.
 
     Example:  minicaffe run deploy.prototxt net.caffemodel --input data=cat.jpg --out scores.npz
     """
-    allow_modules(allow_module)
-    check_target("--out", out, [net, *weights, *parse_inputs(inputs).values()])
-    keep: Keep = "all" if backward else "outputs"
-    loaded = load_net(net, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages, keep=keep)
-    reshape_inputs(loaded, shapes)
-    files = parse_inputs(inputs)
-    for note in fill_inputs(loaded, files, seed=seed, settings=with_mean(loaded.settings, mean), factor=scale_factor):
-        say_loudly(note)
-    times, statistics = Times(loaded), _first_tops(loaded)
-    loaded.forward()
-    if backward:
-        start_backward(loaded)
-        loaded.backward()
-    _print(loaded, times, statistics, backward)
-    if out:
-        _write(loaded, out, backward)
-        echo(f"written: {out}")
+    options.use_device()
+    check_target("--out", options.out, [options.net, *options.weights, *options.read_files()])
+    net = options.load(options.net, options.weights, keep="all" if options.backward else "outputs")
+    for note in options.fill(net, options.seed):
+        warn(note)
+    times, statistics = Times(net), _first_tops(net)
+    net.forward()
+    if options.backward:
+        start_backward(net)
+        net.backward()
+    _print(net, times, statistics, options.backward)
+    if options.out:
+        _write(net, options.out, options.backward)
+        echo(f"written: {options.out}")
 
 
 def _first_tops(net: Net) -> dict[int, str]:
-    """What the next forward gives, by layer: the statistics of its first top, which may not be there afterwards."""
+    """Statistics of each layer's first top in the next forward; the top itself may be freed afterwards."""
     statistics: dict[int, str] = {}
 
     def note(i: int) -> None:

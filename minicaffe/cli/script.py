@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import sys
 import traceback
+from dataclasses import dataclass
 from types import TracebackType
 
 import click
 
 from minicaffe.pycaffe.script import python_2_hint, run_script
 
-from .common import threads_option
+from .groups import ThreadOptions
+from .options import argument, option, with_options
 from .terminal import echo, without_guard
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--cpu", is_flag=True, help="Let the script's set_mode_gpu and set_device change nothing.")
-@threads_option
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def command(cpu: bool, script: str, arguments: tuple[str, ...]) -> None:
-    """Run a Python 3 script written for pycaffe as it is: its `import caffe` gives minicaffe.
+@dataclass(frozen=True, kw_only=True)
+class Options(ThreadOptions):
+    cpu: bool = option("--cpu", "Make the script's set_mode_gpu and set_device do nothing.")
+    script: str = argument()
+    arguments: tuple[str, ...] = argument(type=click.UNPROCESSED)
 
-    All that stands behind SCRIPT is the script's own. Its Python layers are imported from wherever its sys.path reaches: you
-    run the script, so you trust what it loads.
+
+@with_options(Options, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def command(options: Options) -> None:
+    """Run a Python 3 script written for pycaffe, unedited: its `import caffe` imports minicaffe.
+
+    Everything after SCRIPT goes to the script. Its Python layers are imported from anywhere on its sys.path: you run the
+    script, so you trust what it loads.
 
     Example:  minicaffe script tools/train_net.py --solver solver.prototxt --iters 100
     """
+    script = options.script
     try:
         with without_guard():
-            run_script(script, arguments, cpu=cpu)
+            run_script(script, options.arguments, cpu=options.cpu)
     except Exception as error:
         if error.__traceback__ is None or _inside(error.__traceback__, script) is None:
             raise

@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
-from minicaffe.data.settings import read_settings
 from minicaffe.errors import Error
-from minicaffe.net import Net
+from minicaffe.mode import Phase
 from minicaffe.tracing.memory import MemoryNeeds
 from minicaffe.tracing.summary import summarize
 
-from .common import allow_modules, number_text, phase_of, phase_option, print_table, shape_text, state_options
-from .inputs import reshape_inputs, shape_option
+from .common import number_text, print_table, shape_text
+from .groups import SettingsOptions, ShapeOptions, StateOptions, phase_option
+from .options import argument, option, with_options
 from .terminal import echo
 
 
-@click.command()
-@click.argument("net")
-@shape_option
-@click.option(
-    "--rois",
-    type=click.IntRange(1),
-    help="How many rois its Proposal is taken to give.  [default: RPN_POST_NMS_TOP_N: 300 in TEST, 2000 in TRAIN]",
-)
-@click.option("--cfg", metavar="FILE.yml", help="Detection settings in py-faster-rcnn's format.")
-@phase_option
-@state_options
-def command(
-    net: str,
-    shapes: tuple[str, ...],
-    rois: int | None,
-    cfg: str | None,
-    phase: str,
-    level: int,
-    stages: tuple[str, ...],
-    allow_module: tuple[str, ...],
-) -> None:
-    """Layers, shapes, parameters, multiply-adds and memory of the net in the prototxt NET.
+@dataclass(frozen=True, kw_only=True)
+class Options(ShapeOptions, SettingsOptions, StateOptions):
+    net: str = argument()
+    rois: int | None = option(
+        "--rois",
+        "Number of rois from the Proposal layer.  [default: RPN_POST_NMS_TOP_N: 300 in TEST, 2000 in TRAIN]",
+        type=click.IntRange(1),
+    )
+    phase: Phase = phase_option()
+
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Print layers, shapes, parameters, multiply-adds and memory of the net in the prototxt NET.
 
     Example:  minicaffe summary test.prototxt --shape data=1,3,600,1000 --rois 100
     """
-    allow_modules(allow_module)
-    settings = read_settings(cfg) if cfg else None
-    loaded = Net(net, phase_of(phase), level, list(stages), settings=settings)
-    reshape_inputs(loaded, shapes)
+    loaded = options.build(options.net)
+    options.reshape(loaded)
+    rois = options.rois
     if rois and not any(layer.makes_rois for layer in loaded.layers):
         instead = f": give --shape rois={rois},5" if "rois" in loaded.inputs else ""
         raise Error(f"--rois {rois}: no layer of the net proposes rois{instead}")
@@ -60,7 +53,7 @@ def command(
         for layer in summary.layers
     ]
     columns = ["layer", "type", "tops", "parameters", "multiply-adds", "MiB"]
-    print_table(f"{loaded.name or net} ({loaded.phase})", columns, rows, right=columns[3:])
+    print_table(f"{loaded.name or options.net} ({loaded.phase})", columns, rows, right=columns[3:])
     unknown = f" (without {', '.join(summary.not_counted)})" if summary.not_counted else ""
     echo(
         f"{len(summary.layers)} layers, {number_text(summary.parameters)} parameters "
@@ -71,12 +64,12 @@ def command(
 
 
 def _count(multiply_adds: int | None) -> str:
-    """A dash where they are not known, nothing for none."""
+    """A dash if unknown, nothing for 0."""
     return "-" if multiply_adds is None else number_text(multiply_adds) if multiply_adds else ""
 
 
 def peak_text(memory: MemoryNeeds) -> str:
-    """The peak of a run and what it is made of, in one line."""
+    """The peak memory of a run and its parts, in one line."""
     parts = {
         "weights": memory.weights,
         "blobs": memory.blobs,

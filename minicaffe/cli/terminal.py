@@ -1,8 +1,8 @@
-"""The way to stdout and stderr: all that a command writes passes through here, and nothing but its own styles acts there.
+"""Output to stdout and stderr, with control characters escaped.
 
-Names and texts come from anyone's files: escape sequences in them would set a terminal's title or turn lines around. `echo` is
-the commands' print; while a command runs, sys.stdout and sys.stderr are Guarded, for all that others print (click's messages,
-tracebacks, libraries). Tables and bars are a console.PlainConsole's.
+Names and texts come from untrusted files; their escape sequences could set a terminal's title or reverse lines. Commands print
+with `echo`. While a command runs, sys.stdout and sys.stderr are Guarded, for what others print (click, tracebacks, libraries).
+Tables and bars use console.PlainConsole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from minicaffe.errors import written_out
 
 
 def echo(text: str = "", *, nl: bool = True, err: bool = False, **style: Any) -> None:
-    """Print text on stdout or stderr, written out. style: click.style's, for terminals alone."""
+    """Print text on stdout or stderr, escaped. style: of click.style, used on terminals only."""
     stream = sys.stderr if err else sys.stdout
     text = written_out(text)
     if style and stream.isatty():
@@ -29,10 +29,10 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False, **style: Any) ->
 
 
 class Guarded:
-    """A text stream to which everything is written out."""
+    """A text stream that escapes what is written to it."""
 
     encoding = "utf-8"
-    """Of what it takes; what the stream's own cannot hold is written out too."""
+    """Of the text it accepts; characters outside the stream's encoding are escaped too."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -50,19 +50,19 @@ class Guarded:
 
 
 def fitted(text: str, stream: IO[str]) -> str:
-    """text with what the stream's encoding lacks written out."""
+    """text with the characters that the stream's encoding lacks escaped."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """The stream under a guard."""
+    """The stream without its guard."""
     return stream.stream if isinstance(stream, Guarded) else stream
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """A block in which sys.stdout and sys.stderr are guarded; so is the traceback of an exception that leaves it."""
+    """Guard sys.stdout and sys.stderr, and the traceback of an exception that leaves the block."""
     before = sys.stdout, sys.stderr
     guards = cast(tuple[TextIO, TextIO], tuple(Guarded(unguarded(stream)) for stream in before))
     sys.stdout, sys.stderr = guards
@@ -72,7 +72,7 @@ def guarded() -> Iterator[None]:
         sys.excepthook = _print_exception
         raise
     finally:
-        if sys.stdout is guards[0]:  # click puts another in its place when the reader of a pipe went away
+        if sys.stdout is guards[0]:  # click replaces it when the reader of a pipe is gone
             sys.stdout = before[0]
         if sys.stderr is guards[1]:
             sys.stderr = before[1]
@@ -80,7 +80,7 @@ def guarded() -> Iterator[None]:
 
 @contextmanager
 def without_guard() -> Iterator[None]:
-    """A block with the streams themselves: for a user's own program."""
+    """Remove the guards, for a user's program."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(unguarded, before)
     try:

@@ -2,75 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 import numpy as np
 
-from minicaffe.detection.inputs import fill_inputs
-from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.training.solver import loss_parts
 from minicaffe.training.solver_log import scored
 
-from .common import (
-    allow_modules,
-    device_options,
-    load_net,
-    one_of,
-    phase_of,
-    phase_option,
-    say_loudly,
-    seed_option,
-    state_options,
-)
-from .inputs import input_option, parse_inputs
+from .common import one_of, warn
+from .groups import DeviceOptions, InputOptions, NetOptions, iterations_option, model_option, weights_option
 from .log import logging_to, to_stderr, tool
+from .options import argument, with_options
 from .terminal import echo
 
 LOGGED = 100
-"""Outputs of more numbers than this get no line for each."""
+"""Outputs of more numbers are not logged."""
 
 
-@click.command()
-@click.argument("net", required=False)
-@click.argument("weights", nargs=-1)
-@click.option("--model", metavar="FILE", help="The net, in place of the argument.")
-@click.option("--weights", "more_weights", multiple=True, metavar="FILE,...", help="The weights, in place of the arguments.")
-@click.option("--iterations", default=50, show_default=True, help="Forward passes that are averaged.")
-@input_option
-@device_options
-@phase_option
-@seed_option
-@state_options
-def command(
-    net: str | None,
-    weights: tuple[str, ...],
-    model: str | None,
-    more_weights: tuple[str, ...],
-    iterations: int,
-    inputs: tuple[str, ...],
-    phase: str,
-    seed: int,
-    level: int,
-    stages: tuple[str, ...],
-    allow_module: tuple[str, ...],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options(InputOptions, NetOptions, DeviceOptions):
+    net: str | None = argument(required=False)
+    weights: tuple[str, ...] = argument()
+    model: str | None = model_option()
+    more_weights: tuple[str, ...] = weights_option()
+    iterations: int = iterations_option("Number of forward passes that are averaged.")
+
+
+@with_options(Options)
+def command(options: Options) -> None:
     """Run the net in NET with WEIGHTS forward many times and print the mean of each output, and the loss.
 
-    stderr gets the caffe tool's lines, each batch's outputs (of up to 100 numbers) among them.
+    The caffe tool's lines go to stderr, with the outputs of each batch (those of up to 100 numbers).
 
     Example:  minicaffe test train_val.prototxt net.caffemodel --iterations 100
 
     Example:  minicaffe test -model train_val.prototxt -weights net.caffemodel -iterations 100
     """
-    path = one_of(net, model, "NET", "--model")
-    if bool(weights) == bool(more_weights):
-        raise click.UsageError("give WEIGHTS, or --weights FILE" + ", not both" * bool(weights))
-    allow_modules(allow_module)
-    if iterations < 1:
-        raise Error(f"--iterations must be at least 1, got {iterations}")
-    loaded = load_net(path, weights or more_weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
-    for note in fill_inputs(loaded, parse_inputs(inputs), seed=seed):
-        say_loudly(note)
+    options.use_device()
+    path, iterations = one_of(options.net, options.model, "NET", "--model"), options.iterations
+    if bool(options.weights) == bool(options.more_weights):
+        raise click.UsageError("give WEIGHTS, or --weights FILE" + ", not both" * bool(options.weights))
+    loaded = options.load(path, options.weights or options.more_weights)
+    for note in options.fill(loaded, options.seed):
+        warn(note)
     with logging_to(to_stderr):
         means, loss = average(loaded, iterations)
         tool.info("Loss: %g", loss)
@@ -81,7 +57,7 @@ def command(
 
 
 def average(net: Net, iterations: int) -> tuple[dict[str, np.ndarray], float]:
-    """The mean of each output over many forward passes (the last one's, where its shape changes), and of the loss."""
+    """The mean of each output over many forward passes (since its shape last changed), and of the loss."""
     tool.info("Running for %d iterations.", iterations)
     totals = {name: np.zeros(net.blobs[name].shape) for name in net.outputs}
     loss = 0.0

@@ -2,70 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from time import perf_counter
-
-import click
 
 from minicaffe.cuda.device import current
 from minicaffe.detection.inputs import fill_inputs
-from minicaffe.errors import Error
-from minicaffe.mode import gpu_mode
+from minicaffe.mode import TRAIN, Phase, gpu_mode
 from minicaffe.net import Net
 from minicaffe.tracing.times import Times
 from minicaffe.training.solver import loss_parts
 
-from .common import (
-    allow_modules,
-    device_options,
-    load_net,
-    one_of,
-    phase_of,
-    phase_option_with,
-    print_table,
-    say_loudly,
-    seed_option,
-    state_options,
-)
+from .common import one_of, print_table, warn
+from .groups import DeviceOptions, NetOptions, iterations_option, model_option, phase_option, weights_option
 from .log import logging_to, to_stderr, tool
+from .options import argument, with_options
 from .terminal import echo
 
 
-@click.command()
-@click.argument("net", required=False)
-@click.option("--model", metavar="FILE", help="The net, in place of the argument.")
-@click.option("--weights", multiple=True, metavar="FILE,...", help="Weights; without any, layers start from their fillers.")
-@click.option("--iterations", default=50, show_default=True, help="Forward and backward passes that are averaged.")
-@device_options
-@phase_option_with("TRAIN")
-@seed_option
-@state_options
-def command(
-    net: str | None,
-    model: str | None,
-    weights: tuple[str, ...],
-    iterations: int,
-    phase: str,
-    seed: int,
-    level: int,
-    stages: tuple[str, ...],
-    allow_module: tuple[str, ...],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options(NetOptions, DeviceOptions):
+    net: str | None = argument(required=False)
+    model: str | None = model_option()
+    weights: tuple[str, ...] = weights_option()
+    iterations: int = iterations_option("Number of forward and backward passes that are averaged.")
+    phase: Phase = phase_option(TRAIN)
+
+
+@with_options(Options)
+def command(options: Options) -> None:
     """Time each layer of NET forward and backward: the caffe tool's lines on stderr, a table on stdout.
 
-    One pass runs before the clock starts. Inputs are made up. In a net without a loss, backward starts from ones at the
+    One pass runs before the clock starts. Inputs are generated. In a net without a loss, backward starts from ones at the
     outputs and computes every gradient.
 
     Example:  minicaffe time deploy.prototxt --phase TEST --iterations 10
 
     Example:  minicaffe time -model train_val.prototxt -iterations 10
     """
-    path = one_of(net, model, "NET", "--model")
-    allow_modules(allow_module)
-    if iterations < 1:
-        raise Error(f"--iterations must be at least 1, got {iterations}")
-    loaded = load_net(path, weights, phase=phase_of(phase), seed=seed, level=level, stages=stages)
-    for note in fill_inputs(loaded, {}, seed=seed):
-        say_loudly(note)
+    options.use_device()
+    path, iterations = one_of(options.net, options.model, "NET", "--model"), options.iterations
+    loaded = options.load(path, options.weights)
+    for note in fill_inputs(loaded, {}, seed=options.seed):
+        warn(note)
     with logging_to(to_stderr):
         times, seconds = measure(loaded, iterations)
         _log(loaded, times, seconds, iterations)
@@ -73,7 +51,7 @@ def command(
 
 
 def measure(net: Net, iterations: int) -> tuple[Times, float]:
-    """Each layer's milliseconds over all iterations, after a pass that is not counted; and the seconds of all of it."""
+    """Each layer's milliseconds over all iterations after an uncounted pass, and the total seconds."""
     tool.info("Performing Forward")
     net.forward()
     tool.info("Initial loss: %g", sum(loss_parts(net).values()))

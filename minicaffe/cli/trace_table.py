@@ -1,4 +1,4 @@
-"""The table of `minicaffe trace --text`: a line for each layer that has run, with what it left in its tops."""
+"""The table of `minicaffe trace --text`: a line per layer that has run, with statistics of its tops."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from minicaffe.tracing.trace import BlobShot, Step
 from minicaffe.tracing.trace_shots import Statistics
 from minicaffe.tracing.tracer import Tracer
 
-from .common import print_table, say_loudly, shape_text
+from .common import print_table, shape_text, warn
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 COLUMNS = ("layer", "type", "blobs", "ms", "min / mean / max")
 ROOM = 8
-"""Lines of a terminal that are left free below the growing table."""
+"""Free lines of a terminal below the growing table."""
 
 
 class TraceTable:
-    """A context manager: follows tracer's steps, shows the last lines on a terminal meanwhile, and prints all at the end."""
+    """A context manager that follows tracer's steps: on a terminal shows the last lines, at the end prints all."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._rows: list[list[str | Text]] = []
-        self._loud: list[str] = []
+        self._bad: list[str] = []
         self._live: Any = None
 
     def __enter__(self) -> TraceTable:
@@ -37,7 +37,7 @@ class TraceTable:
 
             from .console import PlainConsole
 
-            meanwhile = sys.stderr.isatty()  # what is said on stderr goes above the table
+            meanwhile = sys.stderr.isatty()  # stderr goes above the table
             self._live = Live(console=PlainConsole(), transient=True, auto_refresh=False, redirect_stderr=meanwhile)
             self._live.start()
         return self
@@ -48,9 +48,9 @@ class TraceTable:
         net = self._tracer.net
         if net is not None and self._rows:
             print_table(f"{net.name or net.file} ({net.phase})", COLUMNS, self._rows, right=["ms"])
-        if self._loud:
-            more = f" and {len(self._loud) - 1} more" if len(self._loud) > 1 else ""
-            say_loudly(f"not a number: first in {self._loud[0]}{more}")
+        if self._bad:
+            more = f" and {len(self._bad) - 1} more" if len(self._bad) > 1 else ""
+            warn(f"not a number: first in {self._bad[0]}{more}")
 
     def _step(self, step: Step) -> None:
         if step.kind not in ("forward", "backward"):
@@ -66,7 +66,7 @@ class TraceTable:
             self._rows.append([*first, *_columns(blob, ms)])
             first, ms = ["", ""], ""
             if blob.shot.statistics.nan or blob.shot.statistics.inf:
-                self._loud.append(f'{step.kind} of layer "{layer.name}": {blob.name}')
+                self._bad.append(f'{step.kind} of layer "{layer.name}": {blob.name}')
         if self._live:
             self._show()
 
@@ -80,13 +80,13 @@ class TraceTable:
 
 
 def _columns(blob: BlobShot, ms: str) -> list[str | Text]:
-    """A blob with its shape, the time, its statistics; NaN and infinity stand out."""
+    """A blob with its shape, the time, its statistics."""
     diff = " diff" * (blob.part == "diff")
     return [f"{blob.name}{diff} {shape_text(blob.shot.shape)}", ms, statistics_cell(blob.shot.statistics)]
 
 
 def statistics_cell(found: Statistics) -> str | Text:
-    """min, mean, max; how many NaN and infinities where there are any."""
+    """min, mean, max, or the number of NaN and infinite values."""
     if not found.count:
         return "empty"
     if found.nan or found.inf:

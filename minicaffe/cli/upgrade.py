@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 from google.protobuf.message import DecodeError
 
@@ -11,26 +13,33 @@ from minicaffe.formats.prototxt import read_net, read_solver, to_text
 from minicaffe.formats.upgrade import upgrade_net
 from minicaffe.proto import caffe_pb2
 
+from .options import argument, option, with_options
 from .terminal import echo
 
 
-@click.command()
-@click.argument("source", metavar="IN")
-@click.argument("target", metavar="OUT")
-@click.option("--solver", is_flag=True, help="IN is a solver prototxt.")
-@click.option("--binary", is_flag=True, help="IN is a .caffemodel, whatever its name.")
-def command(source: str, target: str, solver: bool, binary: bool) -> None:
-    """Bring IN, a net prototxt, solver prototxt (--solver) or .caffemodel of any age, to today's format and write it to OUT.
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    source: str = argument(metavar="IN")
+    target: str = argument(metavar="OUT")
+    solver: bool = option("--solver", "Read IN as a solver prototxt.")
+    binary: bool = option("--binary", "Read IN as a .caffemodel, whatever its name.")
 
-    The names of Caffe's tools work too: upgrade_net_proto_text, upgrade_net_proto_binary, upgrade_solver_proto_text.
+
+@with_options(Options)
+def command(options: Options) -> None:
+    """Convert IN, a net prototxt, solver prototxt (--solver) or .caffemodel of any age, to the current format; write it to OUT.
+
+    The names of Caffe's tools also work: upgrade_net_proto_text, upgrade_net_proto_binary, upgrade_solver_proto_text.
 
     Example:  minicaffe upgrade old_v1.prototxt new.prototxt
     """
+    source, target, solver = options.source, options.target, options.solver
+    binary = options.binary or source.endswith(".caffemodel")
     if source.endswith(".h5"):
-        raise WeightsError(f"{source}: weights in HDF5 have no older form: there is nothing to upgrade")
-    if solver and (binary or source.endswith(".caffemodel")):
-        raise click.UsageError(f"--solver is for a solver prototxt, and {source} is to be read as a .caffemodel")
-    if binary or source.endswith(".caffemodel"):
+        raise WeightsError(f"{source}: weights in HDF5 have no older form; there is nothing to upgrade")
+    if solver and binary:
+        raise click.UsageError(f"--solver is for a solver prototxt, but {source} is read as a .caffemodel")
+    if binary:
         upgraded = upgraded_binary(source)
         with replacing(target) as path:
             path.write_bytes(upgraded.SerializePartialToString())
@@ -43,7 +52,7 @@ def command(source: str, target: str, solver: bool, binary: bool) -> None:
 
 
 def upgraded_binary(source: str) -> caffe_pb2.NetParameter:
-    """A .caffemodel of any age in today's format. Raises Error."""
+    """A .caffemodel of any age in the current format. Raises Error."""
     data = read_bytes(source, "bytes")
     if not data:
         raise WeightsError(f"{source}: the file is empty")

@@ -46,7 +46,7 @@ class Classifier(Net):
     image_dims: (height, width) that images are resized to before they are cropped to the net's input; default: its own size.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - pycaffe's signature
         self,
         model_file: File,
         pretrained_file: File,

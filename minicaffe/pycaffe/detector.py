@@ -26,7 +26,7 @@ class Detector(Net):
     context_pad: how many pixels of the net's input, on each side, show what lies around the window.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - pycaffe's signature
         self,
         model_file: File,
         pretrained_file: File,

@@ -42,6 +42,7 @@ def write(
     iteration: int,
     history: list[NDArray[Any]],
     running: State,
+    *,
     folder: Path,
 ) -> Path:
     """Write both files of a snapshot; the weights' path. snapshot_diff: also the weights' diffs, what the last update took

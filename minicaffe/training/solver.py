@@ -283,7 +283,7 @@ class SGDSolver:
         with self.exchange.alone():
             self._make_snapshot_folder()
             history = [blob.read_data() for blob in self.history_blobs]
-            model = snapshots.write(self.param, self.settings, self.net, self.iter, history, running, self.folder)
+            model = snapshots.write(self.param, self.settings, self.net, self.iter, history, running, folder=self.folder)
         logger.info("Snapshot written to %s", model)
         return model
 

@@ -82,7 +82,9 @@ def adadelta(diff: Array, history: Array, updates: Array, rate: float, momentum:
     diff *= rate
 
 
-def adam(diff: Array, mean: Array, square: Array, rate: float, momentum: float, momentum2: float, delta: float) -> None:
+def adam(  # noqa: PLR0917 - the symbols of its formula
+    diff: Array, mean: Array, square: Array, rate: float, momentum: float, momentum2: float, delta: float
+) -> None:
     """m and v average g and g^2; step = rate m / (sqrt(v) + delta). rate has the correction in it (adam_correction)."""
     _average(mean, diff, momentum)
     _average(square, diff * diff, momentum2)

@@ -204,7 +204,7 @@ def test_run_takes_an_image(folder: Path) -> None:
         (["compute-image-mean", "photos"], "photos: not an LMDB, which is a folder with a file data.mdb in it, or such a file"),
         (
             ["extract-features", "small.caffemodel", "small.prototxt", "ip,prob", "a,a", "1"],
-            "a,a: each blob needs a database of",
+            "a,a: each blob needs another database",
         ),
     ],
 )
@@ -219,7 +219,7 @@ def test_errors_are_one_message_and_status_1(folder: Path, arguments: list[str],
     ("arguments", "message"),
     [
         (["run", "small.prototxt", "--level", "99999999999"], "99999999999 is not in the range"),
-        (["upgrade", "--solver", "small.caffemodel", "out"], "--solver is for a solver prototxt, and small.caffemodel"),
+        (["upgrade", "--solver", "small.caffemodel", "out"], "--solver is for a solver prototxt, but small.caffemodel"),
         (["upgrade", "--solver", "--binary", "small.prototxt", "out"], "--solver is for a solver prototxt"),
         *(
             (["detect", "detector.prototxt", "detector.caffemodel", "photos", option, value], said)
@@ -227,8 +227,8 @@ def test_errors_are_one_message_and_status_1(folder: Path, arguments: list[str],
                 ("--threshold", "nan", "nan is not a finite number"),
                 ("--nms", "-1", "-1.0 is not in the range"),
                 ("--nms", "nan", "nan is not a finite number"),
-                ("--nms", "x", "'--nms': x is no number: give one from 0 to 1"),
-                ("--scale-factor", "x", "'--scale-factor': x is no number: give one above 0"),
+                ("--nms", "x", "'--nms': x is not a number: give one from 0 to 1"),
+                ("--scale-factor", "x", "'--scale-factor': x is not a number: give one above 0"),
                 ("--scale", "0", "'--scale': 0 is not in the range"),
                 ("--max-size", "0", "'--max-size': 0 is not in the range"),
                 ("--scale-factor", "0", "0.0 is not in the range"),
@@ -564,7 +564,7 @@ def test_train_says_when_the_classes_do_not_fit(folder: Path) -> None:
     image = {"image": "photos/one.png", "boxes": [[3, 4, 40, 30]], "classes": ["circle"]}
     (folder / "roidb.json").write_text(json.dumps({"classes": ["__background__", "circle"], "images": [image]}))
     result = run("train", "solver.prototxt", "--roidb", "roidb.json")
-    assert 'roidb.json has 2 classes with the background, but layer "roi_data" is told 4' in result.output
+    assert 'roidb.json has 2 classes with the background, but layer "roi_data" has num_classes 4' in result.output
 
 
 def test_run_takes_a_shape_and_a_factor(folder: Path) -> None:

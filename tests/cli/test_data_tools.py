@@ -208,7 +208,7 @@ def test_mean_is_the_pixels_mean_and_fits_mean_file() -> None:
 
 @pytest.mark.parametrize(
     ("db", "message"),
-    [("none", "none: no such database"), ("mixed", 'mixed, key "00000004_tall.png": has shape (3, 9, 7)')],
+    [("none", "none: no such database"), ("mixed", 'mixed, key "00000004_tall.png": its shape is (3, 9, 7)')],
 )
 def test_mean_errors(db: str, message: str) -> None:
     Image.fromarray(image(0, 9)).save("images/tall.png")
@@ -280,7 +280,7 @@ def test_features_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["y,p", "one", 1], "2 blobs but 1 databases given: one for each"),
+        (["y,p", "one", 1], "2 blobs but 1 databases given: give one per blob"),
         (["z", "one", 1], 'the net has no blob "z"; there are "x", '),
         (["y", "db", 1], "db exists already"),
     ],

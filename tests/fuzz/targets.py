@@ -22,7 +22,7 @@ import tiffs
 from terminal_text import OURS, foreign
 
 from minicaffe import TEST, Error, Net, limits
-from minicaffe.cli.common import print_table, say_loudly
+from minicaffe.cli.common import print_table, warn
 from minicaffe.cli.console import bar
 from minicaffe.cli.terminal import echo, guarded
 from minicaffe.data import leveldb_files, leveldb_log, leveldb_tables
@@ -332,7 +332,7 @@ def _said(names: list[str], terminal: bool) -> str:
         with bar() or nullcontext():
             for name in names:
                 echo(on_one_line(name), err=True)
-                say_loudly(name)
+                warn(name)
                 print(name)
         try:
             raise Error(names[-1])

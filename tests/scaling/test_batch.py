@@ -377,7 +377,7 @@ def test_a_stop_leaves_whole_parts(folder: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Detector, "row", row)
     result = detect("photos", "--out", "found", "--part-size", 3)
     assert result.exit_code == status
-    assert result.stderr == "stopped with 1 of 3 parts done: the same command goes on with the others\n"
+    assert result.stderr == "stopped with 1 of 3 parts done; run the same command to continue\n"
     assert sorted(path.name for path in Path("found").iterdir()) == ["_minicaffe.json", "part-00000.parquet"]
     assert "1 of which were there" in detect("photos", "--out", "found", "--part-size", 3).stdout
 

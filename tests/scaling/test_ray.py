@@ -185,7 +185,7 @@ def test_a_gpu_where_there_is_none(inside: Path) -> None:
     result = detect("photos", "--out", "gpu", "--engine", "ray", "--device", "gpu")
     assert result.exit_code == 1
     assert result.stderr == "minicaffe: --device gpu: the Ray cluster has no GPU\n"
-    assert "on Ray, which hands out the GPUs" in detect("photos", "--out", "x", "--engine", "ray", "--device", "gpu:1").stderr
+    assert "Ray assigns the GPUs" in detect("photos", "--out", "x", "--engine", "ray", "--device", "gpu:1").stderr
 
 
 def test_an_error_of_the_workers_is_one_line(inside: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_run_that_is_stopped_ends_at_once_and_goes_on(inside: Path) -> None:
     assert process.returncode == 130
     assert stdout == ""
     assert told(stderr).count("\n") == 1
-    assert " parts done: the same command goes on with the others\n" in stderr
+    assert " parts done; run the same command to continue\n" in stderr
     assert len(started) > 3
     wait_for(lambda: not [child for child in started if child.is_running() and child.status() != "zombie"], 30)
     done = len(parts(out))

@@ -36,7 +36,7 @@ Source = str | os.PathLike[str] | Net
 Weights = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
-def compare(
+def compare(  # noqa: PLR0913 - public, by keyword
     a: Source,
     b: Source | Mapping[str, ArrayLike],
     *,

@@ -35,8 +35,8 @@ def require_pyarrow() -> Any:
     """The pyarrow module, with its file systems and Parquet, or an Error that says how to get it."""
     try:
         import pyarrow
-        import pyarrow.fs
-        import pyarrow.parquet
+        import pyarrow.fs  # noqa: F401
+        import pyarrow.parquet  # noqa: F401
     except ImportError as error:
         raise Error('Parquet and URIs need pyarrow: pip install "minicaffe[parquet]"') from error
     return pyarrow

@@ -30,7 +30,7 @@ def require_ray() -> Any:
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread of Ray Data's that outlives a stop starts another Ray
     try:
         import ray
-        import ray.data
+        import ray.data  # noqa: F401
     except ImportError as error:
         raise Error('--engine ray needs Ray: pip install "minicaffe[ray]"') from error
     return ray

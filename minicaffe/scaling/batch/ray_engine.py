@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from minicaffe.errors import Error
@@ -23,6 +23,7 @@ from .folder import Folder
 from .parts import Done, Part, do_part
 from .ray_pool import Pool
 from .rules import Rules
+from .run import Run
 
 MOST_TRIES = 4
 """How often a part is begun, where its actors die over it."""
@@ -98,15 +99,15 @@ def run_ray(
     recipe: Recipe,
     rules: Rules,
     weights: Arrays,
-    parts: Iterable[Part],
-    folder: Folder,
+    run: Run,
     pool: Pool,
+    *,
     tell: Callable[[Done], object],
     say: Callable[[str], object],
 ) -> None:
-    """Do all parts. tell: called after each part; say: with a sentence for each that was done again. Raises Error where a part
-    cannot be done."""
-    rows = [{"part": pickle.dumps(part)} for part in parts]
+    """Do the parts that are left of run. tell: called after each part; say: with a sentence for each that was done again.
+    Raises Error where a part cannot be done."""
+    rows = [{"part": pickle.dumps(part)} for part in run.to_do()]
     if not rows:
         return
     _quiet(ray.data.DataContext.get_current())
@@ -114,7 +115,7 @@ def run_ray(
     tries = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here(ray))(Tries).remote()
     done = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
         Worker,
-        fn_constructor_kwargs={"recipe": recipe, "rules": rules, "weights": [stored], "folder": folder, "tries": tries},
+        fn_constructor_kwargs={"recipe": recipe, "rules": rules, "weights": [stored], "folder": run.folder, "tries": tries},
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=pool.size, max_tasks_in_flight_per_actor=AT_ONCE),
         num_cpus=pool.cpus,

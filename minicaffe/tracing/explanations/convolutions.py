@@ -25,7 +25,7 @@ def convolution(case: Case, at: Index) -> Explanation:
     channels, here = _group(layer, layer.channels, layer.num_output, m)
     index, taps = _with_channels(index, taps, channels, layer.axis)
     w = _weights(weight, m, taps[:, 0] - channels.start, taps)
-    return _products(case, at, index, w, "the bias + the sum over channels and taps of weight * x", here, m)
+    return _products(case, at, index, w, "the bias + the sum over channels and taps of weight * x", here, m=m)
 
 
 @explains(Deconvolution)
@@ -38,7 +38,7 @@ def deconvolution(case: Case, at: Index) -> Explanation:
     own = m % (layer.num_output // layer.group)
     w = _weights(weight, taps[:, 0], own, taps)
     text = "the bias + the sum over the pixels x whose kernel reaches this one of weight * x"
-    return _products(case, at, index, w, text, here, m)
+    return _products(case, at, index, w, text, here, m=m)
 
 
 @explains_gradient(Convolution, DepthwiseConvolution)
@@ -66,7 +66,7 @@ def deconvolution_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, "dx = the sum over the pixels that x's kernel reaches of dy * weight", terms, steps=here)
 
 
-def _products(case: Case, at: Index, index: Array, weight: Array, text: str, steps: tuple[str, ...], m: int) -> Explanation:
+def _products(case: Case, at: Index, index: Array, weight: Array, text: str, steps: tuple[str, ...], *, m: int) -> Explanation:
     x = case.bottoms[case.number][tuple(index.T)].astype(np.float64)
     terms = Terms.of(case.bottom_names[case.number], index, {"x": x, "weight": weight}, x * weight)
     layer = case.layer

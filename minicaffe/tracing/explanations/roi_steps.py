@@ -43,8 +43,8 @@ def geometry_of(case: Case, at: Index, plan: RoiPlan[Any], clipped: Any, channel
     r, _, ph, pw = at
     roi, steps = plan.rois[0], plan.steps
     shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
-    rows = _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], plan.size[0])
-    columns = _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], plan.size[1])
+    rows = _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], size=plan.size[0])
+    columns = _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], size=plan.size[1])
     return {
         "roi": Roi(r, int(roi[0]), *roi[1:]),
         "map": case.bottom_names[0],
@@ -56,7 +56,7 @@ def geometry_of(case: Case, at: Index, plan: RoiPlan[Any], clipped: Any, channel
     }
 
 
-def _axis(steps: RoiSteps, axis: AxisSteps, i: int, image: Pair, first: int, clipped: Pair, size: int) -> AxisWork:
+def _axis(steps: RoiSteps, axis: AxisSteps, i: int, image: Pair, first: int, clipped: Pair, *, size: int) -> AxisWork:
     return AxisWork(
         number=i,
         count=axis.start.shape[1],

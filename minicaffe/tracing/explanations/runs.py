@@ -19,7 +19,7 @@ from .gradients import with_gradients
 from .places import Asked
 
 
-def explain(
+def explain(  # noqa: PLR0913 - public, by keyword
     net: Net,
     layer: str,
     at: Sequence[int] | int | None = None,

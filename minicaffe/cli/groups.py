@@ -1,0 +1,324 @@
+"""The groups of options that commands share, and what they do: threads and devices, nets, images and inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import click
+import numpy as np
+
+from minicaffe import rng, threads
+from minicaffe.data.settings import DetectionSettings, read_settings
+from minicaffe.detection.inputs import fill_inputs, make_up_weights
+from minicaffe.errors import DeviceError, Error, WeightsError
+from minicaffe.formats.weights import read_weights
+from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
+from minicaffe.net import Keep, Net, Watch
+from minicaffe.porting.near_layers import near_text
+
+from .common import listed, warn
+from .options import FiniteRange, option
+from .terminal import echo
+
+
+def _use_threads(context: click.Context, parameter: click.Parameter, count: int | None) -> int | None:
+    """Compute on count threads until the command is over."""
+    if count is not None:
+        with suppress(Error):  # the environment's invalid number does not matter here
+            before = threads.get_num_threads()
+            context.call_on_close(lambda: threads.set_num_threads(before))
+        threads.set_num_threads(count)
+    return count
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadOptions:
+    """--threads, which holds until the command is over."""
+
+    threads: int | None = option(
+        "--threads", "Number of threads.  [default: one per core]", type=click.IntRange(1, threads.MOST), callback=_use_threads
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions(ThreadOptions):
+    """--device, --gpu and --threads."""
+
+    device: str | None = option(
+        "--device", "Where layers run; auto: on a GPU if there is one.  [default: cpu]", metavar="cpu|gpu|gpu:N|auto"
+    )
+    gpu: str | None = option("--gpu", "Number of the GPU, or all, as in the caffe tool.", metavar="ID")
+
+    def use_device(self) -> None:
+        """Run layers on this device until the command is over. Raises DeviceError for a GPU that cannot be used."""
+        use_device(self.device, self.gpu)
+
+
+def use_device(device: str | None, gpu: str | None) -> None:
+    """Run layers on --device or --gpu, and again on the CPU after the command. Raises Error."""
+    if device and gpu:
+        raise click.UsageError(f"--device {device} and --gpu {gpu}: give one of them")
+    given = f"--device {device}: give cpu, gpu, gpu:N or auto"
+    if gpu is not None:
+        if "," in gpu:
+            raise Error(f"--gpu {gpu}: a net runs on one GPU here; give one number")
+        given = f"--gpu {gpu}: give a number, or all"
+        device = "gpu" if gpu == "all" else f"gpu:{gpu}"
+    kind, _, number = (device or "cpu").partition(":")
+    if kind not in ("cpu", "gpu", "auto") or (number and (kind != "gpu" or not (number.isdecimal() and len(number) < 10))):
+        raise Error(given)
+    click.get_current_context().call_on_close(set_mode_cpu)
+    set_mode_cpu()
+    if kind == "cpu":
+        return
+    try:
+        if number:
+            set_device(int(number))
+        set_mode_gpu()
+    except DeviceError as error:
+        if kind != "auto":
+            raise
+        echo(f"on the CPU: {error}", err=True)
+
+
+def phase_option(default: Phase = TEST) -> Any:
+    choice = click.Choice(Phase, case_sensitive=False)
+    return option("--phase", "Phase of the net.", type=choice, metavar="TRAIN|TEST", default=default)
+
+
+def seed_option() -> Any:
+    return option("--seed", "Seed of random weights, inputs and samples.", default=0)
+
+
+def modules_option() -> Any:
+    help = "Python module that layers may be imported from; may be repeated."
+    return option("--allow-module", help, metavar="MODULE", callback=_allow_modules)
+
+
+def _allow_modules(context: click.Context, parameter: click.Parameter, modules: tuple[str, ...]) -> tuple[str, ...]:
+    """Each module is looked for in the working directory first, as Caffe's users expect."""
+    from minicaffe.layers.python import allow_module
+
+    for module in modules:
+        allow_module(module, os.getcwd())
+    return modules
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateOptions:
+    """--level, --stage and --allow-module, and how to make a net. phase, seed: constants unless a command has the options."""
+
+    level: int = option("--level", "Level of the net's state.", type=click.IntRange(-(2**31), 2**31 - 1), default=0)
+    stages: tuple[str, ...] = option("--stage", "Stage of the net's state; may be repeated.", metavar="NAME")
+    allow_module: tuple[str, ...] = modules_option()
+    phase: Phase = TEST
+    seed: int = 0
+
+    @cached_property
+    def settings(self) -> DetectionSettings:
+        """The detection settings of the nets: the defaults, unless a command has --cfg."""
+        return DetectionSettings()
+
+    def build(self, net: Any, phase: Phase | None = None, watch: Watch | None = None, keep: Keep = "all") -> Net:
+        """The net of a prototxt. watch, keep: see Net."""
+        phase = self.phase if phase is None else phase
+        return Net(net, phase, self.level, list(self.stages), watch=watch, keep=keep, settings=self.settings)
+
+    def load(
+        self,
+        net: str,
+        weights: Sequence[str],
+        *,
+        watch: Watch | None = None,
+        keep: Keep = "all",
+        say: Callable[[str], None] = warn,
+        no_zeros: bool = False,
+    ) -> Net:
+        """The net of a prototxt with the weights of all files; say gets the layers that no file has weights for.
+
+        watch, keep: see Net. no_zeros: weights without a file and a filler are Gaussian. Raises WeightsError.
+        """
+        rng.set_random_seed(self.seed)
+        loaded = self.build(net, watch=watch, keep=keep)
+        missing = set(loaded.params)
+        for file in weights:
+            report = loaded.copy_from(file)
+            missing -= set(report.loaded)
+            if loaded.params and not report.loaded:
+                raise WeightsError(none_loaded(file, net) + near_text(loaded, read_weights(file)))
+            if report.unused:
+                echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
+        names = [name for name in loaded.params if name in missing]
+        if names and not weights:
+            say(f"no weights given: all {len(names)} layers with parameters start from their fillers (seed {self.seed})")
+        elif names:
+            total = len(loaded.params)
+            say(f"no weights found for {len(names)} of {total} layers, which start from their fillers: {_short(names)}")
+        if no_zeros and (note := make_up_weights(loaded, names, self.seed)):
+            say(note)
+        return loaded
+
+
+def none_loaded(weights: str, net: str) -> str:
+    return f"{weights}: none of its layers has the name of a layer with weights in {net}"
+
+
+def _short(names: Sequence[str], most: int = 8) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return listed(names[:most]) + more
+
+
+def backward_option() -> Any:
+    help = "Also run backward: from the losses; in a net without a loss, from ones at its outputs."
+    return option("--backward", help)
+
+
+def _check_iterations(context: click.Context, parameter: click.Parameter, count: int | None) -> int | None:
+    if count is not None and count < 1:
+        raise Error(f"--iterations must be at least 1, got {count}")
+    return count
+
+
+def iterations_option(help: str, default: int | None = 50) -> Any:
+    return option("--iterations", help, default=default, callback=_check_iterations)
+
+
+def model_option() -> Any:
+    return option("--model", "The net, in place of the argument.", metavar="FILE")
+
+
+def weights_option() -> Any:
+    return option("--weights", "Weights to start from; may be repeated.", metavar="FILE,...")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetOptions(StateOptions):
+    """--phase, --seed, --level, --stage and --allow-module."""
+
+    phase: Phase = phase_option()
+    seed: int = seed_option()
+
+
+def mean_of(text: str) -> tuple[float, float, float]:
+    """--mean's three numbers. Raises Error."""
+    try:
+        blue, green, red = map(float, text.split(","))
+        if np.isfinite([blue, green, red]).all():
+            return blue, green, red
+    except ValueError:
+        pass
+    raise Error(f"--mean {text}: give 3 numbers with commas between them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsOptions:
+    """--cfg."""
+
+    cfg: str | None = option("--cfg", "Detection settings in py-faster-rcnn's format.", metavar="FILE.yml")
+
+    @cached_property
+    def settings(self) -> DetectionSettings:
+        """The settings of the file, or the defaults, with the changes of other options. Raises Error."""
+        return read_settings(self.cfg) if self.cfg else DetectionSettings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(SettingsOptions):
+    """How images are preprocessed: --cfg, --mean and --scale-factor."""
+
+    mean: tuple[float, float, float] | None = option(
+        "--mean",
+        "Mean subtracted from images.  [default: 102.9801,115.9465,122.7717; SSD nets in detect and trace: 104,117,123]",
+        metavar="B,G,R",
+        type=mean_of,
+    )
+    scale_factor: float | None = option(
+        "--scale-factor",
+        "Factor applied after that; in detect only for SSD nets.  [default: 1]",
+        type=FiniteRange(0, min_open=True),
+    )
+
+    @cached_property
+    def settings(self) -> DetectionSettings:
+        settings = super().settings
+        return dataclasses.replace(settings, pixel_means=self.mean) if self.mean else settings
+
+    @property
+    def factor(self) -> float:
+        return self.scale_factor or 1.0
+
+
+def _named_file(text: str) -> tuple[str, str]:
+    """BLOB=FILE as a name and a file."""
+    name, equals, file = text.partition("=")
+    if not equals:
+        raise Error(f"--input {text}: write it as BLOB=FILE")
+    return name, file
+
+
+def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """BLOB=N,C,H,W as a name and a shape."""
+    name, _, dims = text.partition("=")
+    try:
+        return name, tuple(int(d) for d in dims.replace("x", ",").split(","))
+    except ValueError:
+        raise Error(f"--shape {text}: write it as BLOB=N,C,H,W") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShapeOptions:
+    """--shape."""
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = option(
+        "--shape", "Shape of an input; may be repeated.", metavar="BLOB=N,C,H,W", type=_named_shape
+    )
+
+    def reshape(self, net: Net) -> None:
+        """Give a net's inputs these shapes. Raises Error for a blob that is not an input."""
+        for name, dims in self.shapes:
+            if name not in net.inputs:
+                shape = ",".join(map(str, dims))
+                raise Error(f"--shape {name}={shape}: the net's inputs are {', '.join(net.inputs) or 'none'}")
+            net.blobs[name].reshape(dims)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions(ShapeOptions, ImageOptions):
+    """--input, --shape, --cfg, --mean and --scale-factor. image: None unless a command has an option --image."""
+
+    inputs: tuple[tuple[str, str], ...] = option(
+        "--input", ".npy or image file for an input; may be repeated.", metavar="BLOB=FILE", type=_named_file
+    )
+    image: str | None = None
+
+    def files(self, net: Net) -> dict[str, str]:
+        """Input -> file, --image among them. Raises Error for an image that no input can hold."""
+        if not self.image:
+            return dict(self.inputs)
+        names = image_inputs(net)
+        if not names:
+            inputs = ", ".join(net.inputs) or "none"
+            raise Error(f"--image {self.image}: the net has no input for an image; its inputs are {inputs}")
+        return {names[0]: self.image, **dict(self.inputs)}
+
+    def read_files(self) -> list[str | None]:
+        """The files that these options name."""
+        return [self.cfg, self.image, *dict(self.inputs).values()]
+
+    def fill(self, net: Net, seed: int, until: str | None = None) -> list[str]:
+        """Reshape and fill the net's inputs; a sentence for each that was generated. until: see fill_inputs."""
+        self.reshape(net)
+        files = self.files(net)
+        return fill_inputs(net, files, seed=seed, settings=self.settings, factor=self.factor, until=until)
+
+
+def image_inputs(net: Net) -> list[str]:
+    """The inputs that an image fits: (N, 3, H, W) or (N, 1, H, W)."""
+    shapes = {name: net.blobs[name].shape for name in net.inputs}
+    return [name for name, shape in shapes.items() if len(shape) == 4 and shape[1] in (1, 3)]
