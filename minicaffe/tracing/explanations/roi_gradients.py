@@ -1,4 +1,4 @@
-"""Where the gradient in one cell of a feature map comes from: the rois and bins that send it some."""
+"""The gradient in one cell of a feature map: the rois and bins that depend on the cell."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _align_mean(case: Case, at: Index) -> Explanation:
     mine, plan = _plan_of_image(case, at[0])
     weight = _cell_weights(plan, at)
     r, ph, pw = np.nonzero(weight)
-    formula = "dx[n, c, h, w] = the sum over bins of dy * (the weights of this cell in the bin's samples) / (how many samples)"
+    formula = "dx[n, c, h, w] = the sum over bins of dy * (the weights of this cell in the bin's samples) / (number of samples)"
     return _gradient(case, at, formula, (mine[r], np.full(len(r), at[1]), ph, pw), weight[r, ph, pw], len(mine))
 
 
@@ -83,23 +83,24 @@ def psroi_align_gradient(case: Case, at: Index) -> Explanation:
 def _gradient(
     case: Case, at: Index, formula: str, index: tuple[Array, ...], factor: Array, rois: int, *more: str
 ) -> Explanation:
-    dy = case.dy[0][index]
-    cell = place(case.bottom_names[0], at)
-    bins, senders = len(factor), len(set(index[0].tolist()))
-    sends = f"send{'s' * (bins == 1)} it gradient"
-    who = f"{bins} bin{'s' * (bins != 1)} of {senders} roi{'s' * (senders != 1)} {sends}"
-    steps = (*more, f"{cell} = {number(case.x[at])}", f"{rois} of the {case.y.shape[0]} rois are in image {at[0]}; {who}")
-    return case.gradient(at, formula, sent(case, np.column_stack(index), dy, factor), steps=steps)
+    bins, of = len(factor), len(set(index[0].tolist()))
+    who = f"{bins} bin{'s' * (bins != 1)} of {of} roi{'s' * (of != 1)} depend{'s' * (bins == 1)} on the cell"
+    steps = (
+        *more,
+        f"{place(case.bottom_names[0], at)} = {number(case.x[at])}",
+        f"{rois} of the {case.y.shape[0]} rois are in image {at[0]}; {who}",
+    )
+    return case.gradient(at, formula, sent(case, np.column_stack(index), case.dy[0][index], factor), steps=steps)
 
 
 def _plan_of_image(case: Case, image: int) -> tuple[Array, RoiPlan[Any]]:
-    """Which rois are of this image, and the plan of those."""
+    """The indices of the rois of this image, and their plan."""
     mine = np.flatnonzero(rois_of(case, slice(None))[:, 0] == image)
     return mine, plan_of(case, rois_of(case, mine))
 
 
 def _argmax(case: Case, plan: RoiPlan[Any], image: int, channel: int) -> Array:
-    """Where the maxima of a plan of one image's rois are in a channel: (R', 1, PH, PW)."""
+    """The argmax (R', 1, PH, PW) of one image's rois in a channel."""
     rois, high, wide = plan.shape
     argmax = np.empty((rois, 1, high, wide), np.int32)
     case.layer.pool(np.broadcast_to(case.x[image, channel], (image + 1, 1, *plan.size)), plan, None, argmax)
@@ -115,7 +116,7 @@ def _cell_weights(plan: SamplePlan, at: Index) -> Array:
 
 
 def _grid_of(case: Case, channel: int) -> tuple[int, int, int]:
-    """(d, gh, gw) of the bins that read a channel: (d * g + gh) * g + gw turned round."""
+    """(d, gh, gw) of the bins that read channel (d * g + gh) * g + gw."""
     group = case.layer.group_size
     return channel // group**2, channel // group % group, channel % group
 
