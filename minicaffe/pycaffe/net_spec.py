@@ -165,17 +165,13 @@ class NetSpec:
         except KeyError:
             raise AttributeError(f'the NetSpec has no top "{name}"') from None
 
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.tops[key] = value
-
     def __getitem__(self, item: str) -> Any:
         return self.tops[item]
 
     def __delattr__(self, name: str) -> None:
         del self.tops[name]
 
-    def __delitem__(self, name: str) -> None:
-        del self.tops[name]
+    __setitem__, __delitem__ = __setattr__, __delattr__
 
     def keys(self) -> list[str]:
         """The names."""
@@ -216,21 +212,13 @@ class Layers:
         return layer_function(name)
 
 
-class _Enums:
-    def __init__(self, name: str) -> None:
-        self._message = getattr(caffe_pb2, name + "Parameter")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._message, name)
-
-
 class Parameters:
     """P: P.Pooling.MAX is the value MAX of PoolingParameter."""
 
-    def __getattr__(self, name: str) -> _Enums:
+    def __getattr__(self, name: str) -> Any:
         if not hasattr(caffe_pb2, name + "Parameter"):
             raise AttributeError(f'there is no message "{name}Parameter"')
-        return _Enums(name)
+        return getattr(caffe_pb2, name + "Parameter")
 
 
 layers = Layers()

@@ -22,14 +22,14 @@ from . import roi_text
 from .case import Array, Case
 from .explanation import SHARE, Explanation
 from .roi_explanations import MaxBinExplanation, MeanBinExplanation, Neighbour, Pair, Sample, SamplesExplanation
-from .roi_steps import clipped_to, geometry_of, plan_of_roi, score_map
+from .roi_steps import clipped_to, geometry_of, plan_of, score_map
 from .terms import Index
 
 
 @explains(ROIPooling)
 def roi_pooling(case: Case, at: Index) -> Explanation:
     r, c, ph, pw = at
-    plan = plan_of_roi(case, r)
+    plan = plan_of(case, [r])
     clipped, cells = _bin(case, plan, c, ph, pw)
     kept = np.fmax(cells, cells.dtype.type(LOWEST))
     computed = float(kept.max()) if cells.size else 0.0
@@ -50,7 +50,7 @@ def roi_pooling(case: Case, at: Index) -> Explanation:
 @explains(PSROIPooling)
 def psroi_pooling(case: Case, at: Index) -> Explanation:
     r, d, gh, gw = at
-    plan, score = plan_of_roi(case, r), score_map(case.layer.group_size, d, gh, gw)
+    plan, score = plan_of(case, [r]), score_map(case.layer.group_size, d, gh, gw)
     clipped, cells = _bin(case, plan, score.channel, gh, gw)
     area = max(cells.size, 1)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -76,7 +76,7 @@ def _bin(case: Case, plan: BinPlan, channel: int, ph: int, pw: int) -> tuple[tup
 @explains(PSROIAlign)
 def psroi_align(case: Case, at: Index) -> Explanation:
     r, d, gh, gw = at
-    plan, count, score = plan_of_roi(case, r), case.layer.sample_num, score_map(case.layer.group_size, d, gh, gw)
+    plan, count, score = plan_of(case, [r]), case.layer.sample_num, score_map(case.layer.group_size, d, gh, gw)
     axes = ((plan.steps.h, gh, plan.size[0]), (plan.steps.w, gw, plan.size[1]))
     clipped = tuple(clipped_to(axis, i, max(n - 1, 0)) for axis, i, n in axes)
     geometry = geometry_of(case, at, plan, clipped, score.channel, partial(roi_text.psroi_align, count))
@@ -90,14 +90,10 @@ def psroi_align(case: Case, at: Index) -> Explanation:
     return _mean(case, at, taken, plan, formula=formula, left_out=text, score_map=score, **geometry)
 
 
-@explains(ROIAlign, ROIAlignMax, ROIAlignMean)
-def roi_align(case: Case, at: Index) -> Explanation:
-    return _align_mean(case, at) if isinstance(case.layer, ROIAlignMean) else _align_max(case, at)
-
-
-def _align_mean(case: Case, at: Index) -> Explanation:
+@explains(ROIAlignMean)
+def roi_align_mean(case: Case, at: Index) -> Explanation:
     layer, (r, c, ph, pw) = case.layer, at
-    plan = plan_of_roi(case, r)
+    plan = plan_of(case, [r])
     steps, ratio = plan.steps, layer.sampling_ratio
     clipped = ((steps.h.start[0, ph], steps.h.end[0, ph]), (steps.w.start[0, pw], steps.w.end[0, pw]))
     geometry = geometry_of(case, at, plan, clipped, c, partial(roi_text.roi_align_mean, layer.aligned, ratio))
@@ -118,9 +114,10 @@ def _mean(case: Case, at: Index, taken: tuple[Sample, ...], plan: SamplePlan, **
     return SamplesExplanation(computed=computed, tolerance=tolerance, samples=taken, divisor=divisor, **more, **case.named(at))
 
 
-def _align_max(case: Case, at: Index) -> Explanation:
+@explains(ROIAlign, ROIAlignMax)
+def roi_align_max(case: Case, at: Index) -> Explanation:
     r, c, ph, pw = at
-    plan = plan_of_roi(case, r)
+    plan = plan_of(case, [r])
     taken = _max_samples(case.x[plan.images[0], c], plan, ph, pw)
     values = [s.value for s in taken]
     computed = max(values, default=0.0)

@@ -18,20 +18,10 @@ def score_map(group: int, d: int, gh: int, gw: int) -> ScoreMap:
     return ScoreMap(d, group, gh, gw, (d * group + gh) * group + gw)
 
 
-def rois_of(case: Case, part: slice | Array) -> Array:
-    """Some of the rois (R, 5)."""
-    rois: Array = case.bottoms[1].reshape(-1, 5)[part]
-    return rois
-
-
-def plan_of(case: Case, rois: Array) -> RoiPlan[Any]:
-    """The layer's plan of rois (R, 5)."""
-    plan: RoiPlan[Any] = case.layer.plan_rois(rois, case.x.shape[2:])
+def plan_of(case: Case, rois: Array | list[int]) -> RoiPlan[Any]:
+    """The layer's plan of the rois with these indices."""
+    plan: RoiPlan[Any] = case.layer.plan_rois(case.bottoms[1].reshape(-1, 5)[rois], case.x.shape[2:])
     return plan
-
-
-def plan_of_roi(case: Case, r: int) -> RoiPlan[Any]:
-    return plan_of(case, rois_of(case, slice(r, r + 1)))
 
 
 def clipped_to(axis: AxisSteps, i: int, last: int) -> Pair:
