@@ -24,6 +24,8 @@ GAP_ALONG, GAP_BETWEEN = 22.0, 26.0
 """Free space between the nodes of a rank, and between ranks."""
 
 Edge = tuple[int, int]
+Point = tuple[float, float]
+Near = Mapping[int, list[int]]
 
 
 @dataclass
@@ -31,12 +33,12 @@ class Layout:
     """centres: of the nodes (along the rank, across the ranks), in the nodes' order; paths: the waypoints of each edge;
     size: of the whole, along and across."""
 
-    centres: list[tuple[float, float]]
-    paths: list[list[tuple[float, float]]]
-    size: tuple[float, float]
+    centres: list[Point]
+    paths: list[list[Point]]
+    size: Point
 
 
-def layout(sizes: Sequence[tuple[float, float]], edges: Sequence[Edge]) -> Layout:
+def layout(sizes: Sequence[Point], edges: Sequence[Edge]) -> Layout:
     """Place nodes of these sizes (along, across), connected by edges (from, to) without cycles."""
     ranks = ranked(len(sizes), edges)
     sizes, rank_of, links, chains = _with_waypoints(sizes, edges, ranks)
@@ -69,7 +71,7 @@ def ranked(nodes: int, edges: Sequence[Edge]) -> list[int]:
     return ranks
 
 
-def _neighbours(edges: Sequence[Edge]) -> tuple[Mapping[int, list[int]], Mapping[int, list[int]]]:
+def _neighbours(edges: Sequence[Edge]) -> tuple[Near, Near]:
     before: dict[int, list[int]] = defaultdict(list)
     after: dict[int, list[int]] = defaultdict(list)
     for start, end in edges:
@@ -79,8 +81,8 @@ def _neighbours(edges: Sequence[Edge]) -> tuple[Mapping[int, list[int]], Mapping
 
 
 def _with_waypoints(
-    sizes: Sequence[tuple[float, float]], edges: Sequence[Edge], ranks: Sequence[int]
-) -> tuple[list[tuple[float, float]], list[int], list[Edge], list[list[int]]]:
+    sizes: Sequence[Point], edges: Sequence[Edge], ranks: Sequence[int]
+) -> tuple[list[Point], list[int], list[Edge], list[list[int]]]:
     """Add a node of no size in each rank that an edge passes: sizes, ranks, edges of length 1, waypoints by edge."""
     all_sizes, all_ranks, links, chains = list(sizes), list(ranks), [], []
     lengths = sorted(ranks[end] - ranks[start] for start, end in edges)
@@ -97,7 +99,7 @@ def _with_waypoints(
     return all_sizes, all_ranks, links, chains
 
 
-def _untangle(order: list[list[int]], before: Mapping[int, list[int]], after: Mapping[int, list[int]], sweeps: int) -> None:
+def _untangle(order: list[list[int]], before: Near, after: Near, sweeps: int) -> None:
     """Sort each rank, in place, by the mean place of its nodes' neighbours in the previous rank."""
     for sweep in range(sweeps):
         near, rows = (before, order[1:]) if sweep % 2 == 0 else (after, order[-2::-1])
@@ -107,13 +109,7 @@ def _untangle(order: list[list[int]], before: Mapping[int, list[int]], after: Ma
             place.update({node: i for i, node in enumerate(row)})
 
 
-def _along(
-    order: list[list[int]],
-    sizes: Sequence[tuple[float, float]],
-    before: Mapping[int, list[int]],
-    after: Mapping[int, list[int]],
-    sweeps: int,
-) -> dict[int, float]:
+def _along(order: list[list[int]], sizes: Sequence[Point], before: Near, after: Near, sweeps: int) -> dict[int, float]:
     """Each node's centre along its rank."""
     along: dict[int, float] = {}
     for row in order:
@@ -125,7 +121,7 @@ def _along(
     return along
 
 
-def _spaced(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[tuple[float, float]]) -> dict[int, float]:
+def _spaced(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[Point]) -> dict[int, float]:
     """Centres as near the wanted ones as the row's order and gaps allow: the mean of a push right and a push left."""
     right, left = dict(wanted), dict(wanted)
     for a, b in pairwise(row):
@@ -135,7 +131,7 @@ def _spaced(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[tup
     return {node: (right[node] + left[node]) / 2 for node in row}
 
 
-def _across(order: list[list[int]], sizes: Sequence[tuple[float, float]]) -> tuple[dict[int, float], float]:
+def _across(order: list[list[int]], sizes: Sequence[Point]) -> tuple[dict[int, float], float]:
     """Each rank's centre across the ranks, and the length of all."""
     centres: dict[int, float] = {}
     at = 0.0

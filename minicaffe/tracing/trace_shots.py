@@ -39,7 +39,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Histogram:
-    """counts: the values in each of the equal parts of [low, high]. every: one of so many values was counted."""
+    """counts: the values in each of the equal parts of [low, high]. every: one value in so many was counted."""
 
     low: float
     high: float

@@ -74,12 +74,12 @@ class Explanation:
 
 
 def indented(lines: Sequence[str]) -> list[str]:
-    """Lines of an explanation with an empty one behind them; none for none."""
+    """Indented lines followed by an empty one; [] for no lines."""
     return [*(f"  {line}" for line in lines), ""] if lines else []
 
 
 def listed(terms: Terms | None, rows: int) -> list[str]:
-    """A table of terms with an empty line behind it; nothing for no terms."""
+    """A table of terms followed by an empty line; [] for no terms."""
     return [*terms.lines(rows), ""] if terms else []
 
 
@@ -107,7 +107,7 @@ class SumExplanation(Explanation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaxExplanation(Explanation):
-    """The greatest of the terms. winner: its index, None where none is greater than -FLT_MAX."""
+    """The greatest of the terms. winner: its index, None if none is greater than -FLT_MAX."""
 
     terms: Terms
     winner: int | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,7 @@ def pooling(case: Case, at: Index) -> Explanation:
 def pooling_gradient(case: Case, at: Index) -> Explanation:
     layer, (n, c, h, w) = case.layer, at
     rows, columns = layer.rows, layer.columns
-    windows = [
-        (i, j)
-        for i in range(rows.pooled)
-        if _inside(h, _span(rows, i))
-        for j in range(columns.pooled)
-        if _inside(w, _span(columns, j))
-    ]
+    windows = list(product(_windows(rows, h), _windows(columns, w)))
     steps: tuple[str, ...] = (f"{len(windows)} windows read {place(case.bottom_names[0], at)} = {number(case.x[at])}",)
     if layer.method == AVE:
         sizes = np.multiply.outer(rows.lengths(float), columns.lengths(float))
@@ -78,8 +73,9 @@ def _span(axis: Any, i: int) -> Index:
     return first, max(min(int(end[i]), axis.size), first)
 
 
-def _inside(pixel: int, span: Index) -> bool:
-    return span[0] <= pixel < span[1]
+def _windows(axis: Any, pixel: int) -> list[int]:
+    """The windows of a PoolAxis that read a pixel."""
+    return [i for i in range(axis.pooled) if pixel in range(*_span(axis, i))]
 
 
 def _span_text(name: str, axis: Any, i: int) -> str:

@@ -71,7 +71,7 @@ class ScoreMap(NamedTuple):
 
 
 Axes = Callable[[AxisWork], list[tuple[str, str]]]
-"""The lines that work out one axis of a bin: what, and how."""
+"""The steps for one axis of a bin: label and arithmetic."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.registry import explains, explains_gradient
@@ -75,16 +77,12 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
     before: list[Array] = []
     after: list[Array] = []
 
-    def keep_bottoms(i: int) -> None:
+    def keep(arrays: list[Array], blobs: Sequence[Blob], i: int) -> None:
         if i == index:
-            before.extend(blob.read_data().copy() for blob in bottoms)
+            arrays.extend(blob.read_data().copy() for blob in blobs)
 
-    def keep_tops(i: int) -> None:
-        if i == index:
-            after.extend(blob.read_data().copy() for blob in tops)
-
-    net.before_forward(keep_bottoms)
-    net.after_forward(keep_tops)
+    keep_bottoms = net.before_forward(partial(keep, before, bottoms))
+    keep_tops = net.after_forward(partial(keep, after, tops))
     try:
         with _statistics_kept(net):
             net._forward(0, len(net.layers) - 1 if whole else index)

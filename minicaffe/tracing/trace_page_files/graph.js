@@ -5,7 +5,7 @@ function graphView(root, choose) {
   const boxes = nodes.map((node) => nodeBox(node, choose));
   const world = svg(
     "svg",
-    {role: "group", "aria-label": "Layers: up and down go from layer to layer"},
+    {role: "group", "aria-label": "Layers: the up and down keys move between layers"},
     svg("defs", {}, arrowHead()),
     svg("g", {class: "edges"}, edges.map(edgePath)),
     svg("g", {}, boxes),

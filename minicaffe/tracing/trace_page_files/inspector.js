@@ -45,8 +45,8 @@ function inspector(root, layer, arrays, backward) {
     drawImage(views.image, roi, arrays, state);
     drawMap(views.map, roi, arrays, state, bin, backward);
     drawOutput(views.output, roi, arrays, state, backward);
-    const parts = workedOut(roi, arrays, state, bin, backward);
-    if (backward && state.cell && arrays.dy) parts.push(senderPart(roi, arrays, state));
+    const parts = arithmetic(roi, arrays, state, bin, backward);
+    if (backward && state.cell && arrays.dy) parts.push(contributionPart(roi, arrays, state));
     text.replaceChildren(...parts.map(partView));
   };
   draw();
@@ -165,16 +165,16 @@ function legend(roi, backward) {
   return legendOf(keys);
 }
 
-const MOST_SENDERS = 20;
+const MOST_CONTRIBUTIONS = 20;
 
-function senderPart(roi, arrays, state) {
+function contributionPart(roi, arrays, state) {
   const {h, w} = state.cell;
-  const found = senders(roi, arrays, state.c, h, w, isPositionSensitive(roi) ? [state.ph, state.pw] : null);
-  const total = found.reduce((sum, {share, dy}) => sum + share * dy, 0);
-  const lines = found.slice(0, MOST_SENDERS).map(({r, ph, pw, share, dy}) => {
-    return `roi ${r}, bin (${ph}, ${pw}): ${number(share, 5)} × ${number(dy, 5)} = ${number(share * dy, 5)}`;
+  const found = contributions(roi, arrays, state.c, h, w, isPositionSensitive(roi) ? [state.ph, state.pw] : null);
+  const total = found.reduce((sum, {factor, dy}) => sum + factor * dy, 0);
+  const lines = found.slice(0, MOST_CONTRIBUTIONS).map(({r, ph, pw, factor, dy}) => {
+    return `roi ${r}, bin (${ph}, ${pw}): ${number(factor, 5)} × ${number(dy, 5)} = ${number(factor * dy, 5)}`;
   });
-  if (found.length > MOST_SENDERS) lines.push(`… and ${found.length - MOST_SENDERS} more`);
+  if (found.length > MOST_CONTRIBUTIONS) lines.push(`… and ${found.length - MOST_CONTRIBUTIONS} more`);
   const channel = mapChannel(roi, state.c, state.ph, state.pw);
   const [stored, height, width] = arrays.map.shape;
   if (arrays.dx && channel < stored)

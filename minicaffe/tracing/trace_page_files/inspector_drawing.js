@@ -80,7 +80,7 @@ function mapOverlay(roi, arrays, state, bin, boxes, backward, range, grain) {
   }
   if (best) marks.push(svg("circle", {cx: best.w + 0.5, cy: best.h + 0.5, r: 0.46, class: "winner"}));
   const showsDx = backward && arrays.dx;
-  if (showsDx) marks.push(cellBoxes(shares(roi, bin), "gets"));
+  if (showsDx) marks.push(cellBoxes(gradientFactors(roi, bin), "gets"));
   if (backward && state.cell) marks.push(cellBoxes([state.cell], "asked"));
   const values = showsDx ? arrays.dx : arrays.map;
   const cells = bin.stored

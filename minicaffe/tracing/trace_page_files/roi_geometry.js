@@ -98,24 +98,24 @@ function maximum(bin) {
   return bin.best < 0 ? -3.4028234663852886e38 : bin.items[bin.best].value;
 }
 
-/** The factors of a bin's gradient by cell: [{h, w, share}]; a cell that is read twice occurs once. */
-function shares(roi, bin) {
+/** The factors of a bin's gradient by cell: [{h, w, factor}]; a cell that is read twice occurs once. */
+function gradientFactors(roi, bin) {
   const sums = new Map();
   const giving = takesMaximum(roi) ? (bin.best < 0 ? [] : [bin.items[bin.best]]) : bin.items;
   for (const item of giving) {
     for (const {h, w, weight} of item.cells) {
       if (h < 0 || w < 0 || !weight) continue;
       const key = `${h},${w}`;
-      const share = weight / (takesMaximum(roi) ? 1 : bin.divisor);
-      sums.set(key, {h, w, share: (sums.get(key)?.share ?? 0) + share});
+      const factor = weight / (takesMaximum(roi) ? 1 : bin.divisor);
+      sums.set(key, {h, w, factor: (sums.get(key)?.factor ?? 0) + factor});
     }
   }
   return [...sums.values()];
 }
 
-/** The bins of all rois that depend on cell (h, w) of output channel c's maps: [{r, ph, pw, share, dy}], the largest first.
+/** The bins of all rois that depend on cell (h, w) of output channel c's maps: [{r, ph, pw, factor, dy}], the largest first.
  * Each position-sensitive bin reads a different map: only bin `only` = [ph, pw] reads the one shown. */
-function senders(roi, arrays, c, h, w, only) {
+function contributions(roi, arrays, c, h, w, only) {
   const [count, channels, height, width] = arrays.dy.shape;
   const found = [];
   for (let r = 0; r < count; r++) {
@@ -124,12 +124,12 @@ function senders(roi, arrays, c, h, w, only) {
       if ((only && ph !== only[0]) || !touches(roi, arrays, r, "h", ph, h)) continue;
       for (let pw = 0; pw < width; pw++) {
         if ((only && pw !== only[1]) || !touches(roi, arrays, r, "w", pw, w)) continue;
-        const hit = shares(roi, readBin(roi, arrays, r, c, ph, pw)).find((cell) => cell.h === h && cell.w === w);
-        if (hit) found.push({r, ph, pw, share: hit.share, dy: arrays.dy[((r * channels + c) * height + ph) * width + pw]});
+        const hit = gradientFactors(roi, readBin(roi, arrays, r, c, ph, pw)).find((cell) => cell.h === h && cell.w === w);
+        if (hit) found.push({r, ph, pw, factor: hit.factor, dy: arrays.dy[((r * channels + c) * height + ph) * width + pw]});
       }
     }
   }
-  return found.sort((a, b) => Math.abs(b.dy * b.share) - Math.abs(a.dy * a.share));
+  return found.sort((a, b) => Math.abs(b.dy * b.factor) - Math.abs(a.dy * a.factor));
 }
 
 /** Whether bin p of roi r may read a row ("h") or column ("w"). */

@@ -3,7 +3,7 @@
 const pair = (values, digits) => `(${[...values].map((v) => number(v, digits)).join(", ")})`;
 
 /** Paragraphs {title, lines} for output channel c, bin (ph, pw) of roi r. */
-function workedOut(roi, arrays, {r, c, ph, pw}, bin, backward) {
+function arithmetic(roi, arrays, {r, c, ph, pw}, bin, backward) {
   const corners = row(arrays.rois, r).subarray(1);
   const scaled = corners.map((v) => v * Math.fround(roi.spatial_scale));
   const [binH, binW] = row(arrays.size, r);
@@ -25,7 +25,7 @@ function workedOut(roi, arrays, {r, c, ph, pw}, bin, backward) {
   const at = outputIndex(roi, arrays, {r, c, ph, pw});
   if (arrays.output && at !== null)
     parts.push({title: "Result", lines: [`the layer's output [${r}, ${c}, ${ph}, ${pw}] = ${number(arrays.output[at], 8)}`]});
-  if (backward && arrays.dy && at !== null) parts.push({title: "Backward", lines: shareLines(roi, bin, arrays.dy[at])});
+  if (backward && arrays.dy && at !== null) parts.push({title: "Backward", lines: gradientLines(roi, bin, arrays.dy[at])});
   return parts;
 }
 
@@ -109,12 +109,12 @@ function sampleLine(item) {
   return `at (${number(item.h)}, ${number(item.w)}): ${terms.join(" + ")} = ${number(item.value, 7)}`;
 }
 
-function shareLines(roi, bin, dy) {
-  const cells = shares(roi, bin);
+function gradientLines(roi, bin, dy) {
+  const cells = gradientFactors(roi, bin);
   if (!cells.length) return [`dy = ${number(dy, 7)} has no effect: the bin read nothing`];
   const lines = cells
     .slice(0, MOST_LINES)
-    .map(({h, w, share}) => `dx[${h}, ${w}] += ${number(share, 5)} × dy = ${number(share * dy, 7)}`);
+    .map(({h, w, factor}) => `dx[${h}, ${w}] += ${number(factor, 5)} × dy = ${number(factor * dy, 7)}`);
   return [
     `dy = ${number(dy, 7)}`,
     ...lines,

@@ -118,7 +118,7 @@ function timelineView(root, goTo) {
   };
 }
 
-/** The colours of the canvas, in the present theme. */
+/** The colours of the canvas, in the current theme. */
 function cssColours(root) {
   const probe = root.appendChild(el("i", {hidden: true}));
   const colours = ["quiet", "faint", "accent", "bar", "bar-back", "memory"].map((name) => {
