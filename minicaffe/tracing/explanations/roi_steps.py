@@ -38,13 +38,13 @@ def geometry_of(case: Case, at: Index, plan: RoiPlan[Any], clipped: Any, channel
         "map": case.bottom_names[0],
         "channel": channel,
         "scale": float(shown),
-        "rows": _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], plan.size[0]),
-        "columns": _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], plan.size[1]),
+        "rows": _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], size=plan.size[0]),
+        "columns": _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], size=plan.size[1]),
         "axis_lines": partial(lines, shown),
     }
 
 
-def _axis(steps: RoiSteps, axis: AxisSteps, i: int, image: Pair, first: int, clipped: Pair, size: int) -> AxisWork:
+def _axis(steps: RoiSteps, axis: AxisSteps, i: int, image: Pair, first: int, clipped: Pair, *, size: int) -> AxisWork:
     return AxisWork(
         number=i,
         count=axis.start.shape[1],
