@@ -1,4 +1,4 @@
-"""What pycaffe's module `caffe` holds beside nets, solvers and layers: its log, its timer, and what is for several GPUs.
+"""The log, the timer and the multi-GPU functions of pycaffe's module `caffe`.
 
 Also `caffe.pycaffe` and `caffe._caffe`, from which old scripts import Net and the solvers.
 """
@@ -66,11 +66,8 @@ LEVELS = (logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 _logger = logging.getLogger("minicaffe")
 
 
-# The log.
-
-
 class _StandardError(logging.Handler):
-    """Lines to stderr, wherever that leads now; fewer where the environment has a GLOG_minloglevel, as scripts set it."""
+    """Lines to the current sys.stderr, filtered by the environment variable GLOG_minloglevel, which scripts set."""
 
     def emit(self, record: logging.LogRecord) -> None:
         level = os.environ.get("GLOG_minloglevel", "0")  # noqa: SIM112
@@ -79,7 +76,7 @@ class _StandardError(logging.Handler):
 
 
 def init_log(level: int = 0, stderr: bool = True) -> None:
-    """Show minicaffe's log lines (training's losses, tests, snapshots) of glog's level 0 (info) to 3 (fatal) on stderr."""
+    """Show log lines (losses, tests, snapshots) on stderr from glog's level 0 (info) to 3 (fatal) up."""
     _logger.setLevel(LEVELS[min(max(level, 0), 3)])
     if stderr and not any(isinstance(handler, _StandardError) for handler in _logger.handlers):
         _logger.addHandler(_StandardError())
@@ -90,16 +87,10 @@ def log(s: str) -> None:
     _logger.info("%s", s)
 
 
-# The catalogue.
-
-
 def layer_type_list() -> list[str]:
-    """Every layer type that nets may name, those of installed packages too."""
+    """Every layer type that nets may name, including those of installed packages."""
     load_packages()
     return sorted(CATALOGUE)
-
-
-# Time.
 
 
 class Timer:
@@ -109,11 +100,11 @@ class Timer:
         self._began = self._ended = 0.0
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._began = self._ended = time.perf_counter()
 
     def stop(self) -> None:
-        """End."""
+        """Stop."""
         self._ended = time.perf_counter()
 
     @property
@@ -127,9 +118,7 @@ class Timer:
         return (self._ended - self._began) * 1e6
 
 
-# Several GPUs: one process trains one net here.
-
-ONE = "minicaffe trains one net in one process, or on several with mpiexec and `minicaffe train --engine mpi`"
+ONE_NET = "minicaffe trains one net in one process, or in several with mpiexec and `minicaffe train --engine mpi`"
 
 
 def has_nccl() -> bool:
@@ -138,40 +127,40 @@ def has_nccl() -> bool:
 
 
 class NCCL:
-    """pycaffe's link between GPUs. DeviceError."""
+    """pycaffe's link between GPUs. Raises DeviceError."""
 
     def __init__(self, solver: Any = None, uid: Any = None) -> None:
-        raise DeviceError(f"there is no NCCL: {ONE}")
+        raise DeviceError(f"minicaffe has no NCCL: {ONE_NET}")
 
     @staticmethod
     def new_uid() -> str:
-        """DeviceError."""
-        raise DeviceError(f"there is no NCCL: {ONE}")
+        """Raises DeviceError."""
+        raise DeviceError(f"minicaffe has no NCCL: {ONE_NET}")
 
 
 def solver_count() -> int:
-    """How many solvers train together: 1, or as many as mpiexec started ranks (minicaffe.mpi)."""
+    """The number of solvers that train together: 1, or the number of ranks that mpiexec started (minicaffe.mpi)."""
     return current_share().count
 
 
 def set_solver_count(count: int) -> None:
-    """1 is what there is; DeviceError for more."""
+    """Raises DeviceError unless count is 1."""
     if count != 1:
-        raise DeviceError(f"set_solver_count({count}): {ONE}")
+        raise DeviceError(f"set_solver_count({count}): {ONE_NET}")
 
 
 def solver_rank() -> int:
-    """Which of the solvers this is, from 0."""
+    """The index of this solver, from 0."""
     return current_share().rank
 
 
 def set_solver_rank(rank: int) -> None:
-    """0 is what there is; DeviceError for others."""
+    """Raises DeviceError unless rank is 0."""
     if rank != 0:
-        raise DeviceError(f"set_solver_rank({rank}): {ONE}")
+        raise DeviceError(f"set_solver_rank({rank}): {ONE_NET}")
 
 
 def set_multiprocess(multiprocess: bool) -> None:
-    """False is what there is; DeviceError for True."""
+    """Raises DeviceError for True."""
     if multiprocess:
-        raise DeviceError(f"set_multiprocess(True): {ONE}")
+        raise DeviceError(f"set_multiprocess(True): {ONE_NET}")

@@ -1,4 +1,4 @@
-"""pycaffe's caffe.Classifier: a net that names what is in images."""
+"""pycaffe's caffe.Classifier: a net that classifies images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minicaffe.errors import Error
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 
-from .io import Transformer, oversample, resize_image
+from . import io
 
 File = str | PathLike[str]
 
@@ -24,10 +24,10 @@ def transformer_of(
     input_scale: float | None,
     raw_scale: float | None,
     channel_swap: Sequence[int] | None,
-) -> Transformer:
-    """The Transformer for images (H, W, C) of a net's first input, with what is given set."""
+) -> io.Transformer:
+    """The Transformer for images (H, W, C) of a net's first input."""
     name = net.inputs[0]
-    transformer = Transformer({name: net.blobs[name].shape for name in net.inputs})
+    transformer = io.Transformer({name: net.blobs[name].shape for name in net.inputs})
     transformer.set_transpose(name, (2, 0, 1))
     if mean is not None:
         transformer.set_mean(name, mean)
@@ -41,9 +41,9 @@ def transformer_of(
 
 
 class Classifier(Net):
-    """A net in TEST with weights, and what its images need: the arguments of io.Transformer's setters.
+    """A net in TEST with weights and a Transformer for its images; the arguments are those of the Transformer's setters.
 
-    image_dims: (height, width) that images are resized to before they are cropped to the net's input; default: its own size.
+    image_dims: (height, width) to which images are resized before they are cropped to the net's input; default: its size.
     """
 
     def __init__(  # noqa: PLR0917 - pycaffe's signature
@@ -64,12 +64,12 @@ class Classifier(Net):
     def predict(self, inputs: Sequence[ArrayLike], oversample: bool = True) -> NDArray[np.float32]:
         """The net's first output for images (H, W, C) in [0, 1]: (images, classes).
 
-        oversample: the mean over ten crops (corners, centre, mirrored); otherwise the centre alone. Raises Error for no images.
+        oversample: the mean over ten crops (corners, centre, mirrored) instead of the centre. Raises Error without images.
         """
         if not len(inputs):
             raise Error("predict needs at least one image")
-        images = np.stack([resize_image(image, self.image_dims.tolist()) for image in inputs])
-        crops = _oversampled(images, self.crop_dims) if oversample else _centres(images, self.crop_dims)
+        images = np.stack([io.resize_image(image, self.image_dims.tolist()) for image in inputs])
+        crops = io.oversample(list(images), self.crop_dims.tolist()) if oversample else _centres(images, self.crop_dims)
         name = self.inputs[0]
         out = forward_all(self, None, {name: np.stack([self.transformer.preprocess(name, crop) for crop in crops])})
         predictions: NDArray[np.float32] = out[self.outputs[0]]
@@ -78,12 +78,8 @@ class Classifier(Net):
         return predictions
 
 
-def _oversampled(images: NDArray[np.float32], crop_dims: NDArray[np.int_]) -> NDArray[np.float32]:
-    return oversample(list(images), crop_dims.tolist())
-
-
 def _centres(images: NDArray[np.float32], crop_dims: NDArray[np.int_]) -> NDArray[np.float32]:
-    """The middle crop_dims of images (N, H, W, C). Raises Error where they are smaller."""
+    """The centre crops of images (N, H, W, C). Raises Error for smaller images."""
     size = np.array(images.shape[1:3])
     if (crop_dims > size).any():
         raise Error(f"crops of {tuple(crop_dims.tolist())} do not fit into images of {tuple(size.tolist())}")

@@ -1,12 +1,12 @@
-"""How the coordinates of a NetSpec's tops map to each other, and the crop that aligns two of them. Source: pycaffe's coord_map.
+"""Maps between the coordinates of a NetSpec's tops, and the crop that aligns two of them. Source: pycaffe's coord_map.
 
-    a layer's map (axis, a, b): the place x on its bottom lies at y = a x + b on its top, on the axes behind `axis`
+    a layer's map (axis, a, b): place x of its bottom is y = a x + b of its top, on the axes behind `axis`
 
     convolution, pooling, im2col     a = 1 / stride, b = (pad - (extent - 1) / 2) / stride
     deconvolution                    a = stride,     b = (extent - 1) / 2 - pad
     crop                             a = 1,          b = -offset
 
-Used to align a fully convolutional net's scores with its image: n.score = crop(n.upscored, n.data).
+It aligns the scores of a fully convolutional net with its image: n.score = crop(n.upscored, n.data).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from .net_spec import Function, Top, layers
 Map = tuple[int | None, Any, Any]
 
 WINDOWED = (Convolution, Pooling, Im2col)
-"""Classes whose tops are of windows on their bottoms."""
+"""Classes with windows on their bottoms."""
 IN_PLACE = (BatchNorm, Bias, LRN, MVN, PReLU, Scale, Softmax)
-"""Classes whose tops lie as their bottoms do, beside those that work element by element."""
+"""Classes that keep coordinates, besides the elementwise ones."""
 
 UNSUPPORTED = {"kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "kernel_d"}
 
@@ -53,7 +53,7 @@ class AxisMismatchException(Error):  # noqa: N818
 
 
 def conv_params(fn: Function) -> tuple[int, NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """(channel axis, stride, extent, pad) of a convolution, deconvolution, pooling or im2col: one value, or one an axis."""
+    """(channel axis, stride, extent, pad) of a convolution, deconvolution, pooling or im2col: one value, or one per axis."""
     params: Any = fn.params.get("convolution_param", fn.params.get("pooling_param", fn.params))
     if found := UNSUPPORTED & set(params):
         raise Error(f"{fn.type_name}: coordinates need kernel_size, stride and pad, not {', '.join(sorted(found))}")
@@ -73,7 +73,7 @@ def crop_params(fn: Function) -> tuple[int, NDArray[Any]]:
 
 
 def coord_map(fn: Function) -> Map:
-    """The map of one layer. Raises UndefinedMapException for types that have none."""
+    """The map of one layer. Raises UndefinedMapException for types without one."""
     kind = types.get(fn.type_name, Layer)
     if kind in WINDOWED:
         axis, stride, extent, pad = conv_params(fn)
@@ -99,13 +99,13 @@ def compose(base_map: Map, next_map: Map) -> Map:
 
 
 def inverse(coord_map: Map) -> Map:
-    """The map the other way."""
+    """The inverse map."""
     axis, a, b = coord_map
     return axis, 1 / a, -b / a
 
 
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
-    """Where top_from's places lie on top_to, by way of a top that both are computed of. Raises Error where there is none."""
+    """The map from top_from to top_to, through a top that both depend on. Raises Error without one."""
     from_maps = _maps_down(top_from)
     for bottom, to_map in _maps_down(top_to).items():
         if bottom in from_maps:
@@ -114,7 +114,7 @@ def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
 
 
 def _maps_down(top: Top) -> dict[Top, Map]:
-    """top and every top below it that can be reached, nearest first, with the map from it to top."""
+    """top and every top below it that maps coordinates to it, nearest first, with its map to top."""
     maps: dict[Top, Map] = {top: (None, 1, 0)}
     frontier = [top]
     for current in frontier:
@@ -131,14 +131,14 @@ def _maps_down(top: Top) -> dict[Top, Map]:
 
 
 def crop(top_from: Top, top_to: Top) -> Any:
-    """A Crop that aligns top_from with top_to. Raises Error where they differ in scale, or not by whole pixels inside."""
+    """A Crop that aligns top_from with top_to. Raises Error for another scale, or an offset that is negative or fractional."""
     axis, a, b = coord_map_from_to(top_from, top_to)
     a, b = np.asarray(a, float), np.asarray(b, float)
     if not np.allclose(a, 1):
         raise Error(f"cannot crop: the scales differ by {a.tolist()}")
     if (b > 0).any():
-        raise Error(f"cannot crop: the offset {(-b).tolist()} is negative, top_from would need padding")
+        raise Error(f"cannot crop: the offset {(-b).tolist()} is negative; top_from would need padding")
     if not np.allclose(b, np.round(b)):
-        raise Error(f"cannot crop: the offset {(-b).tolist()} is not of whole pixels")
+        raise Error(f"cannot crop: the offset {(-b).tolist()} is not a whole number of pixels")
     offset = [int(n) for n in np.ravel(-np.round(b))]
     return layers.Crop(top_from, top_to, crop_param={"axis": 2 if axis is None else axis + 1, "offset": offset})

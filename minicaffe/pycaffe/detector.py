@@ -1,4 +1,4 @@
-"""pycaffe's caffe.Detector: R-CNN, a classifier run on windows of images. For Faster R-CNN and R-FCN see minicaffe.detect."""
+"""pycaffe's caffe.Detector: R-CNN, a classifier on windows of images. For Faster R-CNN and R-FCN see minicaffe.detect."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Image = NDArray[np.float32]
 
 
 class Detector(Net):
-    """A net in TEST with weights, and what its images need: the arguments of io.Transformer's setters.
+    """A net in TEST with weights and a Transformer for its images; the arguments are those of the Transformer's setters.
 
-    context_pad: how many pixels of the net's input, on each side, show what lies around the window.
+    context_pad: the pixels on each side of the net's input that show the surroundings of the window.
     """
 
     def __init__(  # noqa: PLR0917 - pycaffe's signature
@@ -45,8 +45,8 @@ class Detector(Net):
     ) -> list[dict[str, Any]]:
         """The net's first output for windows of images, in order: dicts of window, prediction, filename.
 
-        images_windows: (an image file or an image (H, W, C) in [0, 1], windows (W, 4): ymin, xmin, ymax, xmax in pixels) each.
-        Raises Error for a window that holds no pixel of its image, and when there is no window at all.
+        images_windows: pairs of an image (a file, or (H, W, C) in [0, 1]) and windows (W, 4): ymin, xmin, ymax, xmax in pixels.
+        Raises Error for a window that contains no pixel of its image, and for no windows.
         """
         name = self.inputs[0]
         found: list[dict[str, Any]] = []
@@ -63,14 +63,14 @@ class Detector(Net):
         return [{**entry, "prediction": prediction} for entry, prediction in zip(found, predictions, strict=True)]
 
     def detect_selective_search(self, image_fnames: Sequence[str]) -> list[dict[str, Any]]:
-        """pycaffe ran a MATLAB program here. Error."""
+        """pycaffe runs a MATLAB program here. Raises Error."""
         raise Error(
-            "selective search is not part of minicaffe: compute the windows with a program of your choice"
-            " (opencv-contrib-python has it) and call detect_windows"
+            "selective search is not part of minicaffe: compute the windows with another program"
+            " (such as opencv-contrib-python) and call detect_windows"
         )
 
     def configure_crop(self, context_pad: int | None) -> None:
-        """Set the context around windows; what lies outside the image is filled with the mean. Raises Error for too much."""
+        """Set the context around windows; the mean fills the area outside the image. Raises Error for too much context."""
         channels, height, width = self.blobs[self.inputs[0]].shape[1:]
         self.context_pad = context_pad or 0
         if not 0 <= 2 * self.context_pad < min(height, width):
@@ -86,12 +86,12 @@ class Detector(Net):
             self.crop_mean[...] = bare.transpose(1, 2, 0) / self.transformer.raw_scale.get(self.inputs[0], 1.0)
 
     def crop(self, im: Image, window: ArrayLike) -> Image:
-        """The window (ymin, xmin, ymax, xmax) of an image (H, W, C), with its context at the net's size where that is set."""
+        """The window (ymin, xmin, ymax, xmax) of an image (H, W, C); if context_pad is set, with context at the net's size."""
         ymin, xmin, ymax, xmax = (float(value) for value in np.asarray(window).reshape(4))
         inside = im[max(int(ymin), 0) : max(int(ymax), 0), max(int(xmin), 0) : max(int(xmax), 0)]
         if 0 in inside.shape:
             size = f"{im.shape[0]} x {im.shape[1]}"
-            raise Error(f"window ({ymin:g}, {xmin:g}, {ymax:g}, {xmax:g}) holds no pixel of an image of {size}")
+            raise Error(f"window ({ymin:g}, {xmin:g}, {ymax:g}, {xmax:g}) contains no pixel of an image of {size}")
         if not self.context_pad:
             return inside
         rows, from_y = _padded_axis(ymin, ymax, im.shape[0], int(self.crop_dims[0]), self.context_pad)
@@ -102,9 +102,9 @@ class Detector(Net):
 
 
 def _padded_axis(low: float, high: float, size: int, crop: int, pad: int) -> tuple[slice, slice]:
-    """Where a window's context goes on one axis of the crop, and where it is taken from in the image.
+    """On one axis, the part of the crop that a window and its context fill, and the part of the image that they come from.
 
-    The window, low to high of an axis of `size` pixels, is to fill all but `pad` of the crop's pixels on either side.
+    The window, low to high of an axis of `size` pixels, fills the crop but for `pad` pixels on either side.
     """
     half = (high - low + 1) / 2
     reach = half * crop / (crop - 2 * pad)

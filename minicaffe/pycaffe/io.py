@@ -1,9 +1,9 @@
-"""pycaffe's caffe.io: images in and out of a net's inputs, and arrays in and out of Caffe's messages.
+"""pycaffe's caffe.io: conversion between images and a net's inputs, and between arrays and Caffe's messages.
 
     image (H, W, C) in [0, 1], RGB  -- Transformer.preprocess -->  (C, H, W), channels swapped, scaled, mean subtracted
 
-Source: the surface of pycaffe's io.py. Nothing beyond Pillow is needed; resizing is bilinear with half-pixel
-centres. Only splines (interp_order 2 to 5) need scipy.
+Source: the interface of pycaffe's io.py. Pillow is enough; resizing is bilinear with half-pixel centres. Only splines
+(interp_order 2 to 5) need scipy.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from minicaffe.proto import caffe_pb2
 Array = NDArray[Any]
 
 GREY = (0.2125, 0.7154, 0.0721)
-"""What red, green and blue weigh in grey, as scikit-image has it."""
+"""The weights of red, green and blue in grey, as in scikit-image."""
 
 
 # Messages.
 
 
 def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> Array:
-    """The data (or diff) of a BlobProto as float64, of its old num, channels, height and width where one of them is set."""
+    """The data (or diff) of a BlobProto as float64; its shape is num, channels, height, width if one of them is set."""
     values = (blob.double_diff or blob.diff) if return_diff else (blob.double_data or blob.data)
     legacy = ("num", "channels", "height", "width")
     if any(blob.HasField(name) for name in legacy):  # type: ignore[arg-type]
@@ -44,7 +44,7 @@ def blobproto_to_array(blob: caffe_pb2.BlobProto, return_diff: bool = False) -> 
 
 
 def array_to_blobproto(arr: ArrayLike, diff: ArrayLike | None = None) -> caffe_pb2.BlobProto:
-    """A BlobProto of the array's shape and values, and of diff's."""
+    """A BlobProto with the array's shape and values, and with those of diff."""
     array = np.asarray(arr)
     blob = caffe_pb2.BlobProto()
     blob.shape.dim.extend(array.shape)
@@ -62,16 +62,16 @@ def arraylist_to_blobprotovector_str(arraylist: Iterable[ArrayLike]) -> bytes:
 
 
 def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:
-    """The arrays in the bytes of a BlobProtoVector. Raises DataError for bytes that are none."""
+    """The arrays in the bytes of a BlobProtoVector. Raises DataError for other bytes."""
     try:
         vector = caffe_pb2.BlobProtoVector.FromString(str)
     except DecodeError as error:
-        raise DataError(f"these bytes are no BlobProtoVector: {error}") from error
+        raise DataError(f"these bytes are not a BlobProtoVector: {error}") from error
     return [blobproto_to_array(blob) for blob in vector.blobs]
 
 
 def array_to_datum(arr: ArrayLike, label: int | None = None) -> caffe_pb2.Datum:
-    """A Datum of (C, H, W): bytes for uint8, float_data for any other type. Raises DataError for another number of axes."""
+    """A Datum of (C, H, W): bytes for uint8, float_data for other types. Raises DataError for another number of axes."""
     array = np.asarray(arr)
     if array.ndim != 3:
         raise DataError(f"a Datum holds an array (channels, height, width), got shape {array.shape}")
@@ -86,7 +86,7 @@ def array_to_datum(arr: ArrayLike, label: int | None = None) -> caffe_pb2.Datum:
 
 
 def datum_to_array(datum: caffe_pb2.Datum) -> Array:
-    """(C, H, W) of a Datum: uint8, an encoded image's too (blue, green, red), or float64 of its floats. Raises DataError."""
+    """(C, H, W) of a Datum: uint8 (an encoded image as blue, green, red), or float64 of its floats. Raises DataError."""
     if datum.encoded:
         return datum_array(datum, "the Datum")
     values: Array = np.frombuffer(datum.data, np.uint8) if datum.data else np.array(datum.float_data, np.float64)
@@ -97,7 +97,7 @@ def _shaped(values: Array, shape: Sequence[int], what: str) -> Array:
     try:
         return values.reshape(tuple(shape))
     except ValueError:
-        raise DataError(f"{what} has {values.size} values, which do not fill its shape {tuple(shape)}") from None
+        raise DataError(f"{what} has {values.size} values, which do not fit its shape {tuple(shape)}") from None
 
 
 # Images.
@@ -110,8 +110,8 @@ def load_image(filename: str | PathLike[str], color: bool = True) -> NDArray[np.
 
 
 def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) -> NDArray[np.float32]:
-    """im (H, W, C) as (*new_dims, C) float32; interp_order 0: the nearest pixel, 1: bilinear, 2 to 5: splines, cut to im's
-    range, which need scipy. Raises DataError for other orders and for more than limits.pixels, Error without scipy."""
+    """im (H, W, C) as (*new_dims, C) float32. interp_order 0: the nearest pixel; 1: bilinear; 2 to 5: splines, clipped to im's
+    range, with scipy. Raises DataError for other orders and for more than limits.pixels, Error without scipy."""
     image = np.asarray(im, np.float32)
     if image.ndim != 3 or 0 in image.shape or min(new_dims) < 1:
         raise DataError(
@@ -124,18 +124,18 @@ def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) 
     if interp_order in (2, 3, 4, 5):
         return _spline(image, height, width, interp_order)
     if interp_order != 0:
-        raise DataError(f"interp_order is 0 (nearest), 1 (bilinear) or 2 to 5 (splines), got {interp_order}")
+        raise DataError(f"interp_order must be 0 (nearest), 1 (bilinear) or 2 to 5 (splines), got {interp_order}")
     rows, columns = (((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip((height, width), image.shape))
     nearest: NDArray[np.float32] = image[rows[:, None], columns]
     return nearest
 
 
 def _spline(image: NDArray[np.float32], height: int, width: int, order: int) -> NDArray[np.float32]:
-    """image (H, W, C) as (height, width, C) by B-splines through its pixels, half-pixel centres, edges repeated."""
+    """image (H, W, C) as (height, width, C): B-splines through its pixels, half-pixel centres, edges repeated."""
     try:
         ndimage: Any = importlib.import_module("scipy.ndimage")
     except ImportError as error:
-        raise Error(f'interp_order {order} needs scipy: pip install "minicaffe[resize]"; 0 and 1 do without') from error
+        raise Error(f'interp_order {order} needs scipy: pip install "minicaffe[resize]"; 0 and 1 do not') from error
     factors = (height / image.shape[0], width / image.shape[1], 1)
     resized = ndimage.zoom(image, factors, order=order, mode="nearest", grid_mode=True)
     clipped: NDArray[np.float32] = np.clip(resized, image.min(), image.max(), dtype=np.float32)
@@ -158,11 +158,11 @@ def oversample(images: Sequence[ArrayLike], crop_dims: Sequence[int]) -> NDArray
 
 
 class Transformer:
-    """Turns images into what a net's inputs want, and back.
+    """Converts images to a net's inputs and back.
 
-    inputs: {input name: shape (N, C, H, W)}. preprocess resizes to (H, W), then applies what was set, in this order:
-    transpose, channel_swap, raw_scale, mean, input_scale. deprocess undoes all but the resizing.
-    Raises Error for an input of another name, and for settings that do not fit the input's shape.
+    inputs: {input name: shape (N, C, H, W)}. preprocess resizes to (H, W), then applies the settings in this order:
+    transpose, channel_swap, raw_scale, mean, input_scale. deprocess reverses all but the resizing.
+    Raises Error for an unknown input, and for settings that do not fit the input's shape.
     """
 
     def __init__(self, inputs: Mapping[str, Sequence[int]]) -> None:
@@ -174,7 +174,7 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def preprocess(self, in_: str, data: ArrayLike) -> NDArray[np.float32]:
-        """An image (H, W, C), or (C, H, W) where no transpose is set, as the input in_ wants it; data stays as it is."""
+        """An image (H, W, C), or (C, H, W) if no transpose is set, for the input in_; data does not change."""
         self._check(in_)
         array = np.array(data, np.float32)
         size = tuple(self.inputs[in_][2:])
@@ -193,7 +193,7 @@ class Transformer:
         return np.ascontiguousarray(array)
 
     def deprocess(self, in_: str, data: ArrayLike) -> NDArray[np.float32]:
-        """The image that preprocess made data of, at the input's size; axes of length 1 are dropped."""
+        """The inverse of preprocess, at the input's size; axes of length 1 are dropped."""
         self._check(in_)
         array = np.array(data, np.float32).squeeze()
         if in_ in self.input_scale:
@@ -212,14 +212,14 @@ class Transformer:
         """The order of axes: (2, 0, 1) takes (H, W, C) to (C, H, W)."""
         self._check(in_)
         if sorted(order) != list(range(len(self.inputs[in_]) - 1)):
-            raise Error(f'the transpose {tuple(order)} is no order of the {len(self.inputs[in_]) - 1} axes of "{in_}"')
+            raise Error(f'the transpose {tuple(order)} is not an order of the {len(self.inputs[in_]) - 1} axes of "{in_}"')
         self.transpose[in_] = tuple(order)
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
         """The order of channels: (2, 1, 0) takes red, green, blue to blue, green, red."""
         self._check(in_)
         if sorted(order) != list(range(self.inputs[in_][1])):
-            raise Error(f'the channel swap {tuple(order)} is no order of the {self.inputs[in_][1]} channels of "{in_}"')
+            raise Error(f'the channel swap {tuple(order)} is not an order of the {self.inputs[in_][1]} channels of "{in_}"')
         self.channel_swap[in_] = tuple(order)
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
@@ -228,7 +228,7 @@ class Transformer:
         self.raw_scale[in_] = scale
 
     def set_mean(self, in_: str, mean: ArrayLike) -> None:
-        """What to subtract: (C,), (H, W) or (C, H, W), channels in the net's order; a mean of another size is resized."""
+        """The mean to subtract: (C,), (H, W) or (C, H, W), channels in the net's order; another size is resized."""
         self._check(in_)
         array, shape = np.asarray(mean), tuple(self.inputs[in_][1:])
         if array.ndim == 1 and array.shape == shape[:1]:

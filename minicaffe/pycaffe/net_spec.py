@@ -1,14 +1,13 @@
-"""NetSpec: nets written in Python, as pycaffe's net_spec has it.
+"""NetSpec: nets written in Python, with the interface of pycaffe's net_spec.
 
     n = NetSpec()
     n.data, n.label = L.Data(source="train_lmdb", backend=P.Data.LMDB, batch_size=64, ntop=2)
     n.conv1 = L.Convolution(n.data, kernel_size=5, num_output=20, weight_filler=dict(type="xavier"))
     n.relu1 = L.ReLU(n.conv1, in_place=True)
-    n.to_proto()                                       # a NetParameter: str() is the prototxt, Net() takes it too
+    n.to_proto()                                       # a NetParameter: str() is the prototxt; Net() takes it too
 
-L.Type(*bottoms, **fields) is a layer: a field of its own parameter message, else of LayerParameter; ntop (default 1) and
-in_place belong to the call. It gives its Top, a tuple of Tops, or with ntop=0 the Function itself. P.Pooling.MAX is an enum's
-value.
+L.Type(*bottoms, **fields) makes a layer. A field belongs to the type's parameter message, else to LayerParameter; ntop (default
+1) and in_place are arguments. It returns the Top, a tuple of Tops, or with ntop=0 the Function. P.Pooling.MAX is an enum value.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _param_names = param_name_dict()
 
 
 def assign_proto(proto: Message, name: str, val: Any) -> None:
-    """Set a field: a dict fills a message, a list a repeated field, and one value stands for a list of one."""
+    """Set a field: a dict fills a message, a list or a single value a repeated field."""
     field = getattr(proto, name)
     if hasattr(field, "extend"):
         for item in val if isinstance(val, list | tuple) else [val]:
@@ -57,25 +56,23 @@ def _assign_all(proto: Message, values: Mapping[str, Any]) -> None:
 
 
 class Top:
-    """One output of a layer: number n of fn's."""
+    """Output n of the layer fn."""
 
     def __init__(self, fn: Function, n: int) -> None:
         self.fn, self.n = fn, n
 
     def to_proto(self) -> caffe_pb2.NetParameter:
-        """The net that computes this top, and nothing else."""
+        """The net that computes this top."""
         return to_proto(self)
 
 
 class Function:
-    """One layer: its type, the Tops it reads, its fields. Raises Error for a bottom that is no Top."""
+    """One layer: its type, its bottoms as Tops, its fields. Raises Error for a bottom that is not a Top."""
 
     def __init__(self, type_name: str, inputs: tuple[Any, ...], params: Mapping[str, Any]) -> None:
         for i, top in enumerate(inputs):
             if not isinstance(top, Top):
-                raise Error(
-                    f"{type_name}: bottom {i} is {type(top).__name__}, not the Top of a layer (fields are given by name)"
-                )
+                raise Error(f"{type_name}: bottom {i} is {type(top).__name__}, not the Top of a layer (pass fields by name)")
         self.type_name = type_name
         self.inputs: tuple[Top, ...] = inputs
         self.params = dict(params)
@@ -89,7 +86,7 @@ class Function:
 
 
 class _Writer:
-    """Layers in the order they are needed, each once; tops that nobody named get their type and a number."""
+    """Layers in the order that they are needed, each once; unnamed tops get their type and a number as name."""
 
     def __init__(self, names: dict[Any, str]) -> None:
         self.names = names
@@ -97,7 +94,7 @@ class _Writer:
         self.layers: OrderedDict[Function, caffe_pb2.LayerParameter] = OrderedDict()
 
     def add(self, last: Function) -> None:
-        """Write a layer after all that it reads, without recursion: nets may be thousands of layers deep."""
+        """Add a layer after those it reads, without recursion: nets may be thousands of layers deep."""
         pending = [last]
         while pending:
             fn = pending[-1]
@@ -129,7 +126,7 @@ class _Writer:
 
 
 def _assign(layer: caffe_pb2.LayerParameter, type_name: str, key: str, value: Any) -> None:
-    """Set a field of the layer's own parameter message where it has one of this name, else of the layer."""
+    """Set a field of the type's parameter message if it has one of this name, else of the layer."""
     own = _param_names.get(type_name)
     if not key.endswith("param") and own is not None:
         message = getattr(layer, own + "_param")
@@ -168,17 +165,13 @@ class NetSpec:
         except KeyError:
             raise AttributeError(f'the NetSpec has no top "{name}"') from None
 
-    def __setitem__(self, key: str, value: Any) -> None:
-        self.tops[key] = value
-
     def __getitem__(self, item: str) -> Any:
         return self.tops[item]
 
     def __delattr__(self, name: str) -> None:
         del self.tops[name]
 
-    def __delitem__(self, name: str) -> None:
-        del self.tops[name]
+    __setitem__, __delitem__ = __setattr__, __delattr__
 
     def keys(self) -> list[str]:
         """The names."""
@@ -189,16 +182,16 @@ class NetSpec:
         return list(self.tops.values())
 
     def update(self, other: NetSpec | Mapping[str, Any]) -> None:
-        """Take another spec's tops too."""
+        """Add the tops of another spec."""
         self.tops.update(other.tops if isinstance(other, NetSpec) else other)
 
     def to_proto(self) -> caffe_pb2.NetParameter:
-        """The net; a layer is called as its first top is."""
+        """The net; a layer has the name of its first top."""
         return _net(_Writer({top: name for name, top in self.tops.items()}), self.tops.values())
 
 
 def layer_function(type_name: str) -> Callable[..., Any]:
-    """What L.<type_name> is."""
+    """The function L.<type_name>."""
 
     def layer(*bottoms: Top, **fields: Any) -> Any:
         fn = Function(type_name, bottoms, fields)
@@ -219,21 +212,13 @@ class Layers:
         return layer_function(name)
 
 
-class _Enums:
-    def __init__(self, name: str) -> None:
-        self._message = getattr(caffe_pb2, name + "Parameter")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._message, name)
-
-
 class Parameters:
     """P: P.Pooling.MAX is the value MAX of PoolingParameter."""
 
-    def __getattr__(self, name: str) -> _Enums:
+    def __getattr__(self, name: str) -> Any:
         if not hasattr(caffe_pb2, name + "Parameter"):
             raise AttributeError(f'there is no message "{name}Parameter"')
-        return _Enums(name)
+        return getattr(caffe_pb2, name + "Parameter")
 
 
 layers = Layers()

@@ -2,11 +2,11 @@
 
     minicaffe script tools/train_net.py --solver solver.prototxt          # run_script("tools/train_net.py", [...])
 
-In your own program, serve_as_caffe() alone lets `import caffe` work. Beside it, run_script gives the script what it would
-have had from Python and Caffe: its folder first on sys.path, sys.argv, __file__, __name__ == "__main__", the log on stderr.
+In your program, serve_as_caffe() alone makes `import caffe` work. run_script also sets up what Python and Caffe give a script:
+its folder first on sys.path, sys.argv, __file__, __name__ == "__main__", the log on stderr.
 
-Trust: a script is code that its user runs by name, so whatever it loads may run code too. Python layers are imported from
-any module that the script's sys.path reaches, as in Caffe; outside of scripts a net imports nothing that was not allowed.
+Trust: a script is code that its user runs by name, so its files may run code too. As in Caffe, Python layers are imported from
+any module on the script's sys.path; outside scripts a net imports only allowed modules.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from minicaffe.layers.python import ANY, allow_module
 from . import init_log
 
 NAMES = {"caffe._caffe": "minicaffe.pycaffe"}
-"""Modules of pycaffe's that are called otherwise here."""
+"""Modules of pycaffe with another name here."""
 
 
 def _caffe(name: str) -> str | None:
-    """caffe and caffe.x are the modules minicaffe and minicaffe.x themselves."""
+    """The module that caffe or caffe.x stands for: minicaffe or minicaffe.x."""
     package, dot, rest = name.partition(".")
     return NAMES.get(name, f"minicaffe{dot}{rest}") if package == "caffe" else None
 
 
 def serve_as_caffe() -> None:
-    """From now on `import caffe`, `import caffe.draw`, `from caffe.proto import caffe_pb2` give minicaffe's modules, also where
-    another Caffe is on sys.path. Raises Error when that other one is imported already."""
+    """Make `import caffe`, `import caffe.draw`, `from caffe.proto import caffe_pb2` import minicaffe's modules, even if another
+    Caffe is on sys.path. Raises Error if that one is already imported."""
     loaded = sys.modules.get("caffe")
     if loaded is not None and loaded is not minicaffe:
-        raise Error(f"another caffe is imported already, from {getattr(loaded, '__file__', 'somewhere')}")
+        raise Error(f"another caffe is already imported, from {getattr(loaded, '__file__', 'somewhere')}")
     if not any(isinstance(finder, AliasFinder) and finder.real is _caffe for finder in sys.meta_path):
         sys.meta_path.insert(0, AliasFinder(_caffe))
-    importlib.import_module("google.protobuf.text_format")  # protobuf once brought it along: scripts use it unimported
+    importlib.import_module("google.protobuf.text_format")  # old protobuf imported it: scripts use it unimported
 
 
 def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, cpu: bool = False) -> dict[str, Any]:
-    """Run a script as Python would, with minicaffe for caffe; its global names.
+    """Run a script as Python would, with minicaffe as caffe, and return its global names.
 
-    cpu: set_mode_gpu and set_device change nothing, so that a script written for a GPU runs. What the script raises passes
+    cpu: set_mode_gpu and set_device do nothing, so that a script written for a GPU runs. Exceptions of the script pass
     through; Error for a script that cannot be read or is not Python 3.
     """
     name = os.fspath(path)
@@ -84,7 +84,7 @@ def compiled(name: str) -> CodeType:
 
 
 def _syntax_text(name: str, error: SyntaxError | ValueError) -> str:
-    """What is wrong with a script that Python cannot parse, with Python 2's marks told as such."""
+    """The message for a script that Python 3 cannot parse."""
     line = getattr(error, "lineno", None)
     text = (getattr(error, "text", None) or "").rstrip()
     place = f"{name}:{line}: " if line else f"{name}: "
@@ -93,8 +93,8 @@ def _syntax_text(name: str, error: SyntaxError | ValueError) -> str:
 
 
 PYTHON_2 = (
-    "hint: if this was written for Python 2, it must become Python 3 first: print(...), `except X as e`, range, items(),"
-    " pickle, input; the 2to3 program (in Python up to 3.12, `2to3 -w SCRIPT`) does that"
+    "hint: convert a Python 2 script to Python 3 first: print(...), `except X as e`, range, items(), pickle, input;"
+    " the 2to3 program (in Python up to 3.12, `2to3 -w SCRIPT`) does that"
 )
 LEFTOVERS = (
     "xrange", "raw_input", "unicode", "unichr", "basestring", "long", "reduce", "execfile", "iteritems", "itervalues",
@@ -104,7 +104,7 @@ LEFTOVERS = (
 
 
 def python_2_hint(error: BaseException) -> str:
-    """PYTHON_2 where an error comes from a name that only Python 2 had, else nothing."""
+    """PYTHON_2 if an error comes from a name that only Python 2 has, else nothing."""
     name = getattr(error, "name", None)
     known = isinstance(error, NameError | AttributeError | ModuleNotFoundError) and name in LEFTOVERS
     return PYTHON_2 if known or isinstance(error, SyntaxError) else ""
@@ -124,10 +124,10 @@ def _run(code: CodeType, name: str) -> dict[str, Any]:
 
 
 def _stay_on_cpu() -> None:
-    """set_mode_gpu and set_device, as scripts see them, change nothing."""
+    """Make set_mode_gpu and set_device do nothing for scripts."""
 
     def ignored(*arguments: Any) -> None:
-        """The CPU was asked for on the command line."""
+        """Does nothing: the command line selected the CPU."""
 
     for name in ("set_mode_gpu", "set_device"):
         setattr(minicaffe, name, ignored)

@@ -1,4 +1,4 @@
-"""What old scripts use of NumPy and PyYAML and newer versions dropped; put back for `minicaffe script`, in its process only."""
+"""Names that newer NumPy and PyYAML dropped, restored for old scripts in the process of `minicaffe script`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 NUMPY_NAMES: dict[str, type] = {
     "bool": bool, "int": int, "float": float, "complex": complex, "object": object, "str": str, "long": int, "unicode": str,
 }  # fmt: skip
-"""np.float and its kind: other names of Python's own types, gone since NumPy 1.24."""
+"""np.float and the like: aliases of Python's types, removed in NumPy 1.24."""
 
 
 def restore_old_names() -> None:
-    """np.float and the like; yaml.load(text) without a Loader, which reads plain data and tuples here and makes no objects."""
+    """Restore np.float and the like, and yaml.load(text) without a Loader; it reads only plain data and tuples."""
     for name, kind in NUMPY_NAMES.items():
         if name not in vars(np):
             setattr(np, name, kind)
@@ -25,7 +25,7 @@ def restore_old_names() -> None:
         original = yaml.load
 
         def load(stream: Any, Loader: Any = None) -> Any:
-            """yaml.load, whose Loader may be left out."""
+            """yaml.load with an optional Loader."""
             if Loader is not None:
                 return original(stream, Loader)
             return read_yaml(stream if isinstance(stream, str) else stream.read())

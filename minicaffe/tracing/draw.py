@@ -1,8 +1,8 @@
-"""Draw a net, as pycaffe's caffe.draw does, as SVG or PNG and without graphviz.
+"""Draw a net as SVG or PNG, with the functions of pycaffe's caffe.draw but without graphviz.
 
     draw_net_to_file(net_param, "net.svg", rankdir="TB")        # `minicaffe draw net.prototxt net.svg` on the command line
 
-Layers are boxes, blobs are round; a layer that works in place stands in the box of the layer whose blob it overwrites.
+Layers are boxes, blobs are round; an in-place layer is in the box of the layer whose blob it overwrites.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLOURS: dict[type[Layer], str] = {
     Python: "#f5e58f",
     Layer: "#bfd6f2",
 }
-"""Of these classes, and of those derived from them."""
+"""Of these classes and the classes derived from them."""
 
 NetParameter = caffe_pb2.NetParameter
 LayerParameter = caffe_pb2.LayerParameter
@@ -49,7 +49,7 @@ def get_pooling_types_dict() -> dict[int, str]:
 
 
 def get_edge_label(layer: LayerParameter) -> str:
-    """What is written at the arrow from a layer to its top: a data layer's batch size, or how many outputs there are."""
+    """The label of the arrow from a layer to its top: a data layer's batch size, or the number of outputs."""
     if layer.HasField("data_param"):
         return f"batch {layer.data_param.batch_size}"
     return str(outputs_of(layer)) if linear_block(layer) else ""
@@ -63,7 +63,7 @@ def get_layer_lr_mult(layer: LayerParameter) -> str:
 
 
 def get_layer_label(layer: LayerParameter, rankdir: str = "LR", display_lrm: bool = False) -> str:
-    """The lines in a layer's box: its name, its type with what matters most, and with display_lrm its multipliers."""
+    """The lines in a layer's box: its name, its type with the main parameters, and with display_lrm its multipliers."""
     lines = [on_one_line(layer.name), on_one_line(" ".join(filter(None, [layer.type, _details(layer)])))]
     if display_lrm and get_layer_lr_mult(layer):
         lines.append(get_layer_lr_mult(layer))
@@ -90,7 +90,7 @@ def _window(size: str, stride: int, pad: int) -> str:
 def choose_color_by_layertype(layertype: str) -> str:
     """The colour of a layer's box."""
     kind = types.get(layertype, Layer)
-    if kind.is_loss or "Loss" in layertype:  # some losses count only where the prototxt gives them a weight
+    if kind.is_loss or "Loss" in layertype:  # some are losses only if the prototxt gives them a weight
         return LOSS
     if (kind.num_bottom == 0 and kind.weight_names == ()) or (kind is Layer and layertype.endswith("Data")):
         return DATA
@@ -100,8 +100,8 @@ def choose_color_by_layertype(layertype: str) -> str:
 def get_pydot_graph(
     caffe_net: NetParameter, rankdir: str, label_edges: bool = True, phase: int | None = None, display_lrm: bool = False
 ) -> None:
-    """pycaffe gives a pydot graph here. Error: minicaffe draws without it."""
-    raise Error("there is no pydot graph: draw_net gives the picture, draw_net_to_file writes it")
+    """pycaffe returns a pydot graph here. Raises Error: minicaffe draws without pydot."""
+    raise Error("minicaffe makes no pydot graph: draw_net returns the picture, draw_net_to_file writes it")
 
 
 def net_graph(
@@ -112,7 +112,7 @@ def net_graph(
     display_lrm: bool = False,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Graph:
-    """The boxes and arrows of a net. phase: without the layers of the other phase. shapes: written in the blobs."""
+    """The boxes and arrows of a net. phase: omits the layers of the other phase. shapes: written in the blobs."""
     net, _ = upgrade_net(caffe_net)
     layers = list(net.layer)
     if phase is not None:
@@ -122,7 +122,7 @@ def net_graph(
 
 
 class _Builder:
-    """Adds layers one after the other; blobs: the node that holds each blob's present contents."""
+    """Adds layers one by one. blobs: the node with each blob's current contents; writers: the layer's node of a blob's node."""
 
     def __init__(self, title: str, label_edges: bool, display_lrm: bool, shapes: Mapping[str, Sequence[int]]) -> None:
         self.graph = Graph(on_one_line(title))
@@ -142,7 +142,7 @@ class _Builder:
         return self.graph
 
     def _host(self, layer: LayerParameter) -> int | None:
-        """The layer whose box an in-place layer goes into: the one that wrote its blob, unless another has read it since."""
+        """The layer whose box gets an in-place layer: the one that wrote its blob, unless another layer has read it since."""
         if len(layer.bottom) != 1 or list(layer.top) != list(layer.bottom):
             return None
         blob = self.blobs.get(layer.bottom[0])
@@ -185,7 +185,7 @@ def draw_net(
 ) -> bytes:
     """The picture of a net, as ext: "png" or "svg". rankdir: TB (down), BT (up), LR (right), RL (left). Raises Error."""
     if rankdir not in DIRECTIONS:
-        raise Error(f"rankdir is one of {', '.join(DIRECTIONS)}, got {rankdir!r}")
+        raise Error(f"rankdir must be one of {', '.join(DIRECTIONS)}, got {rankdir!r}")
     if ext not in ("png", "svg"):
         raise Error(f"a net is drawn as .svg or .png, not as .{ext}")
     graph = net_graph(caffe_net, phase, display_lrm=display_lrm, shapes=shapes)
@@ -201,7 +201,7 @@ def draw_net_to_file(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Write the picture of a net; the name's ending, .svg or .png, says what it is. Raises Error."""
+    """Write the picture of a net; the suffix, .svg or .png, selects the format. Raises Error."""
     ext = Path(filename).suffix[1:].lower()
     picture = draw_net(caffe_net, rankdir, ext, phase, display_lrm, shapes=shapes)
     with replacing(filename) as temporary:

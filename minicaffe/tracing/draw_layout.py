@@ -1,7 +1,7 @@
-"""Places for a graph's nodes in ranks: each edge leads one or more ranks on, few edges cross, neighbours lie near each other.
+"""Places for a graph's nodes in ranks: edges lead to later ranks, few edges cross, neighbours are close.
 
-    ranks by longest path -> long edges cut by waypoints, one a rank -> order in a rank by the mean of neighbours, swept to
-    and fro -> places along a rank: as near the mean of neighbours as the order and the gaps allow
+    ranks by longest path -> waypoints, one per rank, on long edges -> order in a rank by the mean of neighbours, in sweeps
+    down and up -> places along a rank: as near the mean of neighbours as the order and the gaps allow
 
 Source: the method of Sugiyama, Tagawa and Toda (1981).
 """
@@ -16,14 +16,16 @@ from itertools import accumulate, pairwise
 from math import inf
 
 SWEEPS, MANY = 12, 4000
-"""Times that the order and the places are gone over; with more nodes than MANY, waypoints counted, fewer in proportion."""
+"""The number of sweeps; with more nodes and waypoints than MANY, fewer in proportion."""
 WAYPOINTS = 12
-"""How many waypoints a node may have on the average (published nets take up to 10): where there would be more, the longest
-edges have none. Edges from each of n nodes to each pass through n ranks and more."""
+"""The most waypoints per node on average (published nets take up to 10); above it the longest edges have none. Edges between
+all pairs of n nodes would have n^3 / 6 waypoints."""
 GAP_ALONG, GAP_BETWEEN = 22.0, 26.0
 """Free space between the nodes of a rank, and between ranks."""
 
 Edge = tuple[int, int]
+Point = tuple[float, float]
+Near = Mapping[int, list[int]]
 
 
 @dataclass
@@ -31,13 +33,13 @@ class Layout:
     """centres: of the nodes (along the rank, across the ranks), in the nodes' order; paths: the waypoints of each edge;
     size: of the whole, along and across."""
 
-    centres: list[tuple[float, float]]
-    paths: list[list[tuple[float, float]]]
-    size: tuple[float, float]
+    centres: list[Point]
+    paths: list[list[Point]]
+    size: Point
 
 
-def layout(sizes: Sequence[tuple[float, float]], edges: Sequence[Edge]) -> Layout:
-    """Place nodes of these sizes (along, across) that edges (from, to), with no cycle, connect."""
+def layout(sizes: Sequence[Point], edges: Sequence[Edge]) -> Layout:
+    """Place nodes of these sizes (along, across), connected by edges (from, to) without cycles."""
     ranks = ranked(len(sizes), edges)
     sizes, rank_of, links, chains = _with_waypoints(sizes, edges, ranks)
     before, after = _neighbours(links)
@@ -57,7 +59,7 @@ def layout(sizes: Sequence[tuple[float, float]], edges: Sequence[Edge]) -> Layou
 
 
 def ranked(nodes: int, edges: Sequence[Edge]) -> list[int]:
-    """The rank of each node: one more than the last of those before it; a node with none before it stands next to its first."""
+    """The rank of each node: one more than the highest before it; a source is one below its lowest successor."""
     before, after = _neighbours(edges)
     order = list(TopologicalSorter({node: before[node] for node in range(nodes)}).static_order())
     ranks = [0] * nodes
@@ -69,7 +71,7 @@ def ranked(nodes: int, edges: Sequence[Edge]) -> list[int]:
     return ranks
 
 
-def _neighbours(edges: Sequence[Edge]) -> tuple[Mapping[int, list[int]], Mapping[int, list[int]]]:
+def _neighbours(edges: Sequence[Edge]) -> tuple[Near, Near]:
     before: dict[int, list[int]] = defaultdict(list)
     after: dict[int, list[int]] = defaultdict(list)
     for start, end in edges:
@@ -79,9 +81,9 @@ def _neighbours(edges: Sequence[Edge]) -> tuple[Mapping[int, list[int]], Mapping
 
 
 def _with_waypoints(
-    sizes: Sequence[tuple[float, float]], edges: Sequence[Edge], ranks: Sequence[int]
-) -> tuple[list[tuple[float, float]], list[int], list[Edge], list[list[int]]]:
-    """The nodes, with one of no size in each rank that an edge passes: sizes, ranks, edges of one rank, waypoints by edge."""
+    sizes: Sequence[Point], edges: Sequence[Edge], ranks: Sequence[int]
+) -> tuple[list[Point], list[int], list[Edge], list[list[int]]]:
+    """Add a node of no size in each rank that an edge passes: sizes, ranks, edges of length 1, waypoints by edge."""
     all_sizes, all_ranks, links, chains = list(sizes), list(ranks), [], []
     lengths = sorted(ranks[end] - ranks[start] for start, end in edges)
     affordable = sum(total <= WAYPOINTS * len(sizes) for total in accumulate(length - 1 for length in lengths))
@@ -97,8 +99,8 @@ def _with_waypoints(
     return all_sizes, all_ranks, links, chains
 
 
-def _untangle(order: list[list[int]], before: Mapping[int, list[int]], after: Mapping[int, list[int]], sweeps: int) -> None:
-    """Sort each rank, in place, by the mean place of its nodes' neighbours in the rank done just now."""
+def _untangle(order: list[list[int]], before: Near, after: Near, sweeps: int) -> None:
+    """Sort each rank, in place, by the mean place of its nodes' neighbours in the previous rank."""
     for sweep in range(sweeps):
         near, rows = (before, order[1:]) if sweep % 2 == 0 else (after, order[-2::-1])
         place = {node: i for row in order for i, node in enumerate(row)}
@@ -107,26 +109,20 @@ def _untangle(order: list[list[int]], before: Mapping[int, list[int]], after: Ma
             place.update({node: i for i, node in enumerate(row)})
 
 
-def _along(
-    order: list[list[int]],
-    sizes: Sequence[tuple[float, float]],
-    before: Mapping[int, list[int]],
-    after: Mapping[int, list[int]],
-    sweeps: int,
-) -> dict[int, float]:
+def _along(order: list[list[int]], sizes: Sequence[Point], before: Near, after: Near, sweeps: int) -> dict[int, float]:
     """Each node's centre along its rank."""
     along: dict[int, float] = {}
     for row in order:
-        along.update(_spread(row, dict.fromkeys(row, 0.0), sizes))
+        along.update(_spaced(row, dict.fromkeys(row, 0.0), sizes))
     for sweep in range(sweeps):
         for row in order if sweep % 2 == 0 else reversed(order):
             wanted = {node: _mean([along[other] for other in [*before[node], *after[node]]], along[node]) for node in row}
-            along.update(_spread(row, wanted, sizes))
+            along.update(_spaced(row, wanted, sizes))
     return along
 
 
-def _spread(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[tuple[float, float]]) -> dict[int, float]:
-    """Centres as near to those wanted as the row's order and gaps allow: the mean of pushing right and of pushing left."""
+def _spaced(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[Point]) -> dict[int, float]:
+    """Centres as near the wanted ones as the row's order and gaps allow: the mean of a push right and a push left."""
     right, left = dict(wanted), dict(wanted)
     for a, b in pairwise(row):
         right[b] = max(right[b], right[a] + (sizes[a][0] + sizes[b][0]) / 2 + GAP_ALONG)
@@ -135,7 +131,7 @@ def _spread(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[tup
     return {node: (right[node] + left[node]) / 2 for node in row}
 
 
-def _across(order: list[list[int]], sizes: Sequence[tuple[float, float]]) -> tuple[dict[int, float], float]:
+def _across(order: list[list[int]], sizes: Sequence[Point]) -> tuple[dict[int, float], float]:
     """Each rank's centre across the ranks, and the length of all."""
     centres: dict[int, float] = {}
     at = 0.0

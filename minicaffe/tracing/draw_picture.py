@@ -1,4 +1,4 @@
-"""A net's drawing as SVG text or as a PNG: boxes with lines of text, arrows between them, in one of four directions."""
+"""A net's drawing as SVG or PNG: boxes with lines of text and arrows between them, in one of four directions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from minicaffe import limits
 from .draw_layout import layout
 
 LETTER, LINE, FONT = 6.6, 16.0, 12
-"""Width of a letter, height of a line, size of the font, in pixels."""
+"""Width of a letter, height of a line and size of the font, in pixels."""
 PAD, MARGIN, HEAD = 9.0, 16.0, 7.0
-"""Inside a box, around the picture, and the length of an arrow's head."""
+"""The space inside a box and around the picture, and the length of an arrow's head."""
 INK, RULE, PAPER = "#1c2733", "#5b6b7b", "#ffffff"
 
 Point = tuple[float, float]
@@ -22,7 +22,7 @@ Point = tuple[float, float]
 
 @dataclass
 class Node:
-    """A box: its lines of text, the colour it is filled with, and whether its ends are round (a blob's)."""
+    """A box: its lines of text, its colour, and whether its ends are round (a blob's)."""
 
     lines: list[str]
     fill: str
@@ -40,7 +40,7 @@ class Graph:
 
 @dataclass
 class Picture:
-    """Where everything is drawn, in pixels: boxes (left, top, right, bottom) and arrows as points."""
+    """The picture in pixels: boxes (left, top, right, bottom) and arrows as points."""
 
     size: Point
     boxes: list[tuple[float, float, float, float]]
@@ -48,7 +48,7 @@ class Picture:
 
 
 def arrange(graph: Graph, rankdir: str) -> Picture:
-    """Places for a graph whose arrows lead down (TB), up (BT), right (LR) or left (RL)."""
+    """Arrange a graph whose arrows lead down (TB), up (BT), right (LR) or left (RL)."""
     sizes = [(LETTER * max(map(len, node.lines)) + 2 * PAD, LINE * len(node.lines) + 2 * PAD * 0.6) for node in graph.nodes]
     sideways = rankdir in ("LR", "RL")
     turned = [(height, width) if sideways else (width, height) for width, height in sizes]
@@ -112,7 +112,7 @@ def svg(graph: Graph, rankdir: str) -> str:
 
 
 def png(graph: Graph, rankdir: str) -> bytes:
-    """The drawing as the bytes of a PNG. Raises LimitError for one of more pixels than limits.pixels."""
+    """The drawing as the bytes of a PNG. Raises LimitError for more than limits.pixels."""
     from PIL import Image, ImageDraw
 
     picture = arrange(graph, rankdir)
@@ -125,7 +125,7 @@ def png(graph: Graph, rankdir: str) -> bytes:
         pen.line(points, fill=RULE, width=1)
         pen.polygon(_head(points[-2], points[-1]), fill=RULE)
     for node, box in zip(graph.nodes, picture.boxes, strict=True):
-        x1, y1, x2, y2 = map(round, box)  # Pillow before 10.1 fails at some fractions
+        x1, y1, x2, y2 = map(round, box)  # Pillow before 10.1 fails for some fractions
         pen.rounded_rectangle((x1, y1, x2, y2), (y2 - y1) // 2 if node.round else 3, fill=node.fill, outline=RULE)
         first = (box[1] + box[3]) / 2 - LINE * len(node.lines) / 2
         for i, line in enumerate(node.lines):
@@ -138,7 +138,7 @@ def png(graph: Graph, rankdir: str) -> bytes:
 
 
 def _font() -> Any:
-    """Pillow's own font, of this size where Pillow is 10.1 or newer."""
+    """Pillow's font; of size FONT if Pillow is 10.1 or newer."""
     from PIL import ImageFont
 
     try:

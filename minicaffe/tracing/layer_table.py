@@ -1,9 +1,9 @@
-"""The catalogue as a table in Markdown, docs/layers.md: what every layer type takes, gives, reads and computes.
+"""The catalogue as a table in Markdown, docs/layers.md: bottoms, tops, parameters and support of every layer type.
 
     python -m minicaffe layers --markdown > docs/layers.md
 
-What a type takes and computes on the CPU and the GPU are its class's facts; whether explain, the ONNX export and
-minicaffe.torch know it stands in their tables (registry.py). Needs PyTorch, without which its table is not there.
+The facts come from the class; support by explain, the ONNX export and minicaffe.torch from their tables (registry.py).
+Needs PyTorch.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from minicaffe.registry import explains, explains_gradient, exports, is_built_in
 
 HEAD = """# The layers
 
-The layer types that are built in, {types} names in all. `minicaffe layers` says what each one does; formulas, shapes and errors
-stand at the classes, in [layers/](../layers).
+The {types} names of the built-in layer types. `minicaffe layers` describes each type in one line; the classes in
+[layers/](../layers) give formulas, shapes and errors.
 
 - **parameters**: the blocks of the prototxt's `layer` that the type reads. `python_param`: its `param_str`, as in the Python
-  layer of py-faster-rcnn that the type stands in for.
-- **CPU backward**: *none* where no gradient is defined, as of labels, boxes and counts; a dash where there is nothing to
-  compute one for. *the class's*: a Python layer computes what its class does.
-- **GPU**: *on the CPU* where a net in GPU mode runs the layer on the CPU, as Caffe does with a layer that has no GPU code.
-- **explain**, **ONNX**: whether `minicaffe explain` works out one number of it, forward and backward, and whether
-  `minicaffe export` has operators for it. *an input*: the model's input takes its place.
-- **torch**: whether `minicaffe.torch.to_torch` has a form of it in PyTorch's own operators. *our layer*: it runs minicaffe's
-  layer, on the CPU.
+  layer of py-faster-rcnn that the type replaces.
+- **CPU backward**: *none* if no gradient is defined, as for labels, boxes and counts; a dash if there is no bottom.
+  *the class's*: the class of a Python layer decides.
+- **GPU**: *on the CPU* if a net in GPU mode runs the layer on the CPU, as Caffe does with a layer that has no GPU code.
+- **explain**, **ONNX**: whether `minicaffe explain` supports the type, forward and backward, and whether
+  `minicaffe export` has operators for it. *an input*: an input of the model replaces the layer.
+- **torch**: whether `minicaffe.torch.to_torch` builds it from PyTorch's operators. *our layer*: it runs minicaffe's layer on
+  the CPU.
 
-A dash: no. A class of yours joins each by a decorator, see [python.md](python.md#a-layer-of-your-own).
+A dash means no. Decorators register your classes in each column; see [python.md](python.md#a-layer-of-your-own).
 
 | type | bottoms | tops | parameters | CPU forward | CPU backward | GPU | explain | ONNX | torch |
 |---|---|---|---|---|---|---|---|---|---|

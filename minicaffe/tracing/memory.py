@@ -1,13 +1,12 @@
-"""How much memory a run of a net takes at its most, worked out from shapes alone.
+"""The peak memory of a run of a net, computed from shapes alone.
 
-    weights + what layers keep + blobs + the most that one layer works in
+    weights + data kept by layers + blobs + the largest working memory of a layer
 With keep="outputs" a blob counts from the layer that makes it to its last reader; the peak is that of the worst layer.
-In TRAIN: forward and backward, so also the diffs of the weights and of the blobs that have a gradient. A solver's history
-comes on top: as much as the weights for SGD, twice as much for Adam. Python and its libraries, about 50 MiB, are left out.
+In TRAIN: forward and backward, with the diffs of the weights and of the blobs that have a gradient. A solver's history is
+not included: as much as the weights for SGD, twice as much for Adam. Nor are Python and its libraries, about 50 MiB.
 
-What layers keep for backward (BatchNorm its batch normalised, Scale what it overwrites) counts in TEST too: only
-with keep="outputs" do they keep nothing of the kind. What a layer keeps and works in it says itself (Layer.kept_bytes,
-cached_bytes and working_bytes); one that does not say is taken to copy its first bottom.
+Data kept for backward (BatchNorm's normalised batch, the input that Scale overwrites) counts in TEST too, except with
+keep="outputs". Layers report it (Layer.kept_bytes, cached_bytes and working_bytes); the default is a copy of the first bottom.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class MemoryNeeds:
     """Bytes. kept: by layers between forwards (Winograd's factors), and from forward to backward. blobs: the data of all.
-    diffs: of weights and blobs, in TRAIN. working: of the layer that takes most, beside its blobs. peak: all of it.
+    diffs: of weights and blobs, in TRAIN. working: the largest of a layer, besides its blobs. peak: the sum.
     peak_of_outputs: with keep="outputs"; None in TRAIN."""
 
     weights: int
@@ -45,7 +44,7 @@ class MemoryNeeds:
 
 
 def memory_needs(net: Net) -> MemoryNeeds:
-    """What a run needs at the shapes that the net's blobs have now."""
+    """The memory of a run at the current shapes of the net's blobs."""
     training = net.phase == TRAIN
     working = [
         node.layer.working_bytes(node.bottoms, node.tops, node.bottom_needs if training and node.needs_backward else None)
@@ -67,7 +66,7 @@ def memory_needs(net: Net) -> MemoryNeeds:
 
 
 def _bytes(blobs: Iterable[Blob]) -> int:
-    """Of the data of these blobs; memory that several share counts once."""
+    """Of the data of these blobs; shared memory counts once."""
     return sum({id(blob._data): blob.count * blob.dtype.itemsize for blob in blobs}.values())
 
 
@@ -81,21 +80,21 @@ def _diff_bytes(nodes: Sequence[Node]) -> int:
 
 
 def _most_alive(net: Net, working: Sequence[int]) -> int:
-    """The most bytes of blobs alive while a layer runs, with what it works in."""
+    """The most bytes of live blobs and working memory while a layer runs."""
     lives = lifetimes(net.nodes, [*net.inputs, *net.outputs])
     inner = {name for made in lives.made for name in made}
     alive: dict[str, Blob] = {}
-    holders: Counter[int] = Counter()  # of each memory, how many blobs alive lie in it
+    holders: Counter[int] = Counter()  # the number of live blobs in each memory
     taken = most = 0
 
     def end(name: str) -> int:
-        """The blob is alive no longer: the bytes that go with it."""
+        """End a blob's life: the bytes that become free."""
         blob = alive.pop(name)
         holders[id(blob._data)] -= 1
         return 0 if holders[id(blob._data)] else _bytes([blob])
 
     def begin(name: str, blob: Blob) -> int:
-        """The blob is alive: the bytes that it takes, beyond those of one that had the name before."""
+        """Begin a blob's life: the bytes that it takes, less those of a blob that had the name before."""
         before = end(name) if name in alive else 0
         alive[name] = blob
         holders[id(blob._data)] += 1

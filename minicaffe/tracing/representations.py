@@ -1,4 +1,4 @@
-"""What notebooks show of a net, a blob and a Tracer: HTML that needs no other file."""
+"""The HTML that notebooks show for a net, a blob and a Tracer; it needs no other file."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .trace_page import page
 from .trace_shots import NOT_FINITE, Statistics, statistics, tiles
 
 TILE_BYTES = 2**15
-"""What the maps of a blob that are shown may take."""
+"""The most bytes of the maps of a blob."""
 MOST_ACROSS = 8
 GAP = 1
 FRAME_HEIGHT = 720
 
 
 def html(shown: Net | Blob) -> str:
-    """What a notebook shows of it."""
+    """The HTML of a net or blob."""
     return net_html(shown) if isinstance(shown, Net) else blob_html(shown)
 
 
@@ -46,7 +46,7 @@ def net_html(net: Net) -> str:
 
 
 def blob_html(blob: Blob) -> str:
-    """Shape and statistics; of a blob of maps the first ones as a picture."""
+    """Shape and statistics; for a blob of maps also a picture of the first ones."""
     values = blob.read_data()
     rows = [["data", *_cells(statistics(values))]]
     if blob.diff_state is not MemoryState.UNINITIALISED:
@@ -56,7 +56,7 @@ def blob_html(blob: Blob) -> str:
 
 
 def trace_html(trace: Trace) -> str:
-    """The page of a trace in a frame of its own."""
+    """The page of a trace in a frame."""
     source = escape(page(trace), quote=True)
     style = f"width: 100%; height: {FRAME_HEIGHT}px; border: 1px solid #8888"
     return f'<iframe title="trace" sandbox="allow-scripts" style="{style}" srcdoc="{source}"></iframe>'
@@ -78,14 +78,14 @@ def _cells(found: Statistics) -> list[str]:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Cells are HTML."""
+    """A table whose cells are HTML."""
     head = "".join(f"<th>{column}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _maps(values: NDArray[Any]) -> str:
-    """The first item's maps side by side, each from its least value (black) to its greatest (white); not finite is red."""
+    """The first item's maps side by side, each from its least value (black) to its greatest (white); red if not finite."""
     found = tiles(values, TILE_BYTES)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a net is made of: layers, shapes, parameters, multiply-adds, memory."""
+"""A summary of a net: layers, shapes, parameters, multiply-adds, memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from .memory import MemoryNeeds, memory_needs
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """One layer. shapes: of its tops. parameters: elements of its learnable blobs. multiply_adds: of one forward pass,
-    by weights; None where the layer's class does not say. bytes: the data of tops that share no memory with a bottom,
-    without diffs."""
+    """One layer. shapes: of its tops. parameters: elements of its learnable blobs. multiply_adds: with weights, in one forward
+    pass; None if the layer's class does not define them. bytes: of the data of tops that share no memory with a bottom."""
 
     name: str
     type: str
@@ -27,7 +26,7 @@ class LayerSummary:
 
 @dataclass(frozen=True)
 class NetSummary:
-    """All layers of a net, in order, with totals; shared weights count once. memory: what a run takes at its most."""
+    """All layers of a net, in order, with totals; shared weights count once. memory: the peak of a run."""
 
     layers: list[LayerSummary]
     parameters: int
@@ -36,24 +35,24 @@ class NetSummary:
 
     @property
     def multiply_adds(self) -> int:
-        """Of the layers that say how many theirs are."""
+        """Of the layers whose class defines them."""
         return sum(layer.multiply_adds or 0 for layer in self.layers)
 
     @property
     def not_counted(self) -> list[str]:
-        """The types of the layers that do not."""
+        """The types of the other layers."""
         return sorted({layer.type for layer in self.layers if layer.multiply_adds is None})
 
     @property
     def blob_bytes(self) -> int:
-        """Bytes of all blobs' data: what a forward pass holds beside the weights."""
+        """Bytes of all blobs' data: what a forward pass holds besides the weights."""
         return sum(layer.bytes for layer in self.layers)
 
 
 def summarize(net: Net, rois: int | None = None) -> NetSummary:
     """Summarize a net at its current input shapes; runs no forward pass.
 
-    rois: how many its Proposal is taken to give, by default the most that the settings of its phase let through
+    rois: the number of rois that Proposal gives, by default the most that the settings of its phase allow
     (RPN_POST_NMS_TOP_N). ProposalTarget samples BATCH_SIZE of them; RoIData without an RPN gives BATCH_SIZE.
     """
     _reshape(net, rois)
@@ -81,7 +80,7 @@ def summarize(net: Net, rois: int | None = None) -> NetSummary:
 
 
 def _reshape(net: Net, rois: int | None) -> None:
-    """Carry the shapes through all layers; tops of rois get as many as an image would give."""
+    """Reshape all layers; tops of rois get the number of rois of an image."""
     for node in net.nodes:
         node.layer.reshape_pass(node.bottoms, node.tops)
         if node.layer.makes_rois:

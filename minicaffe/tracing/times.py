@@ -1,4 +1,4 @@
-"""How long each layer takes, measured through a net's hooks."""
+"""The time that each layer takes, measured through the net's hooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minicaffe.net import Net
 
 
 class Times:
-    """Milliseconds of each layer's forward and backward, by the net's hooks; in GPU mode by the device's own clock (events)."""
+    """Milliseconds of each layer's forward and backward; in GPU mode measured by the device (events)."""
 
     def __init__(self, net: Net) -> None:
         self._forward = [0.0] * len(net.layers)
@@ -25,13 +25,13 @@ class Times:
 
     @property
     def forward(self) -> list[float]:
-        """Of each layer, added up over all passes."""
+        """Of each layer, the sum over all passes."""
         self._collect()
         return self._forward
 
     @property
     def backward(self) -> list[float]:
-        """Of each layer, added up over all passes."""
+        """Of each layer, the sum over all passes."""
         self._collect()
         return self._backward
 

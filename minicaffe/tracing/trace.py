@@ -1,4 +1,4 @@
-"""Trace: what a Tracer saw of one run of a net, as plain data. trace_document.py makes JSON of it, trace_page.py a page."""
+"""Trace: one run of a net as plain data. trace_document.py converts it to JSON, trace_page.py to a page."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class BlobShot:
 
 @dataclass(frozen=True)
 class Step:
-    """One layer's "setup", "reshape", "forward" or "backward". ms: None where it was not timed.
+    """One layer's "setup", "reshape", "forward" or "backward".
 
-    bytes: the memory that all blobs of the net have taken after it; shapes: of the layer's tops.
+    ms: None if not timed; bytes: the memory of all blobs of the net after it; shapes: of the layer's tops.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ParamShot:
-    """A learnable blob at the end; diff: after a backward that reached it."""
+    """A learnable blob at the end of the run. diff: if backward computed it."""
 
     name: str
     data: Shot
@@ -48,7 +48,7 @@ class ParamShot:
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """A layer. place: where its block stands in the prototxt; top_bytes: taken by tops that share no memory with a bottom."""
+    """A layer. place: of its block in the prototxt; top_bytes: the memory of tops that share none with a bottom."""
 
     name: str
     type: str
@@ -65,7 +65,7 @@ class LayerFacts:
 
 @dataclass(frozen=True)
 class Failure:
-    """What ended the run: the layer's index, "setup", "reshape", "forward" or "backward", and the message."""
+    """What ended the run: the layer's index, the step that failed, "setup" to "backward", and the message."""
 
     layer: int
     way: str
@@ -74,7 +74,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Picture:
-    """The image, shrunk for showing: rgb (h, w, 3); scale: pixels of the net's input for one of these."""
+    """The image, shrunk for display: rgb (h, w, 3). scale: pixels of the net's input per pixel."""
 
     rgb: NDArray[np.uint8]
     scale: float
@@ -82,8 +82,8 @@ class Picture:
 
 @dataclass
 class Trace:
-    """One run: the layers in order, the steps in order, and what is said about them. detections: as detect.to_json gives
-    them, in pixels of the net's input; None where the net is no detector or no image was given."""
+    """One run: the layers and the steps in order. detections: as of detect.to_json, in pixels of the net's input; None if the
+    net is not a detector or no image was given."""
 
     name: str
     file: str

@@ -1,7 +1,6 @@
 """A trace as JSON and arrays: what the page reads.
 
-The JSON holds everything but large arrays; in their place stand references {"at": byte, "dtype": "f4", "shape": [...]}
-into one run of bytes, little-endian.
+The JSON replaces large arrays with references {"at": byte, "dtype": "f4", "shape": [...]} into one little-endian byte string.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 
 from minicaffe.version import __version__
 
-from .trace import BlobShot, LayerFacts, ParamShot, Picture, Step, Trace
+from .trace import LayerFacts, ParamShot, Picture, Step, Trace
 from .trace_graph import graph
 from .trace_roi import RoiShot
-from .trace_shots import Histogram, Shot, Statistics, Tiles
+from .trace_shots import Shot, Statistics, Tiles
 
 Json = dict[str, Any]
 
@@ -24,14 +23,14 @@ FORMAT = 1
 
 
 class Arrays:
-    """Arrays one after the other; put gives the reference to one."""
+    """Arrays, one after the other."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._at = 0
 
     def put(self, array: NDArray[Any] | None, dtype: str = "f4") -> Json | None:
-        """dtype: f4, i4 or u1."""
+        """Add an array as f4, i4 or u1; its reference."""
         if array is None:
             return None
         raw = np.ascontiguousarray(array, "<" + dtype).tobytes()
@@ -42,24 +41,18 @@ class Arrays:
         return reference
 
     def join(self) -> bytes:
-        """All of them."""
         return b"".join(self._parts)
 
 
 def document(trace: Trace) -> tuple[Json, bytes]:
-    """The JSON (as json.dumps takes it, without NaN) and the arrays."""
+    """The JSON (without NaN) and the arrays."""
     arrays = Arrays()
-    net = {
-        "name": trace.name, "file": trace.file, "phase": trace.phase, "dtype": trace.dtype,
-        "weights": trace.weights, "device": trace.device,
-    }  # fmt: skip
-    error = trace.error and {"layer": trace.error.layer, "way": trace.error.way, "message": trace.error.message}
     return {
         "format": FORMAT,
         "minicaffe": __version__,
-        "net": net,
+        "net": {key: getattr(trace, key) for key in ("name", "file", "phase", "dtype", "weights", "device")},
         "notes": trace.notes,
-        "error": error,
+        "error": vars(trace.error) if trace.error else None,
         "layers": [_layer(layer, arrays) for layer in trace.layers],
         "graph": graph(trace.layers),
         "steps": [_step(step, arrays) for step in trace.steps],
@@ -70,14 +63,8 @@ def document(trace: Trace) -> tuple[Json, bytes]:
 
 def _layer(layer: LayerFacts, arrays: Arrays) -> Json:
     return {
-        "name": layer.name,
-        "type": layer.type,
-        "place": layer.place,
-        "bottoms": layer.bottoms,
-        "tops": layer.tops,
-        "in_place": layer.in_place,
+        **{key: getattr(layer, key) for key in ("name", "type", "place", "bottoms", "tops", "in_place", "param")},
         "split": layer.is_split,
-        "param": layer.param,
         "phase_bytes": layer.top_bytes,
         "params": [_param(param, arrays) for param in layer.params],
         "roi": _roi(layer.roi, arrays) if layer.roi else None,
@@ -86,14 +73,7 @@ def _layer(layer: LayerFacts, arrays: Arrays) -> Json:
 
 def _param(param: ParamShot, arrays: Arrays) -> Json:
     diff = param.diff and {**_statistics(param.diff.statistics), "tiles": _tiles(param.diff.tiles, arrays)}
-    return {
-        "name": param.name,
-        "shape": list(param.data.shape),
-        **_statistics(param.data.statistics),
-        "histogram": _histogram(param.data.histogram),
-        "tiles": _tiles(param.data.tiles, arrays),
-        "diff": diff,
-    }
+    return {"name": param.name, **_shot(param.data, arrays), "diff": diff}
 
 
 def _step(step: Step, arrays: Arrays) -> Json:
@@ -103,19 +83,15 @@ def _step(step: Step, arrays: Arrays) -> Json:
         "ms": None if step.ms is None or step.ms != step.ms else round(step.ms, 4),
         "bytes": step.bytes,
         "shapes": [list(shape) for shape in step.shapes],
-        "blobs": [_blob(blob, arrays) for blob in step.blobs],
+        "blobs": [{"name": blob.name, "role": blob.role, "part": blob.part, **_shot(blob.shot, arrays)} for blob in step.blobs],
     }
 
 
-def _blob(blob: BlobShot, arrays: Arrays) -> Json:
-    shot: Shot = blob.shot
+def _shot(shot: Shot, arrays: Arrays) -> Json:
     return {
-        "name": blob.name,
-        "role": blob.role,
-        "part": blob.part,
         "shape": list(shot.shape),
         **_statistics(shot.statistics),
-        "histogram": _histogram(shot.histogram),
+        "histogram": vars(shot.histogram) if shot.histogram else None,
         "tiles": _tiles(shot.tiles, arrays),
         "values": arrays.put(shot.values),
     }
@@ -125,23 +101,15 @@ def _statistics(found: Statistics) -> Json:
     return {key: _number(value) for key, value in vars(found).items()}
 
 
-def _histogram(found: Histogram | None) -> Json | None:
-    if found is None:
-        return None
-    return {"low": found.low, "high": found.high, "counts": found.counts, "every": found.every}
-
-
 def _tiles(tiles: Tiles | None, arrays: Arrays) -> Json | None:
     if tiles is None:
         return None
+    page, height, width = tiles.pixels.shape
     return {
-        "n": tiles.n,
-        "channels": tiles.channels,
-        "page": len(tiles.pixels),
-        "height": tiles.pixels.shape[1],
-        "width": tiles.pixels.shape[2],
-        "shrunk": tiles.shrunk,
-        "per": tiles.per,
+        **vars(tiles),
+        "page": page,
+        "height": height,
+        "width": width,
         "pixels": arrays.put(tiles.pixels, "u1"),
         "low": [_number(value) for value in tiles.low],
         "high": [_number(value) for value in tiles.high],
@@ -152,23 +120,14 @@ def _roi(roi: RoiShot, arrays: Arrays) -> Json:
     geometry = {key: arrays.put(value, "i4" if value.dtype.kind == "i" else "f4") for key, value in roi.geometry.items()}
     bins = {key: geometry.pop(key) for key in list(geometry) if key.endswith(("hstart", "hend", "wstart", "wend"))}
     return {
-        "kind": roi.kind,
-        "rois": arrays.put(roi.rois),
-        "spatial_scale": roi.spatial_scale,
+        **{key: getattr(roi, key) for key in ("kind", "spatial_scale", "group", "output_dim", "item", "explained")},
+        **{key: arrays.put(getattr(roi, key)) for key in ("rois", "map", "output", "dy", "dx")},
         "pooled": list(roi.pooled),
-        "group": roi.group,
-        "output_dim": roi.output_dim,
-        "item": roi.item,
-        "map": arrays.put(roi.map),
         "map_channels": roi.channels,
+        "output_channels": roi.output_dim,
         "bins": bins or None,
         **dict.fromkeys(("start", "rounded", "size", "h", "w", "per_bin")),
         **geometry,
-        "output": arrays.put(roi.output),
-        "output_channels": roi.output_dim,
-        "explained": roi.explained,
-        "dy": arrays.put(roi.dy),
-        "dx": arrays.put(roi.dx),
     }
 
 
@@ -180,7 +139,7 @@ def _picture(picture: Picture | None, arrays: Arrays) -> Json | None:
 
 
 def _number(value: float | None) -> float | None:
-    """Seven digits: float32's; what is not finite does not occur in statistics."""
+    """With 7 digits, as many as float32 has; None for a value that is not finite."""
     if value is None or not np.isfinite(value):
         return None
     return value if isinstance(value, int) else float(f"{value:.7g}")

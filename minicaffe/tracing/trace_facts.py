@@ -1,4 +1,4 @@
-"""What a trace says of each layer beside its steps, of the memory taken, and of what it leaves out."""
+"""The facts of a layer in a trace, the memory that blobs use, and notes on reduced data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .trace_shots import MOST_TILES, SAMPLED, shot
 
 
 def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: bool, room: int) -> LayerFacts:
-    """Of layer i of a net, perhaps one in the making. went_back: whether backward ran it; room: bytes for a blob's tiles."""
+    """Of layer i, which may still be in setup. went_back: whether backward ran it; room: bytes for a blob's tiles."""
     node = net.nodes[i] if i < len(net.nodes) else None
     tops, bottoms = (node.tops, node.bottoms) if node else ([], [])
     bottom_names = list(layer.param.bottom)
@@ -44,26 +44,26 @@ def _param(layer: Layer, j: int, went_back: bool, room: int) -> ParamShot:
     return ParamShot(layer.weight_name(j), shot(blob.read_data(), room, weights=True), diff)
 
 
-def left_out(steps: Sequence[Step], layers: Sequence[LayerFacts]) -> list[str]:
-    """What is shrunk, sampled or cut, in words."""
+def reduced(steps: Sequence[Step], layers: Sequence[LayerFacts]) -> list[str]:
+    """Notes on data that is shrunk, sampled or cut."""
     notes = []
     blobs = [blob.shot for step in steps for blob in step.blobs]
     shots = blobs + [part for layer in layers for param in layer.params for part in (param.data, param.diff) if part]
     kept = [item.tiles for item in shots if item.tiles]
     if any(tiles.shrunk > 1 for tiles in kept):
         most = max(tiles.shrunk for tiles in kept)
-        notes.append(f"large maps are shrunk: one pixel is the mean of up to {most} x {most} values")
+        notes.append(f"large maps are shrunk: a pixel is the mean of up to {most} x {most} values")
     if any(len(tiles.pixels) < tiles.channels for tiles in kept):
-        notes.append(f"of blobs with many maps the first are shown, at most {MOST_TILES}, fewer of large ones")
+        notes.append(f"blobs with many maps show the first ones, at most {MOST_TILES}, fewer if large")
     if any(item.histogram and item.histogram.every > 1 for item in shots):
         notes.append(f"histograms of more than {SAMPLED} values count every k-th")
     if any(item.shape[0] > 1 for item in blobs if item.tiles):
-        notes.append("of a batch the first item's maps are shown")
+        notes.append("the maps are of the first item of a batch")
     return notes + [note for layer in layers if layer.roi for note in layer.roi.notes(layer.name)]
 
 
 class TakenMemory:
-    """bytes_in_use of all blobs seen, kept up to date blob by blob: a step changes those of one layer."""
+    """bytes_in_use of all blobs seen, updated blob by blob."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -72,7 +72,7 @@ class TakenMemory:
         self._bytes: dict[int, int] = {}
 
     def look(self, blobs: Iterable[Blob]) -> None:
-        """Take in what these blobs have now."""
+        """Update these blobs."""
         for blob in blobs:
             memories = blob._data, blob._diff
             self._users.update(map(id, memories))
@@ -89,7 +89,7 @@ class TakenMemory:
 
 
 def bytes_in_use(blobs: Iterable[Blob], without: Iterable[Any] = ()) -> int:
-    """The memory, of data and diffs, that these blobs have taken; shared memory counts once. without: ids of memories."""
+    """The memory of the data and diffs of these blobs; shared memory counts once. without: ids of memories to leave out."""
     taken = {
         id(memory): memory.size * memory.dtype.itemsize
         for blob in blobs

@@ -1,6 +1,6 @@
-"""Places for a trace's layers and the ways of blobs between them: from whoever wrote a blob last.
+"""The graph of a trace: places for its layers, and an edge for each blob from the last layer that wrote it.
 
-Layers that work in place stand in the box of the layer whose blob they overwrite, one below the other.
+In-place layers are in the box of the layer whose blob they overwrite, one below the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Point = tuple[float, float]
 
 
 def graph(layers: list[LayerFacts]) -> Json:
-    """Boxes by their top left corners, edges as points from the lower border of one to the upper border of another."""
+    """Boxes by their top left corners, edges as points from the lower border of one box to the upper border of another."""
     boxes, edges = _boxes(layers)
     box_of = {layer: b for b, box in enumerate(boxes) for layer in box}
     sizes = [_size([layers[i] for i in box]) for box in boxes]
@@ -66,8 +66,7 @@ def _boxes(layers: list[LayerFacts]) -> tuple[list[list[int]], list[tuple[int, i
 
 
 def _size(box: list[LayerFacts]) -> Point:
-    first = box[0]
-    if first.is_split:
+    if box[0].is_split:
         return SPLIT_SIZE
     letters = max(max(len(layer.name), len(layer.type) + 18) for layer in box)
     return max(LETTER * letters + PAD, LEAST_WIDTH), HEIGHT + PART_HEIGHT * (len(box) - 1)

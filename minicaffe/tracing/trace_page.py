@@ -1,7 +1,7 @@
-"""A trace as one HTML file that needs nothing else: template, style and script from trace_page_files, the data inside.
+"""A trace as one self-contained HTML file: template, style and script from trace_page_files, and the data.
 
-@@NAME@@ in page.html stands for the text of the file NAME, @@title@@ for the net's name, @@trace@@ for the JSON, @@arrays@@
-for the gzipped arrays in base64.
+In page.html, @@NAME@@ stands for the text of the file NAME, @@title@@ for the net's name, @@trace@@ for the JSON, and
+@@arrays@@ for the gzipped arrays in base64.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def page(trace: Trace) -> str:
 
 
 def write_page(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write the page, whole or not at all."""
+    """Write the page to a temporary name and rename it."""
     text = page(trace)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

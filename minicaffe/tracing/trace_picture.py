@@ -1,4 +1,4 @@
-"""The image of a trace, and what a detector found on it."""
+"""The image of a trace, and the detections on it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from minicaffe.net import Net
 from .trace import Picture
 
 LONG_SIDE = 640
-"""Most pixels of a side of the image shown."""
+"""The most pixels of a side of the image on the page."""
 THRESHOLD = 0.5
-"""The least score of a detection that is drawn."""
+"""The lowest score of a detection that is drawn."""
 
 
 def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
-    """image (H, W, 3), BGR, shrunk where it is large."""
+    """image (H, W, 3), BGR, shrunk if large."""
     if image is None:
         return None
     height, width = image.shape[:2]
@@ -34,8 +34,8 @@ def picture(net: Net, image: NDArray[np.uint8] | None) -> Picture | None:
 
 
 def found_detections(net: Net, image: NDArray[np.uint8] | None) -> list[dict[str, Any]] | None:
-    """What the net's last pass found on image, in pixels of the net's input; None for a net that is no detector, and
-    for one whose boxes are not finite."""
+    """The detections of the net's last pass on image, in pixels of the net's input; None if the net is not a detector, or if
+    a box is not finite."""
     if image is None:
         return None
     scale = _input_width(net, image.shape[1]) / image.shape[1]
@@ -58,7 +58,7 @@ def _detections(net: Net, size: tuple[int, ...], scale: float) -> tuple[Detectio
 
 
 def _input_width(net: Net, width: int) -> float:
-    """The width of the net's input that holds an image of that width, without what it is padded with."""
+    """The width, without padding, of the net's input for an image of that width."""
     if "im_info" in net.inputs and net.blobs["im_info"].count >= 3:
         return float(net.blobs["im_info"].read_data().reshape(-1)[2]) * width
     for name in net.inputs:

@@ -1,4 +1,4 @@
-"""What a trace keeps of a layer that pools rois: the map, the rois, the bins or samples and what came out."""
+"""The record of an ROI layer in a trace: the map, the rois, the bins or samples, and the output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .explanations.explanation import Explanation
 Array = NDArray[Any]
 
 MAP_BYTES = 3 * 2**20
-"""Most bytes of a map, of its gradient, and (half of it) of an output."""
+"""The most bytes of a map and of its gradient; half of it for an output."""
 
 KINDS: dict[type[Layer], str] = {
     ROIPooling: "max_bins",
@@ -34,13 +34,13 @@ KINDS: dict[type[Layer], str] = {
     PSROIPooling: "psroi_bins",
     PSROIAlign: "psroi_samples",
 }
-"""What the trace page calls each layer's geometry. Classes derived from ours may read anything."""
+"""The trace page's name for the geometry of each layer. Derived classes may have another geometry."""
 
 
 @dataclass
 class RoiShot:
-    """kind: one of those in KINDS. map (C', H, W): the first channels of `channels`
-    of that item of the batch. geometry: arrays by the names that the page knows. output, dy (R, C'', PH, PW), dx (C', H, W)."""
+    """kind: of KINDS. map (C', H, W): the first of `channels` channels of one item of the batch. geometry: arrays by the page's
+    names. output, dy (R, C'', PH, PW), dx (C', H, W)."""
 
     kind: str
     rois: Array
@@ -58,7 +58,7 @@ class RoiShot:
     dx: Array | None = None
 
     def notes(self, name: str) -> list[str]:
-        """What was left out."""
+        """Notes on reduced data."""
         notes = []
         if len(self.map) < self.channels:
             notes.append(f"{name}: the first {len(self.map)} of {self.channels} channels of its feature map are kept")
@@ -68,12 +68,12 @@ class RoiShot:
 
 
 def shows_rois(layer: Layer) -> TypeGuard[RoiLayer]:
-    """Whether a trace can show what the layer's rois read."""
+    """Whether a trace can show the bins of the layer."""
     return type(layer) in KINDS
 
 
 def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
-    """After a forward of layer, which shows_rois, over x (N, C, H, W) and rois (R, 5) to y."""
+    """After forward of a layer that shows_rois, from x (N, C, H, W) and rois (R, 5) to y."""
     rois = rois.reshape(-1, 5).copy()
     group = layer.group_size if isinstance(layer, PSROILayer) else None
     item = int(rois[0, 0]) if len(rois) else 0
@@ -94,7 +94,7 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
 
 
 def explained(layer: RoiLayer, bottoms: Sequence[str], tops: Sequence[str], arrays: Sequence[Array]) -> list[str]:
-    """What `minicaffe explain` says of the first roi's first channel and middle bin; arrays: the bottoms', then the top's."""
+    """The text of `minicaffe explain` for the first roi's first channel and middle bin. arrays: the bottoms', the top's."""
     y = arrays[-1]
     explain_it = explains.get(type(layer))
     if explain_it is None or not y.size:
@@ -105,14 +105,14 @@ def explained(layer: RoiLayer, bottoms: Sequence[str], tops: Sequence[str], arra
 
 
 def add_gradients(shot: RoiShot, dy: Array, dx: Array) -> None:
-    """After a backward: dy (R, C, PH, PW) and dx (N, C, H, W)."""
+    """After backward: dy (R, C, PH, PW) and dx (N, C, H, W)."""
     channels = shot.output.shape[1] if shot.output is not None else dy.shape[1]
     shot.dy = dy[:, :channels].astype(np.float32)
     shot.dx = dx[shot.item, : len(shot.map)].astype(np.float32)
 
 
 def _first_channels(array: Array, axis: int, room: int, multiple: int) -> NDArray[np.float32]:
-    """A float32 copy of as many channels as fit, a multiple of `multiple` and at least that many."""
+    """A float32 copy of as many channels as fit: a multiple of `multiple`, at least one."""
     one = 4 * max(array.size // max(array.shape[axis], 1), 1)
     count = max(room // one // multiple, 1) * multiple
     part: NDArray[np.float32] = np.take(array, np.arange(min(count, array.shape[axis])), axis=axis).astype(np.float32)

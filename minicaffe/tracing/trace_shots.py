@@ -1,4 +1,4 @@
-"""What a trace keeps of an array: statistics, a histogram, its maps as small grey pictures, the values of a small one."""
+"""The record of an array in a trace: statistics, a histogram, its maps as small grey pictures, the values of a small array."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Array = NDArray[Any]
 
 BINS = 32
 SAMPLED = 2**18
-"""Most values that a histogram counts; of more it counts every k-th."""
+"""The most values that a histogram counts; of more it counts every k-th."""
 CHUNK = 2**15
-"""Values that are worked on at a time."""
+"""Values per pass."""
 WHOLE = 8192
-"""Most values of a blob that is kept whole."""
+"""The most values of a blob that is stored whole."""
 MOST_TILES = 256
 NOT_FINITE = 255
-"""A tile's pixel that stands for a value that is not finite; 0 to 254 stand for the tile's low to high."""
+"""The pixel of a value that is not finite; 0 to 254 stand for the tile's low to high."""
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """min, mean, max, std: of the finite values, None without any. zeros: their share. nan, inf: how many."""
+    """min, mean, max, std: of the finite values, None without any. zeros: their fraction. nan, inf: their numbers."""
 
     min: float | None
     mean: float | None
@@ -39,7 +39,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Histogram:
-    """counts: how many values lie in each of the equal parts of [low, high]. every: of how many values one was counted."""
+    """counts: the values in each of the equal parts of [low, high]. every: one value in so many was counted."""
 
     low: float
     high: float
@@ -51,7 +51,7 @@ class Histogram:
 class Tiles:
     """Maps as pictures: pixels (page, h, w) of the first of `channels` maps, each from low to high.
 
-    n: the item of the batch. shrunk: a pixel is the mean of so many by so many. per: for weights, the inputs of each output.
+    n: the item of the batch. shrunk: the side of the block of values in a pixel. per: for weights, the inputs of each output.
     """
 
     n: int
@@ -75,7 +75,7 @@ class Shot:
 
 
 def shot(array: Array, tile_bytes: int, *, weights: bool = False) -> Shot:
-    """What is kept of array; tile_bytes: how many its pictures may take (0: none). weights: (O, I, h, w) in place of maps."""
+    """The record of array. tile_bytes: the most bytes of its pictures (0: none). weights: (O, I, h, w) instead of maps."""
     found = statistics(array)
     small = array.size <= WHOLE and not weights
     return Shot(
@@ -88,14 +88,14 @@ def shot(array: Array, tile_bytes: int, *, weights: bool = False) -> Shot:
 
 
 def statistics(array: Array) -> Statistics:
-    """Of any array, an empty one too."""
+    """Of any array, also an empty one."""
     count = array.size
     nan = inf = 0
     zeros = 1 - np.count_nonzero(array) / count if count else 0.0
     values = array.reshape(-1)
     with np.errstate(invalid="ignore", over="ignore"):
         total = values.sum(dtype=np.float64)
-    if not np.isfinite(total):  # cheaper than to look at each
+    if not np.isfinite(total):  # cheaper than a look at each
         finite = np.isfinite(values)
         nan = int(np.isnan(values).sum())
         inf = count - int(finite.sum()) - nan
@@ -107,7 +107,7 @@ def statistics(array: Array) -> Statistics:
 
 
 def _std(values: Array, mean: float) -> float:
-    """Of a flat array, in parts that fit in the cache: a third of the time of NumPy's."""
+    """Of a flat array, in parts that fit in the cache: three times as fast as NumPy's."""
     total = 0.0
     with np.errstate(over="ignore"):
         for start in range(0, values.size, CHUNK):
@@ -131,7 +131,7 @@ def histogram(array: Array, found: Statistics, bins: int = BINS) -> Histogram | 
 
 
 def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | None:
-    """The first item's maps of an array (N, C, H, W), or all maps of weights (O, I, h, w), in that many bytes or fewer."""
+    """The first item's maps of an array (N, C, H, W), or all maps of weights (O, I, h, w), in at most tile_bytes."""
     if array.ndim != 4 or not array.size or array.shape[2] * array.shape[3] < 2:
         return None
     maps = array.reshape(-1, *array.shape[2:]) if weights else array[0]
@@ -147,7 +147,7 @@ def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | No
 
 
 def shrunk(maps: Array, factor: int) -> Array:
-    """maps (C, H, W) -> (C, ceil(H / factor), ceil(W / factor)): means of blocks, smaller ones at the right and bottom."""
+    """maps (C, H, W) -> (C, ceil(H / factor), ceil(W / factor)): means of blocks, smaller at the right and bottom."""
     if factor == 1:
         return maps
     for axis in (1, 2):
@@ -160,7 +160,7 @@ def shrunk(maps: Array, factor: int) -> Array:
 
 
 def grey(maps: Array) -> tuple[NDArray[np.uint8], list[float], list[float]]:
-    """maps (C, H, W) as bytes, 0 to 254 from each map's least finite value to its greatest; the least and the greatest."""
+    """maps (C, H, W) as bytes, 0 to 254 from each map's least finite value to its greatest; those values."""
     finite = np.isfinite(maps)
     low = np.where(finite, maps, np.inf).min(axis=(1, 2), keepdims=True)
     high = np.where(finite, maps, -np.inf).max(axis=(1, 2), keepdims=True)

@@ -1,9 +1,9 @@
-"""Tracer: watches a net's run through its hooks and keeps, after every step of every layer, what the step left.
+"""Tracer: records the result of every step of every layer, through the net's hooks.
 
     with Tracer(net, "trace.html"):
         net.forward()
 
-A net that is made inside the block, Net(file, watch=tracer.watch), is traced from its first layer's setup on.
+A net made inside the block, Net(file, watch=tracer.watch), is traced from its first layer's setup on.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from minicaffe.net import Net
 
 from .explanations.runs import shown_name
 from .trace import BlobShot, Failure, Step, Trace
-from .trace_facts import TakenMemory, layer_facts, left_out
+from .trace_facts import TakenMemory, layer_facts, reduced
 from .trace_picture import found_detections, picture
 from .trace_roi import RoiShot, add_gradients, explained, roi_shot, shows_rois
 from .trace_shots import shot
 
 TILE_BYTES = 8 * 2**20
-"""What the pictures of all blobs together may take."""
+"""The most bytes of the pictures of all blobs."""
 MOST_OF_ONE = 2**18
-"""What those of one blob may take."""
+"""The most bytes of the pictures of one blob."""
 
 OnStep = Callable[[Step], None]
 
 
 class Tracer:
-    """A context manager that traces what net does in its block; `trace` holds the result, write(path) makes a page of it.
+    """A context manager that traces the net in its block; `trace` holds the result, write(path) writes it as a page.
 
-    path: a page to write at the end of the block, also of a run that fails in a layer. backward: whether backward passes are
-    kept. image: the picture (H, W, 3), BGR, that the net's input holds, to show and to draw detections on. weights, notes:
-    to be named on the page. tile_bytes: what pictures of maps may take, 0 for none. on_step: called after each step.
-    A second forward pass replaces what was kept of the first.
+    path: of a page to write at the end of the block, also if a layer fails. backward: whether to record backward passes.
+    image: the picture (H, W, 3), BGR, in the net's input, to show with the detections. weights, notes: shown on the page.
+    tile_bytes: the most bytes of the pictures of maps, 0 for none. on_step: called after each step.
+    A second forward pass replaces the first.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Tracer:
 
     @property
     def trace(self) -> Trace:
-        """What was seen: up to now inside the block, of the whole run after it."""
+        """The record: so far inside the block, of the whole run after it. Raises ValueError without a net."""
         return self._trace or self._collect()
 
     def write(self, path: str | os.PathLike[str]) -> None:
@@ -102,13 +102,12 @@ class Tracer:
         write_page(self.trace, path)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the page."""
         from .representations import trace_html
 
         return trace_html(self.trace)
 
     def watch(self, net: Net, layer: Layer, moment: str) -> None:
-        """For Net(file, watch=...): the steps of making it."""
+        """For Net(file, watch=...): setup and reshape of its layers."""
         if moment == "created":
             self.net, self._making = net, layer
             self._attach(net)
@@ -121,13 +120,18 @@ class Tracer:
             self._end("reshape", len(net.layers) - 1)
 
     def detach(self) -> None:
-        """Take the hooks back."""
+        """Remove the hooks."""
         if self.net is not None:
-            for hook in (self._before_forward, self._after_reshape, self._after_forward):
-                self.net.remove_hook(hook)
-            for hook in (self._before_backward, self._after_backward):
+            forward = (self._before_forward, self._after_reshape, self._after_forward)
+            for hook in (*forward, self._before_backward, self._after_backward):
                 self.net.remove_hook(hook)
         self._attached = False
+
+    @property
+    def _traced(self) -> Net:
+        if self.net is None:
+            raise ValueError("a Tracer without a net has no trace")
+        return self.net
 
     # The hooks.
 
@@ -148,7 +152,7 @@ class Tracer:
         if not self._went_forward:
             self._taken.look(self._all_blobs())
         if not self.steps or self.steps[0].kind != "setup":
-            self._make_up_setup()
+            self._add_setup()
         self._begin("reshape", i)
 
     def _after_reshape(self, i: int) -> None:
@@ -156,27 +160,24 @@ class Tracer:
         self._begin("forward", i)
 
     def _after_forward(self, i: int) -> None:
-        ms = self._lap()
-        assert self.net is not None
-        layer, tops, bottoms = self.net.layers[i], self.net.nodes[i].tops, self.net.nodes[i].bottoms
-        names = self.net.nodes[i].top_names
-        room = self._room()
+        ms, room, net = self._lap(), self._room(), self._traced
+        layer, tops, bottoms, names = net.layers[i], net.nodes[i].tops, net.nodes[i].bottoms, net.nodes[i].top_names
         blobs = [BlobShot(name, "top", "data", shot(blob.read_data(), room)) for name, blob in zip(names, tops, strict=True)]
         if self._tile_bytes and shows_rois(layer):
             arrays = [blob.read_data() for blob in (*bottoms, tops[0])]
             self._rois[i] = roi_shot(layer, arrays[0], arrays[1], arrays[-1])
-            read = [shown_name(self.net, name) for name in self.net.nodes[i].bottom_names]
+            read = [shown_name(net, name) for name in net.nodes[i].bottom_names]
             self._rois[i].explained = explained(layer, read, names, arrays)
         self._went_forward.add(i)
         self._add("forward", i, ms, blobs)
 
     def _before_backward(self, i: int) -> None:
-        if self.net is not None and self.net.nodes[i].needs_backward:
+        if self._traced.nodes[i].needs_backward:
             self._begin("backward", i)
 
     def _after_backward(self, i: int) -> None:
-        net = self.net
-        if net is None or not net.nodes[i].needs_backward:
+        net = self._traced
+        if not net.nodes[i].needs_backward:
             return
         ms, room = self._lap(), self._room()
         if not self._went_back:
@@ -193,7 +194,7 @@ class Tracer:
         self._start = Stopwatch(current()) if gpu_mode() else time.perf_counter()
 
     def _lap(self) -> float:
-        """The milliseconds since _begin; nothing runs now."""
+        """The milliseconds since _begin."""
         self._inside = None
         if isinstance(self._start, Stopwatch):
             self._start.stop()
@@ -204,20 +205,17 @@ class Tracer:
         self._add(kind, i, self._lap(), [])
 
     def _add(self, kind: str, i: int, ms: float | None, blobs: list[BlobShot]) -> None:
-        assert self.net is not None
-        for node in (
-            self.net.nodes[self._last],
-            self.net.nodes[i],
-        ):  # the last one's blobs may have given their memory back since
+        nodes = self._traced.nodes
+        for node in (nodes[self._last], nodes[i]):  # the last one's blobs may have freed their memory since
             self._taken.look([*node.bottoms, *node.tops, *node.layer.blobs])
         self._last = i
-        step = Step(kind, i, ms, self._taken.bytes, [top.shape for top in self.net.nodes[i].tops], blobs)
+        step = Step(kind, i, ms, self._taken.bytes, [top.shape for top in nodes[i].tops], blobs)
         self.steps.append(step)
         if self.on_step:
             self.on_step(step)
 
     def _forget(self) -> None:
-        """A pass begins anew: of those before it nothing stays but the making of the net."""
+        """A new forward pass: drop the steps before it, except the setup of the net."""
         first = next(n for n, step in enumerate(self.steps) if step.kind == "forward")
         if first and self.steps[first - 1].layer == self.steps[first].layer:
             first -= 1  # its reshape
@@ -227,41 +225,33 @@ class Tracer:
         self._went_back.clear()
         self._passes += 1
 
-    def _make_up_setup(self) -> None:
-        """The net was made before the tracer came."""
-        assert self.net is not None
-        taken = self._taken.bytes
-        shapes = [[top.shape for top in node.tops] for node in self.net.nodes]
-        self.steps[:0] = [Step("setup", i, None, taken, tops) for i, tops in enumerate(shapes)]
-        self.notes.append("LayerSetUp is not timed: the net was made before the tracer came")
+    def _add_setup(self) -> None:
+        """Untimed setup steps, for a net that was made before the tracer."""
+        shapes = [[top.shape for top in node.tops] for node in self._traced.nodes]
+        self.steps[:0] = [Step("setup", i, None, self._taken.bytes, tops) for i, tops in enumerate(shapes)]
+        self.notes.append("LayerSetUp is not timed: the net was made before the tracer")
 
     # The result.
 
     def _layers(self) -> list[Layer]:
-        assert self.net is not None
-        return [*self.net.layers, *([self._making] if self._making else [])]
+        return [*self._traced.layers, *([self._making] if self._making else [])]
 
     def _all_blobs(self) -> list[Blob]:
-        assert self.net is not None
-        tops = [top for node in self.net.nodes for top in node.tops]
+        tops = [top for node in self._traced.nodes for top in node.tops]
         return tops + [blob for layer in self._layers() for blob in layer.blobs]
 
     def _room(self) -> int:
         """The bytes for one blob's pictures."""
-        assert self.net is not None
         nodes, shots = self._shots
-        if nodes != len(self.net.nodes):
-            shots = sum(len(node.tops) + len(node.layer.blobs) for node in self.net.nodes)
-            self._shots = len(self.net.nodes), shots
+        if nodes != len(self._traced.nodes):
+            shots = sum(len(node.tops) + len(node.layer.blobs) for node in self._traced.nodes)
+            self._shots = len(self._traced.nodes), shots
         if self.backward:
             shots *= 2
         return min(MOST_OF_ONE, self._tile_bytes // max(shots, 1))
 
     def _collect(self) -> Trace:
-        net = self.net
-        if net is None:
-            raise ValueError("a Tracer without a net has no trace")
-        room = self._room()
+        net, room = self._traced, self._room()
         layers = [
             layer_facts(net, i, layer, self._rois.get(i), i in self._went_back, room) for i, layer in enumerate(self._layers())
         ]
@@ -274,7 +264,7 @@ class Tracer:
             dtype=str(net.dtype),
             device=current().name if gpu_mode() else "cpu",
             weights=self.weights,
-            notes=[*self.notes, *passes, *left_out(self.steps, layers)],
+            notes=[*self.notes, *passes, *reduced(self.steps, layers)],
             layers=layers,
             steps=list(self.steps),
             error=self.error,

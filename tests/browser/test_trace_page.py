@@ -305,7 +305,7 @@ def test_backward_shows_where_the_gradient_lands(traced: tuple[Path, Net], open_
     left = map_stage["x"] + map_stage["width"] / 2 - SIZE[1] / 2 * cell
     opened.page.mouse.click(left + 3.5 * cell, map_stage["y"] + 4.5 * cell)
     text = opened.page.locator(".worked").inner_text().replace("−", "-")
-    assert "Cell [4, 3] gets" in text
+    assert "Gradient of cell [4, 3]" in text
     total = float(re.search(r"^sum: (\S+)$", text, re.M)[1])  # type: ignore[index]
     dx = net.blobs[net.bottom_names[layer][0]].diff
     found = opened.overlay()
@@ -369,7 +369,7 @@ def test_no_rois_and_a_second_image(tmp_path: Path, open_page: Open) -> None:
     opened = open_page(tmp_path / "two.html")
     found = opened.select("pool", 1, 0, 0, 0)
     assert (found["hstart"], found["value"]) == ("1", "")
-    assert "not kept in the page" in opened.page.locator(".worked").inner_text()
+    assert "not in the page" in opened.page.locator(".worked").inner_text()
     net.blobs["rois"].reshape(0, 5)
     with Tracer(net, tmp_path / "none.html"):
         net.forward()

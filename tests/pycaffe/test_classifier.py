@@ -79,7 +79,7 @@ def test_context_is_the_image_around_and_the_mean_outside(files: tuple[Path, Pat
 def test_a_detector_s_errors(files: tuple[Path, Path]) -> None:
     detector = caffe.Detector(*files)
     image = np.zeros((20, 30, 3), np.float32)
-    with pytest.raises(Error, match=r"window \(25, 0, 30, 4\) holds no pixel of an image of 20 x 30"):
+    with pytest.raises(Error, match=r"window \(25, 0, 30, 4\) contains no pixel of an image of 20 x 30"):
         detector.detect_windows([(image, [(25, 0, 30, 4)])])
     with pytest.raises(Error, match="at least one window"):
         detector.detect_windows([(image, np.zeros((0, 4)))])

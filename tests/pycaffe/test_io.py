@@ -64,14 +64,14 @@ def test_lists_of_arrays() -> None:
     arrays = [np.arange(6.0).reshape(2, 3), np.zeros((1, 4))]
     back = io.blobprotovector_str_to_arraylist(io.arraylist_to_blobprotovector_str(arrays))
     assert [array.tolist() for array in back] == [array.tolist() for array in arrays]
-    with pytest.raises(DataError, match="these bytes are no BlobProtoVector"):
+    with pytest.raises(DataError, match="these bytes are not a BlobProtoVector"):
         io.blobprotovector_str_to_arraylist(b"\xff\xff")
 
 
 def test_messages_that_do_not_fill_their_shape() -> None:
     blob = io.array_to_blobproto(np.zeros((2, 3)))
     blob.shape.dim[0] = 5
-    with pytest.raises(DataError, match=r"the BlobProto has 6 values, which do not fill its shape \(5, 3\)"):
+    with pytest.raises(DataError, match=r"the BlobProto has 6 values, which do not fit its shape \(5, 3\)"):
         io.blobproto_to_array(blob)
     with pytest.raises(DataError, match=r"got shape \(2, 3\)"):
         io.array_to_datum(np.zeros((2, 3)))
@@ -100,7 +100,7 @@ def test_resize_image() -> None:
     image = np.array([[0.0, 1.0]])[:, :, None]
     assert io.resize_image(image, (1, 4)).ravel().tolist() == [0, 0.25, 0.75, 1]
     assert io.resize_image(image, (2, 4), interp_order=0)[:, :, 0].tolist() == [[0, 0, 1, 1]] * 2
-    with pytest.raises(DataError, match=r"interp_order is 0 \(nearest\), 1 \(bilinear\) or 2 to 5 \(splines\), got 6"):
+    with pytest.raises(DataError, match=r"interp_order must be 0 \(nearest\), 1 \(bilinear\) or 2 to 5 \(splines\), got 6"):
         io.resize_image(image, (1, 4), interp_order=6)
     with pytest.raises(DataError, match=r"cannot resize an image of shape \(1, 2\)"):
         io.resize_image(image[:, :, 0], (1, 4))
@@ -149,9 +149,9 @@ def test_transformer_errors() -> None:
     transformer = io.Transformer({"data": (1, 3, 4, 5)})
     with pytest.raises(Error, match='"image" is not an input of this Transformer; its inputs are data'):
         transformer.preprocess("image", np.zeros((4, 5, 3)))
-    with pytest.raises(Error, match=r"the transpose \(0, 1\) is no order of the 3 axes"):
+    with pytest.raises(Error, match=r"the transpose \(0, 1\) is not an order of the 3 axes"):
         transformer.set_transpose("data", (0, 1))
-    with pytest.raises(Error, match=r"the channel swap \(0, 1\) is no order of the 3 channels"):
+    with pytest.raises(Error, match=r"the channel swap \(0, 1\) is not an order of the 3 channels"):
         transformer.set_channel_swap("data", (0, 1))
     with pytest.raises(Error, match=r"a mean of shape \(2, 4, 5\) does not fit"):
         transformer.set_mean("data", np.zeros((2, 4, 5)))

@@ -153,7 +153,7 @@ def test_crops_that_cannot_be() -> None:
         crop(n.score, n.data)
     with pytest.raises(Error, match=r"the offset \[-1\.0\] is negative"):
         crop(L.Convolution(n.data, kernel_size=3, num_output=1), n.data)
-    with pytest.raises(Error, match="not of whole pixels"):
+    with pytest.raises(Error, match="not a whole number of pixels"):
         crop(L.Convolution(n.data, kernel_size=2, pad=1, num_output=1), n.data)
     with pytest.raises(Error, match="no map between the tops"):
         crop(n.up, L.Input())

@@ -174,7 +174,7 @@ def test_log(fresh_log: None, capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 def test_another_caffe_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "caffe", ModuleType("caffe"))
-    with pytest.raises(Error, match="another caffe is imported already, from somewhere"):
+    with pytest.raises(Error, match="another caffe is already imported, from somewhere"):
         script.serve_as_caffe()
 
 

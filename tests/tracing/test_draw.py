@@ -120,11 +120,11 @@ def test_svg_and_png(tmp_path: Path) -> None:
 
 
 def test_errors(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="rankdir is one of TB, BT, LR, RL, got 'XY'"):
+    with pytest.raises(Error, match="rankdir must be one of TB, BT, LR, RL, got 'XY'"):
         draw.draw_net(PARAM, "XY")
     with pytest.raises(Error, match=r"drawn as \.svg or \.png, not as \.pdf"):
         draw.draw_net_to_file(PARAM, tmp_path / "net.pdf")
-    with pytest.raises(Error, match="there is no pydot graph"):
+    with pytest.raises(Error, match="minicaffe makes no pydot graph"):
         draw.get_pydot_graph(PARAM, "LR")
 
 

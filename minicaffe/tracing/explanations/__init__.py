@@ -1,29 +1,36 @@
-"""minicaffe.explain: one number of a layer worked out as on paper, with the numbers typed and the working printed.
+"""minicaffe.explain: the arithmetic of one number of a layer, as typed numbers and as text.
 
     print(minicaffe.explain(net, "roi_pool5", roi=3, channel=12, bin=(2, 5)))
     minicaffe.explain(net, "conv1", (0, 4, 10, 7)).terms[0]
 
-The geometry is the layers' own functions; every explanation holds the layer's number (`value`) and what its working gives
-(`computed`). A type is explained by the functions that minicaffe.registry's explains and explains_gradient have for its class.
+The geometry comes from the layers' functions. Every explanation holds the layer's number (`value`) and the result of its
+arithmetic (`computed`). The functions in minicaffe.registry's explains and explains_gradient explain a type.
 """
 
-from . import (  # noqa: F401  # their functions are the entries of minicaffe.registry's table
-    batch_norm,
+from . import (  # noqa: F401  # they register their functions
     convolutions,
     copies,
     functions,
     losses,
-    lrn,
+    normalisations,
     pooling,
     products,
     roi_bins,
     roi_gradients,
-    roi_sampling,
-    softmax,
 )
 from .explanation import Explanation, FunctionExplanation, GradientExplanation, MaxExplanation, SumExplanation
-from .roi_explanations import CellsExplanation, MaxBinExplanation, MeanBinExplanation, Neighbour, Sample, SamplesExplanation
-from .rois import AxisWork, Roi, RoiExplanation, ScoreMap
+from .roi_explanations import (
+    AxisWork,
+    CellsExplanation,
+    MaxBinExplanation,
+    MeanBinExplanation,
+    Neighbour,
+    Roi,
+    RoiExplanation,
+    Sample,
+    SamplesExplanation,
+    ScoreMap,
+)
 from .runs import explain
 from .terms import Term, Terms
 

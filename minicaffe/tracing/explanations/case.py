@@ -1,8 +1,8 @@
-"""One run of one layer, kept for explaining it: what it read, what it wrote, and in backward the gradients."""
+"""One run of one layer, kept for explaining it: its bottoms, its tops, and in backward the gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from minicaffe.errors import Error
 
-from .explanation import SHARE, UNDERFLOW, Explanation, GradientExplanation, SumExplanation
+from .explanation import SHARE, UNDERFLOW, FunctionExplanation, GradientExplanation, SumExplanation
 from .terms import Index, Terms
 
 Array = NDArray[Any]
@@ -45,7 +45,7 @@ class Case:
         return self.tops[0]
 
     def named(self, at: Index, backward: bool = False) -> dict[str, Any]:
-        """An explanation's fields that say what is explained."""
+        """The fields of an explanation that name the element and give the layer's value."""
         arrays, names = (self.dx, self.bottom_names) if backward else (self.tops, self.top_names)
         return {
             "layer": self.layer.name,
@@ -56,25 +56,31 @@ class Case:
             "notes": self.notes,
         }
 
+    def function(
+        self, at: Index, formula: str, computed: float, tolerance: float = 0.0, *steps: str, terms: Terms | None = None
+    ) -> FunctionExplanation:
+        """A FunctionExplanation of top[at]."""
+        return FunctionExplanation(
+            formula=formula, computed=computed, tolerance=tolerance, steps=steps, terms=terms, **self.named(at)
+        )
+
     def sum(self, at: Index, formula: str, terms: Terms, **more: Any) -> SumExplanation:
-        """A SumExplanation of top[at], its result worked out from the terms, `bias` and `divisor`."""
+        """A SumExplanation of top[at], computed from the terms, `bias` and `divisor`."""
         bias, divisor = more.get("bias"), more.get("divisor", 1.0)
         with np.errstate(all="ignore"):
             computed = float(np.float64(terms.total() + (bias or 0)) / divisor)
             tolerance = float(SHARE * np.float64(terms.size() + abs(bias or 0)) / abs(divisor))
         return SumExplanation(formula=formula, terms=terms, computed=computed, tolerance=tolerance, **more, **self.named(at))
 
-    def gradient(self, at: Index, formula: str, terms: Terms, **more: Any) -> GradientExplanation:
-        """A GradientExplanation of bottom[at]; size: the sum of the absolute terms, where a product is a difference."""
-        size = more.pop("size", terms.size())
+    def gradient(
+        self, at: Index, formula: str, terms: Terms, *, steps: tuple[str, ...] = (), size: float | None = None
+    ) -> GradientExplanation:
+        """A GradientExplanation of bottom[at]. size: the sum of the absolute terms, for products that are differences."""
+        size = terms.size() if size is None else size
+        tolerance = SHARE * size + UNDERFLOW * (size > 0)
         named = self.named(at, backward=True)
         return GradientExplanation(
-            formula=formula,
-            terms=terms,
-            computed=terms.total(),
-            tolerance=SHARE * size + UNDERFLOW * (size > 0),
-            **more,
-            **named,
+            formula=formula, terms=terms, computed=terms.total(), tolerance=tolerance, steps=steps, **named
         )
 
     def error(self, message: str) -> Error:
@@ -82,17 +88,13 @@ class Case:
         return Error(f'{self.layer.type} layer "{self.layer.name}": {message}')
 
 
-Explain = Callable[[Case, Index], Explanation]
-"""Explains the element of a top, or in backward of a bottom, at an index that is in range."""
-
-
-def sent(case: Case, index: Array, dy: Array, factor: Array, title: str = "times", top: int = 0) -> Terms:
+def sent(case: Case, index: Array, dy: Array, factor: Array, title: str = "factor", top: int = 0) -> Terms:
     """Gradient terms: dy times factor (T,) from the elements index (T, axes) of a top."""
     dy, factor = np.asarray(dy, np.float64).reshape(-1), np.asarray(factor, np.float64).reshape(-1)
     with np.errstate(invalid="ignore", over="ignore"):
-        return Terms.of(case.top_names[top], index, {"dy": dy, title: factor}, dy * factor, "sends")
+        return Terms.of(case.top_names[top], index, {"dy": dy, title: factor}, dy * factor)
 
 
-def one(case: Case, at: Index, factor: float, title: str = "times", top: int = 0) -> Terms:
-    """The one gradient term of a layer that works element by element."""
+def one(case: Case, at: Index, factor: float, title: str = "factor", top: int = 0) -> Terms:
+    """The one gradient term of an elementwise layer."""
     return sent(case, np.array([at]), np.array([case.dy[top][at]]), np.array([factor]), title, top)

@@ -12,22 +12,19 @@ from minicaffe.layers.split import Split
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, one
-from .explanation import Explanation, FunctionExplanation, GradientExplanation
+from .explanation import Explanation
 from .terms import Index, Terms
 from .text import number, place
 
 
 def _copy(case: Case, at: Index, source: int, index: Index, step: str) -> Explanation:
     value = float(case.bottoms[source][index])
-    steps = (step, f"y = {place(case.bottom_names[source], index)} = {number(value)}")
-    return FunctionExplanation(formula="y = one x, copied", computed=value, steps=steps, **case.named(at))
+    copied = f"y = {place(case.bottom_names[source], index)} = {number(value)}"
+    return case.function(at, "y = one x, copied", value, 0.0, step, copied)
 
 
-def _sent_by(case: Case, at: Index, top: int, index: Index, step: str) -> Explanation:
-    terms = one(case, index, 1.0, top=top)
-    named = case.named(at, backward=True)
-    computed = float(terms.product[0])
-    return GradientExplanation(formula="dx = the dy of its copy", computed=computed, terms=terms, steps=(step,), **named)
+def _copied_to(case: Case, at: Index, top: int, index: Index, step: str) -> Explanation:
+    return case.gradient(at, "dx = the dy of its copy", one(case, index, 1.0, top=top), steps=(step,), size=0.0)
 
 
 def _moved(at: Index, axis: int, by: int) -> Index:
@@ -49,7 +46,7 @@ def concat_gradient(case: Case, at: Index) -> Explanation:
     axis = case.layer.axis
     start = sum(b.shape[axis] for b in case.bottoms[: case.number])
     step = f"along axis {axis}, bottom {case.number} begins at {start} of the top"
-    return _sent_by(case, at, 0, _moved(at, axis, start), step)
+    return _copied_to(case, at, 0, _moved(at, axis, start), step)
 
 
 @explains(Slice)
@@ -65,7 +62,7 @@ def slice_gradient(case: Case, at: Index) -> Explanation:
     axis, starts = case.layer.axis, [0, *case.layer.points]
     top = int(np.searchsorted(starts, at[axis], side="right")) - 1
     step = f"along axis {axis}, it is in top {top}, {case.top_names[top]}, which begins at {starts[top]}"
-    return _sent_by(case, at, top, _moved(at, axis, -starts[top]), step)
+    return _copied_to(case, at, top, _moved(at, axis, -starts[top]), step)
 
 
 @explains(Split)
@@ -80,15 +77,18 @@ def split_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, "dx = the sum of dy of all tops", terms)
 
 
+def _same_place(at: Index, shape: Index, other: Index) -> tuple[Index, str]:
+    """The index into the other shape of the same memory."""
+    flat = int(np.ravel_multi_index(at, shape)) if at else 0
+    return tuple(int(i) for i in np.unravel_index(flat, other)), f"both are number {flat} of the same memory"
+
+
 @explains(Flatten, Reshape)
 def reshaped(case: Case, at: Index) -> Explanation:
-    flat = int(np.ravel_multi_index(at, case.y.shape)) if at else 0
-    index = tuple(int(i) for i in np.unravel_index(flat, case.x.shape))
-    return _copy(case, at, 0, index, f"both are number {flat} of the same memory: no number moves, only the shape changes")
+    index, step = _same_place(at, case.y.shape, case.x.shape)
+    return _copy(case, at, 0, index, f"{step}: no number moves, only the shape changes")
 
 
 @explains_gradient(Flatten, Reshape)
 def reshaped_gradient(case: Case, at: Index) -> Explanation:
-    flat = int(np.ravel_multi_index(at, case.x.shape)) if at else 0
-    index = tuple(int(i) for i in np.unravel_index(flat, case.y.shape))
-    return _sent_by(case, at, 0, index, f"both are number {flat} of the same memory")
+    return _copied_to(case, at, 0, *_same_place(at, case.x.shape, case.y.shape))

@@ -1,14 +1,19 @@
-"""Layers that work element by element explained: y = f(x), dx = dy f'(x)."""
+"""Elementwise layers explained: y = f(x), dx = dy f'(x)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from minicaffe.layer import Layer
+from minicaffe.layers.abs_val import AbsVal
 from minicaffe.layers.bnll import BNLL
+from minicaffe.layers.clip import Clip
 from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.elu import ELU
 from minicaffe.layers.exp import Exp
 from minicaffe.layers.log import Log
 from minicaffe.layers.power import Power
@@ -16,51 +21,90 @@ from minicaffe.layers.prelu import PReLU
 from minicaffe.layers.relu import ReLU
 from minicaffe.layers.sigmoid import Sigmoid, sigmoid
 from minicaffe.layers.swish import Swish
+from minicaffe.layers.tanh import TanH
+from minicaffe.layers.threshold import Threshold
 from minicaffe.mode import TRAIN
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, one
-from .explanation import SHARE, Explanation, FunctionExplanation
-from .formulas import TEMPLATES
+from .explanation import SHARE, Explanation
 from .terms import Index
-from .text import number
+from .text import number, signed
 
 
-@explains(*TEMPLATES)
+def _line(p: Any, x: float) -> str:
+    return f"{number(p.shift)} + {number(p.scale)} * {signed(x)}"
+
+
+def _exp(p: Any, x: float) -> str:
+    return f"{'e' if p.base == -1 else number(p.base)} ^ ({_line(p, x)})"
+
+
+def _log(p: Any, x: float) -> str:
+    return f"ln({_line(p, x)})" + ("" if p.base == -1 else f" / ln({number(p.base)})")
+
+
+FORMULAS: dict[type[Layer], tuple[str, Callable[[Any, float], str]]] = {
+    AbsVal: ("|x|", lambda _, x: f"|{number(x)}|"),
+    BNLL: ("ln(1 + exp(x))", lambda _, x: f"ln(1 + exp({number(x)}))"),
+    Clip: ("min(max(x, min), max)", lambda p, x: f"min(max({number(x)}, {number(p.min)}), {number(p.max)})"),
+    ELU: (
+        "x where x > 0, else alpha * (exp(x) - 1)",
+        lambda p, x: number(x) if x > 0 else f"{number(p.alpha)} * (exp({number(x)}) - 1)",
+    ),
+    Exp: ("base ^ (shift + scale * x)", _exp),
+    Log: ("ln(shift + scale * x) / ln(base)", _log),
+    PReLU: (
+        "x where x > 0, else slope * x, a learnt slope for each channel",
+        lambda _, x: number(x) if x > 0 else f"slope * {signed(x)}",
+    ),
+    Power: ("(shift + scale * x) ^ power", lambda p, x: f"({_line(p, x)}) ^ {number(p.power)}"),
+    ReLU: (
+        "x where x > 0, else negative_slope * x",
+        lambda p, x: number(x) if x > 0 else f"{number(p.negative_slope)} * {signed(x)}",
+    ),
+    Sigmoid: ("1 / (1 + exp(-x))", lambda _, x: f"1 / (1 + exp({number(-x)}))"),
+    Swish: ("x / (1 + exp(-beta * x))", lambda p, x: f"{number(x)} / (1 + exp(-{number(p.beta)} * {signed(x)}))"),
+    TanH: ("tanh(x)", lambda _, x: f"tanh({number(x)})"),
+    Threshold: ("1 where x > threshold, else 0", lambda p, x: f"{number(x)} > {number(p.threshold)}"),
+}
+"""The formula of y, and a function of the layer's own parameter block and x that gives it with numbers."""
+
+
+def _parameters(layer: Layer) -> Any:
+    return getattr(layer.param, layer.param_block[0]) if layer.param_block else None
+
+
+@explains(*FORMULAS)
 def function(case: Case, at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
-    formula, text = TEMPLATES[type(layer)](layer, x)
+    formula, text = FORMULAS[type(layer)]
     with np.errstate(over="ignore"):
         computed = float(case.x.dtype.type(_value(case, at)))
-    steps = [f"x = {number(x)}", f"y = {text} = {number(computed)}"]
-    if isinstance(layer, PReLU):
-        steps.insert(1, f"slope = {number(_slope_of_prelu(case, at))}")
-    tolerance = SHARE * max(abs(computed), _spread(layer, x))
-    named = case.named(at)
-    return FunctionExplanation(formula=formula, computed=computed, tolerance=tolerance, steps=tuple(steps), **named)
+    slope = [f"slope = {number(_slope_of_prelu(case, at))}"] if isinstance(layer, PReLU) else []
+    steps = (f"x = {number(x)}", *slope, f"y = {text(_parameters(layer), x)} = {number(computed)}")
+    return case.function(at, f"y = {formula}", computed, SHARE * max(abs(computed), _size_inside(layer, x)), *steps)
 
 
-@explains_gradient(*TEMPLATES)
+@explains_gradient(*FORMULAS)
 def function_gradient(case: Case, at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
-    formula, _ = TEMPLATES[type(layer)](layer, x)
     factor = _slope(case, at)
-    steps = (f"{formula}; here x = {number(x)} and f'(x) = {number(factor)}",)
-    spread = abs(layer.scale) * _spread(layer, x) if isinstance(layer, Exp) else 1.0
-    size = abs(float(case.dy[0][at])) * max(abs(factor), spread)
+    steps = (f"y = {FORMULAS[type(layer)][0]}; here x = {number(x)} and f'(x) = {number(factor)}",)
+    least = abs(layer.scale) * _size_inside(layer, x) if isinstance(layer, Exp) else 1.0
+    size = abs(float(case.dy[0][at])) * max(abs(factor), least)
     return case.gradient(at, "dx = dy * f'(x)", one(case, at, factor, "f'(x)"), steps=steps, size=size)
 
 
-def _spread(layer: Any, x: float) -> float:
-    """How large the terms inside a function are: the rounding of their sum is seen in its value."""
-    p = layer.param
-    if isinstance(layer, Log):
-        inner = abs(p.log_param.shift) + abs(p.log_param.scale * x)
-        return float(abs(layer.factor) * inner / max(abs(p.log_param.shift + p.log_param.scale * x), 1e-30))
-    if isinstance(layer, Power) and p.power_param.power * p.power_param.scale:
-        inner = abs(p.power_param.shift) + abs(p.power_param.scale * x)
-        base = abs(p.power_param.shift + p.power_param.scale * x)
-        return float(abs(p.power_param.power) * inner * (base ** (p.power_param.power - 1) if base else 0.0))
+def _size_inside(layer: Any, x: float) -> float:
+    """How large the terms inside a function are: the rounding of their sum shows in its value."""
+    p = _parameters(layer)
+    if isinstance(layer, Log | Power):
+        inner, base = abs(p.shift) + abs(p.scale * x), abs(p.shift + p.scale * x)
+        if isinstance(layer, Log):
+            return float(abs(layer.factor) * inner / max(base, 1e-30))
+        if p.power * p.scale:
+            return float(abs(p.power) * inner * (base ** (p.power - 1) if base else 0.0))
     if isinstance(layer, Exp):
         size = abs(layer.scale * x) + abs(layer.shift)
         return float(size) * math.exp(min(layer.scale * x + layer.shift, 700.0))
@@ -72,13 +116,16 @@ def _slope_of_prelu(case: Case, at: Index) -> float:
     return float(slopes[at[1] if slopes.size > 1 else 0])
 
 
+def _negative_slope(case: Case, at: Index) -> float:
+    """Of a ReLU or PReLU."""
+    return float(case.layer.negative_slope) if isinstance(case.layer, ReLU) else _slope_of_prelu(case, at)
+
+
 def _value(case: Case, at: Index) -> Any:
-    """f(x) of one element in double precision; a Neuron's own function."""
+    """f(x) of one element in float64."""
     layer, x = case.layer, np.array([case.x[at]], np.float64)
-    if isinstance(layer, ReLU):
-        return x[0] if not x[0] <= 0 else layer.negative_slope * x[0]
-    if isinstance(layer, PReLU):
-        return x[0] if not x[0] <= 0 else _slope_of_prelu(case, at) * x[0]
+    if isinstance(layer, ReLU | PReLU):
+        return x[0] if not x[0] <= 0 else _negative_slope(case, at) * x[0]
     if isinstance(layer, Sigmoid):
         return sigmoid(x)[0]
     y = np.empty_like(x)
@@ -91,8 +138,7 @@ def _slope(case: Case, at: Index) -> float:
     """f'(x) of one element, in the layer's type."""
     layer, x = case.layer, np.array([case.x[at]], case.x.dtype)
     if isinstance(layer, ReLU | PReLU):
-        negative = layer.negative_slope if isinstance(layer, ReLU) else _slope_of_prelu(case, at)
-        return 1.0 if x[0] > 0 else float(negative)
+        return 1.0 if x[0] > 0 else _negative_slope(case, at)
     if isinstance(layer, Sigmoid):
         y = float(sigmoid(x)[0])
         return y * (1 - y)
@@ -113,11 +159,10 @@ def dropout(case: Case, at: Index) -> Explanation:
     (factor, text), x = _dropout_factor(case, at), float(case.x[at])
     y = x * factor
     steps = (f"factor {text}", f"y = {number(x)} * {number(factor)} = {number(y)}")
-    named = case.named(at)
-    return FunctionExplanation(formula="y = x * factor", computed=y, tolerance=SHARE * abs(y), steps=steps, **named)
+    return case.function(at, "y = x * factor", y, SHARE * abs(y), *steps)
 
 
 @explains_gradient(Dropout)
 def dropout_gradient(case: Case, at: Index) -> Explanation:
     factor, text = _dropout_factor(case, at)
-    return case.gradient(at, "dx = dy * factor", one(case, at, factor, "factor"), steps=(f"factor {text}",))
+    return case.gradient(at, "dx = dy * factor", one(case, at, factor), steps=(f"factor {text}",))

@@ -1,9 +1,10 @@
-"""The gradients of one backward pass through one layer of a net, and of nothing else in it."""
+"""The gradients of one backward pass through one layer of a net."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,54 +17,49 @@ from .case import Case
 
 
 def with_gradients(net: Net, index: int, case: Case, dy: str | ArrayLike | None, seed: int) -> Case:
-    """The case with the gradients of one backward through the layer."""
+    """The case with the gradients of one backward through the layer. dy, seed: as in explain. Raises Error for another dy."""
     node = net.nodes[index]
-    layer, bottoms, tops = node.layer, node.bottoms, node.tops
+    tops = node.tops
     with _only_data_gradients(net), net.running():
         kept = [(blob, blob.read_diff().copy()) for blob in tops]
         note = _put_dy(net, index, dy, seed)
         dys = [blob.read_diff().copy() for blob in tops]
-        wanted = [i not in layer.index_bottoms for i in range(len(bottoms))]
-        layer.backward_pass(tops, wanted, bottoms)
-        dxs = [blob.read_diff().copy() for blob in bottoms]
-        for (blob, diff), weight in zip(kept, layer.loss_weights, strict=True):
+        _backward(net, index)
+        dxs = [blob.read_diff().copy() for blob in node.bottoms]
+        for (blob, diff), weight in zip(kept, node.layer.loss_weights, strict=True):
             if weight:
                 blob.diff[...] = diff
-    names = case.bottom_names, case.top_names
-    return Case(layer, *names, case.bottoms, case.tops, dys, dxs, case.number, (*case.notes, note))
+    return replace(case, dy=dys, dx=dxs, notes=(*case.notes, note))
 
 
 def _put_dy(net: Net, index: int, dy: str | ArrayLike | None, seed: int) -> str:
-    """Give the layer's tops their gradient, and say which."""
+    """Set the diffs of the layer's tops; a note that says how."""
     tops = net.nodes[index].tops
-    names = net.nodes[index].top_names
     if dy is None and (readers := _way_to_losses(net, index)) is not None:
         for i in (index, *readers):
             for blob, weight in zip(net.nodes[i].tops, net.layers[i].loss_weights, strict=True):
                 if not weight:
                     blob.zero_diff()
         for i in reversed(readers):
-            _run_back(net, i)
+            _backward(net, i)
         losses = [name for name, weight in net.blob_loss_weights.items() if weight]
         return f"dy is the gradient of the loss ({', '.join(losses)})"
     for blob in tops[1:]:
         blob.zero_diff()
-    text = "dy as given"
     if dy is None or (isinstance(dy, str) and dy == "ones"):
         tops[0].diff[...] = 1
-        text = "every dy is 1" + "; no loss of the net reads this layer" * (dy is None)
-    elif isinstance(dy, str):
-        if dy != "random":
-            raise Error(f'dy is "ones", "random" or an array, got "{dy}"')
-        tops[0].diff[...] = np.random.default_rng(seed).standard_normal(tops[0].shape)
-        text = f"dy are standard normal values (seed {seed})"
-    else:
-        put_numbers(names[0], tops[0].diff, dy)
-    return text
+        return "every dy is 1" + "; no loss of the net depends on this layer" * (dy is None)
+    if not isinstance(dy, str):
+        put_numbers(net.nodes[index].top_names[0], tops[0].diff, dy)
+        return "dy as given"
+    if dy != "random":
+        raise Error(f'dy must be "ones", "random" or an array, got "{dy}"')
+    tops[0].diff[...] = np.random.default_rng(seed).standard_normal(tops[0].shape)
+    return f"dy are standard normal values (seed {seed})"
 
 
 def _way_to_losses(net: Net, index: int) -> list[int] | None:
-    """The layers after this one that its tops reach, if there is a loss among them or it is one; else None."""
+    """The later layers that depend on this one, if one of them or this one is a loss; else None."""
     reached, found = set(net.nodes[index].top_names), []
     for i in range(index + 1, len(net.layers)):
         if reached & set(net.nodes[i].bottom_names):
@@ -72,8 +68,8 @@ def _way_to_losses(net: Net, index: int) -> list[int] | None:
     return found if any(any(net.layers[i].loss_weights) for i in (index, *found)) else None
 
 
-def _run_back(net: Net, i: int) -> None:
-    """One layer after the explained one, backward into every bottom that can have a gradient."""
+def _backward(net: Net, i: int) -> None:
+    """Backward of one layer into every bottom that can have a gradient."""
     node = net.nodes[i]
     wanted = [j not in node.layer.index_bottoms for j in range(len(node.bottoms))]
     node.layer.backward_pass(node.tops, wanted, node.bottoms)
@@ -81,7 +77,7 @@ def _run_back(net: Net, i: int) -> None:
 
 @contextmanager
 def _only_data_gradients(net: Net) -> Iterator[None]:
-    """No layer adds to its weights' diffs meanwhile."""
+    """No layer adds to the diffs of its weights meanwhile."""
     kept = [(layer, layer.param_propagate_down) for layer in net.layers]
     for layer, wanted in kept:
         layer.param_propagate_down = [False] * len(wanted)

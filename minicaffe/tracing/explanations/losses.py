@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from minicaffe.layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Array, Case, one
-from .explanation import SHARE, Explanation, FunctionExplanation
-from .softmax import softmax_of
+from .explanation import SHARE, Explanation, SumExplanation
+from .normalisations import softmax
 from .terms import Index, Terms, indices
 from .text import number
 
@@ -24,11 +25,14 @@ from .text import number
 @explains(SoftmaxWithLoss, SoftmaxWithLossOHEM)
 def softmax_with_loss(case: Case, at: Index) -> Explanation:
     if case.number == 1:
-        return softmax_of(case, at, case.layer.param.softmax_param.axis % case.x.ndim)
+        return softmax(case, at)
     p, labels, kept = _true(case)
     losses = np.where(kept, -np.log(np.maximum(p, FLT_MIN)), 0.0)
     if case.number == 2:
-        return _one_loss(case, at, p.reshape(-1), labels.reshape(-1), kept.reshape(-1), losses.reshape(-1))
+        i = np.unravel_index(int(np.ravel_multi_index(at, case.tops[2].shape)), p.shape)
+        step = f"label {labels[i]}, p of it {number(p[i])}" if kept[i] else "the label is ignored: 0"
+        loss = float(losses[i])
+        return case.function(at, "loss = -ln(p of the true class), not divided", loss, SHARE * (1 + abs(loss)), step)
     index = indices(np.arange(labels.size), case.bottoms[1].shape)
     columns = {"label": case.bottoms[1].reshape(-1), "p of it": np.where(kept, p, np.nan).reshape(-1)}
     terms = Terms.of(case.bottom_names[1], index, columns, losses.reshape(-1), "-ln p")
@@ -41,21 +45,12 @@ def softmax_with_loss(case: Case, at: Index) -> Explanation:
 
 
 def _true(case: Case) -> tuple[Array, Array, Array]:
-    """The true class's probability, labels and which count, each (outer, inner)."""
+    """The true class's probability, the labels, and which are not ignored, each (outer, inner)."""
     layer = case.layer
     x = case.x.reshape(layer.split)
     prob = probabilities((x - x.max(axis=1, keepdims=True)).astype(np.float64))  # the difference rounded as in the layer
     labels, kept = read_labels(layer, case.bottoms[1], layer.split, layer.ignore)
     return np.take_along_axis(prob, labels[:, None], axis=1)[:, 0], labels, kept
-
-
-def _one_loss(case: Case, at: Index, p: Array, labels: Array, kept: Array, losses: Array) -> Explanation:
-    i = int(np.ravel_multi_index(at, case.tops[2].shape))
-    loss = float(losses[i])
-    steps = (f"label {labels[i]}, p of it {number(p[i])}",) if kept[i] else ("the label is ignored: 0",)
-    named = case.named(at)
-    formula = "loss = -ln(p of the true class), not divided"
-    return FunctionExplanation(formula=formula, computed=loss, tolerance=SHARE * (1 + abs(loss)), steps=steps, **named)
 
 
 @explains_gradient(SoftmaxWithLoss, SoftmaxWithLossOHEM)
@@ -74,7 +69,7 @@ def softmax_with_loss_gradient(case: Case, at: Index) -> Explanation:
     )
     size = abs(float(case.dy[0])) * (p + true) / divisor
     formula = "dx = dloss * (p - (1 for the true class)) / divisor"
-    return case.gradient(at, formula, one(case, (), factor, "factor"), steps=steps, size=size)
+    return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)
 
 
 @explains(SmoothL1Loss)
@@ -96,11 +91,9 @@ def smooth_l1_loss(case: Case, at: Index) -> Explanation:
     return found if not x.size else _looser(found, np.abs(x).sum() + np.abs(target).sum())
 
 
-def _looser(found: Any, size: float) -> Explanation:
-    """The terms come of numbers of that size in all (x - target, p near 1): their rounding counts too."""
-    from dataclasses import replace
-
-    return replace(found, tolerance=found.tolerance + 1e-7 * float(size) / abs(found.divisor))  # type: ignore[no-any-return]
+def _looser(found: SumExplanation, size: float) -> Explanation:
+    """With the rounding of what the terms are differences of (x - target, p near 1), of absolute sum `size`."""
+    return replace(found, tolerance=found.tolerance + 1e-7 * float(size) / abs(found.divisor))
 
 
 @explains_gradient(SmoothL1Loss)
@@ -117,11 +110,11 @@ def smooth_l1_loss_gradient(case: Case, at: Index) -> Explanation:
     )
     size = abs(float(case.dy[0]) * w_in * w_out) * (abs(slope) + case.layer.sigma**2 * abs(w_in) * (abs(x) + abs(target)))
     formula = "dx = dloss * w_in * w_out * f'(d) / N = -dtarget"
-    return case.gradient(at, formula, one(case, (), factor, "factor"), steps=steps, size=size / _images(case))
+    return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size / _images(case))
 
 
 def _images(case: Case) -> int:
-    """N, what these losses are divided by."""
+    """N, the divisor of these losses."""
     return max(1, case.x.shape[0] if case.x.ndim else 1)
 
 
@@ -143,4 +136,4 @@ def euclidean_loss_gradient(case: Case, at: Index) -> Explanation:
     steps = (f"{'-' * case.number}({number(x)} - {number(target)}) / {_images(case)} = {number(factor)}",)
     size = abs(float(case.dy[0])) * (abs(x) + abs(target)) / _images(case)
     formula = "dx = dloss * (x - target) / N = -dtarget"
-    return case.gradient(at, formula, one(case, (), factor, "factor"), steps=steps, size=size)
+    return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)

@@ -1,4 +1,4 @@
-"""Which element is asked for: indices checked against the blobs, with errors that say the range."""
+"""Which element to explain: indices checked against the blobs, with errors that give the range."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from .terms import Index
 
 @dataclass(frozen=True)
 class Asked:
-    """The ways to name an element: at; of a ROI layer roi, channel and bin, in backward item, channel and cell. prefix: what
-    errors put before these names, "--" where they are a command's options."""
+    """The ways to name an element: at; of an ROI layer roi, channel and bin, in backward item, channel and cell.
+
+    prefix: put before these names in errors, "--" for a command's options.
+    """
 
     at: Sequence[int] | None = None
     roi: int | None = None
@@ -24,72 +26,61 @@ class Asked:
 
     def index(self, case: Case, backward: bool) -> Index:
         """The index into the top (in backward: the bottom) that is explained. Raises Error."""
-        array = (case.bottoms if backward else case.tops)[case.number]
-        names = case.bottom_names if backward else case.top_names
-        self._check_kind(case, backward)
-        if not case.layer.is_roi_layer:
-            return self._plain(case, names[case.number], array.shape)
-        if not array.shape[0] and not backward:
+        number = case.number
+        blob, array = (
+            (case.bottom_names[number], case.bottoms[number]) if backward else (case.top_names[number], case.tops[number])
+        )
+        self._check_names(case, backward)
+        if case.layer.is_roi_layer and not array.shape[0] and not backward:
             raise case.error("there are no rois: nothing to explain")
-        return self._of_bin(case, array.shape, backward)
+        if self.at is not None:
+            return _checked(case, f"{self.prefix}at", self.at, blob, array.shape)
+        if case.layer.is_roi_layer:
+            return self._of_bin(case, blob, array.shape, backward)
+        if not array.shape:
+            return ()
+        ends = f"{_zeros(array.shape)} to {_last(case, blob, array.shape)}"
+        raise case.error(f"give {self.prefix}at, an index into {blob} of shape {_text(array.shape)}: {ends}")
 
-    def _check_kind(self, case: Case, backward: bool) -> None:
-        """Only what the layer and the direction know can be given."""
-        p = self.prefix
-        roi_layer = case.layer.is_roi_layer
-        known = {"at"} | ({"channel", "cell", "item"} if backward else {"roi", "channel", "bin"}) if roi_layer else {"at"}
+    def _check_names(self, case: Case, backward: bool) -> None:
+        """Only what applies to the layer and the direction can be given."""
+        p, is_roi_layer = self.prefix, case.layer.is_roi_layer
+        wanted = ["channel", "cell"] if backward else ["roi", "channel", "bin"]
+        known = {"at", "item", *wanted} if backward else {"at", *wanted}
         given = {name for name, value in vars(self).items() if value is not None and name != "prefix"}
-        for name in sorted(given - known):
-            if not roi_layer:
-                raise case.error(f"{p}{name} is for ROI layers; name the element of a {case.layer.type} layer by {p}at")
+        for name in sorted(given - (known if is_roi_layer else {"at"})):
+            if not is_roi_layer:
+                raise case.error(f"{p}{name} is only for ROI layers; give {p}at for a {case.layer.type} layer")
+            *first, last = (p + name for name in wanted)
             way = "forward" if backward else "backward"
-            raise case.error(f"{p}{name} is for {way}; give {self._wanted(backward)}, or {p}at")
+            raise case.error(f"{p}{name} is only for {way}; give {', '.join(first)} and {last}, or {p}at")
         if "at" in given and len(given) > 1:
             others = " and ".join(f"{p}{name}" for name in sorted(given - {"at"}))
-            raise case.error(f"{p}at and {others} are both given: give one way to name the element")
+            raise case.error(f"give {p}at or {others}, not both")
 
-    def _wanted(self, backward: bool) -> str:
+    def _of_bin(self, case: Case, blob: str, shape: Index, backward: bool) -> Index:
+        """roi, channel and bin, or item, channel and cell."""
         p = self.prefix
-        return f"{p}channel and {p}cell" if backward else f"{p}roi, {p}channel and {p}bin"
-
-    def _plain(self, case: Case, name: str, shape: Index) -> Index:
-        if self.at is None:
-            if not shape:
-                return ()
-            ends = f"{_zeros(shape)} to {_last(case, name, shape)}"
-            raise case.error(f"give {self.prefix}at, an index into {name} of shape {_text(shape)}: {ends}")
-        return _checked(case, f"{self.prefix}at", self.at, name, shape)
-
-    def _of_bin(self, case: Case, shape: Index, backward: bool) -> Index:
-        """roi, channel and bin, or image, channel and cell."""
-        p = self.prefix
-        if self.at is not None:
-            return _checked(case, f"{self.prefix}at", self.at, (case.bottom_names if backward else case.top_names)[0], shape)
-        first, last = (self.item, self.cell) if backward else (self.roi, self.bin)
-        if backward and first is None:
-            first = 0
+        first_name, last_name = ("item", "cell") if backward else ("roi", "bin")
+        first, last = (self.item or 0, self.cell) if backward else (self.roi, self.bin)
         if first is None or self.channel is None or last is None:
-            named = f"{p}cell" if backward else f"{p}bin"
             start = "" if backward else f"{p}roi (0 to {shape[0] - 1}), "
-            ranges = f"{p}channel (0 to {shape[1] - 1}) and {named} (0,0 to {shape[2] - 1},{shape[3] - 1})"
-            raise case.error(f"give {start}{ranges}" + f"; {p}item is 0 unless given (0 to {shape[0] - 1})" * backward)
-        blob = (case.bottom_names if backward else case.top_names)[0]
-        for name, value, size in (("item" if backward else "roi", first, shape[0]), ("channel", self.channel, shape[1])):
+            ranges = f"{p}channel (0 to {shape[1] - 1}) and {p}{last_name} (0,0 to {shape[2] - 1},{shape[3] - 1})"
+            raise case.error(f"give {start}{ranges}" + f"; {p}item is 0 by default (0 to {shape[0] - 1})" * backward)
+        for name, value, size in ((first_name, first, shape[0]), ("channel", self.channel, shape[1])):
             if not 0 <= value < size:
-                raise case.error(
-                    f"{p}{name} {value} is out of range: {blob} of shape {_text(shape)} has {name}s 0 to {size - 1}"
-                )
-        pair = _checked(case, f"{p}cell" if backward else f"{p}bin", last, blob, shape[2:])
-        return (first, self.channel, *pair)
+                found = f"{blob} of shape {_text(shape)} has {name}s 0 to {size - 1}"
+                raise case.error(f"{p}{name} {value} is out of range: {found}")
+        return (first, self.channel, *_checked(case, p + last_name, last, blob, shape[2:]))
 
 
 def _checked(case: Case, what: str, index: Sequence[int], blob: str, shape: Index) -> Index:
-    """index, which must have an element of shape. Raises Error."""
+    """index, if `shape` has such an element. Raises Error."""
     text = ",".join(map(str, index))
     if len(index) != len(shape):
         raise case.error(f"{what} {text} has {len(index)} numbers, but {len(shape)} are needed for {blob} ({_text(shape)})")
     if not all(0 <= i < n for i, n in zip(index, shape)):
-        raise case.error(f"{what} {text} is out of range: in {blob} it goes from {_zeros(shape)} to {_last(case, blob, shape)}")
+        raise case.error(f"{what} {text} is out of range: {blob} has {_zeros(shape)} to {_last(case, blob, shape)}")
     return tuple(int(i) for i in index)
 
 

@@ -1,12 +1,13 @@
-"""Pooling explained: the pixels of a window, and the windows of a pixel."""
+"""Pooling explained: the pixels that a window reads, and the windows that read a pixel."""
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from minicaffe.layers.pool import pooling_methods
+from minicaffe.layers.pool.pooling_methods import LOWEST, max_pool, max_pool_mask
 from minicaffe.layers.pooling import AVE, MAX, Pooling
 from minicaffe.registry import explains, explains_gradient
 
@@ -20,7 +21,7 @@ from .text import number, place
 def pooling(case: Case, at: Index) -> Explanation:
     layer, (n, c, i, j) = case.layer, at
     rows, columns = layer.rows, layer.columns
-    steps = tuple(_span_text(name, axis, k) for name, axis, k in (("rows", rows, i), ("columns", columns, j)))
+    steps: tuple[str, ...] = (_span_text("rows", rows, i), _span_text("columns", columns, j))
     (top, bottom), (left, right) = _span(rows, i), _span(columns, j)
     h, w = np.mgrid[top:bottom, left:right].reshape(2, -1)
     values = case.x[n, c, h, w].astype(np.float64)
@@ -31,15 +32,13 @@ def pooling(case: Case, at: Index) -> Explanation:
         return case.sum(at, "y = the sum over the window / its size, padding counted", terms, divisor=size, steps=steps)
     if layer.method != MAX:
         raise case.error("explain covers MAX and AVE pooling, not STOCHASTIC")
-    winner = int(np.fmax(values, pooling_methods.LOWEST).argmax()) if len(values) else None
-    if winner is not None and not values[winner] > pooling_methods.LOWEST:
-        winner = None
+    winner = int(np.fmax(values, LOWEST).argmax()) if (values > LOWEST).any() else None
     if case.number == 1:
         where = -1 if winner is None else int(h[winner] * columns.size + w[winner])
-        steps = (*steps, f"the second top is h * {columns.size} + w of the first of the greatest")
+        steps = (*steps, f"the second top is h * {columns.size} + w of the first maximum")
         formula, computed = "mask = where the greatest x of the window is", float(case.tops[1].dtype.type(where))
     else:
-        formula, computed = "y = the greatest x of the window", pooling_methods.LOWEST if winner is None else values[winner]
+        formula, computed = "y = the greatest x of the window", LOWEST if winner is None else values[winner]
     return MaxExplanation(formula=formula, computed=computed, terms=terms, winner=winner, steps=steps, **case.named(at))
 
 
@@ -47,13 +46,7 @@ def pooling(case: Case, at: Index) -> Explanation:
 def pooling_gradient(case: Case, at: Index) -> Explanation:
     layer, (n, c, h, w) = case.layer, at
     rows, columns = layer.rows, layer.columns
-    windows = [
-        (i, j)
-        for i in range(rows.pooled)
-        if _inside(h, _span(rows, i))
-        for j in range(columns.pooled)
-        if _inside(w, _span(columns, j))
-    ]
+    windows = list(product(_windows(rows, h), _windows(columns, w)))
     steps: tuple[str, ...] = (f"{len(windows)} windows read {place(case.bottom_names[0], at)} = {number(case.x[at])}",)
     if layer.method == AVE:
         sizes = np.multiply.outer(rows.lengths(float), columns.lengths(float))
@@ -61,11 +54,11 @@ def pooling_gradient(case: Case, at: Index) -> Explanation:
         formula = "dx = the sum over the windows that read x of dy / the window's size"
     elif layer.method == MAX:
         x = case.x[n, c]
-        mask = pooling_methods.max_pool_mask(x, pooling_methods.max_pool(x, rows, columns), rows, columns)
+        mask = max_pool_mask(x, max_pool(x, rows, columns), rows, columns)
         windows = [window for window in windows if mask[window] == h * columns.size + w]
         factors = [1.0] * len(windows)
-        formula = "dx = the sum of dy of the windows in which x is the first of the greatest"
-        steps = (*steps, f"it is the first of the greatest in {len(windows)} of them")
+        formula = "dx = the sum of dy over the windows whose first maximum is x"
+        steps = (*steps, f"it is the first maximum of {len(windows)} of them")
     else:
         raise case.error("explain covers MAX and AVE pooling, not STOCHASTIC")
     index = np.array([(n, c, i, j) for i, j in windows], int).reshape(-1, 4)
@@ -80,8 +73,9 @@ def _span(axis: Any, i: int) -> Index:
     return first, max(min(int(end[i]), axis.size), first)
 
 
-def _inside(pixel: int, span: Index) -> bool:
-    return span[0] <= pixel < span[1]
+def _windows(axis: Any, pixel: int) -> list[int]:
+    """The windows of a PoolAxis that read a pixel."""
+    return [i for i in range(axis.pooled) if pixel in range(*_span(axis, i))]
 
 
 def _span_text(name: str, axis: Any, i: int) -> str:

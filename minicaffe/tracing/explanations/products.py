@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from minicaffe.layers.scale import Scale
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Array, Case, one, sent
-from .explanation import SHARE, Explanation, FunctionExplanation, MaxExplanation
+from .explanation import SHARE, Explanation, MaxExplanation
 from .terms import Index, Terms, indices
 from .text import number, place, signed
 
@@ -42,55 +43,53 @@ def inner_product_gradient(case: Case, at: Index) -> Explanation:
 
 
 def _lane(case: Case, at: Index) -> int:
-    """Which number of a scale or bias an element goes with."""
+    """The index into the scale or bias that applies to an element."""
     before, lanes, after = case.layer._split
     return int(np.ravel_multi_index(at, case.x.shape)) // after % lanes if before * lanes * after else 0
+
+
+def _operand(case: Case, lane: int) -> float:
+    """The scale or bias: of the second bottom, else learnt."""
+    return float((case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].read_data()).reshape(-1)[lane])
 
 
 @explains(Scale)
 def scale(case: Case, at: Index) -> Explanation:
     layer, lane, x = case.layer, _lane(case, at), float(case.x[at])
-    factor = float((case.bottoms[1] if len(case.bottoms) == 2 else layer.blobs[0].read_data()).reshape(-1)[lane])
+    factor = _operand(case, lane)
     bias = float(layer.blobs[-1].read_data().reshape(-1)[lane]) if layer.param.scale_param.bias_term else None
-    terms = Terms.of(
-        case.bottom_names[0], np.array([at]), {"x": np.array([x]), "scale": np.array([factor])}, np.array([x * factor])
-    )
+    columns = {"x": np.array([x]), "scale": np.array([factor])}
+    terms = Terms.of(case.bottom_names[0], np.array([at]), columns, np.array([x * factor]))
     return case.sum(at, "y = x * scale" + " + bias" * (bias is not None), terms, bias=bias, steps=(f"lane {lane}",))
 
 
 @explains(Bias)
 def bias(case: Case, at: Index) -> Explanation:
     lane = _lane(case, at)
-    added = float((case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].read_data()).reshape(-1)[lane])
     terms = Terms.of(case.bottom_names[0], np.array([at]), {}, np.array([case.x[at]]), "x")
-    return case.sum(at, "y = x + bias", terms, bias=added, steps=(f"lane {lane}",))
+    return case.sum(at, "y = x + bias", terms, bias=_operand(case, lane), steps=(f"lane {lane}",))
 
 
 @explains_gradient(Scale)
 def scale_gradient(case: Case, at: Index) -> Explanation:
     if case.number:
-        return _lane_gradient(case, at, "dscale = the sum over all x that it multiplies of dy * x", case.x)
-    factor = (case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].read_data()).reshape(-1)[_lane(case, at)]
-    return case.gradient(at, "dx = dy * scale", one(case, at, float(factor), "scale"))
+        return _lane_gradient(case, at, "dscale = the sum of dy * x over all x that it multiplies", case.x)
+    return case.gradient(at, "dx = dy * scale", one(case, at, _operand(case, _lane(case, at)), "scale"))
 
 
 @explains_gradient(Bias)
 def bias_gradient(case: Case, at: Index) -> Explanation:
     if case.number:
-        return _lane_gradient(case, at, "dbias = the sum of dy of all x that it is added to", np.ones_like(case.x))
+        return _lane_gradient(case, at, "dbias = the sum of dy over all x that it is added to", np.ones_like(case.x))
     return case.gradient(at, "dx = dy", one(case, at, 1.0))
 
 
 def _lane_gradient(case: Case, at: Index, formula: str, factor: Array) -> Explanation:
     """The gradient in the second bottom: the sum over all elements of its lane."""
-    shape, split = case.x.shape, case.layer._split
     lane = int(np.ravel_multi_index(at, case.bottoms[1].shape)) if at else 0
-    flat = np.arange(case.x.size).reshape(split)[:, lane].reshape(-1)
-    index = indices(flat, shape)
+    flat = np.arange(case.x.size).reshape(case.layer._split)[:, lane].reshape(-1)
+    index = indices(flat, case.x.shape)
     return case.gradient(at, formula, sent(case, index, case.dy[0].reshape(-1)[flat], factor.reshape(-1)[flat], "x"))
-
-
-# Eltwise.
 
 
 @explains(Eltwise)
@@ -108,15 +107,11 @@ def eltwise(case: Case, at: Index) -> Explanation:
         winner = 0 if x[0] > x[1] else 1
         for i in range(2, len(x)):
             winner = i if x[i] > x[winner] else winner
-        formula = "y = the greatest x; of the first two equal ones the second, later ones only where greater"
-        named = case.named(at)
-        return MaxExplanation(formula=formula, computed=float(x[winner]), terms=terms, winner=winner, **named)
+        formula = "y = the greatest x; the second if the first two are equal, a later one only if greater"
+        return MaxExplanation(formula=formula, computed=float(x[winner]), terms=terms, winner=winner, **case.named(at))
     product = math.prod(x.tolist())
-    steps = (f"y = {' * '.join(signed(v) for v in x)} = {number(product)}",)
-    more = case.named(at)
-    return FunctionExplanation(
-        formula="y = the product of all x", computed=product, tolerance=SHARE * abs(product), steps=steps, terms=terms, **more
-    )
+    step = f"y = {' * '.join(signed(v) for v in x)} = {number(product)}"
+    return case.function(at, "y = the product of all x", product, SHARE * abs(product), step, terms=terms)
 
 
 @explains_gradient(Eltwise)
@@ -125,13 +120,12 @@ def eltwise_gradient(case: Case, at: Index) -> Explanation:
     if param.operation == ELTWISE_SUM:
         return case.gradient(at, "dx = dy * coeff", one(case, at, layer.coeff[i], "coeff"))
     if param.operation == MAX:
-        won = eltwise(_forward(case), at)
+        won = eltwise(replace(case, number=0), at)
         assert isinstance(won, MaxExplanation)
         index = won.winner or 0
-        text = f"the greatest is {place(case.bottom_names[index], at)} = {number(won.computed)}"
-        return case.gradient(
-            at, "dx = dy where this x is the greatest, else 0", one(case, at, float(index == i)), steps=(text,)
-        )
+        step = f"the greatest is {place(case.bottom_names[index], at)} = {number(won.computed)}"
+        terms = one(case, at, float(index == i))
+        return case.gradient(at, "dx = dy where this x is the greatest, else 0", terms, steps=(step,))
     assert param.operation == PROD
     others = [float(b[at]) for j, b in enumerate(case.bottoms) if j != i]
     if param.stable_prod_grad:
@@ -139,8 +133,3 @@ def eltwise_gradient(case: Case, at: Index) -> Explanation:
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = float(np.float64(case.y[at]) / np.float64(case.bottoms[i][at]))
     return case.gradient(at, "dx = dy * y / x", one(case, at, factor, "y / x"))
-
-
-def _forward(case: Case) -> Case:
-    """The same run, with its first top to be explained."""
-    return Case(case.layer, case.bottom_names, case.top_names, case.bottoms, case.tops)

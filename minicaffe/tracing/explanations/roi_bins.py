@@ -1,27 +1,35 @@
-"""One bin of ROIPooling or PSROIPooling explained, with the layers' own geometry."""
+"""One bin of an ROI layer explained, with the layer's geometry."""
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import product
+from typing import Any
+
 import numpy as np
 
+from minicaffe.layers.psroi_align import PSROIAlign
 from minicaffe.layers.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.roi_align_max import sample_value, two_pixels
+from minicaffe.layers.roi.roi_align_mean import sample_counts
 from minicaffe.layers.roi.roi_geometry import LOWEST, BinPlan
+from minicaffe.layers.roi.roi_samples import SamplePlan, Samples, bilinear_taps
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.registry import explains
 
 from . import roi_text
 from .case import Array, Case
 from .explanation import SHARE, Explanation
-from .roi_explanations import MaxBinExplanation, MeanBinExplanation
-from .roi_steps import geometry_of, plan_of_roi, score_map
-from .rois import Pair
+from .roi_explanations import MaxBinExplanation, MeanBinExplanation, Neighbour, Pair, Sample, SamplesExplanation
+from .roi_steps import clipped_to, geometry_of, plan_of, score_map
 from .terms import Index
 
 
 @explains(ROIPooling)
 def roi_pooling(case: Case, at: Index) -> Explanation:
     r, c, ph, pw = at
-    plan = plan_of_roi(case, r)
+    plan = plan_of(case, [r])
     clipped, cells = _bin(case, plan, c, ph, pw)
     kept = np.fmax(cells, cells.dtype.type(LOWEST))
     computed = float(kept.max()) if cells.size else 0.0
@@ -42,7 +50,7 @@ def roi_pooling(case: Case, at: Index) -> Explanation:
 @explains(PSROIPooling)
 def psroi_pooling(case: Case, at: Index) -> Explanation:
     r, d, gh, gw = at
-    plan, score = plan_of_roi(case, r), score_map(case.layer.group_size, d, gh, gw)
+    plan, score = plan_of(case, [r]), score_map(case.layer.group_size, d, gh, gw)
     clipped, cells = _bin(case, plan, score.channel, gh, gw)
     area = max(cells.size, 1)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -63,3 +71,96 @@ def _bin(case: Case, plan: BinPlan, channel: int, ph: int, pw: int) -> tuple[tup
     rows, columns = plan.places.of(0, ph, pw)
     cells: Array = case.x[plan.images[0], channel][np.ix_(rows, columns)]
     return ((rows.start, rows.stop), (columns.start, columns.stop)), cells
+
+
+@explains(PSROIAlign)
+def psroi_align(case: Case, at: Index) -> Explanation:
+    r, d, gh, gw = at
+    plan, count, score = plan_of(case, [r]), case.layer.sample_num, score_map(case.layer.group_size, d, gh, gw)
+    axes = ((plan.steps.h, gh, plan.size[0]), (plan.steps.w, gw, plan.size[1]))
+    clipped = tuple(clipped_to(axis, i, max(n - 1, 0)) for axis, i, n in axes)
+    geometry = geometry_of(case, at, plan, clipped, score.channel, partial(roi_text.psroi_align, count))
+    taken = _bilinear(case.x[plan.images[0], score.channel], plan.places, gh, gw)
+    lost = count**2 - len(taken)
+    text = f"; {lost} more are skipped: at or past the bin's end" * bool(lost)
+    formula = (
+        "y[r, d, gh, gw] = the sum of the bin's samples of x[image of r, (d * g + gh) * g + gw] / sample_num^2\n"
+        "(skipped samples count in the divisor)"
+    )
+    return _mean(case, at, taken, plan, formula=formula, left_out=text, score_map=score, **geometry)
+
+
+@explains(ROIAlignMean)
+def roi_align_mean(case: Case, at: Index) -> Explanation:
+    layer, (r, c, ph, pw) = case.layer, at
+    plan = plan_of(case, [r])
+    steps, ratio = plan.steps, layer.sampling_ratio
+    clipped = ((steps.h.start[0, ph], steps.h.end[0, ph]), (steps.w.start[0, pw], steps.w.end[0, pw]))
+    geometry = geometry_of(case, at, plan, clipped, c, partial(roi_text.roi_align_mean, layer.aligned, ratio))
+    taken = _bilinear(case.x[plan.images[0], c], plan.places, ph, pw)
+    high, wide = (int(sample_counts(axis.length, ratio)[0]) for axis in (steps.h, steps.w))
+    lost = high * wide - len(taken)
+    text = f"; {lost} more lie outside the map ([-1, H] or [-1, W]) and count as 0" * bool(lost)
+    formula = "y[r, c, ph, pw] = the mean of n x n bilinear samples of x[image of r, c] in bin (ph, pw) of roi r"
+    return _mean(case, at, taken, plan, formula=formula, left_out=text, **geometry)
+
+
+def _mean(case: Case, at: Index, taken: tuple[Sample, ...], plan: SamplePlan, **more: Any) -> Explanation:
+    divisor = float(plan.places.per_bin[0])
+    with np.errstate(invalid="ignore", over="ignore"):
+        computed = float(np.sum([s.value for s in taken], dtype=np.float64) / divisor)
+        size = sum(abs(n.weight * n.value) for s in taken for n in s.neighbours)
+    tolerance = float(SHARE * size / divisor)
+    return SamplesExplanation(computed=computed, tolerance=tolerance, samples=taken, divisor=divisor, **more, **case.named(at))
+
+
+@explains(ROIAlign, ROIAlignMax)
+def roi_align_max(case: Case, at: Index) -> Explanation:
+    r, c, ph, pw = at
+    plan = plan_of(case, [r])
+    taken = _max_samples(case.x[plan.images[0], c], plan, ph, pw)
+    values = [s.value for s in taken]
+    computed = max(values, default=0.0)
+    clipped = (clipped_to(plan.steps.h, ph, plan.size[0]), clipped_to(plan.steps.w, pw, plan.size[1]))
+    return SamplesExplanation(
+        formula="y[r, c, ph, pw] = the greatest of the bilinear samples of x[image of r, c], 1 apart, in bin (ph, pw) of roi r",
+        computed=computed,
+        samples=taken,
+        greatest=values.index(computed) if values and computed > LOWEST else None,
+        **geometry_of(case, at, plan, clipped, c, roi_text.roi_align_max),
+        **case.named(at),
+    )
+
+
+def _max_samples(plane: Array, plan: SamplePlan, ph: int, pw: int) -> tuple[Sample, ...]:
+    """The samples of a bin of Caffe's ROIAlign, as the layer computes them; NaN and -inf as -FLT_MAX."""
+    found = []
+    with np.errstate(invalid="ignore", over="ignore"):
+        for h, w in product(*plan.places.of(0, ph, pw)):
+            rows, columns = two_pixels(h, plan.size[0]), two_pixels(w, plan.size[1])
+            around = (_neighbour(plane, a, b, p * q) for (a, p), (b, q) in product(rows, columns))
+            value = np.fmax(sample_value(plane, h, w), plane.dtype.type(LOWEST))
+            found.append(Sample(h, w, tuple(around), float(value)))
+    return tuple(found)
+
+
+def _bilinear(plane: Array, samples: Samples, ph: int, pw: int) -> tuple[Sample, ...]:
+    """The samples of a bin that lie on the map (H, W), row by row."""
+    h, w = samples.h[0, ph], samples.w[0, pw]
+    rows, columns = bilinear_taps(samples.h, plane.shape[0]), bilinear_taps(samples.w, plane.shape[1])
+    found = []
+    for i in np.flatnonzero(~np.isnan(h)):
+        for j in np.flatnonzero(~np.isnan(w)):
+            around = tuple(
+                _neighbour(
+                    plane, rows.pixel[0, ph, a], columns.pixel[0, pw, b], rows.weight[0, ph, a] * columns.weight[0, pw, b]
+                )
+                for a, b in product((i, i + len(h)), (j, j + len(w)))
+            )
+            found.append(Sample(h[i], w[j], around, float(np.sum([n.weight * n.value for n in around]))))
+    return tuple(found)
+
+
+def _neighbour(plane: Array, row: Any, column: Any, weight: Any) -> Neighbour:
+    value = float(plane[row, column]) if row >= 0 and column >= 0 else 0.0
+    return Neighbour(int(row), int(column), float(weight), value)

@@ -1,16 +1,108 @@
-"""What a bin of a ROI layer reads and what comes of it: cells, or bilinear samples."""
+"""The explanations of the ROI layers: typed numbers of a roi and a bin, and the cells or samples that the bin reads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .rois import RoiExplanation
+from .explanation import Explanation, indented
 from .terms import Index
-from .text import COLUMNS, exact, number, table
+from .text import COLUMNS, exact, number, place, signed, table
+
+Pair = tuple[Any, Any]
+
+
+class Roi(NamedTuple):
+    """A roi in pixels of the input image, both ends included. number: its row; image: its index in the batch."""
+
+    number: int
+    image: int
+    x1: Any
+    y1: Any
+    x2: Any
+    y2: Any
+
+    def __str__(self) -> str:
+        corners = ", ".join(f"{name} {exact(getattr(self, name))}" for name in ("x1", "y1", "x2", "y2"))
+        return f"roi {self.number}: image {self.image}, {corners} (pixels of the input image, both ends included)"
+
+
+@dataclass(frozen=True)
+class AxisWork:
+    """One axis of a bin: every number between the image and the map, in the type that the layer computes in.
+
+    number of count bins; image: the roi's two ends in image pixels; halfway: after the first step to the map; corners:
+    after the second; extent: the roi's length on the map; length: a bin's; edges: of this bin, before rounding; raw:
+    rounded (if the layer rounds), before clipping; clipped: to the map of `size` cells.
+    """
+
+    number: int
+    count: int
+    image: Pair
+    halfway: Pair
+    corners: Pair
+    extent: Any
+    length: Any
+    edges: Pair
+    raw: Pair
+    clipped: Pair
+    size: int
+
+
+class ScoreMap(NamedTuple):
+    """Which of the group^2 score maps of output channel d a bin reads: c = (d * group + gh) * group + gw."""
+
+    d: int
+    group: int
+    gh: int
+    gw: int
+    channel: int
+
+    def __str__(self) -> str:
+        d, group, gh, gw, channel = self
+        return (
+            f"the score map: channel {channel} = ({d} * {group} + {gh}) * {group} + {gw} = (d * g + gh) * g + gw\n"
+            f"  (output channel {d} has {group} x {group} maps, one for each bin; this one belongs to bin {gh},{gw})"
+        )
+
+
+Axes = Callable[[AxisWork], list[tuple[str, str]]]
+"""The steps for one axis of a bin: label and arithmetic."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RoiExplanation(Explanation):
+    """One bin of one roi. map: the feature map's blob; channel: of the map; scale: spatial_scale.
+
+    rows, columns: the bin's two axes; score_map: for position-sensitive layers; axis_lines: the steps from the image to
+    the bin, as text.
+    """
+
+    roi: Roi
+    map: str
+    channel: int
+    scale: float
+    rows: AxisWork
+    columns: AxisWork
+    axis_lines: Axes
+    score_map: ScoreMap | None = None
+
+    def work(self, rows: int) -> list[str]:
+        lines = [f"  {self.roi}", ""]
+        x, y = self.axis_lines(self.columns), self.axis_lines(self.rows)
+        head = ["", f"x: bin {self.columns.number} of {self.columns.count}", f"y: bin {self.rows.number} of {self.rows.count}"]
+        lines += [*table([head, *([what, a, b] for (what, a), (_, b) in zip(x, y))], left=3), ""]
+        if self.score_map is not None:
+            lines += indented(str(self.score_map).splitlines())
+        return lines
+
+    def read(self) -> str:
+        """The channel of the map that the bin reads."""
+        return place(self.map, (self.roi.image, self.channel))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -20,7 +112,7 @@ class CellsExplanation(RoiExplanation):
     cells: NDArray[Any]
 
     def grid(self, rows: int, mark: Index | None = None) -> list[str]:
-        """The cells with their values; the marked one in stars."""
+        """The cells with their values; the marked one between asterisks."""
         top, left = int(self.rows.clipped[0]), int(self.columns.clipped[0])
         height, width = self.cells.shape
         what = f"  the bin reads {height} x {width} = {self.cells.size} cells of {self.read()}"
@@ -41,7 +133,7 @@ class CellsExplanation(RoiExplanation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaxBinExplanation(CellsExplanation):
-    """ROIPooling: the greatest cell. argmax: its (h, w), the first of equal ones in row order; None where nothing wins."""
+    """ROIPooling: the greatest cell. argmax: its (h, w), the first of equal ones in row order; None without a maximum."""
 
     argmax: Index | None
 
@@ -53,8 +145,8 @@ class MaxBinExplanation(CellsExplanation):
             where = f"h {h}, w {w} (argmax {h} * {self.columns.size} + {w} = {flat})"
             equal = int((self.cells == self.computed).sum())
             first = f", the first of {equal} equal ones in row order" if equal > 1 else ""
-            return [*lines, f"  the maximum {number(self.computed)} is at {where}{first}; it takes the whole gradient"]
-        return [*lines, f"  nothing wins (no cells, or all NaN or -inf): {number(self.computed)}, and no gradient"]
+            return [*lines, f"  the maximum {number(self.computed)} is at {where}{first}; it gets the whole gradient"]
+        return [*lines, f"  no maximum (no cells, or all NaN or -inf): {number(self.computed)}, and no gradient"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +162,7 @@ class MeanBinExplanation(CellsExplanation):
 
 
 class Neighbour(NamedTuple):
-    """A cell that a sample reads: row, column (-1: past the map, adds 0), its weight and its value."""
+    """A cell that a sample reads: row, column (-1: outside the map, adds 0), its weight and its value."""
 
     row: int
     column: int
@@ -79,7 +171,7 @@ class Neighbour(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A bilinear sample at h, w of the map: the sum of its neighbours' weight * value."""
+    """A bilinear sample at h, w of the map: the sum of weight * value of its neighbours."""
 
     h: Any
     w: Any
@@ -91,8 +183,8 @@ class Sample(NamedTuple):
 class SamplesExplanation(RoiExplanation):
     """ROIAlign of both kinds and PSROIAlign: bilinear samples, of which the greatest or the mean is taken.
 
-    samples: those that read the map, row by row; greatest: which of them wins (pool: MAX; None otherwise, or where none
-    does); divisor: what the sum is divided by (0 for a maximum); left_out: what became of samples that are not listed.
+    samples: those on the map, row by row; greatest: the index of the maximum (None for a mean, or without a maximum);
+    divisor: of the sum (0 for a maximum); left_out: a note on samples that are not listed.
     """
 
     samples: tuple[Sample, ...]
@@ -110,10 +202,10 @@ class SamplesExplanation(RoiExplanation):
             total = sum(s.value for s in self.samples)
             return [*lines, f"  their sum {number(total)} / {number(self.divisor)} = {number(self.computed)}"]
         if self.greatest is None:
-            return [*lines, f"  nothing wins (no samples, or all NaN or -inf): {number(self.computed)}, and no gradient"]
+            return [*lines, f"  no maximum (no samples, or all NaN or -inf): {number(self.computed)}, and no gradient"]
         s = self.samples[self.greatest]
         at = f"h {exact(s.h)}, w {exact(s.w)}"
-        return [*lines, f"  the greatest, {number(s.value)}, is number {self.greatest}, at {at}; its cells share the gradient"]
+        return [*lines, f"  the greatest, {number(s.value)}, is number {self.greatest}, at {at}; its cells get the gradient"]
 
     def _table(self, rows: int) -> list[str]:
         first = min(max((self.greatest or 0) - rows + 1, 0), len(self.samples))
@@ -130,6 +222,5 @@ class SamplesExplanation(RoiExplanation):
 
 def _neighbour_text(n: Neighbour) -> str:
     if n.row < 0 or n.column < 0:
-        return f"{number(n.weight)} * 0 (off)"
-    value = f"({number(n.value)})" if n.value < 0 else number(n.value)
-    return f"{number(n.weight)} * {value} [{n.row}, {n.column}]"
+        return f"{number(n.weight)} * 0 (outside)"
+    return f"{number(n.weight)} * {signed(n.value)} [{n.row}, {n.column}]"

@@ -1,4 +1,4 @@
-"""Where the gradient in one cell of a feature map comes from: the rois and bins that send it some."""
+"""The gradient in one cell of a feature map: the rois and bins that depend on the cell."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from minicaffe.layers.psroi_align import PSROIAlign
 from minicaffe.layers.psroi_pooling import PSROIPooling
+from minicaffe.layers.roi.psroi_layer import PSROILayer
 from minicaffe.layers.roi.roi_align_max import pixels_of_maxima
 from minicaffe.layers.roi.roi_geometry import RoiPlan
 from minicaffe.layers.roi.roi_samples import SamplePlan, bilinear_taps
@@ -17,7 +18,7 @@ from minicaffe.registry import explains_gradient
 
 from .case import Array, Case, sent
 from .explanation import Explanation
-from .roi_steps import plan_of, rois_of, score_map
+from .roi_steps import plan_of, score_map
 from .terms import Index
 from .text import number, place
 
@@ -26,80 +27,77 @@ from .text import number, place
 def roi_pooling_gradient(case: Case, at: Index) -> Explanation:
     n, c, h, w = at
     mine, plan = _plan_of_image(case, n)
-    r, ph, pw = np.nonzero(_argmax(case, plan, n, c)[:, 0] == h * case.x.shape[3] + w)
+    weight = _argmax(case, plan, n, c)[:, 0] == h * case.x.shape[3] + w
     formula = "dx[n, c, h, w] = the sum of dy over the bins whose maximum is this cell (the first of equal ones)"
-    return _gradient(case, at, formula, (mine[r], np.full(len(r), c), ph, pw), np.ones(len(r)), len(mine))
+    return _gradient(case, at, formula, mine, weight)
 
 
-@explains_gradient(ROIAlign, ROIAlignMax, ROIAlignMean)
-def roi_align_gradient(case: Case, at: Index) -> Explanation:
-    return _align_mean(case, at) if isinstance(case.layer, ROIAlignMean) else _align_max(case, at)
-
-
-def _align_mean(case: Case, at: Index) -> Explanation:
+@explains_gradient(ROIAlignMean)
+def roi_align_mean_gradient(case: Case, at: Index) -> Explanation:
     mine, plan = _plan_of_image(case, at[0])
-    weight = _cell_weights(plan, at)
-    r, ph, pw = np.nonzero(weight)
-    formula = "dx[n, c, h, w] = the sum over bins of dy * (the weights of this cell in the bin's samples) / (how many samples)"
-    return _gradient(case, at, formula, (mine[r], np.full(len(r), at[1]), ph, pw), weight[r, ph, pw], len(mine))
+    formula = "dx[n, c, h, w] = the sum over bins of dy * (the weights of this cell in the bin's samples) / (number of samples)"
+    return _gradient(case, at, formula, mine, _cell_weights(plan, at))
 
 
-def _align_max(case: Case, at: Index) -> Explanation:
+@explains_gradient(ROIAlign, ROIAlignMax)
+def roi_align_max_gradient(case: Case, at: Index) -> Explanation:
     n, c, h, w = at
     mine, plan = _plan_of_image(case, n)
     argmax = _argmax(case, plan, n, c)
     weight = np.zeros(argmax.shape)
     for row, column, part in pixels_of_maxima(argmax, plan.places, plan.size):
         weight += np.where((row == h) & (column == w), part, 0)
-    r, _, ph, pw = np.nonzero(weight)
     formula = "dx[n, c, h, w] = the sum over bins whose greatest sample reads this cell of dy * the cell's weight in it"
-    return _gradient(case, at, formula, (mine[r], np.full(len(r), c), ph, pw), weight[r, 0, ph, pw], len(mine))
+    return _gradient(case, at, formula, mine, weight[:, 0])
 
 
 @explains_gradient(PSROIPooling)
 def psroi_pooling_gradient(case: Case, at: Index) -> Explanation:
-    n, channel, h, w = at
+    n, _, h, w = at
     mine, plan = _plan_of_image(case, n)
-    bins, (d, gh, gw) = plan.places, _grid_of(case, channel)
-    inside = (bins.hstart[:, gh] <= h) & (h < bins.hend[:, gh]) & (bins.wstart[:, gw] <= w) & (w < bins.wend[:, gw])
-    r = np.flatnonzero(inside)
+    bins = plan.places
+    rows, columns = (bins.hstart <= h) & (h < bins.hend), (bins.wstart <= w) & (w < bins.wend)
+    weight = rows[:, :, None] * columns[:, None, :] / np.maximum(bins.areas(), 1)
     formula = "dx[n, c, h, w] = the sum of dy / (cells of the bin) over the rois whose bin (gh, gw) covers this cell"
-    full = (mine[r], *(np.full(len(r), v) for v in (d, gh, gw)))
-    return _gradient(case, at, formula, full, 1 / bins.areas()[r, gh, gw], len(mine), _map_text(case, channel))
+    return _gradient(case, at, formula, mine, weight)
 
 
 @explains_gradient(PSROIAlign)
 def psroi_align_gradient(case: Case, at: Index) -> Explanation:
-    n, channel, _, _ = at
-    mine, plan = _plan_of_image(case, n)
-    d, gh, gw = _grid_of(case, channel)
-    weight = _cell_weights(plan, at)[:, gh, gw]
-    r = np.flatnonzero(weight)
+    mine, plan = _plan_of_image(case, at[0])
     formula = "dx[n, c, h, w] = the sum over rois of dy * (this cell's weights in the samples of bin (gh, gw)) / sample_num^2"
-    full = (mine[r], *(np.full(len(r), v) for v in (d, gh, gw)))
-    return _gradient(case, at, formula, full, weight[r], len(mine), _map_text(case, channel))
+    return _gradient(case, at, formula, mine, _cell_weights(plan, at))
 
 
-def _gradient(
-    case: Case, at: Index, formula: str, index: tuple[Array, ...], factor: Array, rois: int, *more: str
-) -> Explanation:
-    dy = case.dy[0][index]
-    cell = place(case.bottom_names[0], at)
-    bins, senders = len(factor), len(set(index[0].tolist()))
-    sends = f"send{'s' * (bins == 1)} it gradient"
-    who = f"{bins} bin{'s' * (bins != 1)} of {senders} roi{'s' * (senders != 1)} {sends}"
-    steps = (*more, f"{cell} = {number(case.x[at])}", f"{rois} of the {case.y.shape[0]} rois are in image {at[0]}; {who}")
-    return case.gradient(at, formula, sent(case, np.column_stack(index), dy, factor), steps=steps)
+def _gradient(case: Case, at: Index, formula: str, mine: Array, weight: Array) -> Explanation:
+    """mine: the rois of the image; weight (R', PH, PW): of the cell in each of their bins."""
+    channel = at[1]
+    steps = [
+        f"{place(case.bottom_names[0], at)} = {number(case.x[at])}",
+        f"{len(mine)} of the {case.y.shape[0]} rois are in image {at[0]}",
+    ]
+    if isinstance(case.layer, PSROILayer):  # only bin (gh, gw) of output channel d reads channel (d * g + gh) * g + gw
+        group = case.layer.group_size
+        channel, gh, gw = channel // group**2, channel // group % group, channel % group
+        weight = weight * ((np.arange(group) == gh)[:, None] & (np.arange(group) == gw))
+        text = str(score_map(group, channel, gh, gw)).splitlines()[0]
+        steps.insert(0, f"{text}: read by bin ({gh}, {gw}) of every roi")
+    r, ph, pw = np.nonzero(weight)
+    bins, of = len(r), len(set(r.tolist()))
+    steps[-1] += f"; {bins} bin{'s' * (bins != 1)} of {of} roi{'s' * (of != 1)} depend{'s' * (bins == 1)} on the cell"
+    index = (mine[r], np.full(len(r), channel), ph, pw)
+    terms = sent(case, np.column_stack(index), case.dy[0][index], weight[r, ph, pw])
+    return case.gradient(at, formula, terms, steps=tuple(steps))
 
 
 def _plan_of_image(case: Case, image: int) -> tuple[Array, RoiPlan[Any]]:
-    """Which rois are of this image, and the plan of those."""
-    mine = np.flatnonzero(rois_of(case, slice(None))[:, 0] == image)
-    return mine, plan_of(case, rois_of(case, mine))
+    """The indices of the rois of this image, and their plan."""
+    mine = np.flatnonzero(case.bottoms[1].reshape(-1, 5)[:, 0] == image)
+    return mine, plan_of(case, mine)
 
 
 def _argmax(case: Case, plan: RoiPlan[Any], image: int, channel: int) -> Array:
-    """Where the maxima of a plan of one image's rois are in a channel: (R', 1, PH, PW)."""
+    """The argmax (R', 1, PH, PW) of one image's rois in a channel."""
     rois, high, wide = plan.shape
     argmax = np.empty((rois, 1, high, wide), np.int32)
     case.layer.pool(np.broadcast_to(case.x[image, channel], (image + 1, 1, *plan.size)), plan, None, argmax)
@@ -112,15 +110,3 @@ def _cell_weights(plan: SamplePlan, at: Index) -> Array:
     columns = bilinear_taps(plan.places.w, plan.size[1]).matrices(plan.size[1])[:, :, at[3]].astype(np.float64)
     weights: Array = rows[:, :, None] * columns[:, None, :] / plan.places.per_bin[:, None, None]
     return weights
-
-
-def _grid_of(case: Case, channel: int) -> tuple[int, int, int]:
-    """(d, gh, gw) of the bins that read a channel: (d * g + gh) * g + gw turned round."""
-    group = case.layer.group_size
-    return channel // group**2, channel // group % group, channel % group
-
-
-def _map_text(case: Case, channel: int) -> str:
-    group = case.layer.group_size
-    d, gh, gw = _grid_of(case, channel)
-    return str(score_map(group, d, gh, gw)).splitlines()[0] + f": read by bin ({gh}, {gw}) of every roi"

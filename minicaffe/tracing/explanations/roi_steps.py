@@ -1,4 +1,4 @@
-"""The steps from a roi to a bin, of one roi, for an explanation."""
+"""The steps from one roi to one of its bins, for an explanation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from minicaffe.layers.roi.roi_geometry import AxisSteps, RoiPlan, RoiSteps
 
 from .case import Array, Case
-from .rois import AxisWork, Pair, Roi, ScoreMap
+from .roi_explanations import AxisWork, Pair, Roi, ScoreMap
 from .terms import Index
 
 
@@ -18,20 +18,10 @@ def score_map(group: int, d: int, gh: int, gw: int) -> ScoreMap:
     return ScoreMap(d, group, gh, gw, (d * group + gh) * group + gw)
 
 
-def rois_of(case: Case, part: slice | Array) -> Array:
-    """Some of the rois (R, 5)."""
-    rois: Array = case.bottoms[1].reshape(-1, 5)[part]
-    return rois
-
-
-def plan_of(case: Case, rois: Array) -> RoiPlan[Any]:
-    """What rois (R, 5) read of the map, as the layer plans it."""
-    plan: RoiPlan[Any] = case.layer.plan_rois(rois, case.x.shape[2:])
+def plan_of(case: Case, rois: Array | list[int]) -> RoiPlan[Any]:
+    """The layer's plan of the rois with these indices."""
+    plan: RoiPlan[Any] = case.layer.plan_rois(case.bottoms[1].reshape(-1, 5)[rois], case.x.shape[2:])
     return plan
-
-
-def plan_of_roi(case: Case, r: int) -> RoiPlan[Any]:
-    return plan_of(case, rois_of(case, slice(r, r + 1)))
 
 
 def clipped_to(axis: AxisSteps, i: int, last: int) -> Pair:
@@ -39,19 +29,17 @@ def clipped_to(axis: AxisSteps, i: int, last: int) -> Pair:
 
 
 def geometry_of(case: Case, at: Index, plan: RoiPlan[Any], clipped: Any, channel: int, lines: Any) -> dict[str, Any]:
-    """The fields of a RoiExplanation that say how the bin of a plan of one roi comes about; clipped: (rows, columns)."""
+    """The fields of a RoiExplanation that describe a bin, from the plan of one roi; clipped: (rows, columns)."""
     r, _, ph, pw = at
     roi, steps = plan.rois[0], plan.steps
     shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
-    rows = _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], size=plan.size[0])
-    columns = _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], size=plan.size[1])
     return {
         "roi": Roi(r, int(roi[0]), *roi[1:]),
         "map": case.bottom_names[0],
         "channel": channel,
         "scale": float(shown),
-        "rows": rows,
-        "columns": columns,
+        "rows": _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], size=plan.size[0]),
+        "columns": _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], size=plan.size[1]),
         "axis_lines": partial(lines, shown),
     }
 
@@ -77,5 +65,5 @@ def _pair(first: Any, last: Any) -> Pair:
 
 
 def _whole(value: Any) -> Any:
-    """A pixel as an int; a number that is not rounded as it is, of the layer's type."""
+    """A pixel as an int; an unrounded number unchanged, in the layer's type."""
     return int(value) if isinstance(value, np.integer) else value

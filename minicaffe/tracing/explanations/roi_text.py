@@ -1,4 +1,4 @@
-"""How each ROI layer comes from a roi in the image to the edges of a bin on the map, as lines of working for one axis."""
+"""The steps of each ROI layer from a roi in the image to the edges of a bin on the map, as text for one axis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from minicaffe.layers.roi.roi_align_mean import sample_counts
 
-from .rois import AxisWork, Pair
+from .roi_explanations import AxisWork, Pair
 from .text import exact
 
 
@@ -29,12 +29,12 @@ def _bin(axis: AxisWork) -> tuple[str, str]:
 
 
 def _clipped(axis: AxisWork, last: int) -> tuple[str, str]:
-    same = " (as it is)" if tuple(axis.clipped) == tuple(axis.raw) else ""
+    same = " (unchanged)" if tuple(axis.clipped) == tuple(axis.raw) else ""
     return "clipped to the map", f"{_to(axis.clipped)}, in [0, {last}]{same}"
 
 
 def _edge(axis: AxisWork, which: int) -> str:
-    """An edge that counts from the roi's start on the map."""
+    """An edge, counted from the roi's start on the map."""
     return _plus(f"{axis.number + which} * {exact(axis.length)}", axis.corners[0]) + f" = {exact(axis.edges[which])}"
 
 
@@ -61,12 +61,12 @@ def roi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
 
 
 def psroi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """Rounded in the image, the end one further, then scaled; bins are [floor, ceil)."""
+    """Rounded in the image, 1 added to the end, then scaled; bins are [floor, ceil)."""
     rounded = np.asarray(axis.halfway[1]) - 1
     return [
         ("in the image", _to(axis.image)),
         ("rounded (halves away from 0)", _to((axis.halfway[0], rounded))),
-        ("the end 1 further", _to(axis.halfway)),
+        ("the end + 1", _to(axis.halfway)),
         (f"times {exact(scale)} (not rounded)", _to(axis.corners)),
         ("the roi's length", _length(axis, 0.1)),
         _bin(axis),
@@ -77,11 +77,11 @@ def psroi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
 
 
 def psroi_align(samples: int, scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """The end one further, then scaled; nothing rounded; samples at (bin / (samples + 1)) * 1, 2, ... from the start."""
+    """1 added to the end, then scaled, not rounded; samples at (bin / (samples + 1)) * 1, 2, ... from the start."""
     step = axis.length / type(axis.length)(samples + 1)
     return [
         ("in the image (not rounded)", _to(axis.image)),
-        ("the end 1 further", _to(axis.halfway)),
+        ("the end + 1", _to(axis.halfway)),
         (f"times {exact(scale)} (not rounded)", _to(axis.corners)),
         ("the roi's length", _length(axis, 0.1)),
         _bin(axis),
@@ -93,7 +93,7 @@ def psroi_align(samples: int, scale: float, axis: AxisWork) -> list[tuple[str, s
 
 
 def roi_align_max(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """Scaled, the length one more; nothing rounded; samples at steps of 1 from the start."""
+    """Scaled, 1 added to the length, not rounded; samples at steps of 1 from the start."""
     first, last = axis.corners
     return [
         ("in the image", _to(axis.image)),
@@ -108,7 +108,7 @@ def roi_align_max(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
 
 
 def roi_align_mean(aligned: bool, ratio: int, scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """Scaled, moved by half a pixel if aligned; nothing rounded; n samples at (i + 0.5) / n of the bin."""
+    """Scaled, moved by half a pixel if aligned, not rounded; n samples at (i + 0.5) / n of the bin."""
     n = int(sample_counts(np.array([axis.length]), ratio)[0])
     moved = [("minus 0.5 (aligned)", _to(axis.corners))] if aligned else []
     length = f"{_minus(axis.corners[1], axis.corners[0])} = {exact(axis.extent)}" if aligned else _length(axis, 1)

@@ -1,14 +1,16 @@
-"""explain: run a net up to a layer (in backward: through it and back), and explain one number of that layer."""
+"""explain: run a net up to a layer (in backward: through it and back) and explain one number of the layer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from minicaffe.blob import Blob
 from minicaffe.errors import Error
 from minicaffe.net import Net
 from minicaffe.registry import explains, explains_gradient
@@ -37,15 +39,14 @@ def explain(  # noqa: PLR0913 - public, by keyword
     notes: Sequence[str] = (),
     prefix: str = "",
 ) -> Explanation:
-    """How one number of a layer comes about, on what the net's inputs hold now.
+    """Explain one number of a layer: the net runs up to the layer on its current inputs.
 
-    Forward: the element `at` of the layer's top number `top`; of a ROI layer also by roi, channel and bin (row, column).
-    The net is run up to the layer. Backward: the gradient in the element `at` of the bottom number `bottom`; of a ROI layer
-    also by channel, cell (row, column) and item (which image of the batch). dy: None for the gradient of the loss, or ones
-    where no loss reads the layer; "ones", "random" (seed) or an array for the first top's dy. Weights and their diffs are
-    left as they are. notes: said at the head of the text. prefix: what errors put before the names of these
-    arguments.
-    Raises Error for what is out of range, and for types that are not covered.
+    Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column).
+    Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column)
+    and item (the image of the batch). dy: None for the gradient of the loss, or ones if no loss depends on the layer;
+    "ones", "random" (with seed) or an array sets the first top's dy. Weights and their diffs do not change.
+    notes: shown at the head of the text. prefix: put before the names of these arguments in errors.
+    Raises Error for indices out of range and for types that are not covered.
     """
     index = net.index_of(layer)
     found = net.layers[index]
@@ -71,21 +72,17 @@ def explain(  # noqa: PLR0913 - public, by keyword
 
 
 def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str]) -> Case:
-    """Run the net to the layer, or whole; copies of its bottoms before it ran and of its tops after."""
+    """Run the net up to the layer, or the whole net, and copy the layer's bottoms before it ran and its tops after."""
     bottoms, tops = net.nodes[index].bottoms, net.nodes[index].tops
     before: list[Array] = []
     after: list[Array] = []
 
-    def keep_bottoms(i: int) -> None:
+    def keep(arrays: list[Array], blobs: Sequence[Blob], i: int) -> None:
         if i == index:
-            before.extend(blob.read_data().copy() for blob in bottoms)
+            arrays.extend(blob.read_data().copy() for blob in blobs)
 
-    def keep_tops(i: int) -> None:
-        if i == index:
-            after.extend(blob.read_data().copy() for blob in tops)
-
-    net.before_forward(keep_bottoms)
-    net.after_forward(keep_tops)
+    keep_bottoms = net.before_forward(partial(keep, before, bottoms))
+    keep_tops = net.after_forward(partial(keep, after, tops))
     try:
         with _statistics_kept(net):
             net._forward(0, len(net.layers) - 1 if whole else index)
@@ -93,14 +90,13 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
         net.remove_hook(keep_bottoms)
         net.remove_hook(keep_tops)
     names = [shown_name(net, name) for name in net.nodes[index].bottom_names], list(net.nodes[index].top_names)
-    said = list(notes)
     if set(names[0]) & set(names[1]):
-        said.append(f"{names[0][0]} is overwritten in place: x is what it held before this layer")
-    return Case(net.layers[index], *names, before, after, number=number, notes=tuple(said))
+        notes = [*notes, f"the layer overwrites {names[0][0]} in place: x is its value before the layer ran"]
+    return Case(net.layers[index], *names, before, after, number=number, notes=tuple(notes))
 
 
 def shown_name(net: Net, blob: str) -> str:
-    """A bottom's name as the prototxt has it: of a Split that the net put in, the blob that it hands on."""
+    """A bottom's name in the prototxt: for a top of an inserted Split, the blob that it copies."""
     for layer in net.layers:
         if layer.is_split and blob in layer.param.top:
             return str(layer.param.bottom[0])
@@ -109,7 +105,7 @@ def shown_name(net: Net, blob: str) -> str:
 
 @contextmanager
 def _statistics_kept(net: Net) -> Iterator[None]:
-    """Blobs that forward itself writes (BatchNorm's running statistics) stay as they were."""
+    """Restore the blobs that forward writes (BatchNorm's running statistics)."""
     running = [layer for layer in net.layers if layer.blobs and not any(layer.param_propagate_down)]
     kept: list[tuple[Any, Array]] = [(b, b.read_data().copy()) for layer in running for b in layer.blobs]
     try:

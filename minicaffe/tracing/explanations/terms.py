@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from .text import number, place, table
 
 Array = NDArray[Any]
-
-
 Index = tuple[int, ...]
 
 
@@ -28,7 +26,7 @@ class Term(NamedTuple):
 
 
 def indices(flat: Array, shape: Index) -> Array:
-    """Flat numbers (T,) of elements of an array of this shape as indices (T, axes)."""
+    """Flat indices (T,) into an array of this shape as indices (T, axes)."""
     return np.stack(np.unravel_index(flat, shape), axis=1) if shape else np.zeros((len(flat), 0), int)
 
 
@@ -45,7 +43,7 @@ class Terms(Sequence[Term]):
 
     @classmethod
     def of(cls, blob: str, index: Array, columns: Mapping[str, Array], product: Array, title: str = "product") -> Terms:
-        """Terms that all come from one blob; columns and product are taken as float64."""
+        """Terms of one blob; columns and product become float64."""
         wide = {name: np.asarray(column, np.float64).reshape(-1) for name, column in columns.items()}
         flat = np.asarray(product, np.float64).reshape(-1)
         return cls((blob,), np.zeros(len(flat), int), np.asarray(index, int), wide, flat, title)
@@ -68,7 +66,7 @@ class Terms(Sequence[Term]):
         return (self[i] for i in range(len(self)))
 
     def total(self) -> float:
-        """The sum, correctly rounded; as numbers that are not finite add up."""
+        """The sum, correctly rounded; with values that are not finite, IEEE's."""
         finite = np.isfinite(self.product).all()
         return math.fsum(self.product.tolist()) if finite else float(np.add.reduce(self.product))
 
@@ -77,17 +75,16 @@ class Terms(Sequence[Term]):
         return float(np.abs(self.product).sum())
 
     def lines(self, rows: int) -> list[str]:
-        """A table; of a long one the largest terms, in their order, and what the others add up to."""
+        """A table; of more than `rows` terms the largest, in order, and the sum of the others."""
         shown = np.arange(len(self))
         if len(self) > rows:
             shown = np.sort(np.argsort(-np.abs(self.product), kind="stable")[:rows])
         head = ["", *self.columns, self.title]
-        body = [[place(t.blob, t.at), *map(number, t.columns.values()), number(t.product)] for t in map(self._at, shown)]
+        body = [
+            [place(t.blob, t.at), *map(number, t.columns.values()), number(t.product)]
+            for t in map(self.__getitem__, shown.tolist())
+        ]
         if len(self) > rows:
             rest = np.delete(self.product, shown)
-            blank = [""] * len(self.columns)
-            body.append([f"{len(rest)} smaller ones not shown, together", *blank, number(rest.sum())])
+            body.append([f"{len(rest)} smaller terms not shown, together", *[""] * len(self.columns), number(rest.sum())])
         return table([head, *body])
-
-    def _at(self, i: Any) -> Term:
-        return self[int(i)]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 ROWS = 16
-"""Rows of a table that are shown unless more are asked for."""
+"""Rows of a table that are shown by default."""
 
 COLUMNS = 12
 """Columns of a grid that are shown."""
 
 
 def number(value: Any) -> str:
-    """A number in short: 1, 2.5, 0.333333, 1.2e-07; of geometry that depends on more digits, see exact."""
+    """A number with 6 digits: 1, 2.5, 0.333333, 1.2e-07."""
     if isinstance(value, int | np.integer):
         return str(value)
     value = float(value)
@@ -25,31 +25,20 @@ def number(value: Any) -> str:
 
 
 def exact(value: Any) -> str:
-    """A number with every digit that a float32 needs (of a float64, 10)."""
+    """A number with all digits of a float32, or 10 of a float64."""
     if isinstance(value, np.float32) and np.isfinite(value) and 1e-5 <= abs(value) < 1e7:
         return np.format_float_positional(value, unique=True, trim="-")
     value = float(value)
     return str(int(value)) if value.is_integer() and abs(value) < 1e7 else f"{value:.10g}"
 
 
-def times(a: Any, b: Any) -> str:
-    """`a * b`, a negative b in brackets."""
-    return f"{signed(a)} * {signed(b)}"
-
-
 def signed(value: Any) -> str:
-    """A number that can stand after an operator."""
+    """A number, in parentheses if negative, to stand after an operator."""
     return f"({number(value)})" if value < 0 else number(value)
 
 
-def sum_text(values: Sequence[Any]) -> str:
-    """`a + b - c`."""
-    first, *rest = values
-    return exact(first) + "".join(f" - {exact(-v)}" if v < 0 else f" + {exact(v)}" for v in rest)
-
-
 def place(blob: str, index: Sequence[int]) -> str:
-    """`conv1[0, 2, 3, 4]`; a scalar's place is its name."""
+    """`conv1[0, 2, 3, 4]`; for a scalar only the name."""
     return f"{blob}[{', '.join(map(str, index))}]" if len(index) else blob
 
 
@@ -66,5 +55,5 @@ def table(rows: Sequence[Sequence[str]], *, left: int = 1, indent: str = "  ") -
 
 
 def same(a: float, b: float, tolerance: float = 0.0) -> bool:
-    """Whether two numbers are equal (NaN to NaN too), or no more than tolerance apart."""
+    """Whether two numbers are equal (NaN equals NaN) or at most `tolerance` apart."""
     return a == b or (math.isnan(a) and math.isnan(b)) or abs(a - b) <= tolerance

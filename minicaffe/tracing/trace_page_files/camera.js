@@ -1,7 +1,7 @@
-// What part of a large drawing is seen: pan, zoom, fit.
+// The visible part of a large drawing: pan, zoom, fit.
 
 const MARGIN = 16; // around the drawing, in its units
-const READABLE = 0.9; // pixels per unit at which texts are read easily
+const READABLE = 0.9; // pixels per unit at which text is easy to read
 
 /** A camera on an SVG element whose drawing is `width` by `height`; boxes are {x, y, w, h}. */
 function cameraOn(world, width, height) {
@@ -28,19 +28,19 @@ function cameraOn(world, width, height) {
     zoom(factor, point) {
       const size = world.getBoundingClientRect();
       const [px, py] = point ?? [size.width / 2, size.height / 2];
-      const scale = Math.min(Math.max(at.scale * factor, 0.02), 4);
+      const scale = clamp(at.scale * factor, 0.02, 4);
       move(at.x + px / at.scale - px / scale, at.y + py / at.scale - py / scale, scale);
     },
     centre: (box, scale = at.scale) => middle(box.x + box.w / 2, box.y + box.h / 2, scale),
     readable: () => Math.max(at.scale, READABLE),
-    /** The whole drawing; where its texts would be too small, its top with `box` in the middle. */
+    /** Show the whole drawing, or if its text were too small, its top with `box` in the middle. */
     start(box) {
       camera.fit();
       if (at.scale >= READABLE || !box) return;
       camera.centre(box, READABLE);
       move(at.x, -MARGIN);
     },
-    /** Whether a box lies within the frame, above the controls at its lower edge. */
+    /** Whether a box is within the frame, above the controls at its lower edge. */
     sees(box) {
       const {width: w, height: h} = frame();
       const [right, bottom] = [at.x + w, at.y + h - 48 / at.scale];
@@ -53,7 +53,7 @@ function cameraOn(world, width, height) {
   return camera;
 }
 
-/** The wheel pans; with Ctrl, as pinching sends it, it zooms. */
+/** The wheel pans; with Ctrl, which a pinch sends too, it zooms. */
 function turned(event, world, camera) {
   event.preventDefault();
   const rect = world.getBoundingClientRect();
@@ -62,10 +62,10 @@ function turned(event, world, camera) {
   else camera.pan(event.deltaX, event.deltaY);
 }
 
-/** Call moved(dx, dy) in pixels while the element is dragged; a press that hardly moves stays a click. */
+/** Call moved(dx, dy), in pixels, while the element is dragged; a press that hardly moves is a click. */
 function whenDragged(element, moved) {
-  let last = null,
-    dragging = false;
+  let last = null;
+  let dragging = false;
   element.addEventListener("pointerdown", (event) => {
     last = [event.clientX, event.clientY];
     dragging = false;

@@ -1,4 +1,4 @@
-// The trace: the document, the arrays it refers to, and what is looked up in it.
+// The trace: the document, its arrays, and lookups in it.
 
 const trace = JSON.parse(document.getElementById("trace").textContent);
 
@@ -6,7 +6,7 @@ const KINDS = {setup: "LayerSetUp", reshape: "Reshape", forward: "Forward", back
 
 const ARRAY_TYPES = {f4: Float32Array, i4: Int32Array, u1: Uint8Array};
 
-/** Promise of the bytes of all arrays, inflated once. */
+/** Promise of the bytes of all arrays. */
 const bytes = inflated(document.getElementById("arrays"));
 
 async function inflated(element) {
@@ -25,10 +25,10 @@ function fromBase64(text) {
   return result;
 }
 
-/** The array of a reference {at, dtype, shape}: a typed array with its shape; null for null. */
+/** The typed array of a reference {at, dtype, shape}, with its shape; null for null. */
 async function read(ref) {
   if (!ref) return null;
-  const count = ref.shape.reduce((a, b) => a * b, 1);
+  const count = product(ref.shape);
   const buffer = await bytes;
   const Type = ARRAY_TYPES[ref.dtype];
   const data = new Type(buffer.slice(ref.at, ref.at + count * Type.BYTES_PER_ELEMENT));
@@ -36,7 +36,11 @@ async function read(ref) {
   return data;
 }
 
-/** A number for people: up to `digits` significant digits. */
+const clamp = (v, low, high) => Math.min(Math.max(v, low), high);
+
+const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
+
+/** A number with up to `digits` significant digits. */
 function number(v, digits = 5) {
   if (v === null || v === undefined) return "–";
   if (Number.isNaN(v)) return "NaN";
@@ -65,7 +69,7 @@ trace.steps.forEach((step, i) => {
   stepsOf[step.layer][step.kind] = i;
 });
 
-/** For each layer: the shapes of its tops, and of its bottoms, by blob name, as far as the trace saw them. */
+/** For each layer: the shapes of its tops and bottoms by blob name, if the trace has them. */
 const shapesOf = (() => {
   const latest = {};
   return trace.layers.map((layer, i) => {
@@ -78,7 +82,7 @@ const shapesOf = (() => {
   });
 })();
 
-/** The step to show for a layer: of the given kind if it has one, else the nearest kind before it. */
+/** The step to show for a layer: of the given kind, else of the nearest kind before it. */
 function stepFor(layer, kind) {
   const order = ["backward", "forward", "reshape", "setup"];
   const found = order

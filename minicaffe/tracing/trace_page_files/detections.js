@@ -1,4 +1,4 @@
-// What the net found, drawn on its image.
+// The detections, drawn on the image.
 
 function detectionsPanel() {
   const view = stage("Image");
@@ -8,24 +8,19 @@ function detectionsPanel() {
     min: Math.floor(least * 100),
     max: 100,
     value: Math.floor(least * 100),
-    "aria-label": "Least score, in percent",
+    "aria-label": "Lowest score, in percent",
   });
-  const said = el("output", {});
+  const output = el("output", {});
   const list = el("ol", {class: "detections"});
   const draw = () => {
     const kept = trace.detections.filter((found) => found.score * 100 >= field.value);
-    said.textContent = `score at least ${number(field.value / 100, 2)}: ${kept.length} of ${trace.detections.length}`;
+    output.textContent = `score at least ${number(field.value / 100, 2)}: ${kept.length} of ${trace.detections.length}`;
     view.draw(kept.map(detectionBox), kept.map(detectionLabel));
     list.replaceChildren(
-      ...kept.map((found) =>
-        el(
-          "li",
-          {},
-          el("strong", {}, found.class),
-          ` ${found.score.toFixed(3)} `,
-          el("span", {class: "quiet mono"}, pair(found.box, 4)),
-        ),
-      ),
+      ...kept.map((found) => {
+        const box = el("span", {class: "quiet mono"}, pair(found.box, 4));
+        return el("li", {}, el("strong", {}, found.class), ` ${found.score.toFixed(3)} `, box);
+      }),
     );
   };
   field.addEventListener("input", draw);
@@ -37,9 +32,9 @@ function detectionsPanel() {
       "div",
       {class: "head"},
       el("h2", {}, "Detections"),
-      el("p", {class: "quiet"}, "what the net's last pass found; boxes in pixels of its input"),
+      el("p", {class: "quiet"}, "of the net's last pass; boxes in pixels of its input"),
     ),
-    el("section", {class: "card result"}, el("label", {class: "slider"}, field, said), view.figure, list),
+    el("section", {class: "card result"}, el("label", {class: "slider"}, field, output), view.figure, list),
   ];
 }
 
@@ -53,7 +48,7 @@ const detectionBox = (found) =>
     box(...shownBox(found), {class: "chosen"}),
   );
 
-/** Class and score above the box, or in it where there is no room above. */
+/** Class and score above the box, or in it if there is no room above. */
 function detectionLabel(found) {
   const [x, y] = shownBox(found);
   const text = `${found.class} ${found.score.toFixed(2)}`;

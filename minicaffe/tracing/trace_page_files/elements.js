@@ -1,6 +1,6 @@
-// Short ways to make elements.
+// Functions that make elements.
 
-/** An HTML element: attributes (class, data-..., on... as functions) and children (elements, text, null). */
+/** An HTML element with attributes (functions for on...) and children (elements, text, null). */
 function el(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
@@ -20,6 +20,8 @@ function filled(element, attributes, children) {
   return element;
 }
 
+const quiet = (text) => el("span", {class: "quiet"}, text);
+
 const button = (text, label, onclick, attributes = {}) =>
   el("button", {type: "button", "aria-label": label, title: label, onclick, ...attributes}, text);
 
@@ -29,19 +31,11 @@ function slider(label, low, high, value, onchange) {
   const field = el("input", {type: "number", min: low, max: high, value, "aria-label": label});
   const take = (event) => {
     const wanted = Math.round(Number(event.target.value));
-    if (event.target.value === "" || Number.isNaN(wanted)) return;
-    onchange(Math.min(Math.max(wanted, low), high));
+    if (event.target.value !== "" && !Number.isNaN(wanted)) onchange(clamp(wanted, low, high));
   };
   range.addEventListener("input", take);
   field.addEventListener("change", take);
-  const row = el(
-    "label",
-    {class: "slider"},
-    el("span", {}, label),
-    range,
-    field,
-    el("span", {class: "quiet"}, `of ${high + 1 - low}`),
-  );
+  const row = el("label", {class: "slider"}, el("span", {}, label), range, field, quiet(`of ${high + 1 - low}`));
   row.set = (now) => {
     range.value = now;
     field.value = now;
@@ -49,7 +43,15 @@ function slider(label, low, high, value, onchange) {
   return row;
 }
 
-/** Call draw once, when the element is first about to be seen. */
+/** A legend: texts by the class of their key; a text without a key has a null class. */
+const legendOf = (entries) =>
+  el(
+    "p",
+    {class: "quiet row legend"},
+    entries.map(([key, text]) => el("span", {}, key && el("i", {class: `key ${key}`}), text)),
+  );
+
+/** Call draw once, when the element first comes near the visible area. */
 function whenSeen(element, draw) {
   new IntersectionObserver(
     (entries, observer) => {

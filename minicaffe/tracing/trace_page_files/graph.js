@@ -1,11 +1,11 @@
-// The net as a graph: boxes of layers, stacked parts for layers in place, small joints for splits.
+// The net as a graph: boxes for layers, stacked parts for in-place layers, small joints for splits.
 
 function graphView(root, choose) {
   const {width, height, nodes, edges} = trace.graph;
   const boxes = nodes.map((node) => nodeBox(node, choose));
   const world = svg(
     "svg",
-    {role: "group", "aria-label": "Layers: up and down go from layer to layer"},
+    {role: "group", "aria-label": "Layers: the up and down keys move between layers"},
     svg("defs", {}, arrowHead()),
     svg("g", {class: "edges"}, edges.map(edgePath)),
     svg("g", {}, boxes),
@@ -41,7 +41,7 @@ function tools(camera, here) {
   );
 }
 
-/** A field that goes to a layer by its name. */
+/** A field that finds a layer by its name. */
 function finder(choose) {
   const field = el("input", {
     type: "search",
@@ -50,21 +50,13 @@ function finder(choose) {
     "aria-label": "Find a layer",
     onchange: () => {
       const wanted = field.value.toLowerCase();
-      const exact = trace.layers.findIndex((layer) => layer.name.toLowerCase() === wanted);
-      const found = exact >= 0 ? exact : trace.layers.findIndex((layer) => layer.name.toLowerCase().includes(wanted));
+      const names = trace.layers.map((layer) => layer.name.toLowerCase());
+      const found = names.includes(wanted) ? names.indexOf(wanted) : names.findIndex((name) => name.includes(wanted));
       if (!wanted || found < 0) return;
       field.value = "";
       choose(found);
     },
   });
-  return el(
-    "div",
-    {class: "finder"},
-    field,
-    el(
-      "datalist",
-      {id: "layer-names"},
-      trace.layers.map((layer) => el("option", {value: layer.name})),
-    ),
-  );
+  const names = trace.layers.map((layer) => el("option", {value: layer.name}));
+  return el("div", {class: "finder"}, field, el("datalist", {id: "layer-names"}, names));
 }

@@ -1,4 +1,4 @@
-// A layer's box and a blob's way in the graph.
+// A layer's box and a blob's edge in the graph.
 
 function nodeBox(node, choose) {
   const layer = trace.layers[node.layer];
@@ -16,7 +16,9 @@ function nodeBox(node, choose) {
     failed && "failed",
     !reached && !failed && "unreached",
   ];
-  const label = `${layer.name}, ${layer.type}${layer.in_place ? ", in place" : ""}${shapes.length ? `, ${shapes.join(" and ")}` : ""}${failed ? ", failed" : ""}`;
+  const label = [layer.name, layer.type, layer.in_place && "in place", shapes.join(" and "), failed && "failed"]
+    .filter(Boolean)
+    .join(", ");
   const middle = node.x + node.w / 2;
   const lines = layer.split
     ? [[`split ×${layer.tops.length}`, ""]]
@@ -27,17 +29,12 @@ function nodeBox(node, choose) {
           ["", `${layer.type}${shapes.length ? ` ${shapes[0]}` : ""}${shapes.length > 1 ? ` +${shapes.length - 1}` : ""}`],
         ];
   const step = node.h / (lines.length + 1);
+  const roomFor = (quiet) => node.w - (quiet ? 6.5 * quiet.length + 20 : 16);
   const text = lines.map(([strong, quiet], i) =>
     svg(
       "text",
       {x: middle, y: node.y + step * (i + 1) + (lines.length > 1 ? (i ? 5.5 : 2.5) : 4)},
-      strong
-        ? svg(
-            "tspan",
-            {class: "name"},
-            layer.split ? strong : shortened(strong, node.w - (quiet ? 6.5 * quiet.length + 20 : 16)),
-          )
-        : null,
+      strong ? svg("tspan", {class: "name"}, layer.split ? strong : shortened(strong, roomFor(quiet))) : null,
       quiet ? svg("tspan", {class: "type", dx: strong ? 6 : null}, shortened(quiet, node.w - 12)) : null,
     ),
   );
@@ -65,7 +62,7 @@ function nodeBox(node, choose) {
   );
 }
 
-/** A text that fits `width` at 12 pixels, its middle left out if need be. */
+/** A text that fits `width` at 12 pixels, if necessary without its middle. */
 function shortened(text, width) {
   const room = Math.max(Math.floor(width / 6.6), 4);
   if (text.length <= room) return text;
@@ -81,11 +78,8 @@ function edgePath(edge) {
     path += ` C${x0},${(y0 + y1) / 2} ${x1},${(y0 + y1) / 2} ${x1},${y1}`;
   }
   const shape = shapesOf[edge.from].top[edge.blob];
-  return svg(
-    "path",
-    {d: path, "marker-end": "url(#arrow)"},
-    svg("title", {}, `${edge.blob}${shape ? ` ${shapeText(shape)}` : ""}`),
-  );
+  const title = shape ? `${edge.blob} ${shapeText(shape)}` : edge.blob;
+  return svg("path", {d: path, "marker-end": "url(#arrow)"}, svg("title", {}, title));
 }
 
 function arrowHead() {

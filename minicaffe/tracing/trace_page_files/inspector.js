@@ -1,8 +1,8 @@
-// The inspector of a ROI layer: image, feature map and pooled output side by side; one roi, one channel, one bin chosen.
+// The inspector of an ROI layer: image, feature map and pooled output for one roi, channel and bin.
 
 const CLOSENESS = {map: "the whole map", roi: "the roi", bin: "the bin"};
 
-const chosen = {}; // by layer name, so that a choice outlives a step
+const chosen = {}; // by layer name: kept between steps
 
 function inspectorView(layer, backward) {
   const root = el("section", {
@@ -11,7 +11,7 @@ function inspectorView(layer, backward) {
     "data-kind": layer.roi.kind,
   });
   roiArrays(layer.roi).then((arrays) => {
-    if (arrays.rois.shape[0] === 0) root.append(el("p", {}, "No rois reached this layer: its output is empty."));
+    if (arrays.rois.shape[0] === 0) root.append(el("p", {}, "No rois reached this layer. Its output is empty."));
     else inspector(root, layer, arrays, backward);
   });
   return root;
@@ -45,8 +45,8 @@ function inspector(root, layer, arrays, backward) {
     drawImage(views.image, roi, arrays, state);
     drawMap(views.map, roi, arrays, state, bin, backward);
     drawOutput(views.output, roi, arrays, state, backward);
-    const parts = workedOut(roi, arrays, state, bin, backward);
-    if (backward && state.cell && arrays.dy) parts.push(senderPart(roi, arrays, state));
+    const parts = arithmetic(roi, arrays, state, bin, backward);
+    if (backward && state.cell && arrays.dy) parts.push(contributionPart(roi, arrays, state));
     text.replaceChildren(...parts.map(partView));
   };
   draw();
@@ -65,7 +65,7 @@ function inspectorStages(backward) {
   };
 }
 
-/** Sliders of roi, channel and bin, and what the map shows; follow() sets them to the state. */
+/** Sliders for roi, channel and bin, and the part of the map to show; follow() sets them to the state. */
 function inspectorControls(roi, arrays, state, set) {
   const [pooledH, pooledW] = roi.pooled;
   const sliders = {
@@ -96,7 +96,7 @@ const partView = ({title, lines}) =>
 
 function explainedView(roi) {
   if (!roi.explained.length) return "";
-  const summary = el("summary", {}, "minicaffe explain, at its default place");
+  const summary = el("summary", {}, "Output of minicaffe explain for the middle bin");
   return el("details", {class: "inner"}, summary, el("pre", {}, roi.explained.join("\n")));
 }
 
@@ -133,7 +133,6 @@ function cellAt(map, x, y) {
   return h >= 0 && w >= 0 && h < height && w < width ? {h, w} : null;
 }
 
-const clamp = (v, low, high) => Math.min(Math.max(v, low), high);
 const imageScale = () => trace.image?.scale ?? 1;
 
 /** The interval of rising edges that holds v, or null. */
@@ -142,7 +141,7 @@ function between(edges, v) {
   return i < 0 ? null : i;
 }
 
-/** The smallest roi around a point of the net's input; from the one chosen, the next in size. */
+/** The smallest roi around a point of the net's input; if it is chosen already, the next larger one. */
 function roiAt(arrays, [x, y], current) {
   const around = [];
   for (let r = 0; r < arrays.rois.shape[0]; r++) {
@@ -156,40 +155,32 @@ function roiAt(arrays, [x, y], current) {
 
 function legend(roi, backward) {
   const keys = [
-    ["dashed", "the roi before rounding"],
+    ["dashed", readsBins(roi) ? "the roi before rounding" : "the roi (not rounded)"],
     ["grid", readsBins(roi) ? "the bins' edges before rounding (dashed) and the cells they take (solid)" : "the bins"],
     ["chosen", "the chosen bin"],
     readsBins(roi) ? null : ["sample", "samples"],
-    takesMaximum(roi) ? ["winner", "the greatest"] : null,
+    takesMaximum(roi) ? ["winner", "the maximum"] : null,
+    backward ? [null, "Click a cell of the map to see its gradient from each bin."] : null,
   ].filter(Boolean);
-  if (!readsBins(roi)) keys[0][1] = "the roi (nothing is rounded)";
-  return el(
-    "p",
-    {class: "quiet legend"},
-    keys.map(([name, text]) => el("span", {}, el("i", {class: `key ${name}`}), text)),
-    backward ? el("span", {}, "Click a cell of the map: which bins send it how much.") : null,
-  );
+  return legendOf(keys);
 }
 
-const MOST_SENDERS = 20;
+const MOST_CONTRIBUTIONS = 20;
 
-function senderPart(roi, arrays, state) {
+function contributionPart(roi, arrays, state) {
   const {h, w} = state.cell;
-  const found = senders(roi, arrays, state.c, h, w, isPositionSensitive(roi) ? [state.ph, state.pw] : null);
-  const total = found.reduce((sum, {share, dy}) => sum + share * dy, 0);
-  const lines = found
-    .slice(0, MOST_SENDERS)
-    .map(
-      ({r, ph, pw, share, dy}) =>
-        `roi ${r}, bin (${ph}, ${pw}): ${number(share, 5)} × ${number(dy, 5)} = ${number(share * dy, 5)}`,
-    );
-  if (found.length > MOST_SENDERS) lines.push(`… and ${found.length - MOST_SENDERS} more`);
-  const channel = mapChannel(roi, state.c, state.ph, state.pw),
-    [stored, height, width] = arrays.map.shape;
+  const found = contributions(roi, arrays, state.c, h, w, isPositionSensitive(roi) ? [state.ph, state.pw] : null);
+  const total = found.reduce((sum, {factor, dy}) => sum + factor * dy, 0);
+  const lines = found.slice(0, MOST_CONTRIBUTIONS).map(({r, ph, pw, factor, dy}) => {
+    return `roi ${r}, bin (${ph}, ${pw}): ${number(factor, 5)} × ${number(dy, 5)} = ${number(factor * dy, 5)}`;
+  });
+  if (found.length > MOST_CONTRIBUTIONS) lines.push(`… and ${found.length - MOST_CONTRIBUTIONS} more`);
+  const channel = mapChannel(roi, state.c, state.ph, state.pw);
+  const [stored, height, width] = arrays.map.shape;
   if (arrays.dx && channel < stored)
-    lines.push(`the layer's dx there: ${number(arrays.dx[(channel * height + h) * width + w], 7)}`);
+    lines.push(`the layer's dx: ${number(arrays.dx[(channel * height + h) * width + w], 7)}`);
   return {
-    title: `Cell [${h}, ${w}] gets`,
-    lines: found.length ? [...lines, `sum: ${number(total, 7)}`] : ["nothing: no bin's gradient lands here"],
+    title: `Gradient of cell [${h}, ${w}]`,
+    lines: found.length ? [...lines, `sum: ${number(total, 7)}`] : ["0: no bin depends on this cell"],
   };
 }

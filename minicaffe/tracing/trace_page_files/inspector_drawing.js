@@ -1,13 +1,13 @@
-// What the inspector draws on its three stages.
+// The drawings on the three stages of the inspector.
 
-/** All rois faintly, the chosen one plainly. */
+/** All rois faintly, the chosen one clearly. */
 function drawImage(view, roi, arrays, state) {
-  const scale = imageScale(),
-    [, height, width] = arrays.map.shape;
+  const scale = imageScale();
+  const [, height, width] = arrays.map.shape;
   const size = trace.image ? [trace.image.width, trace.image.height] : [width / roi.spatial_scale, height / roi.spatial_scale];
   view.look(0, 0, ...size);
-  const boxes = [],
-    faint = clamp(12 / arrays.rois.shape[0], 0.08, 0.5);
+  const boxes = [];
+  const faint = clamp(12 / arrays.rois.shape[0], 0.08, 0.5);
   for (let r = 0; r < arrays.rois.shape[0]; r++) {
     const [, x1, y1, x2, y2] = row(arrays.rois, r).map((v) => v / scale);
     if (r !== state.r) boxes.push(box(x1, y1, x2, y2, {class: "other", "stroke-opacity": faint}));
@@ -31,17 +31,12 @@ function drawMap(view, roi, arrays, state, bin, backward) {
     range = rangeOf(source, bin.channel * height * width, height * width, backward);
     view.paint(greyCanvas(source, bin.channel * height * width, height, width, ...range), 0, 0, width, height);
     view.say(`channel ${bin.channel} · black ${number(range[0], 3)}, white ${number(range[1], 3)}`);
-  } else view.say(`channel ${bin.channel} is not kept in this page`);
+  } else view.say(`channel ${bin.channel} is not in the page`);
   if (state.close === "bin") {
     const [x1, y1, x2, y2] = readSpan(bin) ?? boxes.used;
     view.look(x1 - 0.5, y1 - 0.5, x2 - x1 + 1, y2 - y1 + 1);
   } else if (state.close === "roi") {
-    const [x1, y1, x2, y2] = [
-      Math.min(boxes.plain[0], boxes.used[0]),
-      Math.min(boxes.plain[1], boxes.used[1]),
-      Math.max(boxes.plain[2], boxes.used[2]),
-      Math.max(boxes.plain[3], boxes.used[3]),
-    ];
+    const [x1, y1, x2, y2] = boxes.plain.map((v, i) => (i < 2 ? Math.min : Math.max)(v, boxes.used[i]));
     view.look(x1 - 1.5, y1 - 1.5, Math.max(x2 - x1, 1) + 3, Math.max(y2 - y1, 1) + 3);
   } else view.look(0, 0, width, height);
   view.draw(mapOverlay(roi, arrays, state, bin, boxes, backward, range, view.grain()));
@@ -51,8 +46,8 @@ function drawMap(view, roi, arrays, state, bin, backward) {
 function readSpan(bin) {
   const cells = cellsRead(bin);
   if (!cells.length) return null;
-  const rows = cells.map((cell) => cell.h),
-    columns = cells.map((cell) => cell.w);
+  const rows = cells.map((cell) => cell.h);
+  const columns = cells.map((cell) => cell.w);
   return [Math.min(...columns), Math.min(...rows), Math.max(...columns) + 1, Math.max(...rows) + 1];
 }
 
@@ -79,20 +74,15 @@ function mapOverlay(roi, arrays, state, bin, boxes, backward, range, grain) {
     marks.push(wholeBins(roi, arrays, state.r), box(w[0], h[0], w[1], h[1], {class: "bin"}));
   } else {
     Object.assign(facts, {"data-samples": bin.items.map((item) => `${item.h},${item.w}`).join(";")});
-    const [y1, y2, x1, x2] = [
-      boxes.rows[state.ph],
-      boxes.rows[state.ph + 1],
-      boxes.columns[state.pw],
-      boxes.columns[state.pw + 1],
-    ];
-    marks.push(box(x1, y1, x2, y2, {class: "bin"}), readCells(bin));
+    const [[y1, y2], [x1, x2]] = [boxes.rows.slice(state.ph), boxes.columns.slice(state.pw)];
+    marks.push(box(x1, y1, x2, y2, {class: "bin"}), cellBoxes(cellsRead(bin), "read"));
     marks.push(bin.items.map((item) => svg("circle", {cx: item.w + 0.5, cy: item.h + 0.5, r: 3.2 * grain, class: "sample"})));
   }
   if (best) marks.push(svg("circle", {cx: best.w + 0.5, cy: best.h + 0.5, r: 0.46, class: "winner"}));
-  const given =
-    backward && arrays.dx ? shares(roi, bin).map((cell) => box(cell.w, cell.h, cell.w + 1, cell.h + 1, {class: "gets"})) : [];
-  if (backward && state.cell) given.push(box(state.cell.w, state.cell.h, state.cell.w + 1, state.cell.h + 1, {class: "asked"}));
-  const values = backward && arrays.dx ? arrays.dx : arrays.map;
+  const showsDx = backward && arrays.dx;
+  if (showsDx) marks.push(cellBoxes(gradientFactors(roi, bin), "gets"));
+  if (backward && state.cell) marks.push(cellBoxes([state.cell], "asked"));
+  const values = showsDx ? arrays.dx : arrays.map;
   const cells = bin.stored
     ? cellsRead(bin).map(({h, w}) => ({
         h,
@@ -109,15 +99,14 @@ function mapOverlay(roi, arrays, state, bin, boxes, backward, range, grain) {
     box(...boxes.plain, {class: "halo thin"}),
     box(...boxes.plain, {class: "plain"}),
     marks,
-    given,
     cellTexts(cells, range, grain),
   );
 }
 
 /** The cells that each bin of a roi takes, as thin boxes. */
 function wholeBins(roi, arrays, r) {
-  const [height, width] = roi.pooled,
-    lines = [];
+  const [height, width] = roi.pooled;
+  const lines = [];
   for (let ph = 0; ph < height; ph++) {
     for (let pw = 0; pw < width; pw++) {
       const {h, w} = binBounds(arrays, r, ph, pw);
@@ -135,11 +124,11 @@ function cellsRead(bin) {
   return [...found.values()];
 }
 
-const readCells = (bin) => cellsRead(bin).map(({h, w}) => box(w, h, w + 1, h + 1, {class: "read"}));
+const cellBoxes = (cells, name) => cells.map(({h, w}) => box(w, h, w + 1, h + 1, {class: name}));
 
 function drawOutput(view, roi, arrays, state, backward) {
-  const [height, width] = roi.pooled,
-    values = backward && arrays.dy ? arrays.dy : arrays.output;
+  const [height, width] = roi.pooled;
+  const values = backward && arrays.dy ? arrays.dy : arrays.output;
   view.look(-0.1, -0.1, width + 0.2, height + 0.2);
   const first = outputIndex(roi, arrays, {...state, ph: 0, pw: 0});
   const cells = [];
@@ -150,14 +139,13 @@ function drawOutput(view, roi, arrays, state, backward) {
     for (let h = 0; h < height; h++)
       for (let w = 0; w < width; w++)
         cells.push({h, w, value: values[first + h * width + w], strong: h === state.ph && w === state.pw});
-    view.say(
-      `roi ${state.r}, channel ${state.c}, bin (${state.ph}, ${state.pw}) = ${number(values[first + state.ph * width + state.pw])}`,
-    );
-  } else view.say(`channel ${state.c} is not kept in this page`);
+    const value = number(values[first + state.ph * width + state.pw]);
+    view.say(`roi ${state.r}, channel ${state.c}, bin (${state.ph}, ${state.pw}) = ${value}`);
+  } else view.say(`channel ${state.c} is not in the page`);
   view.draw(
     box(0, 0, width, height, {class: "area"}),
     cellTexts(cells, range, view.grain()),
-    box(state.pw, state.ph, state.pw + 1, state.ph + 1, {class: "halo"}),
+    cellBoxes([{h: state.ph, w: state.pw}], "halo"),
     box(state.pw, state.ph, state.pw + 1, state.ph + 1, {class: "chosen", "data-bin": `${state.ph},${state.pw}`}),
   );
 }

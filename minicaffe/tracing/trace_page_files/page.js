@@ -10,7 +10,7 @@ function show(change) {
 
 const goTo = (step) => show({step, layer: trace.steps[step].layer, view: "layers"});
 
-/** Select a layer, at its step of the present kind. */
+/** Select a layer, at its step of the current kind. */
 function choose(layer) {
   const kind = state.step === null ? "forward" : trace.steps[state.step].kind;
   show({layer, step: stepFor(layer, kind), view: "layers"});
@@ -27,18 +27,13 @@ function header() {
     `minicaffe ${trace.minicaffe}`,
   ];
   document.getElementById("net-facts").textContent = facts.filter(Boolean).join(" · ");
-  const list = document.getElementById("notes"),
-    opener = document.getElementById("open-notes");
+  const list = document.getElementById("notes");
+  const opener = document.getElementById("open-notes");
   if (notes.length) {
     opener.hidden = false;
     opener.textContent = `Notes (${notes.length})`;
-    list.append(
-      el(
-        "ul",
-        {},
-        notes.map((note) => el("li", {}, note)),
-      ),
-    );
+    const items = notes.map((note) => el("li", {}, note));
+    list.append(el("ul", {}, items));
     opener.addEventListener("click", () => {
       list.hidden = !list.hidden;
       opener.setAttribute("aria-expanded", String(!list.hidden));
@@ -66,12 +61,12 @@ function failure(error) {
   );
 }
 
-/** Light, dark, or as the system has it. */
+/** Light, dark, or the system's setting. */
 function theme(control) {
-  const order = {Auto: "as the system has them", Light: "light", Dark: "dark"};
+  const order = {Auto: "system setting", Light: "light", Dark: "dark"};
   control.addEventListener("click", () => {
-    const names = Object.keys(order),
-      next = names[(names.indexOf(control.textContent) + 1) % names.length];
+    const names = Object.keys(order);
+    const next = names[(names.indexOf(control.textContent) + 1) % names.length];
     control.textContent = next;
     control.setAttribute("aria-label", `Colours: ${order[next]}`);
     if (next === "Auto") delete document.documentElement.dataset.theme;
@@ -79,15 +74,12 @@ function theme(control) {
   });
 }
 
-/** Where a reader starts: at what failed, else at the first forward. */
+/** The initial state: at the layer that failed, else at the first forward. */
 function firstPlace() {
-  if (trace.error?.layer !== undefined && trace.error?.layer !== null)
-    return {layer: trace.error.layer, step: stepFor(trace.error.layer, "forward")};
-  const first = Math.max(
-    trace.steps.findIndex((step) => step.kind === "forward"),
-    0,
-  );
-  return trace.steps.length ? {layer: trace.steps[first].layer, step: first} : {layer: 0, step: null};
+  if (trace.error) return {layer: trace.error.layer, step: stepFor(trace.error.layer, "forward")};
+  const forward = trace.steps.findIndex((step) => step.kind === "forward");
+  const step = Math.max(forward, 0);
+  return trace.steps.length ? {layer: trace.steps[step].layer, step} : {layer: 0, step: null};
 }
 
 header();

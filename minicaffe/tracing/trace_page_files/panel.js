@@ -1,4 +1,4 @@
-// The panel: everything about the selected layer at the current step.
+// The panel: the selected layer at the current step.
 
 function panelView(root) {
   let shown = null;
@@ -12,8 +12,8 @@ function panelView(root) {
 }
 
 function layerPanel({layer: i, step: s}) {
-  const layer = trace.layers[i],
-    step = s === null ? null : trace.steps[s];
+  const layer = trace.layers[i];
+  const step = s === null ? null : trace.steps[s];
   const kind = step?.kind;
   const running = kind === "forward" || kind === "backward";
   return [
@@ -27,37 +27,33 @@ function layerPanel({layer: i, step: s}) {
       blobCard(blob, `${blob.role} ${blob.part}`),
     ),
     ...layer.params.flatMap((param) => paramCards(param, kind)),
-    el("details", {class: "card", open: true}, el("summary", {}, "Its block in the prototxt"), el("pre", {}, layer.param)),
+    el("details", {class: "card", open: true}, el("summary", {}, "Block in the prototxt"), el("pre", {}, layer.param)),
   ].filter(Boolean);
 }
 
 function layerHead(layer, i, step) {
   const facts = [
     layer.place,
-    layer.in_place ? "works in place" : null,
-    `own tops take ${byteText(layer.phase_bytes)}`,
-    step ? timeText(step.ms) : "this layer was not reached",
+    layer.in_place ? "in place" : null,
+    `tops use ${byteText(layer.phase_bytes)}`,
+    step ? timeText(step.ms) : "not reached",
   ].filter(Boolean);
-  const kinds = Object.keys(KINDS).filter((kind) => stepsOf[i][kind] !== undefined);
+  const buttons = Object.keys(KINDS)
+    .filter((kind) => stepsOf[i][kind] !== undefined)
+    .map((kind) => {
+      const attributes = {class: "kind", "aria-pressed": String(kind === step?.kind)};
+      return button(KINDS[kind], `${KINDS[kind]} of this layer`, () => goTo(stepsOf[i][kind]), attributes);
+    });
   return el(
     "div",
     {class: "head"},
-    el("h2", {}, layer.name, el("span", {class: "type"}, layer.type)),
+    el("h2", {}, layer.name, el("span", {class: "quiet type"}, layer.type)),
     el("p", {class: "quiet"}, facts.join(" · ")),
-    el(
-      "div",
-      {class: "row", role: "group", "aria-label": "Steps of this layer"},
-      kinds.map((kind) =>
-        button(KINDS[kind], `${KINDS[kind]} of this layer`, () => show({step: stepsOf[i][kind], layer: i, view: "layers"}), {
-          class: "kind",
-          "aria-pressed": String(kind === step?.kind),
-        }),
-      ),
-    ),
+    el("div", {class: "row", role: "group", "aria-label": "Steps of this layer"}, buttons),
   );
 }
 
-/** The diffs that a layer's tops had when its backward ran: what their readers left in them. */
+/** The diffs of a layer's tops when its backward ran. */
 function topDiffs(layer, i) {
   return layer.tops
     .map((name) => {
@@ -69,40 +65,33 @@ function topDiffs(layer, i) {
     .filter(Boolean);
 }
 
-/** Bottoms and tops with their shapes; a click goes to who wrote or reads them. */
+/** Bottoms and tops with their shapes, and links to the layers that write or read them. */
 function blobTable(layer, i) {
   const rows = ["bottom", "top"].flatMap((role) =>
     layer[`${role}s`].map((name) => {
       const shape = shapesOf[i][role][name];
-      const others = role === "bottom" ? [writerOf(i, name)] : readersOf(i, name);
+      const others = role === "bottom" ? writersOf(i, name) : readersOf(i, name);
+      const links = others.map((other) => {
+        const text = `${role === "bottom" ? "from" : "to"} ${trace.layers[other].name}`;
+        return el("button", {type: "button", class: "link", onclick: () => choose(other)}, text);
+      });
       return el(
         "tr",
         {"data-role": role},
-        el("th", {scope: "row"}, role),
+        el("th", {scope: "row", class: "quiet"}, role),
         el("td", {class: "mono"}, name),
-        el("td", {class: "mono shape"}, shape ? shapeText(shape) : "not known"),
-        el(
-          "td",
-          {},
-          others
-            .filter((other) => other !== null)
-            .map((other) =>
-              el(
-                "button",
-                {type: "button", class: "link", onclick: () => choose(other)},
-                `${role === "bottom" ? "from" : "to"} ${trace.layers[other].name}`,
-              ),
-            ),
-        ),
+        el("td", {class: "mono shape"}, shape ? shapeText(shape) : "unknown"),
+        el("td", {}, links),
       );
     }),
   );
   return rows.length ? el("div", {class: "scroll"}, el("table", {class: "blobs"}, el("tbody", {}, rows))) : null;
 }
 
-function writerOf(i, name) {
-  for (let k = i - 1; k >= 0; k--) if (trace.layers[k].tops.includes(name)) return k;
-  return null;
+/** The last layer before layer i that writes a blob, if any. */
+function writersOf(i, name) {
+  const writer = trace.layers.slice(0, i).findLastIndex((layer) => layer.tops.includes(name));
+  return writer < 0 ? [] : [writer];
 }
 
 function readersOf(i, name) {
@@ -130,11 +119,11 @@ function blobCard(blob, role, what = "channel") {
       "h3",
       {},
       el("span", {class: "mono"}, blob.name),
-      el("span", {class: "chip"}, role),
+      el("span", {class: "quiet chip"}, role),
       el("span", {class: "mono shape"}, shapeText(blob.shape)),
     ),
     notFinite(blob),
-    el("div", {class: "numbers"}, statistics(blob), blob.histogram ? histogramView(blob.histogram) : null),
+    el("div", {class: "row numbers"}, statistics(blob), blob.histogram ? histogramView(blob.histogram) : null),
     blob.tiles ? tilesView(blob.tiles, what) : null,
     !blob.tiles && blob.values ? valuesView(blob) : null,
   );
@@ -155,61 +144,39 @@ function statistics(blob) {
     zeros: `${number(100 * blob.zeros, 3)} %`,
     values: blob.count,
   };
-  return el(
-    "dl",
-    {class: "stats"},
-    Object.entries(entries).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
+  const items = Object.entries(entries).map(([name, value]) =>
+    el("div", {}, el("dt", {class: "quiet"}, name), el("dd", {}, value)),
   );
+  return el("dl", {class: "stats"}, items);
 }
 
 /** The numbers of a small blob: its first rows. */
 function valuesView(blob) {
-  const columns = blob.shape.length > 1 ? blob.shape.slice(1).reduce((a, b) => a * b, 1) : 1;
-  const rows = blob.shape.length ? blob.shape[0] : 1;
-  const room = {rows: columns === 1 ? 64 : 16, columns: 24};
+  const [rows = 1, ...inner] = blob.shape;
+  const columns = product(inner);
+  const shown = {rows: Math.min(rows, columns === 1 ? 64 : 16), columns: Math.min(columns, 24)};
   const box = el("div", {class: "scroll values", tabindex: 0, role: "region", "aria-label": `Values of ${blob.name}`});
   const draw = async () => {
     const values = await read(blob.values);
-    const line = (r) => [...values.subarray(r * columns, r * columns + Math.min(columns, room.columns))];
-    if (columns === 1)
-      box.append(el("p", {class: "mono"}, [...values.subarray(0, room.rows)].map((v) => number(v, 4)).join("  ")));
-    else
-      box.append(
-        el(
-          "table",
-          {},
-          el(
-            "tbody",
-            {},
-            Array.from({length: Math.min(rows, room.rows)}, (_, r) =>
-              el(
-                "tr",
-                {},
-                el("th", {scope: "row"}, r),
-                line(r).map((v) => el("td", {class: Number.isFinite(v) ? null : "bad"}, number(v, 4))),
-              ),
-            ),
-          ),
-        ),
-      );
-    if (rows > room.rows || columns > room.columns)
-      box.append(
-        el(
-          "p",
-          {class: "quiet"},
-          `the first ${Math.min(rows, room.rows)} of ${rows} rows, ${Math.min(columns, room.columns)} of ${columns} numbers each`,
-        ),
-      );
+    if (columns === 1) {
+      box.append(el("p", {class: "mono"}, [...values.subarray(0, shown.rows)].map((v) => number(v, 4)).join("  ")));
+    } else {
+      const row = (r) => valuesRow(r, values.subarray(r * columns, r * columns + shown.columns));
+      const lines = Array.from({length: shown.rows}, (_, r) => row(r));
+      box.append(el("table", {}, el("tbody", {}, lines)));
+    }
+    if (rows > shown.rows || columns > shown.columns) {
+      const text = `the first ${shown.rows} of ${rows} rows, ${shown.columns} of ${columns} numbers each`;
+      box.append(el("p", {class: "quiet"}, text));
+    }
   };
-  return el(
-    "details",
-    {
-      ontoggle: (event) => {
-        if (event.target.open && !box.children.length) draw();
-      },
-      class: "inner",
-    },
-    el("summary", {}, "Values"),
-    box,
-  );
+  const ontoggle = (event) => {
+    if (event.target.open && !box.children.length) draw();
+  };
+  return el("details", {ontoggle, class: "inner"}, el("summary", {}, "Values"), box);
+}
+
+function valuesRow(r, values) {
+  const cells = [...values].map((v) => el("td", {class: Number.isFinite(v) ? null : "bad"}, number(v, 4)));
+  return el("tr", {}, el("th", {scope: "row", class: "quiet"}, r), cells);
 }

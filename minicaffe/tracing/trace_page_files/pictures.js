@@ -1,8 +1,8 @@
-// Pictures of numbers: grey maps on canvases, tiles with paging, histograms.
+// Pictures of numbers: grey maps on canvases, pages of tiles, histograms.
 
 const BAD = [220, 38, 38, 255]; // NaN and infinity
 
-/** A canvas of `values` (height * width from `offset`), black at low, white at high; what is not finite is red. */
+/** A canvas of `values` (height * width from `offset`), black at low, white at high, red if not finite. */
 function greyCanvas(values, offset, height, width, low, high) {
   const scale = high > low ? 255 / (high - low) : 0;
   return paintedCanvas(height, width, (i) => {
@@ -13,7 +13,7 @@ function greyCanvas(values, offset, height, width, low, high) {
   });
 }
 
-/** A canvas whose i-th pixel has the red, green, blue and alpha of colour(i). */
+/** A canvas whose pixel i has the red, green, blue and alpha of colour(i). */
 function paintedCanvas(height, width, colour) {
   const canvas = el("canvas", {width, height, class: "pixels"});
   const context = canvas.getContext("2d");
@@ -23,10 +23,10 @@ function paintedCanvas(height, width, colour) {
   return canvas;
 }
 
-/** The least and greatest finite of values[offset .. offset + count), around zero alike when `symmetric`. */
+/** The least and greatest finite value of values[offset .. offset + count); of equal size if `symmetric`. */
 function rangeOf(values, offset, count, symmetric = false) {
-  let low = Infinity,
-    high = -Infinity;
+  let low = Infinity;
+  let high = -Infinity;
   for (let i = offset; i < offset + count; i++) {
     if (!Number.isFinite(values[i])) continue;
     low = Math.min(low, values[i]);
@@ -37,12 +37,12 @@ function rangeOf(values, offset, count, symmetric = false) {
   return symmetric ? [-size, size] : [low, high];
 }
 
-/** The maps of a blob (or a convolution's filters) as tiles, some at a time. */
+/** The maps of a blob, or the filters of a convolution, as pages of tiles. */
 function tilesView(tiles, what) {
   const {page: stored, height, width} = tiles;
   const size = tileSize(height, width);
   const perPage = Math.min(stored, size.width < 40 ? 48 : 24);
-  const grid = el("div", {class: "tiles", style: `--tile: ${size.width}px; --tile-height: ${size.height}px`});
+  const grid = el("div", {class: "row tiles", style: `--tile: ${size.width}px; --tile-height: ${size.height}px`});
   const where = el("span", {class: "quiet", "aria-live": "polite"});
   let first = 0;
   const draw = async () => {
@@ -56,12 +56,12 @@ function tilesView(tiles, what) {
     on.disabled = last === stored;
   };
   const move = (by) => {
-    first = Math.min(Math.max(first + by, 0), stored - 1);
+    first = clamp(first + by, 0, stored - 1);
     draw();
   };
-  const back = button("‹", `${what}s before`, () => move(-perPage), {disabled: true});
+  const back = button("‹", `previous ${what}s`, () => move(-perPage), {disabled: true});
   const on = button("›", `next ${what}s`, () => move(perPage), {disabled: stored <= perPage});
-  const about = tiles.shrunk > 1 ? el("span", {class: "quiet"}, `shrunk ${number(tiles.shrunk)} times`) : null;
+  const about = tiles.shrunk > 1 ? quiet(`shrunk ${number(tiles.shrunk)} times`) : null;
   grid.style.minHeight = `${Math.ceil(size.height + 18)}px`;
   return whenSeen(
     el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, about), grid),
@@ -69,7 +69,7 @@ function tilesView(tiles, what) {
   );
 }
 
-/** The shown size of a tile: small maps are enlarged by whole factors, none is wider than 160 pixels. */
+/** The displayed size of a tile: small maps grow by whole factors, large ones shrink to 160 pixels. */
 function tileSize(height, width) {
   const longest = Math.max(height, width);
   const scale = longest >= 96 ? Math.min(1, 160 / longest) : Math.max(1, Math.floor((longest <= 12 ? 36 : 96) / longest));
@@ -77,50 +77,27 @@ function tileSize(height, width) {
 }
 
 function tile(tiles, pixels, i, what) {
-  const low = tiles.low[i],
-    high = tiles.high[i];
   const count = tiles.height * tiles.width;
   const canvas = paintedCanvas(tiles.height, tiles.width, (p) => {
     const grey = pixels[i * count + p];
     return grey === 255 ? BAD : [grey, grey, grey, 255];
   });
   const name = tiles.per > 1 ? `output ${Math.floor(i / tiles.per)}, input ${i % tiles.per}` : `${what} ${i}`;
-  const text = `${name}: black ${number(low)}, white ${number(high)}`;
-  return el(
-    "figure",
-    {class: "tile", title: text},
-    filled(canvas, {role: "img", "aria-label": text}, []),
-    el("figcaption", {}, i),
-  );
+  const text = `${name}: black ${number(tiles.low[i])}, white ${number(tiles.high[i])}`;
+  filled(canvas, {role: "img", "aria-label": text}, []);
+  return el("figure", {class: "tile", title: text}, canvas, el("figcaption", {class: "quiet"}, i));
 }
 
 /** Bars of a histogram {low, high, counts}. */
-function histogramView(histogram) {
-  const counts = histogram.counts,
-    most = Math.max(...counts, 1);
-  const low = histogram.low,
-    high = histogram.high;
-  const bars = counts.map((count, i) =>
-    svg(
-      "rect",
-      {x: i + 0.08, width: 0.84, y: 100 - (100 * count) / most, height: (100 * count) / most},
-      svg(
-        "title",
-        {},
-        `${number(low + ((high - low) * i) / counts.length, 4)} to ${number(low + ((high - low) * (i + 1)) / counts.length, 4)}: ${count * histogram.every}`,
-      ),
-    ),
-  );
-  const zero =
-    low < 0 && high > 0
-      ? svg("line", {
-          x1: (counts.length * -low) / (high - low),
-          x2: (counts.length * -low) / (high - low),
-          y1: 0,
-          y2: 100,
-          class: "zero",
-        })
-      : null;
+function histogramView({low, high, counts, every}) {
+  const most = Math.max(...counts, 1);
+  const edge = (i) => number(low + ((high - low) * i) / counts.length, 4);
+  const bars = counts.map((count, i) => {
+    const height = (100 * count) / most;
+    const title = svg("title", {}, `${edge(i)} to ${edge(i + 1)}: ${count * every}`);
+    return svg("rect", {x: i + 0.08, width: 0.84, y: 100 - height, height}, title);
+  });
+  const zero = (counts.length * -low) / (high - low);
   const picture = svg(
     "svg",
     {
@@ -130,12 +107,8 @@ function histogramView(histogram) {
       "aria-label": `Histogram from ${number(low)} to ${number(high)}`,
     },
     bars,
-    zero,
+    low < 0 && high > 0 ? svg("line", {x1: zero, x2: zero, y1: 0, y2: 100, class: "zero"}) : null,
   );
-  return el(
-    "figure",
-    {class: "histogram"},
-    picture,
-    el("figcaption", {}, el("span", {}, number(low, 4)), el("span", {}, number(high, 4))),
-  );
+  const ends = [low, high].map((v) => el("span", {}, number(v, 4)));
+  return el("figure", {class: "histogram"}, picture, el("figcaption", {class: "quiet"}, ends));
 }

@@ -1,13 +1,13 @@
-// What one bin of one roi reads, from the arrays of the trace: the page computes no bounds and no places of its own.
+// The cells or samples of a bin, from the arrays of the trace: the page does not compute bounds or places.
 
 /** All arrays of a layer's roi part. */
 async function roiArrays(roi) {
   const names = ["rois", "map", "output", "dy", "dx", "start", "rounded", "size", "h", "w", "per_bin"];
-  const arrays = Object.fromEntries(await Promise.all(names.map(async (name) => [name, await read(roi[name])])));
-  arrays.bins = roi.bins
-    ? Object.fromEntries(await Promise.all(Object.entries(roi.bins).map(async ([name, ref]) => [name, await read(ref)])))
-    : null;
-  return arrays;
+  const all = async (refs, keys) => {
+    const arrays = await Promise.all(keys.map((key) => read(refs[key])));
+    return Object.fromEntries(keys.map((key, i) => [key, arrays[i]]));
+  };
+  return {...(await all(roi, names)), bins: roi.bins ? await all(roi.bins, Object.keys(roi.bins)) : null};
 }
 
 const isPositionSensitive = (roi) => roi.kind.startsWith("psroi");
@@ -20,7 +20,7 @@ const mapChannel = (roi, c, ph, pw) => (isPositionSensitive(roi) ? (c * roi.grou
 /** The row of a (R, ...) array. */
 const row = (array, r) => array.subarray(r * (array.length / array.shape[0]), (r + 1) * (array.length / array.shape[0]));
 
-/** [start, end) of a bin's rows and columns, clipped and as they were before. */
+/** [start, end) of a bin's rows and columns, clipped and unclipped. */
 function binBounds(arrays, r, ph, pw) {
   const {hstart, hend, wstart, wend, raw_hstart, raw_hend, raw_wstart, raw_wend} = arrays.bins;
   const at = (array, p) => array[r * array.shape[1] + p];
@@ -34,31 +34,31 @@ function binBounds(arrays, r, ph, pw) {
 
 /** The places along one axis that bin p of roi r samples. */
 function places(array, r, p) {
-  const k = array.shape[2],
-    first = (r * array.shape[1] + p) * k;
+  const k = array.shape[2];
+  const first = (r * array.shape[1] + p) * k;
   return [...array.subarray(first, first + k)].filter((place) => !Number.isNaN(place));
 }
 
-/** The two neighbours of a place along an axis, with weights. Caffe's ROIAlign takes floor and ceil, and what lies past the
- * map adds 0; the others move a place beyond the ends to them. */
+/** The two neighbours of a place along an axis, with weights. In Caffe's ROIAlign they are floor and ceil, and a cell outside
+ * the map adds 0; the others move a place outside the map to its edge. */
 function neighbours(roi, place, size) {
   if (roi.kind === "max_samples") {
-    const low = Math.floor(place),
-      high = Math.ceil(place);
+    const low = Math.floor(place);
+    const high = Math.ceil(place);
     return [
       [low, 1 - place + low],
       [high < size ? high : -1, 1 - high + place],
     ];
   }
-  const inside = Math.min(Math.max(place, 0), size - 1),
-    low = Math.floor(inside);
+  const inside = clamp(place, 0, size - 1);
+  const low = Math.floor(inside);
   return [
     [low, 1 - (inside - low)],
     [Math.min(low + 1, size - 1), inside - low],
   ];
 }
 
-/** What bin (ph, pw) of roi r reads in output channel c: cells or samples with their values, the winner, the result. */
+/** Bin (ph, pw) of roi r in output channel c: its cells or samples with their values, the maximum, the result. */
 function readBin(roi, arrays, r, c, ph, pw) {
   const [, height, width] = arrays.map.shape;
   const channel = mapChannel(roi, c, ph, pw);
@@ -92,31 +92,30 @@ function readBin(roi, arrays, r, c, ph, pw) {
   return bin;
 }
 
-/** 0 for an empty bin; the lowest float where NaN and -infinity are all there is. */
+/** 0 for an empty bin; the lowest float if all values are NaN or -infinity. */
 function maximum(bin) {
   if (!bin.items.length) return 0;
   return bin.best < 0 ? -3.4028234663852886e38 : bin.items[bin.best].value;
 }
 
-/** The share of a bin's gradient that each cell gets: [{h, w, share}], cells read twice added up. */
-function shares(roi, bin) {
+/** The factors of a bin's gradient by cell: [{h, w, factor}]; a cell that is read twice occurs once. */
+function gradientFactors(roi, bin) {
   const sums = new Map();
   const giving = takesMaximum(roi) ? (bin.best < 0 ? [] : [bin.items[bin.best]]) : bin.items;
   for (const item of giving) {
     for (const {h, w, weight} of item.cells) {
       if (h < 0 || w < 0 || !weight) continue;
-      const key = `${h},${w}`,
-        share = weight / (takesMaximum(roi) ? 1 : bin.divisor);
-      sums.set(key, {h, w, share: (sums.get(key)?.share ?? 0) + share});
+      const key = `${h},${w}`;
+      const factor = weight / (takesMaximum(roi) ? 1 : bin.divisor);
+      sums.set(key, {h, w, factor: (sums.get(key)?.factor ?? 0) + factor});
     }
   }
   return [...sums.values()];
 }
 
-/** The bins of all rois that send a gradient to cell (h, w) of output channel c's maps: [{r, ph, pw, share, dy}],
- * the greatest first.
- * Position-sensitive bins read maps of their own: only bin `only` = [ph, pw] reads the map shown. */
-function senders(roi, arrays, c, h, w, only) {
+/** The bins of all rois that depend on cell (h, w) of output channel c's maps: [{r, ph, pw, factor, dy}], the largest first.
+ * Each position-sensitive bin reads a different map: only bin `only` = [ph, pw] reads the one shown. */
+function contributions(roi, arrays, c, h, w, only) {
   const [count, channels, height, width] = arrays.dy.shape;
   const found = [];
   for (let r = 0; r < count; r++) {
@@ -125,42 +124,37 @@ function senders(roi, arrays, c, h, w, only) {
       if ((only && ph !== only[0]) || !touches(roi, arrays, r, "h", ph, h)) continue;
       for (let pw = 0; pw < width; pw++) {
         if ((only && pw !== only[1]) || !touches(roi, arrays, r, "w", pw, w)) continue;
-        const hit = shares(roi, readBin(roi, arrays, r, c, ph, pw)).find((cell) => cell.h === h && cell.w === w);
-        if (hit) found.push({r, ph, pw, share: hit.share, dy: arrays.dy[((r * channels + c) * height + ph) * width + pw]});
+        const hit = gradientFactors(roi, readBin(roi, arrays, r, c, ph, pw)).find((cell) => cell.h === h && cell.w === w);
+        if (hit) found.push({r, ph, pw, factor: hit.factor, dy: arrays.dy[((r * channels + c) * height + ph) * width + pw]});
       }
     }
   }
-  return found.sort((a, b) => Math.abs(b.dy * b.share) - Math.abs(a.dy * a.share));
+  return found.sort((a, b) => Math.abs(b.dy * b.factor) - Math.abs(a.dy * a.factor));
 }
 
 /** Whether bin p of roi r may read a row ("h") or column ("w"). */
 function touches(roi, arrays, r, axis, p, cell) {
   if (readsBins(roi)) {
-    const start = arrays.bins[`${axis}start`],
-      end = arrays.bins[`${axis}end`],
-      at = r * start.shape[1] + p;
+    const start = arrays.bins[`${axis}start`];
+    const end = arrays.bins[`${axis}end`];
+    const at = r * start.shape[1] + p;
     return start[at] <= cell && cell < end[at];
   }
   const size = arrays.map.shape[axis === "h" ? 1 : 2];
   return places(arrays[axis], r, p).some((place) => neighbours(roi, place, size).some(([k]) => k === cell));
 }
 
-/** The boxes of a roi on the map, as drawn, in cells: `plain` before any rounding, `used` as the layer divides it, and
- * the bins' edges.
- * Cell k covers k to k + 1; a sample at k reads the middle of cell k, so boxes of samples are drawn half a cell further. */
+/** The boxes of a roi on the map, in cells: `plain` before rounding, `used` as the layer divides it, and the bins' edges.
+ * Cell k covers k to k + 1. A sample at k reads the middle of cell k, so boxes of samples are moved by half a cell. */
 function drawnBoxes(roi, arrays, r) {
-  const [, x1, y1, x2, y2] = row(arrays.rois, r),
-    s = roi.spatial_scale;
-  const [binH, binW] = row(arrays.size, r),
-    [ph, pw] = roi.pooled;
+  const [, x1, y1, x2, y2] = row(arrays.rois, r);
+  const s = roi.spatial_scale;
+  const [binH, binW] = row(arrays.size, r);
+  const [ph, pw] = roi.pooled;
   const shift = readsBins(roi) ? 0 : 0.5;
   const from = row(readsBins(roi) ? arrays.rounded : arrays.start, r);
-  const plain =
-    roi.kind === "max_bins"
-      ? [x1 * s, y1 * s, x2 * s + 1, y2 * s + 1]
-      : isPositionSensitive(roi)
-        ? [x1 * s, y1 * s, (x2 + 1) * s, (y2 + 1) * s]
-        : [x1 * s, y1 * s, x2 * s, y2 * s];
+  const more = roi.kind === "max_bins" ? 1 : isPositionSensitive(roi) ? s : 0; // the end is inclusive
+  const plain = [x1 * s, y1 * s, x2 * s + more, y2 * s + more];
   const used = [from[0], from[1], from[0] + pw * binW, from[1] + ph * binH];
   return {
     plain: plain.map((v) => v + shift),

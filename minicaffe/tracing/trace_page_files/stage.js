@@ -1,15 +1,15 @@
-// A stage: a picture with an overlay, both in the same world coordinates, in a frame that keeps its shape.
+// A stage: a picture and an overlay in the same coordinates, in a frame of fixed aspect ratio.
 
 const ASPECT = 4 / 3;
 
 function stage(title, attributes = {}) {
   const frame = el("div", {class: "stage", ...attributes});
-  const caption = el("figcaption", {}, el("strong", {}, title), el("span", {class: "quiet"}));
+  const caption = el("figcaption", {}, el("strong", {}, title), quiet(""));
   const overlay = svg("svg", {"aria-hidden": "true"});
   frame.append(overlay);
   let world = [0, 0, 1, 1];
-  let picture = null,
-    box = null;
+  let picture = null;
+  let box = null;
 
   const place = () => {
     if (!picture) return;
@@ -25,10 +25,10 @@ function stage(title, attributes = {}) {
     frame,
     overlay,
     figure: el("figure", {class: "view"}, caption, frame),
-    /** Show at least this rectangle of the world: the frame's shape is kept. */
+    /** Show at least this rectangle of the world. */
     look(x, y, w, h) {
-      const width = Math.max(w, h * ASPECT),
-        height = width / ASPECT;
+      const width = Math.max(w, h * ASPECT);
+      const height = width / ASPECT;
       world = [x - (width - w) / 2, y - (height - h) / 2, width, height];
       overlay.setAttribute("viewBox", world.join(" "));
       place();
@@ -49,7 +49,7 @@ function stage(title, attributes = {}) {
     },
     /** World units per pixel of the frame. */
     grain: () => world[2] / Math.max(frame.clientWidth, 1),
-    /** Where in the world a mouse event is. */
+    /** The place of a mouse event in the world. */
     at(event) {
       const rect = frame.getBoundingClientRect();
       return [
@@ -63,22 +63,15 @@ function stage(title, attributes = {}) {
 const box = (x1, y1, x2, y2, attributes) =>
   svg("rect", {x: Math.min(x1, x2), y: Math.min(y1, y2), width: Math.abs(x2 - x1), height: Math.abs(y2 - y1), ...attributes});
 
-/** Numbers in cells: [{h, w, value, strong}], when a cell has room for them; dark on what the range shows light. */
+/** Numbers in cells: [{h, w, value, strong}], if they fit; black on light cells. */
 function cellTexts(cells, [low, high], grain) {
   const size = Math.min(0.22, 12.5 * grain);
   if (1 / grain < 38) return [];
-  return cells.map(({h, w, value, strong}) =>
-    svg(
-      "text",
-      {
-        x: w + 0.5,
-        y: h + 0.5 + size * 0.36,
-        "font-size": size,
-        class: `cell${strong ? " strong" : ""}${value - low > (high - low) / 2 ? " on-light" : ""}`,
-      },
-      number(value, 3),
-    ),
-  );
+  return cells.map(({h, w, value, strong}) => {
+    const name = `cell${strong ? " strong" : ""}${value - low > (high - low) / 2 ? " on-light" : ""}`;
+    const place = {x: w + 0.5, y: h + 0.5 + size * 0.36};
+    return svg("text", {...place, "font-size": size, class: name}, number(value, 3));
+  });
 }
 
 let photo = null;

@@ -1,4 +1,4 @@
-// The steps in their order: a bar of time for each, memory as a line; buttons and keys go from step to step.
+// The steps in order: a bar for the time of each, a line for memory; buttons and keys move between steps.
 
 const PLAY_MS = 350;
 
@@ -12,11 +12,11 @@ function timelineView(root, goTo) {
     "aria-valuemin": 1,
     "aria-valuemax": steps.length,
   });
-  const most = Math.max(...steps.map((step) => step.ms ?? 0), 1e-9),
-    memory = Math.max(...steps.map((step) => step.bytes), 1);
+  const most = Math.max(...steps.map((step) => step.ms ?? 0), 1e-9);
+  const memory = Math.max(...steps.map((step) => step.bytes), 1);
   const timed = steps.some((step) => step.ms !== null);
-  let current = 0,
-    playing = null;
+  let current = 0;
+  let playing = null;
 
   const stop = () => {
     clearInterval(playing);
@@ -31,42 +31,35 @@ function timelineView(root, goTo) {
     play.setAttribute("aria-label", "Pause");
     playing = setInterval(() => (current < steps.length - 1 ? goTo(current + 1) : stop()), PLAY_MS);
   };
-  const by = (count) => {
-    stop();
-    goTo(Math.min(Math.max(current + count, 0), steps.length - 1));
-  };
   const to = (step) => {
     stop();
-    goTo(step);
+    goTo(clamp(step, 0, steps.length - 1));
   };
+  const by = (count) => to(current + count);
   const play = button("▶", "Play", toggle, {class: "play"});
   const kinds = Object.keys(KINDS).filter((kind) => steps.some((step) => step.kind === kind));
-  const jumps = kinds.map((kind) =>
-    button(KINDS[kind], `The first ${KINDS[kind]}`, () => to(steps.findIndex((step) => step.kind === kind)), {
-      class: "kind",
-      "data-kind": kind,
-    }),
-  );
+  const jumps = kinds.map((kind) => {
+    const first = steps.findIndex((step) => step.kind === kind);
+    return button(KINDS[kind], `First ${KINDS[kind]}`, () => to(first), {class: "kind", "data-kind": kind});
+  });
   const label = el("p", {class: "step-label", "aria-live": "polite"});
   root.append(
     el(
       "div",
       {class: "row controls"},
       button("⇤", "First step (Home)", () => by(-steps.length)),
-      button("‹", "One step back (left arrow)", () => by(-1)),
+      button("‹", "Previous step (left arrow)", () => by(-1)),
       play,
-      button("›", "One step on (right arrow)", () => by(1)),
+      button("›", "Next step (right arrow)", () => by(1)),
       button("⇥", "Last step (End)", () => by(steps.length)),
-      el("span", {class: "jumps"}, jumps),
+      el("span", {class: "row jumps"}, jumps),
       label,
     ),
     canvas,
-    el(
-      "p",
-      {class: "quiet legend"},
-      timed ? el("span", {}, el("i", {class: "key time"}), `time of a step, square root scale, up to ${timeText(most)}`) : null,
-      el("span", {}, el("i", {class: "key memory"}), `memory in use after it, up to ${byteText(memory)}`),
-    ),
+    legendOf([
+      ...(timed ? [["time", `time of a step, square root scale, up to ${timeText(most)}`]] : []),
+      ["memory", `memory in use after it, up to ${byteText(memory)}`],
+    ]),
   );
 
   const paint = () => {
@@ -87,7 +80,7 @@ function timelineView(root, goTo) {
   });
   const pick = (event) => {
     const at = canvas.getBoundingClientRect();
-    to(Math.min(Math.max(Math.floor(((event.clientX - at.left) / at.width) * steps.length), 0), steps.length - 1));
+    to(Math.floor(((event.clientX - at.left) / at.width) * steps.length));
   };
   new ResizeObserver(paint).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
@@ -112,11 +105,11 @@ function timelineView(root, goTo) {
   return (state) => {
     if (state.step === null) return;
     current = state.step;
-    const step = steps[current],
-      layer = trace.layers[step.layer];
+    const step = steps[current];
+    const layer = trace.layers[step.layer];
     label.replaceChildren(
       el("strong", {}, `${KINDS[step.kind]} ${layer.name}`),
-      el("span", {class: "quiet"}, ` step ${current + 1} of ${steps.length} · ${timeText(step.ms)} · ${byteText(step.bytes)}`),
+      quiet(` step ${current + 1} of ${steps.length} · ${timeText(step.ms)} · ${byteText(step.bytes)}`),
     );
     canvas.setAttribute("aria-valuenow", current + 1);
     canvas.setAttribute("aria-valuetext", label.textContent);
@@ -125,21 +118,21 @@ function timelineView(root, goTo) {
   };
 }
 
-/** The custom properties that canvases paint with. */
-function cssColours(element) {
-  const style = getComputedStyle(element);
-  return Object.fromEntries(
-    ["ink", "quiet", "faint", "accent", "bar", "bar-back", "memory"].map((name) => [
-      name,
-      style.getPropertyValue(`--${name}`).trim(),
-    ]),
-  );
+/** The colours of the canvas, in the current theme. */
+function cssColours(root) {
+  const probe = root.appendChild(el("i", {hidden: true}));
+  const colours = ["quiet", "faint", "accent", "bar", "bar-back", "memory"].map((name) => {
+    probe.style.color = `var(--${name})`;
+    return [name, getComputedStyle(probe).color];
+  });
+  probe.remove();
+  return Object.fromEntries(colours);
 }
 
 function paintBars(context, width, height, {steps, most, memory, current, colour}) {
-  const top = 16,
-    floor = height - 1,
-    slot = width / steps.length;
+  const top = 16;
+  const floor = height - 1;
+  const slot = width / steps.length;
   context.clearRect(0, 0, width, height);
   context.font = "11px system-ui, sans-serif";
   for (const [name, first, end] of spans(steps)) {
@@ -170,7 +163,7 @@ function paintBars(context, width, height, {steps, most, memory, current, colour
   context.fillRect(current * slot + slot / 2 - 1, 0, 2, height);
 }
 
-/** Runs of steps: [name, first, end]. Making a net sets up and reshapes each layer; a pass forward reshapes and runs each. */
+/** Groups of steps: [name, first, end]. Construction sets up and reshapes each layer; forward reshapes and runs each. */
 function spans(steps) {
   const forward = steps.findIndex((step, i) =>
     [step, steps[i + 1]].some((next) => next?.kind === "forward" && next.layer === step.layer),

@@ -49,14 +49,14 @@ def test_a_gradient_with_inputs(net: Path, tmp_path: Path) -> None:
     result = run(net, "pool", *options)
     assert result.exit_code == 0, result.output
     assert "backward: the gradient in conv[0, 4, 1, 2] is 0.291667" in result.stdout  # (0.8333 + 0.3333) * 1 / 4
-    assert "1 of the 1 rois are in image 0; 1 bin of 1 roi sends it gradient" in result.stdout
+    assert "1 of the 1 rois are in image 0; 1 bin of 1 roi depends on the cell" in result.stdout
     assert "dy are standard normal values (seed 3)" in run(net, "pool", *options, "--dy", "random", "--seed", 3).stdout
     assert run(net, "pool", *options, "--item", 0).stdout == result.stdout
 
 
 def test_rows(net: Path) -> None:
     short, long = (run(net, "conv", "--at", "0,0,1,1", "--rows", n).stdout for n in (3, 8))
-    assert "5 smaller ones not shown, together" in short and "not shown" not in long
+    assert "5 smaller terms not shown, together" in short and "not shown" not in long
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_rows(net: Path) -> None:
             "--roi 3 is out of range: pool of shape 3x2x2x2 has rois 0 to 2",
         ),
         (["pool", "--roi", 0, "--channel", 0, "--bin", "0;0"], "--bin 0;0: give whole numbers with commas between them"),
-        (["pool", "--roi", 0, "--at", "0,0,0,0"], "--at and --roi are both given"),
-        (["pool", "--backward", "--bin", "0,0"], "--bin is for forward; give --channel and --cell, or --at"),
+        (["pool", "--roi", 0, "--at", "0,0,0,0"], "give --at or --roi, not both"),
+        (["pool", "--backward", "--bin", "0,0"], "--bin is only for forward; give --channel and --cell, or --at"),
         (["pool", "--backward", "--channel", 0], "give --channel (0 to 7) and --cell (0,0 to"),
         (["conv"], "give --at, an index into conv of shape "),
-        (["conv", "--roi", 1], "--roi is for ROI layers; name the element of a Convolution layer by --at"),
+        (["conv", "--roi", 1], "--roi is only for ROI layers; give --at for a Convolution layer"),
         (["conv", "--at", "9,0,0,0"], "--at 9,0,0,0 is out of range"),
         (["conv", "--at", "0,0,0,0", "--top", 3], "--top 3 is out of range"),
         (["conv", "--at", "0,0,0,0", "--image", "none.png"], "--image none.png: the net has no input for an image"),

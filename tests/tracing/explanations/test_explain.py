@@ -134,10 +134,10 @@ def test_where_a_gradient_comes_from() -> None:
     found = minicaffe.explain(net, "it", backward=True, channel=1, cell=(4, 5))
     assert isinstance(found, GradientExplanation)
     assert [(t.blob, t.at, t.columns["dy"], t.product) for t in found.terms] == [("out0", (0, 1, 0, 0), 1, 1)]
-    assert "2 of the 2 rois are in image 0; 1 bin of 1 roi sends" in str(found)
-    assert "every dy is 1; no loss of the net reads this layer" in str(found)
+    assert "2 of the 2 rois are in image 0; 1 bin of 1 roi depends on the cell" in str(found)
+    assert "every dy is 1; no loss of the net depends on this layer" in str(found)
     nothing = minicaffe.explain(net, "it", backward=True, channel=1, cell=(0, 0))
-    assert nothing.value == 0 and "nothing sends it any" in str(nothing)
+    assert nothing.value == 0 and "no element of a top depends on it: 0" in str(nothing)
     given = minicaffe.explain(net, "it", backward=True, channel=1, cell=(4, 5), dy=np.full((2, 2, 1, 1), 2.5))
     assert given.value == 2.5 and "dy as given" in str(given)
 
@@ -167,7 +167,7 @@ def test_in_place_the_bottom_is_what_it_was() -> None:
     found = minicaffe.explain(net, "scale", (0, 1, 2, 2))
     assert isinstance(found, SumExplanation)
     assert found.terms[0].columns["x"] == pytest.approx(x if x > 0 else 0.1 * x) != found.value
-    assert found.notes == ("conv is overwritten in place: x is what it held before this layer",)
+    assert found.notes == ("the layer overwrites conv in place: x is its value before the layer ran",)
 
 
 def test_nothing_is_left_behind() -> None:
@@ -200,19 +200,19 @@ ROI_NET = 'type: "ROIPooling" roi_pooling_param { pooled_h: 2 pooled_w: 3 }'
         ({"roi": 2, "channel": 0, "bin": (0, 0)}, "roi 2 is out of range: out0 of shape 2x2x2x3 has rois 0 to 1"),
         ({"roi": -1, "channel": 0, "bin": (0, 0)}, "roi -1 is out of range"),
         ({"roi": 1, "channel": 7, "bin": (0, 0)}, "channel 7 is out of range: out0 of shape 2x2x2x3 has channels 0 to 1"),
-        ({"roi": 1, "channel": 1, "bin": (2, 0)}, "bin 2,0 is out of range: in out0 it goes from 0,0 to 1,2"),
+        ({"roi": 1, "channel": 1, "bin": (2, 0)}, "bin 2,0 is out of range: out0 has 0,0 to 1,2"),
         ({"roi": 1, "channel": 1, "bin": (2,)}, "bin 2 has 1 numbers, but 2 are needed"),
-        ({"at": (0, 0, 0, 3)}, "at 0,0,0,3 is out of range: in out0 it goes from 0,0,0,0 to 1,1,1,2"),
-        ({"at": (0, 0, 0, 0), "roi": 1}, "at and roi are both given"),
-        ({"cell": (0, 0)}, "cell is for backward; give roi, channel and bin, or at"),
-        ({"backward": True}, "give channel (0 to 1) and cell (0,0 to 4,5); item is 0 unless given (0 to 0)"),
-        ({"backward": True, "channel": 0, "cell": (0, 9)}, "cell 0,9 is out of range: in in0 it goes from 0,0 to 4,5"),
+        ({"at": (0, 0, 0, 3)}, "at 0,0,0,3 is out of range: out0 has 0,0,0,0 to 1,1,1,2"),
+        ({"at": (0, 0, 0, 0), "roi": 1}, "give at or roi, not both"),
+        ({"cell": (0, 0)}, "cell is only for backward; give roi, channel and bin, or at"),
+        ({"backward": True}, "give channel (0 to 1) and cell (0,0 to 4,5); item is 0 by default (0 to 0)"),
+        ({"backward": True, "channel": 0, "cell": (0, 9)}, "cell 0,9 is out of range: in0 has 0,0 to 4,5"),
         ({"backward": True, "channel": 0, "cell": (0, 0), "item": 4}, "item 4 is out of range: in0 of shape 1x2x5x6 has"),
-        ({"backward": True, "roi": 0}, "roi is for forward; give channel and cell, or at"),
+        ({"backward": True, "roi": 0}, "roi is only for forward; give channel and cell, or at"),
         ({"backward": True, "bottom": 1, "at": (0, 0)}, "bottom 1 has no gradient (in1)"),
         ({"backward": True, "bottom": 2}, "bottom 2 is out of range: it has bottoms 0 to 1"),
         ({"top": 1}, "top 1 is out of range: it has tops 0 to 0"),
-        ({"backward": True, "at": (0, 0, 0, 0), "dy": "zeros"}, 'dy is "ones", "random" or an array, got "zeros"'),
+        ({"backward": True, "at": (0, 0, 0, 0), "dy": "zeros"}, 'dy must be "ones", "random" or an array, got "zeros"'),
     ],
 )  # fmt: skip
 def test_errors_of_a_roi_layer(options: dict[str, Any], message: str) -> None:
@@ -226,9 +226,9 @@ def test_errors_of_a_roi_layer(options: dict[str, Any], message: str) -> None:
     [
         ("covn", {}, 'the net has no layer "covn"; did you mean "conv"?'),
         ("conv", {}, "give at, an index into conv of shape 2x3x3x3: 0,0,0,0 to 1,2,2,2"),
-        ("conv", {"at": (2, 0, 0, 0)}, "at 2,0,0,0 is out of range: in conv it goes from 0,0,0,0 to 1,2,2,2"),
+        ("conv", {"at": (2, 0, 0, 0)}, "at 2,0,0,0 is out of range: conv has 0,0,0,0 to 1,2,2,2"),
         ("ip", {"at": 1}, "at 1 has 1 numbers, but 2 are needed for ip (2x3)"),
-        ("conv", {"roi": 1}, "roi is for ROI layers; name the element of a Convolution layer by at"),
+        ("conv", {"roi": 1}, "roi is only for ROI layers; give at for a Convolution layer"),
     ],
 )
 def test_errors_of_other_layers(layer: str, options: dict[str, Any], message: str) -> None:
@@ -256,7 +256,7 @@ def test_terms_are_a_sequence() -> None:
     assert isinstance(found, SumExplanation)
     assert len(found.terms) == 27 and len(list(found.terms)) == 27 and len(found.terms[3:5]) == 2
     assert found.terms[-1].at == (1, 2, 2, 2) and set(found.terms[0].columns) == {"x", "weight"}
-    assert "11 smaller ones not shown, together" in str(found)
+    assert "11 smaller terms not shown, together" in str(found)
     assert "not shown" not in found.text(rows=27)
 
 
@@ -271,7 +271,7 @@ def test_blobs_behind_a_split_have_their_own_name() -> None:
     assert minicaffe.explain(net, "b", (1, 2), backward=True).blob == "x"
 
 
-def test_another_number_would_be_told() -> None:
+def test_another_number_is_reported() -> None:
     exact = minicaffe.explain(net_of(ROI_NET, MAP, ROIS), "it", (0, 0, 0, 0))
     total = minicaffe.explain(chain(), "ip", (0, 0))
     for found, wrong in ((exact, np.nextafter(exact.value, 1e9)), (total, total.value + 2e-4)):

@@ -1,0 +1,154 @@
+"""BatchNorm, LRN and Softmax explained."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minicaffe.layers.batch_norm import BatchNorm, global_statistics
+from minicaffe.layers.lrn import LRN
+from minicaffe.layers.softmax import Softmax
+from minicaffe.registry import explains, explains_gradient
+
+from .case import Array, Case, one, sent
+from .explanation import SHARE, UNDERFLOW, Explanation
+from .terms import Index, Terms, indices
+from .text import number, place, signed
+
+
+def _statistics(case: Case, at: Index) -> tuple[float, float, Array, str]:
+    """Mean, variance and all values of the channel of `at`, and the source of mean and variance."""
+    layer = case.layer
+    channel = at[1] if len(at) > 1 else 0
+    values = (case.x[:, channel] if case.x.ndim > 1 else case.x).astype(np.float64).reshape(-1)
+    if layer.use_global_stats:
+        sums = [blob.read_data().astype(np.float64) for blob in layer.blobs]
+        mean, var = global_statistics(*sums)
+        text = f"the stored sums, divided by the factor {number(sums[2][0])}"
+        return float(mean[channel]), float(var[channel]), values, text
+    return float(values.mean()), float(values.var()), values, f"of the {values.size} values of channel {channel} in this batch"
+
+
+@explains(BatchNorm)
+def batch_norm(case: Case, at: Index) -> Explanation:
+    eps, x = case.layer.eps, float(case.x[at])
+    mean, var, _, source = _statistics(case, at)
+    std = (var + eps) ** 0.5
+    computed = (x - mean) / std
+    steps = (
+        f"mean {number(mean)}, variance {number(var)}: {source}",
+        f"std = sqrt({number(var)} + {number(eps)}) = {number(std)}",
+        f"y = ({number(x)} - {signed(mean)}) / {number(std)} = {number(computed)}",
+    )
+    return case.function(at, "y = (x - mean) / sqrt(variance + eps)", computed, SHARE * (abs(x) + abs(mean)) / std, *steps)
+
+
+@explains_gradient(BatchNorm)
+def batch_norm_gradient(case: Case, at: Index) -> Explanation:
+    mean, var, values, source = _statistics(case, at)
+    std = (var + case.layer.eps) ** 0.5
+    step = f"mean {number(mean)}, std {number(std)}: {source}"
+    if case.layer.use_global_stats:
+        return case.gradient(at, "dx = dy / std", one(case, at, 1 / std, "1 / std"), steps=(step,))
+    normalised = (values - mean) / std
+    flat = np.arange(case.x.size).reshape(case.x.shape)
+    channel = (flat[:, at[1]] if case.x.ndim > 1 else flat).reshape(-1)
+    here = channel == np.ravel_multi_index(at, case.x.shape)
+    y_here, m = float(normalised[here][0]), len(channel)
+    dy = case.dy[0].reshape(-1)[channel].astype(np.float64)
+    terms = sent(case, indices(channel, case.x.shape), dy, (here - 1 / m - normalised * y_here / m) / std)
+    size = np.abs(dy).mean() + np.abs(dy * normalised).mean() * abs(y_here) + abs(float(dy[here][0]))
+    formula = f"dx = the sum over the {m} values of the channel of dy * ((1 where here) - 1 / {m} - y y_here / {m}) / std"
+    steps = (step, f"y_here = {number(y_here)} at {place(case.bottom_names[0], at)}")
+    return case.gradient(at, formula, terms, steps=steps, size=float(size) / std)
+
+
+def _neighbours(layer: LRN, shape: Index, at: Index) -> Array:
+    """The index (K, 4) of every element in the sum around `at`."""
+    half = layer.size // 2
+    spans = [range(at[0], at[0] + 1)]
+    for axis in (1, 2, 3):
+        near = axis == 1 if len(layer.axes) == 1 else axis > 1
+        reach = half if near else 0
+        spans.append(range(max(at[axis] - reach, 0), min(at[axis] + reach + 1, shape[axis])))
+    return np.stack(np.meshgrid(*spans, indexing="ij"), axis=-1).reshape(-1, 4)
+
+
+def _lrn_scale(layer: LRN, x: Array, at: Index) -> float:
+    """k + alpha * the sum of x^2 around `at`; layer.alpha includes the division by the number of neighbours."""
+    around = x[tuple(_neighbours(layer, x.shape, at).T)].astype(np.float64)
+    return float(layer.k + layer.alpha * np.square(around).sum())
+
+
+@explains(LRN)
+def lrn(case: Case, at: Index) -> Explanation:
+    layer, x = case.layer, float(case.x[at])
+    index = _neighbours(layer, case.x.shape, at)
+    around = case.x[tuple(index.T)].astype(np.float64)
+    terms = Terms.of(case.bottom_names[0], index, {"x": around}, np.square(around), "x^2")
+    scale = layer.k + layer.alpha * terms.total()
+    computed = x / scale**layer.beta
+    what = f"{layer.size} channels" if len(layer.axes) == 1 else f"{layer.size} x {layer.size} pixels"
+    steps = (
+        f"sum of x^2 over up to {what} around: {number(terms.total())}",
+        f"scale = {number(layer.k)} + {number(layer.alpha)} * {number(terms.total())} = {number(scale)}",
+        f"y = {number(x)} / {number(scale)} ^ {number(layer.beta)} = {number(computed)}",
+    )
+    formula = "y = x / scale ^ beta, scale = k + alpha / (number of neighbours) * the sum of their x^2"
+    return case.function(at, formula, computed, SHARE * abs(computed) * max(layer.beta, 1), *steps, terms=terms)
+
+
+@explains_gradient(LRN)
+def lrn_gradient(case: Case, at: Index) -> Explanation:
+    layer, here = case.layer, float(case.x[at])
+    index = _neighbours(layer, case.x.shape, at)
+    factor, size = np.zeros(len(index)), 0.0
+    for i, j in enumerate(map(tuple, index.tolist())):
+        scale = _lrn_scale(layer, case.x, j)
+        direct = scale**-layer.beta if j == at else 0.0
+        around = 2 * layer.alpha * layer.beta * here * float(case.x[j]) * scale ** (-layer.beta - 1)
+        factor[i] = direct - around
+        size += abs(float(case.dy[0][j])) * (direct + abs(around))
+    terms = sent(case, index, case.dy[0][tuple(index.T)], factor, "dy_j/dx")
+    formula = (
+        "dx = the sum over the neighbours j of dy_j * dy_j/dx\n"
+        "dy_j/dx = (scale^-beta where j is here) - 2 alpha beta x x_j scale_j^(-beta - 1)"
+    )
+    return case.gradient(at, formula, terms, size=size * max(layer.beta, 1))
+
+
+def _along(case: Case, at: Index) -> tuple[int, Array]:
+    """The axis of a softmax and the index (length, axes) of every element of the line through `at` along it."""
+    axis = case.layer.param.softmax_param.axis % case.x.ndim
+    index = np.tile(np.array(at), (case.x.shape[axis], 1))
+    index[:, axis] = np.arange(len(index))
+    return axis, index
+
+
+@explains(Softmax)
+def softmax(case: Case, at: Index) -> Explanation:
+    """Of the first bottom; SoftmaxWithLoss's second top too."""
+    axis, index = _along(case, at)
+    x = case.x[tuple(index.T)]
+    shifted = (x - x.max()).astype(np.float64)  # rounded as in the layer
+    power = np.exp(shifted)
+    terms = Terms.of(case.bottom_names[0], index, {"x": x, "x - max x": shifted}, power, "exp")
+    total = terms.total()
+    computed = float(power[at[axis]] / total)
+    steps = (
+        f"max x = {number(x.max())}; the sum of exp is {number(total)}",
+        f"y = {number(power[at[axis]])} / {number(total)} = {number(computed)}",
+    )
+    formula = f"y = exp(x - max x) / the sum of exp(x - max x), along axis {axis}"
+    return case.function(at, formula, computed, SHARE * computed + UNDERFLOW, *steps, terms=terms)
+
+
+@explains_gradient(Softmax)
+def softmax_gradient(case: Case, at: Index) -> Explanation:
+    axis, index = _along(case, at)
+    y = case.y[tuple(index.T)].astype(np.float64)
+    dy = case.dy[0][tuple(index.T)].astype(np.float64)
+    k = at[axis]
+    terms = sent(case, index, dy, y[k] * ((np.arange(len(y)) == k) - y), "dy_k/dx")
+    size = float(y[k] * (abs(dy[k]) + np.abs(dy * y).sum()))
+    steps = (f"y, the probability here, is {number(y[k])}",)
+    return case.gradient(at, "dx = the sum over k of dy_k * y * ((1 where k is here) - y_k)", terms, size=size, steps=steps)
