@@ -109,7 +109,7 @@ def test_other_weights_are_another_run(folder: Path) -> None:
 def test_parquet_of_nobodys_is_left_alone(folder: Path) -> None:
     Path("found").mkdir()
     pq.write_table(pa.table({"a": [1]}), "found/part-00000.parquet")
-    assert "holds Parquet files that no run of `minicaffe detect` wrote" in detect("photos", "--out", "found").stderr
+    assert "has Parquet files that no run of `minicaffe detect` wrote" in detect("photos", "--out", "found").stderr
     assert pq.read_table("found").to_pylist() == [{"a": 1}]
 
 

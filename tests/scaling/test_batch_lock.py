@@ -37,7 +37,7 @@ def detect(*arguments: object) -> Result:
 
 SLOW = """
 import sys, time
-from minicaffe.scaling.batch import local_engine, parts
+from minicaffe.scaling.batch import parts
 from minicaffe.cli import main
 real = parts.do_part
 
@@ -46,7 +46,7 @@ def slow(*arguments):
     time.sleep(float(sys.argv[1]))
     return real(*arguments)
 
-local_engine.do_part = slow
+parts.do_part = slow
 main(sys.argv[2:])
 """
 
