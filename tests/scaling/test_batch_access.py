@@ -154,7 +154,7 @@ def test_the_command_line_allows_uris(outside: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_file_system_that_ends_its_process(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "PROBE", "import os; os.abort()")
-    ended = "store://a: cannot be opened: pyarrow's file system ended the process that tried (SIGABRT)"
+    ended = "store://a: cannot be opened: pyarrow's file system ended the process (SIGABRT)"
     with pytest.raises(Error) as caught:
         check_opens("store://a")
     assert str(caught.value) == ended

@@ -166,7 +166,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(inside: Path) -> None:
     assert (inside / "deaths").read_text() == "+"
     assert result.stdout.startswith(f"killed: {COUNT} images in 12 parts\n{COUNT} images in ")
     assert len(result.stdout.splitlines()) == 2
-    assert told(result.stderr) == "part 9 was done again: a worker had died over it\n"
+    assert told(result.stderr) == "part 9 was repeated: its worker died\n"
     assert detect_with_killer(inside, "alone", 0, "--threads", 1).exit_code == 0
     assert parts(inside / "killed") == parts(inside / "alone")
     assert len(parts(inside / "killed")) == 12
@@ -176,7 +176,7 @@ def test_a_part_that_kills_its_workers_is_given_up(inside: Path) -> None:
     result = detect_with_killer(inside, "some", 99, "--engine", "ray", "--workers", 2)
     assert result.exit_code == 1
     assert (inside / "deaths").read_text() == "++++"
-    assert "part 9 (images 18 to 19) has ended 4 actors, and is given up" in told(result.stderr)
+    assert "part 9 (images 18 to 19) killed 4 actors" in told(result.stderr)
     assert len(told(result.stderr).splitlines()) == 1
     assert "part-00009.parquet" not in parts(inside / "some")
 
