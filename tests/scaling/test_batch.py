@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
-from detecting import ARGUMENTS, make_folder
+from click.testing import CliRunner
+from detecting import ARGUMENTS, detect, make_folder
 from PIL import Image
 
 from minicaffe.cli import main
@@ -24,18 +24,6 @@ from minicaffe.scaling.batch.sources import Files, Sources
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 from pyarrow import fs  # noqa: E402
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a detector and seven pictures of seven sizes, the fourth of which is none."""
-    monkeypatch.chdir(tmp_path)
-    make_folder(tmp_path)
-    return tmp_path
-
-
-def detect(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [*ARGUMENTS, *map(str, arguments)])
 
 
 def names(images: Sources) -> list[str]:

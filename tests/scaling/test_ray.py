@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from detecting import ARGUMENTS, make_folder
+from detecting import ARGUMENTS, detect, make_folder
 
 from minicaffe.cli import main
 from minicaffe.errors import Error
@@ -74,10 +74,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def inside(folder: Path, cluster: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     return folder
-
-
-def detect(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [*ARGUMENTS, *map(str, arguments)])
 
 
 def parts(folder: Path) -> dict[str, bytes]:

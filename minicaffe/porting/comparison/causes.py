@@ -6,7 +6,7 @@ Each function yields Variants of a layer; walk.py runs them and names those that
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,8 @@ from minicaffe.proto import caffe_pb2
 
 from .changes import channels_last, interleaved, of_blob, of_bottom, of_bottoms, of_top, parameter
 from .region_causes import proposals, regions
-from .trial import Array, Trial, Variant
+from .result import Array
+from .trial import Trial, Variant
 
 EPSILONS = (1e-5, 1e-3, 1e-4, 2e-5, 1e-6, 1e-8, 1e-10, 1e-12, 0.0)
 MEANS = ((102.9801, 115.9465, 122.7717), (104.0, 117.0, 123.0), (103.939, 116.779, 123.68), (127.5, 127.5, 127.5))
@@ -211,10 +212,6 @@ def _mvn(layer: Layer) -> Iterator[Variant]:
     yield Variant(f"across_channels is {str(not across).lower()}", parameter("mvn_param", across_channels=not across))
 
 
-def _normalize(layer: Layer) -> Iterator[Variant]:
-    yield from _epsilons("norm_param", layer.param.norm_param.eps)
-
-
 def _relu(layer: Layer) -> Iterator[Variant]:
     for slope in (0.0, 0.01, 0.1, 0.2, 1.0):
         if slope != layer.param.relu_param.negative_slope:
@@ -244,17 +241,9 @@ def _eltwise(layer: Layer) -> Iterator[Variant]:
             yield Variant(f"its operation is {name}", parameter("eltwise_param", operation=value))
 
 
-def _concat(layer: Layer) -> Iterator[Variant]:
-    yield Variant("its bottoms are in the other order", of_bottoms(lambda arrays: arrays[::-1]))
-
-
-def _scale(layer: Layer) -> Iterator[Variant]:
-    yield Variant("its factors are missing", of_blob(0, np.ones_like))
-
-
-BY_CLASS: dict[type[Layer], Callable[[Layer], Iterator[Variant]]] = {
+BY_CLASS: dict[type[Layer], Callable[[Layer], Iterable[Variant]]] = {
     BatchNorm: _batch_norm,
-    Concat: _concat,
+    Concat: lambda _: [Variant("its bottoms are in the other order", of_bottoms(lambda arrays: arrays[::-1]))],
     Convolution: _convolution,
     Deconvolution: _convolution,
     DepthwiseConvolution: _convolution,
@@ -263,10 +252,10 @@ BY_CLASS: dict[type[Layer], Callable[[Layer], Iterator[Variant]]] = {
     InnerProduct: _inner_product,
     LRN: _lrn,
     MVN: _mvn,
-    Normalize: _normalize,
+    Normalize: lambda layer: _epsilons("norm_param", layer.param.norm_param.eps),
     Pooling: _pooling,
     Proposal: proposals,
     ReLU: _relu,
-    Scale: _scale,
+    Scale: lambda _: [Variant("its factors are missing", of_blob(0, np.ones_like))],
     Softmax: _softmax,
 }

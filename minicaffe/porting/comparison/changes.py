@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .trial import Array, Change, Trial
+from .result import Array
+from .trial import Change, Trial
 
 
 def parameter(block: str, **values: Any) -> Change:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from minicaffe.errors import written_out
 
 Array = NDArray[Any]
+Arrays = dict[str, Array]
 
 MOST_CAUSES = 3
 

@@ -12,16 +12,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from numpy.typing import NDArray
 
 from minicaffe.errors import Error
 from minicaffe.files import read_text
 from minicaffe.porting.onnx.session import Session
 
+from .result import Array, Arrays
+
 Path = str | os.PathLike[str]
-Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -31,13 +29,13 @@ class Name:
     name: str
     axes: tuple[int, ...] = ()
 
-    def ours(self, array: NDArray[Any]) -> NDArray[Any]:
+    def ours(self, array: Array) -> Array:
         """B's array with A's axes. Raises Error if the permutation does not fit."""
         if not self.axes:
             return array
         if sorted(self.axes) != list(range(array.ndim)):
             raise Error(f'the axes {self.axes} given for "{self.name}" do not fit its shape {array.shape}')
-        ours: NDArray[Any] = array.transpose(self.axes)
+        ours: Array = array.transpose(self.axes)
         return ours
 
 

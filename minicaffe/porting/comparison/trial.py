@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.detection.inputs import put_array
 from minicaffe.errors import Error
@@ -17,8 +16,7 @@ from minicaffe.net import Net
 from minicaffe.porting.layer_params import clear_fillers, input_layer
 from minicaffe.proto import caffe_pb2
 
-Array = NDArray[Any]
-Arrays = dict[str, Array]
+from .result import Array, Arrays
 
 
 @dataclass

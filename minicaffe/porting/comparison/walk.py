@@ -24,8 +24,8 @@ from minicaffe.porting.near_layers import near_text
 from .causes import variants
 from .differing import parameter_variants
 from .direct import direct_causes
-from .result import MOST_CAUSES, Array, Comparison, Difference, Tolerance
-from .sides import Arrays, Name, Names, run_onnx
+from .result import MOST_CAUSES, Array, Arrays, Comparison, Difference, Tolerance
+from .sides import Name, Names, run_onnx
 from .trial import Segment, Variant
 
 FOLLOWS = "it reads a blob that differs already"

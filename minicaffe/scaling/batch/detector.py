@@ -109,7 +109,7 @@ class Detector:
             return Row(picture.name, failure=error)
 
     def _find(self, image: NDArray[np.uint8], file: Path) -> Detections:
-        """Detect as SSD or as py-faster-rcnn."""
+        """SSD's way, or py-faster-rcnn's."""
         r = self.recipe
         if ssd_layer(self.net):
             means, factor = r.means, r.scale_factor
@@ -132,11 +132,11 @@ def weights_of(net: Net) -> Arrays:
 
 
 def class_count(net: Net) -> tuple[int, str]:
-    """The number of classes, including the background, and the layer or blob that has it."""
+    """The number of classes, background included, and what has so many."""
     layer = ssd_layer(net)
-    if layer:
-        return layer.param.detection_output_param.num_classes, layer.name
-    return net.blobs["cls_prob"].shape[1], "cls_prob"
+    return (
+        (layer.param.detection_output_param.num_classes, layer.name) if layer else (net.blobs["cls_prob"].shape[1], "cls_prob")
+    )
 
 
 def best_score(net: Net) -> float:

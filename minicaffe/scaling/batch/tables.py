@@ -27,14 +27,6 @@ Columns = tuple[str | None, str | None]
 """The columns of the image files and of their paths. A field of a struct is written as image.bytes."""
 
 
-class Content(NamedTuple):
-    """A row. has_bytes: whether the table has a column of images."""
-
-    has_bytes: bool
-    path: str | None
-    data: bytes | None
-
-
 class Group(NamedTuple):
     """Rows first to end of the file, in a row group of which the first `skipped` rows are not read."""
 
@@ -70,8 +62,8 @@ class Rows:
                 for group in _groups(table.groups, row, end):
                     try:
                         _check(table, group.number, pages=True)
-                        for content in _read(table, group):
-                            yield self._picture(row, content)
+                        for data, path in _read(table, group):
+                            yield self._picture(row, data, path, only_paths=table.columns[0] is None)
                             row += 1
                     except pyarrow_errors(Error) as error:
                         yield from self._lost(row, group.end, error)
@@ -86,11 +78,11 @@ class Rows:
             name = f"{self.file}:{lost}"
             yield Picture(name, DataError(f"{name}: cannot be read: {error}"))
 
-    def _picture(self, row: int, content: Content) -> Picture:
-        if not content.has_bytes and content.path:
-            return picture(content.path, self.base, listed=True)
-        name = content.path or f"{self.file}:{row}"
-        return Picture(name, content.data or DataError(f"{name}: the row has no image"))
+    def _picture(self, row: int, data: bytes | None, path: str | None, *, only_paths: bool) -> Picture:
+        if only_paths and path:
+            return picture(path, self.base, listed=True)
+        name = path or f"{self.file}:{row}"
+        return Picture(name, data or DataError(f"{name}: the row has no image"))
 
 
 class Table(NamedTuple):
@@ -141,13 +133,13 @@ def columns(schema: Any, file: str) -> Columns:
     raise Error(f"{file}: no column bytes or image (binary) or path (string); its columns are {found or 'none'}")
 
 
-def _read(table: Table, group: Group) -> Iterator[Content]:
-    """The rows of a group."""
+def _read(table: Table, group: Group) -> Iterator[tuple[bytes | None, str | None]]:
+    """The image files and paths of the rows of a group."""
     data, path = table.columns
     names = [name for name in table.columns if name]
     rows = table.reader.iter_batches(1, row_groups=[group.number], columns=names, use_threads=False)
     for row in islice(rows, group.skipped, group.skipped + group.end - group.first):
-        yield Content(data is not None, _value(row, path), _value(row, data))
+        yield _value(row, data), _value(row, path)
 
 
 def _value(row: Any, name: str | None) -> Any:
@@ -160,8 +152,7 @@ def _value(row: Any, name: str | None) -> Any:
 
 
 def _check(table: Table, group: int, *, pages: bool = False) -> None:
-    """Raises LimitError if a column to read, or with pages one of its pages, unpacks to more than limits.bytes; DataError if it
-    is damaged."""
+    """Raises LimitError if a column, or with pages a page of it, unpacks to more than limits.bytes; DataError for damage."""
     chunks = table.groups[group].chunks
     for i, name in table.leaves.items():
         place = f"{name} in row group {group}"
