@@ -113,7 +113,7 @@ def test_the_markers_are_in_the_document(gpu: ModuleType, tmp_path: Path) -> Non
     text = gpu.PERFORMANCE.read_text(encoding="utf-8")
     assert text.index(gpu.BEGIN) < text.index(gpu.END)
     (tmp_path / "none.md").write_text("text")
-    with pytest.raises(SystemExit, match="are not in it"):
+    with pytest.raises(SystemExit, match="it lacks the lines"):
         gpu.write(tmp_path / "none.md", "")
 
 
