@@ -25,7 +25,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of pictures beside the working directory, which has a detector."""
+    """A folder of images outside the working directory, which has a detector."""
     monkeypatch.setattr(access, "_allowed", set())
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()

@@ -135,7 +135,7 @@ DEADLY = 5
 
 
 def detect_with_killer(folder: Path, out: str, times: int, *options: object) -> Result:
-    """detect with a net that kills its process, so many times, when it sees the image DEADLY."""
+    """detect with a net that kills its process this many times when it sees the image DEADLY."""
     (folder / "killer.py").write_text(LAYER)
     (folder / "deaths").write_text("")
     width = round((70 + DEADLY) * 100 / (48 + 2 * DEADLY))
@@ -151,7 +151,7 @@ def detect_with_killer(folder: Path, out: str, times: int, *options: object) -> 
 
 
 def told(stderr: str) -> str:
-    """What went to stderr, without the lines of a slow machine that say how far it is."""
+    """The output to stderr, without the progress lines of a slow machine."""
     return re.sub(r"^\d+ of \d+ images, .*\n", "", stderr, flags=re.M)
 
 
@@ -221,7 +221,7 @@ def commands(pid: int) -> Iterator[str]:
 
 
 def test_a_run_that_is_stopped_ends_at_once_and_goes_on(inside: Path) -> None:
-    """As from a terminal, with a Ray of its own, of which nothing is left."""
+    """As from a terminal, with a new Ray, which leaves nothing behind."""
     out = inside / "stopped"
     command = [sys.executable, "-m", "minicaffe", *ARGUMENTS, "photos", "--out", "stopped", "--part-size", "1"]
     command += ["--engine", "ray", "--scale", "700"]

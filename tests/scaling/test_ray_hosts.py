@@ -166,7 +166,7 @@ def wait_for_nodes(hosts: Hosts, options: dict[str, object]) -> None:
 
 
 def test_a_run_that_is_cut_off_from_the_head_ends_with_an_error(folder: Path) -> None:
-    """And goes on elsewhere."""
+    """The run continues on other hosts."""
     with head_and_host(folder) as (hosts, temp):
         script = f'{" ".join(ray_start(1, temp))} > /dev/null 2>&1 && "$@"'
         words = [*OF_ITS_OWN, "sh", "-c", script, "sh", *on_ray("off", python=("-c", IMPATIENT))]

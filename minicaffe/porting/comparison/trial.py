@@ -32,7 +32,7 @@ class Trial:
 
 
 Change = Callable[[Trial], None]
-"""Applies a hypothesis to a trial; may raise ValueError, IndexError or Error where it does not apply."""
+"""Applies a hypothesis to a trial; may raise ValueError, IndexError or Error if it does not apply."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Segment:
     dtype: np.dtype[Any]
 
     def run(self, at: int, change: Change) -> Array | None:
-        """The compared blob with layer `at` changed; None where the change does not apply."""
+        """The compared blob with layer `at` changed; None if the change does not apply."""
         params = [_bare(layer.param) for layer in self.layers]
         for i, param in enumerate(params):
             param.name = f"layer {i}"

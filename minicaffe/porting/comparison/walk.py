@@ -304,7 +304,7 @@ class Walk:
         return [], last
 
     def _cut(self, indices: list[int]) -> tuple[list[Layer], Arrays]:
-        """The layers of a segment, and the values that they read from outside it, by the names before Splits."""
+        """The layers of a segment, and the values that they read from outside it (Splits are outside)."""
         made: set[str] = set()
         given: Arrays = {}
         layers = [self.net.layers[i] for i in indices]

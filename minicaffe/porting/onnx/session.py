@@ -53,7 +53,7 @@ class Session:
                 options.add_session_config_entry(FOLDER, str(Path(self.path).absolute().parent))
             model = _with_all_outputs(self.path) if inner else self.path
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnx and onnxruntime raise types of their own
+        except Exception as error:  # onnx and onnxruntime raise various types
             raise Error(f"{self.path}: {self.version} cannot load it: {error}") from error
         self.inputs = {item.name: TYPES.get(item.type, np.float32) for item in self._session.get_inputs()}
 

@@ -74,7 +74,7 @@ class Recipe:
     stages: tuple[str, ...] = ()
 
     def detector(self, weights: Arrays) -> Detector:
-        """The net with these weights, made anew; its prototxt's warnings were shown where the recipe was made."""
+        """A new net with these weights. The prototxt's warnings were shown when the recipe was made."""
         use(self.settings)
         rng.set_random_seed(self.seed)
         with warnings.catch_warnings():

@@ -78,7 +78,7 @@ def located(name: str, base: str = "") -> tuple[Any, str]:
 
 
 def read_uri(name: str, most: int) -> bytes:
-    """The file of a URI, of at most so many bytes. The files of a folder share a connection. Raises DataError."""
+    """The file of a URI, of at most this many bytes. The files of a folder share a connection. Raises DataError."""
     uri = urlsplit(name)
     folder, _, last = uri.path.rpartition("/")
     try:

@@ -100,7 +100,7 @@ def digest(weights: Arrays) -> str:
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """{"settings": {"nms": 0.3}} as "settings.nms", 0.3; tuples as the lists that JSON gives back."""
+    """{"settings": {"nms": 0.3}} as "settings.nms", 0.3; tuples as lists, as read from JSON."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name}.")

@@ -1,4 +1,4 @@
-"""Whole nets, what is refused, and the command: sub-nets, folding, opsets, weights beside the model."""
+"""Whole nets, refusals, and the command: sub-nets, folding, opsets, external weights."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_weights_too_large_for_one_file_lie_beside_the_model(tmp_path: Path, mon
 
 
 def test_one_weight_too_large_for_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It never is in one: from_array stands in for protobuf, which refuses what has more than 2 GB."""
+    """No message holds it: from_array replaces protobuf, which refuses more than 2 GB."""
     from_array = onnx.numpy_helper.from_array
 
     def refuses(array: Any, name: str) -> Any:
