@@ -147,7 +147,7 @@ def _on_ray(recipe: Recipe, weights: Arrays, run: Run, many: Many, display: Batc
         rules = Rules(_threads_given() or 1, gpu=not problem, modules=many.modules)
         actors = pool(node_resources(ray), many.workers, rules.threads, rules.gpu).at_most(run.parts_left)
         with display:
-            run_ray(ray, recipe, rules, weights, run.to_do(), run.folder, actors, display.tell, display.say)
+            run_ray(ray, recipe, rules, weights, run, actors, tell=display.tell, say=display.say)
     kind = "GPU" if rules.gpu else "CPU"
     return f", {actors.size} worker{'s' * (actors.size != 1)} on Ray, {kind}"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from minicaffe.errors import Error
@@ -22,6 +22,7 @@ from .folder import Folder
 from .parts import Done, Part, do_part
 from .ray_pool import Pool
 from .rules import Rules
+from .run import Run
 
 MOST_TRIES = 4
 """The most attempts at a part whose actors die."""
@@ -97,15 +98,15 @@ def run_ray(
     recipe: Recipe,
     rules: Rules,
     weights: Arrays,
-    parts: Iterable[Part],
-    folder: Folder,
+    run: Run,
     pool: Pool,
-    report: Callable[[Done], object],
-    note: Callable[[str], object],
+    *,
+    tell: Callable[[Done], object],
+    say: Callable[[str], object],
 ) -> None:
-    """Do all parts. report: called after each part; note: called with a sentence for each repeated part. Raises Error if a part
-    fails."""
-    rows = [{"part": pickle.dumps(part)} for part in parts]
+    """Do the remaining parts of run. tell: called after each part; say: called with a sentence for each repeated part. Raises
+    Error if a part fails."""
+    rows = [{"part": pickle.dumps(part)} for part in run.to_do()]
     if not rows:
         return
     _quiet(ray.data.DataContext.get_current())
@@ -113,7 +114,7 @@ def run_ray(
     tries = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here(ray))(Tries).remote()
     done = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
         Worker,
-        fn_constructor_kwargs={"recipe": recipe, "rules": rules, "weights": [stored], "folder": folder, "tries": tries},
+        fn_constructor_kwargs={"recipe": recipe, "rules": rules, "weights": [stored], "folder": run.folder, "tries": tries},
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=pool.size, max_tasks_in_flight_per_actor=AT_ONCE),
         num_cpus=pool.cpus,
@@ -125,8 +126,8 @@ def run_ray(
             if failure:
                 raise Error(failure)
             if tries > 1:
-                note(f"part {number} was repeated: its worker died")
-            report(Done(**row))
+                say(f"part {number} was repeated: its worker died")
+            tell(Done(**row))
     except ray.exceptions.RayError as error:
         raise Error(f"Ray: {str(error).strip().splitlines()[-1]}") from error
 
