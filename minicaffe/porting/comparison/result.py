@@ -120,7 +120,7 @@ class Comparison:
         elif self.agreed:
             lines.append(f"all {blobs} that both have agree; largest difference {worst:.3g}")
         else:
-            lines.append("nothing was compared: B has no name of A's layers and blobs (pair the names with --map)")
+            lines.append("nothing was compared: B has none of the names of A's layers and blobs (pair them with --map)")
         if self.unmatched:
             more = f" and {len(self.unmatched) - 8} more" if len(self.unmatched) > 8 else ""
             lines.append(f"in A only: {', '.join(self.unmatched[:8])}{more}")

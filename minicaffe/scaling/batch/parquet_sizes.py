@@ -65,7 +65,7 @@ def read_footer(file: Any) -> tuple[RowGroup, ...]:
         raise DataError("it does not end as a Parquet file does")
     limits.check("the memory for its footer", A_FOOTER_BYTE * length, "bytes")
     footer = read_struct(file.read_at(length, size - 8 - length))[0]
-    groups = tuple(_row_group(item) for item in _structs(footer, 4))
+    groups = tuple(RowGroup(_natural(item, 3, I64), tuple(map(_chunk, _structs(item, 1)))) for item in _structs(footer, 4))
     rows = sum(group.rows for group in groups)
     if rows != field(footer, 3, I64):
         raise DataError("the numbers of rows in its footer do not agree")
@@ -103,10 +103,6 @@ def _page(content: bytes) -> Page:
     of_kinds = [found for number in (5, 7, 8) if (found := field(fields, number, STRUCT))]
     kind, unpacked, packed = (_natural(fields, number, I32) for number in (1, 2, 3))
     return Page(kind, unpacked, packed, max((_natural(found, 1, I32) for found in of_kinds), default=0), length)
-
-
-def _row_group(fields: Fields) -> RowGroup:
-    return RowGroup(_natural(fields, 3, I64), tuple(map(_chunk, _structs(fields, 1))))
 
 
 def _chunk(fields: Fields) -> Chunk:
