@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.errors import Error
 from minicaffe.files import replacing
 
-Array = NDArray[Any]
+from .graph import Array
 
 LIMIT = 2_000_000_000
 """The most bytes of weights in the model: a protobuf message has at most 2^31 - 1."""
