@@ -1,1 +1,1 @@
-"""Side by side with peers: `python -m benchmarks TABLE`, one module a table, ratios taken in one run."""
+"""Benchmarks against peers: `python -m benchmarks TABLE`, one module per table, ratios measured in one run."""

@@ -1,4 +1,4 @@
-"""python -m benchmarks NAME [OPTIONS]: run benchmarks/NAME.py, a table of one run; --threads N sets everyone's threads."""
+"""python -m benchmarks NAME [OPTIONS]: run benchmarks/NAME.py, which prints one table; --threads N is for all libraries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main() -> int:
 
 
 def limit_threads(options: list[str]) -> None:
-    """As many threads as --threads says, one without it; before a table imports numpy or torch."""
+    """Set the number of threads, before a table imports numpy or torch."""
     place = options.index("--threads") + 1 if "--threads" in options else len(options)
     count = options[place] if place < len(options) and options[place].isdecimal() else "1"
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MINICAFFE_NUM_THREADS"):

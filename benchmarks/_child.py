@@ -1,4 +1,4 @@
-"""A measurement in a process of its own: its result, and the most memory that it took."""
+"""A measurement in a separate process: its result, and its peak memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def in_child(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """function's result, and the process's peak in bytes (imports and all; 0 where the system does not tell)."""
+    """function's result, and the process's peak in bytes, imports included (0 if the system lacks it)."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_run, args=(there, function, arguments))
@@ -32,7 +32,7 @@ def _run(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, .
 
 
 def _peak() -> float:
-    """Linux: VmHWM, since ru_maxrss of a started process begins at its parent's."""
+    """Linux: VmHWM, because ru_maxrss of a child starts at its parent's."""
     status = Path("/proc/self/status")
     if status.exists():
         found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.MULTILINE)

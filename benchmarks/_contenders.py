@@ -1,7 +1,7 @@
-"""Who runs the same net: minicaffe, onnxruntime (our export of it), PyTorch (its layers by torch's functions), OpenCV.
+"""The libraries that run the same net: minicaffe, onnxruntime (our export), PyTorch (functions for its layers), OpenCV.
 
-Each is a function of no arguments that gives the outputs by name. One that is absent, or has not what the net needs, is
-left out by name. Threads: the same number for everyone.
+Each is a function without arguments that returns the outputs by name. One that is absent or cannot run the net is named and
+left out. All use the same number of threads.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from minicaffe import Net
 Run = Callable[[], dict[str, Any]]
 
 NAMES = ("minicaffe", "onnxruntime", "PyTorch", "OpenCV")
-_said: set[str] = set()
+_printed: set[str] = set()
 
 
 def contenders(net: Net, names: tuple[str, ...] = NAMES) -> dict[str, Run]:
-    """name -> run, of those of names that can; all on as many threads as minicaffe is set to now."""
+    """name -> run, of the names that can run; all with minicaffe's current number of threads."""
     makers: dict[str, Callable[[Net], Run]] = {"onnxruntime": onnxruntime_run, "PyTorch": torch_run, "OpenCV": opencv_run}
     runs: dict[str, Run] = {"minicaffe": net.forward}
     for name in names[1:]:
@@ -35,15 +35,15 @@ def contenders(net: Net, names: tuple[str, ...] = NAMES) -> dict[str, Run]:
 
 
 def leave_out(name: str, error: BaseException) -> None:
-    """Say it once."""
-    said = f"left out: {name} ({(str(error).splitlines() or [repr(error)])[0][:120]})"
-    if said not in _said:
-        print(said)
-        _said.add(said)
+    """Print it once."""
+    line = f"left out: {name} ({(str(error).splitlines() or [repr(error)])[0][:120]})"
+    if line not in _printed:
+        print(line)
+        _printed.add(line)
 
 
 def onnxruntime_run(net: Net) -> Run:
-    """minicaffe's export, BatchNorm and Scale folded, and whatever onnxruntime's optimiser makes of it."""
+    """minicaffe's export with BatchNorm and Scale folded, optimised by onnxruntime."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.onnx"
         minicaffe.export_onnx(net, path, fold=True)
@@ -54,7 +54,7 @@ def onnxruntime_run(net: Net) -> Run:
 
 
 def session_of(model: str | bytes) -> Any:
-    """onnxruntime's session of a model, on as many threads as minicaffe."""
+    """An onnxruntime session with minicaffe's number of threads."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -79,7 +79,7 @@ def torch_run(net: Net) -> Run:
 
 
 def opencv_run(net: Net) -> Run:
-    """OpenCV reads prototxt and weights itself."""
+    """OpenCV reads the prototxt and the weights."""
     import cv2
 
     count = minicaffe.get_num_threads()
@@ -101,7 +101,7 @@ def opencv_run(net: Net) -> Run:
 
 
 def check(name: str, runs: dict[str, Run], tolerance: float = 1e-3) -> None:
-    """Exit unless everyone's outputs are minicaffe's, to tolerance times the largest number."""
+    """Exit unless all outputs equal minicaffe's within tolerance times the largest number."""
     expected = {blob: np.array(y) for blob, y in runs["minicaffe"]().items()}
     for peer, run in runs.items():
         for blob, y in run().items():
@@ -109,7 +109,7 @@ def check(name: str, runs: dict[str, Run], tolerance: float = 1e-3) -> None:
 
 
 def same(what: str, found: Any, expected: Any, tolerance: float) -> None:
-    """Exit where the largest difference is more than tolerance times the largest number."""
+    """Exit if the largest difference exceeds tolerance times the largest number."""
     if found.shape != expected.shape:
         raise SystemExit(f"{what} have shapes {found.shape} and {expected.shape}")
     difference = float(np.abs(found - expected).max(initial=0)) / max(float(np.abs(expected).max(initial=0)), 1e-30)

@@ -1,4 +1,4 @@
-"""Lines over a common axis, SVG: each series of points (x, y) in a colour of its own, both axes from 0."""
+"""Lines over a common axis, SVG: each series of points (x, y) in another colour, both axes from 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks._picture import COLOURS, FONT
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 560, 260, 60, 12, 24, 44
 TICKS = 6
-"""At most so many steps on an axis."""
+"""The most steps on an axis."""
 
 
 def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_name: str, y_name: str) -> str:
@@ -44,7 +44,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_name: str, y_na
 
 
 def axis(most: float) -> tuple[float, float]:
-    """Where an axis from 0 to `most` or a little further ends, and a round step that it is a multiple of."""
+    """The end of an axis from 0 that includes `most`, a multiple of a round step, and this step."""
     size = 10.0 ** math.floor(math.log10((most or 1.0) / TICKS))
     step = next(size * times for times in (1, 2, 5, 10) if size * times * TICKS >= (most or 1.0))
     return step * max(math.ceil(most / step), 1), step

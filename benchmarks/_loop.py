@@ -1,4 +1,4 @@
-"""The plain loop of roi.cpp, compiled with g++ -O2 when it is first asked for."""
+"""The plain loop of roi.cpp, compiled with g++ -O2 on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks._roi import POOLED, SCALE, Array
 
 
 def cpp_loop(x: Array, rois: Array, *, argmax: bool) -> dict[str, Callable[[], Any]]:
-    """The loop on one thread, keeping the argmax or not, by its name; empty where there is no g++."""
+    """The loop on one thread, with argmax or without, by its name; empty without g++."""
     try:
         function = _compiled().roi_pool
     except (FileNotFoundError, subprocess.CalledProcessError) as error:

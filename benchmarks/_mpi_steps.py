@@ -1,4 +1,4 @@
-"""What the ranks of benchmarks/scale_mpi.py run: training steps with the exchange of gradients and without, in turns.
+"""The program of the ranks of benchmarks/scale_mpi.py: training steps with and without the exchange, in turns.
 
 mpiexec -n 2 python -m benchmarks._mpi_steps TRAIN.prototxt STEPS
 """
@@ -38,7 +38,7 @@ def main(file: str, steps: int) -> None:
 
 
 def measured(solver: SGDSolver, job: Job, steps: int) -> dict[str, float]:
-    """Medians of seconds over the steps after the first pair, of the slowest rank; waited: at the end of the backward pass."""
+    """Medians of seconds over the steps after the first pair, of the slowest rank; waited: after the backward pass."""
     together, alone = solver.exchange, Exchange()
     assert isinstance(together, RankExchange)
     waited, backward = [0.0], [0.0]
@@ -56,7 +56,7 @@ def measured(solver: SGDSolver, job: Job, steps: int) -> dict[str, float]:
     solver.net.after_backward(lambda i: backward.append(time.perf_counter() - began[0]) if i == last else None)
     for _ in range(steps + 1):
         for name, exchange in (("without", alone), ("with", together)):
-            job.gather(0)  # all begin together
+            job.gather(0)  # all start together
             solver.exchange = exchange
             waited.append(0.0)
             job.wait = timed  # type: ignore[method-assign]

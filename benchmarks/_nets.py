@@ -18,7 +18,7 @@ RESNET = ((3, 64, 1, 1), (4, 128, 2, 1), (6, 256, 2, 1), (3, 512, 1, 2))
 
 
 def data(name: str, channels: int, size: int = 8) -> str:
-    """A net's beginning: its name and its input, a square image."""
+    """The start of a prototxt: the net's name and its input, a square image."""
     shape = f"dim: 1 dim: {channels} dim: {size} dim: {size}"
     return f'name: "{name}" layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ {shape} }} }} }}\n'
 
@@ -46,7 +46,7 @@ def _pool(name: str, bottom: str, kernel: int) -> str:
 
 
 def vgg16(*, whole: bool = False) -> str:
-    """data to conv5_3, or to the probabilities: fc6 to fc8 too."""
+    """data to conv5_3, or to the probabilities, with fc6 to fc8."""
     text, at = data("VGG16", 3, 224 if whole else 8), "data"
     for i, outputs in enumerate(VGG):
         name = f"l{i}"
@@ -103,7 +103,7 @@ def random_net(source: str | Path, shape: tuple[int, ...], **options: Any) -> Ne
 
 
 def randomise(net: Net) -> None:
-    """Random weights that give each product a spread of 1, and 0.1 where it moves boxes: with larger ones all rois would be
+    """Random weights such that each product has a standard deviation of 1, or 0.1 for boxes: larger ones would make all rois
     the whole image. Runs the net once."""
     rng.set_random_seed(0)
     random = np.random.default_rng(0)
@@ -111,7 +111,7 @@ def randomise(net: Net) -> None:
         for i, blob in enumerate(layer.blobs):
             blob.data[...] = weights(layer.param.type, i, blob.shape, random)
 
-    def spread(i: int) -> None:
+    def rescale(i: int) -> None:
         layer = net.layers[i]
         if layer.param.type in ("Convolution", "InnerProduct"):
             y = net.blobs[layer.param.top[0]].data
@@ -119,16 +119,16 @@ def randomise(net: Net) -> None:
             y *= factor
             layer.blobs[0].data[...] *= factor
 
-    net.after_forward(spread)
+    net.after_forward(rescale)
     net.forward()
-    net.remove_hook(spread)
+    net.remove_hook(rescale)
 
 
 def weights(kind: str, i: int, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[Any] | float:
-    """Of a layer's blob i: a mean 0 and variance 1, a scale 1, biases 0, factors that keep the size of what they get."""
+    """Blob i of a layer: mean 0, variance 1, scale 1, biases 0, and factors that keep the magnitude of their inputs."""
     if kind == "BatchNorm":
         return float(i > 0)
     if kind in ("Scale", "PReLU") or len(shape) < 2:
         return float(kind in ("Scale", "PReLU") and i == 0)
-    spread = np.sqrt(2 / np.prod(shape[1:]))
-    return np.asarray(random.standard_normal(shape, dtype=np.float32) * np.float32(spread))
+    deviation = np.sqrt(2 / np.prod(shape[1:]))
+    return np.asarray(random.standard_normal(shape, dtype=np.float32) * np.float32(deviation))

@@ -1,4 +1,4 @@
-"""A table of times as bars, SVG: a group for each row, a bar for each contender, lengths relative to the row's longest."""
+"""A table of times as bars, SVG: a group per row, a bar per contender, relative to the longest of the row."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Tables of times: as Markdown, into docs/performance.md between markers, row by row, and as a picture beside them.
+"""Tables of times: as Markdown, between markers in docs/performance.md, row by row, and as a picture.
 
-A row's first column of times is minicaffe's. Each other one has in brackets how many times that the peer takes: above 1
-minicaffe is faster.
+The first column of times is minicaffe's. The others have the ratio to it in brackets: above 1 minicaffe is faster.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ PERFORMANCE = DOCS / "performance.md"
 
 @dataclass
 class Row:
-    """keys name the row; times: contender -> seconds (the first is what the others are compared with); more: last cells."""
+    """keys: name the row; times: contender -> seconds (the first is the reference); more: the last cells."""
 
     keys: tuple[str, ...]
     times: dict[str, float]
@@ -62,7 +61,7 @@ class Table:
         print(" | ".join(self.cells(row)), flush=True)
 
     def write(self, path: Path = PERFORMANCE) -> None:
-        """Put the rows between the table's markers, in place of those of the same keys; draw the picture anew."""
+        """Write the rows between the table's markers, replacing those with the same keys, and redraw the picture."""
         begin, end = markers(self.name)
         old = between(path, begin, end)
         kept = {tuple(cells[: len(self.keys)]): cells for cells in parsed(old, self.heads())}
@@ -74,7 +73,7 @@ class Table:
 
 
 def milliseconds(seconds: float) -> str:
-    """Three digits that count."""
+    """Three significant digits."""
     ms = 1e3 * seconds
     return f"{ms:.0f}" if ms >= 100 else f"{ms:.3g}"
 
@@ -89,23 +88,23 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def parsed(text: str, heads: Sequence[str]) -> list[list[str]]:
-    """The rows of a table of these heads; none of a table of others."""
+    """The rows of a table with these heads; none if its heads differ."""
     rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line.startswith("|")]
     rows = [row + [""] * (len(heads) - len(row)) for row in rows]
     return rows[2:] if rows and rows[0] == list(heads) else []
 
 
 def between(path: Path, begin: str, end: str) -> str:
-    """What a document has between two markers."""
+    """The text between two markers of a document."""
     _, found, rest = path.read_text(encoding="utf-8").partition(begin)
     text, also, _ = rest.partition(end)
     if not found or not also:
-        raise SystemExit(f"{path}: the lines {begin} and {end} are not in it")
+        raise SystemExit(f"{path}: it lacks the lines {begin} and {end}")
     return text
 
 
 def put(path: Path, begin: str, end: str, text: str) -> None:
-    """Put text between two markers of a document."""
+    """Replace the text between two markers of a document."""
     between(path, begin, end)
     before, _, rest = path.read_text(encoding="utf-8").partition(begin)
     after = rest.partition(end)[2]
@@ -113,7 +112,7 @@ def put(path: Path, begin: str, end: str, text: str) -> None:
 
 
 def machine() -> str:
-    """The processor, how many there are, and the versions that matter."""
+    """The processor, the number of cores, and the relevant versions."""
     from minicaffe.cli.device_query import available_cores, blas_name, cpu_name, numpy_config
 
     instructions = "AVX-512" if "avx512" in _flags() else "AVX2" if "avx2" in _flags() else platform.machine()
@@ -137,20 +136,20 @@ def _version(name: str) -> str:
 
 
 def options(name: str, about: str) -> argparse.ArgumentParser:
-    """The options that every table has."""
+    """The options of every table."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}", description=about)
-    parser.add_argument("--threads", type=int, default=1, help="for everyone (default 1)")
-    parser.add_argument("--rows", default="", metavar="TEXT", help="only rows with this in their name")
-    parser.add_argument("--write", action="store_true", help="put the rows into docs/performance.md")
+    parser.add_argument("--threads", type=int, default=1, help="for all libraries (default 1)")
+    parser.add_argument("--rows", default="", metavar="TEXT", help="only rows whose name contains TEXT")
+    parser.add_argument("--write", action="store_true", help="write the rows to docs/performance.md")
     return parser
 
 
 def named_files(given: Sequence[str]) -> dict[str, Path]:
-    """What --net NAME=FILE options say; exits where there is no such file."""
+    """The nets of --net NAME=FILE options; exits if a file is missing."""
     files = {}
     for text in given:
         name, equals, file = text.partition("=")
         if not equals or not Path(file).is_file():
-            raise SystemExit(f"--net {text}: write it as NAME=FILE, with a file that there is")
+            raise SystemExit(f"--net {text}: write it as NAME=FILE, with an existing file")
         files[name] = Path(file)
     return files

@@ -21,8 +21,8 @@ POOLED, SCALE = 7, 1 / 16
 
 @dataclass(frozen=True)
 class Case:
-    """An ROI layer: its prototxt's part, the channels of its map, whether its forward keeps an argmax, and torchvision's
-    function of (torchvision.ops, x, rois), with whether it computes the same."""
+    """An ROI layer: its prototxt, the channels of its map, whether its forward keeps an argmax, and torchvision's function of
+    (torchvision.ops, x, rois), with whether it computes the same."""
 
     name: str
     layer: str
@@ -71,7 +71,7 @@ CASES = [
 
 
 def inputs(channels: int, count: int, size: tuple[int, int], sides: tuple[float, float] | None = None) -> tuple[Array, Array]:
-    """A map, and boxes in the image that it is 1/16 of: of 32 pixels to half the image's, or of these parts of its sides."""
+    """A map, and boxes in the image of 16 times its size: of 32 pixels to half of it, or these fractions of its sides."""
     random = np.random.default_rng(0)
     x = random.standard_normal((1, channels, *size), dtype=np.float32)
     least = [32.0, 32.0] if sides is None else [16 * extent * sides[0] for extent in size]
@@ -83,7 +83,7 @@ def inputs(channels: int, count: int, size: tuple[int, int], sides: tuple[float,
 
 
 class Roi:
-    """One of our ROI layers on blobs of its own. read, spread: bytes that forward and backward must move, each once."""
+    """One of our ROI layers with its blobs. nbytes: the least that forward or backward must move."""
 
     def __init__(self, case: Case, x: Array, rois: Array, phase: Phase = TRAIN) -> None:
         param = parse_net(f'layer {{ name: "roi" bottom: "x" bottom: "rois" top: "y" {case.layer} }}').param.layer[0]
@@ -93,7 +93,7 @@ class Roi:
         self.layer.connect(self.bottom, self.top)
         out = self.top[0].count
         self.top[0].diff[...] = np.random.default_rng(1).standard_normal(self.top[0].shape, dtype=np.float32)
-        self.read = self.spread = 4 * (x.size + rois.size + out * (2 if case.argmax else 1))
+        self.nbytes = 4 * (x.size + rois.size + out * (2 if case.argmax else 1))
 
     def forward(self) -> None:
         self.layer.forward_pass(self.bottom, self.top)
@@ -102,14 +102,14 @@ class Roi:
         self.layer.backward_pass(self.top, [True, False], self.bottom)
 
     def results(self) -> dict[str, Array]:
-        """Copies of y and dx, after a forward and a backward in the present mode."""
+        """Copies of y and dx, after a forward and a backward in the current mode."""
         self.forward()
         self.backward()
         return {"forward": self.top[0].read_data().copy(), "backward": self.bottom[0].read_diff().copy()}
 
 
 def check_against_peer(case: Case, ours: Roi, theirs: Any) -> None:
-    """Exit unless torchvision gives our numbers; a bin's edge may round the other way here and there."""
+    """Exit unless torchvision agrees, except for a few bins whose edges round differently."""
     found, expected = ours.results(), theirs.results()
     for direction, y in expected.items():
         agree = float(np.mean(np.isclose(found[direction], y, rtol=1e-4, atol=1e-4)))

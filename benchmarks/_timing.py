@@ -1,4 +1,4 @@
-"""Contenders timed in turn, so that whatever else the machine does falls on all of them."""
+"""Contenders timed in turns, so that other load affects all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Run = Callable[[], Any]
 
 
 def interleaved(runs: Mapping[str, Run], *, least: int = 3, most: int = 15, seconds: float = 2.0) -> dict[str, float]:
-    """Median seconds of each by the clock, after one turn that does not count; as many turns as fit into `seconds`."""
+    """Median wall-clock seconds of each, after a warm-up turn; as many turns as fit into `seconds`."""
     first = sum(_seconds(run) for run in runs.values())
     rounds = max(least, min(most, int(seconds / max(first, 1e-9))))
     times = [{name: _seconds(run) for name, run in runs.items()} for _ in range(rounds)]

@@ -1,4 +1,4 @@
-"""torch and torchvision beside minicaffe: the ROI operators, and a walk over a net's layers with torch's functions."""
+"""torch and torchvision: the ROI operators, and a net's layers computed with torch's functions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Pooling = caffe_pb2.PoolingParameter
 
 
 class Peers:
-    """What the benchmark asks torch for, on one of its devices."""
+    """torch on one of its devices."""
 
     def __init__(self, device: str, rounds: int, launches: int) -> None:
         self.device, self.rounds, self.launches = device, rounds, launches
-        torch.zeros(1, device=device)  # an error here, where torch has no such device
+        torch.zeros(1, device=device)  # fails here if torch lacks the device
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         self.versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, without TF32, cudnn.benchmark on."
@@ -37,7 +37,7 @@ class Peers:
         return Graph(net, self.device)
 
     def clock(self, run: Callable[[], Any]) -> float:
-        """Microseconds of one run by CUDA events, queued behind a wait so that no launch waits for Python."""
+        """Microseconds of one run by CUDA events, queued behind a sleep so that no launch waits for Python."""
         run()
         torch.cuda.synchronize()
         begin = time.perf_counter()
@@ -79,17 +79,17 @@ class RoiPeer:
 
 
 class Graph:
-    """A net's layers run by torch, with the net's weights. KeyError for a layer type that RUNS has not."""
+    """A net's layers run by torch, with the net's weights. KeyError for a layer type that RUNS lacks."""
 
     def __init__(self, net: Net, device: str) -> None:
         self.net, self.device = net, device
         self.weights = [[torch.from_numpy(b.read_data().copy()).to(device) for b in layer.blobs] for layer in net.layers]
         unknown = sorted({kind(layer) for layer in net.layers} - set(RUNS))
         if unknown:
-            raise SystemExit(f"{net.file}: no function of torch is written down for {', '.join(unknown)}")
+            raise SystemExit(f"{net.file}: this benchmark has no torch function for {', '.join(unknown)}")
 
     def run(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Every blob, by name, as it is at the end; blobs in `given` are not computed."""
+        """The last value of every blob, by name; blobs in `given` are not computed."""
         blobs = {name: torch.from_numpy(self.net.blobs[name].data).to(self.device) for name in self.net.inputs}
         blobs |= given
         with torch.inference_mode():
@@ -103,17 +103,17 @@ class Graph:
         return blobs
 
     def forward(self) -> dict[str, Any]:
-        """The outputs, in the host's memory."""
+        """The outputs, in host memory."""
         blobs = self.run({})
         return {name: blobs[name].cpu().numpy() for name in self.net.outputs}
 
     def count(self, name: str) -> int:
-        """How many items torch's own run has in a blob."""
+        """The number of items in a blob of torch's run."""
         return len(self.run({})[name])
 
     def comparable(self) -> dict[str, Any]:
-        """Blobs that must equal the net's. The rois are the net's: one of two all but equal scores decides about a box.
-        What comes after a layer that torchvision computes otherwise is left out."""
+        """Blobs that must equal the net's. The rois are the net's, because nearly equal scores may swap. Blobs that depend on a
+        layer that torchvision computes differently are left out."""
         given, other = {}, set()
         for layer in self.net.layers:
             tops = self.net.top_names[layer.name]
@@ -187,7 +187,7 @@ def lrn(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
 def eltwise(layer: Layer, weights: list[Tensor], *xs: Tensor) -> Tensor:
     param = layer.param.eltwise_param
     if param.operation != caffe_pb2.EltwiseParameter.SUM or param.coeff:
-        raise SystemExit(f"{layer.name}: only sums without coefficients are written down for torch")
+        raise SystemExit(f"{layer.name}: this benchmark has only sums without coefficients for torch")
     return sum(xs[2:], xs[0] + xs[1])
 
 
@@ -222,7 +222,7 @@ def roi_align(layer: Layer, weights: list[Tensor], x: Tensor, rois: Tensor) -> T
 
 
 def proposal(layer: Any, weights: list[Tensor], scores: Tensor, deltas: Tensor, info: Tensor) -> list[Tensor]:
-    """Decode, clip, leave out small boxes by their score, the best of them, NMS, the best of those."""
+    """Decode, clip, remove small boxes, keep the best, NMS, keep the best."""
     _, _, height, width = scores.shape
     count = len(layer.anchors)
     at = {"device": scores.device, "dtype": scores.dtype}
@@ -273,4 +273,4 @@ RUNS: dict[str, Callable[..., Any]] = {
 """A layer type: its tops from (layer, weights, bottoms...)."""
 
 OTHER = ("PSROIPooling", "PSROIAlign")
-"""Types that torchvision computes otherwise."""
+"""Types that torchvision computes differently."""

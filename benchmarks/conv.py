@@ -1,4 +1,4 @@
-"""Convolutions beside onnxruntime, PyTorch and OpenCV: single layers, and the convolutions of VGG16 and R-FCN's ResNet-50.
+"""Convolutions compared with onnxruntime, PyTorch and OpenCV: single layers, and those of VGG16 and R-FCN's ResNet-50.
 
     python -m benchmarks conv --threads 1 [--rows VGG16] [--write]
 
@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[int, int, int, int, int, dict[str, int]], ...] = (
     (96, 256, 75, 125, 5, {"group": 2}),
     (512, 512, 75, 125, 3, {"group": 512}),
 )
-"""Channels in, channels out, rows, columns, kernel, and what else there is."""
+"""Channels in, channels out, rows, columns, kernel, and other options."""
 
 
 def main(arguments: Sequence[str] = ()) -> None:

@@ -1,13 +1,13 @@
-"""The ROI layers and whole detection nets on a GPU, beside torchvision, PyTorch and the time that moving the bytes takes.
+"""The ROI layers and whole detection nets on a GPU, compared with torchvision, PyTorch and the time to move the bytes.
 
     python -m benchmarks gpu --net "R-FCN ResNet-50=rfcn/test.prototxt" --net ... --write
 
-Kernels are timed by the device's own events over many launches, queued while the device is kept busy, so that no launch
-waits for Python. A floor is the bytes that must move, each once, over the bandwidth of a copy within the device, measured
-in the same run. Nets are timed by the clock, inputs and outputs in the host's memory. Results are compared first: with the
-CPU's, and with torchvision's and PyTorch's where those compute the same. Without torch their columns stay empty.
+Device events time kernels over many launches, which are queued while the device is busy, so that no launch waits for Python. A
+floor is the bytes that must move, each once, over the bandwidth of a copy on the device, measured in the same run. Nets are
+timed by the clock, with inputs and outputs in host memory. Results are compared first: with the CPU's, and with torchvision's
+and PyTorch's if those compute the same. Without torch their columns are empty.
 
-A device whose events measure no time, as the CPU test device, gets no table.
+A device whose events measure no time, such as the CPU test device, gets no table.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PERFORMANCE = Path(__file__).parents[1] / "docs" / "performance.md"
 BEGIN, END = "<!-- python -m benchmarks gpu -->", "<!-- end of the GPU table -->"
 LAUNCHES, ROUNDS = 30, 7
 COPIED = 2**30
-"""Bytes of the copy that bandwidth is measured with: far more than a cache holds."""
+"""Bytes of the copy that measures the bandwidth: far more than the caches."""
 H200 = {
     ("ROIPooling", "forward"): (15, 95),
     ("ROIPooling", "backward"): (16, 96),
@@ -52,7 +52,7 @@ H200 = {
     ("PSROIPooling, 3969 channels", "forward"): (9.9, 16),
     ("PSROIPooling, 3969 channels", "backward"): (9.9, 16),
 }
-"""Microseconds for 300 and for 2000 rois that the bytes take on an H200, at 4.3 TB/s."""
+"""Microseconds to move the bytes for 300 and for 2000 rois on an H200, at 4.3 TB/s."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class NetRow:
 
 @dataclass
 class Results:
-    """All that the tables show."""
+    """The contents of the tables."""
 
     device: str
     bandwidth: float
@@ -114,9 +114,9 @@ class Results:
 def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks gpu", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--gpu", type=int, default=0, help="the number of the GPU")
-    parser.add_argument("--rois", type=int, nargs="+", default=[300, 2000], help="how many rois (default 300 2000)")
+    parser.add_argument("--rois", type=int, nargs="+", default=[300, 2000], help="numbers of rois (default 300 2000)")
     parser.add_argument("--net", action="append", default=[], metavar="NAME=FILE", help="a detection net's test prototxt")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write the tables to docs/performance.md")
     options = parser.parse_args(arguments)
     try:
         minicaffe.set_device(options.gpu)
@@ -165,7 +165,7 @@ def measured(
 
 
 def events_clock(device: Device) -> Clock:
-    """Times LAUNCHES runs by events. The device first gets so long a copy to do that the queue is full before it begins."""
+    """Times LAUNCHES runs with events. A long copy first keeps the device busy until the queue is full."""
     source, target = device.allocate(COPIED // 4), device.allocate(COPIED // 4)
 
     def copies(count: int) -> None:
@@ -200,7 +200,7 @@ def events_clock(device: Device) -> Clock:
 
 
 def bandwidth(device: Device, clock: Clock, nbytes: int = COPIED) -> float:
-    """Bytes a second of a copy within the device: read and written."""
+    """Bytes per second of a copy on the device, read and written."""
     source, target = device.allocate(nbytes), device.allocate(nbytes)
     return 2e6 * nbytes / clock(lambda: device.copy(target.address, source.address, nbytes))
 
@@ -217,15 +217,15 @@ def kernel_rows(case: Case, count: int, size: tuple[int, int], speed: float, clo
     if theirs and case.same:
         check_against_peer(case, ours, theirs)
     rows = []
-    for direction, (run, nbytes) in {"forward": (ours.forward, ours.read), "backward": (ours.backward, ours.spread)}.items():
+    for direction, run in (("forward", ours.forward), ("backward", ours.backward)):
         peer = peers.clock(getattr(theirs, direction)) if theirs else None
         at_h200 = dict(zip((300, 2000), H200.get((case.name, direction), ()))) if size == (38, 63) else {}
-        rows.append(Row(case.name, direction, count, clock(run), 1e6 * nbytes / speed, peer, at_h200.get(count)))
+        rows.append(Row(case.name, direction, count, clock(run), 1e6 * ours.nbytes / speed, peer, at_h200.get(count)))
     return rows
 
 
 def check_against_cpu(case: Case, on_gpu: Roi, on_cpu: Roi) -> None:
-    """Exit unless the GPU gives the CPU's numbers."""
+    """Exit unless the GPU agrees with the CPU."""
     found = on_gpu.results()
     minicaffe.set_mode_cpu()
     try:
@@ -249,13 +249,13 @@ def net_row(name: str, file: str, peers: Any, size: tuple[int, int] = (600, 1000
     graph = peers.graph(net)
     for blob, theirs in graph.comparable().items():
         same(f"{name}, blob {blob}: minicaffe and PyTorch", net.blobs[blob].read_data(), theirs, 1e-3)
-    if abs((found := graph.count("rois")) - rois) > rois / 20:  # some more or less: torchvision's NMS adds no 1 to sides
-        raise SystemExit(f"{name}: {rois} rois here, {found} in PyTorch: their times tell nothing")
+    if abs((found := graph.count("rois")) - rois) > rois / 20:  # slightly different: torchvision's NMS adds no 1 to sides
+        raise SystemExit(f"{name}: {rois} rois here, {found} in PyTorch: their times are not comparable")
     return NetRow(name, rois, ours, milliseconds(graph.forward))
 
 
 def milliseconds(run: Run) -> float:
-    """Median time of a run by the clock, after two that are not counted; run waits for its device itself."""
+    """Median wall-clock time of a run, after two warm-up runs; run waits for its device."""
     taken = []
     for _ in range(ROUNDS + 2):
         begin = time.perf_counter()
@@ -268,7 +268,7 @@ def milliseconds(run: Run) -> float:
 
 
 def torch_peers(results: Results) -> Any:
-    """torch and torchvision on the GPU, or None and a note that says why not."""
+    """torch and torchvision on the GPU, or None and a note with the reason."""
     try:
         from benchmarks import _torch
 
@@ -281,7 +281,7 @@ def torch_peers(results: Results) -> Any:
 
 
 def write(path: Path, text: str) -> None:
-    """Put text between the markers of a document."""
+    """Replace the text between the markers of a document."""
     put(path, BEGIN, END, text)
 
 

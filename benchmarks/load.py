@@ -1,9 +1,9 @@
-"""Seconds until VGG16's weights (553 MB) are ready for a first forward, beside OpenCV and reading the file's bytes alone.
+"""Seconds until VGG16's weights (553 MB) are ready for a first forward, compared with OpenCV and with reading the bytes.
 
     python -m benchmarks load --threads 1 [--write]
 
-Each run has a process of its own, imports not counted; they take turns. The file lies in the system's cache. minicaffe's
-time is that of Net(prototxt, TEST, weights=...): reading the prototxt, making the net, copying the weights.
+Each run is a separate process, timed without imports; they take turns. The file is in the system's cache. minicaffe's time is
+that of Net(prototxt, TEST, weights=...): reading the prototxt, making the net, copying the weights.
 """
 
 from __future__ import annotations

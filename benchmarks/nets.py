@@ -1,10 +1,10 @@
-"""Whole detection nets in TEST beside PyTorch, which runs the same layers, and onnxruntime, which runs our export.
+"""Whole detection nets in TEST, compared with PyTorch, which runs the same layers, and onnxruntime, which runs our export.
 
     python -m benchmarks nets --threads 1 [--net "Faster R-CNN ZF=FILE" --net ...] [--write]
 
 float32, one image of 600 x 1000, random weights; without --net, the nets of examples/shapes. Each is a test prototxt with the
-inputs data and im_info. Blobs are compared first (the rois given, because one of two all but equal scores decides about a box).
-The peak is that of a process of its own that makes the net and runs it three times, as `minicaffe run` and `detect` do.
+inputs data and im_info. Blobs are compared first, with the same rois, because nearly equal scores may swap. The
+peak is that of a separate process that makes the net and runs it three times, like `minicaffe run` and `detect`.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ def add(table: Table, name: str, file: Path, threads: int) -> None:
 
 
 def check_torch(name: str, net: Any) -> None:
-    """Exit unless PyTorch has our numbers in every blob, from our rois on, and about as many rois of its own."""
+    """Exit unless PyTorch agrees in every blob (with our rois), and makes about as many rois itself."""
     from benchmarks._torch import Graph
 
     graph, rois = Graph(net, "cpu"), len(net.blobs["rois"].read_data())
     for blob, theirs in graph.comparable().items():
         same(f"{name}, blob {blob}: minicaffe and PyTorch", net.blobs[blob].read_data(), theirs, 1e-3)
-    if abs((found := graph.count("rois")) - rois) > rois / 20:  # some more or less: torchvision's NMS adds no 1 to sides
+    if abs((found := graph.count("rois")) - rois) > rois / 20:  # slightly different: torchvision's NMS adds no 1 to sides
         leave_out("PyTorch's time tells little", ValueError(f"{name}: {rois} rois here, {found} there"))
 
 
 def run_outputs(file: str) -> None:
-    """What `minicaffe run` and `detect` do, keeping the outputs alone; the parent reads how much memory it took."""
+    """The work of `minicaffe run` and `detect`, keeping only the outputs; the parent reads its peak memory."""
     net = random_net(Path(file), (1, 3, *SIZE), **KEEP)
     for _ in range(3):
         net.forward()

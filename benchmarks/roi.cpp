@@ -1,5 +1,5 @@
-// The plain loop that benchmarks/roi.py compares with: ROIPooling's forward as Caffe's CPU layer walks it, channel after
-// channel, bin after bin. With argmax == nullptr it keeps the values only. Compiled by the benchmark with g++ -O2.
+// The plain loop for benchmarks/roi.py: ROIPooling's forward in the order of Caffe's CPU layer, channel by channel, bin by bin.
+// With argmax == nullptr it keeps only the values. The benchmark compiles it with g++ -O2.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>

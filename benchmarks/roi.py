@@ -1,9 +1,9 @@
-"""The ROI layers beside torchvision, onnxruntime and a plain C++ loop: forward and backward.
+"""The ROI layers, forward and backward, compared with torchvision, onnxruntime and a plain C++ loop.
 
     python -m benchmarks roi --threads 1 [--rows "ROIAlign AVE"] [--rois 300 2000] [--write]
 
 float32, one map of 38 x 63, pooled to 7 x 7. Boxes are mixed (32 pixels to half the image), small (a twentieth to a fifth of
-its sides) or large (half to all of them). Results are compared first, where torchvision computes the same function.
+its sides) or large (half to all of them). Results are compared first if torchvision computes the same function.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ONNX = {
 
 def main(arguments: Sequence[str] = ()) -> None:
     parser = options("roi", __doc__ or "")
-    parser.add_argument("--rois", type=int, nargs="+", default=[300, 2000], help="how many rois (default 300 2000)")
+    parser.add_argument("--rois", type=int, nargs="+", default=[300, 2000], help="numbers of rois (default 300 2000)")
     given = parser.parse_args(arguments)
     peers = ("minicaffe", "torchvision", "onnxruntime", "C++ loop")
     table = Table("roi", ("layer", "direction", "rois", "boxes", "threads"), peers)
@@ -88,7 +88,7 @@ def add(table: Table, case: Case, count: int, boxes: str) -> None:
 
 
 def torchvision(case: Case, x: Array, rois: Array) -> Any:
-    """torchvision's operator, compared with ours where it is the same function; None without one."""
+    """torchvision's operator, compared with ours if it is the same function; None without one."""
     if case.peer is None:
         return None
     try:
@@ -138,7 +138,7 @@ def onnxruntime(case: Case, x: Array, rois: Array) -> dict[str, Run]:
 
 
 def agree(what: str, found: Array, expected: Array) -> None:
-    """Exit unless nearly all numbers are ours; a bin's edge may round the other way here and there."""
+    """Exit unless nearly all numbers agree; a few bin edges may round differently."""
     part = float(np.mean(np.isclose(found, expected, rtol=1e-4, atol=1e-4)))
     if part < 0.99:
         raise SystemExit(f"{what}: only {part:.1%} of the numbers agree")

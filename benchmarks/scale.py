@@ -1,9 +1,9 @@
-"""What more threads and larger batches give: minicaffe, onnxruntime, PyTorch and OpenCV, each against itself on one thread.
+"""The speed-up from threads and batches: minicaffe, onnxruntime, PyTorch and OpenCV, each relative to one thread.
 
     python -m benchmarks scale [--threads 2] [--rows VGG16] [--write]
 
-The convolutions of VGG16 and of R-FCN's ResNet-50: one image of 600 x 1000, and 1 and 4 images of 224 x 224. In brackets: how
-many times as fast as on one thread.
+The convolutions of VGG16 and of R-FCN's ResNet-50: one image of 600 x 1000, and 1 and 4 images of 224 x 224. In brackets:
+the speed-up over one thread.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def add(table: Table, name: str, text: str, shape: tuple[int, ...], counts: dict[str, int]) -> None:
-    """A row for each contender."""
+    """A row per contender."""
     net = random_net(text, shape)
     runs: dict[str, Run] = {}
     for label, count in counts.items():

@@ -1,10 +1,10 @@
-"""Data-parallel training on MPI: the exchange's cost with ranks on this machine, and a model of more machines.
+"""Data-parallel training on MPI: the cost of the exchange with ranks on this machine, and a model of more machines.
 
     python -m benchmarks scale_mpi [--net "ZF end to end=train.prototxt" ...] [--ranks 1,2,3,4] [--steps 4] [--write]
 
-Images of 600 x 1000, one a rank and iteration, one thread a rank. Steps with the exchange and without it take turns in the same
-ranks; the seconds are the slowest rank's, medians. "not hidden": what rank 0 waits once its backward pass is done. Efficiency:
-images a second of N ranks over N times those of one. --write: into docs/scaling.md.
+Images of 600 x 1000, one per rank and iteration, one thread per rank. Steps with and without the exchange take turns in the
+same ranks; the seconds are medians of the slowest rank. "not hidden": the wait of rank 0 after its backward pass. Efficiency:
+images per second of N ranks over N times those of one. --write: to docs/scaling.md.
 
 The model, for N workers of one image: T = compute + max(last bucket's exchange, exchange - backward), where an exchange
 of b bytes in k buckets takes 2 (N-1)/N b / bandwidth + 2 (N-1) k latency (a ring).
@@ -35,9 +35,9 @@ Found = dict[str, float]
 def main(arguments: Sequence[str] = ()) -> None:
     parser = options("scale_mpi", __doc__ or "")
     parser.add_argument("--net", action="append", default=[], metavar="NAME=FILE", help="a detection net's train prototxt")
-    parser.add_argument("--ranks", default="1,2,3,4", help="how many ranks, each in turn (1 is always measured)")
+    parser.add_argument("--ranks", default="1,2,3,4", help="numbers of ranks (1 is always measured)")
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--kept", type=Path, help="a JSON file that measurements are added to, and all are shown from")
+    parser.add_argument("--kept", type=Path, help="a JSON file that collects the measurements to show")
     given = parser.parse_args(arguments)
     kept: dict[str, dict[str, Found]] = json.loads(given.kept.read_text()) if given.kept and given.kept.exists() else {}
     for name, file in (named_files(given.net) or DEFAULT).items():
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def steps(file: Path, count: int, number: int) -> Found:
-    """What the ranks measure."""
+    """The measurements of the ranks."""
     found = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     words = [str(found), "--oversubscribe", "--bind-to", "none", "-n", str(count), sys.executable, "-m"]
     words += ["benchmarks._mpi_steps", str(file.absolute()), str(number)]
@@ -91,7 +91,7 @@ def report(kept: dict[str, dict[str, Found]]) -> str:
 
 
 def curve(one: Found, network: str) -> list[tuple[float, float]]:
-    """(workers, speed-up) of the model."""
+    """The model's (workers, speed-up)."""
     return [(n, n * one["without"] / (one["without"] + exposed(one, n, *NETWORKS[network]))) for n in WORKERS]
 
 

@@ -2,10 +2,10 @@
 
     python -m benchmarks scale_ray FOLDER [--count 10000] [--seconds 100] [--only ray2] [--svg docs/images/scale_ray.svg]
 
-The R-FCN of examples/shapes, one thread a worker. FOLDER gets the scenes, the Parquet files and the measurements; what is there
-is not done again. With --seconds a run is stopped (SIGINT) after so long: the same command goes on with it. At the end a table:
-images a second are those between the first and the last part of a run, without the start of Ray; memory is that of all its
-processes; what they share, as Ray's object store, is counted once. Linux.
+The R-FCN of examples/shapes, one thread per worker. FOLDER gets the scenes, the Parquet files and the measurements, and keeps
+existing ones. --seconds stops a run (SIGINT) after that time; the same command resumes it. The table at the end has images per
+second between the first and the last part of a run, without the start of Ray, and the memory of all its processes, with shared
+memory such as Ray's object store counted once. Linux only.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks scale_ray", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=10_000, help="scenes")
-    parser.add_argument("--seconds", type=float, default=0, help="stop a run after so long")
-    parser.add_argument("--only", choices=list(RUNS), help="this run alone")
+    parser.add_argument("--seconds", type=float, default=0, help="stop a run after this time")
+    parser.add_argument("--only", choices=list(RUNS), help="only this run")
     parser.add_argument("--svg", type=Path, help="draw the memory")
     given = parser.parse_args(arguments)
     end = time.monotonic() + (given.seconds or float("inf"))
     if not make_scenes(given.folder / "scenes", given.count, end):
-        raise SystemExit("scenes are not all there yet: again")
+        raise SystemExit("some scenes are missing: run the same command again")
     for name in [given.only] if given.only else RUNS:
         if not run(given.folder, name, given.count, end):
-            raise SystemExit(f"{name} is not done yet: again")
+            raise SystemExit(f"{name} is not done: run the same command again")
     report(given.folder, given.count, given.svg)
 
 
 def make_scenes(folder: Path, count: int, end: float) -> bool:
-    """Write the scenes that are not there; whether all are."""
+    """Write the missing scenes; whether all exist."""
     sys.path.insert(0, str(SHAPES))
     from PIL import Image
     from scenes import scene
@@ -73,7 +73,7 @@ def make_scenes(folder: Path, count: int, end: float) -> bool:
 
 
 def run(folder: Path, name: str, count: int, end: float) -> bool:
-    """Go on with a run, measuring it; whether it is done. samples: seconds, parts done, megabytes, workers."""
+    """Resume and measure a run; whether it is done. samples: seconds, parts done, megabytes, workers."""
     out, log = folder / name, folder / f"{name}.jsonl"
     wanted = -(-count // PART)
     if parts(out) == wanted:
@@ -113,7 +113,7 @@ def parts(out: Path) -> int:
 
 
 def report(folder: Path, count: int, svg: Path | None) -> None:
-    """Print the table of the runs that are done; draw their memory over the images."""
+    """Print the table of the finished runs; plot their memory over the images."""
     done = [name for name in RUNS if parts(folder / name) == -(-count // PART) and (folder / f"{name}.jsonl").exists()]
     rates = {name: rate(folder / f"{name}.jsonl") for name in done}
     heads = ("", "images/s", "of one worker's", "MB in its second tenth", "MB in its last", "most MB", "content")
@@ -132,7 +132,7 @@ def report(folder: Path, count: int, svg: Path | None) -> None:
 
 
 def samples_of(log: Path) -> Iterator[list[list[Any]]]:
-    """The measurements of each time that the run was begun, from its first part to its last: not while Ray starts or ends."""
+    """The measurements of each start of the run, from its first part to its last, without Ray's start and end."""
     for line in log.read_text().splitlines():
         samples = json.loads(line)
         counts = [sample[1] for sample in samples]
@@ -140,7 +140,7 @@ def samples_of(log: Path) -> Iterator[list[list[Any]]]:
 
 
 def rate(log: Path) -> float:
-    """Images a second, between the first new part of each beginning and its last."""
+    """Images per second between the first new part of each start and its last."""
     seconds = images = 0.0
     for samples in samples_of(log):
         ends = [sample for i, sample in enumerate(samples) if not i or sample[1] > samples[i - 1][1]]
@@ -151,12 +151,12 @@ def rate(log: Path) -> float:
 
 
 def curve(log: Path) -> list[tuple[float, float]]:
-    """(images done, megabytes), but for the last: processes end there."""
+    """(images done, megabytes), without the last, when processes end."""
     return [(PART * sample[1], sample[2]) for samples in samples_of(log) for sample in samples[:-1]]
 
 
 def content(folder: Path, name: str, count: int) -> str:
-    """Whether each image is there once, and the files are those of one process."""
+    """Whether each image occurs once, and the files equal those of one process."""
     import pyarrow.parquet as pq
 
     index = pq.read_table(folder / name, columns=["index"])["index"].to_pylist()

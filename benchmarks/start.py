@@ -1,6 +1,6 @@
-"""Seconds until Python has started and imported: nothing, NumPy, minicaffe; and until `minicaffe --help` has answered.
+"""Seconds to start Python and import nothing, NumPy or minicaffe, and to run `minicaffe --help`.
 
-Modules' bytecode is kept, as that of an installed package is; the first of the starts, which writes it, does not count.
+Bytecode is cached, as for an installed package; the first start, which writes it, is not counted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
                 subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment)
                 times[name].append(time.perf_counter() - start)
     bare = statistics.median(times["python, nothing imported"][1:])
-    print(f"{'':28} seconds  beyond Python's own start")
+    print(f"{'':28} seconds  beyond Python's start")
     for name, taken in times.items():
         median = statistics.median(taken[1:])
         print(f"{name:28} {median:7.3f}  {median - bare:7.3f}")

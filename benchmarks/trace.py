@@ -1,6 +1,6 @@
-"""What tracing costs: milliseconds of a forward pass untraced, after a tracer has come and gone, and traced.
+"""The cost of tracing: milliseconds of a forward pass untraced, after a tracer is removed, and traced.
 
-They take turns in random order, so that whatever else the machine does falls on all of them.
+They take turns in random order, so that other load affects all of them.
 Ratios are medians of the turns' ratios.
 """
 
@@ -38,14 +38,14 @@ def made(file: NetFile) -> minicaffe.Net:
 
 
 def small_layers() -> str:
-    """A net whose layers take next to no time: what a hook costs is most visible there."""
+    """A net whose layers take almost no time, which shows the cost of hooks best."""
     layers = ['layer { name: "x0" type: "Input" top: "x0" input_param { shape { dim: 2 dim: 3 } } }']
     layers += [f'layer {{ name: "x{i + 1}" type: "Power" bottom: "x{i}" top: "x{i + 1}" }}' for i in range(40)]
     return "\n".join(layers)
 
 
 def report(name: str, make: Callable[[], minicaffe.Net]) -> None:
-    """One line."""
+    """Print one line."""
     plain, after, traced, table = make(), make(), make(), make()
     with Tracer(after):
         after.forward()
@@ -59,7 +59,7 @@ def report(name: str, make: Callable[[], minicaffe.Net]) -> None:
 
 
 def in_some_order(runs: list[Callable[[], float]], shuffler: random.Random) -> list[float]:
-    """What each gives; none always runs after the one that fills the caches with something else."""
+    """The results of each, in random order, so that none always runs with cold caches."""
     order = shuffler.sample(range(len(runs)), len(runs))
     found = {i: runs[i]() for i in order}
     return [found[i] for i in range(len(runs))]
@@ -73,7 +73,7 @@ def milliseconds(net: minicaffe.Net) -> float:
 
 
 def in_tracer(net: minicaffe.Net, tile_bytes: int = 8 * 2**20) -> float:
-    """Of one forward pass in a tracer, the hooks' work included; the page is not written."""
+    """Of one forward pass in a tracer, including the hooks; no page is written."""
     with Tracer(net, tile_bytes=tile_bytes):
         return milliseconds(net)
 

@@ -1,10 +1,10 @@
-"""A training step, end to end: reading an image, forward, backward, update; minicaffe alone.
+"""A training step, end to end: reading an image, forward, backward, update; only minicaffe.
 
     python -m benchmarks train --threads 1 [--net "ZF end to end=train.prototxt" --net ...] [--write]
 
 float32, images of 600 x 1000 with 5 boxes each, in memory; random weights; without --net, the nets of examples/shapes. Each is
 a train prototxt that begins with RoIData (or its Python layer). SGD with momentum. Medians of 5 steps after the first, in a
-process of its own, whose peak memory the last column tells.
+separate process, whose peak memory is in the last column.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def steps(file: str) -> tuple[float, float]:
-    """Median seconds of a step, and the last loss, which must be a number."""
+    """Median seconds of a step, and the last loss, which must be finite."""
     set_random_seed(0)
     param = caffe_pb2.SolverParameter(base_lr=1e-4, momentum=0.9, weight_decay=5e-4, lr_policy="fixed", display=0)
     param.train_net_param.CopyFrom(read_net(file).param)
@@ -66,7 +66,7 @@ def steps(file: str) -> tuple[float, float]:
 
 
 def images(classes: int) -> list[Entry]:
-    """Four of noise."""
+    """Four images of noise."""
     random = np.random.default_rng(0)
     entries: list[Entry] = []
     for _ in range(4):

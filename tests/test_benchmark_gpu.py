@@ -60,7 +60,7 @@ def test_the_bytes_of_a_layer(gpu: ModuleType) -> None:
     for case in gpu.CASES:
         ours = gpu.Roi(case, *gpu.inputs(case.channels, 3, (5, 6)))
         out = 3 * case.channels * (1 if "PS" in case.name else 49)
-        assert ours.read == ours.spread == 4 * (case.channels * 30 + 15 + out * (1 + case.argmax)), case.name
+        assert ours.nbytes == 4 * (case.channels * 30 + 15 + out * (1 + case.argmax)), case.name
 
 
 @pytest.mark.gpu
@@ -113,7 +113,7 @@ def test_the_markers_are_in_the_document(gpu: ModuleType, tmp_path: Path) -> Non
     text = gpu.PERFORMANCE.read_text(encoding="utf-8")
     assert text.index(gpu.BEGIN) < text.index(gpu.END)
     (tmp_path / "none.md").write_text("text")
-    with pytest.raises(SystemExit, match="are not in it"):
+    with pytest.raises(SystemExit, match="it lacks the lines"):
         gpu.write(tmp_path / "none.md", "")
 
 

@@ -80,7 +80,7 @@ def test_a_speedup_is_the_first_over_the_others(report: ModuleType) -> None:
 
 def test_a_document_without_the_place_is_an_error(report: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("nothing")
-    with pytest.raises(SystemExit, match="are not in it"):
+    with pytest.raises(SystemExit, match="it lacks the lines"):
         some(report, (("a", "1"), {"minicaffe": 1.0}, ("",))).write(tmp_path / "other.md")
 
 

@@ -15,9 +15,8 @@ from minicaffe.access import is_uri
 from minicaffe.errors import Error
 from minicaffe.scaling.batch.detector import Arrays, Detector, Recipe, weights_of
 from minicaffe.scaling.batch.folder import Folder
-from minicaffe.scaling.batch.local_engine import run_local
 from minicaffe.scaling.batch.lock import locked
-from minicaffe.scaling.batch.parts import PART_SIZE, Done
+from minicaffe.scaling.batch.parts import PART_SIZE, Done, run_local
 from minicaffe.scaling.batch.places import check_opens, require_pyarrow
 from minicaffe.scaling.batch.rules import Rules
 from minicaffe.scaling.batch.run import Run, begin

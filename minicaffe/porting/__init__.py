@@ -1,1 +1,1 @@
-"""Out of Caffe, and from one model to another: ONNX, comparison, dumps, other classes, rescued prototxts."""
+"""Porting nets: ONNX, comparison, dumps, other class counts, rescued prototxts."""

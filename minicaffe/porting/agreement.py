@@ -1,8 +1,8 @@
-"""How far the outputs of two runs of one net are apart, with the proposals of both brought into one order first.
+"""The differences between the outputs of two runs of one net, after bringing the proposals of both into one order.
 
-Two proposals whose scores differ in the last digits may come in either order, and then every output with a row for each roi
-has its rows in another order too. That is no difference: rois are matched by where they lie, those that changed places must
-have scores that are nearly equal, and the outputs that depend on them are compared in the matched order.
+Two proposals whose scores differ in the last digits may come in either order, which reorders the rows of every output with a
+row per roi. That is not a difference: rois are matched by position, those that changed places must have nearly equal scores,
+and outputs that depend on them are compared in the matched order.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Difference:
-    """How far an output of one run is from the other's.
+    """The difference between an output of one run (of this shape) and of the other (of other_shape).
 
-    shape: the first's; other_shape: the other's. largest: the largest difference; relative: over the first's largest magnitude.
-    Both are infinite where the shapes differ. note: of rois, how many stand in another order, or have no counterpart.
+    largest: the largest absolute difference; relative: the same over the first's largest magnitude. Both are infinite if the
+    shapes differ. note: how many rois have another order, or no counterpart.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Difference:
 
 @dataclass
 class Run:
-    """What one run of a net gave: blobs by name; of each Proposal's rois their scores; which blobs come of which rois."""
+    """The results of a run. blobs: by name; scores: of each Proposal's rois; made_of: the rois that a blob depends on."""
 
     blobs: dict[str, Array] = field(default_factory=dict)
     scores: dict[str, Array] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Run:
 
 
 def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
-    """Run net, up to layer until, and keep the blobs of these names as they were last written, and its proposals."""
+    """Run net up to layer `until`, and keep the last values of the named blobs and of the proposals."""
     wanted, run = set(names), Run()
     proposed = [layer for layer in net.layers if isinstance(layer, Proposal)]
 
@@ -74,19 +74,19 @@ def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
         net.remove_hook(keep)
     for layer in proposed:
         rois = net.top_names[layer.name][0]
-        run.made_of.update(dict.fromkeys(_behind(net, rois), rois))
+        run.made_of.update(dict.fromkeys(_dependent(net, rois), rois))
     return run
 
 
 def _scores(layer: Proposal, bottoms: list[Blob]) -> Array:
-    """The scores (R,) of the rois that layer makes of its bottoms."""
+    """The scores (R,) of the proposals."""
     rois, scores = Blob(dtype=layer.dtype), Blob(dtype=layer.dtype)
     layer.forward_cpu(bottoms, [rois, scores])
     values: Array = scores.data[:, 0].copy()
     return values
 
 
-def _behind(net: Net, blob: str) -> set[str]:
+def _dependent(net: Net, blob: str) -> set[str]:
     """blob, and the blobs that are computed from it."""
     found = {blob}
     for layer in net.layers:
@@ -101,7 +101,7 @@ def differences(ours: Run, theirs: Mapping[str, Array]) -> list[Difference]:
     found = []
     for name, array in theirs.items():
         if name not in ours.blobs:
-            raise Error(f"output {name} is none of the net's")
+            raise Error(f"output {name} is not a blob of the net")
         order, note = orders.get(ours.made_of.get(name, ""), (None, ""))
         rows = array[order] if order is not None and array.shape[:1] == order.shape else array
         found.append(difference(name, ours.blobs[name], rows, note if name in orders else ""))
@@ -121,9 +121,9 @@ def difference(name: str, ours: Array, theirs: Array, note: str = "") -> Differe
 
 
 def matched(ours: Array, theirs: Array, scores: Array) -> tuple[NDArray[np.intp] | None, str]:
-    """The rows of theirs (R, 5) in the order of ours (R, 5), and a sentence on those that moved; None: as they stand.
+    """The order that brings theirs (R, 5) into the order of ours (R, 5), or None for no change, and a note on moved rows.
 
-    scores: ours (R,). Rows that are within the tolerance stay; each other one goes to the nearest that is left.
+    scores: ours (R,). Rows within the tolerance stay; each other one is matched with the nearest one left.
     """
     if ours.shape != theirs.shape:
         return None, ""
@@ -143,7 +143,7 @@ def matched(ours: Array, theirs: Array, scores: Array) -> tuple[NDArray[np.intp]
     if lost:
         return None, f"{lost} of {len(ours)} proposals have no counterpart within {tolerance:.2g} pixels"
     gap = float(np.abs(scores[order] - scores).max(initial=0))
-    said = f"{moved.size} proposals in another order (scores within {gap:.1e})"
+    note = f"{moved.size} proposals in another order (scores within {gap:.1e})"
     if gap > TOLERANCE * float(np.abs(scores).max(initial=0)):
-        return None, f"{said}, which are no near ties"
-    return order, f"{said}: outputs compared in the matched order"
+        return None, f"{note}, which are not near ties"
+    return order, f"{note}: outputs compared in the matched order"

@@ -1,11 +1,11 @@
-"""Any of Caffe's binary files as arrays, with no prototxt: weights, training states, means, HDF5.
+"""Any of Caffe's binary files as arrays, without a prototxt: weights, training states, means, HDF5.
 
     dump = read("net.caffemodel")     # or .caffemodel.h5, .solverstate(.h5), .binaryproto, HDF5 data
     dump.arrays["conv1.0"], dump.layers[0].type, str(dump.origin)
 
-Which kind of file it is is read off its content, not its name:
+The kind of file is recognised by its fields, not its name:
 
-    NetParameter: a text at 1, layers at 100 or 2    SolverState: integers at 1, 4, blobs at 3
+    NetParameter: a string at 1, layers at 100 or 2    SolverState: integers at 1, 4, blobs at 3
     BlobProto: values at 5, 8 or 12
 """
 
@@ -34,13 +34,13 @@ Arrays = dict[str, NDArray[Any]]
 NET, STATE, BLOB = ".caffemodel", ".solverstate", ".binaryproto"
 HDF5_NET, HDF5_STATE, HDF5_DATA = ".caffemodel.h5", ".solverstate.h5", "HDF5 data"
 LOOKED_AT = 64
-"""How many of a file's first fields are enough to know its kind."""
+"""How many of a file's first fields are enough to recognise its kind."""
 
 
 @dataclass(frozen=True)
 class Dump:
-    """What a file holds. kind: one of the kinds above; arrays: all values by name, `layer.i` for a layer's blob i, in the
-    file's own type; layers: of a net, with those that have no blobs; origin: the forks that a net can come from."""
+    """The content of a file. kind: one of the kinds above; arrays: all values by name, `layer.i` for a layer's blob i, in the
+    stored type; layers: of a net, including those without blobs; origin: the forks that may have written a net."""
 
     path: str
     kind: str
@@ -49,7 +49,7 @@ class Dump:
     origin: Origin = field(default_factory=Origin)
 
     def write(self, path: Path) -> None:
-        """Write the arrays as an .npz, which minicaffe.arrays.read_npz reads with the same names."""
+        """Write the arrays to an .npz, from which minicaffe.arrays.read_npz restores the names."""
         write_npz(path, self.arrays)
 
 
@@ -73,7 +73,7 @@ def read(path: Path) -> Dump:
 
 
 def kind_of(buffer: Buffer) -> str:
-    """NET, STATE or BLOB, by the fields of the whole message. Raises WireError for bytes that are none of them."""
+    """NET, STATE or BLOB, by the fields of the message. Raises WireError for anything else."""
     seen: set[tuple[int, int]] = set()
     for count, item in enumerate(fields(buffer, 0, len(buffer))):
         seen.add((item.number, item.kind))
@@ -81,25 +81,25 @@ def kind_of(buffer: Buffer) -> str:
             return NET
         if count > LOOKED_AT:
             break
-    integer_first = (1, VARINT) in seen
-    if seen & {(5, BYTES), (5, 5), (7, BYTES), (8, 1), (12, BYTES)} and not seen & {(2, BYTES), (3, BYTES)}:
+    messages = seen & {(2, BYTES), (3, BYTES)}
+    if seen & {(5, BYTES), (5, 5), (7, BYTES), (8, 1), (12, BYTES)} and not messages:
         return BLOB
-    if integer_first and seen & {(2, BYTES), (3, BYTES), (4, VARINT)} and not seen & {(2, VARINT), (3, VARINT)}:
+    if (1, VARINT) in seen and (messages or (4, VARINT) in seen) and not seen & {(2, VARINT), (3, VARINT)}:
         return STATE
     if (2, BYTES) in seen:
         return NET
-    if (8, BYTES) in seen and not seen & {(2, BYTES), (3, BYTES)}:
+    if (8, BYTES) in seen and not messages:
         return BLOB
     raise WireError(0, "no layers, no training state and no blob in it")
 
 
 def stored_type(blob: BlobWeights) -> NDArray[Any]:
-    """A stored blob's values in the type that the file has."""
+    """A stored blob's values in the file's type."""
     return blob.read(blob.chunks[0].dtype if blob.chunks else np.float32)
 
 
 def _layer_arrays(layers: Sequence[LayerWeights]) -> Arrays:
-    """`layer.i` -> values; a name that another layer has already gets a number: `conv#2.0`."""
+    """`layer.i` -> values; a repeated layer name gets a number: `conv#2.0`."""
     arrays: Arrays = {}
     for name, layer in zip(distinct(layer.name for layer in layers), layers, strict=True):
         arrays |= {f"{name}.{i}": stored_type(blob) for i, blob in enumerate(layer.blobs) if blob is not None}
@@ -108,13 +108,16 @@ def _layer_arrays(layers: Sequence[LayerWeights]) -> Arrays:
 
 def _state_arrays(path: Path) -> Arrays:
     state = read_state(path)
-    arrays: Arrays = {"iter": np.array(state.iteration), "current_step": np.array(state.current_step)}
-    arrays["learned_net"] = np.array(state.learned_net)
-    return arrays | {f"history.{i}": array for i, array in enumerate(state.history)}
+    return {
+        "iter": np.array(state.iteration),
+        "current_step": np.array(state.current_step),
+        "learned_net": np.array(state.learned_net),
+        **{f"history.{i}": array for i, array in enumerate(state.history)},
+    }
 
 
 def _read_hdf5(path: str) -> Dump:
-    """A net, a state, or any other HDF5 file: all its numbers by their paths."""
+    """A net, a state, or any other HDF5 file: all numeric datasets by their paths."""
     h5py = hdf5.require_h5py()
     with hdf5.reading(path) as file:
         is_state = hdf5.has(file, "iter") and isinstance(hdf5.child_of(file, "history"), h5py.Group)
@@ -137,5 +140,5 @@ def _datasets(path: str, group: Any, prefix: str = "") -> Arrays:
         elif isinstance(child, h5py.Dataset) and child.dtype.kind in "fiub":
             arrays[key] = hdf5.read_number_dataset(group, name, f"{path}: /{key}")
     if not arrays and not prefix:
-        raise WeightsError(f"{path}: this HDF5 file holds no numbers")
+        raise WeightsError(f"{path}: this HDF5 file has no numeric datasets")
     return arrays

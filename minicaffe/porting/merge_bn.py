@@ -4,8 +4,8 @@
     Scale, Bias:  x * scale + shift                     each is x * factor + shift, channel by channel, so that
     folded:       weight' = weight * factor, bias' = bias * factor + shift
 
-A layer is left where it is, and `left` says why, when the blob before it has another reader, comes from a layer that is not
-linear, has weights that other layers share, or when it does more than this (a batch's own statistics, a scale that is a blob).
+A layer stays, and `left` gives the reason, if the blob before it has another reader, if the layer before it is not linear or
+shares its weights, or if it computes something else (with the statistics of the batch, or a scale that is a blob).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ AFFINE = (BatchNorm, Scale, Bias)
 
 @dataclass(frozen=True)
 class Merged:
-    """A net without the layers that were folded, its weights, and what was done.
+    """A net without the folded layers, its weights, and a report.
 
-    folded: by the name of the layer that took them in, the layers that are gone. left: why each other layer of the three
-    types stays. notes: what a reader should know of a layer that was folded.
+    folded: the folded layers, by the layer that absorbed them. left: the reason for each layer of the three types that stays.
+    notes: warnings on folded layers.
     """
 
     param: caffe_pb2.NetParameter
@@ -53,20 +53,21 @@ class Merged:
 
 
 class _NotFoldedError(Exception):
-    """Why a layer stays."""
+    """The reason for a layer to stay."""
 
 
 def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights) -> Merged:
     """param (filtered for TEST, Split layers allowed) and the arrays of its layers -> the same net with fewer layers.
 
-    Neither is written to. The last top of a chain is the name that the linear layer's top gets, so that what follows still
-    finds it, and outputs keep their names.
+    Neither is changed. The linear layer's top gets the name of the last top of the chain, so that readers find it and outputs
+    keep their names.
     """
     new = caffe_pb2.NetParameter()
     new.CopyFrom(param)
     merged = Merged(new, {name: list(arrays) for name, arrays in weights.items()})
     sources, readers = _trace(new)
-    shared = {name for name, count in _names_of_params(new).items() if count > 1}
+    names = Counter(spec.name for layer in new.layer for spec in layer.param if spec.name)
+    shared = {name for name, count in names.items() if count > 1}
     into: dict[int, int] = {}
     for i, layer in enumerate(new.layer):
         if class_of(layer) not in AFFINE:
@@ -91,9 +92,9 @@ def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights) -> Merged:
 
 
 def merge_net(net: Net) -> tuple[Net, Merged]:
-    """net (of phase TEST) folded: a new Net with the inputs' shapes, and what was done. Raises Error for a TRAIN net."""
+    """net (of phase TEST) folded: a new Net with the same input shapes, and the report. Raises Error for a TRAIN net."""
     if net.phase != TEST:
-        raise Error("BatchNorm is folded in a TEST net: in TRAIN it takes the batch's own statistics")
+        raise Error("BatchNorm is folded in a TEST net: in TRAIN it uses the statistics of the batch")
     merged = merge_batch_norm(net.param, weights_of(net))
     new = Net(merged.param, net.phase, net.param.state.level, dtype=net.dtype, settings=net.settings)
     put_weights(new, merged.weights)
@@ -103,7 +104,7 @@ def merge_net(net: Net) -> tuple[Net, Merged]:
 
 
 def weights_of(net: Net) -> dict[str, list[Array]]:
-    """The arrays of a net's layers that have weights, as they are (to be read only)."""
+    """The arrays of a net's layers that have weights, not copied."""
     return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}
 
 
@@ -118,7 +119,7 @@ def put_weights(net: Net, weights: Weights) -> None:
 
 
 def _trace(param: caffe_pb2.NetParameter) -> tuple[list[list[int]], Counter[int]]:
-    """For each layer the layers that made its bottoms (in place anew), and how many readers each layer's first top has."""
+    """The layers that made the bottoms of each layer, and the number of readers of each layer's first top."""
     last: dict[str, tuple[int, int]] = {}
     sources: list[list[int]] = []
     readers: Counter[int] = Counter()
@@ -130,17 +131,12 @@ def _trace(param: caffe_pb2.NetParameter) -> tuple[list[list[int]], Counter[int]
     return sources, readers
 
 
-def _names_of_params(param: caffe_pb2.NetParameter) -> Counter[str]:
-    return Counter(spec.name for layer in param.layer for spec in layer.param if spec.name)
-
-
 def _check_readers(layer: caffe_pb2.LayerParameter, root: caffe_pb2.LayerParameter, readers: int) -> None:
     if len(layer.bottom) > 1:
-        raise _NotFoldedError(f'its second bottom "{layer.bottom[1]}" is a blob that is computed')
+        raise _NotFoldedError(f'its second bottom "{layer.bottom[1]}" is a computed blob')
     if class_of(root).is_split or readers > 1:
-        raise _NotFoldedError(
-            f'the blob "{root.bottom[0] if class_of(root).is_split else layer.bottom[0]}" before it has other readers'
-        )
+        before = root.bottom[0] if class_of(root).is_split else layer.bottom[0]
+        raise _NotFoldedError(f'the blob "{before}" before it has other readers')
     if any(layer.loss_weight) or any(root.loss_weight):
         raise _NotFoldedError("it is a loss")
 
@@ -148,7 +144,7 @@ def _check_readers(layer: caffe_pb2.LayerParameter, root: caffe_pb2.LayerParamet
 def _check_linear(root: caffe_pb2.LayerParameter, shared: set[str]) -> None:
     name = f'{root.type} layer "{root.name}"'
     if not linear_block(root):
-        raise _NotFoldedError(f"it follows {name}, which is no convolution or inner product")
+        raise _NotFoldedError(f"it follows {name}, which is not a convolution or inner product")
     if len(root.top) > 1:
         raise _NotFoldedError(f"{name} before it has {len(root.top)} tops with one set of weights")
     if any(spec.name in shared for spec in root.param):
@@ -159,7 +155,7 @@ def _check_linear(root: caffe_pb2.LayerParameter, shared: set[str]) -> None:
 
 
 def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merged: Merged) -> None:
-    """Put layer into root's arrays and parameters. Raises _NotFoldedError, with nothing changed."""
+    """Fold layer into root's arrays and parameters. Raises _NotFoldedError before any change."""
     arrays, block = merged.weights[root.name], getattr(root, linear_block(root))
     count = block.num_output
     factor, shift = _affine(layer, merged.weights[layer.name], merged.notes)
@@ -178,7 +174,7 @@ def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merge
 
 
 def scaled(kind: type[Layer], weight: Array, factor: Array, block: Any) -> Array:
-    """weight of a linear layer of type kind times factor (num_output,) along its outputs, in float64; block: its parameters."""
+    """weight of a linear layer of class kind times factor (num_output,) along its outputs; block: its parameters."""
     if kind is Deconvolution:  # (C, num_output / group, *kernel)
         split = weight.reshape(block.group, -1, *weight.shape[1:])
         lanes = factor.reshape(block.group, 1, weight.shape[1], *[1] * (weight.ndim - 2))
@@ -198,23 +194,22 @@ def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dic
     block = layer.batch_norm_param
     train = layer.HasField("phase") and layer.phase == caffe_pb2.TRAIN
     if not block.use_global_stats if block.HasField("use_global_stats") else train:
-        raise _NotFoldedError("it takes the batch's own statistics (use_global_stats: false)")
+        raise _NotFoldedError("it uses the statistics of the batch (use_global_stats: false)")
     mean, var = global_statistics(*stored)
     if not (var + block.eps > 0).all():
-        raise _NotFoldedError(f"its variance + eps is not above 0 everywhere (the least is {(var + block.eps).min():.4g})")
+        raise _NotFoldedError(f"its variance + eps is not positive everywhere (the minimum is {(var + block.eps).min():.4g})")
     if stored[2][0] == 0:
-        notes[layer.name] = "its factor (blob 2) is 0, so that mean and variance count as 0, as in Caffe: were weights loaded?"
+        notes[layer.name] = "its factor (blob 2) is 0, so mean and variance count as 0, as in Caffe: were weights loaded?"
     factor = 1 / np.sqrt(var + block.eps)
     return factor, -mean * factor
 
 
 def _check_axis(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, weight: Array, size: int, count: int) -> None:
-    """The layer must work channel by channel along root's outputs (or with one number for all of them)."""
+    """Raises _NotFoldedError unless the layer has a value per output of root, or one value for all."""
     if class_of(layer) is not BatchNorm and size == 1:
         return
     axis = {BatchNorm: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
     outputs, behind = getattr(root, linear_block(root)).axis, 0 if class_of(root) is InnerProduct else weight.ndim - 2
     if size != count or axis != (outputs if axis >= 0 else -1 - behind):
-        raise _NotFoldedError(
-            f'its axis {axis} ({size} values) is not that of the {count} outputs of {root.type} layer "{root.name}"'
-        )
+        outputs_of = f'the {count} outputs of {root.type} layer "{root.name}"'
+        raise _NotFoldedError(f"its axis {axis} ({size} values) is not the axis of {outputs_of}")

@@ -1,4 +1,4 @@
-"""Which layers of a weights file nearly match a net's: what to say when none has the right name."""
+"""Layers of a weights file that nearly match a net's, named in the error if no layer has the right name."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from minicaffe.nearest import nearest
 from minicaffe.net import Net
 
 LEAST = 0.5
-"""How alike two names of layers with the same shapes must be to be mentioned, of 1."""
+"""The least similarity (of 1) of two names of layers with the same shapes."""
 MOST = 50
-"""Of layers whose names differ in more than case, punctuation and what stands before the last slash: how many of the net's,
-and how many of the file's for each of them, are looked at."""
+"""The most layers of the net and of the file to compare whose names differ in more than case, punctuation and prefix."""
 
 
 def near_layers(net: Net, file: WeightsFile) -> list[tuple[str, str]]:
-    """(the net's name, the file's) of layers whose blobs have the same shapes and whose names are alike, each once; where all
-    shapes agree in their order, all of them whatever their names."""
+    """Pairs (the net's name, the file's) of layers with the same blob shapes and similar names, each used once. If all shapes
+    agree in order, all layers are paired."""
     stored = [layer for layer in file.layers if any(layer.blobs)]
     names = [name for name, blobs in net.params.items() if blobs]
     if len(stored) == len(names) and all(_fits(net, name, layer) for name, layer in zip(names, stored)):
@@ -41,12 +40,12 @@ def near_layers(net: Net, file: WeightsFile) -> list[tuple[str, str]]:
 
 
 def near_text(net: Net, file: WeightsFile, most: int = 5) -> str:
-    """`; nearly matching: conv1 (in the file: module/Conv_1), ...`, or what the file's layers are called."""
+    """`; nearly matching: conv1 (in the file: module/Conv_1), ...`, or the names of the file's layers."""
     pairs = near_layers(net, file)
     if not pairs:
-        called = [layer.name for layer in file.layers if any(layer.blobs)]
-        called = called[:most] + ["..."] * (len(called) > most)
-        return f"; its layers are called {', '.join(called)}, and none nearly matches in name and shapes"
+        names = [layer.name for layer in file.layers if any(layer.blobs)]
+        names = names[:most] + ["..."] * (len(names) > most)
+        return f"; its layers are called {', '.join(names)}, and none nearly matches in name and shapes"
     shown = ", ".join(f"{name} (in the file: {other})" for name, other in pairs[:most])
     more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
     return f"; nearly matching, with the same shapes: {shown}{more}"
@@ -60,5 +59,5 @@ def _fits(net: Net, name: str, layer: LayerWeights) -> bool:
 
 
 def _word(name: str) -> str:
-    """A layer's name without case, punctuation and what stands before the last slash."""
+    """A layer's name without case, punctuation and anything before the last slash."""
     return re.sub(r"[^a-z0-9]", "", name.lower().rpartition("/")[2])

@@ -1,10 +1,10 @@
-"""The prototxt of a lost model: the training net that a .caffemodel carries, made a net to run.
+"""The prototxt of a lost model: the training net in a .caffemodel, turned into a net to run.
 
     rescued = rescue("net.caffemodel")
-    rescued.text            # the prototxt; rescued.notes says what was changed
+    rescued.text            # the prototxt; rescued.notes lists the changes
 
-Data layers become inputs, losses become the probabilities that they computed or go, and with them all that led to labels only;
-Caffe's Splits go; the phase's rules are applied; learning rates, fillers and the like are left out.
+Data layers become inputs. Losses become the layers of their probabilities, or are removed, and so are layers that feed only
+labels, Splits, layers for TRAIN, learning rates and fillers.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 
 from . import rescue_inputs
+from .layer_params import clear_fillers
 
 LayerParameter = caffe_pb2.LayerParameter
 
@@ -50,20 +51,20 @@ PROBABILITIES: dict[type[Layer], type[Layer]] = {
     InfogainLoss: Softmax,
     SigmoidCrossEntropyLoss: Sigmoid,
 }
-"""Losses, and the layer that computes in TEST what they compute inside."""
+"""Losses, and the layers that compute their probabilities in TEST."""
 ENDS = (Accuracy, Silence, HDF5Output, DetectionEvaluate, BoxAnnotatorOHEM)
-"""Layers that a net is trained or judged with."""
+"""Layers for training or evaluation."""
 OLD_END = "BoxAnnotator"
 """BoxAnnotatorOHEM's name in early files of R-FCN."""
 TARGETS = {"rpn.anchor_target_layer": False, "rpn.proposal_target_layer": True}
-"""Python layers that make a training's targets; whether their first top is their first bottom, sampled."""
-STATISTICS = "BatchNorm takes the stored statistics, whatever use_global_stats the training net gave."
+"""Python layers that make training targets; whether their first top is a sample of their first bottom."""
+STATISTICS = "BatchNorm uses the stored statistics; use_global_stats of the training net is ignored."
 TRAINING_FIELDS = ("loss_weight", "propagate_down", "include", "exclude", "phase", "loss_param", "blobs")
 
 
 @dataclass
 class Rescued:
-    """A net to run, and what was done to get it."""
+    """A net to run, and notes on the changes."""
 
     param: caffe_pb2.NetParameter
     notes: list[str] = field(default_factory=list)
@@ -85,8 +86,8 @@ def rescue(path: str | os.PathLike[str]) -> Rescued:
     layers = clean(list(param.layer), rescued.notes)
     if not layers:
         raise WeightsError(
-            f"{os.fspath(path)}: there is no net in it to rescue: none of its {len(param.layer)} layers computes an output "
-            "from bottoms (a file with weights alone: `minicaffe dump --list` shows them)"
+            f"{os.fspath(path)}: it has no net to rescue: none of its {len(param.layer)} layers computes an output from "
+            "bottoms (the file may have only weights: `minicaffe dump --list` shows them)"
         )
     layers = rescue_inputs.add_inputs(layers, list(param.layer), read_weights(path), rescued.notes)
     if any(layer.batch_norm_param.HasField("use_global_stats") and class_of(layer) is BatchNorm for layer in layers):
@@ -97,7 +98,7 @@ def rescue(path: str | os.PathLike[str]) -> Rescued:
 
 
 def clean(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter]:
-    """The layers that compute something in TEST, connected; data layers are left out, so that some bottoms have no top."""
+    """The layers that compute outputs in TEST, connected. Data layers are removed, so some bottoms have no top."""
     layers = _without_splits(_of_test(layers, notes))
     layers, wanted = _without_losses(layers, notes)
     kept, gone = list[LayerParameter](), list[str]()
@@ -108,32 +109,29 @@ def clean(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter
         elif layer.bottom:
             gone.append(layer.name)
     if gone:
-        notes.append(f"Left out, for labels and targets only: {', '.join(reversed(gone))}.")
+        notes.append(f"Removed, for labels and targets only: {', '.join(reversed(gone))}.")
     return kept[::-1]
 
 
 def _of_test(layers: list[LayerParameter], notes: list[str]) -> list[LayerParameter]:
-    """Without layers for TRAIN alone, unless what they give is needed and nothing else gives it."""
-    test = Rules(caffe_pb2.NetState(phase=caffe_pb2.TEST))
-    allowed = [_allowed(layer, test) for layer in layers]
-    given = {top for layer, keep in zip(layers, allowed) if keep for top in layer.top}
+    """Without layers for TRAIN only, unless no other layer makes their tops."""
+    meets = Rules(caffe_pb2.NetState(phase=caffe_pb2.TEST)).meets
+
+    def in_test(layer: LayerParameter) -> bool:
+        return any(map(meets, layer.include)) if layer.include else not any(map(meets, layer.exclude))
+
+    given = {top for layer in layers if in_test(layer) for top in layer.top}
     kept = []
-    for layer, keep in zip(layers, allowed):
-        if keep or not layer.bottom or not given.issuperset(layer.top):
+    for layer in layers:
+        if in_test(layer) or not layer.bottom or not given.issuperset(layer.top):
             kept.append(layer)
         else:
-            notes.append(f"Left out, for TRAIN only: {layer.name} ({layer.type}).")
+            notes.append(f"Removed, for TRAIN only: {layer.name} ({layer.type}).")
     return kept
 
 
-def _allowed(layer: LayerParameter, rules: Rules) -> bool:
-    if layer.include:
-        return any(map(rules.meets, layer.include))
-    return not any(map(rules.meets, layer.exclude))
-
-
 def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
-    """Without Splits, and without the layers that make targets; their readers read what they read."""
+    """Without Splits and layers that make targets; the readers of these read their bottoms."""
     names: dict[str, str] = {}
     kept: list[LayerParameter] = []
     for layer in layers:
@@ -144,7 +142,7 @@ def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
             continue
         if class_of(layer) is ProposalTarget or samples:
             rois, proposed = layer.top[0], layer.bottom[0]
-            for earlier in kept:  # the proposals take the name that readers know: rois
+            for earlier in kept:  # the proposals take the name that the heads read: rois
                 earlier.bottom[:] = [rois if name == proposed else name for name in earlier.bottom]
                 earlier.top[:] = [rois if name == proposed else name for name in earlier.top]
         elif class_of(layer) is not AnchorTarget and samples is None:
@@ -156,33 +154,31 @@ def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
 
 
 def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[list[LayerParameter], set[str]]:
-    """Layers with probabilities in the place of losses, and the blobs that the net is there for."""
+    """The layers, with probabilities in place of losses, and the blobs that are the net's outputs."""
     losses = [layer for layer in layers if _is_loss(layer)]
-    kept = [layer for layer in layers if not _is_loss(layer) and not _is_end(layer)]
+    kept = [x for x in layers if not _is_loss(x) and class_of(x) not in ENDS and x.type != OLD_END]
     wanted = _unread(layers) & {name for layer in kept if layer.bottom for name in layer.top}
     heaviest = max((weight_of(layer) for layer in losses), default=0.0)
     names = Counter(name for layer in kept for name in [layer.name, *layer.top])
     computed = {(class_of(layer), layer.bottom[0]) for layer in kept if layer.bottom}
     for layer in losses:
         predicted = list(layer.bottom[: 2 if class_of(layer) is ContrastiveLoss else 1])
-        if 0 < weight_of(layer) < heaviest / 2 and class_of(layer) in PROBABILITIES:  # 0: of an output trained before
-            notes.append(f"Left out with what leads to it, an auxiliary loss: {layer.name} (loss_weight {weight_of(layer):g}).")
-            continue
-        if class_of(layer) is MultiBoxLoss:
+        made = PROBABILITIES.get(class_of(layer))
+        if made and 0 < weight_of(layer) < heaviest / 2:  # a weight of 0: an output trained earlier
+            notes.append(f"Removed with its inputs, an auxiliary loss: {layer.name} (loss_weight {weight_of(layer):g}).")
+        elif class_of(layer) is MultiBoxLoss:
             kept.extend(_detections(layer))
             wanted.add(kept[-1].top[0])
-            notes.append(f"DetectionOutput in the place of {layer.name} (MultiBoxLoss), with SSD's usual thresholds.")
-            continue
-        made = PROBABILITIES.get(class_of(layer))
-        if made is None or (made, predicted[0]) in computed:
-            notes.append(f"Left out, a loss: {layer.name} ({layer.type}).")
+            notes.append(f"DetectionOutput replaces {layer.name} (MultiBoxLoss), with SSD's usual thresholds.")
+        elif made is None or (made, predicted[0]) in computed:
+            notes.append(f"Removed, a loss: {layer.name} ({layer.type}).")
             wanted.update(predicted)
-            continue
-        new = _probabilities(layer, names)
-        kept.append(new)
-        computed.add((class_of(new), new.bottom[0]))
-        wanted.update(new.top)
-        notes.append(f"{new.type} {new.name} in the place of the loss {layer.name} ({layer.type}).")
+        else:
+            new = _probabilities(layer, names)
+            kept.append(new)
+            computed.add((class_of(new), new.bottom[0]))
+            wanted.update(new.top)
+            notes.append(f"{new.type} {new.name} replaces the loss {layer.name} ({layer.type}).")
     return kept, wanted
 
 
@@ -196,17 +192,19 @@ def _unread(layers: list[LayerParameter]) -> set[str]:
 
 
 def _detections(loss: LayerParameter) -> list[LayerParameter]:
-    """The layers that SSD's test nets have where the train net has its MultiBoxLoss."""
-    given, scores = loss.multibox_loss_param, loss.bottom[1]
-    parts = [(f"{scores}_reshape", "Reshape"), (f"{scores}_softmax", "Softmax"), (f"{scores}_flatten", "Flatten")]
+    """The layers of SSD's test nets that correspond to the MultiBoxLoss of the train net."""
+    given, (boxes, scores, priors) = loss.multibox_loss_param, loss.bottom[:3]
     layers = []
-    for (name, kind), bottom in zip(parts, [scores, parts[0][0], parts[1][0]]):
+    bottom = scores
+    for kind in ("Reshape", "Softmax", "Flatten"):
+        name = f"{scores}_{kind.lower()}"
         layers.append(LayerParameter(name=name, type=kind, bottom=[bottom], top=[name]))
+        bottom = name
     layers[0].reshape_param.shape.dim.extend([0, -1, given.num_classes])
     layers[1].softmax_param.axis = 2
     layers[2].flatten_param.axis = 1
-    output = LayerParameter(name="detection_out", type="DetectionOutput", top=["detection_out"])
-    output.bottom.extend([loss.bottom[0], parts[2][0], loss.bottom[2]])
+    name = "detection_out"
+    output = LayerParameter(name=name, type="DetectionOutput", bottom=[boxes, bottom, priors], top=[name])
     param = output.detection_output_param
     param.num_classes, param.share_location, param.code_type = given.num_classes, given.share_location, given.code_type
     param.background_label_id, param.keep_top_k, param.confidence_threshold = given.background_label_id, 200, 0.01
@@ -218,16 +216,12 @@ def _is_loss(layer: LayerParameter) -> bool:
     return layer.type.endswith(("Loss", "LossOHEM")) or any(layer.loss_weight)
 
 
-def _is_end(layer: LayerParameter) -> bool:
-    return class_of(layer) in ENDS or layer.type == OLD_END
-
-
 def weight_of(layer: LayerParameter) -> float:
     return max(layer.loss_weight, default=1.0)
 
 
 def _probabilities(loss: LayerParameter, names: Counter[str]) -> LayerParameter:
-    """The layer that gives a loss's probabilities, named as test nets name it: cls_score -> cls_prob, else prob."""
+    """The layer that computes a loss's probabilities, named as in test nets: cls_score -> cls_prob, else prob."""
     source = loss.bottom[0]
     name = source.replace("_score", "_prob") if "_score" in source else "prob"
     if names[name]:
@@ -240,7 +234,7 @@ def _probabilities(loss: LayerParameter, names: Counter[str]) -> LayerParameter:
 
 
 def _leave_out_training(layers: list[LayerParameter], weights: WeightsFile) -> None:
-    """Clear what only training reads, and the fillers of layers whose weights are in the file."""
+    """Clear the fields for training, and the fillers of layers whose weights are in the file."""
     stored = {layer.name for layer in weights.layers if layer.blobs}
     for layer in layers:
         for name in TRAINING_FIELDS:
@@ -250,10 +244,7 @@ def _leave_out_training(layers: list[LayerParameter], weights: WeightsFile) -> N
         if any(names):
             layer.param.extend([caffe_pb2.ParamSpec(name=name) for name in names])
         layer.batch_norm_param.ClearField("use_global_stats")
-        for descriptor, block in layer.ListFields():
-            if descriptor.message_type and descriptor.name.endswith("_param") and layer.name in stored:
-                for filler in ("weight_filler", "bias_filler", "filler"):
-                    if filler in descriptor.message_type.fields_by_name:
-                        block.ClearField(filler)
+        if layer.name in stored:
+            clear_fillers(layer)
         if layer.HasField("batch_norm_param") and not layer.batch_norm_param.ListFields():
             layer.ClearField("batch_norm_param")

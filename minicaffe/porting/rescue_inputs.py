@@ -1,4 +1,4 @@
-"""The inputs of a rescued net: which blobs its data layers gave, and their shapes, as the weights tell them."""
+"""The inputs of a rescued net: the blobs of its data layers, and their shapes, derived from the weights."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 
+from .layer_params import clear_fillers, input_layer
+
 LayerParameter = caffe_pb2.LayerParameter
 
 COMMON_SIZES = (224, 227, 32, 28, 256, 299, 231, 112, 96, 128, 64, 48, 24, 12, 300, 512)
-"""Tried first, where an InnerProduct tells what the map before it must be."""
+"""Tried first if an InnerProduct determines the size of the map before it."""
 LARGEST = 640
 MOST_FITTED, MOST_TRIED = 4, 400_000
-"""Inputs whose size is sought; layers that are reshaped for it, in all sizes together, beyond COMMON_SIZES."""
+"""The most inputs whose size is searched; the most layers to reshape, over all sizes beyond COMMON_SIZES."""
 BY_CHANNEL = (BatchNorm, Scale, PReLU, Bias, Normalize)
-"""What has a number a channel in its first blob."""
+"""Layers whose first blob has a number per channel."""
 
 
 def add_inputs(
     layers: list[LayerParameter], original: list[LayerParameter], weights: WeightsFile, notes: list[str]
 ) -> list[LayerParameter]:
-    """layers with an Input layer for each blob that they read and do not make."""
+    """layers, preceded by an Input layer for each blob that they read and do not make."""
     given: set[str] = set()
     needed: dict[str, None] = {}
     for layer in layers:
@@ -49,24 +51,19 @@ def add_inputs(
     sources = {top: layer for layer in original if not layer.bottom for top in layer.top}
     readers = _Readers(layers, stored)
     shapes = {name: _shape(name, sources.get(name), readers) for name in needed}
-    inputs = [
-        LayerParameter(
-            name=name, type="Input", top=[name], input_param=caffe_pb2.InputParameter(shape=[caffe_pb2.BlobShape(dim=shape)])
-        )
-        for name, (shape, _) in shapes.items()
-    ]
+    inputs = [input_layer(name, shape, top=name) for name, (shape, _) in shapes.items()]
     sized = [layer for layer, (_, sure) in zip(inputs, shapes.values()) if not sure]
     for layer in sized[:MOST_FITTED]:
         _fit(layer, inputs, layers, stored, notes)
     for layer in inputs:
         source = sources.get(layer.name)
-        kind = f" in the place of {source.name} ({source.type})" if source else ""
-        notes.append(f"Input {layer.name}{kind}: {'x'.join(map(str, layer.input_param.shape[0].dim))}.")
+        shape = "x".join(map(str, layer.input_param.shape[0].dim))
+        notes.append(f"Input {layer.name} ({shape})" + (f" replaces {source.name} ({source.type})." if source else "."))
     return [*inputs, *layers]
 
 
 def _shape(name: str, source: LayerParameter | None, readers: _Readers) -> tuple[tuple[int, ...], bool]:
-    """A shape for an input, and whether it is sure."""
+    """A shape for an input, and whether it is certain."""
     if name == "im_info":
         return (1, 3), True
     if name == "rois":
@@ -86,14 +83,13 @@ def _shape(name: str, source: LayerParameter | None, readers: _Readers) -> tuple
 
 def _crop(source: LayerParameter) -> int:
     blocks = (source.data_param, source.image_data_param, source.window_data_param)
-    sizes = [source.transform_param.crop_size, *(block.crop_size for block in blocks)]
-    sizes.append(source.image_data_param.new_height)
-    sizes.append(source.transform_param.resize_param.height)
-    return next((size for size in sizes if size), 0)
+    transform = source.transform_param
+    sizes = [transform.crop_size, *(block.crop_size for block in blocks), source.image_data_param.new_height]
+    return next((size for size in [*sizes, transform.resize_param.height] if size), 0)
 
 
 class _Readers:
-    """What reads a blob first, also through layers in between. stored: the weights by layer."""
+    """The first readers of a blob, directly or through other layers. stored: the weights by layer."""
 
     def __init__(self, layers: list[LayerParameter], stored: dict[str, LayerWeights]) -> None:
         self._layers, self._stored = layers, stored
@@ -101,7 +97,7 @@ class _Readers:
         self._products = self._first(lambda layer: class_of(layer) is InnerProduct and layer.name in stored)
 
     def _first(self, wanted: Callable[[LayerParameter], bool]) -> dict[str, int]:
-        """By blob, the first layer wanted that reads it or what is computed from it."""
+        """For each blob, the first wanted layer that depends on it."""
         found: dict[str, int] = {}
         for i, layer in reversed(list(enumerate(self._layers))):
             at = i if wanted(layer) else min((found[top] for top in layer.top if top in found), default=None)
@@ -110,8 +106,8 @@ class _Readers:
         return found
 
     def channels(self, name: str) -> int | None:
-        """The channels of a map, from the weights of the first convolution that reads it, also through layers without weights;
-        None where an InnerProduct comes first."""
+        """The channels of a map, from the weights of the first layer with weights that depends on it; None for an
+        InnerProduct."""
         if name not in self._weighted:
             return 3
         layer = self._layers[self._weighted[name]]
@@ -125,7 +121,7 @@ class _Readers:
         return blob.shape[0] if kind is Deconvolution else None
 
     def features(self, name: str) -> tuple[int, ...]:
-        """The shape of what an InnerProduct reads: a vector on its axis."""
+        """The shape of an InnerProduct's bottom: a vector along its axis."""
         if name not in self._products:
             return 1, 1
         layer = self._layers[self._products[name]]
@@ -139,18 +135,15 @@ def _fit(
     stored: dict[str, LayerWeights],
     notes: list[str],
 ) -> None:
-    """Find the height and width with which the first InnerProduct's weights fit the map before it."""
+    """Find the height and width at which the map before the first InnerProduct fits its weights."""
     at = next((i for i, layer in enumerate(layers) if class_of(layer) is InnerProduct and layer.name in stored), None)
     if at is None or any(class_of(layer).is_roi_layer for layer in layers[:at]):
-        notes.append(f"The size of {given.name} is not in the file: any that the layers take will do.")
+        notes.append(f"The size of {given.name} is not in the file: use any that the layers accept.")
         return
     wanted = _length(layers[at], stored)
     net = caffe_pb2.NetParameter(layer=[*inputs, *_before(layers[:at], layers[at].bottom[0])])
     for layer in net.layer:
-        for descriptor, block in layer.ListFields():
-            for filler in ("weight_filler", "bias_filler"):
-                if descriptor.message_type and filler in descriptor.message_type.fields_by_name:
-                    block.ClearField(filler)
+        clear_fillers(layer)
     try:
         running = Net(net)
     except Error:
@@ -164,9 +157,9 @@ def _fit(
             continue
         if np.prod(running.blobs[layers[at].bottom[0]].shape[1:]) == wanted:
             given.input_param.shape[0].dim[2:] = [size, size]
-            notes.append(f"The size of {given.name} is one with which the weights of {layers[at].name} fit.")
+            notes.append(f"The size of {given.name} fits the weights of {layers[at].name}; others may fit too.")
             return
-    notes.append(f"No square {given.name} fits the weights of {layers[at].name}: give the Input layer its real shape.")
+    notes.append(f"No square {given.name} fits the weights of {layers[at].name}: set the shape of the Input layer.")
 
 
 def _length(layer: LayerParameter, stored: dict[str, LayerWeights]) -> int:
@@ -176,7 +169,7 @@ def _length(layer: LayerParameter, stored: dict[str, LayerWeights]) -> int:
 
 
 def _before(layers: list[LayerParameter], blob: str) -> list[LayerParameter]:
-    """The layers that lead to a blob."""
+    """The layers on which a blob depends."""
     needed, kept = {blob}, []
     for layer in reversed(layers):
         if needed & set(layer.top):

@@ -1,9 +1,9 @@
-"""What reads what in a net's prototxt, one phase at a time, without setting it up."""
+"""The connections of a prototxt's layers in one phase, without setting up a net."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -16,27 +16,32 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of
 
 
+def reached(starts: Iterable[int], following: Callable[[int], Iterable[int]]) -> list[int]:
+    """starts and all layers that following leads to, the nearest first, each once."""
+    found = dict.fromkeys(starts)
+    queue = deque(found)
+    while queue:
+        for i in following(queue.popleft()):
+            if i not in found:
+                found[i] = None
+                queue.append(i)
+    return list(found)
+
+
 @dataclass
 class Heads:
-    """Layers whose outputs are numbered, the nearest first. passed: for a layer on the ways there, those passed before it."""
+    """Layers with num_output or output_dim, the nearest first. passed: the readers of a layer on the paths to them."""
 
     layers: list[int] = field(default_factory=list)
     passed: dict[int, list[int]] = field(default_factory=dict)
 
-    def ways(self, heads: Iterable[int]) -> list[int]:
-        """The layers on all ways to these heads, without them, each once."""
-        found = dict.fromkeys(heads)
-        queue = deque(found)
-        while queue:
-            for i in self.passed.get(queue.popleft(), ()):
-                if i not in found:
-                    found[i] = None
-                    queue.append(i)
-        return list(found)[len(dict.fromkeys(heads)) :]
+    def paths(self, heads: Iterable[int]) -> list[int]:
+        """These heads and all layers on the paths to them."""
+        return reached(heads, lambda i: self.passed.get(i, ()))
 
 
 class Graph:
-    """Which layer reads what which made, in one phase; blobs that nothing makes are left out."""
+    """Makers and readers of each layer in one phase; blobs that no layer makes are ignored."""
 
     def __init__(self, param: caffe_pb2.NetParameter, phase: Phase) -> None:
         state = caffe_pb2.NetState(phase=caffe_pb2.Phase.Value(phase.name))
@@ -61,31 +66,25 @@ class Graph:
         """The layers of exactly these classes."""
         return [i for i, kind in self.kinds.items() if kind in kinds]
 
-    def behind(self, starts: Sequence[int]) -> set[int]:
-        """The layers that read, directly or not, what these make."""
-        found: set[int] = set()
-        queue = deque(starts)
-        while queue:
-            for reader in self.readers[queue.popleft()]:
-                if reader not in found:
-                    found.add(reader)
-                    queue.append(reader)
-        return found
+    def dependent(self, starts: Sequence[int]) -> set[int]:
+        """These layers and all that depend on them."""
+        return set(reached(starts, self.readers.__getitem__))
 
     def heads(self, starts: Iterable[int]) -> Heads:
-        """The nearest layers before each of these (or these) whose outputs are numbered, and the ways to them."""
+        """The nearest layers with num_output or output_dim before each of these (or these), and the paths to them."""
         found = Heads()
-        queue = deque(dict.fromkeys(starts))
-        seen = set(queue)
-        while queue:
-            i = queue.popleft()
+
+        def before(i: int) -> list[int]:
             kind = self.kinds[i]
             if kind.linear or kind.position_sensitive:
                 found.layers.append(i)
-            elif self.layers[i].type != "Python":
-                for maker in self.makers[i] if kind in (Eltwise, Concat) else self.makers[i][:1]:
-                    found.passed.setdefault(maker, []).append(i)
-                    if maker not in seen:
-                        seen.add(maker)
-                        queue.append(maker)
+                return []
+            if self.layers[i].type == "Python":
+                return []
+            makers = self.makers[i] if kind in (Eltwise, Concat) else self.makers[i][:1]
+            for maker in makers:
+                found.passed.setdefault(maker, []).append(i)
+            return makers
+
+        reached(starts, before)
         return found

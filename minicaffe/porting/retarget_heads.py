@@ -1,61 +1,70 @@
-"""The heads of R-CNNs and R-FCNs: found by what reads what, not by layer names."""
+"""The layers that depend on the class count, found by the connections of layers, not by names.
+
+Heads of R-CNNs and R-FCNs lie behind ROI layers. SSDs have conf layers (priors * classes outputs) before the layers at the end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from minicaffe.errors import Error
+from minicaffe.layers.annotated_data import AnnotatedData
+from minicaffe.layers.detection_evaluate import DetectionEvaluate
+from minicaffe.layers.detection_output import DetectionOutput
+from minicaffe.layers.multi_box_loss import MultiBoxLoss
 from minicaffe.registry import group_cells, outputs_of
 
 from .retarget_graph import Graph, Heads
 from .retarget_plan import SOFTMAX, Plan
 
+SSD_ENDS = (DetectionOutput, MultiBoxLoss, DetectionEvaluate)
+"""Layers whose blocks have num_classes."""
+
 
 def plan_heads(plan: Plan) -> None:
-    """The classes' and boxes' layers behind ROI layers, in both phases."""
+    """All changes of the score and box layers behind ROI layers, in both phases."""
     graphs = plan.graphs()
     for graph in graphs:
         heads = _heads(graph, graph.of_class(*SOFTMAX))
         for i in heads.layers:
             plan.found(outputs_of(graph.layers[i]), i)
         _resize(plan, graph, heads.layers, 1)
-        plan.reshapes(heads.ways(heads.layers), {plan.old: plan.new})
+        plan.reshapes(heads.paths(heads.layers), {plan.old: plan.new})
     scores = {change.layer for change in plan.changes}
     for graph in graphs:
         heads = _heads(graph, graph.ends)
-        plan.reshapes(heads.ways(i for i in heads.layers if i in scores), {plan.old: plan.new})
-        boxes = [i for i in heads.layers if i not in scores and plan.old and _for_each_class(plan, graph, i)]
+        plan.reshapes(heads.paths(i for i in heads.layers if i in scores), {plan.old: plan.new})
+        boxes = [i for i in heads.layers if i not in scores and plan.old and _is_per_class(plan, graph, i)]
         _resize(plan, graph, boxes, 4)
-        plan.reshapes(heads.ways(boxes), {4 * plan.old: 4 * plan.new, plan.old: plan.new})
+        plan.reshapes(heads.paths(boxes), {4 * plan.old: 4 * plan.new, plan.old: plan.new})
 
 
 def _heads(graph: Graph, starts: Sequence[int]) -> Heads:
-    """The heads before these layers that lie behind a ROI layer or are one."""
-    rois = [i for i, kind in graph.kinds.items() if kind.is_roi_layer]
-    behind = graph.behind(rois) | set(rois)
-    heads = graph.heads(start for start in sorted(starts) if start in behind)
-    heads.layers = [i for i in heads.layers if i in behind]
+    """The heads before these layers that are ROI layers or depend on one."""
+    dependent = graph.dependent([i for i, kind in graph.kinds.items() if kind.is_roi_layer])
+    heads = graph.heads(start for start in sorted(starts) if start in dependent)
+    heads.layers = [i for i in heads.layers if i in dependent]
     return heads
 
 
-def _for_each_class(plan: Plan, graph: Graph, i: int) -> bool:
-    """Whether a head gives 4 values for each class; notes one that gives something else."""
+def _is_per_class(plan: Plan, graph: Graph, i: int) -> bool:
+    """Whether a head has 4 outputs per class; notes one with another number."""
     width = outputs_of(graph.layers[i])
     if width == 4 * plan.old and width == 8 and not plan.boxes:
         place, name = plan.net.sources[i].at(), graph.layers[i].name
-        question = "boxes of 2 classes, or class-agnostic ones? say --boxes class or --boxes agnostic"
+        question = "boxes of 2 classes, or class-agnostic ones? give --boxes class or --boxes agnostic"
         raise Error(f'{place}: layer "{name}" has 8 outputs: {question}')
     if width == 8 and plan.boxes != "class":
         plan.agnostic = True
     elif width == 4 * plan.old:
         return True
     else:
-        plan.note(i, f"left alone: {width} outputs are neither {4 * plan.old} (boxes of {plan.old} classes) nor 8")
+        plan.note(i, f"not changed: {width} outputs are neither {4 * plan.old} (boxes of {plan.old} classes) nor 8")
     return False
 
 
 def _resize(plan: Plan, graph: Graph, heads: Sequence[int], values: int) -> None:
-    """Heads of so many values a class, and the convolutions before position-sensitive layers."""
+    """Resize heads with this many values per class, and the convolutions before position-sensitive layers."""
     old, new = values * plan.old, values * plan.new
     makers: dict[int, list[int]] = {}
     for i in heads:
@@ -66,4 +75,45 @@ def _resize(plan: Plan, graph: Graph, heads: Sequence[int], values: int) -> None
         before = graph.heads(starts)
         for maker in before.layers:
             plan.resize(maker, old * cells, new * cells)
-        plan.reshapes(before.ways(before.layers), {old * cells: new * cells})
+        plan.reshapes(before.paths(before.layers), {old * cells: new * cells})
+
+
+def plan_ssd(plan: Plan) -> None:
+    """All changes of an SSD, in both phases."""
+    for graph in plan.graphs():
+        makers: dict[int, list[int]] = {1: [], 4: []}
+        for end in graph.of_class(*SSD_ENDS):
+            _plan_ssd_end(plan, graph, end, makers)
+        for values, starts in makers.items():
+            _resize_ssd(plan, graph, starts, values)
+        for i in graph.of_class(AnnotatedData):
+            if plan.old and (file := graph.layers[i].annotated_data_param.label_map_file):
+                plan.note(i, f"its label_map_file {file} must list the new classes")
+
+
+def _plan_ssd_end(plan: Plan, graph: Graph, end: int, makers: dict[int, list[int]]) -> None:
+    """Change the layer at the end, and add the makers of its scores (1 value per class) and boxes (4 values per class)."""
+    layer, kind = graph.layers[end], graph.kinds[end]
+    block = getattr(layer, kind.param_block[0])
+    if not block.num_classes:
+        return
+    plan.found(block.num_classes, end)
+    plan.change(end, f"{kind.param_block[0]}.num_classes", plan.old, plan.new)
+    if kind is DetectionOutput and block.save_output_param.label_map_file:
+        plan.note(end, f"its label_map_file {block.save_output_param.label_map_file} must list the new classes")
+    if kind is not DetectionEvaluate and len(graph.makers[end]) > 2:
+        makers[1].append(graph.makers[end][1])
+        if not block.share_location:
+            makers[4].append(graph.makers[end][0])
+
+
+def _resize_ssd(plan: Plan, graph: Graph, starts: list[int], values: int) -> None:
+    """Resize the layers with this many values per class and prior before these. Raises Error for other numbers of outputs."""
+    heads = graph.heads(starts)
+    for i in heads.layers:
+        count, each = outputs_of(graph.layers[i]), values * plan.old
+        if count % each:
+            place, name = plan.net.sources[i].at(), graph.layers[i].name
+            raise Error(f'{place}: layer "{name}" has num_output {count}, not a multiple of {each} for {plan.old} classes')
+        plan.resize(i, count, count // each * values * plan.new)
+    plan.reshapes(heads.paths(heads.layers), {plan.old: plan.new})

@@ -1,4 +1,4 @@
-"""The changes that make a net one of another class count, gathered before the text is touched."""
+"""The changes to another class count, collected before the text is edited."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NUM_CLASSES = re.compile(r"(num_classes\\?['\"]?\s*[:=]\s*)(\d{1,9})(?!\d)")
 
 @dataclass(frozen=True)
 class Change:
-    """The field at path of a layer (by index in the file) gets another value."""
+    """A new value for the field at path of a layer (by index in the file)."""
 
     layer: int
     path: str
@@ -35,7 +35,7 @@ class Change:
 
 @dataclass
 class Plan:
-    """What is gathered so far, in order and each once. old: the class count found (0: none)."""
+    """The changes so far, in order and each once. old: the class count found (0: none)."""
 
     net: NetFile
     new: int
@@ -54,10 +54,10 @@ class Plan:
         return self.net.param.layer[i]
 
     def found(self, count: int, i: int) -> None:
-        """A layer says how many classes there are. Raises Error where another said otherwise."""
+        """Record the class count of a layer. Raises Error if another layer's differs."""
         if self.old and self.old != count:
             place = self.net.sources[i].at()
-            raise Error(f'{place}: layer "{self.layer(i).name}" is for {count} classes, another of the net for {self.old}')
+            raise Error(f'{place}: layer "{self.layer(i).name}" is for {count} classes, another layer for {self.old}')
         self.old = count
 
     def change(self, i: int, path: str, old: int | str, new: int | str) -> None:
@@ -67,7 +67,7 @@ class Plan:
         self.notes[f'{self.net.sources[i].at()}: {self.layer(i).type} layer "{self.layer(i).name}": {text}'] = None
 
     def resize(self, i: int, old: int, new: int) -> None:
-        """The layer's outputs, old in number (else an Error), become new: num_output, or output_dim."""
+        """Change the layer's num_output or output_dim. Raises Error if it is not old."""
         layer = self.layer(i)
         path, given = outputs_field(layer), outputs_of(layer)
         if given != old:
@@ -77,20 +77,20 @@ class Plan:
         if linear_block(layer) and i not in self.resized:
             self.resized[i] = None
             if any(spec.lr_mult == 0 for spec in layer.param):
-                self.note(i, "its lr_mult is 0: as a new layer it would never learn")
+                self.note(i, "its lr_mult is 0, so the new layer would never learn")
 
     def reshapes(self, layers: Iterable[int], sizes: dict[int, int]) -> None:
-        """The Reshapes among these layers: dims that are one of sizes become what it says."""
+        """Replace the dims of Reshapes among these layers, by sizes (old: new)."""
         for i in layers:
             if class_of(self.layer(i)) is Reshape:
                 for k, dim in enumerate(self.layer(i).reshape_param.shape.dim):
                     if dim in sizes:
                         self.change(i, f"reshape_param.shape.dim[{k}]", dim, sizes[dim])
             elif class_of(self.layer(i)) is Slice:
-                self.note(i, "it cuts what has another size now: look at its slice_point")
+                self.note(i, "its bottom has another size now: check its slice_point")
 
     def python_layers(self) -> None:
-        """num_classes in param_str; of a net with neither heads nor boxes (one stage of training) it is the class count."""
+        """Change num_classes in param_str. Without heads and boxes (one stage of training) it gives the class count."""
         given = {
             i: int(match[2])
             for i, layer in enumerate(self.net.param.layer)
@@ -104,25 +104,25 @@ class Plan:
             if self.agnostic and of_boxes and count == 2:
                 continue  # background and object: class-agnostic box targets
             if count != self.old:
-                self.note(i, f"left alone: its num_classes is {count}, not {self.old}")
-                continue
-            self.change(i, "python_param.param_str", count, self.new)
+                self.note(i, f"not changed: its num_classes is {count}, not {self.old}")
+            else:
+                self.change(i, "python_param.param_str", count, self.new)
 
     def rename(self) -> None:
-        """A new name for every layer whose weights change shape: name_N, without the _C that an earlier change left there."""
+        """Rename every layer whose weights change shape to name_N, without the _C of an earlier change."""
         names = {layer.name for layer in self.net.param.layer}
         for i in self.resized:
             old = self.layer(i).name
             new = f"{old.removesuffix(f'_{self.old}')}_{self.new}"
             if new in names:
-                raise Error(f'{self.net.sources[i].at("name")}: layer "{old}" should become "{new}", but there is such a layer')
+                raise Error(f'{self.net.sources[i].at("name")}: cannot rename layer "{old}": "{new}" is already a layer')
             self.renamed[old] = new
             self.change(i, "name", old, new)
 
     def hint(self) -> str:
-        """What to say of a net in which no class count is found."""
+        """What to do with a net without a class count, for the error."""
         if any(layer.type == "Python" and layer.python_param.layer == "ProposalLayer" for layer in self.net.param.layer):
-            return "; a region proposal net (object or not) fits any number of classes as it is"
+            return "; a region proposal net (object or not) fits any number of classes unchanged"
         graph = self.graphs()[0]
         heads = graph.heads(graph.of_class(*SOFTMAX)).layers
         return f'; if it is a classifier: change num_output of "{self.layer(heads[0]).name}" and its name' if heads else ""

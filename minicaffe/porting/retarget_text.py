@@ -1,4 +1,4 @@
-"""Values changed in a prototxt's text where they stand: comments and layout stay."""
+"""Edits of values in a prototxt's text; comments and layout stay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .retarget_plan import NUM_CLASSES, Change
 
 @dataclass(frozen=True)
 class Edited:
-    """A change where it was made."""
+    """A change made, and its place."""
 
     place: Place
     layer: str
@@ -27,10 +27,10 @@ class Edited:
 
 
 def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int, int]) -> tuple[str, list[Edited]]:
-    """The text (of which net was read) with the changes, and their places in order.
+    """The text (from which net was read) with the changes, and their places in order.
 
-    A comment behind a changed value has the old class count and the old value replaced too. classes: the old count and the new.
-    Raises Error for a field that the text does not write out.
+    In a comment right after a changed value, the old class count and the old value are replaced too. classes: the old count and
+    the new. Raises Error for a field that the text does not contain.
     """
     plain = Text(text, net.file)
     tokens = Tokens(plain)
@@ -41,9 +41,8 @@ def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int,
         name = net.param.layer[change.layer].name
         place = net.sources[change.layer].fields.get(change.path)
         if place is None:
-            raise Error(
-                f'{net.sources[change.layer].at()}: {change.path} of layer "{name}" is not written there: upgrade it first'
-            )
+            layer_place = net.sources[change.layer].at()
+            raise Error(f'{layer_place}: layer "{name}" has no {change.path} in the text: run `minicaffe upgrade` first')
         first = bisect_left(tokens.starts, starts[place.line - 1] + place.column - 1)
         done.append(_replacement(tokens, first, change))
         edits.append(Edited(place, name, change.path, change.old, change.new))
@@ -58,7 +57,7 @@ def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int,
 
 
 def _replacement(tokens: Tokens, first: int, change: Change) -> tuple[int, int, str]:
-    """Begin and end of what to replace, and by what; first: the token of the field's name, or of a list's value."""
+    """(begin, end, new text) of a change. first: the token of the field's name, or of a list's value."""
     at = first
     if tokens.kinds[at] == NAME:
         at += 1 + (tokens.words[at + 1] == ":")
@@ -74,12 +73,12 @@ def _replacement(tokens: Tokens, first: int, change: Change) -> tuple[int, int, 
             value = pattern.sub(lambda match: match[0].removesuffix(old) + new, word, count=1)
             return begin, begin + len(word), value
     if isinstance(change.old, int):
-        raise Error(f"{change.path}: {old} is cut in two there, or written with escapes: write it plainly, in one string")
+        raise Error(f"{change.path}: {old} is split over two strings or written with escapes: write it in one plain string")
     return tokens.starts[at], tokens.starts[last] + len(tokens.words[last]), quote(new)
 
 
 def _comment(text: str, replaced: tuple[int, int, str], change: Change, classes: tuple[int, int]) -> list[tuple[int, int, str]]:
-    """The comment on the rest of the line, where nothing but blanks stands between."""
+    """The edit of a comment on the rest of the line, if only blanks precede it."""
     match = re.compile(r"[ \t]*#[^\n]*").match(text, replaced[1])
     if match is None or not isinstance(change.old, int):
         return []

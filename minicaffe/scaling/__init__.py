@@ -1,1 +1,1 @@
-"""Past one process: detection on many images, on one machine or Ray, and training on MPI."""
+"""Scaling: detection on many images, on one machine or Ray, and training on MPI."""

@@ -1,5 +1,5 @@
-"""A command is stopped by SIGINT (Ctrl-C) or SIGTERM: both raise KeyboardInterrupt, so that what is unfinished is removed, and
-neither cuts off what must be whole. What a training does instead: signals.py."""
+"""SIGINT (Ctrl-C) and SIGTERM stop a command: both raise KeyboardInterrupt, so that unfinished files are removed, and wait for
+blocks that must not be interrupted. Training handles signals in signals.py."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
+    """SIGTERM was received."""
 
 
 def exit_status(stop: KeyboardInterrupt) -> int:
-    """130 for Ctrl-C, 143 for SIGTERM, as a shell has it."""
+    """130 for Ctrl-C, 143 for SIGTERM, as in a shell."""
     return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
 
 
 @contextmanager
 def sigterm_stops() -> Iterator[None]:
-    """A block in which SIGTERM raises Terminated. In a thread that is not the main one it changes nothing."""
+    """A block in which SIGTERM raises Terminated (in the main thread only)."""
     with _handled([signal.SIGTERM], _terminate):
         yield
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """A block in which a stop waits for the end, unless a second one comes. Handlers that the block sets are gone after it."""
-    came: list[int] = []
+    """A block that delays a stop to its end, but not a second one. Signal handlers set in the block are removed after it."""
+    received: list[int] = []
 
     def note(number: int, _: object) -> None:
-        came.append(number)
-        if len(came) > 1:
+        received.append(number)
+        if len(received) > 1:
             raise KeyboardInterrupt
 
     with _handled(STOPS, note):
         yield
-    if came:
-        signal.raise_signal(came[0])
+    if received:
+        signal.raise_signal(received[0])
 
 
 @contextmanager

@@ -257,7 +257,7 @@ def test_proposals_of_another_kind(folder: Path, array: np.ndarray, found: str) 
     np.save("other.npy", array)
     result = run("detect", "detector.prototxt", "detector.caffemodel", "photos/one.png", "--proposals", "other.npy")
     assert result.exit_code == 1
-    assert f"other.npy: proposals are numbers of shape (R, 4), x1, y1, x2, y2; got {found}" in result.output
+    assert f"other.npy: proposals must be x1, y1, x2, y2 of shape (R, 4), got {found}" in result.output
 
 
 def test_proposals_in_an_archive(folder: Path) -> None:

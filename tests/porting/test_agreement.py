@@ -45,7 +45,7 @@ def test_what_does_not_come_of_the_rois_keeps_its_order() -> None:
 def test_an_order_that_the_scores_do_not_explain() -> None:
     found = differences(run(ROIS), run(ROIS[[1, 0, 2, 3]]).blobs)
     assert not found[0].agrees and not found[1].agrees
-    assert found[0].note == "2 proposals in another order (scores within 4.0e-01), which are no near ties"
+    assert found[0].note == "2 proposals in another order (scores within 4.0e-01), which are not near ties"
 
 
 def test_a_roi_without_counterpart() -> None:
@@ -68,7 +68,7 @@ def test_the_same_roi_twice_goes_once_to_each() -> None:
 def test_another_number_of_rois() -> None:
     found = differences(run(ROIS), run(ROIS[:3], SCORES[:3]).blobs)
     assert [one.agrees for one in found[:2]] == [False, False] and found[1].other_shape == (3, 1)
-    with pytest.raises(Error, match="output q is none of the net's"):
+    with pytest.raises(Error, match="output q is not a blob of the net"):
         differences(run(ROIS), {"q": ROIS})
 
 

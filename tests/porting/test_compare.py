@@ -113,12 +113,12 @@ def test_planted_in_a_parameter(layer: str, old: str, new: str, cause: str) -> N
 WEIGHTS: list[tuple[str, int, Callable[[Array], Array], str]] = [
     ("conv1", 0, lambda w: w[:, ::-1], "RGB and BGR swapped"),
     ("conv1", 0, lambda w: w.swapaxes(2, 3), "transposed (width before height)"),
-    ("conv1", 0, lambda w: w[:, :, ::-1, ::-1], "turned round"),
+    ("conv1", 0, lambda w: w[:, :, ::-1, ::-1], "flipped"),
     ("conv1", 1, np.zeros_like, "its bias is missing"),
     ("bn2", 2, np.ones_like, "the factor of its statistics (its third blob) is ignored"),
     ("scale2", 1, np.zeros_like, "its bias is missing"),
     ("ip2", 0, lambda w: w.T, "weights are transposed"),
-    ("ip", 0, lambda w: w.reshape(w.shape[1], 7).T, "lie transposed"),
+    ("ip", 0, lambda w: w.reshape(w.shape[1], 7).T, "stored transposed"),
 ]
 
 
@@ -210,7 +210,7 @@ def test_axes_in_another_order() -> None:
     theirs = blobs(made(), data=image())
     theirs["norm1"] = theirs["norm1"].transpose(0, 2, 3, 1)
     result = compare(made(), theirs)
-    assert result.first and "its axes stand in another order: A's are B's 0,3,1,2" in result.first.cause
+    assert result.first and "its axes have another order: A's are B's 0,3,1,2" in result.first.cause
     assert compare(made(), theirs, names={"norm1": Name("norm1", (0, 3, 1, 2))}).same
 
 
@@ -252,7 +252,7 @@ def test_numbers_of_a_difference() -> None:
         and first.b == pytest.approx(first.a + 5)
         and first.largest == pytest.approx(5)
     )
-    assert first.share == 1 / theirs["norm1"].size and not first.causes
+    assert first.fraction == 1 / theirs["norm1"].size and not first.causes
 
 
 def test_nan_is_a_difference_and_agrees_with_nan() -> None:
@@ -275,7 +275,7 @@ def test_a_blob_stored_before_a_layer_in_place() -> None:
     net.forward(data=image(), end="conv1")
     theirs["conv1"] = net.blobs["conv1"].data.copy()
     first = compare(made(), theirs).first
-    assert first and first.layer == "relu1" and first.cause.startswith("it is what conv1 gives: B stored it before")
+    assert first and first.layer == "relu1" and first.cause.startswith("it is the top of conv1: B stored it before")
 
 
 # Files and the command line.
@@ -309,7 +309,7 @@ def test_command_line(folder: Path) -> None:
     (folder / "floor.prototxt").write_text(changed("stride: 2", "stride: 2 round_mode: FLOOR"))
     floor = run("a.prototxt", "floor.prototxt", "--weights", "w.caffemodel")
     assert "w.caffemodel does not fit floor.prototxt in ip" in floor.output and "blob pool1" in floor.output
-    assert "B has A's weights in 5 layers, those of its fillers in ip" in run("a.prototxt", "floor.prototxt").output
+    assert "B has A's weights in 5 layers, and weights from its fillers in ip" in run("a.prototxt", "floor.prototxt").output
     (folder / "renamed.prototxt").write_text(re.sub(r'name: "', 'name: "x_', NET))
     near = run("a.prototxt", "renamed.prototxt", "--weights", "w.caffemodel")
     assert near.exit_code == 1 and "x_conv1 (in the file: conv1)" in near.output
@@ -349,8 +349,8 @@ def test_errors(folder: Path) -> None:
     (folder / "no.onnx").write_bytes(b"garbage")
     for words, message in [
         (["b.npz", "--map", "bad.txt"], "bad.txt:1: write a pair of names"),
-        (["b.npz", "--map", "axes.txt"], "0,2 is no order of axes"),
-        (["b.npz", "--map", "gone.txt"], "A's conv1 is B's \"nowhere\", which is not in"),
+        (["b.npz", "--map", "axes.txt"], "0,2 is not an order of axes"),
+        (["b.npz", "--map", "gone.txt"], "A's conv1 with B's \"nowhere\", which b.npz lacks"),
         (["b.npz", "--transpose", "conv1=1,0"], "do not fit its shape"),
         (["b.npz", "--transpose", "conv1"], "write it as NAME=0,3,1,2"),
         (["no.npz"], "no.npz: not a readable .npz"),
@@ -378,7 +378,7 @@ def test_an_output_that_b_lacks(folder: Path) -> None:
     del theirs["prob"]
     result = compare(made(), theirs)
     assert not result.same and not result.differences and result.missing == ["prob"]
-    assert str(result).endswith("outputs of A that B lacks, so that they were not compared: prob")
+    assert str(result).endswith("outputs of A that B lacks, not compared: prob")
     np.savez("less.npz", **theirs)
     words = run("a.prototxt", "less.npz", "--weights", "w.caffemodel")
     assert words.exit_code == 1

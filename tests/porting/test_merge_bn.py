@@ -107,7 +107,7 @@ def test_in_place_chains_and_the_name_of_what_follows() -> None:
     text += 'layer { name: "s" type: "Scale" bottom: "c" top: "c" }\n'
     merged = folded(net_of(text))
     assert merged.folded == {"c": ["n"]}
-    assert merged.left == {"s": 'it follows ReLU layer "r", which is no convolution or inner product'}
+    assert merged.left == {"s": 'it follows ReLU layer "r", which is not a convolution or inner product'}
 
 
 def test_the_new_bias_learns_as_the_weight_does() -> None:
@@ -127,17 +127,17 @@ TWO = PLAIN + PLAIN.replace('name: "c"', 'name: "d"').replace('top: "c"', 'top: 
     [
         (PLAIN + NORM % "" + RELU % "c", "n", 'the blob "c" before it has other readers'),
         (PLAIN + NORM % "batch_norm_param { use_global_stats: false }", "n",
-         "it takes the batch's own statistics (use_global_stats: false)"),
-        (PLAIN + NORM % "phase: TRAIN", "n", "the batch's own statistics"),
-        (NORM.replace('"c"', '"x"') % "", "n", 'it follows Input layer "in", which is no convolution or inner product'),
+         "it uses the statistics of the batch (use_global_stats: false)"),
+        (PLAIN + NORM % "phase: TRAIN", "n", "the statistics of the batch"),
+        (NORM.replace('"c"', '"x"') % "", "n", 'it follows Input layer "in", which is not a convolution or inner product'),
         (TWO.replace("convolution_param", 'param { name: "w" } convolution_param') + NORM % "", "n",
          'Convolution layer "c" before it shares its weights with another layer'),
         (PLAIN.replace('top: "c"', 'top: "c" bottom: "x" top: "d"') + NORM % "", "n", "2 tops with one set of weights"),
         (PLAIN + 'layer { name: "v" type: "DummyData" top: "v" dummy_data_param { shape { dim: 4 } data_filler { value: 2 } } }'
          'layer { name: "s" type: "Scale" bottom: "c" bottom: "v" top: "s" }', "s",
-         'its second bottom "v" is a blob that is computed'),
+         'its second bottom "v" is a computed blob'),
         (PLAIN + 'layer { name: "s" type: "Scale" bottom: "c" top: "s" scale_param { axis: 2 } }', "s",
-         'its axis 2 (3 values) is not that of the 4 outputs of Convolution layer "c"'),
+         'its axis 2 (3 values) is not the axis of the 4 outputs of Convolution layer "c"'),
         (PLAIN + NORM % "loss_weight: 1", "n", "it is a loss"),
     ],
 )  # fmt: skip
@@ -151,7 +151,7 @@ def test_a_variance_that_has_no_root() -> None:
     net = net_of(PLAIN + NORM % "")
     net.params["n"][1].data[2], net.params["n"][2].data[0] = -6, 2
     with np.errstate(invalid="ignore"):
-        assert folded(net).left == {"n": "its variance + eps is not above 0 everywhere (the least is -3)"}
+        assert folded(net).left == {"n": "its variance + eps is not positive everywhere (the minimum is -3)"}
 
 
 def test_a_factor_of_0_is_folded_as_caffe_counts_it_and_noted() -> None:
@@ -163,7 +163,7 @@ def test_a_factor_of_0_is_folded_as_caffe_counts_it_and_noted() -> None:
 
 
 def test_a_train_net() -> None:
-    with pytest.raises(Error, match="folded in a TEST net: in TRAIN it takes the batch's own statistics"):
+    with pytest.raises(Error, match="folded in a TEST net: in TRAIN it uses the statistics of the batch"):
         merge_net(Net(parse_net(INPUT + PLAIN), 0))
 
 

@@ -84,8 +84,8 @@ def test_it_loads_and_computes_what_the_net_computed(trained: Path) -> None:
 
 def test_the_notes_say_what_was_done(trained: Path) -> None:
     text = rescue(trained).text
-    assert "# Softmax prob in the place of the loss loss (SoftmaxWithLoss)." in text
-    assert "# Input data in the place of data (Data): 1x3x12x12." in text
+    assert "# Softmax prob replaces the loss loss (SoftmaxWithLoss)." in text
+    assert "# Input data (1x3x12x12) replaces data (Data)." in text
     assert "scaled" in text.split("name:")[0]
 
 
@@ -139,7 +139,7 @@ def test_layers_that_nothing_connects(tmp_path: Path) -> None:
     param.layer.add(name="conv1", type="Convolution").blobs.add(shape={"dim": [2]}, data=[1, 2])
     path = tmp_path / "parts.caffemodel"
     path.write_bytes(param.SerializeToString())
-    with pytest.raises(WeightsError, match=r"parts.caffemodel: there is no net in it to rescue: none of its 1 layers computes"):
+    with pytest.raises(WeightsError, match=r"parts.caffemodel: it has no net to rescue: none of its 1 layers computes"):
         rescue(path)
 
 

@@ -82,7 +82,7 @@ def test_agnostic_boxes_and_other_outputs_stay(tmp_path: Path) -> None:
     assert done.renamed == {"cls_score": "cls_score_4"}
     assert done.agnostic
     assert [note.partition(": ")[2] for note in done.notes] == [
-        'InnerProduct layer "angle": left alone: 5 outputs are neither 84 (boxes of 21 classes) nor 8'
+        'InnerProduct layer "angle": not changed: 5 outputs are neither 84 (boxes of 21 classes) nor 8'
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_param_str_whose_number_is_cut_in_two(tmp_path: Path) -> None:
     )
     with pytest.raises(
         Error,
-        match=r"python_param\.param_str: 21 is cut in two there, or written with escapes: write it plainly, in one string",
+        match=r"python_param\.param_str: 21 is split over two strings or written with escapes: write it in one plain string",
     ):
         retarget(written(tmp_path, text), 4)
 
@@ -146,7 +146,7 @@ def test_a_head_of_both_phases_in_one_file(tmp_path: Path) -> None:
 def test_two_classes_need_a_word_about_the_boxes(tmp_path: Path) -> None:
     path = written(tmp_path, HEAD % (2, 8))
     with pytest.raises(
-        Error, match=r'layer "bbox_pred" has 8 outputs: boxes of 2 classes, or class-agnostic ones\? say --boxes'
+        Error, match=r'layer "bbox_pred" has 8 outputs: boxes of 2 classes, or class-agnostic ones\? give --boxes'
     ):
         retarget(path, 4)
     assert retarget(path, 4, boxes="class").renamed == {"cls_score": "cls_score_4", "bbox_pred": "bbox_pred_4"}
@@ -194,14 +194,14 @@ def test_ssd(tmp_path: Path, shared: str, loc: int) -> None:
 @pytest.mark.parametrize(
     ("text", "classes", "message"),
     [
-        (HEAD % (21, 84), 1, "--classes 1: the background counts too, so that 2 is the least"),
-        (HEAD % (21, 84), 21, "it has 21 classes already"),
-        ((HEAD % (21, 84)).replace("Softmax", "Sigmoid"), 4, "no class count found: there is no softmax behind a ROI layer"),
-        (SSD % (8, 7, "true"), 4, 'layer "conf" has num_output 7, no multiple of 3 for 3 classes'),
+        (HEAD % (21, 84), 1, "--classes 1: give at least 2; the background counts as a class"),
+        (HEAD % (21, 84), 21, "it already has 21 classes"),
+        ((HEAD % (21, 84)).replace("Softmax", "Sigmoid"), 4, "no class count found: the net has no softmax behind a ROI layer"),
+        (SSD % (8, 7, "true"), 4, 'layer "conf" has num_output 7, not a multiple of 3 for 3 classes'),
         ((HEAD % (21, 84)).replace('"fc6" type', '"cls_score_4" type'), 4,
-         'layer "cls_score" should become "cls_score_4", but there is such a layer'),
+         'cannot rename layer "cls_score": "cls_score_4" is already a layer'),
         (HEAD % (21, 84) + 'layer { name: "s" type: "Softmax" bottom: "bbox_pred" top: "s" }', 4,
-         'layer "bbox_pred" is for 84 classes, another of the net for 21'),
+         'layer "bbox_pred" is for 84 classes, another layer for 21'),
         ("layers { name: 'x' type: RELU bottom: 'x' }", 4, "no class count found"),
         ((HEAD % (21, 84)).replace("ROIPooling", "Flatten"), 4,
          'if it is a classifier: change num_output of "cls_score" and its name'),
@@ -222,7 +222,7 @@ def test_an_output_dim_that_does_not_fit_its_convolution(tmp_path: Path) -> None
 
 def test_a_frozen_head_is_noted(tmp_path: Path) -> None:
     text = (HEAD % (21, 84)).replace('top: "cls_score"', 'top: "cls_score" param { lr_mult: 0 }')
-    assert "its lr_mult is 0: as a new layer it would never learn" in retarget(written(tmp_path, text), 4).notes[0]
+    assert "its lr_mult is 0, so the new layer would never learn" in retarget(written(tmp_path, text), 4).notes[0]
 
 
 @settings(max_examples=30, deadline=None)
@@ -279,7 +279,7 @@ def test_command(tmp_path: Path) -> None:
     assert "new layers, which start untrained: rfcn_cls -> rfcn_cls_2, rfcn_bbox -> rfcn_bbox_2;" in said
     assert run(path, "--classes", "2", "--out", str(out)) == f"written: {out} (4 -> 2 classes)\n"
     assert run(path, "--classes", "2") == out.read_text()
-    assert "it has 4 classes already" in run(path, "--classes", "4")
+    assert "it already has 4 classes" in run(path, "--classes", "4")
 
 
 EXPECTED = {
@@ -304,7 +304,7 @@ def test_published_nets(name: str) -> None:
 
 @needs_shared
 def test_a_region_proposal_net_needs_no_change() -> None:
-    with pytest.raises(Error, match=r"a region proposal net \(object or not\) fits any number of classes as it is"):
+    with pytest.raises(Error, match=r"a region proposal net \(object or not\) fits any number of classes unchanged"):
         retarget(MODELS / "py-faster-rcnn/pascal_voc/ZF/faster_rcnn_alt_opt/rpn_test.pt", 7)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
-from detecting import ARGUMENTS, make_folder
+from click.testing import CliRunner
+from detecting import ARGUMENTS, detect, make_folder
 from PIL import Image
 
 from minicaffe.cli import main
@@ -24,18 +24,6 @@ from minicaffe.scaling.batch.sources import Files, Sources
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 from pyarrow import fs  # noqa: E402
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a detector and seven pictures of seven sizes, the fourth of which is none."""
-    monkeypatch.chdir(tmp_path)
-    make_folder(tmp_path)
-    return tmp_path
-
-
-def detect(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [*ARGUMENTS, *map(str, arguments)])
 
 
 def names(images: Sources) -> list[str]:
@@ -109,7 +97,7 @@ def test_other_weights_are_another_run(folder: Path) -> None:
 def test_parquet_of_nobodys_is_left_alone(folder: Path) -> None:
     Path("found").mkdir()
     pq.write_table(pa.table({"a": [1]}), "found/part-00000.parquet")
-    assert "holds Parquet files that no run of `minicaffe detect` wrote" in detect("photos", "--out", "found").stderr
+    assert "has Parquet files that no run of `minicaffe detect` wrote" in detect("photos", "--out", "found").stderr
     assert pq.read_table("found").to_pylist() == [{"a": 1}]
 
 
@@ -137,7 +125,7 @@ def test_a_run_without_one_good_image_fails(folder: Path) -> None:
     for _ in range(2):  # again with nothing left to do
         result = detect("photos/3.png", "photos/3.png", "--out", "found", "--part-size", 1)
         assert result.exit_code == 1
-        assert "none of the 2 images could be done: the column error says why" in result.stderr
+        assert "all 2 images failed: the column error has the reasons" in result.stderr
     assert pq.read_table("found")["error"].null_count == 0
 
 
@@ -166,7 +154,7 @@ def test_lists_and_what_they_lack(folder: Path) -> None:
     assert [row["image"] for row in rows] == ["photos/2.png", "photos/none.png", "photos/0.png", "photos/1.png"]
     assert rows[1]["error"] == "cannot read the image: No such file or directory"
     Path("empty.lst").write_text("\ufeff\n")
-    assert "empty.lst: no image is listed in it" in detect("empty.lst", "--out", "other").stderr
+    assert "empty.lst: the list names no images" in detect("empty.lst", "--out", "other").stderr
 
 
 def test_a_list_of_another_system(folder: Path) -> None:
@@ -249,7 +237,7 @@ def test_images_of_the_datasets_library(folder: Path) -> None:
     assert detect("t.parquet", "--out", "found").exit_code == 0
     rows = pq.read_table("found").to_pylist()
     assert [(row["image"], row["width"]) for row in rows] == [("one", 71), ("t.parquet:1", None)]
-    assert rows[1]["error"] == "the row holds no image"
+    assert rows[1]["error"] == "the row has no image"
 
 
 @pytest.mark.parametrize(
@@ -259,7 +247,7 @@ def test_images_of_the_datasets_library(folder: Path) -> None:
             {"a": [1], "path": [2]},
             "no column bytes or image (binary) or path (string); its columns are a (int64), path (int64)",
         ),
-        ({"bytes": pa.array([], pa.binary())}, "no rows in it"),
+        ({"bytes": pa.array([], pa.binary())}, "it has no rows"),
         (None, "cannot be read as Parquet"),
     ],
 )

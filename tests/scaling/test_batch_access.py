@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import detecting
 import pytest
-from click.testing import CliRunner, Result
-from detecting import ARGUMENTS, make_folder
+from click.testing import Result
+from detecting import make_folder
 
 from minicaffe import access, allow_path
 from minicaffe.access import granted_uri
-from minicaffe.cli import main
 from minicaffe.errors import DataError, Error
 from minicaffe.scaling.batch import places
 from minicaffe.scaling.batch.find import find_sources
@@ -25,7 +25,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of pictures beside the working directory, which has a detector."""
+    """A folder of images outside the working directory, which has a detector."""
     monkeypatch.setattr(access, "_allowed", set())
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
@@ -37,7 +37,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def detect(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [*ARGUMENTS, *map(str, arguments), "--out", "found"])
+    return detecting.detect(*arguments, "--out", "found")
 
 
 def errors() -> list[str | None]:
@@ -154,11 +154,11 @@ def test_the_command_line_allows_uris(outside: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_file_system_that_ends_its_process(outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "PROBE", "import os; os.abort()")
-    ended = "store://a: cannot be opened: pyarrow's file system ended the process that tried (SIGABRT)"
+    ended = "store://a: cannot be opened: pyarrow's file system ended the process (SIGABRT)"
     with pytest.raises(Error) as caught:
         check_opens("store://a")
     assert str(caught.value) == ended
-    for result in (detect("store://a"), CliRunner().invoke(main, [*ARGUMENTS, "photos", "--out", "store://a"])):
+    for result in (detect("store://a"), detecting.detect("photos", "--out", "store://a")):
         assert result.exit_code == 1
         assert ended in result.stderr
     monkeypatch.setattr(places, "PROBE", "import time; time.sleep(100)")

@@ -1,4 +1,4 @@
-"""Two runs at once on one folder: the second is refused, whoever it is; what a dead one left behind hinders nobody."""
+"""Two runs at once on one folder: the second is refused; the remains of a dead run block nobody."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from detecting import ARGUMENTS, make_folder
+from click.testing import CliRunner
+from detecting import ARGUMENTS, detect
 
 from minicaffe.cli import main
 from minicaffe.errors import Error
@@ -23,21 +23,12 @@ from minicaffe.scaling.batch.lock import LOCK, locked
 pq = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a detector and seven pictures."""
-    monkeypatch.chdir(tmp_path)
-    make_folder(tmp_path)
-    return tmp_path
-
-
-def detect(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [*ARGUMENTS, "photos", "--out", "found", "--part-size", "1", *map(str, arguments)])
+RUN = ("photos", "--out", "found", "--part-size", "1")
 
 
 SLOW = """
 import sys, time
-from minicaffe.scaling.batch import local_engine, parts
+from minicaffe.scaling.batch import parts
 from minicaffe.cli import main
 real = parts.do_part
 
@@ -46,7 +37,7 @@ def slow(*arguments):
     time.sleep(float(sys.argv[1]))
     return real(*arguments)
 
-local_engine.do_part = slow
+parts.do_part = slow
 main(sys.argv[2:])
 """
 
@@ -54,8 +45,7 @@ main(sys.argv[2:])
 @pytest.fixture
 def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """A run that has begun its first part, and will be at it for long."""
-    arguments = [*ARGUMENTS, "photos", "--out", "found", "--part-size", "1"]
-    command = [sys.executable, "-c", SLOW, "60", *arguments]
+    command = [sys.executable, "-c", SLOW, "60", *ARGUMENTS, *RUN]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "a part\n"
@@ -65,20 +55,20 @@ def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_second_run_is_refused_and_names_the_first(folder: Path, running: subprocess.Popen[str]) -> None:
     for more in ((), ("--threshold", 0.4), ("--out", f"file://{folder}/found")):
-        result = detect(*more)
+        result = detect(*RUN, *more)
         assert result.exit_code == 1
         who = f"another run writes there now (process {running.pid} on {socket.gethostname()}, since {time.strftime('%Y')}-"
         assert who in result.stderr
         assert result.stderr.endswith(": wait for its end, or give another --out\n")
     (folder / "other").symlink_to(folder / "found")
-    assert "another run writes there now" in detect("--out", "other").stderr
+    assert "another run writes there now" in detect(*RUN, "--out", "other").stderr
 
 
 def test_a_killed_run_hinders_nobody_and_goes_on(folder: Path, running: subprocess.Popen[str]) -> None:
     running.send_signal(signal.SIGKILL)
     running.wait()
     assert (folder / "found" / LOCK).exists()
-    result = detect()
+    result = detect(*RUN)
     assert result.exit_code == 0, result.output
     assert pq.read_table("found").num_rows == 7
     assert not (folder / "found" / LOCK).exists()
@@ -87,20 +77,7 @@ def test_a_killed_run_hinders_nobody_and_goes_on(folder: Path, running: subproce
 def test_two_runs_of_different_settings_at_once(folder: Path) -> None:
     """Begun together, real processes: one does all of it, the other is refused; no part is of the other's settings."""
     commands = [
-        [
-            sys.executable,
-            "-m",
-            "minicaffe",
-            *ARGUMENTS,
-            "photos",
-            "--out",
-            "found",
-            "--part-size",
-            "1",
-            "--threshold",
-            threshold,
-        ]
-        for threshold in ("0.05", "0.6")
+        [sys.executable, "-m", "minicaffe", *ARGUMENTS, *RUN, "--threshold", threshold] for threshold in ("0.05", "0.6")
     ]
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) for command in commands]
     said = [process.communicate(timeout=100)[1] for process in both]
@@ -141,6 +118,6 @@ def test_without_locks_the_end_of_a_run_tells(folder: Path, monkeypatch: pytest.
         Path("found/_minicaffe.json").write_text('{"threshold": 0.4}')
 
     monkeypatch.setattr(Folder, "write", write)
-    result = detect()
+    result = detect(*RUN)
     assert result.exit_code == 1
     assert "found: belongs to another run: " in result.stderr

@@ -53,7 +53,7 @@ def write(path: Path, values: list[bytes], **options: Any) -> Path:
 
 
 def read(path: Path, limit: int) -> tuple[str, int]:
-    """What a process of its own says of the file, and by how many MB its peak of memory grew."""
+    """The output of a separate process that reads the file, and the growth of its peak memory in MB."""
     command = [sys.executable, "-c", READ, path, str(limit)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
@@ -70,7 +70,7 @@ def test_a_row_group_of_more_than_the_limit_is_refused_unread(tmp_path: Path) ->
 
 
 def test_a_page_of_more_than_its_chunk_declares(tmp_path: Path) -> None:
-    """The footer's totals are made small; the page itself tells."""
+    """The footer's totals are too small; the page has the real size."""
     path = write(tmp_path / "t.parquet", [bytes(MB)] * 250, use_dictionary=False)
     total = pq.read_metadata(path).row_group(0).column(0).total_uncompressed_size
     assert path.read_bytes().count(varint(2 * total, 5)) in (2, 3)  # older releases also write it behind the chunk
@@ -81,7 +81,7 @@ def test_a_page_of_more_than_its_chunk_declares(tmp_path: Path) -> None:
 
 
 def test_one_large_value_of_many_rows_is_in_memory_once(tmp_path: Path) -> None:
-    """A dictionary of one value stands for 40 rows; all of them together are 640 MB."""
+    """A dictionary of one value for 40 rows, which together have 640 MB."""
     path = write(tmp_path / "t.parquet", [bytes(16 * MB)] * 40)
     said, grown = read(path, 140 * MB)
     assert said == str(16 * MB)
@@ -103,7 +103,7 @@ def test_a_page_and_its_dictionary_count_together(tmp_path: Path) -> None:
 def test_a_footer_out_of_proportion(tmp_path: Path) -> None:
     pq.write_table(pa.table({"bytes": [b"a"], **{f"column{i}": [1] for i in range(300)}}), tmp_path / "t.parquet")
     limits.bytes = MB
-    with pytest.raises(Error, match=r"t\.parquet: cannot be read as Parquet: what its footer declares has [4-9],\d{3},\d{3} "):
+    with pytest.raises(Error, match=r"t\.parquet: cannot be read as Parquet: the memory for its footer has [4-9],\d{3},\d{3} "):
         find_rows(str(tmp_path / "t.parquet"), "/")
 
 
@@ -114,7 +114,7 @@ def test_more_rows_than_bytes(tmp_path: Path) -> None:
 
 
 def no_nulls(content: bytes) -> bytes:
-    """The column is said to be required, which its statistics deny."""
+    """The column is declared as required, which its statistics contradict."""
     return content.replace(b"\x15\x0c\x25\x02\x18\x05bytes", b"\x15\x0c\x25\x00\x18\x05bytes")
 
 
@@ -160,7 +160,7 @@ def test_row_groups_of_the_same_bytes(tmp_path: Path) -> None:
     end = 1 + next(i for i in range(len(one)) if one[i] == 0 and is_struct(one[: i + 1]))
     many = footer[:at].replace(b"\x16\x02", b"\x16\x12", 1) + b"\x19\x9c" + one[:end] * 9 + one[end:]
     path.write_bytes(body + many + len(many).to_bytes(4, "little") + b"PAR1")
-    with pytest.raises(Error, match=r"t\.parquet: cannot be read as Parquet: its columns lie over one another"):
+    with pytest.raises(Error, match=r"t\.parquet: cannot be read as Parquet: its columns overlap"):
         find_rows(str(path), "/")
 
 
@@ -193,7 +193,7 @@ def test_the_values_of_any_kind_of_page_count(tmp_path: Path, kind: int) -> None
 
 
 def varint(number: int, length: int) -> bytes:
-    """A number in so many bytes of 7 bits, the last of which may be 0."""
+    """A number in this many bytes of 7 bits, the last of which may be 0."""
     return bytes((number >> 7 * i) & 127 | 128 * (i < length - 1) for i in range(length))
 
 

@@ -81,7 +81,7 @@ def test_a_group_is_whole_after_the_last_user_of_what_is_in_it():
 
 
 class Twice:
-    """A rank beside one that has the same gradients: sums are done when asked for the second time."""
+    """A rank with another one that has the same gradients: sums are done when polled for the second time."""
 
     count = 2
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from detecting import ARGUMENTS, make_folder
+from detecting import ARGUMENTS, detect, make_folder
 
 from minicaffe.cli import main
 from minicaffe.errors import Error
@@ -74,10 +74,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def inside(folder: Path, cluster: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(folder)
     return folder
-
-
-def detect(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [*ARGUMENTS, *map(str, arguments)])
 
 
 def parts(folder: Path) -> dict[str, bytes]:
@@ -139,7 +135,7 @@ DEADLY = 5
 
 
 def detect_with_killer(folder: Path, out: str, times: int, *options: object) -> Result:
-    """detect with a net that kills its process, so many times, when it sees the image DEADLY."""
+    """detect with a net that kills its process this many times when it sees the image DEADLY."""
     (folder / "killer.py").write_text(LAYER)
     (folder / "deaths").write_text("")
     width = round((70 + DEADLY) * 100 / (48 + 2 * DEADLY))
@@ -155,7 +151,7 @@ def detect_with_killer(folder: Path, out: str, times: int, *options: object) -> 
 
 
 def told(stderr: str) -> str:
-    """What went to stderr, without the lines of a slow machine that say how far it is."""
+    """The output to stderr, without the progress lines of a slow machine."""
     return re.sub(r"^\d+ of \d+ images, .*\n", "", stderr, flags=re.M)
 
 
@@ -166,7 +162,7 @@ def test_a_killed_worker_loses_and_doubles_nothing(inside: Path) -> None:
     assert (inside / "deaths").read_text() == "+"
     assert result.stdout.startswith(f"killed: {COUNT} images in 12 parts\n{COUNT} images in ")
     assert len(result.stdout.splitlines()) == 2
-    assert told(result.stderr) == "part 9 was done again: a worker had died over it\n"
+    assert told(result.stderr) == "part 9 was repeated: its worker died\n"
     assert detect_with_killer(inside, "alone", 0, "--threads", 1).exit_code == 0
     assert parts(inside / "killed") == parts(inside / "alone")
     assert len(parts(inside / "killed")) == 12
@@ -176,7 +172,7 @@ def test_a_part_that_kills_its_workers_is_given_up(inside: Path) -> None:
     result = detect_with_killer(inside, "some", 99, "--engine", "ray", "--workers", 2)
     assert result.exit_code == 1
     assert (inside / "deaths").read_text() == "++++"
-    assert "part 9 (images 18 to 19) has ended 4 actors, and is given up" in told(result.stderr)
+    assert "part 9 (images 18 to 19) killed 4 actors" in told(result.stderr)
     assert len(told(result.stderr).splitlines()) == 1
     assert "part-00009.parquet" not in parts(inside / "some")
 
@@ -225,7 +221,7 @@ def commands(pid: int) -> Iterator[str]:
 
 
 def test_a_run_that_is_stopped_ends_at_once_and_goes_on(inside: Path) -> None:
-    """As from a terminal, with a Ray of its own, of which nothing is left."""
+    """As from a terminal, with a new Ray, which leaves nothing behind."""
     out = inside / "stopped"
     command = [sys.executable, "-m", "minicaffe", *ARGUMENTS, "photos", "--out", "stopped", "--part-size", "1"]
     command += ["--engine", "ray", "--scale", "700"]

@@ -150,7 +150,7 @@ def test_the_parts_of_a_host_that_is_cut_off_are_done_on_the_other(folder: Path)
     other.wait(timeout=60)
     assert run.returncode == 0, stderr
     assert stdout.startswith(f"cut: {COUNT} images in {COUNT} parts\n")
-    assert re.search(r"^part \d+ was done again: a worker had died over it$", stderr, re.M), stderr
+    assert re.search(r"^part \d+ was repeated: its worker died$", stderr, re.M), stderr
     assert parts(folder / "cut") == parts(folder / "wanted")
 
 
@@ -166,7 +166,7 @@ def wait_for_nodes(hosts: Hosts, options: dict[str, object]) -> None:
 
 
 def test_a_run_that_is_cut_off_from_the_head_ends_with_an_error(folder: Path) -> None:
-    """And goes on elsewhere."""
+    """The run continues on other hosts."""
     with head_and_host(folder) as (hosts, temp):
         script = f'{" ".join(ray_start(1, temp))} > /dev/null 2>&1 && "$@"'
         words = [*OF_ITS_OWN, "sh", "-c", script, "sh", *on_ray("off", python=("-c", IMPATIENT))]
@@ -178,7 +178,7 @@ def test_a_run_that_is_cut_off_from_the_head_ends_with_an_error(folder: Path) ->
         _, stderr = run.communicate(timeout=120)
         assert time.monotonic() - start < 40
     assert run.returncode == 1
-    assert f"minicaffe: Ray at {HEAD} has not answered for 4 s: the parts that are done stay, and" in stderr
+    assert f"minicaffe: Ray at {HEAD} has not answered for 4 s: finished parts stay, and" in stderr
     assert 10 <= len(parts(folder / "off")) < COUNT
     subprocess.run([*detect("off"), "--threads", "1"], cwd=folder, check=True, capture_output=True, timeout=60)
     assert parts(folder / "off") == parts(folder / "wanted")

@@ -29,7 +29,7 @@ def test_sigterm_is_a_stop_inside_the_block() -> None:
 
 @pytest.mark.parametrize(("number", "wanted"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
 def test_a_stop_waits_for_the_end(number: int, wanted: type[BaseException]) -> None:
-    """Also where the block sets a handler of its own after it, as Ray does."""
+    """Also if the block then sets another handler, as Ray does."""
     steps = []
     with pytest.raises(KeyboardInterrupt) as stop, sigterm_stops():
         with held_back():

@@ -1,4 +1,4 @@
-"""Data layers: the golden data's batches, databases and images to read, and the two promises of every one that prefetches."""
+"""Data layers: the golden data's batches, databases and images to read, and the two guarantees of every one that prefetches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from minicaffe.proto import caffe_pb2
 
 
 def run_batches(case: str, atol: float = 1e-5, **arrays: str) -> int:
-    """Compare every batch of a data layer's golden case; returns how many arrays were. arrays: the keys to hand in first."""
+    """Compare every batch of a data layer's golden case; returns the number of arrays. arrays: the keys to feed first."""
     path = GOLDEN / f"{case}.prototxt"
     stored = np.load(path.with_suffix(".npz"))
     compared = 0
@@ -36,13 +36,13 @@ def run_batches(case: str, atol: float = 1e-5, **arrays: str) -> int:
 
 
 def net_of(text: str, phase: Phase = TEST, seed: int = 1) -> Net:
-    """A net of this text, its random numbers started at seed."""
+    """A net of this text, with random numbers from seed."""
     set_random_seed(seed)
     return Net(parse_net(text, file="data.prototxt"), phase)
 
 
 def batches(net: Net, count: int) -> list[list[NDArray[Any]]]:
-    """The tops of so many forward passes."""
+    """The tops of `count` forward passes."""
     taken = []
     for _ in range(count):
         net.forward()
@@ -51,7 +51,7 @@ def batches(net: Net, count: int) -> list[list[NDArray[Any]]]:
 
 
 def check_repeats_and_resumes(text: str, phase: Phase, count: int = 5) -> None:
-    """A seed repeats the batches; a state, through JSON, goes on after the last one taken, also in a net of another seed."""
+    """A seed repeats the batches; a state, through JSON, resumes after the last one, also in a net with another seed."""
     straight = batches(net_of(text, phase), 2 * count)
     first = net_of(text, phase)
     assert same(batches(first, count), straight[:count])

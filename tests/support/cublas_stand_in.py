@@ -1,4 +1,4 @@
-"""A stand-in for nvmath.bindings.cublas that computes on the memory of the host, where the test device's memory lies."""
+"""A stand-in for nvmath.bindings.cublas that computes in host memory, which is the test device's memory."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def column_major(kind: Any, ops: Any, sizes: tuple[int, int, int], factors: tupl
 
 
 def installed(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """The stand-in, where blas finds it. Skips on a GPU, whose memory it cannot read."""
+    """Install the stand-in. Skips on a GPU, whose memory it cannot read."""
     if "test device" not in current().name:
         pytest.skip("the stand-in needs a device whose memory is the host's")
     stand_in = StandIn()

@@ -1,13 +1,15 @@
-"""A small detector of rois that are given, its weights, and pictures, for tests of `minicaffe detect`."""
+"""A small detector that reads its rois, its weights, and images, for tests of `minicaffe detect`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+from click.testing import CliRunner, Result
 from PIL import Image
 
 from minicaffe import Net, set_random_seed
+from minicaffe.cli import main
 from minicaffe.mode import TEST
 
 DETECTOR = """name: "detector"
@@ -27,12 +29,16 @@ layer { name: "cls_prob" type: "Softmax" bottom: "score" top: "cls_prob" }
 ARGUMENTS = (
     "detect detector.prototxt detector.caffemodel --proposals boxes.npy --classes names.txt --threshold 0.05 --scale 100"
 ).split()
-"""What goes before the images; more options may follow them."""
+"""The arguments before the images."""
+
+
+def detect(*arguments: object) -> Result:
+    """Run `minicaffe detect` in this process, in a folder of make_folder."""
+    return CliRunner().invoke(main, [*ARGUMENTS, *map(str, arguments)])
 
 
 def make_folder(folder: Path, count: int = 7, seed: int = 1) -> None:
-    """The net, its weights of this seed, boxes, names of classes, and photos/0.png and so on, each of another size; 3.png is
-    no picture."""
+    """Write the net, weights from this seed, boxes, class names, and photos/0.png, ... of different sizes; 3.png is invalid."""
     set_random_seed(seed)
     (folder / "detector.prototxt").write_text(DETECTOR)
     Net(folder / "detector.prototxt", TEST).save(folder / "detector.caffemodel")

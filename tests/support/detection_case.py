@@ -1,4 +1,4 @@
-"""What the tests of the detection layers share: temporary settings, and the golden whole nets' blobs."""
+"""Helpers for the tests of detection layers: temporary settings, and the golden whole nets' blobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the original Caffe computed, case by case (../shared/golden beside the repository), run through Net."""
+"""The golden cases of the original Caffe (../shared/golden next to the repository), run through Net."""
 
 from __future__ import annotations
 

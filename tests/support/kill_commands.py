@@ -105,7 +105,7 @@ def prepare(folder: Path) -> None:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """What lies in folder, but for unfinished files (their names begin with a dot) and what was said."""
+    """The files in folder, without unfinished ones (their names begin with a dot) and the log."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != "said")
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -119,7 +119,7 @@ def run(folder: Path, words: Sequence[str]) -> int:
 
 
 def stop_once(folder: Path, command: Command, seconds: float, number: int) -> tuple[str, float]:
-    """Run in folder and send the signal after so many seconds; what was found, in words, and the seconds that the end took."""
+    """Run in folder and send the signal after some seconds; the findings in words, and the seconds until the end."""
     before = content(folder)
     child = run(folder, command.words)
     time.sleep(seconds)

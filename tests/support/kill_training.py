@@ -35,7 +35,7 @@ from minicaffe.training.solver_state import read_state  # noqa: E402
 
 
 def fork(folder: Path, run: Callable[[], object]) -> int:
-    """A process that runs something in folder, with what it says in the file `said`; its id."""
+    """Start a process in folder, with its output in the file `said`; its id."""
     child = os.fork()
     if child:
         return child
@@ -82,7 +82,7 @@ def final_bytes(folder: Path, iterations: int) -> list[bytes]:
 
 
 def kill_once(folder: Path, seconds: float, whole: list[bytes], iterations: int) -> str:
-    """Train in folder, kill so many seconds after the first snapshot, go on to the end. What was found, in words."""
+    """Train in folder, kill some seconds after the first snapshot, resume to the end. The findings in words."""
     child = train(folder)
     while not any(folder.glob("[!.]*.solverstate*")) and not os.waitpid(child, os.WNOHANG)[0]:
         time.sleep(0.001)

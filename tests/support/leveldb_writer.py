@@ -109,7 +109,7 @@ def new_table(number: int, length: int, first: bytes, last: bytes, level: int = 
 
 
 def edit(log_number: int, sequence: int, tables: bytes = b"") -> bytes:
-    """An edit that says all that a manifest must say."""
+    """An edit with everything that a manifest must have."""
     numbers = varint(2) + varint(log_number) + varint(3) + varint(99) + varint(4) + varint(sequence)
     return varint(1) + sized(b"leveldb.BytewiseComparator") + numbers + tables
 

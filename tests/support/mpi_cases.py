@@ -71,7 +71,7 @@ layer { name: "ip2" type: "InnerProduct" bottom: "ip" top: "ip2" inner_product_p
   weight_filler { type: "xavier" } } }
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip2" bottom: "label" top: "loss" }
 """
-"""A net in which every rank draws random numbers of its own: mirroring and Dropout."""
+"""A net in which ranks draw different random numbers: mirroring and Dropout."""
 
 
 def make_files(folder: Path) -> None:
@@ -112,7 +112,7 @@ def save(solver: SGDSolver, path: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Every case in the ranks; then one stopped by a signal, and one that goes on from a snapshot of other ranks."""
+    """Every case in the ranks; then one stopped by a signal, and one resumed from a snapshot of other ranks."""
     from minicaffe.scaling import mpi
     from minicaffe.scaling.mpi import buckets
 

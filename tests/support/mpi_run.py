@@ -52,7 +52,7 @@ def same(found: Path, expected: Path) -> None:
 
 
 def wait_for(text: str, log: Path) -> None:
-    """Until text stands in log, at most 120 s."""
+    """Wait until log has text, at most 120 s."""
     until = time.monotonic() + 120
     while text not in log.read_text(errors="replace"):
         assert time.monotonic() < until, log.read_text(errors="replace")

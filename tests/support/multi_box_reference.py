@@ -1,4 +1,4 @@
-"""MultiBoxLoss in plain loops, one prior and one true box at a time, as the SSD fork's bbox_util.cpp goes about it."""
+"""MultiBoxLoss in plain loops, one prior and one true box at a time, like the SSD fork's bbox_util.cpp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A net of one layer or a few beside its ONNX model in onnxruntime, on the arrays given, and at other sizes."""
+"""A small net and its ONNX model in onnxruntime, compared on the given arrays and at other sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def net_of(text: str, inputs: Arrays, seed: int = 0, settings: DetectionSettings | None = None) -> Net:
-    """A net with an Input for each array, and after them the layers of text; all weights random, not 0."""
+    """A net with an Input for each array, then the layers of text; all weights random and nonzero."""
     head = "".join(
         f'layer {{ name: "{name}_in" type: "Input" top: "{name}" input_param {{ shape {{ '
         + " ".join(f"dim: {d}" for d in array.shape)
@@ -56,9 +56,9 @@ def check(
     net: Net | None = None,
     **options: Any,
 ) -> dict[str, list[int | str]]:
-    """Export at the first arrays' sizes; the net and the one model must agree on those and on the others.
+    """Export at the first arrays' sizes; the net and the model must agree on those and on the others.
 
-    Returns the shapes of the model's inputs and outputs, a name where an axis is free.
+    Returns the shapes of the model's inputs and outputs, with names for dynamic axes.
     """
     import onnx
 

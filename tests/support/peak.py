@@ -1,4 +1,4 @@
-"""How much memory a statement takes, in a process of its own."""
+"""The memory that a statement needs, in a separate process."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _feasible(
 
 
 def ps_roi_align_backward(dy: Array, rois: Array, scale: float, shape: Sequence[int], sample_num: int) -> Array:
-    """PSROIAlign: skipped samples stay at (0, 0) and count; only pixels of the bin's own window get a share."""
+    """PSROIAlign: skipped samples stay at (0, 0) and count; only pixels of the bin's window get a part."""
     f, dx = dy.dtype.type, np.zeros(shape, dy.dtype)
     _, dim, group, _ = dy.shape
     _, _, height, width = shape

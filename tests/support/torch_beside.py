@@ -1,4 +1,4 @@
-"""A net beside its torch Module: outputs and gradients, and how far each side is from float64."""
+"""A net compared with its torch Module: outputs and gradients, and the distance of each from float64."""
 
 from __future__ import annotations
 

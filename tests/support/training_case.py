@@ -29,7 +29,7 @@ RULES = {
     "AdaDelta": 'base_lr: 1 momentum: 0.95 delta: 1e-6 lr_policy: "multistep" gamma: 0.1 stepvalue: 3 stepvalue: 7',
     "Adam": 'base_lr: 0.01 momentum: 0.9 momentum2: 0.999 lr_policy: "exp" gamma: 0.98',
 }
-"""Each solver type with a learning rate policy of its own."""
+"""Each solver type with another learning rate policy."""
 
 
 def make_training(folder: Path, kind: str, more: str, *, hidden: int = 8) -> Path:

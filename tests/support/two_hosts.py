@@ -48,7 +48,7 @@ class Hosts:
         return self.start(0, *command, "--map-by", "ppr:1:node", *words, **options)
 
     def cut(self) -> None:
-        """Take the link down at the second host: nothing arrives any more, and the first is not told."""
+        """Take the link down at the second host: nothing arrives any more, and the first is not notified."""
         ip("-n", self.spaces[1], "link", "set", "link0", "down")
 
 

@@ -4,8 +4,8 @@
     print(result)
     result.first.layer, result.first.cause
 
-b is a net, an .npz of blobs from any framework, or an ONNX model. Causes are not guessed: the layer is computed again as
-another framework might (causes.py), and a cause is named when what comes out is b's.
+b is a net, an .npz of blobs from any framework, or an ONNX model. Causes are tested: the layer is recomputed as another
+framework might compute it (causes.py), and a cause is named if that gives b's values.
 """
 
 from __future__ import annotations

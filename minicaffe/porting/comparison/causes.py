@@ -1,12 +1,13 @@
-"""The known faces of a difference: what else a layer of this type may have been taken for, as changes to try.
+"""Known causes of differences: how other frameworks compute a layer of this type, as changes to try.
 
-Each function yields Variants of a layer; walk.py runs them and names those that give what B has. The words are about B.
+Each function yields Variants of a layer; walk.py runs them and names those that give B's values. The words are about B.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,10 @@ from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.dropout import Dropout
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.inner_product import InnerProduct
-from minicaffe.layers.lrn import LRN
+from minicaffe.layers.lrn import LRN, WITHIN_CHANNEL
 from minicaffe.layers.mvn import MVN
 from minicaffe.layers.normalize import Normalize
-from minicaffe.layers.pooling import Pooling
+from minicaffe.layers.pooling import AVE, MAX, Pooling
 from minicaffe.layers.proposal import Proposal
 from minicaffe.layers.relu import ReLU
 from minicaffe.layers.scale import Scale
@@ -31,22 +32,18 @@ from minicaffe.layers.softmax import Softmax
 from minicaffe.mode import TEST
 from minicaffe.proto import caffe_pb2
 
-from .changes import after, both, channels_last, of_blob, of_bottom, of_bottoms, parameter
+from .changes import channels_last, interleaved, of_blob, of_bottom, of_bottoms, of_top, parameter
 from .region_causes import proposals, regions
-from .trial import Array, Change, Trial, Variant
+from .result import Array
+from .trial import Trial, Variant
 
-PoolingParameter, LRNParameter, EltwiseParameter = (
-    caffe_pb2.PoolingParameter,
-    caffe_pb2.LRNParameter,
-    caffe_pb2.EltwiseParameter,
-)
 EPSILONS = (1e-5, 1e-3, 1e-4, 2e-5, 1e-6, 1e-8, 1e-10, 1e-12, 0.0)
 MEANS = ((102.9801, 115.9465, 122.7717), (104.0, 117.0, 123.0), (103.939, 116.779, 123.68), (127.5, 127.5, 127.5))
 """Blue, green, red."""
 
 
 def variants(layer: Layer, is_first: bool) -> Iterator[Variant]:
-    """What layer may have been taken for. is_first: it reads an input of the net."""
+    """What B may compute in place of layer. is_first: it reads an input of the net."""
     if type(layer) in BY_CLASS:
         yield from BY_CLASS[type(layer)](layer)
     if layer.is_roi_layer:
@@ -56,37 +53,37 @@ def variants(layer: Layer, is_first: bool) -> Iterator[Variant]:
     if is_first:
         yield from _image_variants()
     if not (layer.elementwise or layer.is_input or isinstance(layer, Concat)):
-        yield Variant("its input has its axes in the order N, H, W, C when it is read", of_bottoms(channels_last))
+        yield Variant("its input is read in the order N, H, W, C", of_bottoms(channels_last))
 
 
 # Images.
 
 
 def _image_variants() -> Iterator[Variant]:
-    """What is done to pictures, where the layer reads one."""
     yield Variant("the channels of its image are in the other order (RGB and BGR swapped)", of_bottom(0, _swapped))
     for scale in (1 / 255, 255.0, 1 / 127.5, 1 / 128, 0.017, 1 / 256, 0.007843):
-        yield Variant(f"its image is scaled by {scale:.6g}", of_bottom(0, lambda x, s=scale: x * x.dtype.type(s)))  # type: ignore[misc]
+        yield Variant(f"its image is scaled by {scale:.6g}", of_bottom(0, partial(np.multiply, scale)))
     for mean, sign, swap in itertools.product(MEANS, (1, -1), (False, True)):
         words = "is not subtracted" if sign > 0 else "is subtracted (once more)"
         also = ", and RGB and BGR are swapped" if swap else ""
-        yield Variant(f"the mean ({', '.join(map(str, mean))}) {words}{also}", of_bottom(0, _shifted(mean, sign, swap)))
+        shift = partial(_shifted, by=[sign * value for value in mean], swap=swap)
+        yield Variant(f"the mean ({', '.join(map(str, mean))}) {words}{also}", of_bottom(0, shift))
+
+
+def _image(x: Array) -> Array:
+    """x, an image or weights that read one."""
+    if x.ndim != 4 or x.shape[1] != 3:
+        raise ValueError("not an image")
+    return x
 
 
 def _swapped(x: Array) -> Array:
-    if x.ndim != 4 or x.shape[1] != 3:
-        raise ValueError("not an image")
-    return np.ascontiguousarray(x[:, ::-1])
+    return np.ascontiguousarray(_image(x)[:, ::-1])
 
 
-def _shifted(mean: Sequence[float], sign: int, swap: bool) -> Callable[[Array], Array]:
-    def change(x: Array) -> Array:
-        if x.ndim != 4 or x.shape[1] != 3:
-            raise ValueError("not an image")
-        shifted: Array = x + sign * np.array(mean, x.dtype)[:, None, None]
-        return _swapped(shifted) if swap else shifted
-
-    return change
+def _shifted(x: Array, by: Sequence[float], swap: bool) -> Array:
+    shifted: Array = _image(x) + np.array(by, x.dtype)[:, None, None]
+    return _swapped(shifted) if swap else shifted
 
 
 # By type.
@@ -101,74 +98,53 @@ def _convolution(layer: Layer) -> Iterator[Variant]:
         if kernel and pad and pad[0] == dilation[0] * (kernel[0] - 1) // 2:
             smaller = parameter("convolution_param", dilation=[1], pad=[(kernel[0] - 1) // 2])
             yield Variant("its dilation is ignored, and its pad made smaller to fit", smaller)
+    yield Variant("the channels of its weights are in the other order (RGB and BGR swapped)", of_blob(0, _swapped))
     weight = layer.blobs[0].shape
-    yield Variant("the channels of its weights are in the other order (RGB and BGR swapped)", of_blob(0, _reversed_channels))
-    if len(weight) == 4 and weight[2] == weight[3] > 1:
-        yield Variant("its kernels are transposed (width before height)", of_blob(0, lambda w: w.swapaxes(2, 3)))
-    if len(weight) == 4 and max(weight[2:]) > 1:
-        yield Variant(
-            "its kernels are turned round (a convolution, not a correlation)", of_blob(0, lambda w: w[:, :, ::-1, ::-1])
-        )
-    if len(weight) == 4 and weight[0] == weight[1]:
-        yield Variant("its weights are transposed (inputs before outputs)", of_blob(0, lambda w: w.swapaxes(0, 1)))
+    if len(weight) == 4:
+        if weight[2] == weight[3] > 1:
+            yield Variant("its kernels are transposed (width before height)", of_blob(0, lambda w: w.swapaxes(2, 3)))
+        if max(weight[2:]) > 1:
+            flipped = of_blob(0, lambda w: w[:, :, ::-1, ::-1])
+            yield Variant("its kernels are flipped (a convolution, not a correlation)", flipped)
+        if weight[0] == weight[1]:
+            yield Variant("its weights are transposed (inputs before outputs)", of_blob(0, lambda w: w.swapaxes(0, 1)))
     yield Variant("its pad is at the end only (TensorFlow's SAME)", _same_padding)
     if param.group > 1:
-        yield Variant("its groups are interleaved", of_bottom(0, lambda x: _shuffled(x, param.group)))
-
-
-def _reversed_channels(weight: Array) -> Array:
-    if weight.ndim != 4 or weight.shape[1] != 3:
-        raise ValueError("not of an image")
-    return weight[:, ::-1]
-
-
-def _shuffled(x: Array, groups: int) -> Array:
-    n, c, h, w = x.shape
-    return np.ascontiguousarray(x.reshape(n, groups, c // groups, h, w).swapaxes(1, 2)).reshape(x.shape)
+        yield Variant("its groups are interleaved", of_bottom(0, lambda x: interleaved(x, param.group)))
 
 
 def _same_padding(trial: Trial) -> None:
-    """Moves the picture by one pixel towards the start, as with no pad before it and all of it after."""
+    """Move the image by one pixel towards the start, as with no pad before it and all of it after."""
     pads = list(trial.param.convolution_param.pad) or [trial.param.convolution_param.pad_h]
     if pads[0] < 1:
         raise ValueError("no pad")
-
-    def moved(x: Array) -> Array:
-        padded = np.pad(x, ((0, 0), (0, 0), (0, 1), (0, 1)))
-        return padded[:, :, 1:, 1:]
-
-    of_bottom(0, moved)(trial)
+    of_bottom(0, lambda x: np.pad(x, ((0, 0), (0, 0), (0, 1), (0, 1)))[:, :, 1:, 1:])(trial)
 
 
 def _inner_product(layer: Layer) -> Iterator[Variant]:
     n, k = layer.blobs[0].shape
-    yield Variant("its weights are transposed", of_blob(0, lambda w: np.ascontiguousarray(w.T).reshape(k, n).reshape(n, k)))
-    if n == k:
-        yield Variant("its weights are transposed (inputs before outputs)", of_blob(0, lambda w: w.T))
-    else:
-        yield Variant("its weights lie transposed (inputs before outputs)", of_blob(0, lambda w: w.reshape(k, n).T))
+    yield Variant("its weights are transposed", of_blob(0, lambda w: np.ascontiguousarray(w.T).reshape(n, k)))
+    if n != k:
+        yield Variant("its weights are stored transposed (inputs before outputs)", of_blob(0, lambda w: w.reshape(k, n).T))
 
 
 def _pooling(layer: Layer) -> Iterator[Variant]:
     param = layer.param.pooling_param
-    floor = param.round_mode == PoolingParameter.RoundMode.Value("FLOOR")
-    mode = PoolingParameter.RoundMode.Value("CEIL" if floor else "FLOOR")
+    floor = param.round_mode == caffe_pb2.PoolingParameter.FLOOR
+    mode = caffe_pb2.PoolingParameter.CEIL if floor else caffe_pb2.PoolingParameter.FLOOR
     words = "up (ceil), as Caffe does" if floor else "down (floor), where Caffe rounds up (ceil)"
     yield Variant(f"the number of its windows is rounded {words}", parameter("pooling_param", round_mode=mode))
-    average = param.pool == PoolingParameter.PoolMethod.Value("AVE")
+    average = param.pool == AVE
+    other, words = (MAX, "maximum of a window, not its mean") if average else (AVE, "mean of a window, not its maximum")
     for also, extra in (("", {}), (", and the number of its windows is rounded the other way", {"round_mode": mode})):
         if average:
-            rounded = parameter("pooling_param", **extra)
-            yield Variant("its means leave the padding out" + also, both(rounded, _without_padding))
-        other = PoolingParameter.PoolMethod.Value("MAX" if average else "AVE")
-        yield Variant(
-            f"it takes the {'largest' if average else 'mean'} of a window, not the {'mean' if average else 'largest'}" + also,
-            parameter("pooling_param", pool=other, **extra),
-        )
+            yield Variant(f"its means leave out the padding{also}", partial(_without_padding, extra))
+        yield Variant(f"it takes the {words}{also}", parameter("pooling_param", pool=other, **extra))
 
 
-def _without_padding(trial: Trial) -> None:
-    """Divide by what the same pooling makes of ones."""
+def _without_padding(extra: dict[str, Any], trial: Trial) -> None:
+    """Divide by the same pooling of ones. extra: fields to set."""
+    parameter("pooling_param", **extra)(trial)
 
     def tweak(layer: Layer) -> None:
         pool = layer.forward
@@ -189,7 +165,7 @@ def _without_padding(trial: Trial) -> None:
 
 def _lrn(layer: Layer) -> Iterator[Variant]:
     param = layer.param.lrn_param
-    within = param.norm_region == LRNParameter.NormRegion.Value("WITHIN_CHANNEL")
+    within = param.norm_region == WITHIN_CHANNEL
     size = param.local_size ** (2 if within else 1)
     alphas = [
         (param.alpha, ""), (param.alpha * size, "its alpha is not divided by local_size"),
@@ -199,31 +175,29 @@ def _lrn(layer: Layer) -> Iterator[Variant]:
         second = "" if k == param.k else f"its k is {k:g}, not {param.k:g}"
         if first or second:
             yield Variant(" and ".join(filter(None, [first, second])), parameter("lrn_param", alpha=alpha, k=k))
-    region = LRNParameter.NormRegion.Value("ACROSS_CHANNELS" if within else "WITHIN_CHANNEL")
+    region = caffe_pb2.LRNParameter.ACROSS_CHANNELS if within else WITHIN_CHANNEL
     words = "across channels, not within each" if within else "within each channel, not across them"
     yield Variant(f"it normalises {words}", parameter("lrn_param", norm_region=region))
 
 
 def _batch_norm(layer: Layer) -> Iterator[Variant]:
-    def scaled(*indices: int) -> Change:
-        def change(trial: Trial) -> None:
-            factor = trial.blobs[2].reshape(-1)[0]
-            if factor in (0, 1):
-                raise ValueError("nothing to change")
-            for i in indices:
-                trial.blobs[i] = trial.blobs[i] * factor
-
-        return change
-
-    yield Variant("the factor of its statistics (its third blob) is ignored", scaled(0, 1))
+    yield Variant("the factor of its statistics (its third blob) is ignored", partial(_without_factor, [0, 1]))
     for name, index in (("mean", 0), ("variance", 1)):
-        yield Variant(f"the factor (its third blob) is ignored in its {name}", scaled(index))
+        yield Variant(f"the factor (its third blob) is ignored in its {name}", partial(_without_factor, [index]))
     yield from _epsilons("batch_norm_param", layer.param.batch_norm_param.eps)
     stored = layer.phase == TEST
     if layer.param.batch_norm_param.HasField("use_global_stats"):
         stored = layer.param.batch_norm_param.use_global_stats
-    words = "the batch's own statistics, not the stored ones" if stored else "the stored statistics, not the batch's own"
-    yield Variant(f"it takes {words}", parameter("batch_norm_param", use_global_stats=not stored))
+    words = "the statistics of the batch, not the stored ones" if stored else "the stored statistics, not those of the batch"
+    yield Variant(f"it uses {words}", parameter("batch_norm_param", use_global_stats=not stored))
+
+
+def _without_factor(indices: Sequence[int], trial: Trial) -> None:
+    factor = trial.blobs[2].reshape(-1)[0]
+    if factor in (0, 1):
+        raise ValueError("nothing to change")
+    for i in indices:
+        trial.blobs[i] = trial.blobs[i] * factor
 
 
 def _epsilons(block: str, given: float) -> Iterator[Variant]:
@@ -238,10 +212,6 @@ def _mvn(layer: Layer) -> Iterator[Variant]:
     yield Variant(f"across_channels is {str(not across).lower()}", parameter("mvn_param", across_channels=not across))
 
 
-def _normalize(layer: Layer) -> Iterator[Variant]:
-    yield from _epsilons("norm_param", layer.param.norm_param.eps)
-
-
 def _relu(layer: Layer) -> Iterator[Variant]:
     for slope in (0.0, 0.01, 0.1, 0.2, 1.0):
         if slope != layer.param.relu_param.negative_slope:
@@ -252,36 +222,28 @@ def _relu(layer: Layer) -> Iterator[Variant]:
 def _softmax(layer: Layer) -> Iterator[Variant]:
     for axis in (1, -1, 0, 2):
         if axis != layer.param.softmax_param.axis:
-            yield Variant(f"it goes along axis {axis}", parameter("softmax_param", axis=axis))
-    yield Variant("it is missing", after(lambda _: [], keep_bottom=True))
+            yield Variant(f"its axis is {axis}", parameter("softmax_param", axis=axis))
+    yield Variant("it is missing", of_top(lambda x, y: x))
 
 
 def _dropout(layer: Layer) -> Iterator[Variant]:
     ratio = layer.param.dropout_param.dropout_ratio
-    for factor, words in ((1 - ratio, "scaled by 1 - ratio in TEST"), (1 / (1 - ratio or 1), "divided by 1 - ratio in TEST")):
-        yield Variant(f"it is {words}", after(lambda y, f=factor: [y[0] * y[0].dtype.type(f)]))  # type: ignore[misc]
+    yield Variant("it is scaled by 1 - ratio in TEST", of_top(lambda x, y: y * (1 - ratio)))
+    yield Variant("it is divided by 1 - ratio in TEST", of_top(lambda x, y: y / (1 - ratio or 1)))
 
 
 def _eltwise(layer: Layer) -> Iterator[Variant]:
     param = layer.param.eltwise_param
     if param.coeff:
         yield Variant("its coeff is ignored", parameter("eltwise_param", coeff=[]))
-    for name, value in EltwiseParameter.EltwiseOp.items():
+    for name, value in caffe_pb2.EltwiseParameter.EltwiseOp.items():
         if value != param.operation and not (param.coeff and name != "SUM"):
             yield Variant(f"its operation is {name}", parameter("eltwise_param", operation=value))
 
 
-def _concat(layer: Layer) -> Iterator[Variant]:
-    yield Variant("its bottoms are in the other order", of_bottoms(lambda arrays: arrays[::-1]))
-
-
-def _scale(layer: Layer) -> Iterator[Variant]:
-    yield Variant("its factors are missing", of_blob(0, np.ones_like))
-
-
-BY_CLASS: dict[type[Layer], Callable[[Layer], Iterator[Variant]]] = {
+BY_CLASS: dict[type[Layer], Callable[[Layer], Iterable[Variant]]] = {
     BatchNorm: _batch_norm,
-    Concat: _concat,
+    Concat: lambda _: [Variant("its bottoms are in the other order", of_bottoms(lambda arrays: arrays[::-1]))],
     Convolution: _convolution,
     Deconvolution: _convolution,
     DepthwiseConvolution: _convolution,
@@ -290,10 +252,10 @@ BY_CLASS: dict[type[Layer], Callable[[Layer], Iterator[Variant]]] = {
     InnerProduct: _inner_product,
     LRN: _lrn,
     MVN: _mvn,
-    Normalize: _normalize,
+    Normalize: lambda layer: _epsilons("norm_param", layer.param.norm_param.eps),
     Pooling: _pooling,
     Proposal: proposals,
     ReLU: _relu,
-    Scale: _scale,
+    Scale: lambda _: [Variant("its factors are missing", of_blob(0, np.ones_like))],
     Softmax: _softmax,
 }

@@ -1,4 +1,4 @@
-"""Changes of a trial, to build hypotheses from."""
+"""Changes of a trial, from which hypotheses are built."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .trial import Array, Change, Trial
+from .result import Array
+from .trial import Change, Trial
 
 
 def parameter(block: str, **values: Any) -> Change:
@@ -35,13 +36,12 @@ def of_blob(index: int, function: Callable[[Array], Array]) -> Change:
 
 
 def of_bottom(index: int, function: Callable[[Array], Array]) -> Change:
-    """Change what the layer reads as bottom `index`."""
-
+    """Change the values that the layer reads from bottom `index`."""
     return of_bottoms(lambda arrays: [function(array) if i == index else array for i, array in enumerate(arrays)])
 
 
 def of_bottoms(function: Callable[[list[Array]], list[Array]]) -> Change:
-    """Change all that the layer reads."""
+    """Change the values that the layer reads from all bottoms."""
 
     def change(trial: Trial) -> None:
         trial.bottoms = function
@@ -49,32 +49,24 @@ def of_bottoms(function: Callable[[list[Array]], list[Array]]) -> Change:
     return change
 
 
-def both(*changes: Change) -> Change:
-    """One change after another."""
+def of_top(function: Callable[[Array, Array], Array]) -> Change:
+    """Replace the first top by function(first bottom, first top)."""
 
     def change(trial: Trial) -> None:
-        for part in changes:
-            part(trial)
+        trial.top = function
 
     return change
 
 
 def channels_last(arrays: list[Array]) -> list[Array]:
-    """The first bottom's values in the order N, H, W, C, in its own shape."""
+    """The first bottom's values in the order N, H, W, C, in an array of the same shape."""
     first = arrays[0]
     if first.ndim != 4 or first.shape[1] == 1 or first.shape[2:] == (1, 1):
         raise ValueError("nothing to reorder")
     return [np.ascontiguousarray(first.transpose(0, 2, 3, 1)).reshape(first.shape), *arrays[1:]]
 
 
-def after(function: Callable[[list[Array]], list[Array]], keep_bottom: bool = False) -> Change:
-    """Change what the layer gives; keep_bottom: it gives its first bottom."""
-
-    def change(trial: Trial) -> None:
-        trial.after = function
-        if keep_bottom:
-            kept: list[Array] = []
-            trial.bottoms = lambda arrays: kept.extend(arrays) or arrays  # type: ignore[func-returns-value]
-            trial.after = lambda _: kept[:1]
-
-    return change
+def interleaved(x: Array, groups: int) -> Array:
+    """The channels of x (N, C, H, W), in equal groups, reordered: the first of each group, then the second of each, ..."""
+    n, _, h, w = x.shape
+    return np.ascontiguousarray(x.reshape(n, groups, -1, h, w).swapaxes(1, 2)).reshape(x.shape)

@@ -1,4 +1,4 @@
-"""What differs between the same layer of two nets: fields of the prototxt, weights. Each is tried alone, then all together."""
+"""Differences between the same layer of two nets: prototxt fields and weights. Each is tried alone, then both together."""
 
 from __future__ import annotations
 
@@ -17,25 +17,13 @@ CONNECTIONS = ("name", "bottom", "top", "param", "include", "exclude", "phase", 
 
 
 def parameter_variants(a: Layer, b: Layer) -> Iterator[Variant]:
-    """B's fields and weights in A's layer."""
-    blocks = {d.name: (d, value) for layer in (a, b) for d, value in layer.param.ListFields() if d.name not in CONNECTIONS}
-    fields = []
-    for name, (descriptor, _) in blocks.items():
-        mine, theirs = getattr(a.param, name), getattr(b.param, name)
-        if not descriptor.message_type:
-            if mine != theirs:
-                fields.append(f"{name}: {mine} in A, {theirs} in B")
-            continue
-        for field in descriptor.message_type.fields:
-            values = [_shown(block, field) for block in (mine, theirs)]
-            if values[0] != values[1] and "filler" not in field.name:
-                fields.append(f"{name}.{field.name}: {values[0]} in A, {values[1]} in B")
+    """A's layer with B's fields and weights."""
+    fields = _differing_fields(a.param, b.param)
     if fields:
         yield Variant(f"the prototxts differ: {'; '.join(fields)}", lambda trial: _take_param(trial, b))
     weights = [blob.read_data() for blob in b.blobs]
-    mine = [blob.read_data() for blob in a.blobs]
-    differing = [i for i, (x, y) in enumerate(zip(mine, weights)) if x.shape != y.shape or not np.array_equal(x, y)]
-    if differing and len(mine) == len(weights):
+    differing = [i for i, (blob, array) in enumerate(zip(a.blobs, weights)) if not np.array_equal(blob.read_data(), array)]
+    if differing and len(a.blobs) == len(weights):
         words = f"the weights differ: blob{'s' * (len(differing) > 1)} {', '.join(map(str, differing))}"
         yield Variant(words, lambda trial: _take_blobs(trial, weights))
 
@@ -45,6 +33,22 @@ def parameter_variants(a: Layer, b: Layer) -> Iterator[Variant]:
 
         if fields:
             yield Variant(f"{words}; and the prototxts: {'; '.join(fields)}", both)
+
+
+def _differing_fields(a: caffe_pb2.LayerParameter, b: caffe_pb2.LayerParameter) -> list[str]:
+    blocks = {d.name: d for param in (a, b) for d, _ in param.ListFields() if d.name not in CONNECTIONS}
+    found = []
+    for name, descriptor in blocks.items():
+        ours, theirs = getattr(a, name), getattr(b, name)
+        if not descriptor.message_type:
+            if ours != theirs:
+                found.append(f"{name}: {ours} in A, {theirs} in B")
+            continue
+        for field in descriptor.message_type.fields:
+            values = [_shown(block, field) for block in (ours, theirs)]
+            if values[0] != values[1] and "filler" not in field.name:
+                found.append(f"{name}.{field.name}: {values[0]} in A, {values[1]} in B")
+    return found
 
 
 def _take_param(trial: Trial, b: Layer) -> None:

@@ -1,4 +1,4 @@
-"""Known faces of a difference that show in the two arrays themselves, with nothing to compute again."""
+"""Known causes of differences that the two arrays show without recomputing a layer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .result import Array, Tolerance
 
 
 def direct_causes(a: Array, b: Array, tolerance: Tolerance) -> Iterator[str]:
-    """What was done to a to get b."""
+    """The known changes of a that give b, in words."""
     for words, made in _made(a, b):
         if made.shape == b.shape and tolerance.agree(made, b):
             yield words
@@ -22,10 +22,10 @@ def _made(a: Array, b: Array) -> Iterator[tuple[str, Array]]:
         for axes in itertools.permutations(range(a.ndim)):
             if axes != tuple(range(a.ndim)) and a.transpose(axes).shape == b.shape:
                 back = ",".join(map(str, np.argsort(axes)))
-                yield f"its axes stand in another order: A's are B's {back} (--map takes them)", a.transpose(axes)
+                yield f"its axes have another order: A's are B's {back} (write this order in --map)", a.transpose(axes)
     if a.shape != b.shape or not a.size:
         return
-    yield "A's values below 0 are 0 in B: a ReLU that A has not, or later", np.maximum(a, 0)
+    yield "A's values below 0 are 0 in B: a ReLU that A lacks or applies later", np.maximum(a, 0)
     if a.ndim == 4 and a.shape[1] == 3:
         yield "its channels are in the other order (RGB and BGR swapped)", a[:, ::-1]
         yield from _images(a, b)
@@ -47,14 +47,16 @@ def _made(a: Array, b: Array) -> Iterator[tuple[str, Array]]:
 
 
 def _images(a: Array, b: Array) -> Iterator[tuple[str, Array]]:
-    """Pictures that differ by a mean and a scale for each channel, in either order of channels."""
-    for words, picture in (("", a), (", RGB and BGR swapped", a[:, ::-1])):
+    """Images that differ by a scale and a mean per channel, in either order of channels."""
+
+    def shown(values: Array) -> str:
+        return ", ".join(f"{value:.6g}" for value in values.ravel())
+
+    for words, image in (("", a), (", RGB and BGR swapped", a[:, ::-1])):
         with np.errstate(all="ignore"):
-            mean = (b.astype(np.float64) - picture).mean(axis=(0, 2, 3), keepdims=True)
-            shown = ", ".join(f"{value:.6g}" for value in mean.ravel())
-            yield f"it is A's plus ({shown}) in its channels: a mean is not subtracted{words}", picture + mean
-            centred, theirs = (x - x.mean(axis=(0, 2, 3), keepdims=True, dtype=np.float64) for x in (picture, b))
+            mean = (b.astype(np.float64) - image).mean(axis=(0, 2, 3), keepdims=True)
+            yield f"it is A's plus ({shown(mean)}) in its channels: a mean is not subtracted{words}", image + mean
+            centred, theirs = (x - x.mean(axis=(0, 2, 3), keepdims=True, dtype=np.float64) for x in (image, b))
             factor = (centred * theirs).sum() / (centred**2).sum()
-            offset = (b - factor * picture).mean(axis=(0, 2, 3), keepdims=True)
-            shown = ", ".join(f"{value:.6g}" for value in offset.ravel())
-            yield f"it is A's times {factor:.6g}, plus ({shown}) in its channels{words}", picture * factor + offset
+            offset = (b - factor * image).mean(axis=(0, 2, 3), keepdims=True)
+            yield f"it is A's times {factor:.6g}, plus ({shown(offset)}) in its channels{words}", image * factor + offset

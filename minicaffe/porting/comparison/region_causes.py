@@ -1,9 +1,10 @@
-"""The known faces of a difference in the layers of regions: columns, + 1, half pixels, the order of channels; proposals."""
+"""Known causes of differences in region layers: columns, + 1, half pixels, the order of channels; proposals."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from minicaffe.layers.boxes.nms import nms
 from minicaffe.layers.proposal import Proposal
 from minicaffe.layers.roi_align import ROIAlign
 
-from .changes import of_bottom, parameter
-from .trial import Array, Change, Trial, Variant
+from .changes import interleaved, of_bottom, parameter
+from .trial import Change, Trial, Variant
 
 
 def _columns(order: Sequence[int]) -> Change:
@@ -27,16 +28,18 @@ def regions(layer: Layer) -> Iterator[Variant]:
     """Of a layer that pools rois."""
     yield Variant("the columns of its rois are batch index, y1, x1, y2, x2", _columns((0, 2, 1, 4, 3)))
     yield Variant("the columns of its rois are x1, y1, x2, y2, batch index", _columns((4, 0, 1, 2, 3)))
-    yield Variant("its rois' x2 and y2 are exclusive (boxes without the + 1)", of_bottom(1, _ends(-1)))
-    yield Variant("its rois' x2 and y2 are one pixel further on (boxes with + 1 twice)", of_bottom(1, _ends(1)))
+    yield Variant("its rois' x2 and y2 are exclusive (boxes without the + 1)", _moved(0, 0, -1, -1))
+    yield Variant("its rois' x2 and y2 are one pixel too large (boxes with + 1 twice)", _moved(0, 0, 1, 1))
     given = {descriptor.name: block for descriptor, block in layer.param.ListFields()}
     scale = next((given[name].spatial_scale for name in layer.param_block if name in given), 0)
     for pixels in (0.5, -0.5):
         if scale:
-            moved = of_bottom(1, _moved(pixels / scale))
+            moved = _moved(*[pixels / scale] * 4)
             yield Variant(f"its rois are moved by {-pixels:+} pixel of the map (half-pixel centres)", moved)
     if layer.position_sensitive:
-        yield Variant("its channels are ordered bin before class", of_bottom(0, _bins_first(layer)))
+        group = layer.param.psroi_pooling_param.group_size or layer.param.psroi_align_param.group_size
+        reordered = of_bottom(0, partial(interleaved, groups=group * group))
+        yield Variant("its channels are ordered bin before class", reordered)
     if isinstance(layer, ROIAlign):
         aligned = layer.param.roi_align_param.aligned
         words = "not moved" if aligned else "moved (aligned)"
@@ -46,53 +49,27 @@ def regions(layer: Layer) -> Iterator[Variant]:
                 yield Variant(f"its sampling_ratio is {ratio}", parameter("roi_align_param", sampling_ratio=ratio))
 
 
-def _ends(by: float) -> Callable[[Array], Array]:
-    def change(rois: Array) -> Array:
-        moved: Array = rois.copy().reshape(len(rois), 5)
-        moved[:, 3:] += by
-        return moved
-
-    return change
-
-
-def _moved(by: float) -> Callable[[Array], Array]:
-    def change(rois: Array) -> Array:
-        moved: Array = rois.copy().reshape(len(rois), 5)
-        moved[:, 1:] += by
-        return moved
-
-    return change
-
-
-def _bins_first(layer: Layer) -> Callable[[Array], Array]:
-    group = layer.param.psroi_pooling_param.group_size or layer.param.psroi_align_param.group_size
-
-    def change(x: Array) -> Array:
-        n, c, h, w = x.shape
-        return np.ascontiguousarray(x.reshape(n, group * group, -1, h, w).swapaxes(1, 2)).reshape(n, c, h, w)
-
-    return change
+def _moved(*by: float) -> Change:
+    """x1, y1, x2 and y2 of the rois moved."""
+    return of_bottom(1, lambda rois: rois.reshape(len(rois), 5) + np.array([0, *by], rois.dtype))
 
 
 def proposals(layer: Layer) -> Iterator[Variant]:
     """Of Proposal."""
 
-    def without(decoding: bool, overlaps: bool, clipping: bool) -> Change:
-        def change(trial: Trial) -> None:
-            trial.tweak = lambda made: _propose_without_one(made, decoding, overlaps, clipping)
-
-        return change
+    def without(flags: tuple[bool, ...], trial: Trial) -> None:
+        trial.tweak = lambda made: _propose_without_one(made, *flags)
 
     words = ("when its boxes are decoded", "in the areas of its NMS", "when its boxes are clipped")
     for flags in itertools.product((True, False), repeat=3):
         if any(flags):
             where = "" if all(flags) else " " + " and ".join(word for word, flag in zip(words, flags) if flag)
-            yield Variant(f"its boxes have no + 1{where}", without(*flags))
+            yield Variant(f"its boxes have no + 1{where}", partial(without, flags))
     yield Variant("its foreground scores come first", of_bottom(0, lambda x: np.roll(x, x.shape[1] // 2, axis=1)))
 
 
 def _propose_without_one(layer: Layer, decoding: bool, overlaps: bool, clipping: bool) -> None:
-    """Make a Proposal layer compute with widths x2 - x1. (The boxes' functions add 1, so they are handed boxes less 1.)"""
+    """Make a Proposal layer compute with widths x2 - x1. (The functions for boxes add 1, so they get boxes less 1.)"""
     assert isinstance(layer, Proposal)
     proposal = layer
 

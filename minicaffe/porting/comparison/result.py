@@ -1,4 +1,4 @@
-"""What a comparison found, as data that prints itself."""
+"""The result of a comparison, as data that prints itself."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from minicaffe.errors import written_out
 
 Array = NDArray[Any]
+Arrays = dict[str, Array]
 
 MOST_CAUSES = 3
 
@@ -44,9 +45,9 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Difference:
-    """A blob that differs. layer: that gave it, or with a cause the layer where the cause lies; at: the index of the largest
-    difference, a and b the values there; share: of the elements beyond the tolerance. Where shapes differ, those numbers are
-    left out. causes: changes of the layer that, tried, give b. uncompared: layers since the last compared blob."""
+    """A blob that differs. layer: its writer or, if a cause is found, the layer with the cause; at: the index of the largest
+    difference, a and b the values there; fraction: of the elements, those beyond the tolerance. These numbers are None if the
+    shapes differ. causes: changes of the layer that give b when tried. uncompared: layers since the last compared blob."""
 
     layer: str
     type: str
@@ -58,7 +59,7 @@ class Difference:
     at: tuple[int, ...] | None = None
     a: float | None = None
     b: float | None = None
-    share: float | None = None
+    fraction: float | None = None
     causes: list[str] = field(default_factory=list)
     uncompared: list[str] = field(default_factory=list)
 
@@ -72,21 +73,21 @@ class Difference:
         lines = [f"{self.layer} ({self.type}{place}), blob {self.top}"]
         if self.shape_a != self.shape_b:
             lines.append(f"  its shape is {self.shape_a} in A, {self.shape_b} in B")
-        if self.largest is not None and self.share is not None:
+        if self.largest is not None and self.fraction is not None:
             lines.append(f"  largest difference {self.largest:.4g} at {self.at}: {self.a:.6g} in A, {self.b:.6g} in B")
-            lines.append(f"  {100 * self.share:.3g} % of {int(np.prod(self.shape_a))} values are beyond the tolerance")
+            lines.append(f"  {100 * self.fraction:.3g} % of {int(np.prod(self.shape_a))} values are beyond the tolerance")
         lines += [f"  {'why' if i == 0 else 'or'}: {cause}" for i, cause in enumerate(self.causes[:MOST_CAUSES])]
         if not self.causes:
-            lines.append("  why: none of the known causes, tried on the layer, gives what B has")
+            lines.append("  why: unknown; none of the known causes gives B's values when tried on the layer")
         if self.uncompared:
-            lines.append(f"  not compared before it, for want of a counterpart in B: {', '.join(self.uncompared)}")
+            lines.append(f"  not compared before it, because B lacks them: {', '.join(self.uncompared)}")
         return "\n".join(lines)
 
 
 @dataclass
 class Comparison:
-    """A whole comparison. agreed: (layer, blob, largest difference), in order; unmatched: layers of A that nothing of B stood
-    beside; missing: outputs of A among what they give; notes: how A and B were brought together."""
+    """A whole comparison. agreed: (layer, blob, largest difference), in order; unmatched: layers of A without a counterpart in
+    B; missing: outputs of A that B lacks; notes: where inputs and weights came from."""
 
     a: str
     b: str
@@ -99,7 +100,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether something was compared, every output of A too, and nothing differs."""
+        """Whether anything was compared, including every output of A, and nothing differs."""
         return bool(self.agreed) and not self.differences and not self.missing
 
     @property
@@ -112,18 +113,17 @@ class Comparison:
         worst = max((number for _, _, number in self.agreed), default=0.0)
         blobs = f"{len(self.agreed)} blob{'s' * (len(self.agreed) != 1)}"
         if self.first:
-            lines.append(
-                f"{blobs} agree{'s' * (len(self.agreed) == 1)}" + (f", the last {self.agreed[-1][1]}" if self.agreed else "")
-            )
+            last = f", the last {self.agreed[-1][1]}" if self.agreed else ""
+            lines.append(f"{blobs} agree{'s' * (len(self.agreed) == 1)}{last}")
             lines.append("the first that differs: " + str(self.first))
             lines += [f"then: {difference}" for difference in self.differences[1:]]
         elif self.agreed:
             lines.append(f"all {blobs} that both have agree; largest difference {worst:.3g}")
         else:
-            lines.append("nothing was compared: no name of A's layers and blobs is in B (--map says which are the same)")
+            lines.append("nothing was compared: B has none of the names of A's layers and blobs (pair them with --map)")
         if self.unmatched:
             more = f" and {len(self.unmatched) - 8} more" if len(self.unmatched) > 8 else ""
             lines.append(f"in A only: {', '.join(self.unmatched[:8])}{more}")
         if self.missing and self.agreed:
-            lines.append(f"outputs of A that B lacks, so that they were not compared: {', '.join(self.missing)}")
+            lines.append(f"outputs of A that B lacks, not compared: {', '.join(self.missing)}")
         return written_out("\n".join(lines))

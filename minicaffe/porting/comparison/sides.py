@@ -1,7 +1,7 @@
-"""What stands beside a net in a comparison: arrays of an .npz, or of an ONNX model; and which names belong together.
+"""The other side of a comparison: the arrays of an .npz or of an ONNX model, and the map of names.
 
-A map is a text file with a line for each pair, A's layer or blob and B's name, and where B's axes stand in another order the
-permutation that makes them A's:
+A map is a text file with a line per pair: A's layer or blob, B's name and, if B's axes have another order, the permutation to
+A's order:
 
     conv1    features.0
     pool5    block5_pool    0,3,1,2
@@ -12,35 +12,30 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from numpy.typing import NDArray
 
 from minicaffe.errors import Error
 from minicaffe.files import read_text
-from minicaffe.formats.arrays import read_npz
 from minicaffe.porting.onnx.session import Session
 
-__all__ = ["Arrays", "Name", "Names", "axes_of", "read_map", "read_npz", "run_onnx"]
+from .result import Array, Arrays
 
 Path = str | os.PathLike[str]
-Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Name:
-    """B's name for something of A's, and the axes of B's array that make it A's, or ()."""
+    """B's name for a layer or blob of A, and the permutation of B's axes to A's order, or ()."""
 
     name: str
     axes: tuple[int, ...] = ()
 
-    def ours(self, array: NDArray[Any]) -> NDArray[Any]:
-        """B's array with A's axes. Raises Error where it has others."""
+    def ours(self, array: Array) -> Array:
+        """B's array with A's axes. Raises Error if the permutation does not fit."""
         if not self.axes:
             return array
         if sorted(self.axes) != list(range(array.ndim)):
             raise Error(f'the axes {self.axes} given for "{self.name}" do not fit its shape {array.shape}')
-        ours: NDArray[Any] = array.transpose(self.axes)
+        ours: Array = array.transpose(self.axes)
         return ours
 
 
@@ -48,7 +43,7 @@ Names = Mapping[str, "str | Name"]
 
 
 def read_map(path: Path) -> dict[str, Name]:
-    """The pairs of a map file. Raises Error that names the line."""
+    """The pairs of a map file. Raises Error, which names the line."""
     names: dict[str, Name] = {}
     try:
         lines = read_text(path).splitlines()
@@ -56,13 +51,10 @@ def read_map(path: Path) -> dict[str, Name]:
         raise Error(f"{path}: not a text file") from error
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
-        if not words:
-            continue
-        if len(words) not in (2, 3):
-            raise Error(
-                f"{path}:{number}: write a pair of names, and axes like 0,3,1,2 where they are in another order: {line}"
-            )
-        names[words[0]] = Name(words[1], axes_of(words[2], f"{path}:{number}") if len(words) == 3 else ())
+        if len(words) in (2, 3):
+            names[words[0]] = Name(words[1], axes_of(words[2], f"{path}:{number}") if len(words) == 3 else ())
+        elif words:
+            raise Error(f"{path}:{number}: write a pair of names, and axes like 0,3,1,2 if B has another order: {line}")
     return names
 
 
@@ -73,24 +65,19 @@ def axes_of(text: str, place: str) -> tuple[int, ...]:
     except ValueError:
         axes = ()
     if not axes or sorted(axes) != list(range(len(axes))):
-        raise Error(f"{place}: {text} is no order of axes such as 0,3,1,2")
+        raise Error(f"{place}: {text} is not an order of axes, such as 0,3,1,2")
     return axes
 
 
 def run_onnx(path: Path, inputs: Arrays) -> Arrays:
-    """Every tensor that an ONNX model computes from A's inputs, by name, the inputs too. Raises Error."""
+    """Every tensor that an ONNX model computes from A's inputs, by name, and the inputs. Raises Error."""
     session = Session(path, inner=True)
-    feeds = _feeds(path, list(session.inputs), inputs)
-    return {**feeds, **session.run(feeds)}
-
-
-def _feeds(path: Path, wanted: list[str], inputs: Arrays) -> Arrays:
-    """inputs by the model's names: its own, or one for one."""
+    wanted = list(session.inputs)
     if len(wanted) == len(inputs) == 1:
-        return {wanted[0]: next(iter(inputs.values()))}
+        inputs = dict(zip(wanted, inputs.values()))
     lacking = [name for name in wanted if name not in inputs]
     if lacking:
-        raise Error(
-            f"{path}: its inputs {', '.join(lacking)} are none of A's ({', '.join(inputs)}): --map says which are the same"
-        )
-    return {name: inputs[name] for name in wanted}
+        given = ", ".join(inputs)
+        raise Error(f"{path}: its inputs {', '.join(lacking)} are not among A's ({given}): pair the names with --map")
+    feeds = {name: inputs[name] for name in wanted}
+    return {**feeds, **session.run(feeds)}

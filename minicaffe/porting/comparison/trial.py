@@ -1,4 +1,4 @@
-"""Computing a part of a net again with one layer changed: a hypothesis tried in numbers."""
+"""Recomputing a part of a net with one layer changed: the test of a hypothesis."""
 
 from __future__ import annotations
 
@@ -8,37 +8,36 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.detection.inputs import put_array
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.net import Net
+from minicaffe.porting.layer_params import clear_fillers, input_layer
 from minicaffe.proto import caffe_pb2
 
-Array = NDArray[Any]
-Arrays = dict[str, Array]
+from .result import Array, Arrays
 
 
 @dataclass
 class Trial:
-    """A layer about to be computed, to be changed: param; blobs, its weights; bottoms: what is done to its inputs; tweak: what
-    is done to the layer object, set up; after: what is done to what it gives."""
+    """A layer about to be computed, open to changes of its param and blobs (its weights). bottoms: changes its inputs; tweak:
+    the layer object after setup; top: returns another first top, from the first bottom and top."""
 
     param: caffe_pb2.LayerParameter
     blobs: list[Array]
     bottoms: Callable[[list[Array]], list[Array]] | None = None
     tweak: Callable[[Layer], None] | None = None
-    after: Callable[[list[Array]], list[Array]] | None = None
+    top: Callable[[Array, Array], Array] | None = None
 
 
 Change = Callable[[Trial], None]
-"""Makes a hypothesis of a trial; may raise ValueError, IndexError or Error where it does not apply."""
+"""Applies a hypothesis to a trial; may raise ValueError, IndexError or Error if it does not apply."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A hypothesis in words, of B, and as a change."""
+    """A hypothesis about B, in words and as a change."""
 
     cause: str
     change: Change
@@ -46,7 +45,7 @@ class Variant:
 
 @dataclass
 class Segment:
-    """Layers in a row, the last one's top `which` compared, and the values of the blobs that they read."""
+    """Consecutive layers, of which the last one's top `which` is compared, and the values of the blobs that they read."""
 
     layers: list[Layer]
     given: Arrays
@@ -54,8 +53,8 @@ class Segment:
     phase: int
     dtype: np.dtype[Any]
 
-    def run(self, at: int, change: Change | None = None) -> Array | None:
-        """The compared blob with layer `at` changed; None where the changed layer cannot be."""
+    def run(self, at: int, change: Change) -> Array | None:
+        """The compared blob with layer `at` changed; None if the change does not apply."""
         params = [_bare(layer.param) for layer in self.layers]
         for i, param in enumerate(params):
             param.name = f"layer {i}"
@@ -63,14 +62,13 @@ class Segment:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                if change:
-                    change(trial)
+                change(trial)
                 return self._run(params, at, trial)
         except (Error, ValueError, IndexError, TypeError, ZeroDivisionError):
             return None
 
     def _run(self, params: list[caffe_pb2.LayerParameter], at: int, trial: Trial) -> Array:
-        inputs = [_input(name, array) for name, array in self.given.items()]
+        inputs = [input_layer(f"input {name}", array.shape, top=name) for name, array in self.given.items()]
         param = caffe_pb2.NetParameter(layer=[*inputs, *params])
         net = Net(param, self.phase, dtype=self.dtype, settings=self.layers[at].settings)
         for name, array in self.given.items():
@@ -88,30 +86,19 @@ class Segment:
                     blob.data[...] = array
             if changed and trial.tweak:
                 trial.tweak(layer)
+            first = bottoms[0].data.copy() if changed and trial.top else None  # the layer may overwrite it
             layer.forward_pass(bottoms, tops)
-            if changed and trial.after:
-                for blob, array in zip(tops, trial.after([blob.data.copy() for blob in tops])):
-                    blob.reshape(array.shape)
-                    blob.data[...] = array
+            if trial.top and first is not None:
+                tops[0].data[...] = trial.top(first, tops[0].data.copy())
         made: Array = net.nodes[net.index_of(f"layer {len(self.layers) - 1}")].tops[self.which].data.copy()
         return made
 
 
-def _input(name: str, array: Array) -> caffe_pb2.LayerParameter:
-    shape = caffe_pb2.BlobShape(dim=array.shape)
-    return caffe_pb2.LayerParameter(
-        name=f"input {name}", type="Input", top=[name], input_param=caffe_pb2.InputParameter(shape=[shape])
-    )
-
-
 def _bare(param: caffe_pb2.LayerParameter) -> caffe_pb2.LayerParameter:
-    """A copy without rules, shared names and fillers: its weights are put in."""
+    """A copy without rules, shared names and fillers: the weights are copied in."""
     new = caffe_pb2.LayerParameter()
     new.CopyFrom(param)
     for name in ("include", "exclude", "param", "phase", "blobs"):
         new.ClearField(name)
-    for descriptor, block in new.ListFields():
-        for filler in ("weight_filler", "bias_filler", "filler"):
-            if descriptor.message_type and filler in descriptor.message_type.fields_by_name:
-                block.ClearField(filler)
+    clear_fillers(new)
     return new

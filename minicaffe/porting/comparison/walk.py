@@ -1,4 +1,4 @@
-"""The walk: A's layers in order, each top beside B's, up to the first that differs; then the causes, tried."""
+"""The walk through A's layers: each top is compared with B's up to the first that differs; then known causes are tried."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from minicaffe import rng
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.inputs import fill_inputs, make_up_weights, put_array
 from minicaffe.errors import Error, WeightsError
+from minicaffe.formats.arrays import read_npz
 from minicaffe.formats.weights import WeightsFile, read_weights
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
@@ -24,13 +25,13 @@ from minicaffe.porting.near_layers import near_text
 from .causes import variants
 from .differing import parameter_variants
 from .direct import direct_causes
-from .result import MOST_CAUSES, Array, Comparison, Difference, Tolerance
-from .sides import Arrays, Name, Names, read_npz, run_onnx
+from .result import MOST_CAUSES, Array, Arrays, Comparison, Difference, Tolerance
+from .sides import Name, Names, run_onnx
 from .trial import Segment, Variant
 
 FOLLOWS = "it reads a blob that differs already"
 LONGEST = 8
-"""Layers since the last compared blob, at most, among which a cause is looked for."""
+"""Layers since the last compared blob, at most, that are searched for a cause."""
 
 Source = str | os.PathLike[str] | Net
 Weights = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -54,9 +55,9 @@ def compare(  # noqa: PLR0913 - public, by keyword
 ) -> Comparison:
     """Compare net a with b, layer by layer: b is a net, an .npz or a dict of blobs, or an .onnx model.
 
-    inputs: a's, by name; those left out are b's arrays of these names, or seeded. names: b's names for a's layers and blobs, as
-    sides.read_map reads them. go_on: past the first difference; between two nets b then goes on from a's values. A net b that
-    is read from a prototxt and given no weights has a's. phase, level, stages: of nets that are read.
+    inputs: a's, by name; the others are b's arrays of these names, or seeded random values. names: b's names for a's layers and
+    blobs, as from sides.read_map. go_on: continue after the first difference; a net b then continues from a's values. A net b
+    read from a prototxt without weights gets a's. phase, level, stages: of nets that are read from prototxts.
     Raises Error for what cannot be read or run.
     """
     state = (phase, level, list(stages))
@@ -78,7 +79,7 @@ def compare(  # noqa: PLR0913 - public, by keyword
     else:
         if arrays is None:
             fed = {pairs.get(name, Name(name)).name: net.blobs[name].data.copy() for name in net.inputs}
-            arrays = run_onnx(b, walk.inputs(fed))  # type: ignore[arg-type]
+            arrays = run_onnx(b, fed)  # type: ignore[arg-type]
         walk.beside_arrays(arrays)
     return result
 
@@ -95,13 +96,12 @@ def _files(weights: Weights) -> list[str | os.PathLike[str]]:
 
 
 def load_fitting(net: Net, path: str | os.PathLike[str]) -> list[str]:
-    """Load the layers of a file whose blobs fit; says which do not. (A net whose maps have other sizes than they should is
-    still to be compared, up to where that shows.) Raises WeightsError where none has the name of a layer."""
+    """Load the layers of a file whose blobs fit, and note the others: a net whose maps have wrong sizes is still compared, up
+    to the layer that shows it. Raises WeightsError if no layer has a name of the net."""
     file = read_weights(path)
     if net.params and not any(stored.name in net.params for stored in file.layers if stored.blobs):
-        raise WeightsError(
-            f"{path}: none of its layers has the name of a layer with weights in {net.file}{near_text(net, file)}"
-        )
+        near = near_text(net, file)
+        raise WeightsError(f"{path}: none of its layers has the name of a layer with weights in {net.file}{near}")
     left = []
     for stored in file.layers:
         try:
@@ -128,7 +128,7 @@ def _arrays(b: Any) -> Arrays | None:
 
 
 def _fill(net: Net, inputs: Mapping[str, ArrayLike], arrays: Arrays | None, names: Mapping[str, Name], seed: int) -> list[str]:
-    """Give a its inputs: those given, else b's, else seeded ones. Returns what was made up."""
+    """Fill A's inputs with the given arrays, else B's, else seeded values. Returns notes on the last two."""
     unknown = [name for name in inputs if name not in net.inputs]
     if unknown:
         raise Error(f'"{unknown[0]}" is not an input of A; its inputs are {", ".join(net.inputs) or "none"}')
@@ -146,7 +146,7 @@ def _fill(net: Net, inputs: Mapping[str, ArrayLike], arrays: Arrays | None, name
 
 
 class Walk:
-    """A, run once with every layer's tops kept, and B beside it."""
+    """A, run once with every layer's tops kept, and its comparison with B."""
 
     def __init__(self, net: Net, result: Comparison, go_on: bool, names: Mapping[str, Name]) -> None:
         self.net, self.result, self.go_on, self.names = net, result, go_on, names
@@ -156,24 +156,20 @@ class Walk:
         self.sources = {top: i for i, layer in enumerate(net.layers) for top in net.top_names[layer.name]}
 
     def run_a(self, seed: int) -> None:
-        """Run a and keep what every layer gives."""
+        """Run A and keep every layer's tops."""
 
         def keep(i: int) -> None:
             self.kept[i] = [blob.read_data().copy() for blob in self.net.nodes[i].tops]
 
         _run(self.net, keep, seed)
 
-    def inputs(self, named: Arrays) -> Arrays:
-        """A's inputs by B's names, also by their own."""
-        return named or {name: self.net.blobs[name].data.copy() for name in self.net.inputs}
-
-    # Beside a net.
+    # With a net.
 
     def beside_net(self, other: Net, has_weights: bool, seed: int) -> None:
-        """Run B on A's inputs, and compare as it goes."""
+        """Run B on A's inputs, and compare its tops as they are computed."""
         if not has_weights:
-            self._share_weights(other)
-        self._share_inputs(other, seed)
+            self._copy_weights(other)
+        self._copy_inputs(other, seed)
         mine = {layer.name: i for i, layer in enumerate(self.net.layers)}
         mine |= {name.name: mine[key] for key, name in self.names.items() if key in mine}
 
@@ -190,21 +186,21 @@ class Walk:
         _run(other, look, seed)
         self._unmatched()
 
-    def _share_weights(self, other: Net) -> None:
-        """Where B has no weights file, A's weights of the same names and shapes."""
-        shared = []
+    def _copy_weights(self, other: Net) -> None:
+        """Copy A's weights to the layers of B with the same names and shapes."""
+        copied = []
         for name, blobs in self.net.params.items():
             theirs = list(other.params.get(name, ()))
             if [blob.shape for blob in theirs] == [blob.shape for blob in blobs]:
                 for blob, source in zip(theirs, blobs):
                     blob.data[...] = source.read_data()
-                shared.append(name)
-        own = [name for name in other.params if name not in shared]
+                copied.append(name)
+        filled = [name for name in other.params if name not in copied]
         if other.params:
-            also = f", those of its fillers in {', '.join(own)}" if own else ""
-            self.result.notes.append(f"B has A's weights in {len(shared)} layers{also}")
+            also = f", and weights from its fillers in {', '.join(filled)}" if filled else ""
+            self.result.notes.append(f"B has A's weights in {len(copied)} layers{also}")
 
-    def _share_inputs(self, other: Net, seed: int) -> None:
+    def _copy_inputs(self, other: Net, seed: int) -> None:
         mine = {self.names.get(name, Name(name)).name: name for name in self.net.inputs}
         if len(other.inputs) == len(mine) == 1:
             mine = {other.inputs[0]: self.net.inputs[0]}
@@ -216,7 +212,7 @@ class Walk:
             if theirs in other.inputs:
                 put_array(other, theirs, self.net.blobs[name].data)
 
-    # Beside arrays.
+    # With arrays.
 
     def beside_arrays(self, arrays: Arrays) -> None:
         """Compare with B's arrays, in A's order."""
@@ -228,13 +224,13 @@ class Walk:
                 if name is None or self._done():
                     continue
                 if name.name not in arrays:
-                    raise Error(f"the map says that A's {top} is B's \"{name.name}\", which is not in {self.result.b}")
+                    raise Error(f"the map pairs A's {top} with B's \"{name.name}\", which {self.result.b} lacks")
                 self.look(i, t, top, name.ours(arrays[name.name]), None)
         self._unmatched()
 
     def _name(self, i: int, t: int, top: str, arrays: Arrays) -> Name | None:
-        """B's name for a top: mapped by layer or blob, else the layer's name where no blob has it, else the blob's; by a blob's
-        name it is compared where the blob has its last value."""
+        """B's name for a top: mapped by layer or blob, else the layer's name if no blob has it, else the blob's. Under a blob's
+        name, only the blob's last value is compared."""
         layer = self.net.layers[i].name
         is_last = self.sources[top] == i
         if t == 0 and layer in self.names and (layer not in self.sources or self.sources[layer] == i):
@@ -258,21 +254,17 @@ class Walk:
                 largest = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs)).max(initial=0.0)
             self.result.agreed.append((layer.name, top, float(largest)))
             return True
-        found = _difference(layer, top, ours, theirs, self.result.tolerance)
-        segment = self._segment(i, top)
-        follows = bool({self.sources[name] for name in layer.param.bottom if name in self.sources} & self.differed)
+        segment = self._segment(i)
+        follows = any(self.sources.get(name) in self.differed for name in layer.param.bottom)
         self.differed.add(i)
         uncompared = [self.net.layers[n].name for n in segment[:-1]]
         causes, at = ([FOLLOWS], i) if follows and other is None else self._causes(segment, top, theirs, other)
-        if causes and at != i:
-            culprit = self.net.layers[at]
-            place = str(culprit.source.at()) if culprit.source else ""
-            found = replace(found, layer=culprit.name, type=culprit.type, place=place)
+        found = _difference(self.net.layers[at], top, ours, theirs, self.result.tolerance)
         self.result.differences.append(replace(found, causes=causes, uncompared=uncompared))
         return False
 
-    def _segment(self, i: int, top: str) -> list[int]:
-        """The layers on which layer i's top depends through blobs that were not compared, and i: indices in order."""
+    def _segment(self, i: int) -> list[int]:
+        """The layers on which layer i depends through blobs that were not compared, and i: indices in order."""
         needed, found = set(self.net.nodes[i].bottom_names), [i]
         for n in range(i - 1, -1, -1):
             tops, bottoms = set(self.net.nodes[n].top_names), self.net.nodes[n].bottom_names
@@ -287,12 +279,12 @@ class Walk:
         return found[::-1]
 
     def _causes(self, indices: list[int], top: str, theirs: Array, other: Layer | None) -> tuple[list[str], int]:
-        """The causes that give what B has, and the layer where they lie."""
+        """The causes that give B's values, and the layer with the cause (the last one if there is none)."""
         last, tolerance = indices[-1], self.result.tolerance
         which = self.net.nodes[last].top_names.index(top)
         causes = list(direct_causes(self.kept[last][which], theirs, tolerance))
         causes += [
-            f"it is what {self.net.layers[n].name} gives: B stored it before the layers after that change it in place"
+            f"it is the top of {self.net.layers[n].name}: B stored it before later layers changed it in place"
             for n in indices[:-1]
             if top in self.net.nodes[n].top_names
             and tolerance.agree(self.kept[n][self.net.nodes[n].top_names.index(top)], theirs)
@@ -303,33 +295,31 @@ class Walk:
         segment = Segment(layers, given, which, self.net.phase, self.net.dtype)
         for at in reversed(range(len(indices))):
             for variant in self._variants(indices[at], other if at == len(indices) - 1 else None):
-                made = segment.run(at, variant.change) if len(causes) < MOST_CAUSES else None
+                made = segment.run(at, variant.change)
                 if made is not None and tolerance.agree(_reshaped(theirs, made), theirs):
                     causes.append(variant.cause)
+                if len(causes) == MOST_CAUSES:
+                    break
             if causes:
                 return causes, indices[at]
         return [], last
 
     def _cut(self, indices: list[int]) -> tuple[list[Layer], Arrays]:
-        """The layers of a segment, and the values of what they read from outside, Splits undone."""
+        """The layers of a segment, and the values that they read from outside it (Splits are outside)."""
         made: set[str] = set()
         given: Arrays = {}
-        layers = []
-        for i in indices:
-            layer = self.net.layers[i]
+        layers = [self.net.layers[i] for i in indices]
+        for i, layer in zip(indices, layers):
             for name in layer.param.bottom:
                 if name not in made and name not in given:
                     given[name] = self._value(name, i)
             made.update(layer.param.top)
-            layers.append(layer)
         return layers, given
 
     def _value(self, name: str, before: int) -> Array:
-        """What a blob held when layer `before` read it."""
-        for n in range(before - 1, -1, -1):
-            if name in self.net.nodes[n].top_names:
-                return self.kept[n][self.net.nodes[n].top_names.index(name)]
-        raise Error(f'no layer before {self.net.layers[before].name} gives "{name}"')
+        """The value of a blob when layer `before` read it."""
+        n = next(n for n in range(before - 1, -1, -1) if name in self.net.nodes[n].top_names)
+        return self.kept[n][self.net.nodes[n].top_names.index(name)]
 
     def _variants(self, i: int, other: Layer | None) -> Iterator[Variant]:
         layer = self.net.layers[i]
@@ -349,7 +339,7 @@ class Walk:
         return bool(self.result.differences) and not self.go_on
 
     def _unmatched(self) -> None:
-        """Name the layers that were not compared, and A's outputs that were not."""
+        """Note the layers and the outputs of A that were not compared."""
         if self._done() or not self.compared:
             return
         net, result = self.net, self.result
@@ -372,7 +362,7 @@ def _run(net: Net, hook: Any, seed: int) -> None:
 
 
 def _reshaped(like: Array, array: Array) -> Array:
-    """array in like's shape, where they differ by axes of length 1, or array is flat."""
+    """array in like's shape if they differ only by axes of length 1 or array is flat."""
     if array.shape == like.shape or array.size != like.size:
         return array
     bare = [tuple(n for n in x.shape if n != 1) for x in (like, array)]
@@ -389,4 +379,4 @@ def _difference(layer: Layer, top: str, a: Array, b: Array, tolerance: Tolerance
     with np.errstate(invalid="ignore"):
         size = np.where(beyond, np.nan_to_num(np.abs(a.astype(np.float64) - b), nan=np.inf), -1.0)
     at = tuple(int(n) for n in np.unravel_index(int(size.argmax()), a.shape))
-    return replace(found, largest=float(size[at]), at=at, a=float(a[at]), b=float(b[at]), share=float(beyond.mean()))
+    return replace(found, largest=float(size[at]), at=at, a=float(a[at]), b=float(b[at]), fraction=float(beyond.mean()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from minicaffe.net import Net
-from minicaffe.porting.agreement import Difference
+from minicaffe.porting.agreement import Difference, differences, run_of
 
 from . import (  # noqa: F401  # their functions are the entries of minicaffe.registry's table
     arrangement,
@@ -22,7 +22,6 @@ from . import (  # noqa: F401  # their functions are the entries of minicaffe.re
     rois,
     ssd,
 )
-from .check import compare_with_net
 from .model import DEFAULT_OPSET, OLDEST_OPSET, onnx_model
 from .session import run_model
 from .write import write_model
@@ -33,10 +32,10 @@ __all__ = ["DEFAULT_OPSET", "OLDEST_OPSET", "Difference", "compare_with_net", "e
 def export_onnx(
     net: Net, path: str | os.PathLike[str], *, opset: int = DEFAULT_OPSET, until: str | None = None, fold: bool = False
 ) -> str | None:
-    """Write net as an ONNX model, checked; the name of the file of its weights where they are more than 2 GB, else None.
+    """Write net as an ONNX model and check it. Returns the name of the separate file of weights over 2 GB, else None.
 
-    until: export only what this layer needs, with its tops as the outputs. fold: BatchNorm, Scale and Bias layers become
-    part of the convolutions before them. The net's inputs keep their data; its other blobs do not.
+    until: export only what this layer needs, with its tops as outputs. fold: fold BatchNorm, Scale and Bias layers into the
+    convolutions before them. The net's inputs keep their data; its other blobs do not.
     Raises Error for an opset that is too old or unknown and for a TRAIN net, LayerError for a layer without an ONNX form.
     """
     if fold:
@@ -44,3 +43,12 @@ def export_onnx(
 
         net = merge_net(net)[0]
     return write_model(*onnx_model(net, opset=opset, until=until), path)
+
+
+def compare_with_net(net: Net, path: str | os.PathLike[str], *, until: str | None = None) -> list[Difference]:
+    """Run the net (up to a layer) and the model on the net's inputs; a Difference for each output of the model.
+
+    Proposals with nearly equal scores may swap: they and the outputs computed from them are first brought into one order.
+    """
+    made = run_model(path, {name: net.blobs[name].read_data().copy() for name in net.inputs})
+    return differences(run_of(net, made, until=until), made)

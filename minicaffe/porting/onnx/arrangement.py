@@ -1,4 +1,4 @@
-"""The layers that join, cut, reorder, add up and choose: Concat, Slice, Reshape, Permute, Eltwise, ArgMax and the like."""
+"""Layers that join, cut, reorder, add and select: Concat, Slice, Reshape, Permute, Eltwise, ArgMax and similar ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def concat(g: Graph, layer: Concat, bottom: list[Value], top: list[Dims]) -> lis
 
 @exports(Slice)
 def slice_(g: Graph, layer: Slice, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """One Slice for each top; equal parts of a free axis by Split."""
+    """One Slice for each top; a Split for equal parts of a dynamic axis."""
     x, axis = bottom[0], layer.axis
     if len(top) == 1:
         return [x.name]
@@ -79,7 +79,7 @@ def flatten(g: Graph, layer: Flatten, bottom: list[Value], top: list[Dims]) -> l
 
 @exports(Reshape)
 def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """The new lengths: fixed ones as numbers, 0 and the axes left alone from the bottom at run time, and -1."""
+    """Fixed lengths are numbers; those of copied axes (dim 0, or outside the reshaped ones) are read at run time."""
     x, dims = bottom[0], list(layer.param.reshape_param.shape.dim)
     start, end = layer._replaced((1,) * x.rank)
     source = [*range(start), *(start + i if dim == 0 else None for i, dim in enumerate(dims)), *range(end, x.rank)]
@@ -124,7 +124,7 @@ def reduction(g: Graph, layer: Reduction, bottom: list[Value], top: list[Dims]) 
 
 @exports(ArgMax)
 def arg_max(g: Graph, layer: ArgMax, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """TopK of the reversed axis: of equal numbers the larger index comes first."""
+    """TopK of the reversed axis, because of equal numbers the larger index comes first."""
     param, x, rank = layer.param.argmax_param, bottom[0], bottom[0].rank
     axis = 1 if layer.axis is None else layer.axis
     rows = g("Flatten", x, axis=1) if layer.axis is None else x.name

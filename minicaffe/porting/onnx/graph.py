@@ -1,7 +1,7 @@
-"""An ONNX graph under construction: nodes, constants, and the few idioms that the emitters share.
+"""An ONNX graph under construction: nodes, constants, and the idioms that the emitters share.
 
-g("Add", x, 1.0)     one node; a float is a float32 constant, an int and a list of ints are int64, an array is itself
-g.shape(x, 0, 2)     the lengths of axes 0 and 1 as int64 (2,): a constant where they are fixed, read at run time elsewhere
+g("Add", x, 1.0)     one node; a float becomes a float32 constant, an int or a list of ints int64, an array keeps its type
+g.shape(x, 0, 2)     the lengths of axes 0 and 1 as int64 (2,): a constant if they are fixed, else read at run time
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minicaffe.layer import Layer
 
 Array = NDArray[Any]
 Dims = tuple[int | str, ...]
-"""A shape: a number for each fixed axis, a name for each that may have another length at run time."""
+"""A shape: a number for each fixed axis, a name for each dynamic one."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Value:
 
 
 Operand = Union[str, Value, float, int, Sequence[int], Array, "np.generic[Any]", None]
-"""What a node reads: a tensor's name, a constant, or None for an input that is left out."""
+"""An input of a node: a tensor's name, a constant, or None for an omitted input."""
 
 Emitter = Callable[["Graph", Any, list[Value], list[Dims]], list[str]]
 """(graph, layer, bottoms, the tops' shapes) -> the names of the tensors that are the tops."""
@@ -42,11 +42,11 @@ Tensor = tuple[str, Any, int]
 """A tensor of a sub-graph: name, dtype, number of axes."""
 
 SHARED = 64
-"""Constants of up to so many numbers are there once."""
+"""Equal constants of at most this many elements are stored once."""
 
 
 class Graph:
-    """Nodes in order and constants by name; scope, the layer's name, begins the names of what is added."""
+    """Nodes in order and constants by name. scope: the layer's name, a prefix of new names."""
 
     def __init__(self, parent: Graph | None = None) -> None:
         self.nodes: list[Any] = []
@@ -56,7 +56,7 @@ class Graph:
         self._known: dict[Any, str] = parent._known if parent else {}
 
     def reserve(self, name: str) -> str:
-        """name, with a number after it where it is taken."""
+        """name, with a number appended if it is taken."""
         free, number = name, 1
         while free in self._names:
             number += 1
@@ -78,7 +78,7 @@ class Graph:
         return names
 
     def name(self, operand: Operand) -> str:
-        """The name of the tensor that an operand stands for."""
+        """The name of an operand's tensor."""
         if operand is None:
             return ""
         if isinstance(operand, str):
@@ -91,7 +91,7 @@ class Graph:
         return self.constant(np.array(operand, kind))
 
     def constant(self, array: Array, name: str = "constant") -> str:
-        """Add a constant; its name. Small ones that are equal are one."""
+        """Add a constant; its name. Small equal constants are shared."""
         key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= SHARED else None
         if key in self._known:
             return self._known[key]
@@ -102,7 +102,7 @@ class Graph:
         return found
 
     def weight(self, layer: Layer, i: int, shape: Sequence[int] | None = None) -> str:
-        """A learnt blob of a layer, in float32 and in another shape if one is given; blobs that layers share are one."""
+        """A learnable blob of a layer in float32, reshaped if shape is given. Blobs that layers share become one constant."""
         blob = layer.blobs[i].read_data()
         array = np.asarray(blob, np.float32).reshape(blob.shape if shape is None else tuple(shape))
         key = ("weight", blob.__array_interface__["data"][0], array.shape)
@@ -129,7 +129,7 @@ class Graph:
         return scalar if dtype == np.int64 else self.cast(scalar, dtype)
 
     def reshape(self, x: Operand, *parts: Operand) -> str:
-        """x in the shape that parts say: int64 vectors or lists, one after another; one -1 at most."""
+        """x reshaped to the concatenated parts: int64 vectors or lists, with at most one -1."""
         lists = [list(p) for p in parts if isinstance(p, list | tuple)]
         if len(lists) == len(parts):
             target = self.name([n for numbers in lists for n in numbers])
@@ -143,9 +143,9 @@ class Graph:
 
         return self("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
-    def columns(self, x: Operand, start: int, end: int) -> str:
-        """x[:, start:end]."""
-        return self("Slice", x, [start], [end], [1])
+    def columns(self, x: Operand, start: int, end: int, axis: int = 1) -> str:
+        """x[:, start:end], or that part of another axis."""
+        return self("Slice", x, [start], [end], [axis])
 
     def arange(self, end: Operand, dtype: Any = np.int64) -> str:
         """0, 1, ..., end - 1; end a scalar int64."""
@@ -153,7 +153,7 @@ class Graph:
         return numbers if dtype == np.int64 else self.cast(numbers, dtype)
 
     def sub_graph(self, inputs: Sequence[Tensor], body: Callable[[Graph, list[str]], list[Tensor]]) -> Any:
-        """A GraphProto for a Loop, of body(graph, the inputs' names) -> outputs; it may read this graph's tensors."""
+        """A GraphProto for a Loop, made by body(graph, the inputs' names) -> outputs; it may read this graph's tensors."""
         from onnx import helper
 
         def info(tensor: Tensor) -> Any:

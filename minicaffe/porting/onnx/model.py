@@ -1,4 +1,4 @@
-"""A net as an ONNX model: its layers' nodes one after another, its weights, and free axes as names."""
+"""A net as an ONNX model: the nodes of its layers, its weights, and names for dynamic axes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .graph import Array, Dims, Graph, Value
 from .sizes import symbolic_shapes
 
 OLDEST_OPSET = 18
-"""Reductions take their axes as an input, Split its number of parts, from here on."""
+"""The first opset in which reductions take their axes as an input, and Split its number of parts."""
 
 DEFAULT_OPSET = 18
 
 
 def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None) -> tuple[Any, dict[str, Array]]:
-    """The ModelProto of net, or of what the layer `until` needs, without its weights, and these by name.
+    """The ModelProto of net, or of what the layer `until` needs, without weights, and the weights by name.
 
-    Raises Error, and LayerError for a layer without a form.
+    Raises Error, and LayerError for a layer without an ONNX form.
     """
     _check(net, opset)
     layers, outputs = _wanted(net, until)
@@ -39,7 +39,9 @@ def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None
     for layer in layers:
         if not layer.is_input:
             _emit(graph, net, layer, values, shapes)
-    return _assembled(graph, net, inputs, outputs, values, opset), _used(graph)
+    model = _assembled(graph, net, inputs, outputs, values, opset)
+    read = {name for node in _with_inner(graph.nodes) for name in node.input}
+    return model, {name: array for name, array in graph.constants.items() if name in read}
 
 
 def _check(net: Net, opset: int) -> None:
@@ -51,7 +53,7 @@ def _check(net: Net, opset: int) -> None:
     if not OLDEST_OPSET <= opset <= newest:
         raise Error(f"opset {opset}: the export writes opsets {OLDEST_OPSET} to {newest} (the newest of the installed onnx)")
     if net.phase != TEST:
-        raise Error("a net is exported in TEST; this one is in TRAIN, where layers drop, sample and learn")
+        raise Error("a net is exported in TEST; this one is in TRAIN")
 
 
 def _wanted(net: Net, until: str | None) -> tuple[list[Layer], list[str]]:
@@ -61,12 +63,12 @@ def _wanted(net: Net, until: str | None) -> tuple[list[Layer], list[str]]:
         end = net.index_of(until)
         layers, outputs = layers[: end + 1], list(net.top_names[until])
         if not outputs:
-            raise net.layers[end].error("has no top that could be an output")
+            raise net.layers[end].error("it has no top to export as an output")
     for layer in layers:
-        if until is None and layer.makes_rois:  # also where others read them: detections are counted from them
+        if until is None and layer.makes_rois:  # an output even if layers read them: boxes are relative to them
             outputs += [top for top in net.top_names[layer.name] if top not in outputs]
     if not outputs:
-        raise Error("the net has no outputs, so that there is nothing to export")
+        raise Error("the net has no outputs to export")
     needed, chosen = set(outputs), []
     for layer in reversed(layers):
         tops = net.top_names[layer.name]
@@ -90,15 +92,15 @@ def _why(layer: Layer) -> str:
     if layer.is_loss:
         return ": it computes a loss, for training"
     if not layer.param.bottom and not layer.blobs:
-        return ": it reads data; give the net an Input layer in its place"
+        return ": it reads data; replace it with an Input layer"
     return ""
 
 
 def _instead(net: Net, bottoms: Sequence[str]) -> str:
-    """The sub-net that can be had: up to the layer that makes this one's bottom."""
+    """The sub-net that can be exported: up to the layer that makes this one's bottom."""
     makers = [layer.name for layer in net.layers if bottoms and bottoms[0] in layer.param.top and not layer.is_input]
     makers = [name for name in makers if not net.layer_dict[name].is_split] or makers
-    return f"; --until {makers[-1]} (until={makers[-1]!r}) exports the net up to what it reads" if makers else ""
+    return f"; --until {makers[-1]} (until={makers[-1]!r}) exports the net up to the layer before" if makers else ""
 
 
 def _assembled(
@@ -106,7 +108,7 @@ def _assembled(
 ) -> Any:
     from onnx import helper
 
-    _name_after_blobs(graph, inputs, outputs, values)
+    _name_after_blobs(graph, outputs, values)
 
     def info(name: str) -> Any:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), values[name].dims)
@@ -118,22 +120,8 @@ def _assembled(
     return model
 
 
-def _used(graph: Graph) -> dict[str, Array]:
-    """The constants that a node reads."""
-    read = set(_names_read(graph.nodes))
-    return {name: array for name, array in graph.constants.items() if name in read}
-
-
-def _names_read(nodes: Iterable[Any]) -> Iterable[str]:
-    for node in nodes:
-        yield from node.input
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _names_read(attribute.g.node)
-
-
-def _name_after_blobs(graph: Graph, inputs: Sequence[str], outputs: Sequence[str], values: dict[str, Value]) -> None:
-    """Give tensors the names of the net's blobs (of one that layers changed in place, the last)."""
+def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Value]) -> None:
+    """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it."""
     made = {name for node in graph.nodes for name in node.output}
     renamed: dict[str, str] = {}
     for blob in (*outputs, *values):
@@ -153,6 +141,7 @@ def _name_after_blobs(graph: Graph, inputs: Sequence[str], outputs: Sequence[str
 
 
 def _with_inner(nodes: Iterable[Any]) -> Iterable[Any]:
+    """All nodes, including those of sub-graphs."""
     for node in nodes:
         yield node
         for attribute in node.attribute:

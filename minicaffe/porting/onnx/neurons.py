@@ -1,4 +1,4 @@
-"""The layers that apply one function to every element."""
+"""Element-wise layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ from minicaffe.layers.tanh import TanH
 from minicaffe.layers.threshold import Threshold
 from minicaffe.registry import exports
 
-from .graph import Dims, Graph, Operand, Value
+from .graph import Dims, Emitter, Graph, Operand, Value
+
+
+def _one_node(operator: str) -> Emitter:
+    return lambda g, layer, bottom, top: [g(operator, bottom[0])]
+
+
+exports(AbsVal)(_one_node("Abs"))
+exports(BNLL)(_one_node("Softplus"))
+exports(Sigmoid)(_one_node("Sigmoid"))
+exports(TanH)(_one_node("Tanh"))
 
 
 @exports(ReLU)
@@ -77,26 +87,6 @@ def threshold(g: Graph, layer: Neuron, bottom: list[Value], top: list[Dims]) -> 
 
 
 def linear(g: Graph, x: Operand, scale: float, shift: float) -> Operand:
-    """scale x + shift, with no node for a scale of 1 and a shift of 0."""
+    """scale x + shift, without nodes for a scale of 1 and a shift of 0."""
     y = x if scale == 1 else g("Mul", x, float(scale))
     return y if shift == 0 else g("Add", y, float(shift))
-
-
-@exports(AbsVal)
-def abs_val(g: Graph, layer: Neuron, bottom: list[Value], top: list[Dims]) -> list[str]:
-    return [g("Abs", bottom[0])]
-
-
-@exports(BNLL)
-def bnll(g: Graph, layer: Neuron, bottom: list[Value], top: list[Dims]) -> list[str]:
-    return [g("Softplus", bottom[0])]
-
-
-@exports(Sigmoid)
-def sigmoid(g: Graph, layer: Sigmoid, bottom: list[Value], top: list[Dims]) -> list[str]:
-    return [g("Sigmoid", bottom[0])]
-
-
-@exports(TanH)
-def tanh(g: Graph, layer: Neuron, bottom: list[Value], top: list[Dims]) -> list[str]:
-    return [g("Tanh", bottom[0])]

@@ -19,7 +19,7 @@ from .graph import Dims, Graph, Operand, Value
 
 @exports(BatchNorm)
 def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """BatchNormalization with the statistics divided by their factor, or the batch's own statistics."""
+    """BatchNormalization with the stored statistics divided by their factor, or the statistics of the batch."""
     x = bottom[0]
     if not layer.use_global_stats:
         axes = [axis for axis in range(x.rank) if axis != 1 or x.rank == 1]
@@ -37,7 +37,7 @@ def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims])
 @exports(Scale)
 def scale(g: Graph, layer: Scale, bottom: list[Value], top: list[Dims]) -> list[str]:
     param = layer.param.scale_param
-    y = g("Mul", bottom[0], _along(g, layer, bottom, 0, param.axis))
+    y = g("Mul", bottom[0], _along(g, layer, bottom, param.axis))
     if param.bias_term:
         shape = bottom[1].rank if len(bottom) == 2 else len(layer.blobs[0].shape)
         y = g("Add", y, _aligned_weight(g, layer, len(layer.blobs) - 1, bottom[0], param.axis, shape))
@@ -46,18 +46,17 @@ def scale(g: Graph, layer: Scale, bottom: list[Value], top: list[Dims]) -> list[
 
 @exports(Bias)
 def bias(g: Graph, layer: Bias, bottom: list[Value], top: list[Dims]) -> list[str]:
-    return [g("Add", bottom[0], _along(g, layer, bottom, 0, layer.param.bias_param.axis))]
+    return [g("Add", bottom[0], _along(g, layer, bottom, layer.param.bias_param.axis))]
 
 
-def _along(g: Graph, layer: Scale | Bias, bottom: list[Value], i: int, axis: int) -> Operand:
-    """The second bottom, or learnt blob i, with axes of length 1 after its own so that it lies along x's axes from axis on."""
+def _along(g: Graph, layer: Scale | Bias, bottom: list[Value], axis: int) -> Operand:
+    """The second bottom, or the first learnable blob, with trailing axes of length 1 to broadcast along x from `axis` on."""
     x = bottom[0]
     if len(bottom) == 1:
-        return _aligned_weight(g, layer, i, x, axis, len(layer.blobs[i].shape))
-    after = x.rank - axis % max(x.rank, 1) - bottom[1].rank if bottom[1].rank else 0
-    if not after:
-        return bottom[1]
-    return g("Unsqueeze", bottom[1], list(range(bottom[1].rank, bottom[1].rank + after)))
+        return _aligned_weight(g, layer, 0, x, axis, len(layer.blobs[0].shape))
+    rank = bottom[1].rank
+    after = x.rank - axis % max(x.rank, 1) - rank if rank else 0
+    return g("Unsqueeze", bottom[1], list(range(rank, rank + after))) if after else bottom[1]
 
 
 def _aligned_weight(g: Graph, layer: Scale | Bias, i: int, x: Value, axis: int, axes: int) -> str:
@@ -107,5 +106,5 @@ def softmax(g: Graph, layer: Softmax, bottom: list[Value], top: list[Dims]) -> l
 
 @exports(Dropout)
 def dropout(g: Graph, layer: Dropout, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Nothing; without scale_train the factor of TEST."""
+    """No node; without scale_train, the factor of TEST."""
     return [bottom[0].name if layer.scale_train else g("Mul", bottom[0], float(1 - layer.dropout_ratio))]

@@ -1,10 +1,10 @@
 """Pooling and SPP as MaxPool and AveragePool.
 
-With ceil_mode these have Caffe's windows: the last one may reach past the map, and is left out where it would start in the
-padding at the end. The map is padded by a node of its own where ONNX leaves out a window that Caffe keeps (the stride is
-greater than the kernel), where ONNX's shape inference, unlike its runtime, keeps one that Caffe leaves out (a map of fixed
-size, the last window in the padding), and for means over padding, whose divisor counts it up to H + pad: onnxruntime before
-1.29 took count_include_pad with ceil_mode for the whole kernel.
+With ceil_mode these have Caffe's windows: the last one may reach past the map, and is dropped if it would start in the padding
+at the end. A separate node pads the map in three cases: ONNX drops a window that Caffe keeps (the stride exceeds the kernel);
+ONNX's shape inference, unlike its runtime, keeps one that Caffe drops (a map of fixed size, the last window in the padding);
+means over padding, whose divisor counts it up to H + pad: onnxruntime before 1.29 counted the whole kernel for
+count_include_pad with ceil_mode.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
 
 
 def _axes(layer: Pooling, x: Value) -> tuple[PoolAxis, ...]:
-    """The windows on both axes. Those of the layer keep a stride past its map near; a free length may be greater."""
+    """The windows on both axes. The layer clips a stride that exceeds its map; a dynamic axis may be longer."""
     axes = (layer.rows, layer.columns)
     return tuple(
         a if isinstance(length, int) else replace(a, stride=stride)
@@ -63,17 +63,12 @@ def _needs_padding(axis: PoolAxis, length: int | str) -> bool:
 
 
 def _window(axes: tuple[PoolAxis, ...], *, ceil: bool) -> dict[str, Any]:
-    pads = [a.pad for a in axes]
-    return {
-        "kernel_shape": [a.kernel for a in axes],
-        "strides": [a.stride for a in axes],
-        "pads": [*pads, *pads],
-        "ceil_mode": int(ceil),
-    }
+    kernel, stride, pad = ([getattr(a, what) for a in axes] for what in ("kernel", "stride", "pad"))
+    return {"kernel_shape": kernel, "strides": stride, "pads": pad * 2, "ceil_mode": int(ceil)}
 
 
 def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
-    """Pooling of the map padded to where the last window ends."""
+    """Pooling of the map padded up to the end of the last window."""
     if tops > 1:
         raise layer.error("the mask of windows on a padded map has no ONNX form", "top[1]")
     axes = _axes(layer, x)
@@ -86,21 +81,15 @@ def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
     window = {"kernel_shape": kernel.tolist(), "strides": stride.tolist()}
     if layer.method == MAX:
         return [g("MaxPool", g("Pad", x, ends, np.float32(LOWEST)), **window)]
-    ones = g("ConstantOfShape", g("Concat", [1, 1], g("Add", g.shape(x, 2), 2 * pad), axis=0), value=_one())
+    ones = g("Expand", 1.0, g("Concat", [1, 1], g("Add", g.shape(x, 2), 2 * pad), axis=0))
     beyond = g("Sub", ends, np.array([0, 0, *pad, 0, 0, *pad]))
     divisor = g("AveragePool", g("Pad", ones, g("Max", beyond, np.zeros(8, np.int64))), **window)
     return [g("Div", g("AveragePool", g("Pad", x, ends), **window), divisor)]
 
 
-def _one() -> Any:
-    from onnx import numpy_helper
-
-    return numpy_helper.from_array(np.ones(1, np.float32))
-
-
 @exports(SPP)
 def spp(g: Graph, layer: SPP, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Each level's pooling, flattened and joined; for the one size of map that the net has."""
+    """The pooling of each level, flattened and concatenated, for the map size of the net."""
     levels = [pooling(g, level, bottom, [top[0]])[0] for level, _ in layer._levels]
     if len(levels) == 1:
         return levels

@@ -1,4 +1,4 @@
-"""PSROIPooling by an integral image in float64 and four lookups a bin; PSROIAlign by one lookup a tap.
+"""PSROIPooling through a float64 integral image and four lookups per bin; PSROIAlign through one lookup per tap.
 
 Corners are rounded, halves away from zero, as sign * floor(|x| + 0.5) in float64, where the sum is exact.
 """
@@ -16,7 +16,7 @@ from .graph import Dims, Graph, Operand, Value
 from .rois import images, roi_rows
 
 ENDS = np.array([[0, 0, 1, 1]], np.float32)
-"""What makes an inclusive last pixel the end."""
+"""Added to corners, turns the inclusive last pixel into the end."""
 
 
 @exports(PSROIPooling)
@@ -48,7 +48,7 @@ def rounded(g: Graph, x: str) -> str:
 
 
 def _edges(g: Graph, corners: str, axis: int, group: int) -> tuple[str, str]:
-    """A bin's length (R, 1) and where bins meet (R, G + 1) along an axis, from the corners (R, 4) on the map."""
+    """The length (R, 1) and the edges (R, G + 1) of the bins along an axis, from the corners (R, 4) on the map."""
     first, end = g.columns(corners, axis, axis + 1), g.columns(corners, axis + 2, axis + 3)
     length = g("Div", g("Max", g("Sub", end, first), np.float32(0.1)), float(group))
     return length, g("Add", g("Mul", np.arange(group + 1, dtype=np.float32)[None], length), first)
@@ -58,17 +58,17 @@ def _clipped(g: Graph, edges: Operand, last: Operand) -> str:
     return g("Max", g("Min", edges, last), 0.0)
 
 
-def _bin_pixels(g: Graph, corners: str, axis: int, group: int, size: str, spread: list[int]) -> tuple[str, str]:
-    """Each bin's first pixel and the one past its last, clipped to the map: (R, G) with axes of length 1 put in at spread."""
+def _bin_pixels(g: Graph, corners: str, axis: int, group: int, size: str, new_axes: list[int]) -> tuple[str, str]:
+    """The first pixel of each bin and the one after its last, clipped to the map: (R, G) with new_axes of length 1."""
     _, edges = _edges(g, corners, axis, group)
     starts = g("Floor", g.columns(edges, 0, group))
     ends = g("Ceil", g.columns(edges, 1, group + 1))
-    pixels = [g.cast(g("Unsqueeze", _clipped(g, part, size), spread), np.int64) for part in (starts, ends)]
+    pixels = [g.cast(g("Unsqueeze", _clipped(g, part, size), new_axes), np.int64) for part in (starts, ends)]
     return pixels[0], pixels[1]
 
 
 def _planes(g: Graph, layer: PSROILayer, rois: str, pixels: str) -> str:
-    """Where the channel that each bin reads begins among all numbers of the map: (R, D, G, G)."""
+    """The offset in the flat map of the channel that each bin reads: (R, D, G, G)."""
     dim, group = layer.output_dim, layer.group_size
     channels = np.arange(dim * group**2).reshape(1, dim, group, group)
     image = g("Unsqueeze", g("Mul", images(g, rois), dim * group**2), [1, 2, 3])
@@ -88,8 +88,8 @@ def psroi_align(g: Graph, layer: PSROIAlign, bottom: list[Value], top: list[Dims
     return [g("Div", g("ReduceSum", values, [4, 5], keepdims=0), float(layer.sample_num**2))]
 
 
-def _taps(g: Graph, layer: PSROIAlign, corners: str, axis: int, size: str, spread: list[int]) -> tuple[str, str]:
-    """The two pixels of each sample and their weights, (R, G, 2 sample_num) with axes of length 1 put in at spread."""
+def _taps(g: Graph, layer: PSROIAlign, corners: str, axis: int, size: str, new_axes: list[int]) -> tuple[str, str]:
+    """The two pixels of each sample and their weights, (R, G, 2 sample_num) with new_axes of length 1."""
     group, samples = layer.group_size, layer.sample_num
     length, edges = _edges(g, corners, axis, group)
     last = g("Sub", g.cast(size, np.float32), 1.0)
@@ -100,8 +100,9 @@ def _taps(g: Graph, layer: PSROIAlign, corners: str, axis: int, size: str, sprea
     used = g("Less", places, end)
     inside = g("Where", used, places, 0.0)
     low = g("Floor", inside)
-    share = g("Sub", inside, low)
     high = g("Min", g("Add", low, 1.0), last)
     pixel = g.cast(g("Concat", low, high, axis=2), np.int64)
-    weight = g("Where", g("Concat", used, used, axis=2), g("Concat", g("Sub", 1.0, share), share, axis=2), 0.0)
-    return g("Unsqueeze", pixel, spread), g("Unsqueeze", weight, spread)
+    high_weight = g("Sub", inside, low)
+    weights = g("Concat", g("Sub", 1.0, high_weight), high_weight, axis=2)
+    weight = g("Where", g("Concat", used, used, axis=2), weights, 0.0)
+    return g("Unsqueeze", pixel, new_axes), g("Unsqueeze", weight, new_axes)

@@ -14,12 +14,12 @@ from minicaffe.registry import exports
 from .graph import Dims, Graph, Value
 
 MOST_AXES = 3
-"""Axes that a Conv of onnxruntime's slides over."""
+"""The most spatial axes that onnxruntime convolves over."""
 
 
 @exports(Convolution, DepthwiseConvolution, Deconvolution)
 def convolution(g: Graph, layer: Convolution, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """One Conv or ConvTranspose for each bottom; axes before the channels' are folded into one around it."""
+    """One Conv or ConvTranspose per bottom; the axes before the channels are flattened before it and restored after it."""
     if layer.spatial_axes > MOST_AXES:
         raise layer.error(f"onnxruntime convolves over {MOST_AXES} axes at most, this layer has {layer.spatial_axes}")
     return [_convolved(g, layer, x, dims) for x, dims in zip(bottom, top, strict=True)]
@@ -27,16 +27,15 @@ def convolution(g: Graph, layer: Convolution, bottom: list[Value], top: list[Dim
 
 def _convolved(g: Graph, layer: Convolution, x: Value, dims: Dims) -> str:
     window, axis = layer.window, layer.axis
-    folded: str | Value = x
+    flat: str | Value = x
     if axis != 1:
-        folded = g.reshape(x, [-1], g.shape(x, axis))
+        flat = g.reshape(x, [-1], g.shape(x, axis))
     if not layer.spatial_axes:
-        folded = g("Unsqueeze", folded, [2])
-    weight = g.weight(layer, 0, (*layer.blobs[0].shape[:2], *window.kernel))
+        flat = g("Unsqueeze", flat, [2])
     y = g(
         "ConvTranspose" if isinstance(layer, Deconvolution) else "Conv",
-        folded,
-        weight,
+        flat,
+        g.weight(layer, 0, (*layer.blobs[0].shape[:2], *window.kernel)),
         g.weight(layer, 1) if len(layer.blobs) > 1 else None,
         kernel_shape=list(window.kernel),
         strides=list(window.stride),
@@ -53,7 +52,7 @@ def _convolved(g: Graph, layer: Convolution, x: Value, dims: Dims) -> str:
 
 @exports(InnerProduct)
 def inner_product(g: Graph, layer: InnerProduct, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Flatten and Gemm, and the axes before layer.axis put back."""
+    """Flatten and Gemm; the axes before layer.axis are restored."""
     x, axis = bottom[0], layer.axis
     rows = x if x.rank == 2 and axis == 1 else g("Flatten", x, axis=axis)
     bias = g.weight(layer, 1) if len(layer.blobs) > 1 else None

@@ -23,18 +23,14 @@ def roi_align(g: Graph, layer: ROIAlign, bottom: list[Value], top: list[Dims]) -
     rois = roi_rows(g, bottom[1])
     if not isinstance(layer, ROIAlignMean):
         return [_roi_align_max(g, layer, bottom, rois)]
-    y = g(
-        "RoiAlign",
-        bottom[0],
-        g.columns(rois, 1, 5),
-        images(g, rois),
-        output_height=layer.pooled_h,
-        output_width=layer.pooled_w,
-        sampling_ratio=max(layer.sampling_ratio, 0),
-        spatial_scale=layer.spatial_scale,
-        coordinate_transformation_mode="half_pixel" if layer.aligned else "output_half_pixel",
-    )
-    return [y]
+    options = {
+        "output_height": layer.pooled_h,
+        "output_width": layer.pooled_w,
+        "sampling_ratio": max(layer.sampling_ratio, 0),
+        "spatial_scale": layer.spatial_scale,
+        "coordinate_transformation_mode": "half_pixel" if layer.aligned else "output_half_pixel",
+    }
+    return [g("RoiAlign", bottom[0], g.columns(rois, 1, 5), images(g, rois), **options)]
 
 
 def roi_rows(g: Graph, rois: Value) -> str:
@@ -43,16 +39,16 @@ def roi_rows(g: Graph, rois: Value) -> str:
 
 
 def images(g: Graph, rois: str) -> str:
-    """The image of each roi (R,)."""
+    """The image index of each roi (R,)."""
     return g.cast(g("Squeeze", g.columns(rois, 0, 1), [1]), np.int64)
 
 
 def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) -> str:
-    """The running maximum (R, PH, PW, C) over samples 0, 1, ... of the rows, and for each over those of the columns."""
+    """A loop over the samples of a bin, row by row, with the running maximum (R, PH, PW, C)."""
     x = bottom[0]
     scale: Operand = float(layer.spatial_scale)
     if len(bottom) > 2:
-        scale = g("Abs", g("Slice", g.reshape(bottom[2], [-1]), [0], [1], [0]))
+        scale = g("Abs", g.columns(g.reshape(bottom[2], [-1]), 0, 1, axis=0))
     corners = g("Mul", g.columns(rois, 1, 5), scale)
     rows = _samples(g, corners, 1, layer.pooled_h, g.number(x, 2, np.float32))
     columns = _samples(g, corners, 0, layer.pooled_w, g.number(x, 3, np.float32))
@@ -88,7 +84,7 @@ def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) ->
 
 
 def _samples(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
-    """Places (R, pooled, K) one apart along an axis of the map, from each bin's start on; -1 from its end on."""
+    """Sample positions (R, pooled, K) at unit steps along an axis of the map, from each bin's start; -1 from its end on."""
     first, last = g.columns(corners, axis, axis + 1), g.columns(corners, axis + 2, axis + 3)
     length = g("Div", g("Add", g("Sub", last, first), 1.0), float(pooled))
     edges = g("Add", g("Mul", np.arange(pooled + 1, dtype=np.float32)[None], length), first)
@@ -103,8 +99,8 @@ def _samples(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
 
 
 def _taps(g: Graph, places: str, number: str, axis: int) -> tuple[list[tuple[str, str]], str]:
-    """Of sample `number` in each bin: its two pixels and their weights, and whether there is such a sample; each (R, P)
-    with an axis of length 1 put in, so that rows lie along axis 1 and columns along axis 2."""
+    """The two pixels and weights of sample `number` in each bin, and whether the bin has it; each (R, P) with a new axis of
+    length 1, so that rows lie along axis 1 and columns along axis 2."""
     place = g("Unsqueeze", g("Gather", places, number, axis=2), [axis])
     used = g("GreaterOrEqual", place, 0.0)
     place = g("Max", place, 0.0)
@@ -115,5 +111,5 @@ def _taps(g: Graph, places: str, number: str, axis: int) -> tuple[list[tuple[str
 
 
 def _has_sample(g: Graph, places: str, axis: int) -> str:
-    """Whether each bin has a sample, shaped as _taps shapes it."""
+    """Whether each bin has a sample, in the shape of _taps."""
     return g("Unsqueeze", g("GreaterOrEqual", g("Gather", places, 0, axis=2), 0.0), [axis])

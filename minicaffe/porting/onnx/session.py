@@ -1,4 +1,4 @@
-"""An ONNX model in onnxruntime, on the CPU: its inputs, and a run that gives its outputs or every tensor in it."""
+"""An ONNX model in onnxruntime, on the CPU."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ TYPES = {
     "tensor(int64)": np.int64,
 }
 FOLDER = "session.model_external_initializers_file_folder_path"
-"""onnxruntime's option for where the weights of a model lie that is handed over as bytes."""
+"""onnxruntime's option for the folder of the external weights of a model that is passed as bytes."""
+PATIENCE = 1.0
+"""Seconds to wait for a stopped run: onnxruntime looks between two operators."""
 
 
 class Session:
-    """A loaded model; inner: run gives every numeric tensor, each computed as the file says, with nothing optimised away.
+    """A loaded model. inner: run returns every numeric tensor, and graph optimisations are off.
 
-    Weights in a file beside the model stay there: only the model itself, which is small then, is ever held as bytes.
-    Raises Error where onnxruntime is absent or cannot load the model; OSError where there is no such file.
+    External weights stay in their file: only the model itself, then small, is held as bytes.
+    Raises Error if onnxruntime is absent or cannot load the model; OSError if the file does not exist.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, inner: bool = False) -> None:
@@ -51,25 +53,26 @@ class Session:
                 options.add_session_config_entry(FOLDER, str(Path(self.path).absolute().parent))
             model = _with_all_outputs(self.path) if inner else self.path
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnx and onnxruntime raise types of their own
+        except Exception as error:  # onnx and onnxruntime raise various types
             raise Error(f"{self.path}: {self.version} cannot load it: {error}") from error
         self.inputs = {item.name: TYPES.get(item.type, np.float32) for item in self._session.get_inputs()}
 
     def run(self, inputs: Mapping[str, ArrayLike]) -> Arrays:
-        """The outputs by name; inputs that the model does not take are left out. Raises Error."""
+        """The numeric outputs by name; inputs that the model lacks are ignored. Raises Error."""
         lacking = [name for name in self.inputs if name not in inputs]
         if lacking:
-            raise Error(f"{self.path}: no array is given for its inputs {', '.join(lacking)}")
+            raise Error(f"{self.path}: no array given for its inputs {', '.join(lacking)}")
         given = {name: np.ascontiguousarray(inputs[name], kind) for name, kind in self.inputs.items()}
         names = [item.name for item in self._session.get_outputs()]
         try:
             values = self._run(names, given)
         except Exception as error:
             raise Error(f"{self.path}: {self.version} cannot run it: {error}") from error
-        return {name: value for name, value in zip(names, values, strict=True) if _is_numeric(value)}
+        found = zip(names, values, strict=True)
+        return {name: value for name, value in found if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"}
 
     def _run(self, names: list[str], given: Arrays) -> list[Any]:
-        """The outputs. In a thread of its own: a model may loop for ever, and while onnxruntime computes, no signal is seen."""
+        """The outputs, computed in a separate thread: a model may loop forever, and onnxruntime blocks signals."""
         import onnxruntime
 
         options = onnxruntime.RunOptions()
@@ -90,21 +93,13 @@ class Session:
             raise
 
 
-PATIENCE = 1.0
-"""Seconds that a run which is stopped has to end: onnxruntime looks between two operators."""
-
-
 def run_model(path: str | os.PathLike[str], inputs: Mapping[str, ArrayLike]) -> Arrays:
     """The outputs of an ONNX model for these inputs. Raises Error."""
     return Session(path).run(inputs)
 
 
-def _is_numeric(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
-
-
 def _with_all_outputs(path: str) -> bytes:
-    """The model in a file with every tensor among its outputs, without the weights that lie beside it."""
+    """The model with every tensor as an output, without its external weights."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)

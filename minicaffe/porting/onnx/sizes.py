@@ -1,12 +1,13 @@
-"""Which axes of a net's blobs may have another length at run time: found by giving each input's axes another length.
+"""Which axes of a net's blobs are dynamic: found by giving each axis of an input another length.
 
-An axis of an input is free where the net takes twice its length, alone or together with the same axis of the other inputs.
-How many rois a Proposal gives is free too.
+An axis of an input is dynamic if the net accepts twice its length, alone or together with the same axis of the other inputs.
+The number of rois of a Proposal is dynamic too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
@@ -19,38 +20,46 @@ Shape = tuple[int, ...]
 Shapes = dict[str, Shape]
 
 FIXED_MAP = (SPP,)
-"""Layers whose ONNX form is for one size of map."""
+"""Layers whose ONNX form is for one map size."""
+
+
+class _Symbol(NamedTuple):
+    """A dynamic axis: its name, its length, and all shapes when it has twice that length."""
+
+    name: str
+    length: int
+    shapes: Shapes
 
 
 def symbolic_shapes(net: Net, layers: Sequence[Layer]) -> dict[str, Dims]:
-    """The shape of every blob of these layers of net, a name in the place of each free axis.
+    """The shape of every blob of these layers of net, with names for the dynamic axes.
 
     The net's inputs keep their data, other blobs do not.
     """
     kept = {name: net.blobs[name].read_data().copy() for name in net.inputs}
     net.reshape()
     base = _shapes(net)
-    symbols: list[tuple[str, Shapes]] = []
+    symbols: list[_Symbol] = []
     done: set[tuple[str, int]] = set()
     for name, axis in _candidates(net, layers):
-        alike = [n for n in net.inputs if _length(base[n], axis) == base[name][axis]]
+        alike = [n for n in net.inputs if base[n][axis : axis + 1] == base[name][axis : axis + 1]]
         for together in ([name], alike) if (name, axis) not in done else ():
-            given = {n: _doubled(base[n], axis) for n in together}
+            given = {n: (*base[n][:axis], _twice(base[n][axis]), *base[n][axis + 1 :]) for n in together}
             shapes = _shapes_with(net, layers, given, base)
             if shapes is not None:
                 done |= {(n, axis) for n in together}
-                symbols.append((f"{name}_{_letter(axis)}", shapes))
+                symbols.append(_Symbol(_axis_name(name, axis), base[name][axis], shapes))
                 break
     for name, array in kept.items():
         net.blobs[name].data[...] = array
-    dims = {name: _dims(name, base, symbols) for name in base}
+    dims = {name: tuple(_dim(name, axis, base, symbols) for axis in range(len(base[name]))) for name in base}
     for top, axis in _counted(net, layers):
-        dims[top] = (*dims[top][:axis], f"{top}_{_letter(axis)}", *dims[top][axis + 1 :])
+        dims[top] = (*dims[top][:axis], _axis_name(top, axis), *dims[top][axis + 1 :])
     return dims
 
 
 def _candidates(net: Net, layers: Sequence[Layer]) -> list[tuple[str, int]]:
-    """The axes that may be free: of inputs all but the channels', of proposals the rows. A Proposal takes one image."""
+    """The axes that may be dynamic: all but the channels of inputs, the rows of proposals. A Proposal takes one image."""
     single = {name for layer in layers if layer.makes_rois for name in net.bottom_names[layer.name]}
     axes = [(name, axis) for name in net.inputs for axis in range(len(net.blobs[name].shape)) if axis != 1]
     free = [(name, axis) for name, axis in axes if axis or name not in single]
@@ -63,7 +72,7 @@ def _counted(net: Net, layers: Sequence[Layer]) -> list[tuple[str, int]]:
 
 
 def _shapes_with(net: Net, layers: Sequence[Layer], given: Mapping[str, Shape], base: Shapes) -> Shapes | None:
-    """All shapes with other ones of some blobs; None where the net does not take them. Puts the old ones back."""
+    """All shapes when some blobs have other ones, or None if the net rejects them. Restores the old ones."""
     try:
         for name, shape in given.items():
             net.blobs[name].reshape(shape)
@@ -71,7 +80,8 @@ def _shapes_with(net: Net, layers: Sequence[Layer], given: Mapping[str, Shape], 
             if node.layer in layers:
                 node.layer.reshape_pass(node.bottoms, node.tops)
         shapes = _shapes(net)
-        return None if _moves_a_fixed_map(net, layers, shapes, base) else shapes
+        fixed = [net.bottom_names[layer.name][0] for layer in layers if isinstance(layer, FIXED_MAP)]
+        return None if any(shapes[name][2:] != base[name][2:] for name in fixed) else shapes
     except Error:
         return None
     finally:
@@ -80,45 +90,22 @@ def _shapes_with(net: Net, layers: Sequence[Layer], given: Mapping[str, Shape], 
         net.reshape()
 
 
-def _moves_a_fixed_map(net: Net, layers: Sequence[Layer], shapes: Shapes, base: Shapes) -> bool:
-    maps = [net.bottom_names[layer.name][0] for layer in layers if isinstance(layer, FIXED_MAP)]
-    return any(shapes[name][2:] != base[name][2:] for name in maps)
-
-
-def _dims(name: str, base: Shapes, symbols: list[tuple[str, Shapes]]) -> Dims:
-    dims: list[int | str] = []
-    for axis, length in enumerate(base[name]):
-        moving = [(symbol, shapes[name][axis]) for symbol, shapes in symbols if shapes[name][axis] != length]
-        if not moving:
-            dims.append(length)
-        elif len(moving) == 1 and moving[0][1] == _twice(length) and _starts(moving[0][0], base) == length:
-            dims.append(moving[0][0])
-        else:
-            dims.append(f"{name}_{_letter(axis)}")
-    return tuple(dims)
-
-
-def _starts(symbol: str, base: Shapes) -> int:
-    """The length of the axis that a symbol is named after."""
-    name, _, letter = symbol.rpartition("_")
-    return base[name]["nchw".index(letter) if letter in "nchw" else int(letter)]
+def _dim(name: str, axis: int, base: Shapes, symbols: Sequence[_Symbol]) -> int | str:
+    length = base[name][axis]
+    moving = [symbol for symbol in symbols if symbol.shapes[name][axis] != length]
+    if not moving:
+        return length
+    same = len(moving) == 1 and moving[0].length == length and moving[0].shapes[name][axis] == _twice(length)
+    return moving[0].name if same else _axis_name(name, axis)
 
 
 def _shapes(net: Net) -> Shapes:
     return {name: blob.shape for name, blob in net.blobs.items()}
 
 
-def _length(shape: Shape, axis: int) -> int:
-    return shape[axis] if axis < len(shape) else -1
-
-
 def _twice(length: int) -> int:
     return max(2 * length, 1)
 
 
-def _doubled(shape: Shape, axis: int) -> Shape:
-    return (*shape[:axis], _twice(shape[axis]), *shape[axis + 1 :])
-
-
-def _letter(axis: int) -> str:
-    return "nchw"[axis] if axis < 4 else str(axis)
+def _axis_name(blob: str, axis: int) -> str:
+    return f"{blob}_{'nchw'[axis] if axis < 4 else axis}"

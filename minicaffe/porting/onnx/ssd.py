@@ -14,14 +14,14 @@ from .graph import Array, Dims, Graph, Operand, Value
 
 @exports(PriorBox)
 def prior_box(g: Graph, layer: PriorBox, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """The boxes in float64, centres and sides rounded to float32 first, as the original has them."""
+    """The boxes in float64, from centres and sides rounded to float32, as in the original."""
     maps, image = bottom
     param = layer.param.prior_box_param
     centres, sizes = [], []
     for side in (1, 0):  # x, then y
-        size = _double(layer.image[side]) if layer.image else g.number(image, 2 + side, np.float64)
-        step = _double(layer.step[side]) if layer.step else g("Div", size, g.number(maps, 2 + side, np.float64))
-        place = g("Add", g.arange(g.number(maps, 2 + side), np.float64), _double(param.offset))
+        size = np.float64(layer.image[side]) if layer.image else g.number(image, 2 + side, np.float64)
+        step = np.float64(layer.step[side]) if layer.step else g("Div", size, g.number(maps, 2 + side, np.float64))
+        place = g("Add", g.arange(g.number(maps, 2 + side), np.float64), np.float64(param.offset))
         centre = g.cast(g.cast(g("Mul", place, step), np.float32), np.float64)
         centres.append(g("Unsqueeze", centre, [0, 2] if side else [1, 2]))
         sizes.append(size)
@@ -29,8 +29,7 @@ def prior_box(g: Graph, layer: PriorBox, bottom: list[Value], top: list[Dims]) -
     parts = []
     for sign in ("Sub", "Add"):
         for centre, size, extent in zip(centres, sizes, half.T):
-            edge = g("Div", g(sign, centre, np.ascontiguousarray(extent).reshape(1, 1, -1)), size)
-            parts.append(edge)
+            parts.append(g("Div", g(sign, centre, np.ascontiguousarray(extent).reshape(1, 1, -1)), size))
     shape = g("Concat", g.size(maps, 2), g.size(maps, 3), [len(half)], axis=0)
     boxes = g("Concat", *(g("Unsqueeze", g("Expand", part, shape), [3]) for part in parts), axis=3)
     boxes = g.cast(boxes, np.float32)
@@ -42,13 +41,9 @@ def prior_box(g: Graph, layer: PriorBox, bottom: list[Value], top: list[Dims]) -
     return [g("Concat", flat, g("Tile", np.ascontiguousarray(variance), repeats), axis=1)]
 
 
-def _double(value: float) -> Array:
-    return np.array(value, np.float64)
-
-
 @exports(DetectionOutput)
 def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """Of each image and class the top_k best scores by TopK, NonMaxSuppression, and of each image the keep_top_k best."""
+    """The top_k best scores of each image and class (TopK), NonMaxSuppression, and the keep_top_k best of each image."""
     param = layer.param.detection_output_param
     if param.nms_param.eta < 1:
         raise layer.error("nms_param.eta below 1 has no ONNX form", "detection_output_param.nms_param.eta")
@@ -79,7 +74,7 @@ def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top:
 
 
 def _class_boxes(g: Graph, layer: DetectionOutput, loc: Value, priors: Value, classes: Array) -> str:
-    """The boxes (N, L, P, 4) that the codes stand for."""
+    """The decoded boxes (N, L, P, 4)."""
     param = layer.param.detection_output_param
     table = g.reshape(priors, [2, -1, 4])
     prior, variance = g.several("Split", 2, table, axis=0, num_outputs=2)
@@ -90,22 +85,22 @@ def _class_boxes(g: Graph, layer: DetectionOutput, loc: Value, priors: Value, cl
     moves = codes if param.variance_encoded_in_target else g("Mul", codes, variance)
     if param.code_type == CORNER:
         return g("Add", prior, moves)
-    low, high = (g("Slice", prior, [i], [i + 2], [2]) for i in (0, 2))
+    low, high = (g.columns(prior, i, i + 2, axis=2) for i in (0, 2))
     size = g("Sub", high, low)
     if param.code_type != CENTER_SIZE:
         return g("Add", prior, g("Mul", moves, g("Concat", size, size, axis=2)))
-    centre, extent = (g("Slice", moves, [i], [i + 2], [3]) for i in (0, 2))
+    centre, extent = (g.columns(moves, i, i + 2, axis=3) for i in (0, 2))
     centre = g("Add", g("Mul", centre, size), g("Div", g("Add", low, high), 2.0))
     half = g("Div", g("Mul", g("Exp", extent), size), 2.0)
     return g("Concat", g("Sub", centre, half), g("Add", centre, half), axis=3)
 
 
 def _kept(g: Graph, layer: DetectionOutput, ranked: str, best: str) -> str:
-    """Which boxes (N, K * T) NonMaxSuppression keeps of ranked (N, K, T, 4) with scores best (N, K, T)."""
+    """1 for the boxes (N, K * T) that NonMaxSuppression keeps of ranked (N, K, T, 4) with scores best (N, K, T), else 0."""
     param = layer.param.detection_output_param
     tall = g("Shape", best, start=2, end=3)
-    low, high = (g("Slice", ranked, [i], [i + 2], [3]) for i in (0, 2))
-    sound = g("Concat", low, g("Max", low, high), axis=3)  # a box turned inside out has no area
+    low, high = (g.columns(ranked, i, i + 2, axis=3) for i in (0, 2))
+    sound = g("Concat", low, g("Max", low, high), axis=3)  # a box with x2 < x1 has no area
     least = float(param.confidence_threshold) if param.HasField("confidence_threshold") else -np.inf
     selected = g(
         "NonMaxSuppression",
@@ -123,7 +118,7 @@ def _kept(g: Graph, layer: DetectionOutput, ranked: str, best: str) -> str:
 
 
 def _kept_of_all(g: Graph, kept: str, best: str, most: int) -> tuple[str, str]:
-    """Image and place (2, n) of the boxes that are left, by image, class and score, and all scores (N, K * T)."""
+    """Image and index (2, n) of the remaining boxes, by image, class and score, and all scores (N, K * T)."""
     scores = g("Reshape", best, g("Shape", kept))
     wanted: Operand = g.cast(kept, bool)
     if most > -1:
@@ -137,7 +132,7 @@ def _kept_of_all(g: Graph, kept: str, best: str, most: int) -> tuple[str, str]:
 
 
 def _or_nothing(g: Graph, found: str, images: str) -> str:
-    """found (n, 7); where n is 0 a row for each image: its number, and -1 throughout."""
+    """found (n, 7), or if n is 0 a row per image: its index, then -1."""
     empty = g.cast(g("Equal", g("Shape", found, start=0, end=1), [0]), np.int64)
     rows = g("Squeeze", g("Mul", images, empty), [0])
     number = g("Unsqueeze", g.arange(rows, np.float32), [1])

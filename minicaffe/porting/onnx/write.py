@@ -1,4 +1,4 @@
-"""Writing an ONNX model, its weights in a file beside it where they are too much for one, and checking what was written."""
+"""Writing and checking an ONNX model; weights too large for it go to a separate file."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.errors import Error
 from minicaffe.files import replacing
 
-Array = NDArray[Any]
+from .graph import Array
 
 LIMIT = 2_000_000_000
-"""Bytes of weights that one file holds: protobuf's messages end at 2^31 - 1."""
+"""The most bytes of weights in the model: a protobuf message has at most 2^31 - 1."""
 
 SMALL = 1024
-"""Bytes of a weight that stays in the model: shape inference reads the small ones."""
+"""Weights of fewer bytes stay in the model: shape inference reads them."""
 
 
 def write_model(model: Any, weights: Mapping[str, Array], path: str | os.PathLike[str]) -> str | None:
-    """Write a model and its weights to path, and check it: onnx's checker, with shape inference. The name of the file of
-    weights, if any."""
+    """Write a model and its weights, checked with onnx's checker and shape inference. The name of the file of weights, if
+    any."""
     import onnx
 
     data = None
@@ -37,7 +36,7 @@ def write_model(model: Any, weights: Mapping[str, Array], path: str | os.PathLik
         try:
             onnx.checker.check_model(os.fspath(temporary), full_check=True)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-            raise Error(f"{path}: the model that was made is not valid, which is a bug: {error}") from error
+            raise Error(f"{path}: the exported model is invalid, which is a bug: {error}") from error
     return data
 
 
@@ -49,7 +48,7 @@ def _put_inside(model: Any, weights: Mapping[str, Array]) -> None:
 
 
 def _write_beside(model: Any, weights: Mapping[str, Array], path: Path) -> str:
-    """Write all but the small weights to a file beside path, without a copy: one alone may be more than a message holds."""
+    """Write all but the small weights to a separate file without a copy: one alone may exceed a message."""
     from onnx import TensorProto, helper
 
     data = path.with_name(path.name + ".data")

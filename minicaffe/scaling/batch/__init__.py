@@ -1,9 +1,9 @@
-"""Detection on many images: what a batch is, the same whichever engine hands the batches out.
+"""Detection on many images, by one process or on Ray.
 
-    find       files, folders, lists, Parquet, URIs     -> one long row of images, cut into parts of a fixed number (sources)
-    detector   net + weights + settings                 -> a picture becomes a row: its detections, or its error
-    part       the rows of a part                       -> part-00007.parquet in a folder, written whole or not at all
-    engine     local_engine, ray_engine                 -> which process does which part
+    find       files, folders, lists, Parquet, URIs     -> one sequence of images, cut into parts of equal size (sources)
+    detector   net + weights + settings                 -> an image becomes a row: its detections, or its error
+    parts      the rows of a part                       -> part-00007.parquet in a folder, written whole or not at all
+    engine     parts.run_local, ray_engine              -> assigns parts to processes
 
-A part's content and name depend on its number alone: not on the engine, the number of workers, or how often it was begun.
+A part's content and name depend only on its number, not on the engine, the number of workers or restarts.
 """

@@ -1,7 +1,7 @@
-"""A detector that can be sent to another process, and what it makes of a picture: a row with its detections, or its error.
+"""A detector that can be sent to another process. It turns an image into a row with the detections or the error.
 
 recipe = Recipe(net="test.prototxt", text=..., settings=..., ...)     a description: picklable, no arrays
-detector = recipe.detector(arrays)                                    a net, its weights copied from arrays
+detector = recipe.detector(arrays)                                    a net with copies of the arrays
 row = detector.row(Picture("photo.jpg", Path("photo.jpg")))
 """
 
@@ -38,10 +38,8 @@ Arrays = Mapping[str, Sequence[NDArray[Any]]]
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a picture. best: the best score of any class but the background, of all boxes.
-
-    pixels (H, W, 3) and found are there unless failure says why not. seconds: in the net.
-    """
+    """The result of an image: pixels (H, W, 3) and found, or failure. best: the highest score of all boxes and classes but the
+    background. seconds: in the net."""
 
     image: str
     pixels: NDArray[np.uint8] | None = None
@@ -52,7 +50,7 @@ class Row:
 
     @property
     def error(self) -> str:
-        """What is wrong with the image, without its name before it; "" where nothing is."""
+        """The failure without the image's name; "" if none."""
         text = str(self.failure or "").removeprefix(f"{self.image}: ")
         known = self.failure is None or isinstance(self.failure, Error)
         return text if known else f"{type(self.failure).__name__}: {text}"
@@ -60,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that a detector is made of, but for its weights."""
+    """Everything that makes a detector, except its weights."""
 
     net: str
     text: str
@@ -76,7 +74,7 @@ class Recipe:
     stages: tuple[str, ...] = ()
 
     def detector(self, weights: Arrays) -> Detector:
-        """The net with these weights, made anew; its prototxt's warnings were shown where the recipe was made."""
+        """A new net with these weights. The prototxt's warnings were shown when the recipe was made."""
         rng.set_random_seed(self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -89,7 +87,7 @@ class Recipe:
 
 
 class Detector:
-    """A net, and how images are put through it. Raises Error where it is no detector of the known conventions."""
+    """A net that detects objects in images. Raises Error if it is not a detector of a known convention."""
 
     def __init__(self, net: Net, recipe: Recipe) -> None:
         self.net, self.recipe = net, recipe
@@ -105,7 +103,7 @@ class Detector:
             check_proposals(net, recipe.proposals is not None)
 
     def row(self, picture: Picture) -> Row:
-        """What is found on a picture. Whatever is wrong with it is in the row; only DeviceError is raised."""
+        """The detections in an image. The row holds its error, if any; only DeviceError is raised."""
         try:
             if isinstance(picture.data, Exception):
                 raise picture.data
@@ -115,7 +113,7 @@ class Detector:
             return Row(picture.name, pixels, found, best_score(self.net), time.perf_counter() - start)
         except DeviceError:
             raise
-        except Exception as error:  # a lost image costs less than a lost batch
+        except Exception as error:  # better lose an image than a batch
             return Row(picture.name, failure=error)
 
 
@@ -125,14 +123,14 @@ def weights_of(net: Net) -> Arrays:
 
 
 def best_score(net: Net) -> float:
-    """The best score that the net's last pass gave any class but the background; 0 without any."""
+    """The highest score of the net's last pass, without the background; 0 if there is none."""
     layer = ssd_layer(net)
     scores = net.blobs[net.top_names[layer.name][0]].data.reshape(-1, 7)[:, 2] if layer else rows(net.blobs["cls_prob"])[:, 1:]
     return float(scores.max(initial=0))
 
 
 def read_proposals(source: str | None, image: Path) -> NDArray[Any] | None:
-    """The boxes (R, 4) for an image, from one .npy file or the file of the image's name in a folder."""
+    """The boxes (R, 4) for an image, from a .npy file, or from the file with the image's name in a folder."""
     if source is None:
         return None
     path = Path(source) / f"{image.stem}.npy" if Path(source).is_dir() else Path(source)
@@ -141,6 +139,5 @@ def read_proposals(source: str | None, image: Path) -> NDArray[Any] | None:
     except OSError as error:
         raise Error(f"{path}: cannot read the proposals of {image}: {error.strerror}") from error
     if boxes.dtype.kind not in "iuf" or boxes.ndim != 2 or boxes.shape[1] != 4:
-        found = f"{boxes.dtype} of shape {boxes.shape}"
-        raise Error(f"{path}: proposals are numbers of shape (R, 4), x1, y1, x2, y2; got {found}")
+        raise Error(f"{path}: proposals must be x1, y1, x2, y2 of shape (R, 4), got {boxes.dtype} of shape {boxes.shape}")
     return boxes

@@ -1,9 +1,9 @@
 """The images that the command line names: files, folders, lists and Parquet files, by path or URI.
 
-    photos/             the images in it, by name              s3://bucket/photos    the same
-    list.txt, list.lst  a path or URI a line                   table.parquet         a picture a row (tables.py)
+    photos/             the images in it, sorted by name       s3://bucket/photos    the same
+    list.txt, list.lst  a path or URI per line                 table.parquet         an image per row (tables.py)
 
-Relative paths are relative to the working directory, also in lists. What lists and tables may name: access.py.
+Relative paths are relative to the working directory, also in lists. access.py says what lists and tables may name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES = {".parquet", ".pq"}
 
 
 def find_sources(given: Sequence[str]) -> Sources:
-    """The images that the command line names. Raises Error for what is not there, and for a folder or list without any."""
+    """The images that the command line names. Raises Error for a missing source, and a folder or list without images."""
     base = os.getcwd()
     return Sources(tuple(stretch for name in given for stretch in _stretches(name, base)))
 
@@ -36,9 +36,9 @@ def find_sources(given: Sequence[str]) -> Sources:
 def _stretches(name: str, base: str) -> list[Stretch]:
     if is_uri(name):
         check_opens(name)
-    inner = listed(name) if is_uri(name) else _local(Path(name))
-    if inner is not None:
-        return _folder(name, inner, base)
+    files = listed(name) if is_uri(name) else _local(Path(name))
+    if files is not None:
+        return _folder(name, files, base)
     kind = suffix(name)
     if kind in TABLES:
         return [find_rows(name, base)]
@@ -48,7 +48,7 @@ def _stretches(name: str, base: str) -> list[Stretch]:
 
 
 def _local(path: Path) -> list[str] | None:
-    """As places.listed, without pyarrow."""
+    """places.listed for a path, without pyarrow."""
     if path.is_dir():
         with os.scandir(path) as entries:
             return sorted(str(path / entry.name) for entry in entries if not entry.is_dir())
@@ -57,11 +57,11 @@ def _local(path: Path) -> list[str] | None:
     raise Error(f"{path}: no such image")
 
 
-def _folder(name: str, inner: Sequence[str], base: str) -> list[Stretch]:
-    images = tuple(file for file in inner if suffix(file) in IMAGES)
-    tables = [file for file in inner if suffix(file) in TABLES]
+def _folder(name: str, files: Sequence[str], base: str) -> list[Stretch]:
+    images = tuple(file for file in files if suffix(file) in IMAGES)
+    tables = [file for file in files if suffix(file) in TABLES]
     if images and tables:
-        raise Error(f"{name}: images and Parquet files are in this folder: name the one or the other")
+        raise Error(f"{name}: this folder has images and Parquet files: name the files of one kind")
     if not images and not tables:
         raise Error(f"{name}: no images in this folder")
     if images:
@@ -70,7 +70,7 @@ def _folder(name: str, inner: Sequence[str], base: str) -> list[Stretch]:
 
 
 def read_list(name: str) -> list[str]:
-    """The lines of a list that are not blank, without Windows' mark at its start. Raises DataError."""
+    """The non-blank lines of a list, without a byte order mark. Raises DataError."""
     try:
         content = read_uri(name, limits.lists) if is_uri(name) else read_bytes(name, "lists")
     except OSError as error:
@@ -78,7 +78,7 @@ def read_list(name: str) -> list[str]:
     lines = content.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").split("\n")
     files = [line.strip() for line in lines if line.strip()]
     if not files or any("\0" in file for file in files):
-        raise DataError(f"{name}: " + ("this is no list of files" if files else "no image is listed in it"))
+        raise DataError(f"{name}: this is not a list of files" if files else f"{name}: the list names no images")
     return files
 
 

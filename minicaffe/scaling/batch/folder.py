@@ -1,7 +1,7 @@
-"""The folder that a run writes, a path or a URI: part-00000.parquet and so on, and a manifest that says whose they are.
+"""The folder that a run writes, a path or a URI: part-00000.parquet and so on, and a manifest that identifies the run.
 
-A part is there whole or not at all, so that a run goes on where it stopped: what is there is done. A folder of another run
-(other images, net, weights, settings or sizes of parts) is refused.
+A part is written whole or not at all, so a stopped run resumes with the missing parts. The folder of another run (with other
+images, net, weights, settings or part size) is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,49 +22,57 @@ from minicaffe.files import replacing
 from .places import inside, located, pyarrow_errors, require_pyarrow
 
 MANIFEST = "_minicaffe.json"
-"""Readers of Parquet folders pass over names with a "_" or a "." before them."""
+"""Readers of Parquet folders skip names that start with "_" or "."."""
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 
 
 @dataclass(frozen=True)
 class Folder:
-    """An output folder; place is a URI, or a path that is absolute."""
+    """An output folder; place is a URI or an absolute path."""
 
     place: str
 
     def claim(self, manifest: Mapping[str, Any]) -> set[int]:
-        """Make it this run's, and return the parts that are done. Raises Error where it is another's."""
+        """Claim the folder for this run; the parts that are done. Raises Error if it belongs to another run."""
         system, path = located(self.place)
-        fs = require_pyarrow().fs
         try:
             system.create_dir(path, recursive=True)
-            found = [info.base_name for info in system.get_file_info(fs.FileSelector(path)) if info.type == fs.FileType.File]
+            found = self._names()
         except pyarrow_errors() as error:
             raise Error(f"{self.place}: cannot be written: {error}") from error
-        done = {int(match[1]) for name in found if (match := _PART.fullmatch(name))}
-        if MANIFEST in found:
-            self.check(manifest)
-        elif any(name.endswith(".parquet") for name in found):
-            raise Error(f"{self.place}: holds Parquet files that no run of `minicaffe detect` wrote: give another --out")
-        else:
+        if MANIFEST not in found:
+            if any(name.endswith(".parquet") for name in found):
+                raise Error(f"{self.place}: has Parquet files that no run of `minicaffe detect` wrote: give another --out")
             self._put(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
-            self.check(manifest)
-        return done
+        self.check(manifest)
+        return _parts(found)
 
     def check(self, manifest: Mapping[str, Any]) -> None:
-        """Raises Error where the folder is another run's."""
+        """Raises Error if the folder belongs to another run."""
         system, path = located(self.place)
-        self._compare(manifest, self._read(system, f"{path}/{MANIFEST}"))
+        try:
+            with system.open_input_file(f"{path}/{MANIFEST}") as file:
+                content = json.loads(file.read())
+        except pyarrow_errors() as error:
+            raise Error(f"{self.place}: {MANIFEST} cannot be read: {error}") from error
+        found = content if isinstance(content, dict) else {}
+        apart = [key for key in manifest if manifest[key] != found.get(key)]
+        if apart:
+            what = "; ".join(f"{key} {_short(found.get(key))}, here {_short(manifest[key])}" for key in apart)
+            raise Error(f"{self.place}: belongs to another run: {what}. Give another --out, or remove it")
 
     def done(self) -> set[int]:
-        """The numbers of the parts that are there."""
+        """The numbers of the existing parts."""
+        return _parts(self._names())
+
+    def _names(self) -> list[str]:
         system, path = located(self.place)
-        found = system.get_file_info(require_pyarrow().fs.FileSelector(path))
-        return {int(match[1]) for info in found if (match := _PART.fullmatch(info.base_name))}
+        fs = require_pyarrow().fs
+        return [info.base_name for info in system.get_file_info(fs.FileSelector(path)) if info.type == fs.FileType.File]
 
     def has_result(self, number: int) -> bool:
-        """Whether an image of this part could be done. Raises Error where its file cannot be read."""
+        """Whether any image of this part succeeded. Raises Error if its file cannot be read."""
         system, path = located(self.place)
         pa = require_pyarrow()
         name = f"part-{number:05d}.parquet"
@@ -75,7 +83,7 @@ class Folder:
             raise Error(f"{inside(self.place, name)}: cannot be read: {error}") from error
 
     def write(self, number: int, table: Any) -> None:
-        """A part's file, in place of the one there is. Raises Error."""
+        """Write or replace the file of a part. Raises Error."""
         pa = require_pyarrow()
         content = pa.BufferOutputStream()
         pa.parquet.write_table(table, content)
@@ -97,19 +105,9 @@ class Folder:
                 system.delete_file(temporary_name)
             raise Error(f"{inside(self.place, name)}: cannot be written: {error}") from error
 
-    def _read(self, system: Any, path: str) -> Any:
-        try:
-            with system.open_input_file(path) as file:
-                found = json.loads(file.read())
-        except pyarrow_errors() as error:
-            raise Error(f"{self.place}: {MANIFEST} cannot be read: {error}") from error
-        return found if isinstance(found, dict) else {}
 
-    def _compare(self, mine: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        apart = [key for key in mine if mine[key] != other.get(key)]
-        if apart:
-            said = "; ".join(f"{key} {_short(other.get(key))}, here {_short(mine[key])}" for key in apart)
-            raise Error(f"{self.place}: belongs to another run: {said}. Give another --out, or remove it")
+def _parts(names: Iterable[str]) -> set[int]:
+    return {int(match[1]) for name in names if (match := _PART.fullmatch(name))}
 
 
 def _short(value: Any) -> str:

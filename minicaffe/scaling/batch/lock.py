@@ -1,8 +1,8 @@
-"""One run at a time writes a folder: two of different settings would mix their rows.
+"""One run at a time writes to a folder: two with different settings would mix their rows.
 
-The lock is the operating system's, on a file in the folder (flock, which NFS servers keep too), so that it ends with the
-process that holds it, however that ends. The file says who that is. A folder on a file system without locks, or behind a URI,
-has none: there the manifest is looked at again at the end of a run (folder.py).
+The operating system locks a file in the folder (flock, also on NFS), so the lock always ends with the process that holds it.
+The file names that process. A folder behind a URI or on a file system without locks has no lock: there the manifest is checked
+again at the end of a run (folder.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOCK = "_minicaffe.lock"
 
 @contextmanager
 def locked(place: str) -> Iterator[None]:
-    """A block in which no other run takes this folder, which is made. Raises Error, which names the process, where one has."""
+    """Create and lock this folder for a block. Raises Error, which names the process, if another run has locked it."""
     if is_remote(place):
         yield
         return
@@ -33,7 +33,7 @@ def locked(place: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = _taken(folder / LOCK, place)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):  # nothing can be written: by no other run either
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):  # no other run can write there either
             yield
             return
         raise Error(f"{place}: cannot be written: {error.strerror or error}") from error
@@ -46,13 +46,13 @@ def locked(place: str) -> Iterator[None]:
 
 
 def _taken(path: Path, place: str) -> int:
-    """A descriptor of the lock file, which is ours. Whoever held it removes it: what is locked must still be there."""
+    """The descriptor of the locked file. Its last holder removes it, so the locked file must still exist."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
         if not _flock(handle):
-            said = os.read(handle, 1000)
+            content = os.read(handle, 1000)
             os.close(handle)
-            raise Error(f"{place}: another run writes there now{_holder(said)}: wait for its end, or give another --out")
+            raise Error(f"{place}: another run writes there now{_holder(content)}: wait for its end, or give another --out")
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.lstat(path)):
                 mine = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
@@ -63,22 +63,20 @@ def _taken(path: Path, place: str) -> int:
 
 
 def _flock(handle: int) -> bool:
-    """Lock a file; False where another process has. True also where there are no locks: Windows, some network drives."""
+    """Lock a file; False if another process has. True also without locks: on Windows and some network drives."""
     try:
         import fcntl
-    except ImportError:
-        return True
-    try:
+
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:
-        return True
+    except (ImportError, OSError):
+        pass
     return True
 
 
 def _holder(content: bytes) -> str:
-    """(process 123 on host, since 2026-11-22 15:30:01), as far as the lock file says so."""
+    """ " (process 123 on host, since 2026-11-22 15:30:01)", or "" if the lock file lacks it."""
     try:
         found = json.loads(content)
         return f" (process {int(found['pid'])} on {found['host']}, since {found['since']})"

@@ -1,11 +1,11 @@
-"""What a Parquet file declares: its footer and its pages' headers, read before pyarrow takes memory for what they say.
+"""The sizes that a Parquet file declares in its footer and page headers, read before pyarrow allocates memory for them.
 
     file:                               row groups ... footer, 4 bytes of its length, "PAR1"
     chunk (a column of a row group):    [dictionary page] page page ...
     page:                               header, then `packed` bytes that unpack to `unpacked`
 
-A chunk's total in the footer says nothing of its pages. pyarrow's own view of a chunk ends the process where the chunk's
-statistics contradict the schema, so that it is not asked for. Source: apache/parquet-format, parquet.thrift.
+The footer has a chunk's total but not its pages. pyarrow's metadata of a chunk are not used: reading them aborts the process if
+the chunk's statistics contradict the schema. Source: apache/parquet-format, parquet.thrift.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from minicaffe.errors import DataError
 from .thrift import I32, I64, LIST, STRUCT, Fields, field, read_struct
 
 A_FOOTER_BYTE = 100
-"""Bytes of memory that a byte of the footer may become."""
+"""Bytes of memory per byte of the footer, at most."""
 COPIES = 4
-"""Of a page's bytes that pyarrow makes: the page, the dictionary, the column, Python's bytes."""
+"""Copies of a page that pyarrow makes: the page, the dictionary, the column, Python's bytes."""
 A_VALUE = 32
-"""Bytes that pyarrow takes for a value of a page beside its content: a pointer and a length, an offset, levels."""
+"""Bytes that pyarrow needs per value besides its content: a pointer and a length, an offset, levels."""
 HEADER = (1 << 9, 1 << 16)
-"""Bytes of a page's header that are looked at, and where it is longer: it holds numbers, and perhaps the least and the largest
-value."""
+"""Bytes to read for a page header, and for one that is longer: it may hold the smallest and the largest value."""
 DICTIONARY = 2
 """PageType.DICTIONARY_PAGE."""
 
 
 class Chunk(NamedTuple):
-    """A column of a row group: bytes that it unpacks to, bytes in the file, where its pages begin."""
+    """A column of a row group: its unpacked bytes, its bytes in the file, the offset of its pages."""
 
     unpacked: int
     packed: int
@@ -47,7 +46,7 @@ class RowGroup(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What a header declares. header: its length."""
+    """The declarations of a page header. header: its length."""
 
     kind: int
     unpacked: int
@@ -57,29 +56,28 @@ class Page(NamedTuple):
 
 
 def read_footer(file: Any) -> tuple[RowGroup, ...]:
-    """The row groups of a file, a pyarrow.NativeFile. Raises DataError where it is damaged, or no Parquet file; LimitError for
-    a footer of which pyarrow would make more than limits.bytes."""
+    """The row groups of a pyarrow.NativeFile. Raises DataError if it is damaged, LimitError if the footer needs more than
+    limits.bytes of memory."""
     size = file.size()
     end = file.read_at(8, size - 8) if size > 12 else b""
     length = int.from_bytes(end[:4], "little")
     if end[4:] != b"PAR1" or length > size - 12:
         raise DataError("it does not end as a Parquet file does")
-    limits.check("what its footer declares", A_FOOTER_BYTE * length, "bytes")
+    limits.check("the memory for its footer", A_FOOTER_BYTE * length, "bytes")
     footer = read_struct(file.read_at(length, size - 8 - length))[0]
-    groups = tuple(_row_group(item) for item in _structs(footer, 4))
+    groups = tuple(RowGroup(_natural(item, 3, I64), tuple(map(_chunk, _structs(item, 1)))) for item in _structs(footer, 4))
     rows = sum(group.rows for group in groups)
     if rows != field(footer, 3, I64):
         raise DataError("the numbers of rows in its footer do not agree")
     if rows > size:
         raise DataError(f"{rows:,} rows in {size:,} bytes")
     if sum(chunk.packed for group in groups for chunk in group.chunks) > size:
-        raise DataError("its columns lie over one another")
+        raise DataError("its columns overlap")
     return groups
 
 
 def check_pages(file: Any, chunk: Chunk, name: str) -> None:
-    """Raises LimitError where a page and the dictionary before it ask for more than limits.bytes; DataError for damaged
-    headers."""
+    """Raises LimitError if a page and its dictionary need more than limits.bytes, DataError for damaged headers."""
     dictionary = 0
     for page in pages(file, chunk):
         takes = COPIES * page.unpacked + A_VALUE * page.values
@@ -100,15 +98,11 @@ def pages(file: Any, chunk: Chunk) -> Iterator[Page]:
 
 
 def _page(content: bytes) -> Page:
-    """The page whose header is at the beginning of content."""
+    """The page whose header starts content."""
     fields, length = read_struct(content)
     of_kinds = [found for number in (5, 7, 8) if (found := field(fields, number, STRUCT))]
     kind, unpacked, packed = (_natural(fields, number, I32) for number in (1, 2, 3))
     return Page(kind, unpacked, packed, max((_natural(found, 1, I32) for found in of_kinds), default=0), length)
-
-
-def _row_group(fields: Fields) -> RowGroup:
-    return RowGroup(_natural(fields, 3, I64), tuple(map(_chunk, _structs(fields, 1))))
 
 
 def _chunk(fields: Fields) -> Chunk:
@@ -127,7 +121,7 @@ def _structs(fields: Fields, number: int) -> list[Fields]:
 
 
 def _natural(fields: Fields, number: int, kind: int) -> int:
-    """A number that is not negative. Raises DataError."""
+    """A non-negative number. Raises DataError."""
     found = field(fields, number, kind)
     if not isinstance(found, int) or found < 0:
         raise DataError("its metadata are damaged")

@@ -1,4 +1,4 @@
-"""Files by path or by URI (file://, s3://, gs://, ...): pyarrow's file systems, the only place that asks for pyarrow."""
+"""Files by path or URI (file://, s3://, gs://, ...) on pyarrow's file systems. Only this module imports pyarrow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minicaffe.errors import DataError, Error, NotAFileError
 from minicaffe.files import opened
 
 PATIENCE = 60.0
-"""Seconds that what a URI leads to has to answer; Google's client would try for a quarter of an hour."""
+"""Seconds to wait for the server of a URI; Google's client would try for a quarter of an hour."""
 PROBE = """import sys
 uri, sys.path[:] = sys.argv[1], sys.argv[2:]
 from pyarrow import fs
@@ -28,11 +28,11 @@ except Exception as error:
     print(error, file=sys.__stdout__)
     sys.exit(3)
 """
-"""What a process does that opens a URI first."""
+"""The program of the process that opens a URI first."""
 
 
 def require_pyarrow() -> Any:
-    """The pyarrow module, with its file systems and Parquet, or an Error that says how to get it."""
+    """The pyarrow module with its file systems and Parquet. Raises Error, which says how to install it."""
     try:
         import pyarrow
         import pyarrow.fs  # noqa: F401
@@ -43,13 +43,13 @@ def require_pyarrow() -> Any:
 
 
 def pyarrow_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    """What pyarrow raises: Arrow's own errors, Python's, and what Cython makes of C++'s; and more: to be caught."""
+    """The exceptions that pyarrow raises (Arrow's, Python's and Cython's for C++), and more."""
     cpp = (RuntimeError, LookupError, ArithmeticError, MemoryError)
     return (OSError, ValueError, *cpp, require_pyarrow().lib.ArrowException, *more)
 
 
 def check_opens(uri: str) -> None:
-    """Open what a URI of the command line leads to in a process of its own: some file systems end theirs. Raises Error."""
+    """Open a URI of the command line in a separate process, because some file systems abort theirs. Raises Error."""
     require_pyarrow()
     if not is_remote(uri):
         return
@@ -62,23 +62,23 @@ def check_opens(uri: str) -> None:
         raise Error(f"{uri}: {done.stdout.decode('utf-8', 'replace').strip()}")
     if done.returncode:
         why = signal.Signals(-done.returncode).name if done.returncode < 0 else f"status {done.returncode}"
-        raise Error(f"{uri}: cannot be opened: pyarrow's file system ended the process that tried ({why})")
+        raise Error(f"{uri}: cannot be opened: pyarrow's file system ended the process ({why})")
 
 
 def located(name: str, base: str = "") -> tuple[Any, str]:
-    """The file system and the path in it of a URI, or of a path, which is relative to base. Raises Error."""
+    """The file system of a URI or path, and the path in it. Relative paths are relative to base. Raises Error."""
     fs = require_pyarrow().fs
     if not is_uri(name):
         return fs.LocalFileSystem(), os.path.join(base or os.getcwd(), name)
     try:
-        found, path = fs.FileSystem.from_uri(name)
+        system, path = fs.FileSystem.from_uri(name)
     except pyarrow_errors(ImportError) as error:
         raise Error(f"{name}: {error}") from error
-    return found, path
+    return system, path
 
 
 def read_uri(name: str, most: int) -> bytes:
-    """What a URI leads to, a file of at most so many bytes. Raises DataError. One connection serves the files of a folder."""
+    """The file of a URI, of at most this many bytes. The files of a folder share a connection. Raises DataError."""
     uri = urlsplit(name)
     folder, _, last = uri.path.rpartition("/")
     try:
@@ -88,7 +88,7 @@ def read_uri(name: str, most: int) -> bytes:
             opened(path).close()
         with system.open_input_file(path) as file:
             if (size := file.size()) > most:
-                raise DataError(f"{name}: it has {size:,} bytes, and at most {most:,} are read")
+                raise DataError(f"{name}: it has {size:,} bytes; at most {most:,} are read")
             content: bytes = file.read()
             return content
     except NotAFileError as error:
@@ -102,24 +102,20 @@ def _folder(uri: str) -> tuple[Any, str]:
     return located(uri)
 
 
-def listed(name: str, base: str = "") -> list[str] | None:
-    """The names of the files in a folder, by name, each with the folder's before it; None where it is a file.
-
-    Raises Error where there is neither.
-    """
+def listed(uri: str) -> list[str] | None:
+    """The sorted URIs of the files in a folder; None for a file. Raises Error if it is neither."""
     fs = require_pyarrow().fs
-    system, path = located(name, base)
+    system, path = located(uri)
     try:
         kind = system.get_file_info(path).type
         if kind == fs.FileType.NotFound:
-            raise Error(f"{name}: no such file or folder")
+            raise Error(f"{uri}: no such file or folder")
         if kind == fs.FileType.File:
             return None
         found = system.get_file_info(fs.FileSelector(path))
     except pyarrow_errors() as error:
-        raise Error(f"{name}: cannot be read: {error}") from error
-    files = sorted(info.base_name for info in found if info.type == fs.FileType.File)
-    return [inside(name, file) for file in files]
+        raise Error(f"{uri}: cannot be read: {error}") from error
+    return [inside(uri, name) for name in sorted(info.base_name for info in found if info.type == fs.FileType.File)]
 
 
 def inside(folder: str, file: str) -> str:

@@ -1,4 +1,4 @@
-"""The Ray that a run works on: one of its own, or a cluster's."""
+"""The Ray of a run: a new one on this machine, or a cluster."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from minicaffe.scaling.stops import held_back
 from .ray_watch import watched
 
 ANSWER = 5.0
-"""Seconds that a cluster has to accept a connection, and to greet."""
+"""Seconds for a cluster to accept a connection, and to answer the greeting."""
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
-"""How a client begins to speak gRPC, as Ray does: the preface of HTTP/2 and an empty frame of settings (RFC 9113, section 3.4).
-The server's first frame is of settings (type 4) too."""
+"""The start of a gRPC connection to Ray: the preface of HTTP/2 and an empty settings frame (RFC 9113, section 3.4). The server
+also answers with a settings frame (type 4)."""
 STORE = 2**28
-"""Bytes of the object store of a Ray of one's own, beside the weights: what goes through it is names and counts."""
+"""Bytes of a new Ray's object store besides the weights: it holds only names and counts."""
 
 
 def require_ray() -> Any:
-    """The ray module with ray.data, or an Error that says how to get it."""
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as later releases have it; else each worker warns
-    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread of Ray Data's that outlives a stop starts another Ray
+    """The ray module with ray.data. Raises Error, which says how to install it."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the later default, without which each worker warns
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")  # else a thread of Ray Data that outlives a stop starts another Ray
     try:
         import ray
         import ray.data  # noqa: F401
@@ -38,11 +38,10 @@ def require_ray() -> Any:
 
 @contextmanager
 def connected(address: str | None, weight_bytes: int) -> Iterator[Any]:
-    """ray, connected to the cluster at address, or to a Ray of this machine that ends with the block.
+    """ray, connected to the cluster at address, or to a new Ray on this machine that ends with the block.
 
-    A Ray that the process is connected to already is taken, and left. Nothing in the block reaches stdout, on which Ray tells
-    at length of workers that died. A stop waits while Ray starts or ends: amid that Ray crashes. Raises Error where no cluster
-    answers.
+    An existing connection is used and kept. Output to stdout is dropped in the block, because Ray reports dead workers there at
+    length. SIGINT and SIGTERM wait while Ray starts or ends, because they would crash it. Raises Error if no cluster answers.
     """
     ray = require_ray()
     with redirect_stdout(StringIO()):
@@ -60,11 +59,12 @@ def connected(address: str | None, weight_bytes: int) -> Iterator[Any]:
 
 
 def start(ray: Any, address: str | None, weight_bytes: int) -> None:
-    """Connect, or start a Ray of one's own. Raises Error."""
+    """Connect, or start a new Ray without a dashboard and with no more memory than needed. Raises Error."""
     quiet()
     if address:
         check_answers(address)
-    options: dict[str, Any] = {"address": address} if address else {"address": "local", **own(weight_bytes)}
+    new = {"address": "local", "include_dashboard": False, "object_store_memory": STORE + 2 * weight_bytes}
+    options: dict[str, Any] = {"address": address} if address else new
     try:
         with no_stderr():
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
@@ -73,13 +73,13 @@ def start(ray: Any, address: str | None, weight_bytes: int) -> None:
 
 
 def head(ray: Any, address: str) -> str:
-    """HOST:PORT of the cluster connected to by way of address, which may be "auto"."""
+    """HOST:PORT of the cluster connected through address, which may be "auto"."""
     found = address.removeprefix("ray://")
     return found if found.rpartition(":")[2].isdecimal() else str(ray.get_runtime_context().gcs_address)
 
 
 def check_answers(address: str) -> None:
-    """Raises Error where nobody listens at HOST:PORT, or who does is not Ray: Ray would try for a minute, without a word."""
+    """Raises Error if no Ray answers at HOST:PORT: Ray itself would silently try for a minute."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdecimal():
         return
@@ -94,7 +94,7 @@ def check_answers(address: str) -> None:
 
 
 def speaks_grpc(connection: socket.socket) -> bool:
-    """Whether the server answers the greeting as one of gRPC does, within the connection's time."""
+    """Whether the server answers the greeting like a gRPC server within the connection's timeout."""
     try:
         connection.sendall(GREETING)
         frame = b""
@@ -105,13 +105,8 @@ def speaks_grpc(connection: socket.socket) -> bool:
     return len(frame) == 9 and frame[3] == 4
 
 
-def own(weight_bytes: int) -> dict[str, Any]:
-    """Options of a Ray of one's own: no dashboard, and no more memory than the run needs."""
-    return {"include_dashboard": False, "object_store_memory": STORE + 2 * weight_bytes}
-
-
 def quiet() -> None:
-    """No bars, no advice, no usage report: the run has a display of its own."""
+    """Turn off progress bars, advice and usage reports: the run has its own display."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     for name in ("ray", "ray.data"):
@@ -120,25 +115,25 @@ def quiet() -> None:
 
 @contextmanager
 def no_stderr() -> Iterator[None]:
-    """A block in which what libraries write to stderr is lost: Ray's core says there which level its log has."""
+    """A block that drops what libraries write to stderr: Ray's core reports its log level there."""
     before = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    null = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
+        os.dup2(null, 2)
         yield
     finally:
         os.dup2(before, 2)
         os.close(before)
-        os.close(nowhere)
+        os.close(null)
 
 
 def node_resources(ray: Any) -> list[dict[str, float]]:
-    """The resources of the nodes that are alive."""
+    """The resources of the live nodes."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
 def gpu_problem(ray: Any) -> str:
-    """Why no actor can use the cluster's GPUs; "" where one can. Asked on a node that has one."""
+    """Why actors cannot use the cluster's GPUs, or "". Checked on a node with a GPU."""
     if not any(node.get("GPU") for node in node_resources(ray)):
         return "the Ray cluster has no GPU"
     probe = ray.remote(num_cpus=0, num_gpus=1, max_retries=0)(_gpu_problem)

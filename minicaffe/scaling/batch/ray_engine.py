@@ -1,11 +1,10 @@
-"""Parts on Ray: a Ray Data dataset with a row for each part goes through a pool of actors, each with a net of its own.
+"""Parts on Ray: a Ray Data dataset with a row per part is mapped by a pool of actors, each with its own net.
 
     driver: names of a part's images -> Ray Data -> actor: reads them, detects, writes the part's file -> counts -> driver
 
-What goes between processes is names and counts, so that memory does not grow with the number of images; Ray Data hands an actor
-two parts at a time. The weights are put into the object store once, as arrays: the actors of a node copy them from its shared
-memory, also where the file is on the driver's disk alone. An actor that dies is started again, and its part is done again: its
-file is written by whoever ends it, whole. Ray would try for ever: a part that has ended MOST_TRIES actors ends the run.
+Only names and counts pass between processes, so memory does not grow with the number of images. Ray Data sends an actor two
+parts at a time. The object store holds the weights once, as arrays, so the file may be on the driver's disk only. An actor that
+dies is restarted, and so is its part. Ray would retry forever; here, a part that kills MOST_TRIES actors ends the run.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from .rules import Rules
 from .run import Run
 
 MOST_TRIES = 4
-"""How often a part is begun, where its actors die over it."""
+"""The most attempts at a part whose actors die."""
 AT_ONCE = 2
-"""Parts that an actor has: one that it does, and the next."""
+"""Parts assigned to an actor: the current one and the next."""
 
 
 class Tries:
-    """An actor that counts how often each part was begun and not ended.
+    """An actor that counts how often each part was begun without being ended.
 
-    A part that was ended may come again: its actor died over the next one before Ray had its answer.
+    An ended part may come again, if its actor died in the next one before Ray had its answer.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
 
     def begin(self, number: int) -> int:
-        """The count, this time included."""
+        """The count, including this time."""
         self._counts[number] += 1
         return self._counts[number]
 
@@ -50,9 +49,9 @@ class Tries:
 
 
 class Worker:
-    """What an actor does: a net made once, then a part a call. weights: one reference to the object store.
+    """An actor: makes a net once, then does a part per call. weights: one reference to the object store.
 
-    What goes wrong as an Error is handed back as a text, since Ray puts pages of its own around what is raised.
+    An Error is returned as text, because Ray surrounds raised exceptions with pages of text.
     """
 
     def __init__(self, recipe: Recipe, rules: Rules, weights: Sequence[Any], folder: Folder, tries: Any) -> None:
@@ -89,8 +88,8 @@ class Worker:
             return ""
         last = part.first + len(part.images) - 1
         return (
-            f"part {part.number} (images {part.first} to {last}) has ended {MOST_TRIES} actors, and is given up: an image may"
-            " take more memory than a worker has; start again to try it anew"
+            f"part {part.number} (images {part.first} to {last}) killed {MOST_TRIES} actors: an image may need more memory than"
+            " a worker has; run the same command to try again"
         )
 
 
@@ -105,8 +104,8 @@ def run_ray(
     tell: Callable[[Done], object],
     say: Callable[[str], object],
 ) -> None:
-    """Do the parts that are left of run. tell: called after each part; say: with a sentence for each that was done again.
-    Raises Error where a part cannot be done."""
+    """Do the remaining parts of run. tell: called after each part; say: called with a sentence for each repeated part. Raises
+    Error if a part fails."""
     rows = [{"part": pickle.dumps(part)} for part in run.to_do()]
     if not rows:
         return
@@ -127,21 +126,21 @@ def run_ray(
             if failure:
                 raise Error(failure)
             if tries > 1:
-                say(f"part {number} was done again: a worker had died over it")
+                say(f"part {number} was repeated: its worker died")
             tell(Done(**row))
     except ray.exceptions.RayError as error:
         raise Error(f"Ray: {str(error).strip().splitlines()[-1]}") from error
 
 
 def here(ray: Any) -> Any:
-    """To place an actor on the driver's node, so that it does not go with another one."""
+    """Places an actor on the driver's node, so that it does not die with another node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 def _quiet(context: Any) -> None:
-    """Ray Data's own display off."""
+    """Turn off Ray Data's display."""
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.enable_auto_log_stats = False

@@ -1,8 +1,8 @@
-"""How many actors a run takes on Ray, and what each asks for.
+"""The number of actors of a run on Ray, and their resources.
 
-Ray counts CPUs and places nothing where the count is used up, so that actors that ask for all of them would leave none to
-whatever else Ray must start, and all wait for ever. Here actors ask for 0.9 of a node's CPUs at most: for 0.9 of one each, or
-for less where more actors are wanted than there are CPUs.
+Ray starts nothing on a node whose CPUs are all requested. Actors that request them all would leave none for Ray's other tasks,
+and everything would wait forever. Here actors request at most 0.9 of a node's CPUs: 0.9 of a CPU each, or less if there are
+more actors than CPUs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 from minicaffe.errors import Error
 
-SHARE = 0.9
+FRACTION = 0.9
 """Of a node's CPUs, and of a CPU."""
-LEAST_SHARE = 0.01
+LEAST_FRACTION = 0.01
 
 
 @dataclass(frozen=True)
 class Pool:
-    """size actors, each with this many CPUs and GPUs."""
+    """`size` actors, each with this many CPUs and GPUs."""
 
     size: int
     cpus: float
@@ -31,9 +31,9 @@ class Pool:
 
 
 def pool(nodes: Sequence[dict[str, float]], workers: int | None, threads: int, gpu: bool) -> Pool:
-    """How many actors, and what each asks for. nodes: the resources of each, as {"CPU": 8.0, "GPU": 1.0}.
+    """The pool for nodes with these resources, each as {"CPU": 8.0, "GPU": 1.0}.
 
-    workers: None for as many as there are GPUs, or CPUs for `threads` each. Raises Error where there is room for none.
+    workers: None for one per GPU, or one per `threads` CPUs. Raises Error if there is no room for them.
     """
     cpus = [node.get("CPU", 0.0) for node in nodes]
     gpus = [int(node.get("GPU", 0.0)) for node in nodes]
@@ -43,11 +43,11 @@ def pool(nodes: Sequence[dict[str, float]], workers: int | None, threads: int, g
             raise Error(f"the Ray cluster has no GPU for an actor ({has})")
         size = min(workers or sum(gpus), sum(gpus))
         per_node = [cpu / many for cpu, many in zip(cpus, gpus) if many]
-        return Pool(size, round(min(SHARE, SHARE * min(per_node)), 4), 1.0)
+        return Pool(size, round(min(FRACTION, FRACTION * min(per_node)), 4), 1.0)
     size = workers or max(1, sum(int(cpu // threads) for cpu in cpus))
-    share = SHARE * threads
-    while sum(int(SHARE * cpu / share + 1e-9) for cpu in cpus) < size:
-        share *= SHARE
-        if share < LEAST_SHARE:
+    each = FRACTION * threads
+    while sum(int(FRACTION * cpu / each + 1e-9) for cpu in cpus) < size:
+        each *= FRACTION
+        if each < LEAST_FRACTION:
             raise Error(f"the Ray cluster has no room for {size} actor{'s' * (size != 1)} ({has})")
-    return Pool(size, round(share, 4), 0.0)
+    return Pool(size, round(each, 4), 0.0)

@@ -1,6 +1,6 @@
-"""A watch over the cluster's head: where it is gone, the run ends with an error.
+"""A watch over the cluster's head: if it stops answering, the run ends with an error.
 
-Ray's own core waits a minute for the head, and then ends the process without a word.
+Ray's core waits a minute for the head, and then ends the process silently.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LOST = 45.0
-"""Seconds without an answer after which the head is given up: before Ray's core does."""
+"""Seconds without an answer until the run ends: before Ray's core ends the process."""
 EVERY = 1.0
-"""Seconds between two looks, and at most for an answer."""
+"""Seconds between two checks, and the timeout of a check."""
 
 
 @contextmanager
 def watched(address: str) -> Iterator[None]:
-    """A block in which the head at HOST:PORT is watched. Ends the process with status 1 where it has not answered for LOST
-    seconds: an exception would wait in Ray, which cannot end without its head."""
+    """A block in which the head at HOST:PORT is watched. Ends the process with status 1 if it does not answer for LOST seconds:
+    an exception would wait in Ray, which cannot end without its head."""
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(address, over), daemon=True)
     thread.start()
@@ -38,16 +38,14 @@ def _watch(address: str, over: threading.Event) -> None:
         if answers(address, EVERY):
             answered = time.monotonic()
         elif time.monotonic() - answered > LOST:
-            sys.stderr.write(
-                f"minicaffe: Ray at {address} has not answered for {LOST:g} s: the parts that are done stay, and the same"
-                " command goes on with the others\n"
-            )
+            resume = "finished parts stay, and the same command resumes the run"
+            sys.stderr.write(f"minicaffe: Ray at {address} has not answered for {LOST:g} s: {resume}\n")
             sys.stderr.flush()
             os._exit(1)
 
 
 def answers(address: str, seconds: float) -> bool:
-    """Whether somebody accepts a connection at HOST:PORT."""
+    """Whether a server accepts connections at HOST:PORT."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()

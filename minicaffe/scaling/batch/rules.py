@@ -1,4 +1,4 @@
-"""What holds in the process that starts a run, taken along to the processes of its workers."""
+"""Process-wide state of the process that starts a run, for its workers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from minicaffe.mode import set_mode_gpu
 
 @dataclass(frozen=True)
 class Rules:
-    """What holds in the process that started the run, for the others: threads, limits, files that prototxts may name.
-
-    folder: its working directory, in which the others work too where they have it.
-    """
+    """Threads, limits, and the files and modules that prototxts may name. folder: the working directory, if workers have it."""
 
     threads: int
     gpu: bool
@@ -25,7 +22,7 @@ class Rules:
     limits: Mapping[str, int] = field(default_factory=lambda: {name: getattr(limits, name) for name in limits.NAMES})
 
     def apply(self) -> None:
-        """Make them hold in this process. Raises DeviceError where a GPU is wanted and there is none."""
+        """Apply them to this process. Raises DeviceError if a GPU is wanted and there is none."""
         from minicaffe.layers.python import allow_module
 
         if os.path.isdir(self.folder):

@@ -1,4 +1,4 @@
-"""One run: whose folder it is, which parts are to do, and whether all were done."""
+"""A run: its folder, the parts to do, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .sources import Sources
 
 @dataclass(frozen=True)
 class Run:
-    """A run whose folder is claimed. before: the parts that were done when it began. settings: its manifest."""
+    """A run whose folder is claimed. before: the parts done earlier. settings: the manifest."""
 
     images: Sources
     folder: Folder
@@ -30,18 +30,18 @@ class Run:
 
     @property
     def left(self) -> int:
-        """How many images are to do."""
+        """The number of images to do."""
         sizes = (min(self.part_size, len(self.images) - i * self.part_size) for i in self.before)
         return len(self.images) - sum(sizes)
 
     @property
     def parts_left(self) -> int:
-        """How many parts are to do."""
+        """The number of parts to do."""
         return self.parts - len(self.before)
 
     @property
     def parts(self) -> int:
-        """How many parts there are, done or not."""
+        """The number of parts, done or not."""
         return part_count(len(self.images), self.part_size)
 
     def to_do(self) -> Iterator[Part]:
@@ -49,33 +49,33 @@ class Run:
         return parts_to_do(self.images, self.part_size, self.before)
 
     def count_done(self) -> int:
-        """How many parts are in the folder now."""
+        """The number of parts in the folder now."""
         return len(self.folder.done() & set(range(self.parts)))
 
     def check_done(self) -> None:
-        """Raises Error where a part is not in the folder (workers on other machines wrote it to a disk of their own), or where
-        another run took the folder meanwhile, which is noticed only here where there is no lock."""
+        """Raises Error if a part is missing (workers on other machines wrote it to a local disk), or if another run has taken
+        the folder (possible without a lock)."""
         self.folder.check(self.settings)
         missing = sorted(set(range(self.parts)) - self.folder.done())
         if missing:
             which = f"part-{missing[0]:05d}.parquet" + f" and {len(missing) - 1} more" * (len(missing) > 1)
-            raise Error(f"{self.folder.place}: {which} not in it: --out must be a place that all machines of the cluster share")
+            raise Error(f"{self.folder.place}: {which} missing: --out must be a place that all machines of the cluster share")
 
     def check_result(self) -> None:
-        """Raises Error where no image of the whole run could be done, in the parts that were there before either."""
+        """Raises Error if every image of the run failed, including those of earlier parts."""
         if self.parts and not any(self.folder.has_result(number) for number in range(self.parts)):
-            raise Error(f"none of the {len(self.images)} images could be done: the column error says why")
+            raise Error(f"all {len(self.images)} images failed: the column error has the reasons")
 
 
 def begin(images: Sources, folder: Folder, recipe: Recipe, weights: Arrays, part_size: int) -> Run:
-    """Claim the folder. Raises Error where it is another run's."""
+    """Claim the folder. Raises Error if it belongs to another run."""
     settings = manifest(images, recipe, weights, part_size)
     done = folder.claim(settings)
     return Run(images, folder, part_size, frozenset(i for i in done if i < part_count(len(images), part_size)), settings)
 
 
 def manifest(images: Sources, recipe: Recipe, weights: Arrays, part_size: int) -> dict[str, Any]:
-    """What must be the same for two runs to write the same files."""
+    """Everything that determines the files of a run."""
     options = dataclasses.asdict(recipe)
     del options["net"], options["text"]
     return {
@@ -89,7 +89,7 @@ def manifest(images: Sources, recipe: Recipe, weights: Arrays, part_size: int) -
 
 
 def digest(weights: Arrays) -> str:
-    """One number for all weights, in hexadecimal."""
+    """A hexadecimal digest of all weights."""
     found = hashlib.sha256()
     for name, arrays in weights.items():
         found.update(name.encode("utf-8", "surrogateescape") + b"\0")
@@ -100,7 +100,7 @@ def digest(weights: Arrays) -> str:
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """{"settings": {"nms": 0.3}} as "settings.nms", 0.3; tuples as the lists that JSON gives back."""
+    """{"settings": {"nms": 0.3}} as "settings.nms", 0.3; tuples as lists, as read from JSON."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name}.")

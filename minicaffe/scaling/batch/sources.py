@@ -1,4 +1,4 @@
-"""The images of a run, in their order, as one row that can be cut. Names alone are kept: no image is opened here."""
+"""The images of a run, in order, as one sequence that can be cut. Only names are kept; images are opened later."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .places import read_uri
 
 
 class Picture(NamedTuple):
-    """An image to be read: its name, and where it is, its bytes, or why there is none."""
+    """An image to read: its name, and its path, its bytes or its error."""
 
     name: str
     data: Path | bytes | Exception
 
 
 class Stretch(Protocol):
-    """Some images that lie one after the other. base: what relative names are relative to."""
+    """Consecutive images. base: the folder of relative names."""
 
     @property
     def base(self) -> str: ...
@@ -34,18 +34,18 @@ class Stretch(Protocol):
     def __len__(self) -> int: ...
 
     def cut(self, start: int, stop: int) -> Stretch:
-        """Those from start to stop."""
+        """The images from start to stop."""
 
     def names(self) -> Iterator[str]:
-        """What each is called, before any is read."""
+        """The names, without reading an image."""
 
     def pictures(self) -> Iterator[Picture]:
-        """Each, in order; URIs and tables are read here, one after the other."""
+        """The images in order; URIs and tables are read here, one at a time."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Images that are files of their own. listed: a list names them, not the command line."""
+    """Images in separate files. listed: named by a list, not by the command line."""
 
     files: tuple[str, ...]
     base: str
@@ -65,7 +65,7 @@ class Files:
 
 
 def picture(name: str, base: str, *, listed: bool) -> Picture:
-    """The image that a path or a URI leads to. listed: in a list or a table, which may name what access.py says."""
+    """The image at a path or URI. listed: named by a list or a table, whose access is restricted (access.py)."""
     try:
         if is_remote(name):
             return Picture(name, read_uri(granted_uri(name) if listed else name, most_bytes()))
@@ -99,15 +99,15 @@ class Sources:
         return Sources(tuple(found))
 
     def names(self) -> Iterator[str]:
-        """What each image is called, before any is read."""
+        """The names of the images, without reading one."""
         return (name for stretch in self.stretches for name in stretch.names())
 
     def pictures(self) -> Iterator[Picture]:
-        """Each image, in order, read as it is asked for."""
+        """The images in order, read lazily."""
         return (picture for stretch in self.stretches for picture in stretch.pictures())
 
     def digest(self) -> str:
-        """One number for all names in their order, made absolute, in hexadecimal."""
+        """A hexadecimal digest of all names in order, made absolute."""
         digest = hashlib.sha256()
         for stretch in self.stretches:
             for name in stretch.names():

@@ -1,11 +1,11 @@
-"""Images in Parquet files, one a row, found by the columns' names and types:
+"""Images in Parquet files, one per row, found by the names and types of columns:
 
-    bytes (binary)          the image file itself; a column path (string) beside it names it
-    image (binary)          the same; or a struct with bytes and path in it, as the datasets library writes
-    path  (string)          a path or a URI of an image file
+    bytes (binary)          the image file itself; an additional column path (string) names it
+    image (binary)          the same; or a struct of bytes and path, as written by the datasets library
+    path  (string)          the path or URI of an image file
 
-An image without a name is called FILE:ROW, rows counted from 0. Rows are read in order, one at a time: a few bytes can stand
-for any number of large ones. What the footer and the pages' headers declare is checked first (limits.bytes).
+An image without a name is called FILE:ROW, counted from 0. Rows are read in order, one at a time, because a few bytes can
+unpack to any number of large ones. The declared sizes in the footer and the page headers are checked first (limits.bytes).
 """
 
 from __future__ import annotations
@@ -24,19 +24,11 @@ from .places import located, pyarrow_errors, require_pyarrow
 from .sources import Picture, picture
 
 Columns = tuple[str | None, str | None]
-"""The columns of the image files and of their paths; of a struct as image.bytes."""
-
-
-class Content(NamedTuple):
-    """A row. has_bytes: whether the table has a column of images, whatever is in this row's."""
-
-    has_bytes: bool
-    path: str | None
-    data: bytes | None
+"""The columns of the image files and of their paths. A field of a struct is written as image.bytes."""
 
 
 class Group(NamedTuple):
-    """Rows of a row group: first and end count in the file, skipped in the group."""
+    """Rows first to end of the file, in a row group of which the first `skipped` rows are not read."""
 
     number: int
     first: int
@@ -46,7 +38,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a Parquet file. base: what relative paths are relative to."""
+    """Consecutive rows of a Parquet file. base: the folder of relative paths."""
 
     file: str
     base: str
@@ -63,15 +55,15 @@ class Rows:
         return (f"{self.file}:{row}" for row in range(self.first, self.first + self.count))
 
     def pictures(self) -> Iterator[Picture]:
-        """Where a row group is damaged, its rows after the damage are given with the error."""
+        """The images in order; the rows of a row group after damage have the error."""
         row, end = self.first, self.first + self.count
         try:
             with _opened(self.file, self.base) as table:
                 for group in _groups(table.groups, row, end):
                     try:
                         _check(table, group.number, pages=True)
-                        for content in _read(table, group):
-                            yield self._picture(row, content)
+                        for data, path in _read(table, group):
+                            yield self._picture(row, data, path, only_paths=table.columns[0] is None)
                             row += 1
                     except pyarrow_errors(Error) as error:
                         yield from self._lost(row, group.end, error)
@@ -86,16 +78,16 @@ class Rows:
             name = f"{self.file}:{lost}"
             yield Picture(name, DataError(f"{name}: cannot be read: {error}"))
 
-    def _picture(self, row: int, content: Content) -> Picture:
-        if not content.has_bytes and content.path:
-            return picture(content.path, self.base, listed=True)
-        name = content.path or f"{self.file}:{row}"
-        return Picture(name, content.data or DataError(f"{name}: the row holds no image"))
+    def _picture(self, row: int, data: bytes | None, path: str | None, *, only_paths: bool) -> Picture:
+        if only_paths and path:
+            return picture(path, self.base, listed=True)
+        name = path or f"{self.file}:{row}"
+        return Picture(name, data or DataError(f"{name}: the row has no image"))
 
 
 class Table(NamedTuple):
-    """A file that is open, and pyarrow's reader of it. groups: what the footer declares. leaves: the names of the columns that
-    are read by their numbers."""
+    """An open file and pyarrow's reader. groups: as declared in the footer. leaves: the names of the columns to read, by
+    number."""
 
     opened: Any
     reader: Any
@@ -105,7 +97,7 @@ class Table(NamedTuple):
 
 
 def find_rows(file: str, base: str) -> Rows:
-    """All rows of a Parquet file. Raises Error where it is none, declares more than its bytes or the limits allow, or has no
+    """All rows of a Parquet file. Raises Error if it is not one, declares more than its bytes or the limits allow, or has no
     column of images."""
     try:
         with _opened(file, base) as table:
@@ -115,12 +107,12 @@ def find_rows(file: str, base: str) -> Rows:
     except pyarrow_errors(DataError, LimitError) as error:
         raise Error(f"{file}: cannot be read as Parquet: {error}") from error
     if not count:
-        raise Error(f"{file}: no rows in it")
+        raise Error(f"{file}: it has no rows")
     return Rows(file, base, 0, count)
 
 
 def columns(schema: Any, file: str) -> Columns:
-    """The columns of the image files and of their paths; of a struct as image.bytes. Raises Error."""
+    """The columns to read. Raises Error."""
     types = require_pyarrow().types
 
     def has(fields: Any, name: str, *kinds: Any) -> bool:
@@ -141,17 +133,17 @@ def columns(schema: Any, file: str) -> Columns:
     raise Error(f"{file}: no column bytes or image (binary) or path (string); its columns are {found or 'none'}")
 
 
-def _read(table: Table, group: Group) -> Iterator[Content]:
-    """The rows wanted of a row group."""
+def _read(table: Table, group: Group) -> Iterator[tuple[bytes | None, str | None]]:
+    """The image files and paths of the rows of a group."""
     data, path = table.columns
     names = [name for name in table.columns if name]
     rows = table.reader.iter_batches(1, row_groups=[group.number], columns=names, use_threads=False)
     for row in islice(rows, group.skipped, group.skipped + group.end - group.first):
-        yield Content(data is not None, _value(row, path), _value(row, data))
+        yield _value(row, data), _value(row, path)
 
 
 def _value(row: Any, name: str | None) -> Any:
-    """A column's value in a batch of one row; None where there is no such column."""
+    """A column's value in a batch of one row; None without the column."""
     if name is None:
         return None
     column, _, inner = name.partition(".")
@@ -160,20 +152,19 @@ def _value(row: Any, name: str | None) -> Any:
 
 
 def _check(table: Table, group: int, *, pages: bool = False) -> None:
-    """Raises LimitError where a column that is read, or with pages one of its pages, unpacks to more than limits.bytes;
-    DataError where it is damaged."""
+    """Raises LimitError if a column, or with pages a page of it, unpacks to more than limits.bytes; DataError for damage."""
     chunks = table.groups[group].chunks
     for i, name in table.leaves.items():
         place = f"{name} in row group {group}"
         if i >= len(chunks):
-            raise DataError(f"{place} is not there")
+            raise DataError(f"{place} is missing")
         limits.check(place, chunks[i].unpacked, "bytes")
         if pages:
             check_pages(table.opened, chunks[i], place)
 
 
 def _groups(groups: Sequence[RowGroup], first: int, end: int) -> Iterator[Group]:
-    """The parts of row groups that hold the rows from first to end."""
+    """The row groups with rows from first to end."""
     start = 0
     for number, group in enumerate(groups):
         stop = start + group.rows
@@ -184,7 +175,7 @@ def _groups(groups: Sequence[RowGroup], first: int, end: int) -> Iterator[Group]
 
 @contextmanager
 def _opened(file: str, base: str) -> Iterator[Table]:
-    """A Parquet file, what its footer declares checked first. Raises Error, and pyarrow's errors."""
+    """A Parquet file whose footer is checked. Raises Error, and pyarrow's errors."""
     parquet = require_pyarrow().parquet
     system, path = located(file, base)
     with system.open_input_file(path) as opened:

@@ -1,6 +1,6 @@
-"""Thrift's compact protocol, in which a Parquet file's footer and its pages' headers are written.
+"""Thrift's compact protocol, the format of a Parquet file's footer and page headers.
 
-Source: apache/thrift, thrift-compact-protocol.md. What pyarrow may read in two ways is damaged here: a field that comes twice.
+Source: apache/thrift, thrift-compact-protocol.md. A repeated field counts as damage, because readers differ on it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from minicaffe.errors import DataError
 from minicaffe.formats.wire import WireError, varint
 
 DEEPEST = 16
-"""Structs and lists in one another that are read; Parquet's have seven."""
+"""The deepest nesting of structs and lists; Parquet's have seven levels."""
 
 _TRUE, _FALSE, _BYTE, I16, I32, I64, _DOUBLE, BINARY, LIST, _SET, _MAP, STRUCT = range(1, 13)
 
 Fields = dict[int, tuple[int, Any]]
-"""Of a struct: the kind and the value of each, by its number."""
+"""The fields of a struct: kind and value by number."""
 
 
 def read_struct(content: bytes) -> tuple[Fields, int]:
-    """The struct at the beginning of content, and its length. Raises DataError where it is damaged, or ends too early."""
+    """The struct at the beginning of content, and its length. Raises DataError if it is damaged or truncated."""
     reader = _Reader(content)
     try:
         return reader.struct(DEEPEST), reader.at
@@ -29,13 +29,13 @@ def read_struct(content: bytes) -> tuple[Fields, int]:
 
 
 def field(fields: Fields, number: int, kind: int) -> Any:
-    """A field's value; None where it is not there, or of another kind, which Thrift leaves out."""
+    """A field's value; None if it is missing or of another kind, which Thrift ignores."""
     found, value = fields.get(number, (kind, None))
     return value if found == kind else None
 
 
 class _Reader:
-    """IndexError or WireError where the content ends too early, and for what is damaged."""
+    """Raises IndexError or WireError for truncated or damaged content."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.at = content, 0

@@ -1,11 +1,11 @@
-"""Gradients summed over the ranks while the backward pass goes on: blobs in buckets, a bucket sent as soon as it is whole.
+"""Gradients summed over the ranks during the backward pass: blobs in buckets, each exchanged as soon as it is complete.
 
     backward of layer:   n   n-1  ...  k        ...   1   0
     bucket 0 (of n..k):                 started ................ waited for
     bucket 1:                                          started . waited for
 
-The blobs stand in the order in which backward finishes them: a shared one after its last user. It is the same in all ranks.
-Source: Caffe's parallel.cpp, which does so layer by layer (layer_wise_reduce).
+Blobs are in the order in which backward completes them (a shared one after its last user), the same in all ranks.
+Source: Caffe's parallel.cpp, which does this layer by layer (layer_wise_reduce).
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from minicaffe.net import Net
 from .ranks import Done, Ranks
 
 BYTES = 4 << 20
-"""Blobs are put together until a bucket has so much: few enough exchanges, and yet many layers left to hide them behind."""
+"""The least size of a bucket but the last: few exchanges, with many layers left to hide them."""
 
 
 class Bucket:
-    """Blobs whose gradients are summed in one exchange, in the host's memory. last: the node after whose backward all are
-    there."""
+    """Blobs whose gradients are summed in one exchange, in host memory. last: the node whose backward completes them."""
 
     def __init__(self, blobs: list[Blob], last: int) -> None:
         self.blobs, self.last, self.dtype = blobs, last, blobs[0].dtype
@@ -36,7 +35,7 @@ class Bucket:
         self.flat: NDArray[Any] = np.empty(self.count if len(blobs) > 1 else 0, self.dtype)
 
     def start(self, ranks: Ranks) -> Done:
-        """Begin to sum the gradients: in one flat copy, or a lone blob's where they are."""
+        """Start summing the gradients, in one flat copy or, of a single blob, in place."""
         if len(self.blobs) == 1:
             self.flat = self.blobs[0].diff.reshape(-1)
         else:
@@ -44,7 +43,7 @@ class Bucket:
         return ranks.start_sum(self.flat)
 
     def put(self, factor: float) -> None:
-        """The sums, times factor, into the blobs' diffs."""
+        """Write the sums, times factor, to the blobs' diffs."""
         at = 0
         for blob in self.blobs:
             diff = blob.diff.reshape(-1)
@@ -53,8 +52,8 @@ class Bucket:
 
 
 class Gradients:
-    """The gradients of a net's learnable blobs, averaged over ranks. overlapped: during backward, or else after it. make: of
-    blobs and their last node a bucket."""
+    """The gradients of a net's learnable blobs, averaged over ranks. overlapped: during backward, else after it. make: makes a
+    bucket from blobs and their last node."""
 
     def __init__(self, net: Net, ranks: Ranks, overlapped: bool, make: Callable[[list[Blob], int], Bucket] = Bucket) -> None:
         self.net, self.ranks, self.overlapped = net, ranks, overlapped
@@ -64,7 +63,7 @@ class Gradients:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Around a forward and backward pass: on leaving, the diffs are the means over the ranks."""
+        """A block with a forward and backward pass; at its end, the diffs are the means over the ranks."""
         self._started = []
         if self.overlapped:
             self.net.after_backward(self._hook)
@@ -80,11 +79,11 @@ class Gradients:
     def _hook(self, done: int) -> None:
         """A layer's backward is done."""
         for _, summed in self._started:
-            summed()  # by which MPI gets on with what it does
+            summed()  # lets MPI make progress
         self._start(done)
 
     def _start(self, done: int) -> None:
-        """Start the buckets that are whole once backward has come down to layer `done`."""
+        """Start the buckets that are complete after the backward of layer `done`."""
         for bucket in self.buckets[len(self._started) :]:
             if bucket.last < done:
                 break
@@ -93,7 +92,7 @@ class Gradients:
 
 def grouped(net: Net, least: int) -> list[tuple[list[Blob], int]]:
     """The learnable blobs that get a gradient, in groups of at least `least` bytes (the last may have fewer), each with the
-    node after whose backward all of them have it."""
+    node whose backward completes it."""
     made: list[tuple[list[Blob], int]] = []
     gathered: list[Blob] = []
     for last, blob in _finished(net):
@@ -105,7 +104,7 @@ def grouped(net: Net, least: int) -> list[tuple[list[Blob], int]]:
 
 
 def _finished(net: Net) -> Sequence[tuple[int, Blob]]:
-    """Each learnable blob that gets a gradient, with the last node of a backward pass that adds to it; in that order."""
+    """Each learnable blob that gets a gradient, with the last node of a backward pass that adds to it, in that order."""
     first: dict[int, int] = {}
     for i, node in enumerate(net.nodes):
         for blob, wanted in zip(node.layer.blobs, node.layer.param_propagate_down, strict=True):

@@ -1,12 +1,12 @@
-"""Gradients summed from GPU to GPU, by an MPI that takes addresses of device memory (cuda_aware.py).
+"""Gradients summed between GPUs by a CUDA-aware MPI (cuda_aware.py).
 
-Open MPI's nonblocking reductions end the process where they are given device memory (its issue 9845), so the blocking one runs,
-in a thread, one bucket after another; the main thread goes on with backward.
+Open MPI's nonblocking reductions abort on device memory (its issue 9845), so a thread runs the blocking one, bucket by bucket,
+while the main thread continues with backward.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -20,20 +20,20 @@ from .ranks import Done, Ranks
 
 
 class DeviceSums:
-    """Sums over the ranks, of device memory."""
+    """Sums of device memory over the ranks."""
 
     def __init__(self) -> None:
         self.comm = mpi().COMM_WORLD.Dup()
         self.thread = ThreadPoolExecutor(1, "minicaffe exchange")
 
     def bucket(self, blobs: list[Blob], last: int) -> DeviceBucket:
-        """A bucket whose sum is one of these."""
+        """A bucket that is summed here."""
         return DeviceBucket(blobs, last, self)
 
     def start(self, gpu: Device, address: int, count: int, dtype: np.dtype[Any]) -> Done:
-        """Begin to replace count numbers of the device by their sums over the ranks."""
+        """Start replacing count numbers on the device by their sums over the ranks."""
         future = self.thread.submit(self._sum, gpu, address, count, dtype)
-        return lambda: _done(future)
+        return lambda: future.done() and future.result() is None  # result raises the thread's exception
 
     def _sum(self, gpu: Device, address: int, count: int, dtype: np.dtype[Any]) -> None:
         kind = mpi().FLOAT if dtype == np.float32 else mpi().DOUBLE
@@ -43,7 +43,7 @@ class DeviceSums:
 
 
 class DeviceBucket(Bucket):
-    """Blobs whose gradients are summed in one exchange, in the GPU's memory."""
+    """Blobs whose gradients are summed in one exchange, in device memory."""
 
     def __init__(self, blobs: list[Blob], last: int, sums: DeviceSums) -> None:
         super().__init__(blobs, last)
@@ -52,14 +52,14 @@ class DeviceBucket(Bucket):
         self.memory: DeviceMemory | None = None
 
     def start(self, ranks: Ranks) -> Done:
-        """Begin to sum the gradients: in one flat copy, or a lone blob's where they are."""
+        """Start summing the gradients, in one flat copy or, of a single blob, in place."""
         gpu = current()
         address = self._gathered(gpu)
         gpu.current_stream.synchronize()
         return self.sums.start(gpu, address, self.count, self.dtype)
 
     def put(self, factor: float) -> None:
-        """The sums, times factor, into the blobs' diffs."""
+        """Write the sums, times factor, to the blobs' diffs."""
         gpu, at = current(), 0
         for blob in self.blobs:
             diff = blob.device_diff("update" if self.memory is None else "write")
@@ -69,7 +69,7 @@ class DeviceBucket(Bucket):
         gpu.current_stream.synchronize()
 
     def _gathered(self, gpu: Device) -> int:
-        """Where the gradients lie one after another."""
+        """The address of the contiguous gradients."""
         if len(self.blobs) == 1:
             return self.blobs[0].device_diff("update")
         if self.memory is None or self.memory.device is not gpu:
@@ -80,8 +80,3 @@ class DeviceBucket(Bucket):
             gpu.copy(at, blob.device_diff("read"), nbytes)
             at += nbytes
         return self.memory.address
-
-
-def _done(future: Future[None]) -> bool:
-    """Whether it is over. Raises what it raised."""
-    return future.done() and future.result() is None

@@ -1,4 +1,4 @@
-"""The solver's exchange with other ranks: Exchange, filled in for MPI."""
+"""The solver's Exchange with other ranks, through MPI."""
 
 from __future__ import annotations
 
@@ -28,7 +28,12 @@ class RankExchange(Exchange):
         self.ranks, self.rank, self.count = ranks, ranks.rank, ranks.count
         self._begun = False
         self.on_device = all_on_device(ranks)
-        self.sums = Gradients(solver.net, ranks, solver.param.layer_wise_reduce, self._maker())
+        make: Callable[[list[Blob], int], Bucket] = Bucket
+        if self.on_device:
+            from .device_buckets import DeviceSums
+
+            make = DeviceSums().bucket
+        self.sums = Gradients(solver.net, ranks, solver.param.layer_wise_reduce, make)
 
     def begin(self, solver: SGDSolver, iterations: int) -> None:
         check_same(self.ranks, solver_facts(solver, self._begun) | {"the number of iterations to do": iterations})
@@ -52,11 +57,3 @@ class RankExchange(Exchange):
     def states(self, own: State) -> State:
         first: State = self.ranks.gather(None if self.rank else own)[0]
         return with_ranks(first, self.ranks.gather(of_rank(own, first, dict(rng.generator().bit_generator.state))))
-
-    def _maker(self) -> Callable[[list[Blob], int], Bucket]:
-        """What makes buckets: of the GPU's memory where all ranks can sum it, or of the host's."""
-        if not self.on_device:
-            return Bucket
-        from .device_buckets import DeviceSums
-
-        return DeviceSums().bucket

@@ -1,4 +1,4 @@
-"""A training on the ranks that mpiexec started: set up, and taken down whole when any rank fails."""
+"""A training on the ranks that mpiexec started: its setup, and its end on all ranks if one fails."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from .library import mpi
 from .ranks import Ranks
 
 TIMEOUT = 300.0
-"""Seconds that a rank waits for the others, unless told otherwise."""
+"""The default seconds that a rank waits for the others."""
 
-AFTER_YOU = 0.5
-"""Seconds that rank 0 has to say an error that all ranks have, and to end them."""
+AFTER_RANK_0 = 0.5
+"""Seconds for rank 0 to report an error that all ranks have, and to end them."""
 
 
 class Job(Ranks):
@@ -38,8 +38,8 @@ class Job(Ranks):
 
     @contextmanager
     def train(self, solver: SGDSolver) -> Iterator[None]:
-        """In this block solver trains with those of the other ranks. It was made in the block of training(), with one seed in
-        all ranks; restore and set_roidb come within. It may come into such a block again."""
+        """A block in which solver trains with those of the other ranks. Make the solver in the block of training(), with the
+        same seed in all ranks; call restore and set_roidb inside this block. A solver may enter it repeatedly."""
         if solver not in self._exchanges:
             self._exchanges[solver] = RankExchange(solver, self)
         alone, solver.exchange = solver.exchange, self._exchanges[solver]
@@ -52,45 +52,41 @@ class Job(Ranks):
 
 @contextmanager
 def training(timeout: float = TIMEOUT) -> Iterator[Job]:
-    """The ranks that mpiexec started, of which each reads its share of the data; ranks other than 0 print nothing.
+    """The ranks that mpiexec started. Each reads its shard of the data; only rank 0 prints.
 
-    An error in one rank is shown with its name, and ends all. timeout: seconds that one waits for the others.
+    An error in one rank is shown with the rank's name, and ends all ranks. timeout: seconds that a rank waits for the others.
     Raises Error without mpi4py or an MPI.
     """
     job = Job(timeout)
     try:
-        _share_cores(job)
+        _divide_cores(job)
         _take_device(job)
         with sharing(Share(job.rank, job.count)), _silent(job.rank > 0):
             yield job
-    except SystemExit as error:
-        if error.code and job.count > 1:
-            _abort(job, error)
-        raise
     except BaseException as error:
-        if job.count > 1:
+        succeeded = isinstance(error, SystemExit) and not error.code
+        if job.count > 1 and not succeeded:
             _abort(job, error)
         raise
 
 
-def _share_cores(job: Job) -> None:
-    """As many threads as this rank has cores, those that it shares with others of its machine by parts; unless told."""
+def _divide_cores(job: Job) -> None:
+    """Set the number of threads to this rank's part of its cores, unless it is set already."""
     mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    everyones = job.gather(mine)  # of all ranks, although some may have been told
+    everyones = job.gather(mine)  # in all ranks, even if the number of threads is set in some
     if threads.is_set():
         return
-    cores = part_of(mine, [theirs for host, theirs in zip(job.hosts, everyones, strict=True) if host == job.hosts[job.rank]])
-    threads.set_num_threads(min(threads.get_num_threads(), cores))
+    on_this_host = [cores for host, cores in zip(job.hosts, everyones, strict=True) if host == job.hosts[job.rank]]
+    threads.set_num_threads(min(threads.get_num_threads(), part_of(mine, on_this_host)))
 
 
-def part_of(mine: Sequence[int], beside: Sequence[Sequence[int]]) -> int:
-    """How many of my cores are mine alone, where one that n of those beside (me among them) have counts as 1/n; at least 1."""
-    return max(1, int(sum(Fraction(1, sum(core in theirs for theirs in beside)) for core in mine)))
+def part_of(mine: Sequence[int], everyones: Sequence[Sequence[int]]) -> int:
+    """The number of cores for this rank, at least 1: a core that n ranks (including this one) have counts as 1/n."""
+    return max(1, int(sum(Fraction(1, sum(core in theirs for theirs in everyones)) for core in mine)))
 
 
 def _take_device(job: Job) -> None:
-    """In GPU mode the GPU that was asked for by number, or else the rank's own: its number among the ranks of its machine,
-    modulo the GPUs there."""
+    """In GPU mode, use the selected GPU, or else the rank's index on its machine modulo the number of GPUs."""
     if gpu_mode():
         from minicaffe.cuda.device import driver, is_chosen
 
@@ -102,24 +98,24 @@ def _take_device(job: Job) -> None:
 
 @contextmanager
 def _silent(silent: bool) -> Iterator[None]:
-    """Nothing on stdout and stderr."""
+    """A block without output to stdout and stderr."""
     if not silent:
         yield
         return
-    with open(os.devnull, "w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
+    with open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
         yield
 
 
 def _abort(job: Job, error: BaseException) -> None:
-    """Say what happened in which rank, and end all ranks."""
+    """Report the error with the rank's name, and end all ranks."""
     if job.rank:
-        time.sleep(AFTER_YOU)
+        time.sleep(AFTER_RANK_0)
     text = str(error) or type(error).__name__
     if not isinstance(error, Error | OSError | MemoryError | KeyboardInterrupt):
         text = "".join(traceback.format_exception(error)).rstrip()
     line = f"minicaffe: {job.name(job.rank)}: {written_out(text)}\n"
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, line.encode())
-    end = threading.Timer(5, os._exit, [1])  # where the way to the others is cut, Abort may not come back
+    end = threading.Timer(5, os._exit, [1])  # if the network is cut, Abort may not return
     end.daemon = True
     end.start()
     mpi().COMM_WORLD.Abort(1)

@@ -1,4 +1,4 @@
-"""The one place that imports mpi4py, which starts MPI."""
+"""The only module that imports mpi4py, which starts MPI."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from minicaffe.errors import Error
 
 
 def mpi() -> ModuleType:
-    """mpi4py.MPI. Raises Error where there is none."""
+    """mpi4py.MPI. Raises Error if mpi4py or the MPI library is missing."""
     try:
         from mpi4py import MPI
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""What ranks say to each other, with a limit on how long one waits: sums, texts, numbers.
+"""Communication between ranks with a timeout: sums, texts, numbers.
 
-Every exchange is a nonblocking collective that is polled, so that a rank that died, or a cut link, ends in an error that
-names who does not answer, not in a wait without end. Exchanges have numbers, which are alike in all ranks.
+Every exchange is a nonblocking collective that is polled, so a dead rank or a cut link becomes an error that names the silent
+ranks instead of an endless wait. Exchanges are numbered alike in all ranks.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .library import mpi
 from .roll_call import EVERY, RollCall, Word
 
 SPIN = 0.02
-"""Seconds that a wait polls without a pause; after that with PAUSE between."""
+"""Seconds that a wait polls without a pause; later it sleeps PAUSE seconds between polls."""
 PAUSE = 1e-4
 
 Done = Callable[[], bool]
-"""Whether an exchange is done, which goes on while it is asked."""
+"""Whether an exchange is done; the call also makes it progress."""
 
 
 class Ranks:
-    """The ranks of one training. rank: this one's number; count: how many; hosts: the name of each one's machine.
+    """The ranks of one training. rank: the number of this one; count: of all; hosts: the machine of each.
 
-    timeout: seconds after which a wait for the others is given up. Every method is called in all ranks, in the same order.
-    Raises Error where others do not answer.
+    timeout: seconds to wait for the others. Call every method in all ranks, in the same order. Raises Error if others do not
+    answer.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -49,13 +49,13 @@ class Ranks:
         return f"rank {rank} of {self.count}" + (f" ({self.hosts[rank]})" if self.hosts else "")
 
     def start_sum(self, array: NDArray[Any]) -> Done:
-        """Begin to replace array, flat and contiguous, by its sum over the ranks; what wait takes."""
-        return self._started(self.comm.Iallreduce(mpi().IN_PLACE, array, mpi().SUM))
+        """Start replacing array, flat and contiguous, by its sum over the ranks; pass the result to wait."""
+        return _started(self.comm.Iallreduce(mpi().IN_PLACE, array, mpi().SUM))
 
     def largest(self, number: int) -> int:
         """The largest of the ranks' numbers."""
         array = np.array([number], np.int64)
-        self.wait(self._started(self.comm.Iallreduce(mpi().IN_PLACE, array, mpi().MAX)), "an agreement")
+        self.wait(_started(self.comm.Iallreduce(mpi().IN_PLACE, array, mpi().MAX)), "an agreement")
         return int(array[0])
 
     def mean(self, number: float) -> float:
@@ -65,21 +65,21 @@ class Ranks:
         return float(array[0]) / self.count
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value (of what JSON holds), in order of ranks."""
+        """The values of all ranks (JSON values), in order of ranks."""
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
         lengths = np.zeros(self.count, np.int64)
-        self.wait(self._started(self.comm.Iallgather(np.array([len(text)], np.int64), lengths)), "a comparison")
+        self.wait(_started(self.comm.Iallgather(np.array([len(text)], np.int64), lengths)), "a comparison")
         all_texts = np.empty(int(lengths.sum()), np.uint8)
-        self.wait(self._started(self.comm.Iallgatherv(text, [all_texts, lengths])), "a comparison")
+        self.wait(_started(self.comm.Iallgatherv(text, [all_texts, lengths])), "a comparison")
         ends = np.cumsum(lengths)
         return [json.loads(all_texts[end - n : end].tobytes()) for n, end in zip(lengths, ends, strict=True)]
 
     def busy(self) -> AbstractContextManager[None]:
-        """Around what this rank does alone while the others wait, without an exchange: they wait for as long as it takes."""
+        """A block of work without exchanges, for which the other ranks wait without a limit."""
         return self.roll_call.busy()
 
     def wait(self, done: Done, what: str) -> None:
-        """Until the exchange is done. Raises Error after timeout seconds, or where MPI reports a failure."""
+        """Wait until the exchange is done. Raises Error after timeout seconds, or if MPI reports a failure."""
         began = looked = time.monotonic()
         self._number += 1
         try:
@@ -96,7 +96,7 @@ class Ranks:
             raise Error(f"the exchange with the other ranks failed at {what}: {error}") from error
 
     def _ask(self, done: Done, what: str) -> None:
-        """Raises Error, which names the ranks that do not answer, unless one is busy or the exchange is done meanwhile."""
+        """Raises Error, which names the silent ranks, unless one is busy or the exchange is done meanwhile."""
         answers = self.roll_call.ask(self._number, done)
         if done() or Word.BUSY in answers.values():
             return
@@ -106,7 +106,7 @@ class Ranks:
             raise Error(f"no answer for {self.timeout:g} s from {', '.join(silent)} at {what}: {why}")
         raise Error(f"{what} is not done after {self.timeout:g} s, though all ranks answer: give a longer --timeout")
 
-    @staticmethod
-    def _started(request: Any) -> Done:
-        done: Done = request.Test
-        return done
+
+def _started(request: Any) -> Done:
+    done: Done = request.Test
+    return done

@@ -1,4 +1,4 @@
-"""Whether ranks train the same thing: facts by name, compared with rank 0's, so that an error names what differs and where."""
+"""Whether ranks train the same thing: facts by name are compared with rank 0's, and an error names the one that differs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from minicaffe.version import __version__
 from .ranks import Ranks
 
 Facts = dict[str, Any]
-"""What must be alike, by its name; JSON's values. A text is a checksum, which tells a reader nothing."""
+"""JSON values by name that must be equal. A string is a checksum, which errors do not show."""
 
 PATHS = ("source", "root_folder", "mean_file", "label_map_file", "name_size_file", "output_directory")
 """Fields of a layer's parameters that may differ between machines."""
@@ -27,7 +27,7 @@ SOLVER_PATHS = ("net", "train_net", "test_net", "net_param", "train_net_param", 
 
 
 def check_same(ranks: Ranks, facts: Facts, when: str = "") -> None:
-    """Raises SolverError, which names rank, fact and when, in every rank where one has other facts than rank 0."""
+    """Raises SolverError in every rank if one differs from rank 0; it names the rank, the fact and when."""
     if len(set(ranks.gather(_text(json.dumps(facts))))) == 1:
         return
     gathered = ranks.gather(facts)
@@ -38,7 +38,7 @@ def check_same(ranks: Ranks, facts: Facts, when: str = "") -> None:
 
 
 def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
-    """What ranks must have alike before they train; trained: when they did already."""
+    """The facts that must be equal before training; trained: after earlier training."""
     net, history = solver.net, [blob.read_data() for blob in solver.history_blobs]
     return {
         "minicaffe's version": {"version": __version__},
@@ -54,7 +54,7 @@ def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
 
 
 def weight_facts(net: Net, trained: bool = False) -> Facts:
-    """A checksum of each layer's weights; trained: of those that updates change. BatchNorm's means are each rank's own."""
+    """A checksum of each layer's weights; trained: of those that updates change, because BatchNorm's means differ by rank."""
     moving = {id(blob._data) for blob, lr in zip(net.learnable_params, net.params_lr, strict=True) if lr}
     weights = {
         name: [blob.read_data() for blob in blobs if not trained or id(blob._data) in moving]
@@ -69,12 +69,12 @@ def _first_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> 
         if ours is None or theirs is None:
             return f"{name}, which only one of them has"
         if ours != theirs:
-            return f"{name}{_said(theirs, ours)}"
+            return f"{name}{_values(theirs, ours)}"
     return "the order of layers"
 
 
-def _said(value: Any, other: Any) -> str:
-    """How a fact differs, where that says something: ": images 40, not 41"."""
+def _values(value: Any, other: Any) -> str:
+    """The values of a fact, unless they are checksums: ": images 40, not 41"."""
     if isinstance(value, dict):
         differing = [f"{key} {value[key]}, not {other.get(key)}" for key in value if value[key] != other.get(key)]
         return f": {'; '.join(differing)}"
@@ -82,8 +82,8 @@ def _said(value: Any, other: Any) -> str:
 
 
 def _text(value: object) -> str:
-    """A checksum as a text, so that it is not shown."""
-    return f"{zlib.crc32(str(value).encode()):08x}"
+    """A checksum as a string, which errors do not show."""
+    return f"{zlib.crc32(value if isinstance(value, bytes) else str(value).encode()):08x}"
 
 
 def _solver_checksum(param: caffe_pb2.SolverParameter) -> str:
@@ -91,7 +91,7 @@ def _solver_checksum(param: caffe_pb2.SolverParameter) -> str:
     kept.CopyFrom(param)
     for field in SOLVER_PATHS:
         kept.ClearField(field)  # type: ignore[arg-type]
-    return f"{zlib.crc32(kept.SerializeToString(deterministic=True)):08x}"
+    return _text(kept.SerializeToString(deterministic=True))
 
 
 def _layer_checksum(param: caffe_pb2.LayerParameter) -> str:
@@ -103,4 +103,4 @@ def _layer_checksum(param: caffe_pb2.LayerParameter) -> str:
             for name in PATHS:
                 if name in field.message_type.fields_by_name:
                     value.ClearField(name)
-    return f"{zlib.crc32(kept.SerializeToString(deterministic=True)):08x}"
+    return _text(kept.SerializeToString(deterministic=True))

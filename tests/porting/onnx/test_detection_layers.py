@@ -1,4 +1,4 @@
-"""The layers of detection nets in onnxruntime beside minicaffe's: ROI layers on all kinds of rois, proposals, SSD's layers."""
+"""Layers of detection nets in onnxruntime, compared with minicaffe: ROI layers on various rois, proposals, SSD's layers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def block(inside: str, bottoms: tuple[str, ...] = ("x", "rois"), tops: tuple[str
 
 
 def arrays(seed: int, images: int, size: tuple[int, int], rois: int) -> Arrays:
-    """A map of 18 channels, and rois: inside, across the edges, outside, of no size, turned round, on half pixels."""
+    """A map of 18 channels, and rois: inside, across the edges, outside, of no size, reversed, on half pixels."""
     random = np.random.default_rng(seed)
     corners = random.uniform(-60, [[size[1] * 16 + 60, size[0] * 16 + 60]], (rois, 2, 2))
     low, high = corners.min(axis=1), corners.max(axis=1)

@@ -1,4 +1,4 @@
-"""Every layer type with an ONNX form: one layer in onnxruntime beside minicaffe's, at the exported size and at others."""
+"""Every layer type with an ONNX form: each in onnxruntime, compared with minicaffe at the exported size and at others."""
 
 from __future__ import annotations
 

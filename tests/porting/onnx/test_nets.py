@@ -1,4 +1,4 @@
-"""Whole nets, what is refused, and the command: sub-nets, folding, opsets, weights beside the model."""
+"""Whole nets, refusals, and the command: sub-nets, folding, opsets, external weights."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_input_that_the_model_does_not_take(tmp_path: Path) -> None:
     export_onnx(net_of(CLASSIFIER, image(2, 3, 6, 7)), tmp_path / "model.onnx")
     with pytest.raises(Error, match=r"model.onnx: onnxruntime [\d.]+ cannot run it: .*Got invalid dimensions for input: x"):
         run_model(tmp_path / "model.onnx", image(2, 3, 6, 8))
-    with pytest.raises(Error, match=r"model.onnx: no array is given for its inputs x$"):
+    with pytest.raises(Error, match=r"model.onnx: no array given for its inputs x$"):
         run_model(tmp_path / "model.onnx", {})
 
 
@@ -127,8 +127,8 @@ def test_a_layer_without_a_form_is_named_with_the_net_before_it(tmp_path: Path) 
     )
     net = Net(tmp_path / "net.prototxt", TEST)
     wanted = (
-        r'Im2col layer "columns": this layer has no ONNX form; --until relu \(until=\'relu\'\) exports the net up to what it '
-        r"reads \(.*net.prototxt:3\)"
+        r'Im2col layer "columns": this layer has no ONNX form; --until relu \(until=\'relu\'\) exports the net up to the '
+        r"layer before \(.*net.prototxt:3\)"
     )
     with pytest.raises(LayerError, match=wanted):
         export_onnx(net, tmp_path / "model.onnx")
@@ -138,7 +138,7 @@ def test_a_layer_without_a_form_is_named_with_the_net_before_it(tmp_path: Path) 
 
 REFUSED = {
     'type: "EuclideanLoss" bottom: "x" bottom: "x" top: "y"': "it computes a loss, for training",
-    'type: "DummyData" top: "y" dummy_data_param { shape { dim: 2 } }': "it reads data; give the net an Input layer",
+    'type: "DummyData" top: "y" dummy_data_param { shape { dim: 2 } }': "it reads data; replace it with an Input layer",
     'type: "Pooling" bottom: "x" top: "y" pooling_param { pool: STOCHASTIC kernel_size: 2 }': "STOCHASTIC pooling has no",
     'type: "Pooling" bottom: "x" top: "y" top: "m" pooling_param { kernel_size: 1 stride: 2 }': "the mask of windows",
     'type: "Pooling" bottom: "x" top: "y" top: "m" pooling_param { global_pooling: true }': "the mask of global pooling",
@@ -184,7 +184,7 @@ def test_weights_too_large_for_one_file_lie_beside_the_model(tmp_path: Path, mon
 
 
 def test_one_weight_too_large_for_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It never is in one: from_array stands in for protobuf, which refuses what has more than 2 GB."""
+    """No message holds it: from_array replaces protobuf, which refuses more than 2 GB."""
     from_array = onnx.numpy_helper.from_array
 
     def refuses(array: Any, name: str) -> Any:
@@ -285,7 +285,7 @@ def test_a_check_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
 
 def test_a_net_without_outputs(tmp_path: Path) -> None:
     net = net_of('layer { name: "quiet" type: "Silence" bottom: "x" }', {"x": np.ones((2, 3))})
-    with pytest.raises(Error, match="the net has no outputs, so that there is nothing to export"):
+    with pytest.raises(Error, match="the net has no outputs to export"):
         export_onnx(net, tmp_path / "model.onnx")
 
 
