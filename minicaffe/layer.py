@@ -13,6 +13,7 @@ from __future__ import annotations
 import builtins
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -116,13 +117,6 @@ class Layer:
         self.param_str = param.python_param.param_str
         self.param_str_ = self.param_str
 
-    def __init_subclass__(cls) -> None:
-        """A class that computes anew on the CPU does not inherit what its base computes on the GPU."""
-        super().__init_subclass__()
-        for way in ("forward", "backward"):
-            if f"{way}_cpu" in cls.__dict__ and f"{way}_gpu" not in cls.__dict__:
-                setattr(cls, f"{way}_gpu", getattr(Layer, f"{way}_gpu"))
-
     # What a layer writes.
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -198,15 +192,23 @@ class Layer:
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Run on the CPU or the GPU, whichever is set. Numbers out of range are infinite without a warning, as in Caffe."""
-        run = self.forward_gpu if gpu_mode() else self.forward_cpu
         with np.errstate(all="ignore"):
-            run(bottom, top)
+            if not gpu_mode():
+                self.forward_cpu(bottom, top)
+            elif gpu_methods_apply(type(self)):
+                self.forward_gpu(bottom, top)
+            else:
+                Layer.forward_gpu(self, bottom, top)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Run backward on the CPU or the GPU, whichever is set."""
-        run = self.backward_gpu if gpu_mode() else self.backward_cpu
         with np.errstate(all="ignore"):
-            run(top, propagate_down, bottom)
+            if not gpu_mode():
+                self.backward_cpu(top, propagate_down, bottom)
+            elif gpu_methods_apply(type(self)):
+                self.backward_gpu(top, propagate_down, bottom)
+            else:
+                Layer.backward_gpu(self, top, propagate_down, bottom)
 
     # What the net calls.
 
@@ -336,6 +338,19 @@ class Layer:
             if weight and self._weighted.get(i) != blob.shape:
                 blob.diff[...] = weight
                 self._weighted[i] = blob.shape
+
+
+@cache
+def gpu_methods_apply(kind: type[Layer]) -> bool:
+    """Whether the class's GPU methods compute what its CPU methods do. They do not where a class overrides a CPU method and
+    inherits the GPU method for it: then the layer runs on the CPU, backward too, which may read what forward kept."""
+
+    def definer(method: str) -> int:
+        return next(i for i, base in enumerate(kind.__mro__) if method in vars(base))
+
+    none = kind.__mro__.index(Layer)
+    pairs = [(definer(f"{way}_cpu"), definer(f"{way}_gpu")) for way in ("forward", "backward")]
+    return all(gpu <= cpu or gpu == none for cpu, gpu in pairs)
 
 
 def data_bytes(blobs: Iterable[Blob]) -> int:
