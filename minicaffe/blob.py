@@ -253,6 +253,16 @@ class Blob:
         return self.device_diff("update")
 
     @property
+    def data_memory(self) -> SyncedMemory:
+        """The memory that data lies in; blobs that share their data have one."""
+        return self._data
+
+    @property
+    def diff_memory(self) -> SyncedMemory:
+        """The memory that diff lies in."""
+        return self._diff
+
+    @property
     def data_state(self) -> MemoryState:
         """Where the present data are."""
         return self._data.state

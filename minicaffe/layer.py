@@ -13,7 +13,6 @@ from __future__ import annotations
 import builtins
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -113,6 +112,7 @@ class Layer:
         self.blobs = BlobList(self.dtype)
         self.param_propagate_down: list[bool] = []
         self.loss_weights: list[float] = []
+        self._gpu_methods_apply = gpu_methods_apply(type(self))
         self._weighted: dict[int, tuple[int, ...]] = {}
         self.param_str = param.python_param.param_str
         self.param_str_ = self.param_str
@@ -131,7 +131,7 @@ class Layer:
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """forward_cpu on the GPU; a layer without it runs that."""
-        with only_read(blob._data for blob in bottom if blob not in top):
+        with only_read(blob.data_memory for blob in bottom if blob not in top):
             self.forward_cpu(bottom, top)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -139,8 +139,8 @@ class Layer:
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """backward_cpu on the GPU; a layer without it runs that."""
-        data = [blob._data for blob in [*bottom, *top]]
-        with only_read(data + [blob._diff for blob in top if blob not in bottom]):
+        data = [blob.data_memory for blob in [*bottom, *top]]
+        with only_read(data + [blob.diff_memory for blob in top if blob not in bottom]):
             self.backward_cpu(top, propagate_down, bottom)
 
     def launch(self, kernel: str, threads: int, *arguments: int | float) -> None:
@@ -195,7 +195,7 @@ class Layer:
         with np.errstate(all="ignore"):
             if not gpu_mode():
                 self.forward_cpu(bottom, top)
-            elif gpu_methods_apply(type(self)):
+            elif self._gpu_methods_apply:
                 self.forward_gpu(bottom, top)
             else:
                 Layer.forward_gpu(self, bottom, top)
@@ -205,7 +205,7 @@ class Layer:
         with np.errstate(all="ignore"):
             if not gpu_mode():
                 self.backward_cpu(top, propagate_down, bottom)
-            elif gpu_methods_apply(type(self)):
+            elif self._gpu_methods_apply:
                 self.backward_gpu(top, propagate_down, bottom)
             else:
                 Layer.backward_gpu(self, top, propagate_down, bottom)
@@ -340,7 +340,6 @@ class Layer:
                 self._weighted[i] = blob.shape
 
 
-@cache
 def gpu_methods_apply(kind: type[Layer]) -> bool:
     """Whether the class's GPU methods compute what its CPU methods do. They do not where a class overrides a CPU method and
     inherits the GPU method for it: then the layer runs on the CPU, backward too, which may read what forward kept."""

@@ -251,7 +251,7 @@ class Net(PycaffeNet, Hooked):
         names = [*(self.top_names[end] if end else self.outputs), *(blobs or [])]
         if self.plan.memory:
             self.plan.memory.asked_for = names
-        self._forward(first, last)
+        self.forward_from_to(first, last)
         return {name: self._blob(name).data for name in dict.fromkeys(names)}
 
     def backward(
@@ -268,7 +268,7 @@ class Net(PycaffeNet, Hooked):
             check_names(top_diffs, sorted(wanted), "top diffs", "the outputs")
             for name, array in top_diffs.items():
                 put_numbers(name, self.blobs[name].diff, array)
-        self._backward(first, last)
+        self.backward_from_to(first, last)
         names = [*(self.bottom_names[end] if end else self.inputs), *(diffs or [])]
         return {name: self._blob(name).diff for name in dict.fromkeys(names)}
 
@@ -278,11 +278,12 @@ class Net(PycaffeNet, Hooked):
 
     def forward_backward(self) -> float:
         """One forward and one backward pass over all layers; the loss."""
-        loss = self._forward(0, len(self.layers) - 1)
-        self._backward(len(self.layers) - 1, 0)
+        loss = self.forward_from_to(0, len(self.layers) - 1)
+        self.backward_from_to(len(self.layers) - 1, 0)
         return loss
 
-    def _forward(self, start: int, end: int) -> float:
+    def forward_from_to(self, start: int, end: int) -> float:
+        """Run layer number start to layer number end (both included) and return their loss (Caffe's ForwardFromTo)."""
         loss = 0.0
         one_by_one = self.phase != TEST or gpu_mode() or self.forward_is_watched
         with self.running(), computing():
@@ -294,7 +295,8 @@ class Net(PycaffeNet, Hooked):
                 self._call("after_forward", i)
         return loss
 
-    def _backward(self, start: int, end: int) -> None:
+    def backward_from_to(self, start: int, end: int) -> None:
+        """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo)."""
         if self.plan.memory:
             raise Error('backward reads the blobs that keep="outputs" gave back: make the net with keep="all"')
         self.plan.before_backward()

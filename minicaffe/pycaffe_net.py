@@ -68,6 +68,12 @@ class PycaffeNet:
         places = {name: i for i, name in enumerate(self.blobs)}
         return [places[name] for name in names]
 
+    def _forward(self, start: int, end: int) -> float:
+        return cast("Net", self).forward_from_to(start, end)
+
+    def _backward(self, start: int, end: int) -> None:
+        cast("Net", self).backward_from_to(start, end)
+
     def _batch(self, blobs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
         """Arrays (items, ...) in parts of the net's batch size, the last padded with zeros."""
         return batches(cast("Net", self), blobs)

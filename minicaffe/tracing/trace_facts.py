@@ -22,7 +22,7 @@ def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: 
     tops, bottoms = (node.tops, node.bottoms) if node else ([], [])
     bottom_names = list(layer.param.bottom)
     top_names = node.top_names if node else list(layer.param.top)
-    shared = {id(memory) for blob in bottoms for memory in (blob._data, blob._diff)}
+    shared = {id(memory) for blob in bottoms for memory in (blob.data_memory, blob.diff_memory)}
     return LayerFacts(
         name=layer.name,
         type=layer.type,
@@ -74,7 +74,7 @@ class TakenMemory:
     def look(self, blobs: Iterable[Blob]) -> None:
         """Take in what these blobs have now."""
         for blob in blobs:
-            memories = blob._data, blob._diff
+            memories = blob.data_memory, blob.diff_memory
             self._users.update(map(id, memories))
             for memory in memories:
                 taken = 0 if memory.state is MemoryState.UNINITIALISED else memory.size * memory.dtype.itemsize
@@ -93,7 +93,7 @@ def bytes_in_use(blobs: Iterable[Blob], without: Iterable[Any] = ()) -> int:
     taken = {
         id(memory): memory.size * memory.dtype.itemsize
         for blob in blobs
-        for memory in (blob._data, blob._diff)
+        for memory in (blob.data_memory, blob.diff_memory)
         if memory.state is not MemoryState.UNINITIALISED
     }
     return sum(taken.values()) - sum(taken.get(key, 0) for key in set(without))

@@ -101,7 +101,7 @@ def _one() -> Any:
 @exports(SPP)
 def spp(g: Graph, layer: SPP, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Each level's pooling, flattened and joined; for the one size of map that the net has."""
-    levels = [pooling(g, level, bottom, [top[0]])[0] for level, _ in layer._levels]
+    levels = [pooling(g, level, bottom, [top[0]])[0] for level, _ in layer.levels]
     if len(levels) == 1:
         return levels
     return [g("Concat", *(g("Flatten", y, axis=1) for y in levels), axis=1)]
