@@ -11,7 +11,7 @@ import enum
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -317,6 +317,20 @@ class Blob:
 
     def __repr__(self) -> str:
         return f"Blob({' x '.join(map(str, self._shape)) or 'scalar'}, {self.dtype})"
+
+
+class DeviceArray(Protocol):
+    """What a kernel's launcher needs of a blob, or of anything else that lies on the GPU."""
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+
+    def device_data(self, access: Access) -> int:
+        """The address of the values."""
+
+    def device_diff(self, access: Access) -> int:
+        """The address of the gradient."""
 
 
 class BlobList(list[Blob]):
