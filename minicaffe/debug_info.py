@@ -74,10 +74,7 @@ def _backward_lines(net: Net, i: int, whole: bool) -> None:
 
 def _all_lines(net: Net) -> None:
     blobs = net.learnable_params
-    l1 = [sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays) for arrays in _both(blobs)]
-    l2 = [math.sqrt(sum(float(np.vdot(array, array)) for array in arrays)) for arrays in _both(blobs)]
+    both = [blob.data for blob in blobs], [blob.diff for blob in blobs]
+    l1 = [sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays) for arrays in both]
+    l2 = [math.sqrt(sum(float(np.vdot(array, array)) for array in arrays)) for arrays in both]
     logger.info("    [Backward] All net params (data, diff): L1 norm = (%g, %g); L2 norm = (%g, %g)", *l1, *l2)
-
-
-def _both(blobs: Any) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    return [blob.data for blob in blobs], [blob.diff for blob in blobs]

@@ -285,7 +285,7 @@ class Layer:
 
     # Inside.
 
-    def guard(self, run: Any) -> None:
+    def guard(self, run: Callable[[], object]) -> None:
         """Run a step; shapes and sizes no blob can have, misused fillers and a lack of memory become errors of this layer."""
         try:
             run()

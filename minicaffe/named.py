@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import ClassVar, NoReturn, TypeVar
 
 from .blob import Blob, BlobList
 from .errors import Error
+from .layer import Layer
 from .nearest import nearest
+
 
 Value = TypeVar("Value")
 SHOWN = 8
@@ -27,11 +29,11 @@ class Named(OrderedDict[str, Value]):
 
     what: ClassVar[str] = "value"
 
-    def __missing__(self, name: Any) -> NoReturn:
+    def __missing__(self, name: object) -> NoReturn:
         raise UnknownNameError(f'no {self.what} "{name}"{names_near(str(name), self)}')
 
 
-class Layers(Named[Any]):
+class Layers(Named[Layer]):
     """Layers by name."""
 
     what = "layer"

@@ -27,6 +27,7 @@ from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
 from .filter import filter_layers
 from .formats.prototxt import NetFile
+from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights
 from .hooks import Hooked
 from .layer import Layer
@@ -115,7 +116,7 @@ class Net(PycaffeNet, Hooked):
         self.lock = RLock()
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
-        sources: list[Any] = list(net_file.sources) or [None] * len(self.param.layer)
+        sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)
         layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
         unread: dict[str, None] = {}
         for param, source in layers:
@@ -135,7 +136,9 @@ class Net(PycaffeNet, Hooked):
 
     # Construction.
 
-    def _add_layer(self, param: caffe_pb2.LayerParameter, source: Any, unread: dict[str, None], watch: Watch | None) -> None:
+    def _add_layer(
+        self, param: caffe_pb2.LayerParameter, source: LayerSource | None, unread: dict[str, None], watch: Watch | None
+    ) -> None:
         phase = Phase(param.phase) if param.HasField("phase") else self.phase
         layer = create(param, phase=phase, dtype=self.dtype, source=source)
         if watch:

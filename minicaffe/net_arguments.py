@@ -17,8 +17,12 @@ from .proto import caffe_pb2
 
 
 def sorted_arguments(
-    args: tuple[Any, ...], phase: int | None, level: int, stages: Sequence[str] | None, weights: Any
-) -> tuple[int, int, Sequence[str] | None, Any]:
+    args: tuple[Any, ...],
+    phase: int | None,
+    level: int,
+    stages: Sequence[str] | None,
+    weights: str | PathLike[str] | None,
+) -> tuple[int, int, Sequence[str] | None, str | PathLike[str] | None]:
     """Sort out Net's positional arguments: (phase, level, stages, weights), or the legacy (weights, phase)."""
     if args and not isinstance(args[0], int):
         if len(args) > 2 or weights is not None:

@@ -19,6 +19,7 @@ from .errors import Error
 from .named import Blobs
 
 if TYPE_CHECKING:
+    from .layer import Layer
     from .net import LoadReport, Net
 
 Arrays = dict[str, NDArray[Any]]
@@ -31,7 +32,7 @@ class PycaffeNet:
     inputs: list[str]
     outputs: list[str]
     blob_loss_weights: OrderedDict[str, float]
-    layers: list[Any]
+    layers: list[Layer]
 
     @property
     def _layer_names(self) -> list[str]:
@@ -93,7 +94,7 @@ class PycaffeNet:
         if first is None or not first.takes_arrays:
             kind = f'a {first.type} ("{first.name}")' if first is not None else "absent"
             raise Error(f"set_input_arrays needs a MemoryData as the net's first layer; it is {kind}")
-        first.reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
+        cast(Any, first).reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
 
     def _set_input_arrays(self, data: ArrayLike, labels: ArrayLike) -> None:
         self.set_input_arrays(data, labels)

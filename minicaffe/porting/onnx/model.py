@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from minicaffe.version import __version__
 
 from .graph import Array, Dims, Graph, Value
 from .sizes import symbolic_shapes
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 OLDEST_OPSET = 18
 """Reductions take their axes as an input, Split its number of parts, from here on."""
@@ -124,7 +127,7 @@ def _used(graph: Graph) -> dict[str, Array]:
     return {name: array for name, array in graph.constants.items() if name in read}
 
 
-def _names_read(nodes: Iterable[Any]) -> Iterable[str]:
+def _names_read(nodes: Iterable[NodeProto]) -> Iterable[str]:
     for node in nodes:
         yield from node.input
         for attribute in node.attribute:
@@ -152,7 +155,7 @@ def _name_after_blobs(graph: Graph, inputs: Sequence[str], outputs: Sequence[str
             graph.nodes.append(helper.make_node("Identity", [name], [blob], name=graph.reserve(f"{blob}/Identity")))
 
 
-def _with_inner(nodes: Iterable[Any]) -> Iterable[Any]:
+def _with_inner(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
     for node in nodes:
         yield node
         for attribute in node.attribute:
