@@ -11,7 +11,6 @@ from .errors import Error
 from .layer import Layer
 from .nearest import nearest
 
-
 Value = TypeVar("Value")
 SHOWN = 8
 """Names that are listed where none is near, and unknown ones that are listed with those near them."""

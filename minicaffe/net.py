@@ -16,11 +16,11 @@ from threading import RLock
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from . import limits
 from .batching import forward_all
-from .blob import Blob, put_numbers
+from .blob import Arrays, Blob, put_numbers
 from .blob_memory import BlobMemory
 from .cuda.device import Stream, current
 from .errors import Error, LayerError, WeightsError
@@ -47,8 +47,6 @@ Watch = Callable[["Net", Layer, str], None]
 
 Keep = Literal["all", "outputs"]
 """Which blobs hold their data after a forward."""
-
-Arrays = dict[str, NDArray[Any]]
 
 AUTOMATIC = "(automatic)"
 """The name of a loss top that the prototxt leaves out."""

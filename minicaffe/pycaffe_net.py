@@ -11,18 +11,16 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .batching import batches, forward_backward_all
-from .blob import Blob
+from .blob import Arrays, Blob
 from .errors import Error
 from .named import Blobs
 
 if TYPE_CHECKING:
     from .layer import Layer
     from .net import LoadReport, Net
-
-Arrays = dict[str, NDArray[Any]]
 
 
 class PycaffeNet:
