@@ -75,7 +75,7 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer
     except FileNotFoundError:
         pass
     except ValueError:
-        raise DataError(f"{name!r} is no file's name") from None
+        raise DataError(f"{name!r} is not a file's name") from None
     except OSError as error:
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             raise DataError(f"{name[:200]}: {error.strerror}") from error

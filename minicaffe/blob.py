@@ -352,7 +352,7 @@ def numbers(name: str, values: ArrayLike) -> Array:
     except ValueError as error:
         raise Error(f'"{name}": not an array: {error}') from error
     if array.dtype.kind not in "fiub":
-        raise Error(f'"{name}": an array of {array.dtype} is not numbers')
+        raise Error(f'"{name}": an array of {array.dtype}, not of numbers')
     return array
 
 

@@ -13,8 +13,7 @@ from .blob import Blob
 from .node import Node
 
 GONE = (
-    'the blob "{}" gave its memory back after its last reader had run: make the net with keep="all", or ask its forward for it'
-    ' (blobs=["{}"])'
+    'the blob "{}" was freed after its last reader had run: make the net with keep="all", or name it in forward (blobs=["{}"])'
 )
 
 

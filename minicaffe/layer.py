@@ -250,7 +250,7 @@ class Layer:
         if self.blobs:
             have = [blob.shape for blob in self.blobs]
             if have != list(shapes):
-                raise self.error(f"the blobs it was given have shapes {have}, it needs {list(shapes)}")
+                raise self.error(f"its blobs have shapes {have}, but it needs {list(shapes)}")
             return
         for shape in shapes[: len(fillers)]:
             self.blobs.add_blob(*shape)
@@ -279,7 +279,7 @@ class Layer:
             raise self.error(f"axis {axis} is out of range for shape {blob.shape}: it must be in [{-axes}, {axes - 1}]", field)
         return axis % axes
 
-    # Inside.
+    # Internal.
 
     def guard(self, run: Callable[[], object]) -> None:
         """Run a step; impossible shapes, misused fillers and a lack of memory become errors of this layer."""
@@ -294,14 +294,10 @@ class Layer:
         except Error:
             raise
         except Exception as error:
-            self._name_in(error)
+            note = str(self.error("its code raised this error"))
+            if hasattr(error, "add_note") and note not in getattr(error, "__notes__", []):  # Python 3.11 and newer
+                error.add_note(note)
             raise
-
-    def _name_in(self, error: Exception) -> None:
-        """Add the layer's name to the traceback (Python 3.11 and newer)."""
-        note = str(self.error("its code raised this error"))
-        if hasattr(error, "add_note") and note not in getattr(error, "__notes__", []):
-            error.add_note(note)
 
     def _check_counts(self, bottoms: int, tops: int) -> None:
         for what, have, want in (("bottom", bottoms, self.num_bottom), ("top", tops, self.num_top)):

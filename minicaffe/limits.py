@@ -67,7 +67,7 @@ def _whole(name: str, most: Any) -> int:
     if name not in NAMES:
         near = nearest(name.lower(), NAMES)
         meant = f'; did you mean "{near[0]}"?' if near else ""
-        raise Error(f'there is no limit "{name}"; there are {", ".join(NAMES)}{meant}')
+        raise Error(f'unknown limit "{name}"; the limits are {", ".join(NAMES)}{meant}')
     is_number = isinstance(most, Real) and not isinstance(most, bool)
     if not (is_number and 1 <= most < inf and most % 1 == 0):
         raise Error(f"the limit {name} must be a whole number, at least 1, got {most!r}")

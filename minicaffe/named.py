@@ -29,7 +29,7 @@ class Named(OrderedDict[str, Value]):
     what: ClassVar[str] = "value"
 
     def __missing__(self, name: object) -> NoReturn:
-        raise UnknownNameError(f'no {self.what} "{name}"{names_near(str(name), self)}')
+        raise UnknownNameError(f'the net has no {self.what} "{name}"{names_near(str(name), self)}')
 
 
 class Layers(Named[Layer]):

@@ -181,7 +181,7 @@ class Net(PycaffeNet, Hooked):
             in_place = j < len(param.bottom) and param.bottom[j] == name
             if in_place and not layer.in_place and type(layer).forward is Layer.forward:
                 raise layer.error(
-                    f'cannot run in place: bottom and top are both "{name}"; give the top a name of its own', f"top[{j}]"
+                    f'cannot run in place: bottom and top are both "{name}"; give the top another name', f"top[{j}]"
                 )
             if not in_place:
                 self._check_new_top(layer, name, j, earlier)
@@ -216,7 +216,7 @@ class Net(PycaffeNet, Hooked):
         """Weights are saved and loaded by layer name, so two layers with weights cannot share a name."""
         if layer.blobs and (other := self._with_weights.setdefault(layer.name, layer)) is not layer:
             place = f" ({other.source.at('name')})" if other.source else ""
-            raise layer.error(f"another layer with weights has this name{place}; give one of them a name of its own", "name")
+            raise layer.error(f"another layer with weights has this name{place}; rename one of them", "name")
 
     def _memory(self, keep: Keep) -> BlobMemory | None:
         """With keep="outputs", what frees the inner blobs; layers then keep nothing for backward."""
@@ -253,7 +253,7 @@ class Net(PycaffeNet, Hooked):
         if self.plan.memory:
             self.plan.memory.asked_for = names
         self.forward_from_to(first, last)
-        return {name: self._blob(name).data for name in dict.fromkeys(names)}
+        return {name: self.blobs[name].data for name in dict.fromkeys(names)}
 
     def backward(
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: ArrayLike
@@ -271,7 +271,7 @@ class Net(PycaffeNet, Hooked):
                 put_numbers(name, self.blobs[name].diff, array)
         self.backward_from_to(first, last)
         names = [*(self.bottom_names[end] if end else self.inputs), *(diffs or [])]
-        return {name: self._blob(name).diff for name in dict.fromkeys(names)}
+        return {name: self.blobs[name].diff for name in dict.fromkeys(names)}
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: ArrayLike) -> Arrays:
         """forward on any number of items, in batches of the net's size; returns joined copies of all outputs."""
@@ -299,7 +299,7 @@ class Net(PycaffeNet, Hooked):
     def backward_from_to(self, start: int, end: int) -> None:
         """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo)."""
         if self.plan.memory:
-            raise Error('backward reads the blobs that keep="outputs" gave back: make the net with keep="all"')
+            raise Error('backward reads blobs that keep="outputs" has freed: make the net with keep="all"')
         self.plan.before_backward()
         with self.running(), computing():
             for i in range(start, end - 1, -1):
@@ -309,13 +309,16 @@ class Net(PycaffeNet, Hooked):
                     node.layer.backward_pass(node.tops, node.bottom_needs, node.bottoms)
                 self._call("after_backward", i)
 
+    _forward, _backward = forward_from_to, backward_from_to
+    """pycaffe's names."""
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Around each pass. Raises Error if another thread runs the net. In GPU mode kernels run on the net's own stream, and
         the end waits for it."""
         if not self.lock.acquire(blocking=False):
             raise Error(
-                f'net "{self.name}" is running in another thread: give each thread a net of its own (share_with shares the'
+                f'net "{self.name}" is running in another thread: give each thread its own net (share_with shares the'
                 " weights), or hold net.lock while a thread runs it and reads its blobs"
             )
         try:
@@ -429,11 +432,6 @@ class Net(PycaffeNet, Hooked):
             if node.layer.name == layer:
                 return i
         raise Error(f'the net has no layer "{layer}"{names_near(layer, self.layer_dict)}')
-
-    def _blob(self, name: str) -> Blob:
-        if name not in self.blobs:
-            raise Error(f'the net has no blob "{name}"{names_near(name, self.blobs)}')
-        return self.blobs[name]
 
     def __repr__(self) -> str:
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers, inputs {self.inputs}, outputs {self.outputs}'

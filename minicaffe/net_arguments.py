@@ -26,10 +26,10 @@ def sorted_arguments(
     """(phase, level, stages, weights) from Net's positional arguments: these, or the legacy (weights, phase)."""
     if args and not isinstance(args[0], int):
         if len(args) > 2 or weights is not None:
-            raise TypeError("Net(file, weights, phase) takes nothing more by position")
+            raise TypeError("Net(file, weights, phase) takes no further positional arguments")
         args = (args[1] if len(args) > 1 else phase, None, None, args[0])
     if len(args) > 4:
-        raise TypeError("Net(file, phase, level, stages, weights) takes nothing more by position")
+        raise TypeError("Net(file, phase, level, stages, weights) takes no further positional arguments")
     given = [*args, *[None] * (4 - len(args))]
     defaults = (TEST if phase is None else phase, level, stages, weights)
     merged: list[Any] = [default if value is None else value for value, default in zip(given, defaults, strict=True)]

@@ -67,12 +67,6 @@ class PycaffeNet:
         places = {name: i for i, name in enumerate(self.blobs)}
         return [places[name] for name in names]
 
-    def _forward(self, start: int, end: int) -> float:
-        return cast("Net", self).forward_from_to(start, end)
-
-    def _backward(self, start: int, end: int) -> None:
-        cast("Net", self).backward_from_to(start, end)
-
     def _batch(self, blobs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
         return batches(cast("Net", self), blobs)
 
@@ -93,8 +87,7 @@ class PycaffeNet:
             raise Error(f"set_input_arrays needs a MemoryData as the net's first layer; it is {kind}")
         cast(Any, first).reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
 
-    def _set_input_arrays(self, data: ArrayLike, labels: ArrayLike) -> None:
-        self.set_input_arrays(data, labels)
+    _set_input_arrays = set_input_arrays
 
     def save_hdf5(self, path: str | PathLike[str]) -> None:
         """Write the weights as HDF5, whatever the file's suffix."""

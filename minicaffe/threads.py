@@ -105,7 +105,7 @@ def run(tasks: Iterable[Task]) -> None:
     def work() -> None:
         _here.working = True
         try:
-            with short_buffers():
+            with np.errstate(**errors), short_buffers():  # both are per thread
                 while not failed.is_set():
                     with lock:
                         task = next(queue, None)
@@ -118,14 +118,10 @@ def run(tasks: Iterable[Task]) -> None:
         finally:
             _here.working = False
 
-    def work_too() -> None:
-        with np.errstate(**errors):  # of this thread alone
-            work()
-
     with _blas.on_one_thread():
         with _lock:
             pool = _executor()
-            futures: list[Future[None]] = [pool.submit(work_too) for _ in range(helpers)]
+            futures: list[Future[None]] = [pool.submit(work) for _ in range(helpers)]
         try:
             work()
         finally:
