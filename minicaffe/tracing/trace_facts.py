@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from minicaffe.blob import Blob, MemoryState, SyncedMemory
 from minicaffe.formats.prototxt import to_text
@@ -88,7 +87,7 @@ class TakenMemory:
                     self.bytes -= self._bytes.pop(id(memory))
 
 
-def bytes_in_use(blobs: Iterable[Blob], without: Iterable[Any] = ()) -> int:
+def bytes_in_use(blobs: Iterable[Blob], without: Iterable[int] = ()) -> int:
     """The memory, of data and diffs, that these blobs have taken; shared memory counts once. without: ids of memories."""
     taken = {
         id(memory): memory.size * memory.dtype.itemsize
