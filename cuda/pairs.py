@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minicaffe.blob import Blob
+    from minicaffe.blob import DeviceArray
 
 
-def data_pair(x: Blob, y: Blob) -> tuple[int, int]:
+def data_pair(x: DeviceArray, y: DeviceArray) -> tuple[int, int]:
     """x's data, to be read, and y's, to be written whole; y may be x."""
     if x is y:
         return (x.device_data("update"),) * 2
     return x.device_data("read"), y.device_data("write")
 
 
-def diff_pair(dy: Blob, dx: Blob) -> tuple[int, int]:
+def diff_pair(dy: DeviceArray, dx: DeviceArray) -> tuple[int, int]:
     """dy's diff, to be read, and dx's, to be written whole; dx may be dy."""
     if dx is dy:
         return (dy.device_diff("update"),) * 2

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Blob, DeviceArray
 
 from .device import launch, launch_blocks
 
@@ -76,7 +76,7 @@ class Scratch:
         blob.reshape(count)
         return blob.device_data("write")
 
-    def channels_last(self, sizes: Sizes, x: Blob) -> int:
+    def channels_last(self, sizes: Sizes, x: DeviceArray) -> int:
         """The address of a copy of x, (N, H, W, C)."""
         address, pixels = self.reals("map", x.count), sizes.height * sizes.width
         tiles = -(-pixels // 32) * -(-sizes.channels // 32) * sizes.images
@@ -92,12 +92,12 @@ class Winners:
         self.stem, self.dtype = stem, dtype
         self.scratch = Scratch(dtype)
 
-    def pool(self, sizes: Sizes, x: Blob, rois: Blob, y: int, at: int, bad: int) -> None:
+    def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: int, at: int, bad: int) -> None:
         """Maxima y and their places at, both (R, C, PH, PW), to these addresses; 0: not wanted."""
         maps = self.scratch.channels_last(sizes, x)
         launch_slabs(f"{self.stem}.pool", self.dtype, sizes, *sizes, rois.device_data("read"), maps, y, at, bad)
 
-    def backward(self, sizes: Sizes, rois: Blob, at: int, dy: Blob, dx: Blob, bad: int) -> None:
+    def backward(self, sizes: Sizes, rois: DeviceArray, at: int, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """dx (N, C, H, W): each dy to where its maximum was."""
         plan, roi = self.scratch.ints("plan", 4 * sizes.rois), rois.device_data("read")
         launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
@@ -115,14 +115,14 @@ class Means:
         self.dtype, self.grid = dtype, (sampling_ratio, int(aligned))
         self.scratch = Scratch(dtype)
 
-    def pool(self, sizes: Sizes, x: Blob, rois: Blob, y: Blob, bad: int) -> None:
+    def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: DeviceArray, bad: int) -> None:
         """Means y (R, C, PH, PW)."""
         maps, to = self.scratch.channels_last(sizes, x), y.device_data("write")
         for first, part, tables in self._tables(sizes, rois, bad):
             at = to + first * sizes.channels * sizes.bins * self.dtype.itemsize
             launch_slabs("roi_align_mean.pool", self.dtype, part, *part, *tables, maps, at)
 
-    def backward(self, sizes: Sizes, rois: Blob, dy: Blob, dx: Blob, bad: int) -> None:
+    def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """dx (N, C, H, W): each dy to the pixels of its samples."""
         blocks, rows, groups = planes_of(sizes, self.dtype, 64)
         source, to = dy.device_diff("read"), dx.device_diff("write")
@@ -131,7 +131,7 @@ class Means:
             arguments = *part, *tables, rows, int(first > 0), at, to
             launch_blocks("roi_align_mean.backward", self.dtype, (blocks, 1), (groups * 64, 1, 1), *arguments)
 
-    def _tables(self, sizes: Sizes, rois: Blob, bad: int) -> Any:
+    def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Any:
         """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
         ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)
@@ -152,7 +152,7 @@ class PositionSensitive:
         self.stem, self.dtype, self.samples = stem, dtype, samples
         self.scratch = Scratch(dtype)
 
-    def pool(self, sizes: Sizes, x: Blob, rois: Blob, y: Blob, bad: int) -> None:
+    def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: DeviceArray, bad: int) -> None:
         """y (R, D, G, G) from x (N, D * G * G, H, W)."""
         arguments, pixels = self._bins(sizes, rois, bad), sizes.height * sizes.width
         room = SHARED // self.dtype.itemsize
@@ -162,14 +162,14 @@ class PositionSensitive:
         last = planes, int(pixels <= room), x.device_data("read"), y.device_data("write")
         launch_blocks(f"{self.stem}.pool", self.dtype, (blocks, 1), (threads, 1, 1), *arguments, *last)
 
-    def backward(self, sizes: Sizes, rois: Blob, dy: Blob, dx: Blob, bad: int) -> None:
+    def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """dx (N, D * G * G, H, W): each dy to the pixels that its bin read."""
         arguments = self._bins(sizes, rois, bad)
         blocks, rows, groups = planes_of(sizes, self.dtype, 32)
         last = rows, dy.device_diff("read"), dx.device_diff("write")
         launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (groups * 32, 1, 1), *arguments, *last)
 
-    def _bins(self, sizes: Sizes, rois: Blob, bad: int) -> tuple[Any, ...]:
+    def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[Any, ...]:
         """Make the table; the arguments that pool and backward begin with."""
         count, roi = 4 * sizes.pooled_h * sizes.rois, rois.device_data("read")
         images = self.scratch.ints("images", sizes.rois)

@@ -43,6 +43,8 @@ class BatchNorm(Layer):
     param_block = ("batch_norm_param",)
     weight_names = ("mean_sum", "variance_sum", "factor")
     copies = (0, 0)
+    inverse_std: Blob
+    """1 / sqrt(var + eps) of the last forward, (C,): backward reads it."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.batch_norm_param
@@ -52,8 +54,8 @@ class BatchNorm(Layer):
             if value < 0:
                 raise self.error(f"{field} must be >= 0, got {value:g}", f"batch_norm_param.{field}")
         self._normalised = Blob((0,), self.dtype)  # of the batch
-        self._inverse_std = Blob((channels_of(bottom[0].shape),), self.dtype)
-        self._mean = Blob(self._inverse_std.shape, self.dtype)  # on the GPU: the mean; in backward the gradient's two
+        self.inverse_std = Blob((channels_of(bottom[0].shape),), self.dtype)
+        self._mean = Blob(self.inverse_std.shape, self.dtype)  # on the GPU: the mean; in backward the gradient's two
         if not self.blobs:
             for size in (channels_of(bottom[0].shape), channels_of(bottom[0].shape), 1):
                 self.blobs.add_blob(size)
@@ -86,10 +88,10 @@ class BatchNorm(Layer):
             mean, var = global_statistics(*(blob.data for blob in self.blobs))
             inverse_std = 1 / np.sqrt(var + self.eps)
             affine(x, y, minus=mean, times=inverse_std)
-            self._inverse_std.data[...] = inverse_std
+            self.inverse_std.data[...] = inverse_std
         elif x.size:
             normalised = y if self.forward_only else by_channel(self._normalised.data)
-            mean, var = batch_statistics(x, self.eps, normalised, self._inverse_std.data, out=y)
+            mean, var = batch_statistics(x, self.eps, normalised, self.inverse_std.data, out=y)
             self._keep(mean, var, x.size // x.shape[1])
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -97,7 +99,7 @@ class BatchNorm(Layer):
         if not count:
             return
         channels, positions, numbers = self._sizes(top[0])
-        mean, inverse_std = self._mean.device_data("write"), self._inverse_std.device_data("write")
+        mean, inverse_std = self._mean.device_data("write"), self.inverse_std.device_data("write")
         x, y = data_pair(bottom[0], top[0])
         kept = 0
         if self.use_global_stats:
@@ -131,9 +133,9 @@ class BatchNorm(Layer):
         if not propagate_down[0] or not dy.size:
             return
         if self.use_global_stats:
-            affine(dy, dx, times=self._inverse_std.read_data())
+            affine(dy, dx, times=self.inverse_std.read_data())
         else:
-            batch_norm_backward(dy, by_channel(self._normalised.read_data()), self._inverse_std.read_data(), out=dx)
+            batch_norm_backward(dy, by_channel(self._normalised.read_data()), self.inverse_std.read_data(), out=dx)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         count = top[0].count
@@ -141,7 +143,7 @@ class BatchNorm(Layer):
             return
         channels, positions, numbers = self._sizes(top[0])
         sizes = count // positions, positions, channels
-        inverse_std, (dy, dx) = self._inverse_std.device_data("read"), diff_pair(top[0], bottom[0])
+        inverse_std, (dy, dx) = self.inverse_std.device_data("read"), diff_pair(top[0], bottom[0])
         if self.use_global_stats:
             launch_planes("batch_norm.global_backward", self.dtype, *sizes, dy, inverse_std, dx)
             return

@@ -34,6 +34,8 @@ class Bias(Layer):
     param_block = ("bias_param",)
     weight_names = ("bias",)
     copies = (0, 0)
+    split: tuple[int, int, int]
+    """x's elements before the axes of the bias, along them, and after them."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.bias_param
@@ -41,7 +43,7 @@ class Bias(Layer):
             self.learn([learnt_shape(self, bottom[0], param.axis, param.num_axes, "bias_param")], [param.filler])
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._split = split_shape(self, bottom[0], self._bias(bottom), self.param.bias_param.axis, "bias_param.axis")
+        self.split = split_shape(self, bottom[0], self._bias(bottom), self.param.bias_param.axis, "bias_param.axis")
         top[0].reshape(bottom[0].shape)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
@@ -51,16 +53,16 @@ class Bias(Layer):
         return bottom[1] if len(bottom) == 2 else self.blobs[0]
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x, y = (blob.data.reshape(self._split) for blob in (bottom[0], top[0]))
+        x, y = (blob.data.reshape(self.split) for blob in (bottom[0], top[0]))
         affine(x, y, plus=self._bias(bottom).data.reshape(-1))
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        (before, lanes, after), bias = self._split, self._bias(bottom).device_data("read")
+        (before, lanes, after), bias = self.split, self._bias(bottom).device_data("read")
         x, y = data_pair(bottom[0], top[0])
         launch_planes("bias.bias", self.dtype, before * lanes, after, lanes, x, bias, y)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        dy = top[0].diff.reshape(self._split)
+        dy = top[0].diff.reshape(self.split)
         if len(bottom) == 2:
             if propagate_down[1]:
                 bottom[1].diff[...] = sum_channels(dy).reshape(bottom[1].shape)
@@ -70,7 +72,7 @@ class Bias(Layer):
             bottom[0].diff[...] = top[0].diff
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        before, lanes, after = self._split
+        before, lanes, after = self.split
         dy, bias, learnt = top[0].device_diff("read"), self._bias(bottom), len(bottom) == 1
         if self.param_propagate_down[0] if learnt else propagate_down[1]:
             dbias = bias.device_diff("update" if learnt else "write")

@@ -36,7 +36,7 @@ class Crop(Layer):
         if len(x) != len(reference):
             raise self.error(f"bottom 0 has shape {x}, bottom 1 {reference}: the numbers of axes differ", "bottom[1]")
         axis = self.axis_of(self.param.crop_param.axis, bottom[0], "crop_param.axis")
-        offsets = self._offsets(len(x) - axis)
+        offsets = self.offsets(len(x) - axis)
         for i, offset in enumerate(offsets, axis):
             if offset + reference[i] > x[i]:
                 raise self.error(
@@ -46,7 +46,7 @@ class Crop(Layer):
         self._cut = (*(slice(None),) * axis, *cuts)
         top[0].reshape(*x[:axis], *reference[axis:])
 
-    def _offsets(self, axes: int) -> list[int]:
+    def offsets(self, axes: int) -> list[int]:
         """One offset for each of the cut axes."""
         given = list(self.param.crop_param.offset) or [0]
         if len(given) not in (1, axes):

@@ -35,19 +35,23 @@ class Dropout(Layer):
     param_block = ("dropout_param",)
     weight_names = ()
     elementwise = True
+    mask: Blob
+    """In TRAIN, 1 where the last forward kept an element, of the bottom's shape, uint8."""
+    factor: float
+    """What the last forward multiplied the kept elements by."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.dropout_param
         self.dropout_ratio, self.scale_train = param.dropout_ratio, param.scale_train
         if not 0 <= self.dropout_ratio < 1:
             raise self.error(f"dropout_ratio must be in [0, 1), got {self.dropout_ratio:g}", "dropout_param.dropout_ratio")
-        self._mask, self._factor = Blob((), np.uint8), 1.0
+        self.mask, self.factor = Blob((), np.uint8), 1.0
         self.copies = (int(self.phase == TRAIN), 0)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(bottom[0].shape)
         if self.phase == TRAIN:
-            self._mask.reshape(bottom[0].shape)
+            self.mask.reshape(bottom[0].shape)
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return bottom[0].count if self.phase == TRAIN else 0
@@ -60,10 +64,10 @@ class Dropout(Layer):
         """A new mask, and the factor that goes with it."""
         keep = 1 - self.dropout_ratio
         if self.phase == TRAIN:
-            self._mask.data[...] = dropout_mask(self._mask.shape, self.dropout_ratio, self.dtype)
-            self._factor = float(self.dtype.type(1) / self.dtype.type(keep)) if self.scale_train else 1.0
+            self.mask.data[...] = dropout_mask(self.mask.shape, self.dropout_ratio, self.dtype)
+            self.factor = float(self.dtype.type(1) / self.dtype.type(keep)) if self.scale_train else 1.0
         else:
-            self._factor = 1.0 if self.scale_train else keep
+            self.factor = 1.0 if self.scale_train else keep
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
@@ -72,8 +76,8 @@ class Dropout(Layer):
     def _times_factor(self, source: NDArray[Any], target: NDArray[Any], in_place: bool) -> None:
         if self._does_nothing and in_place:
             return
-        x, y, factor = source.reshape(-1), target.reshape(-1), self._factor
-        mask = self._mask.read_data().reshape(-1) if self.phase == TRAIN else None
+        x, y, factor = source.reshape(-1), target.reshape(-1), self.factor
+        mask = self.mask.read_data().reshape(-1) if self.phase == TRAIN else None
 
         def step(index: Index) -> None:
             if mask is not None:
@@ -96,11 +100,11 @@ class Dropout(Layer):
 
     @property
     def _does_nothing(self) -> bool:
-        return self.phase != TRAIN and self._factor == 1
+        return self.phase != TRAIN and self.factor == 1
 
     def _launch(self, count: int, source: int, target: int) -> None:
-        mask = self._mask.device_data("read") if self.phase == TRAIN else 0
-        self.launch("dropout.dropout", count, count, source, mask, self._factor, target)
+        mask = self.mask.device_data("read") if self.phase == TRAIN else 0
+        self.launch("dropout.dropout", count, count, source, mask, self.factor, target)
 
 
 def dropout_mask(shape: tuple[int, ...], dropout_ratio: float, dtype: np.dtype[Any]) -> NDArray[Any]:

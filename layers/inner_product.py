@@ -66,7 +66,7 @@ class InnerProduct(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = self._rows(top[0].data)
-        multiply(bottom[0].data.reshape(len(y), self.inputs), self._weight(self.blobs[0].data).T, out=y)
+        multiply(bottom[0].data.reshape(len(y), self.inputs), self.weight_matrix(self.blobs[0].data).T, out=y)
         if len(self.blobs) > 1:
             y += self.blobs[1].data
 
@@ -87,7 +87,7 @@ class InnerProduct(Layer):
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
             self.blobs[1].diff[...] += dy.sum(axis=0)
         if propagate_down[0]:
-            multiply(dy, self._weight(self.blobs[0].data), out=bottom[0].diff.reshape(len(dy), self.inputs))
+            multiply(dy, self.weight_matrix(self.blobs[0].data), out=bottom[0].diff.reshape(len(dy), self.inputs))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         rows, outputs, inputs = self._sizes(top[0])
@@ -113,7 +113,7 @@ class InnerProduct(Layer):
         """The weights or their diff of the device as they lie there, or transposed."""
         return Matrix(address, self.param.inner_product_param.num_output if self.transpose else self.inputs, transposed)
 
-    def _weight(self, matrix: NDArray[Any]) -> NDArray[Any]:
+    def weight_matrix(self, matrix: NDArray[Any]) -> NDArray[Any]:
         """The weights or their diff as (num_output, K), a view."""
         return matrix.T if self.transpose else matrix
 

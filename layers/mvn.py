@@ -34,6 +34,8 @@ class MVN(Layer):
     param_block = ("mvn_param",)
     weight_names = ()
     copies = (1, 1)
+    axes: tuple[int, ...]
+    """The top's axes that a mean is taken over."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._scale = Blob((0,), self.dtype)
@@ -45,8 +47,8 @@ class MVN(Layer):
         if len(x.shape) > 4:
             raise self.error(f"the bottom must have at most 4 axes, its shape is {x.shape}", "bottom[0]")
         top[0].reshape(x.num, x.channels, x.height, x.width)
-        self._axes = (1, 2, 3) if self.param.mvn_param.across_channels else (2, 3)
-        self._scale.reshape(*top[0].shape[: self._axes[0]], *(1,) * len(self._axes))
+        self.axes = (1, 2, 3) if self.param.mvn_param.across_channels else (2, 3)
+        self._scale.reshape(*top[0].shape[: self.axes[0]], *(1,) * len(self.axes))
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return data_bytes([self._scale]) if self.param.mvn_param.normalize_variance else 0
@@ -54,9 +56,9 @@ class MVN(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = top[0].data
         x = bottom[0].data.reshape(y.shape)
-        np.subtract(x, mean(x, self._axes), out=y)
+        np.subtract(x, mean(x, self.axes), out=y)
         if self.param.mvn_param.normalize_variance:
-            self._scale.data[...] = np.sqrt(mean(y * y, self._axes)) + self.dtype.type(self.param.mvn_param.eps)
+            self._scale.data[...] = np.sqrt(mean(y * y, self.axes)) + self.dtype.type(self.param.mvn_param.eps)
             y /= self._scale.data
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -65,12 +67,12 @@ class MVN(Layer):
         y, dy = top[0].data, top[0].diff
         dx = bottom[0].diff.reshape(y.shape)
         if self.param.mvn_param.normalize_variance:
-            along_y = y * mean(y * dy, self._axes)
-            np.subtract(dy, mean(dy, self._axes), out=dx)
+            along_y = y * mean(y * dy, self.axes)
+            np.subtract(dy, mean(dy, self.axes), out=dx)
             dx -= along_y
             dx /= self._scale.read_data()
         else:
-            np.subtract(dy, mean(dy, self._axes), out=dx)
+            np.subtract(dy, mean(dy, self.axes), out=dx)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         rows, numbers = self._scale.count, self._numbers(top[0])
@@ -89,7 +91,7 @@ class MVN(Layer):
 
     def _numbers(self, x: Blob) -> int:
         """How many numbers one mean is of."""
-        return math.prod(x.shape[self._axes[0] :])
+        return math.prod(x.shape[self.axes[0] :])
 
 
 def mean(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:

@@ -37,7 +37,7 @@ class Reshape(Layer):
         top[0].share_data(bottom[0])
         top[0].share_diff(bottom[0])
 
-    def _replaced(self, shape: tuple[int, ...]) -> tuple[int, int]:
+    def replaced_axes(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """The half-open range of the bottom's axes that shape.dim replaces."""
         param, axes = self.param.reshape_param, len(shape)
         start = param.axis if param.axis >= 0 else axes + param.axis + 1
@@ -52,7 +52,7 @@ class Reshape(Layer):
 
     def new_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """What the layer makes of a shape."""
-        start, end = self._replaced(shape)
+        start, end = self.replaced_axes(shape)
         dims = list(self.param.reshape_param.shape.dim)
         for i, dim in enumerate(dims):
             if dim == 0:

@@ -32,6 +32,8 @@ class Scale(Layer):
     weight_names: tuple[str, ...] = ("scale", "bias")
     keeps_input = True
     copies = (0, 0)
+    split: tuple[int, int, int]
+    """x's elements before the axes of the scale, along them, and after them."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.scale_param
@@ -54,7 +56,7 @@ class Scale(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         scale, param = self._scale(bottom), self.param.scale_param
-        self._split = split_shape(self, bottom[0], scale, param.axis, "scale_param.axis")
+        self.split = split_shape(self, bottom[0], scale, param.axis, "scale_param.axis")
         if param.bias_term and self.blobs[-1].count != scale.count:
             raise self.error(f"the second bottom has shape {scale.shape}, the learnt bias {self.blobs[-1].shape}", "bottom[1]")
         top[0].reshape(bottom[0].shape)
@@ -80,10 +82,10 @@ class Scale(Layer):
         return bottom[1] if len(bottom) == 2 else self.blobs[0]
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        x, y = (blob.data.reshape(self._split) for blob in (bottom[0], top[0]))
+        x, y = (blob.data.reshape(self.split) for blob in (bottom[0], top[0]))
         kept = self._kept(bottom, top)
         bias = self.blobs[-1].data.reshape(-1) if self.param.scale_param.bias_term else None
-        copy = None if kept is None else kept.data.reshape(self._split)
+        copy = None if kept is None else kept.data.reshape(self.split)
         affine(x, y, times=self._scale(bottom).data.reshape(-1), plus=bias, kept=copy)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -92,23 +94,23 @@ class Scale(Layer):
         bias = self.blobs[-1].device_data("read") if self.param.scale_param.bias_term else 0
         x, y = data_pair(bottom[0], top[0])
         copy = 0 if kept is None else kept.device_data("write")
-        before, lanes, after = self._split
+        before, lanes, after = self.split
         launch_planes("scale.scale", self.dtype, before * lanes, after, lanes, x, scale, bias, y, copy)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        scale, dy = self._scale(bottom), top[0].diff.reshape(self._split)
+        scale, dy = self._scale(bottom), top[0].diff.reshape(self.split)
         if self.param.scale_param.bias_term and self.param_propagate_down[-1]:
             self.blobs[-1].diff[...] += sum_channels(dy).reshape(self.blobs[-1].shape)
         learnt = len(bottom) == 1
         if self.param_propagate_down[0] if learnt else propagate_down[1]:
-            x = (self._kept(bottom, top) or bottom[0]).read_data().reshape(self._split)
+            x = (self._kept(bottom, top) or bottom[0]).read_data().reshape(self.split)
             dscale = sum_products(dy, x).reshape(scale.shape)
             scale.diff[...] = scale.diff + dscale if learnt else dscale
         if propagate_down[0]:
-            affine(dy, bottom[0].diff.reshape(self._split), times=scale.data.reshape(-1))
+            affine(dy, bottom[0].diff.reshape(self.split), times=scale.data.reshape(-1))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        before, lanes, after = self._split
+        before, lanes, after = self.split
         scale, learnt, dy = self._scale(bottom), len(bottom) == 1, top[0].device_diff("read")
         wanted = self.param_propagate_down[0] if learnt else propagate_down[1]
         bias_wanted = self.param.scale_param.bias_term and self.param_propagate_down[-1]

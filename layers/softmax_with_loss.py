@@ -66,7 +66,7 @@ class SoftmaxWithLoss(Layer):
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         losses = cross_entropy(prob, labels, kept)
-        self.divisor.data[...] = self._divisor(kept)
+        self.divisor.data[...] = self.divisor_for(kept)
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
         for blob, values in zip(top[1:], (prob, losses), strict=False):
             blob.data[...] = values.reshape(blob.shape)
@@ -106,7 +106,7 @@ class SoftmaxWithLoss(Layer):
         positions = self.split.outer * self.split.inner
         return fixed_divisor(self.mode, self.split.outer, positions, self.param.loss_param.pre_fixed_normalizer)
 
-    def _divisor(self, kept: NDArray[np.bool_]) -> float:
+    def divisor_for(self, kept: NDArray[np.bool_]) -> float:
         """What the sum over kept (outer, inner) is divided by."""
         return loss_divisor(
             self.mode,

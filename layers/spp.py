@@ -31,6 +31,8 @@ class SPP(Layer):
     param_block = ("spp_param",)
     weight_names = ()
     copies = (0, 1)
+    levels: list[tuple[Pooling, Blob]]
+    """Each level's pooling and what it gives, (N, C, bins, bins)."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.height = self.param.spp_param.pyramid_height
@@ -44,10 +46,10 @@ class SPP(Layer):
         if len(shape) != 4:
             raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
         if shape[2:] != self._spatial:
-            self._levels = [(self._pooling(bottom[0], level), Blob((), self.dtype)) for level in range(self.height)]
+            self.levels = [(self._pooling(bottom[0], level), Blob((), self.dtype)) for level in range(self.height)]
             self._spatial = shape[2:]
         self._x.reshape(shape)
-        for pooling, y in self._levels:
+        for pooling, y in self.levels:
             pooling.reshape(bottom, [y])
         bins = sum(4**level for level in range(self.height))
         top[0].reshape(*((*shape[:2], 1, 1) if self.height == 1 else (shape[0], shape[1] * bins)))
@@ -74,9 +76,9 @@ class SPP(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         images = bottom[0].shape[0]
-        for pooling, y in self._levels:
+        for pooling, y in self.levels:
             pooling.forward_cpu(bottom, [y])
-        parts = [y.data.reshape(images, y.count // max(1, images)) for _, y in self._levels]
+        parts = [y.data.reshape(images, y.count // max(1, images)) for _, y in self.levels]
         np.concatenate(parts, axis=1, out=top[0].data.reshape(images, top[0].count // max(1, images)))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -87,7 +89,7 @@ class SPP(Layer):
         self._x.share_data(bottom[0])
         dx, start = bottom[0].diff, 0
         dx[...] = 0
-        for pooling, y in self._levels:
+        for pooling, y in self.levels:
             end = start + y.count // max(1, images)
             y.diff[...] = dy[:, start:end].reshape(y.shape)
             pooling.backward_cpu([y], [True], [self._x])

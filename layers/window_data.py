@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from minicaffe.access import granted
 from minicaffe.data.data_transformer import check_mean, read_mean
@@ -17,6 +17,7 @@ from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Share, current_share
 from minicaffe.data.window_file import Window, WindowFile, read_window_file
 from minicaffe.errors import DataError
+from minicaffe.proto import caffe_pb2
 
 from .reading.prefetching import PrefetchingLayer
 from .reading.window_warp import placed
@@ -58,14 +59,15 @@ class WindowSource:
     def __init__(
         self,
         file: WindowFile,
-        param: Any,
-        transform: Any,
+        param: caffe_pb2.WindowDataParameter,
+        transform: caffe_pb2.TransformationParameter,
         generator: np.random.Generator,
-        dtype: Any,
+        dtype: DTypeLike,
         share: Share = WHOLE,
     ) -> None:
         self.param, self.crop, self.mirror = param, transform.crop_size, transform.mirror
-        self.generator, self.dtype, self.images, self.channels = generator, np.dtype(dtype), file.images, file.channels
+        self.generator, self.images, self.channels = generator, file.images, file.channels
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.mean = self._read_mean(transform)
         objects = [window for window in file.windows if window.overlap >= param.fg_threshold]
         if wrong := [window for window in objects if window.label < 1]:

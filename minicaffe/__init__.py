@@ -4,8 +4,8 @@
     net = minicaffe.Net("test.prototxt", minicaffe.TEST, weights="net.caffemodel")
     out = net.forward(data=image)
 
-`import minicaffe as caffe` serves pycaffe's scripts: io, draw, NetSpec, layers (L), params (P), Classifier, Detector and the
-rest of its surface are imported when they are first used. The command line is `minicaffe --help`.
+`import minicaffe as caffe` runs pycaffe's scripts: io, draw, NetSpec, layers (L), params (P), Classifier, Detector and the
+rest of pycaffe are imported at first use. For the command line see `minicaffe --help`.
 """
 
 from __future__ import annotations
@@ -142,13 +142,13 @@ _HOMES = {
     "export_onnx": "porting.onnx",
     **dict.fromkeys(("set_multiprocess", "set_solver_count", "set_solver_rank", "solver_count", "solver_rank"), "pycaffe"),
 }
-"""Names that are imported at first use, and the modules that have them."""
+"""Names that are imported at first use, and their modules."""
 
 serve_public_names()
 
 
 def _html(shown: Any) -> str:
-    """What a notebook shows of a net or a blob."""
+    """What a notebook shows for a net or a blob."""
     from .tracing.representations import html
 
     return html(shown)

@@ -4,7 +4,7 @@ import os
 import sys
 
 if sys.path[:1] == [os.getcwd()] and not getattr(sys.flags, "safe_path", False):
-    del sys.path[0]  # where -m puts the working directory: an h5py.py there is not to be imported in place of the library
+    del sys.path[0]  # -m puts the working directory there: an h5py.py in it must not shadow the library
 
 from .cli import main
 

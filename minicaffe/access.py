@@ -1,12 +1,11 @@
-"""Which files a prototxt, a list or a table may name: they are data, and may come from anyone.
+"""Which files a prototxt, a list or a table may name: these are data, and may come from anyone.
 
     under the working directory              always
     what the command line names              always (a folder: everything in it)
     anything else                            after allow_path("/data"), or with --allow /data
 
-A link counts as what it leads to. A URI is a name of a file in what the command line names, or what is allowed, where its
-scheme, its host (or bucket) and its options are the same. What a caller passes to a function is the caller's own choice, and
-is not checked.
+A link counts as its target. A URI is allowed if its scheme, host (or bucket) and options are those of a URI that is allowed
+or named on the command line. Paths that a caller passes to a function are not checked.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ _allowed: set[str] = set()
 
 
 def allow_path(path: str | os.PathLike[str]) -> None:
-    """Let prototxts, lists and tables name this file, or what lies in this folder: to read it, or to write there where a layer
-    writes. Of a URI, as s3://bucket, its scheme, host and options count: lists and tables may name all that has the same.
+    """Let prototxts, lists and tables name this file, or anything in this folder, for layers to read or write. A URI such as
+    s3://bucket lets lists and tables name every URI with its scheme, host and options.
 
-    It need not be there yet, and a misspelt path is no error: a folder may be made later (`--allow` wants one that is).
+    The path need not exist, so a misspelt one is no error (for `--allow` it is).
     """
     name = os.fspath(path)
     _allowed.add(_host(name) if is_remote(name) else os.path.realpath(local_path(name)))
@@ -42,17 +41,17 @@ def is_uri(name: str) -> bool:
 
 
 def is_remote(name: str) -> bool:
-    """Whether a name is a URI, and not of a file of this machine."""
+    """Whether a name is a URI of another machine."""
     return is_uri(name) and not name.startswith("file:///")
 
 
 def local_path(name: str) -> str:
-    """The path of file:///my%20data; another name unchanged."""
+    """The path of file:///my%20data; other names unchanged."""
     return unquote(name.removeprefix("file://")) if name.startswith("file:///") else name
 
 
 def allowed() -> tuple[str, ...]:
-    """All that prototxts may name files in, the working directory too: for another process to allow."""
+    """Everything allowed, with the working directory: for another process to allow."""
     return (os.path.realpath(os.getcwd()), *sorted(_allowed))
 
 
@@ -69,14 +68,14 @@ def allowing(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
 
 
 def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer: str = "a prototxt") -> str:
-    """path, which a prototxt (or another namer) names, if it may; beside: folders in which it may too. Raises DataError."""
+    """path, as named by a prototxt (or another namer), if it is allowed or in a folder of beside. Raises DataError."""
     name = os.fspath(path)
     try:
         os.stat(name)
     except FileNotFoundError:
         pass
     except ValueError:
-        raise DataError(f"{name!r} is no file's name") from None
+        raise DataError(f"{name!r} is not a file's name") from None
     except OSError as error:
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             raise DataError(f"{name[:200]}: {error.strerror}") from error
@@ -93,7 +92,7 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer
 
 
 def granted_folder(path: str | os.PathLike[str], *beside: str | os.PathLike[str]) -> str:
-    """granted, for a folder whose files are read: links in it are looked at too. Raises DataError."""
+    """granted for a folder whose files are read, and for each of its entries, which may be links. Raises DataError."""
     name = granted(path, *beside)
     if os.path.isdir(name):
         with os.scandir(name) as entries:
@@ -103,8 +102,8 @@ def granted_folder(path: str | os.PathLike[str], *beside: str | os.PathLike[str]
 
 
 def granted_uri(uri: str) -> str:
-    """uri of another machine, which a list or a table names, if it may, written so that nothing but its path can be read out
-    of it otherwise than here. Raises DataError."""
+    """uri of another machine, as named by a list or a table, if it is allowed; its path is quoted, so that other parsers see
+    the same host and options. Raises DataError."""
     scheme = uri.partition("://")[0]
     if scheme not in LISTED:
         raise DataError(f"{uri}: a list or a table may name URIs of {', '.join(LISTED)}, not of {scheme}")
@@ -121,7 +120,7 @@ def granted_uri(uri: str) -> str:
 
 
 def _host(uri: str) -> str:
-    """s3://bucket?region=x of s3://bucket/photos/a.jpg?region=x."""
+    """s3://bucket?region=x for s3://bucket/photos/a.jpg?region=x."""
     place, _, options = uri.partition("?")
     scheme, _, rest = place.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}?{options}"

@@ -1,4 +1,4 @@
-"""Modules under a second name: what users import stays where the documents say, wherever the module's room is."""
+"""Modules under a second name: users import minicaffe.NAME as documented, wherever the module is."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ PUBLIC = {
     "tracer": "tracing.tracer",
     "weights": "formats.weights",
 }
-"""minicaffe.NAME, as the documents and pycaffe's scripts write it, and where the module is."""
+"""minicaffe.NAME, as in the documents and pycaffe's scripts, and the module's place."""
 
 
 class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Finds a module by another name: the module itself, no second copy of any class. real gives a name's, or None."""
+    """Imports a module under another name without a second copy of its classes. real: alias -> module's name, or None."""
 
     def __init__(self, real: Callable[[str], str | None]) -> None:
         self.real = real
@@ -66,7 +66,7 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """The module has run already; it keeps the spec it was imported by."""
+        """The module has run already; give it back its own spec."""
         assert module.__spec__ is not None
         module.__spec__ = self._specs.pop(module.__spec__.name)
 
@@ -79,7 +79,7 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 
 def serve_public_names() -> None:
-    """From now on `import minicaffe.settings` gives minicaffe.data.settings, and so on for PUBLIC."""
+    """Let `import minicaffe.settings` import minicaffe.data.settings, and so on for PUBLIC."""
     sys.meta_path.append(AliasFinder(_public))
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from .blob import numbers
+from .blob import Array, Arrays, numbers
 from .errors import Error
 from .named import check_names
 
 if TYPE_CHECKING:
     from .net import Net
-
-Arrays = dict[str, NDArray[Any]]
 
 
 def forward_all(net: Net, blobs: Sequence[str] | None, inputs: Mapping[str, ArrayLike]) -> Arrays:
@@ -24,69 +22,61 @@ def forward_all(net: Net, blobs: Sequence[str] | None, inputs: Mapping[str, Arra
     Raises Error when an input is missing or no array of numbers, or the inputs differ in their number of items.
     """
     check_names(inputs, net.inputs, "inputs", "the net's inputs")
-    items = _items(inputs)
-    runs = (net.forward(blobs, None, None, **given) for given in batches(net, inputs))
-    return _joined(runs, items)
+    arrays, items = _arrays(inputs)
+    return _joined([_copies(net.forward(blobs, None, None, **batch)) for batch in batches(net, arrays)], items)
 
 
 def forward_backward_all(
-    net: Net, blobs: Sequence[str] | None, diffs: Sequence[str] | None, arrays: Mapping[str, ArrayLike]
+    net: Net, blobs: Sequence[str] | None, diffs: Sequence[str] | None, given: Mapping[str, ArrayLike]
 ) -> tuple[Arrays, Arrays]:
     """forward_all, and backward after each batch: data of the outputs and of blobs, diffs of the inputs and of diffs.
 
-    arrays: the inputs and, all or none, diffs for the outputs. Raises Error as forward_all does.
+    given: the inputs and, all or none, diffs for the outputs. Raises Error as forward_all does.
     """
-    given = {name: array for name, array in arrays.items() if name not in net.outputs}
-    top_diffs = {name: array for name, array in arrays.items() if name in net.outputs}
-    check_names(given, net.inputs, "inputs", "the net's inputs")
+    inputs = [name for name in given if name not in net.outputs]
+    top_diffs = [name for name in given if name in net.outputs]
+    check_names(inputs, net.inputs, "inputs", "the net's inputs")
     if top_diffs:
         check_names(top_diffs, net.outputs, "top diffs", "the net's outputs")
-    items = _items(arrays)
+    arrays, items = _arrays(given)
     data: list[Arrays] = []
     gradients: list[Arrays] = []
     for batch in batches(net, arrays):
-        out = net.forward(blobs, None, None, **{name: batch[name] for name in given})
-        data.append(_copies(out))
+        data.append(_copies(net.forward(blobs, None, None, **{name: batch[name] for name in inputs})))
         gradients.append(_copies(net.backward(diffs, None, None, **{name: batch[name] for name in top_diffs})))
     return _joined(data, items), _joined(gradients, items)
 
 
 def batches(net: Net, inputs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
     """Arrays (items, ...) in parts of the net's batch size, the last padded with zeros."""
-    arrays = {name: numbers(name, array) for name, array in inputs.items()}
-    items = _items(inputs)
+    arrays, items = _arrays(inputs)
     size = net.blobs[net.inputs[0]].shape[0]
     for start in range(0, items, size):
         yield {name: _padded(array[start : start + size], size) for name, array in arrays.items()}
 
 
-def _items(inputs: Mapping[str, ArrayLike]) -> int:
-    """How many items the inputs have."""
+def _arrays(inputs: Mapping[str, ArrayLike]) -> tuple[Arrays, int]:
+    """The inputs as arrays, and how many items they have."""
     arrays = {name: numbers(name, array) for name, array in inputs.items()}
     if scalars := [name for name, array in arrays.items() if not array.ndim]:
         raise Error(f'"{scalars[0]}": one number has no items; give an array (items, ...)')
-    counts = {len(array) for array in arrays.values()}
+    counts = {name: len(array) for name, array in arrays.items()}
     if not counts:
         raise Error("the net has no inputs to run in batches: its data come from its own layers, so call forward")
-    if len(counts) > 1:
-        raise Error(f"the inputs differ in their number of items: { {name: len(array) for name, array in arrays.items()} }")
-    return counts.pop()
+    if len(set(counts.values())) > 1:
+        raise Error(f"the inputs differ in their number of items: {counts}")
+    return arrays, next(iter(counts.values()))
 
 
 def _copies(arrays: Arrays) -> Arrays:
-    return {name: array.copy() for name, array in arrays.items()}
+    return {name: np.array(array, ndmin=1) for name, array in arrays.items()}
 
 
-def _joined(runs: Iterable[Arrays], items: int) -> Arrays:
-    """The batches' arrays one after the other, without the padding."""
-    parts: dict[str, list[NDArray[Any]]] = {}
-    for run in runs:
-        for name, array in run.items():
-            parts.setdefault(name, []).append(np.array(array, ndmin=1))
-    return {name: np.concatenate(arrays)[:items] for name, arrays in parts.items()}
+def _joined(runs: Sequence[Arrays], items: int) -> Arrays:
+    """The batches' arrays joined, without the padding."""
+    return {name: np.concatenate([run[name] for run in runs])[:items] for name in runs[0]} if runs else {}
 
 
-def _padded(array: NDArray[Any], batch: int) -> NDArray[Any]:
-    """array with zeros behind it, to a length of batch."""
+def _padded(array: Array, batch: int) -> Array:
     missing = batch - len(array)
     return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)]) if missing else array

@@ -1,8 +1,8 @@
-"""Blob: the n-d array pair (data, diff) that layers read and write, over lazily taken memory.
+"""Blob: the n-d array pair (data, diff) that layers read and write, in memory allocated at first use.
 
-Source: Caffe's blob.hpp and syncedmem.hpp. A blob's memory is taken at first use, zeroed, and kept by reshape when
-the new shape fits; two blobs may share one memory (Split, Reshape, shared weights). It moves between host and device
-when the other side asks for it.
+Source: Caffe's blob.hpp and syncedmem.hpp. A blob's memory is allocated at first use, zeroed, and kept by reshape when
+the new shape fits; two blobs may share one memory (Split, Reshape, shared weights). It is copied between host and device
+on demand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import enum
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -23,6 +23,8 @@ from .mode import gpu_mode
 if TYPE_CHECKING:
     from .cuda.device import Device, DeviceMemory, Stream
 
+Array = NDArray[Any]
+Arrays = dict[str, Array]
 Access = Literal["read", "write", "update"]
 
 MAX_COUNT = 2**31 - 1
@@ -43,13 +45,13 @@ class MemoryState(enum.Enum):
 
 
 class SyncedMemory:
-    """One flat block of `size` elements that lies on the host, the device, or both; taken on first use and zeroed.
+    """One flat block of `size` elements on the host, the device, or both; allocated on first use and zeroed.
 
-    Whoever asks for it says how many elements are in use and what for: "read" leaves the other side's copy good,
-    "update" (read and write) and "write" (every element asked for is overwritten, so nothing is copied) do not.
+    The caller says how many elements it uses and what for: "read" leaves the other side's copy valid, "update" (read and
+    write) and "write" (every element is overwritten, so nothing is copied) do not.
 
-    The device holds the first `_held` elements. The state speaks of those; what lies beyond is the host's.
-    gone: why there is no memory to be had; asking is an Error.
+    The device holds the first `_held` elements, and the state is theirs; the rest are on the host only.
+    gone: why the memory was given back; access then raises Error.
     """
 
     __slots__ = ("_device", "_held", "_host", "_writer", "dtype", "gone", "pinned", "size", "state")
@@ -57,13 +59,13 @@ class SyncedMemory:
     def __init__(self, size: int, dtype: np.dtype[Any], pinned: bool = False, gone: str = "") -> None:
         self.size, self.dtype, self.pinned, self.gone = size, dtype, pinned, gone
         self.state = MemoryState.UNINITIALISED
-        self._host: NDArray[Any] | None = None
+        self._host: Array | None = None
         self._device: DeviceMemory | None = None
         self._held = 0
         self._writer: Stream | None = None
 
-    def host(self, count: int, access: Access = "update") -> NDArray[Any]:
-        """The first count elements as a writable flat array of the host."""
+    def host(self, count: int, access: Access = "update") -> Array:
+        """The first count elements as a writable flat array on the host."""
         if self._host is None:
             self._host = self._new_host()
         if self.state is MemoryState.DEVICE and (access != "write" or count < self._held):
@@ -73,7 +75,7 @@ class SyncedMemory:
         return self._host[:count]
 
     def device(self, count: int, access: Access) -> int:
-        """The address of the first count elements on the device. DeviceError: out of memory; the contents are kept."""
+        """The address of the first count elements on the device. Raises DeviceError if it is out of memory."""
         from .cuda.device import current
 
         if self.gone:
@@ -94,7 +96,7 @@ class SyncedMemory:
         return memory.address
 
     def zero(self, count: int) -> None:
-        """Set the first count elements to 0, on the device where the mode is GPU."""
+        """Set the first count elements to 0, in GPU mode on the device."""
         if not gpu_mode():
             self.host(count, "write")[...] = 0
         elif count:
@@ -102,7 +104,7 @@ class SyncedMemory:
 
             current().zero(self.device(count, "write"), count * self.dtype.itemsize)
 
-    def _new_host(self) -> NDArray[Any]:
+    def _new_host(self) -> Array:
         if self.gone:
             raise Error(self.gone)
         if self._device is not None or (self.pinned and gpu_mode()):
@@ -118,8 +120,8 @@ class SyncedMemory:
         self.state, self._writer = MemoryState.SYNCED, None
 
     def _grow(self, gpu: Device, count: int) -> DeviceMemory:
-        """Take memory for count elements on gpu, with what the device, and beyond that the host, held of them."""
-        if self._device is not None and self._device.device is not gpu:  # another GPU's: by way of the host
+        """Allocate memory for count elements on gpu and copy the contents there."""
+        if self._device is not None and self._device.device is not gpu:  # on another GPU: copy through the host
             if self.state is MemoryState.DEVICE:
                 self.host(self._held, "read")
             if self.state is MemoryState.SYNCED:
@@ -138,7 +140,7 @@ class SyncedMemory:
 
 @contextmanager
 def only_read(memories: Iterable[SyncedMemory]) -> Iterator[None]:
-    """What lies on the device of these memories stays good, although their host arrays are handed out meanwhile."""
+    """Keep these memories' device copies valid, although their writable host arrays are handed out in the block."""
     before = [(memory, memory.state) for memory in memories]
     try:
         yield
@@ -152,19 +154,20 @@ class Blob:
     """An n-d array `data` with a `diff` of the same shape.
 
     data, diff: writable views (no copies) of shape `shape` and type `dtype` (float32 unless asked for float64).
+    data_memory, diff_memory: what holds them; blobs that share data or diff have the same one.
     num, channels, height, width: the legacy 4-axis names; absent trailing axes count as 1.
     Raises BlobError for a negative axis, more than MAX_AXES axes or MAX_COUNT elements, and memory that cannot be shared.
     """
 
-    __slots__ = ("_count", "_data", "_diff", "_pinned", "_shape", "dtype")
+    __slots__ = ("_count", "_pinned", "_shape", "data_memory", "diff_memory", "dtype")
 
     def __init__(self, shape: Iterable[int] = (), dtype: DTypeLike = np.float32) -> None:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self._shape: tuple[int, ...] = ()
         self._count = 0
         self._pinned = False
-        self._data = SyncedMemory(0, self.dtype)
-        self._diff = SyncedMemory(0, self.dtype)
+        self.data_memory = SyncedMemory(0, self.dtype)
+        self.diff_memory = SyncedMemory(0, self.dtype)
         self.reshape(*shape)
 
     @property
@@ -178,69 +181,69 @@ class Blob:
         return self._count
 
     def reshape(self, *dims: int | Iterable[int]) -> None:
-        """Take another shape (ints, or one sequence of them); memory is kept when the new count fits in it."""
+        """Change the shape (ints, or one sequence of them); the memory is kept when the new count fits in it."""
         shape = checked_shape(dims)
         self._shape, self._count = shape, math.prod(shape)
-        if self._count > self._data.size:
-            self._data = SyncedMemory(self._count, self.dtype, self._pinned)
-        if self._count > self._diff.size:
-            self._diff = SyncedMemory(self._count, self.dtype)
+        if self._count > self.data_memory.size:
+            self.data_memory = SyncedMemory(self._count, self.dtype, self._pinned)
+        if self._count > self.diff_memory.size:
+            self.diff_memory = SyncedMemory(self._count, self.dtype)
 
     @property
-    def data(self) -> NDArray[Any]:
+    def data(self) -> Array:
         """The values: a writable view, of the blob's shape."""
-        return self._data.host(self._count).reshape(self._shape)
+        return self.data_memory.host(self._count).reshape(self._shape)
 
     @data.setter
     def data(self, values: object) -> NoReturn:
         raise AttributeError(REPLACED.format("data"))
 
     @property
-    def diff(self) -> NDArray[Any]:
+    def diff(self) -> Array:
         """The gradient: a writable view, of the blob's shape."""
-        return self._diff.host(self._count).reshape(self._shape)
+        return self.diff_memory.host(self._count).reshape(self._shape)
 
     @diff.setter
     def diff(self, values: object) -> NoReturn:
         raise AttributeError(REPLACED.format("diff"))
 
-    def read_data(self) -> NDArray[Any]:
-        """The values as an array that cannot be written to: the device's copy, if there is one, stays good."""
-        return self._read(self._data)
+    def read_data(self) -> Array:
+        """The values as a read-only array: a copy on the device stays valid."""
+        return self._read(self.data_memory)
 
-    def read_diff(self) -> NDArray[Any]:
-        """The gradient as an array that cannot be written to."""
-        return self._read(self._diff)
+    def read_diff(self) -> Array:
+        """The gradient as a read-only array."""
+        return self._read(self.diff_memory)
 
-    def _read(self, memory: SyncedMemory) -> NDArray[Any]:
+    def _read(self, memory: SyncedMemory) -> Array:
         view = memory.host(self._count, "read").reshape(self._shape)
         view.flags.writeable = False
         return view
 
     def device_data(self, access: Access) -> int:
         """The address of data on the GPU, for a kernel that will "read", "write" (all of it) or "update" it. DeviceError."""
-        return self._data.device(self._count, access)
+        return self.data_memory.device(self._count, access)
 
     def device_diff(self, access: Access) -> int:
         """The address of diff on the GPU, for a kernel that will "read", "write" (all of it) or "update" it. DeviceError."""
-        return self._diff.device(self._count, access)
+        return self.diff_memory.device(self._count, access)
 
     def zero_diff(self) -> None:
-        """Set diff to 0, on the device where the mode is GPU."""
-        self._diff.zero(self._count)
+        """Set diff to 0, in GPU mode on the device."""
+        self.diff_memory.zero(self._count)
 
     def pin(self) -> None:
-        """Take data's memory of the host, when it is taken, page-locked where a GPU is in use: for a net's inputs."""
-        self._pinned = self._data.pinned = True
+        """Allocate data's host memory page-locked in GPU mode: for a net's inputs."""
+        self._pinned = self.data_memory.pinned = True
 
     def give_back(self, gone: str) -> None:
-        """Let go of data's memory; reading it is an Error with this message until take_again, or a reshape."""
-        self._data = SyncedMemory(0, self.dtype, self._pinned, gone)
+        """Free data's memory; reading it raises Error with this message until take_again, or a reshape."""
+        self.data_memory = SyncedMemory(0, self.dtype, self._pinned, gone)
 
     def take_again(self) -> None:
-        """After give_back: data may take memory again."""
-        if self._data.gone:
-            self._data = SyncedMemory(self._count, self.dtype, self._pinned)
+        """After give_back: let data allocate memory again."""
+        if self.data_memory.gone:
+            self.data_memory = SyncedMemory(self._count, self.dtype, self._pinned)
 
     @property
     def _gpu_data_ptr(self) -> int:
@@ -254,13 +257,13 @@ class Blob:
 
     @property
     def data_state(self) -> MemoryState:
-        """Where the present data are."""
-        return self._data.state
+        """Where data's current contents are."""
+        return self.data_memory.state
 
     @property
     def diff_state(self) -> MemoryState:
-        """Where the present diff is."""
-        return self._diff.state
+        """Where diff's current contents are."""
+        return self.diff_memory.state
 
     @property
     def num(self) -> int:
@@ -288,18 +291,18 @@ class Blob:
         return self._shape[axis] if axis < len(self._shape) else 1
 
     def share_data(self, other: Blob) -> None:
-        """Let data be other's memory: a write through one is seen through both."""
+        """Share data with other: a write to one is seen in both."""
         self._check_shareable(other)
-        self._data = other._data
+        self.data_memory = other.data_memory
 
     def share_diff(self, other: Blob) -> None:
-        """Let diff be other's memory."""
+        """Share diff with other."""
         self._check_shareable(other)
-        self._diff = other._diff
+        self.diff_memory = other.diff_memory
 
     def shares_data_with(self, other: Blob) -> bool:
-        """Whether data is other's memory."""
-        return self._data is other._data
+        """Whether data is shared with other."""
+        return self.data_memory is other.data_memory
 
     def _check_shareable(self, other: Blob) -> None:
         if self._count != other._count or self.dtype != other.dtype:
@@ -307,6 +310,20 @@ class Blob:
 
     def __repr__(self) -> str:
         return f"Blob({' x '.join(map(str, self._shape)) or 'scalar'}, {self.dtype})"
+
+
+class DeviceArray(Protocol):
+    """What a kernel's launcher needs of a blob, or of anything else that lies on the GPU."""
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+
+    def device_data(self, access: Access) -> int:
+        """The address of the values."""
+
+    def device_diff(self, access: Access) -> int:
+        """The address of the gradient."""
 
 
 class BlobList(list[Blob]):
@@ -328,19 +345,19 @@ class BlobList(list[Blob]):
         super().__setitem__(i, blob)
 
 
-def numbers(name: str, values: ArrayLike) -> NDArray[Any]:
-    """values as an array; Error, which names the blob they are for, where they are no real numbers or no regular array."""
+def numbers(name: str, values: ArrayLike) -> Array:
+    """values as an array. Raises Error, with the name of their blob, unless they are a regular array of real numbers."""
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise Error(f'"{name}": not an array: {error}') from error
     if array.dtype.kind not in "fiub":
-        raise Error(f'"{name}": an array of {array.dtype} is not numbers')
+        raise Error(f'"{name}": an array of {array.dtype}, not of numbers')
     return array
 
 
-def put_numbers(name: str, target: NDArray[Any], values: ArrayLike) -> None:
-    """Copy values to the array of the blob of this name. Raises Error where they do not fit it."""
+def put_numbers(name: str, target: Array, values: ArrayLike) -> None:
+    """Copy values to a blob's array. Raises Error, with the blob's name, unless they fit."""
     array = numbers(name, values)
     wrong = f'"{name}" has shape {target.shape}, but the array given has {array.shape}'
     if array.ndim and target.ndim and array.shape[:1] != target.shape[:1]:
@@ -361,7 +378,7 @@ def checked_shape(dims: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
     if any(d < 0 for d in shape):
         raise BlobError(f"a blob cannot have shape {shape}: an axis is negative")
     most = min(limits.blob_elements, MAX_COUNT)
-    count = math.prod(d or 1 for d in shape)  # NumPy counts so too, and has no array of more, though it be empty
+    count = math.prod(d or 1 for d in shape)  # as NumPy counts, which bounds even an empty array's axes
     if count > most:
         more = f": {limits.raising('blob_elements')}" if most < MAX_COUNT else ""
         raise BlobError(f"shape {shape} has {count} elements, more than the {most} that a blob may have{more}")

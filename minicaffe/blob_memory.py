@@ -1,7 +1,7 @@
-"""BlobMemory: a net's inner blobs give their memory back once their last reader has run. Net(..., keep="outputs").
+"""BlobMemory: a net's inner blobs are freed once their last reader has run. Net(..., keep="outputs").
 
-What stays: the weights, the tops of layers that read nothing (inputs, data), the net's outputs, and what a forward is asked
-for by name. To read a blob that has none is an Error.
+Kept: the weights, the tops of layers without bottoms (inputs, data), the net's outputs, and blobs that the caller of forward
+names. Reading a freed blob raises Error.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from .blob import Blob
 from .node import Node
 
 GONE = (
-    'the blob "{}" gave its memory back after its last reader had run: make the net with keep="all", or ask its forward for it'
-    ' (blobs=["{}"])'
+    'the blob "{}" was freed after its last reader had run: make the net with keep="all", or name it in forward (blobs=["{}"])'
 )
 
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """Of a net's nodes: the blobs by name that each one makes, and the names of those that it is the last to read.
+    """For each node of a net: the blobs that it makes, by name, and the names of those that it is the last to read.
 
-    Blobs that stay are left out: those of the names in keep, and the tops of layers that read nothing.
+    Without kept blobs: those in keep, and the tops of layers without bottoms.
     """
 
     made: list[dict[str, Blob]]
@@ -30,7 +29,7 @@ class Lifetimes:
 
 
 def lifetimes(nodes: Sequence[Node], keep: Iterable[str]) -> Lifetimes:
-    """When the inner blobs of these nodes begin and end. keep: names of blobs that stay."""
+    """The lifetimes of these nodes' inner blobs. keep: names of blobs that are kept."""
     kept = {*keep, *(name for node in nodes if not node.bottoms for name in node.top_names)}
     made: list[dict[str, Blob]] = []
     last: dict[str, int] = {}
@@ -45,16 +44,16 @@ def lifetimes(nodes: Sequence[Node], keep: Iterable[str]) -> Lifetimes:
 
 
 class BlobMemory:
-    """The inner blobs of a net's nodes, and when each is read for the last time. keep: names of blobs that stay."""
+    """Frees a net's inner blobs. keep: names of blobs that are kept."""
 
     def __init__(self, nodes: Sequence[Node], keep: Iterable[str]) -> None:
         self.asked_for: Collection[str] = ()
-        """Names of blobs that stay for one forward."""
+        """Names of blobs to keep in one forward."""
         self._lives = lifetimes(nodes, keep)
         self._blobs = {name: blob for made in self._lives.made for name, blob in made.items()}
 
     def before(self, i: int) -> None:
-        """Layer i runs next: its tops may take memory again."""
+        """Layer i runs next: its tops may allocate memory again."""
         for blob in self._lives.made[i].values():
             blob.take_again()
 

@@ -24,7 +24,7 @@ logger = logging.getLogger("minicaffe.solver")
 
 @contextmanager
 def debug_info(net: Net, wanted: bool = True, *, whole: bool = True) -> Iterator[None]:
-    """Inside the block each pass of the net over a layer writes its lines; with wanted False the block does nothing.
+    """In the block, each layer's forward and backward logs its lines; not with wanted False.
     whole: a backward that reaches the first layer ends with a line on all parameters."""
     if not wanted:
         yield
@@ -39,12 +39,12 @@ def debug_info(net: Net, wanted: bool = True, *, whole: bool = True) -> Iterator
 
 
 def mean_abs(array: NDArray[Any]) -> float:
-    """The mean of the absolute values: 0 for no values."""
+    """The mean of the absolute values; 0 for an empty array."""
     return float(np.abs(array).mean(dtype=np.float64)) if array.size else 0.0
 
 
 def display_name(layer: Layer, i: int) -> str:
-    """A learnable blob's name in the lines: that of its `param { name }`, else its number."""
+    """A learnable blob's name in the log: that of its `param { name }`, else its number."""
     specs = layer.param.param
     return specs[i].name if i < len(specs) and specs[i].name else str(i)
 
@@ -74,10 +74,7 @@ def _backward_lines(net: Net, i: int, whole: bool) -> None:
 
 def _all_lines(net: Net) -> None:
     blobs = net.learnable_params
-    l1 = [sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays) for arrays in _both(blobs)]
-    l2 = [math.sqrt(sum(float(np.vdot(array, array)) for array in arrays)) for arrays in _both(blobs)]
+    both = [blob.data for blob in blobs], [blob.diff for blob in blobs]
+    l1 = [sum(float(np.abs(array).sum(dtype=np.float64)) for array in arrays) for arrays in both]
+    l2 = [math.sqrt(sum(float(np.vdot(array, array)) for array in arrays)) for arrays in both]
     logger.info("    [Backward] All net params (data, diff): L1 norm = (%g, %g); L2 norm = (%g, %g)", *l1, *l2)
-
-
-def _both(blobs: Any) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    return [blob.data for blob in blobs], [blob.diff for blob in blobs]

@@ -1,7 +1,7 @@
-"""What minicaffe raises: every error a user can cause derives from Error and names its place.
+"""minicaffe's exceptions: every error that a user can cause derives from Error and names its place.
 
-A file may hold a name of ten million letters, or one that sets a terminal's colours or title, or turns a line around: messages
-are cut to what can be read, and control characters written out, here, whoever makes them.
+A file may contain a name of ten million letters, or one that changes a terminal's colours, title or writing direction. So
+every message is shortened here, and its control characters are escaped.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ UNSEEN = re.compile(
     "\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
 )
-"""What Unicode calls control, format (bidirectional and of no width, most of them), surrogate, line and paragraph separator;
+"""Unicode's control, format (most are bidirectional or have no width), surrogate, line and paragraph separator characters,
 without newline and tab."""
 
 
 def written_out(text: str) -> str:
-    r"""text in which nothing acts on a terminal, turns its line around or cannot be seen: control characters as \x1b, \u202e.
+    r"""text with UNSEEN characters escaped as \x1b or \u202e, so that none acts on a terminal.
 
-    Newlines and tabs stay. A byte that is no UTF-8 (a surrogate, in names of files) is written as \xff too.
+    Newlines and tabs stay. A byte that is not UTF-8 (a surrogate, in names of files) becomes \xff.
     """
     return UNSEEN.sub(_code, text)
 
 
 def on_one_line(text: str) -> str:
-    r"""written_out, with newlines and tabs as \n and \t too: a name in a table or in a comment."""
+    r"""written_out, also with newlines and tabs as \n and \t: for a name in a table or in a comment."""
     return written_out(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -40,7 +40,7 @@ def _code(character: re.Match[str]) -> str:
 
 
 def shortened(text: str) -> str:
-    """text written out, where a word or the whole is too long with the middle left out."""
+    """written_out, without the middle of each word, or of a text, that is too long."""
     cut = _cut_down(text)
     written = written_out(cut)
     return cut if written == cut else _cut_down(written)
@@ -65,7 +65,7 @@ class Error(Exception):
 
 
 class NotAFileError(Error, OSError):
-    """A name that leads to no file: to a pipe, a socket, a device; or that no file can have."""
+    """The name of a pipe, a socket or a device, or one that no file can have."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
@@ -102,7 +102,7 @@ class PrototxtError(Error):
 
 
 class UpgradeError(PrototxtError):
-    """A net of an older generation that cannot be upgraded; block is the index of the layer at fault (-1: the input fields)."""
+    """A net of an older generation that cannot be upgraded; block: the index of the layer at fault (-1: the input fields)."""
 
     def __init__(self, message: str, block: int | None = None, hint: str = "") -> None:
         self.block = block
@@ -110,8 +110,7 @@ class UpgradeError(PrototxtError):
 
 
 class PrototxtWarning(UserWarning):
-    """A prototxt holds a field that minicaffe does not know (another fork's, or misspelt) and skips, or one that changes
-    nothing where it stands."""
+    """A prototxt has an unknown field (another fork's, or misspelt), which is skipped, or one without effect in its place."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
@@ -130,11 +129,11 @@ class WeightsError(Error):
 
 
 class SolverError(Error):
-    """A solver prototxt that cannot be used, or a training run that cannot go on (the loss is no number)."""
+    """A solver prototxt that cannot be used, or a training run that cannot continue (the loss is not finite)."""
 
 
 class DeviceError(Error):
-    """No usable GPU, or an operation that it refused."""
+    """No usable GPU, or an operation that failed on it."""
 
 
 class BlobError(Error):

@@ -3,11 +3,11 @@
     conv -> BatchNorm -> Scale -> ReLU, all on one blob:    conv, whose blocks are scaled, shifted and cut off in cache
     BatchNorm -> Scale -> ReLU on one blob; Eltwise -> ReLU: one pass over the blob
 
-Layer by layer, each of them would fetch the whole blob from memory and write it back, and Scale would keep a copy of its
-input for a backward that TEST never runs. The blobs hold afterwards what they hold layer by layer, within rounding.
+One by one, each layer would read the whole blob from memory and write it back, and Scale would keep a copy of its input for
+a backward that TEST never runs. The blobs' contents are the same within rounding.
 
-A net asks its plan for the steps of every forward. Layers run one by one where anybody looks on (hooks: the tracer, the
-timer, debug_info), on the GPU, in TRAIN, where start or end cut a chain, and where a class is not one of ours.
+A net asks its plan for the steps of every forward. Layers run one by one under hooks (the tracer, the timer, debug_info), on
+the GPU, in TRAIN, where start or end cut a chain, and if a class is not built in.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from .node import Node
 
 @dataclass
 class Chain:
-    """Layers that follow each other, each but the first in place on the first one's top; index: where the first stands.
+    """Consecutive layers, each but the first in place on the first one's top. index: the first one's.
 
-    together: whether they ran as one step when they last ran.
+    together: whether they last ran as one step.
     """
 
     index: int
@@ -35,7 +35,7 @@ class Chain:
     together: bool = False
 
     def forward(self, may: bool = True) -> bool:
-        """Run the chain as one step, if it may; False, and nothing is computed, where it has to run layer by layer."""
+        """Run the chain as one step, if it may; False, with nothing computed, if it has to run layer by layer."""
         self.together = False
         finishes = self._reshaped() if may and not self.backward_lacks() else None
         if finishes is None:
@@ -46,19 +46,19 @@ class Chain:
         return True
 
     def before_backward(self) -> None:
-        """Let the layers keep what backward reads, if they ran as one step before anybody asked for these gradients."""
+        """Run the layers one by one, if they ran as one step without keeping what backward now needs."""
         if self.together and self.backward_lacks():
             self.together = False
             for node in self.nodes:
                 node.layer.forward_pass(node.bottoms, node.tops)
 
     def backward_lacks(self) -> bool:
-        """Whether backward reads what a layer holds between: Scale's gradient is that of its input times dy."""
+        """Whether backward needs a value inside the chain: Scale's gradient is the product of dy and its input."""
         keeping = (node for node in self.nodes[1:] if node.layer.keeps_input)
         return any(node.needs_backward and node.layer.param_propagate_down[0] for node in keeping)
 
     def _reshaped(self) -> list[Finish] | None:
-        """Reshape all layers; what the ones after the first (and the first, where it is one of them) do."""
+        """Reshape all layers; the epilogue of each, or None where one has none."""
         finishes = []
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
@@ -72,15 +72,14 @@ class Chain:
 
 
 class ExecutionPlan:
-    """The chains of a net's nodes. memory: what gives inner blobs' memory back on the way, or None."""
+    """The chains of a net's nodes. memory: what frees inner blobs during a forward, or None."""
 
     def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
         self.memory = memory
         self.chains = {chain.index: chain for chain in _chains(nodes)}
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
-        """The layers first to last that are to be run on their own, in order; the chains among them are run on the way,
-        unless one_by_one."""
+        """The layers from first to last that the caller has to run, in order. Chains are run here, unless one_by_one."""
         i = first
         while i <= last:
             chain = self.chains.get(i)
@@ -97,7 +96,7 @@ class ExecutionPlan:
             i += count
 
     def before_backward(self) -> None:
-        """To be called before a backward pass."""
+        """Call this before a backward pass."""
         for chain in self.chains.values():
             chain.before_backward()
 
@@ -130,7 +129,7 @@ def _follows(node: Node, first: Node) -> bool:
 
 
 def _overwrites(chain: Chain) -> bool:
-    """Whether the chain could not be run again: it overwrites what it reads, and backward may ask for what lay between."""
+    """Whether the chain cannot be run again for before_backward, because it overwrites its input."""
     first = chain.nodes[0]
     return first.tops[0] in first.bottoms and any(node.layer.keeps_input for node in chain.nodes)
 

@@ -1,5 +1,5 @@
-"""Files that are read and written. What is read is a file, of no more bytes than a limit: every reader goes through opened().
-Writing is whole or not at all: everything minicaffe writes goes through replacing()."""
+"""Reading and writing files. Every reader goes through opened(), which refuses pipes and devices; sizes are limited. Every
+writer goes through replacing(), which writes a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ OTHERS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-"""What a name may lead to beside files and folders: to open one may wait for ever, and to read one may never end."""
+"""Other things that a name may lead to: opening one may block, and reading it may never end."""
 
 
 def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
-    """A file, open for reading its bytes. A file with holes may have any size: who reads it whole calls read_bytes.
-    follow: whether a link is the file that it leads to.
+    """A file, open for reading its bytes. A sparse file may have any size: call read_bytes to read it whole.
+    follow: whether to follow links.
 
-    Raises NotAFileError for a pipe, a socket and a device, which are not opened, for a link that is not followed, and for what
-    is no name; OSError for what the operating system refuses.
+    Raises NotAFileError for a pipe, a socket, a device (none is opened), a link with follow=False, and an impossible name;
+    OSError as open does.
     """
     name = os.fspath(path)
     flags = ("O_NONBLOCK", "O_BINARY") if follow else ("O_NONBLOCK", "O_BINARY", "O_NOFOLLOW")
@@ -58,15 +58,12 @@ def _check_kind(found: os.stat_result, name: str) -> None:
 
 
 def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
-    """A file's bytes. limit: the one of minicaffe.limits that its size is held against before a byte is read.
-
-    Raises LimitError, and opened's errors.
-    """
+    """A file's bytes. limit: the name in minicaffe.limits of its greatest size. Raises LimitError, and opened's errors."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         limits.check(f"{os.fspath(path)}: the file", size, limit)
         data = file.read(size + 1)
-        while size < len(data) <= getattr(limits, limit):  # what the system itself makes up has size 0; and a file may grow
+        while size < len(data) <= getattr(limits, limit):  # files in /proc have size 0; and a file may grow
             if not (more := file.read(1 << 20)):
                 break
             data += more
@@ -75,7 +72,7 @@ def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
 
 
 def read_text(path: str | os.PathLike[str], limit: str = "text", errors: str = "strict") -> str:
-    """A file's UTF-8 text, every end of a line as "\\n". Raises read_bytes's errors, and UnicodeDecodeError."""
+    """A file's UTF-8 text, with "\\n" at every line's end. Raises read_bytes's errors, and UnicodeDecodeError."""
     text = read_bytes(path, limit).decode("utf-8", errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -84,10 +81,9 @@ def read_text(path: str | os.PathLike[str], limit: str = "text", errors: str = "
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path beside path (same suffix) to write to; renamed to path at the end, removed when the block fails.
 
-    A reader of path sees the old file or the whole new one, never a part. A file that is replaced keeps its permissions and,
-    where the system allows it, its owner and group; until then nobody else can read the new one. A link stays, and what it
-    leads to is replaced; a device (/dev/stdout) or a pipe is written to. Raises Error, naming path, for what the operating
-    system refuses (no such folder, no permission, disk full).
+    A reader of path sees the old file or the whole new one. The new file gets the old one's permissions and, if the system
+    allows it, owner and group; until then only its owner can read it. A link's target is replaced, not the link; a device
+    (/dev/stdout) or a pipe is written to. Raises Error, with path, for what the operating system refuses.
     """
     target = Path(path)
     if not target.name:
@@ -118,9 +114,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path in a new folder beside path (same name) to write to, and files that belong to it beside it; at the end all of them
-    are moved to where path is, path last. Where the block fails all are removed, and what was there before stays. Errors as
-    replacing's."""
+    """A path in a new folder beside path (same name) to write to, with companion files beside it. At the end all are moved to
+    path's folder, path last; when the block fails all are removed, and the old files stay. Raises replacing's errors."""
     target = Path(os.path.realpath(path) if os.path.islink(path) else path)
     beside = None if _is_device(target) else target.absolute().parent
     try:
@@ -138,8 +133,8 @@ def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _take_permissions(file: Path, old: os.stat_result) -> None:
-    """Give file the owner and group, where they may be given, and the permissions of another. A group that could not be given
-    leaves its place to one that may do what all others may."""
+    """Give file another's permissions and, if allowed, owner and group. If the group cannot be set, the file's group gets the
+    permissions of others."""
     mode = stat.S_IMODE(old.st_mode) & 0o777
     if hasattr(os, "chown"):
         for uid, gid in ((old.st_uid, -1), (-1, old.st_gid)):
@@ -156,7 +151,7 @@ def _is_device(path: Path) -> bool:
 
 @contextmanager
 def _copied_to(target: Path) -> Iterator[Path]:
-    """A path in a folder of its own; what is written there goes to target at the end."""
+    """A path in a temporary folder, copied to target at the end."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder) / target.name
         try:
@@ -175,7 +170,7 @@ def plain(error: OSError) -> str:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put the new name on the disk too, so that files written one after the other are there in that order after a crash."""
+    """Write the new name to the disk, so that after a crash files exist in the order in which they were written."""
     with suppress(OSError):  # Windows opens no folders
         handle = os.open(folder, os.O_RDONLY)
         try:

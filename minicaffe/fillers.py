@@ -1,9 +1,9 @@
-"""Fillers: first values of learnable blobs, and DummyData's tops. Source: Caffe's filler.hpp.
+"""Fillers: initial values of learnable blobs, and of DummyData's tops. Source: Caffe's filler.hpp.
 
     fan_in = count / shape[0], fan_out = count / shape[1]; n = fan_in, fan_out or their mean, by variance_norm
     xavier: uniform in +-sqrt(3 / n). msra: gaussian of deviation sqrt(2 / n).
 
-Everything random is drawn from minicaffe.rng.generator(), straight into the array.
+Random values are drawn from minicaffe.rng.generator(), directly into the array.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def fill(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 
 def leaves_zeros(param: caffe_pb2.FillerParameter) -> bool:
-    """Whether fill writes nothing but zeros, as the default filler does: a new blob's memory is then left untouched."""
+    """Whether fill writes only zeros, as the default filler does: a new blob has them already."""
     return param.type == "constant" and not param.value and param.sparse == -1
 
 
@@ -105,7 +105,8 @@ FILLERS: dict[str, Callable[[Array, caffe_pb2.FillerParameter], None]] = {
 
 
 def fan(shape: tuple[int, ...], variance_norm: int) -> float:
-    """How many numbers a weight of this shape adds up (FAN_IN), is spread to (FAN_OUT), or the mean of both (AVERAGE)."""
+    """The number of inputs of an output (FAN_IN), of outputs of an input (FAN_OUT), or the mean of both (AVERAGE), for a weight
+    of this shape."""
     count = math.prod(shape)
     fan_in = count / shape[0] if shape else 1.0
     fan_out = count / shape[1] if len(shape) > 1 else float(count)

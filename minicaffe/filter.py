@@ -14,7 +14,7 @@ LayerList = list[tuple[caffe_pb2.LayerParameter, LayerSource | None]]
 
 
 def filter_layers(layers: LayerList, state: caffe_pb2.NetState) -> LayerList:
-    """The layers that state keeps: an include rule met, or no exclude rule met. Raises LayerError when both kinds are given."""
+    """The layers that an include rule, or no exclude rule, keeps. Raises LayerError for a layer with both kinds."""
     kept: LayerList = []
     meets = Rules(state).meets
     for param, source in layers:
@@ -30,7 +30,7 @@ def filter_layers(layers: LayerList, state: caffe_pb2.NetState) -> LayerList:
 
 
 class Rules:
-    """What rules are held against: a net's state."""
+    """A net's state, to be matched with rules."""
 
     def __init__(self, state: caffe_pb2.NetState) -> None:
         self.phase, self.level, self.stages = state.phase, state.level, frozenset(state.stage)

@@ -1,10 +1,9 @@
 """Check a layer's backward against central differences of its forward, in float64.
 
-A random weight on every top element makes one number of the tops, objective = sum(weights * tops). Its gradient in each
-element of each differentiable bottom and learnable blob is computed twice: analytically (backward with the weights
-as top diffs) and numerically, (objective(x + step) - objective(x - step)) / (2 step). Source: the idea of Caffe's
-test_gradient_check_util.hpp, with its kink range; the tolerance is relative to the blob's own gradient scale, so that
-small gradients are checked as strictly as large ones.
+The objective is sum(weights * tops), with random weights. Its gradient in each element of each differentiable bottom and
+learnable blob is computed twice: analytically (backward with the weights as top diffs) and numerically,
+(objective(x + step) - objective(x - step)) / (2 step). Source: the idea of Caffe's test_gradient_check_util.hpp, with its kink
+range; the tolerance is relative to each blob's gradients, so that small ones are checked as strictly as large ones.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class GradientError(Error):
 
 @dataclass(frozen=True)
 class GradientReport:
-    """What was compared: elements in all, and the largest relative error with where it stood."""
+    """The number of elements compared, and the largest relative error with its place."""
 
     elements: int
     worst: float
@@ -49,7 +48,7 @@ def check_gradient(
     bottom_indices: Sequence[int] | None = None,
     **options: Any,
 ) -> GradientReport:
-    """Check the layer that a prototxt block (its inside, or a LayerParameter) describes, on the given bottoms.
+    """Check the layer of a LayerParameter, or of the text inside a prototxt's `layer { }`, on the given bottoms.
 
     bottom_indices: the bottoms to check; default: all but the layer's index_bottoms. Of the learnable blobs,
     those whose param_propagate_down is True are checked.
@@ -87,8 +86,8 @@ def check_layer_gradient(  # noqa: PLR0913 - public, by keyword
 ) -> GradientReport:
     """Check a connected float64 layer.
 
-    kink, kink_range: elements with |x - kink| <= kink_range are left out, since the forward has a corner there.
-    seed: of the top weights, and of the layer's own random draws, which every run repeats.
+    kink, kink_range: elements with |x - kink| <= kink_range are left out, since forward is not differentiable at the kink.
+    seed: for the top weights, and for the layer's random numbers, which are the same in every run.
     Raises GradientError when |analytic - numeric| > tolerance * max(|analytic|, |numeric|, rms of the blob's gradient).
     """
     if layer.dtype != np.float64:
@@ -119,11 +118,11 @@ def check_layer_gradient(  # noqa: PLR0913 - public, by keyword
 
 
 OPTIONS = [name for name, one in signature(check_layer_gradient).parameters.items() if one.kind is one.KEYWORD_ONLY]
-"""What check_gradient may be told, by name."""
+"""Names of check_gradient's options."""
 
 
 class _Run:
-    """A layer, its blobs' starting contents, and the weights of the objective."""
+    """A layer, its blobs' initial contents, and the weights of the objective."""
 
     def __init__(self, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], seed: int) -> None:
         self.layer, self.bottom, self.top, self.seed = layer, bottom, top, seed
@@ -142,7 +141,7 @@ class _Run:
         return sum(float((w * t.data).sum()) for w, t in zip(self.weights, self.top))
 
     def analytic(self, bottom_indices: Sequence[int]) -> list[NDArray[Any]]:
-        """Gradients in the bottoms named and in every learnt blob."""
+        """Gradients in these bottoms and in every blob of learnt_blobs."""
         self._restore()
         self._forward()
         for blob, weight in zip(self.top, self.weights):
@@ -175,5 +174,5 @@ class _Run:
 
 
 def learnt_blobs(layer: Layer) -> list[tuple[int, Blob]]:
-    """The blobs that backward gives a gradient, with their places; BatchNorm's statistics are not among them."""
+    """The blobs that backward gives a gradient (not BatchNorm's statistics), with their indices."""
     return [(i, blob) for i, blob in enumerate(layer.blobs) if layer.param_propagate_down[i]]

@@ -1,7 +1,8 @@
-"""Hooks: what others have called before and after each layer's forward and backward (the tracer, the timer, debug_info)."""
+"""Hooks: functions called before and after each layer's forward and backward (by the tracer, the timer, debug_info)."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
 Hook = Callable[[int], None]
@@ -9,16 +10,10 @@ Hook = Callable[[int], None]
 
 
 class Hooked:
-    """What Net inherits for whoever wants to look on."""
+    """The part of Net that holds and calls hooks."""
 
     def __init__(self) -> None:
-        self._hooks: dict[str, list[Hook]] = {
-            "before_forward": [],
-            "after_reshape": [],
-            "after_forward": [],
-            "before_backward": [],
-            "after_backward": [],
-        }
+        self._hooks: defaultdict[str, list[Hook]] = defaultdict(list)
 
     def before_forward(self, hook: Hook) -> Hook:
         """Call hook(layer index) before each layer's forward."""
@@ -41,14 +36,14 @@ class Hooked:
         return self._hook("after_backward", hook)
 
     def remove_hook(self, hook: Hook) -> None:
-        """Take a hook back, wherever it was added."""
+        """Remove a hook from everywhere it was added."""
         for hooks in self._hooks.values():
             while hook in hooks:
                 hooks.remove(hook)
 
     @property
     def forward_is_watched(self) -> bool:
-        """Whether a hook wants to be called between layers of a forward."""
+        """Whether a hook is called between the layers of a forward."""
         return any(self._hooks[when] for when in ("before_forward", "after_reshape", "after_forward"))
 
     def _hook(self, when: str, hook: Hook) -> Hook:

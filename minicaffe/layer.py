@@ -4,8 +4,8 @@
     forward_pass: reshape -> forward -> the layer's part of the loss   (every time)
     backward_pass: backward, and zeros for index bottoms               (every time)
 
-A built-in layer writes setup, reshape, forward_cpu, backward_cpu (and the GPU twins); a user's layer may write
-`forward(bottom, top)` and `backward(top, propagate_down, bottom)` itself, as in pycaffe.
+A built-in layer defines setup, reshape, forward_cpu, backward_cpu and their GPU twins; a user's layer may define
+`forward(bottom, top)` and `backward(top, propagate_down, bottom)` instead, as in pycaffe.
 """
 
 from __future__ import annotations
@@ -39,31 +39,28 @@ class Layer:
     """One step of a net.
 
     Class facts. What the net relies on: type (Caffe's type string; the catalogue's key); num_bottom, num_top; equal_bottom_top
-    (as many tops as bottoms); in_place (a top may be its bottom's blob); is_loss (the first top weighs 1 in the loss unless
-    the prototxt says otherwise); auto_top (a missing top is made); index_bottoms (bottoms that hold rois, labels, indices
-    or sample weights: no gradient is defined for them, backward gives them a zero diff and force_backward leaves them out;
-    where they stand may depend on the blobs: then setup sets it).
+    (as many tops as bottoms); in_place (a top may be its bottom's blob); is_loss (the first top's default loss weight is 1);
+    auto_top (missing tops are added); index_bottoms (bottoms that hold rois, labels, indices or sample weights: they have no
+    gradient, backward zeroes their diff and force_backward skips them; setup may set it).
 
     What tools rely on:
-    - param_block: the blocks of the prototxt's layer that it reads, its own first.
-    - weight_names: what its learnable blobs are called, in order (setup may set it); () of a type that learns nothing, None
-      where the class does not say.
+    - param_block: the prototxt blocks that it reads, its main one first.
+    - weight_names: names of its learnable blobs, in order (setup may set it); () for none, None for unknown.
     - has_gradient: whether backward gives any bottom or learnable blob a gradient.
-    - is_input: its tops are the net's inputs. reads_data: they come from files, or from the caller batch by batch.
-      takes_arrays: by its reset(data, labels).
-      is_split: its tops are its bottom, for several readers.
-    - elementwise: each number of a top is the same function of the numbers at its place in the bottoms.
-    - linear: y = weight * x + bias, for num_output outputs, a field of its own block. depthwise: each channel for itself.
-    - is_roi_layer: pools bottom 0, a map, over the rois of bottom 1. position_sensitive: with group_size^2 channels of the map
-      for each of output_dim, fields of its own block.
-    - makes_rois: only forward knows how many rois its tops have (setup may set it). found_axis: the axis of its tops along
-      which they have as many as forward found, None where shapes are known before.
-    - keeps_input: where a top is its bottom, forward keeps what the bottom held, for backward.
-    - copies: how many times the first bottom's size forward and backward take beside the blobs, while they run (setup may set
-      it); about 0 where they go over them block by block.
-    And in methods, at the shapes that the blobs have: multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
+    - is_input: its tops are the net's inputs. reads_data: they come from files, or batch by batch from the caller.
+      takes_arrays: through its reset(data, labels). is_split: its tops share its bottom's memory, one for each reader.
+    - elementwise: each element of a top is the same function of the bottoms' elements at its index.
+    - linear: y = weight * x + bias; param_block[0] has num_output. depthwise: channel by channel.
+    - is_roi_layer: pools bottom 0, a map, over the rois of bottom 1. position_sensitive: with output_dim * group_size^2
+      channels (fields of param_block[0]).
+    - makes_rois: the number of rois in its tops is only known after forward (setup may set it). found_axis: the axis of its
+      tops whose length forward finds; None if reshape knows all shapes.
+    - keeps_input: in place, forward keeps a copy of its input for backward.
+    - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
+      (setup may set it); about 0 for work block by block.
+    For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
-    forward_only: whether no backward will come, so that forward need keep nothing for it (a net may say so of its layers).
+    forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
     (the net's detection settings; set before setup), blobs (learnable Blobs), loss_weights (one per top), param_propagate_down
@@ -97,7 +94,7 @@ class Layer:
     forward_only: bool = False
     settings: DetectionSettings
     net_class: ClassVar[builtins.type[Net]]
-    """Net, for layers that hold a net of their own; net.py, which imports this file, sets it."""
+    """Net, for layers that contain a net; set by net.py, which imports this file."""
 
     def __init__(
         self,
@@ -114,101 +111,102 @@ class Layer:
         self.blobs = BlobList(self.dtype)
         self.param_propagate_down: list[bool] = []
         self.loss_weights: list[float] = []
+        self._gpu_methods_apply = gpu_methods_apply(type(self))
         self._weighted: dict[int, tuple[int, ...]] = {}
         self.param_str = param.python_param.param_str
         self.param_str_ = self.param_str
 
-    def __init_subclass__(cls) -> None:
-        """A class that computes anew on the CPU does not inherit what its base computes on the GPU."""
-        super().__init_subclass__()
-        for way in ("forward", "backward"):
-            if f"{way}_cpu" in cls.__dict__ and f"{way}_gpu" not in cls.__dict__:
-                setattr(cls, f"{way}_gpu", getattr(Layer, f"{way}_gpu"))
-
-    # What a layer writes.
+    # What a layer defines.
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read self.param, check it, make the learnable blobs (Caffe's LayerSetUp)."""
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Give the tops (and buffers) their shapes from the bottoms'."""
+        """Set the shapes of the tops (and buffers) from the bottoms'."""
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Compute the tops' data from the bottoms'."""
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """forward_cpu on the GPU; a layer without it runs that."""
-        with only_read(blob._data for blob in bottom if blob not in top):
+        """forward_cpu on the GPU; by default that on the CPU."""
+        with only_read(blob.data_memory for blob in bottom if blob not in top):
             self.forward_cpu(bottom, top)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Overwrite the diffs of the bottoms that propagate_down names; add to the learnable blobs' diffs."""
+        """Overwrite the diffs of the bottoms that propagate_down selects; add to the learnable blobs' diffs."""
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """backward_cpu on the GPU; a layer without it runs that."""
-        data = [blob._data for blob in [*bottom, *top]]
-        with only_read(data + [blob._diff for blob in top if blob not in bottom]):
+        """backward_cpu on the GPU; by default that on the CPU."""
+        data = [blob.data_memory for blob in [*bottom, *top]]
+        with only_read(data + [blob.diff_memory for blob in top if blob not in bottom]):
             self.backward_cpu(top, propagate_down, bottom)
 
     def launch(self, kernel: str, threads: int, *arguments: int | float) -> None:
-        """Run a kernel, "stem.name" of cuda/stem.cu, over `threads` items, compiled for the layer's dtype; pointers are
-        addresses from Blob.device_data and device_diff. Nothing runs for 0 items."""
+        """Run the kernel "stem.name" of cuda/stem.cu, compiled for the layer's dtype, over `threads` items (0: nothing runs).
+        For pointers pass addresses from Blob.device_data and device_diff."""
         launch(kernel, self.dtype, threads, *arguments)
 
     def training_state(self) -> dict[str, Any]:
-        """What a resumed training needs from this layer beside its learnable blobs, as JSON holds it: a data layer's place
-        and its generator's state, as of the last batch handed out."""
+        """What resumed training needs beside the learnable blobs, as JSON: a data layer's position and its generator's state
+        after the last batch."""
         return {}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state that training_state gave."""
+        """Continue from a state that training_state returned."""
 
     def data_fingerprint(self) -> dict[str, Any]:
-        """How many records a data layer has, and checksums, by name: what must be alike in ranks that train together."""
+        """A data layer's number of records and checksums, by name: they must be equal in ranks that train together."""
         return {}
 
-    # What a layer says of itself, at the shapes that its blobs have; nothing is computed.
+    # Facts for the blobs' current shapes; nothing is computed.
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int | None:
-        """Multiplications by weights in a forward pass, each with its addition; None where the class does not say."""
+        """Multiply-adds with weights in a forward pass; None for unknown."""
         return 0 if self.weight_names == () else None
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """What forward keeps beside the blobs for backward, whether or not one comes (but for forward_only)."""
+        """What forward keeps beside the blobs for backward (except with forward_only)."""
         return 0
 
     def cached_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        """What is made of the weights once and kept for the next forward."""
+        """What is computed from the weights once and kept for the next forward."""
         return 0
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """The most that a forward takes beside the blobs and gives back, or with propagate_down a forward and a backward. A
-        class that does not say is taken to copy its first bottom."""
+        """The peak of temporary memory in a forward, or with propagate_down in a forward and a backward."""
         return int(data_bytes(bottom[:1]) * (self.copies[0] if propagate_down is None else max(self.copies)))
 
     def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
-        """Of a type that makes_rois: give the tops the shapes of as many as one image gives; rois: how many that is taken to be
-        where a proposal layer says."""
+        """In a type that makes_rois: shape the tops for the rois of one image; rois: how many a proposal layer is assumed to
+        return."""
 
     def weight_name(self, i: int) -> str:
-        """What learnable blob i is called."""
+        """The name of learnable blob i."""
         names = self.weight_names or ()
         return names[i] if i < len(names) else f"blob {i}"
 
-    # The switch. A user's Python layer overrides these two.
+    # The switch between CPU and GPU. A user's Python layer overrides these two.
 
     def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        """Run on the CPU or the GPU, whichever is set. Numbers out of range are infinite without a warning, as in Caffe."""
-        run = self.forward_gpu if gpu_mode() else self.forward_cpu
+        """Run forward on the CPU or the GPU, as the mode says. Overflow gives infinity without a warning, as in Caffe."""
         with np.errstate(all="ignore"):
-            run(bottom, top)
+            if not gpu_mode():
+                self.forward_cpu(bottom, top)
+            elif self._gpu_methods_apply:
+                self.forward_gpu(bottom, top)
+            else:
+                Layer.forward_gpu(self, bottom, top)
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Run backward on the CPU or the GPU, whichever is set."""
-        run = self.backward_gpu if gpu_mode() else self.backward_cpu
+        """Run backward on the CPU or the GPU, as the mode says."""
         with np.errstate(all="ignore"):
-            run(top, propagate_down, bottom)
+            if not gpu_mode():
+                self.backward_cpu(top, propagate_down, bottom)
+            elif self._gpu_methods_apply:
+                self.backward_gpu(top, propagate_down, bottom)
+            else:
+                Layer.backward_gpu(self, top, propagate_down, bottom)
 
     # What the net calls.
 
@@ -250,11 +248,11 @@ class Layer:
         self.guard(lambda: self.backward(top, propagate_down, bottom))
 
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
-        """Make the learnable blobs of these shapes, filled; blobs that the layer was given before must have them."""
+        """Add learnable blobs of these shapes, filled; blobs that the layer already has must have these shapes."""
         if self.blobs:
             have = [blob.shape for blob in self.blobs]
             if have != list(shapes):
-                raise self.error(f"the blobs it was given have shapes {have}, it needs {list(shapes)}")
+                raise self.error(f"its blobs have shapes {have}, but it needs {list(shapes)}")
             return
         for shape in shapes[: len(fillers)]:
             self.blobs.add_blob(*shape)
@@ -264,18 +262,18 @@ class Layer:
                 fill(blob.data, filler)
 
     def error(self, message: str, field: str = "") -> LayerError:
-        """A LayerError that names the layer and, where the prototxt is known, the place of field (a path like
-        "roi_pooling_param.pooled_h", "bottom[1]"). Use: `raise self.error("pooled_h must be > 0, got 0", "...")`."""
+        """A LayerError with the layer's name and, if known, the prototxt's file and line of field (a path such as
+        "roi_pooling_param.pooled_h" or "bottom[1]"). Use: `raise self.error("pooled_h must be > 0, got 0", "...")`."""
         place = f" ({self.source.at(field)})" if self.source else ""
         kind = self.type or type(self).__name__
         return LayerError(f'{kind} layer "{self.name}": {message}{place}')
 
     def warn(self, message: str, field: str = "") -> None:
-        """A PrototxtWarning that names the layer and the place of field, as error's message does."""
+        """Issue a PrototxtWarning with the text that error() would have."""
         warnings.warn(str(self.error(message, field)), PrototxtWarning, stacklevel=3)
 
     def axis_of(self, axis: int, blob: Blob, field: str = "") -> int:
-        """axis of blob, counted from 0; a negative axis counts from the end. Raises LayerError where blob has no such axis."""
+        """axis of blob as a number from 0; a negative axis counts from the end. Raises LayerError if it is out of range."""
         axes = len(blob.shape)
         if not axes:
             raise self.error(f"axis {axis} is out of range: the bottom is a scalar, which has no axes", field)
@@ -283,10 +281,10 @@ class Layer:
             raise self.error(f"axis {axis} is out of range for shape {blob.shape}: it must be in [{-axes}, {axes - 1}]", field)
         return axis % axes
 
-    # Inside.
+    # Internal.
 
-    def guard(self, run: Any) -> None:
-        """Run a step; shapes and sizes no blob can have, misused fillers and a lack of memory become errors of this layer."""
+    def guard(self, run: Callable[[], object]) -> None:
+        """Run a step; impossible shapes, misused fillers and a lack of memory become errors of this layer."""
         try:
             run()
         except (BlobError, FillerError, LimitError) as error:
@@ -298,14 +296,10 @@ class Layer:
         except Error:
             raise
         except Exception as error:
-            self._name_in(error)
+            note = str(self.error("its code raised this error"))
+            if hasattr(error, "add_note") and note not in getattr(error, "__notes__", []):  # Python 3.11 and newer
+                error.add_note(note)
             raise
-
-    def _name_in(self, error: Exception) -> None:
-        """Say in the traceback which layer it was (Python 3.11 and newer)."""
-        note = str(self.error("its code raised this error"))
-        if hasattr(error, "add_note") and note not in getattr(error, "__notes__", []):
-            error.add_note(note)
 
     def _check_counts(self, bottoms: int, tops: int) -> None:
         for what, have, want in (("bottom", bottoms, self.num_bottom), ("top", tops, self.num_top)):
@@ -316,13 +310,12 @@ class Layer:
             raise self.error(f"takes as many tops as bottoms, got {bottoms} bottoms and {tops} tops", "top")
 
     def _check_reshape(self, top: Sequence[Blob]) -> None:
-        """A class with pycaffe's forward needs its reshape too, or a setup that shapes the tops."""
-        own, bare = type(self), [i for i, blob in enumerate(top) if not blob.shape]
-        if bare and own.forward is not Layer.forward and own.reshape is Layer.reshape:
-            i = bare[0]
+        """A class with pycaffe's forward needs a reshape, or a setup that shapes the tops."""
+        kind, bare = type(self), [i for i, blob in enumerate(top) if not blob.shape]
+        if bare and kind.forward is not Layer.forward and kind.reshape is Layer.reshape:
             raise self.error(
-                f"the class {own.__name__} has no reshape, so that top {i} never gets a shape:"
-                f" write reshape(self, bottom, top) with top[{i}].reshape(...)"
+                f"the class {kind.__name__} has no reshape, so that top {bare[0]} never gets a shape:"
+                f" write reshape(self, bottom, top) with top[{bare[0]}].reshape(...)"
             )
 
     def _read_loss_weights(self, tops: int) -> list[float]:
@@ -333,15 +326,27 @@ class Layer:
         return given or default
 
     def _put_loss_weights(self, top: Sequence[Blob]) -> None:
-        """Fill the diffs of loss tops, once for each shape they take: what a caller writes there later stays."""
+        """Fill the diffs of loss tops, once per shape: what a caller writes there later stays."""
         for i, (weight, blob) in enumerate(zip(self.loss_weights, top, strict=True)):
             if weight and self._weighted.get(i) != blob.shape:
                 blob.diff[...] = weight
                 self._weighted[i] = blob.shape
 
 
+def gpu_methods_apply(kind: type[Layer]) -> bool:
+    """Whether the class's GPU methods match its CPU methods. A class that overrides a CPU method and inherits the GPU method
+    for it runs forward and backward on the CPU: one may read what the other kept."""
+
+    def definer(method: str) -> int:
+        return next(i for i, base in enumerate(kind.__mro__) if method in vars(base))
+
+    none = kind.__mro__.index(Layer)
+    pairs = [(definer(f"{way}_cpu"), definer(f"{way}_gpu")) for way in ("forward", "backward")]
+    return all(gpu <= cpu or gpu == none for cpu, gpu in pairs)
+
+
 def data_bytes(blobs: Iterable[Blob]) -> int:
-    """Of the data of these blobs."""
+    """Bytes of these blobs' data."""
     return sum(blob.count * blob.dtype.itemsize for blob in blobs)
 
 

@@ -1,10 +1,10 @@
-"""How much a file may ask for: a few bytes of a prototxt, a header or an image can declare any size.
+"""Limits on what a file may declare: a few bytes of a prototxt, a header or an image can declare any size.
 
     minicaffe.limits.pixels = 10**9        from Python
     minicaffe run NET --limit pixels=1e9   on the command line; also pixels=1G, of 2**30
 
-Another name, and what is no whole number from 1 on, is an Error. No published model and no photograph comes near the
-defaults. They bound what is declared, whatever the machine's memory.
+An unknown name, or a value that is not a whole number of at least 1, raises Error. No published model or photograph comes
+near the defaults, which do not depend on the machine's memory.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from .errors import Error, LimitError
 from .nearest import nearest
 
 blob_elements: int = 2**31 - 1
-"""Most elements of one blob; Caffe's INT_MAX, beyond which it cannot be raised."""
+"""Most elements of one blob; Caffe's INT_MAX, which cannot be raised."""
 layers: int = 10_000
-"""Most layers of a net, those of splits not counted."""
+"""Most layers of a net, without inserted Split layers."""
 bytes: int = 2**38
-"""Most bytes that the blobs of one net take together (diffs not counted), and that the arrays of one file unpack to."""
+"""Most bytes of all blobs of a net (without diffs), and of all arrays unpacked from a file."""
 pixels: int = 2**28
 """Most pixels of an image that is read."""
 text: int = 2**24
 """Most bytes of a prototxt or another text that is parsed: settings, an annotation's XML, a label map, names of classes."""
 lists: int = 2**30
-"""Most bytes of a file that lists what there may be a million of: images, windows, annotations (JSON), a log. COCO's training
-annotations have 0.45e9. Read, one of very short lines takes 50 times its bytes."""
+"""Most bytes of a file with up to millions of entries: images, windows, annotations (JSON), a log. COCO's training annotations
+have 0.45e9. A file of very short lines takes 50 times its size in memory."""
 
 NAMES = ("blob_elements", "layers", "bytes", "pixels", "text", "lists")
 
 
 def raising(name: str) -> str:
-    """How to raise a limit: the end of the sentence that says it is exceeded."""
+    """How to raise a limit, for error messages."""
     return f"minicaffe.limits.{name} = N, or --limit {name}=N, allows more"
 
 
 def check(what: str, amount: int, name: str) -> None:
-    """Raises LimitError where amount is above a limit: `what has 12 layers, the limit is 10: ...`."""
+    """Raise LimitError if amount is above the limit: `what has 12 layers, and the limit is 10: ...`."""
     most = globals()[name]
     if amount > most:
         unit = {"blob_elements": "elements", "text": "bytes", "lists": "bytes"}.get(name, name)
@@ -52,7 +52,7 @@ def check(what: str, amount: int, name: str) -> None:
 
 @contextmanager
 def raised(given: Mapping[str, float]) -> Iterator[None]:
-    """Other limits until the end of the block. Raises Error for a name that is none, and for no whole number from 1 on."""
+    """Other limits in the block. Raises Error for an unknown name, and for a value that is no whole number of at least 1."""
     before = {name: globals()[name] for name in NAMES}
     checked = {name: _whole(name, most) for name, most in given.items()}
     globals().update(checked)
@@ -67,7 +67,7 @@ def _whole(name: str, most: Any) -> int:
     if name not in NAMES:
         near = nearest(name.lower(), NAMES)
         meant = f'; did you mean "{near[0]}"?' if near else ""
-        raise Error(f'there is no limit "{name}"; there are {", ".join(NAMES)}{meant}')
+        raise Error(f'unknown limit "{name}"; the limits are {", ".join(NAMES)}{meant}')
     is_number = isinstance(most, Real) and not isinstance(most, bool)
     if not (is_number and 1 <= most < inf and most % 1 == 0):
         raise Error(f"the limit {name} must be a whole number, at least 1, got {most!r}")
@@ -75,10 +75,10 @@ def _whole(name: str, most: Any) -> int:
 
 
 class _Limits(ModuleType):
-    """This module: what is set in it is checked."""
+    """This module: assignments to it are checked."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        inner = name.startswith("__")  # which Python sets when it loads the module again
+        inner = name.startswith("__")  # Python sets these when it reloads the module
         super().__setattr__(name, value if inner else _whole(name, value))
 
 

@@ -1,9 +1,9 @@
-"""NumPy's loops without its buffers: several times as fast where an operation goes over rows.
+"""NumPy's loops without its buffers: several times as fast for operations on rows.
 
-A ufunc over more than one axis (y += bias[:, None], a part of a map) gathers rows shorter than its buffer, of 8192 numbers,
-into copies, even where nothing has to be converted. With a short buffer it computes on the rows where they are: adding
-a bias to rows of 2048 took 0.05 ns a number instead of 0.23. Results are the same
-bits, but for sums over several axes of what does not lie together (before NumPy 2.3: all sums), which are rounded otherwise.
+A ufunc over several axes (y += bias[:, None], a part of a map) copies rows shorter than its buffer of 8192 elements into it,
+even if nothing has to be converted. With a short buffer it computes on the rows in place: adding a bias to rows of 2048 took
+0.05 ns an element instead of 0.23. Results are bitwise equal, except for sums over several axes of non-contiguous arrays
+(before NumPy 2.3: all sums), which are rounded differently.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from contextlib import contextmanager
 import numpy as np
 
 BUFFER = 512
-"""Numbers; shorter rows are still gathered, which then costs less than a loop for each. Conversions run in steps of it."""
+"""Elements. Shorter rows are still copied, which costs less than a loop for each. Conversions run in steps of BUFFER."""
 
 
 @contextmanager
 def short_buffers() -> Iterator[None]:
-    """In the block (of this thread), ufuncs compute on rows of BUFFER numbers and more where they are."""
+    """In the block (in this thread), ufuncs compute on rows of at least BUFFER elements in place."""
     before = np.setbufsize(BUFFER)
     try:
         yield

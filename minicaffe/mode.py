@@ -1,4 +1,4 @@
-"""Where layers run: the one CPU/GPU setting, which the base class of layers reads."""
+"""The phases, and the CPU/GPU mode, which the base class of layers reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Phase(enum.IntEnum):
-    """TRAIN or TEST; an int for pycaffe's scripts, and str() is its name, for those of caffe-fast-rcnn."""
+    """TRAIN or TEST: an int, as pycaffe's scripts expect; str() is its name, as those of caffe-fast-rcnn expect."""
 
     TRAIN = 0
     TEST = 1
@@ -33,7 +33,7 @@ def set_mode_cpu() -> None:
 
 
 def set_mode_gpu() -> None:
-    """Run layers on the GPU: 0, or the one that set_device chose. DeviceError, and the mode stays, where there is none."""
+    """Run layers on the GPU: 0, or the one from set_device. Raises DeviceError, without changing the mode, if there is none."""
     from .cuda.device import current
 
     global _gpu
@@ -42,7 +42,7 @@ def set_mode_gpu() -> None:
 
 
 def set_device(device: int) -> None:
-    """Choose the GPU that set_mode_gpu uses. DeviceError where there is none of this number."""
+    """Choose the GPU that set_mode_gpu uses. Raises DeviceError if there is no GPU of this number."""
     from .cuda.device import choose
 
     choose(device)

@@ -1,22 +1,23 @@
-"""The dicts of a net, by name: a name that is not there is told with the nearest ones that are, or the first."""
+"""A net's dicts by name: the error for an unknown name suggests close matches."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import ClassVar, NoReturn, TypeVar
 
 from .blob import Blob, BlobList
 from .errors import Error
+from .layer import Layer
 from .nearest import nearest
 
 Value = TypeVar("Value")
 SHOWN = 8
-"""Names that are listed where none is near, and unknown ones that are listed with those near them."""
+"""Most names that a message lists."""
 
 
 class UnknownNameError(Error, KeyError):
-    """A name that a net has not; a KeyError, as of any dict."""
+    """A name that a net lacks; also a KeyError, as for any dict."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -27,18 +28,18 @@ class Named(OrderedDict[str, Value]):
 
     what: ClassVar[str] = "value"
 
-    def __missing__(self, name: Any) -> NoReturn:
-        raise UnknownNameError(f'no {self.what} "{name}"{names_near(str(name), self)}')
+    def __missing__(self, name: object) -> NoReturn:
+        raise UnknownNameError(f'the net has no {self.what} "{name}"{names_near(str(name), self)}')
 
 
-class Layers(Named[Any]):
+class Layers(Named[Layer]):
     """Layers by name."""
 
     what = "layer"
 
 
 class Blobs(Named[Blob]):
-    """Blobs by name. Raises TypeError for a value that is no Blob."""
+    """Blobs by name. Raises TypeError for a value that is not a Blob."""
 
     what = "blob"
 
@@ -49,7 +50,7 @@ class Blobs(Named[Blob]):
 
 
 class Params(Named[BlobList]):
-    """Learnable blobs by the name of their layer. Raises TypeError for a value that is no BlobList."""
+    """Learnable blobs by the name of their layer. Raises TypeError for a value that is not a BlobList."""
 
     what = "layer with weights"
 
@@ -60,13 +61,13 @@ class Params(Named[BlobList]):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean "conv1"?`, with up to three names, or "" where none is near."""
+    """`; did you mean "conv1"?`, with up to three close matches, or "" without any."""
     near = [f'"{other}"' for other in nearest(name, known, 3)]
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def names_near(name: str, known: Iterable[str]) -> str:
-    """did_you_mean, or where none is near what there is: `; there are "data", "conv1" and 7 more`."""
+    """did_you_mean, or without a close match the known names: `; there are "data", "conv1" and 7 more`."""
     known = list(known)
     if near := did_you_mean(name, known):
         return near
@@ -76,7 +77,7 @@ def names_near(name: str, known: Iterable[str]) -> str:
 
 
 def check_names(given: Iterable[str], wanted: Sequence[str], what: str, whose: str) -> None:
-    """All of the names wanted must be given, and no others. Raises Error, which says what is missing and what is unknown."""
+    """Raise Error, with the missing and the unknown names, unless exactly the wanted names are given."""
     have, need = set(given), dict.fromkeys(wanted)
     if have == need.keys():
         return

@@ -1,4 +1,4 @@
-"""The known name that a misspelt one is nearest to, for hints: names of any length and number take linear time."""
+"""Close matches of a misspelt name, for hints, in linear time for names of any length and number."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from difflib import get_close_matches
 from heapq import nlargest
 
 LONGEST = 64
-"""Letters of a name that is compared: nobody misspells a longer one, and difflib's time grows with their cube."""
+"""Most characters of a name that is compared: difflib's time grows with their cube."""
 TRIED = 8
-"""How many names difflib compares: those that have most letters in common with the one sought."""
+"""How many names difflib compares: those with the most letters in common with the misspelt one."""
 
 
 def nearest(name: str, known: Iterable[str], most: int = 1, least: float = 0.6) -> list[str]:
-    """Up to `most` of the known names that are at least so alike (1: equal), the nearest first, as difflib.get_close_matches
-    finds them."""
+    """Up to `most` known names with a similarity of at least `least` (1: equal), best first, as difflib.get_close_matches."""
     if not 0 < len(name) <= LONGEST:
         return []
     letters = Counter(name)
 
     def common(other: str) -> float:
-        """What the likeness is at most, by letters alone."""
+        """An upper bound of the similarity, from the letters alone."""
         return 2 * sum((letters & Counter(other)).values()) / (len(name) + len(other))
 
     scored = ((common(other), other) for other in known if len(other) <= LONGEST)

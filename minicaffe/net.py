@@ -16,17 +16,18 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
 from . import limits
 from .batching import forward_all
-from .blob import Blob, put_numbers
+from .blob import Arrays, Blob, put_numbers
 from .blob_memory import BlobMemory
 from .cuda.device import Stream, current
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
 from .filter import filter_layers
 from .formats.prototxt import NetFile
+from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights
 from .hooks import Hooked
 from .layer import Layer
@@ -45,20 +46,18 @@ if TYPE_CHECKING:
     from .data.settings import DetectionSettings
 
 Watch = Callable[["Net", Layer, str], None]
-"""Called while a net is made, with the net so far, a layer and what has happened to it: "created", "setup", "reshape"."""
+"""Called while a net is built, with the net so far, a layer, and the step just done: "created", "setup" or "reshape"."""
 
 Keep = Literal["all", "outputs"]
-"""Which blobs hold their data after a forward."""
-
-Arrays = dict[str, NDArray[Any]]
+"""Which blobs keep their data after a forward."""
 
 AUTOMATIC = "(automatic)"
-"""The name of a loss top that the prototxt leaves out."""
+"""The name of a loss top that the prototxt omits."""
 
 
 @dataclass
 class LoadReport:
-    """What copy_from did: layers that got weights, those with parameters that got none, and the file's unused layers."""
+    """What copy_from did: layers that got weights, layers with learnable blobs that got none, and the file's unused layers."""
 
     file: str
     loaded: list[str] = field(default_factory=list)
@@ -71,10 +70,10 @@ class Net(PycaffeNet, Hooked):
 
     Net(file, phase, level=0, stages=None, weights=None), or the legacy Net(file, weights, phase). file: a prototxt's
     path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
-    watch: called after each step of making each layer (the tracer's way in). keep: "all" blobs after a forward, or only
-    the "outputs": the others give their memory back when their last reader has run, and there is no backward.
+    watch: called after each step of building each layer (for the tracer). keep: after a forward "all" blobs keep their data,
+    or only the "outputs": the others are freed when their last reader has run, and there is no backward.
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
-    lock: to hold in a thread that runs the net and reads its blobs, where several threads use one net.
+    lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order.
     The rest of pycaffe's surface, old names and all, is in pycaffe_net.py.
@@ -121,7 +120,7 @@ class Net(PycaffeNet, Hooked):
         self.lock = RLock()
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
-        sources: list[Any] = list(net_file.sources) or [None] * len(self.param.layer)
+        sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)
         layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
         unread: dict[str, None] = {}
         for param, source in layers:
@@ -141,7 +140,9 @@ class Net(PycaffeNet, Hooked):
 
     # Construction.
 
-    def _add_layer(self, param: caffe_pb2.LayerParameter, source: Any, unread: dict[str, None], watch: Watch | None) -> None:
+    def _add_layer(
+        self, param: caffe_pb2.LayerParameter, source: LayerSource | None, unread: dict[str, None], watch: Watch | None
+    ) -> None:
         phase = Phase(param.phase) if param.HasField("phase") else self.phase
         layer = create(param, phase=phase, dtype=self.dtype, source=source, settings=self.settings)
         if watch:
@@ -166,7 +167,7 @@ class Net(PycaffeNet, Hooked):
             self._blob_needs[name] = self._blob_needs.get(name, False) or node.needs_backward
 
     def _append_node(self, layer: Layer, unread: dict[str, None]) -> Node:
-        """The layer's place in the net, its tops' blobs made where they are not its bottoms'."""
+        """Add the layer's node, and the blobs of tops that are not in place."""
         param = layer.param
         names = list(param.bottom)
         bottoms = [self.blobs[name] for name in names]
@@ -186,7 +187,7 @@ class Net(PycaffeNet, Hooked):
             in_place = j < len(param.bottom) and param.bottom[j] == name
             if in_place and not layer.in_place and type(layer).forward is Layer.forward:
                 raise layer.error(
-                    f'cannot run in place: bottom and top are both "{name}"; give the top a name of its own', f"top[{j}]"
+                    f'cannot run in place: bottom and top are both "{name}"; give the top another name', f"top[{j}]"
                 )
             if not in_place:
                 self._check_new_top(layer, name, j, earlier)
@@ -205,7 +206,7 @@ class Net(PycaffeNet, Hooked):
         return names, tops
 
     def _check_size(self, layer: Layer, tops: Sequence[Blob]) -> None:
-        """Raises LayerError where the blobs so far take more than limits.bytes, however little of it is in use yet."""
+        """Raise LayerError if the blobs so far need more than limits.bytes, allocated or not."""
         self._bytes += sum(blob.count for blob in [*tops, *layer.blobs]) * self.dtype.itemsize
         layer.guard(lambda: limits.check("with it the net", self._bytes, "bytes"))
 
@@ -218,13 +219,13 @@ class Net(PycaffeNet, Hooked):
             raise layer.error(f'top "{name}" is already produced by layer "{first.name}"{place}', f"top[{j}]")
 
     def _check_new_name(self, layer: Layer) -> None:
-        """Weights are saved and loaded by layer name: two layers that have some cannot share a name."""
+        """Weights are saved and loaded by layer name, so two layers with weights cannot share a name."""
         if layer.blobs and (other := self._with_weights.setdefault(layer.name, layer)) is not layer:
             place = f" ({other.source.at('name')})" if other.source else ""
-            raise layer.error(f"another layer with weights has this name{place}; give one of them a name of its own", "name")
+            raise layer.error(f"another layer with weights has this name{place}; rename one of them", "name")
 
     def _memory(self, keep: Keep) -> BlobMemory | None:
-        """What gives the inner blobs' memory back, where that is wanted; layers then keep nothing for backward."""
+        """With keep="outputs", what frees the inner blobs; layers then keep nothing for backward."""
         if keep == "all":
             return None
         for layer in self.layers:
@@ -234,7 +235,7 @@ class Net(PycaffeNet, Hooked):
     # Running.
 
     def force_backward(self) -> None:
-        """Let backward compute every gradient, in the inputs too, as `force_backward: true` in the prototxt does."""
+        """Let backward compute every gradient, also in the inputs, as with `force_backward: true` in the prototxt."""
         for node in self.nodes:
             layer, node.needs_backward = node.layer, True
             node.bottom_needs = [n or b not in layer.index_bottoms for b, n in enumerate(node.bottom_needs)]
@@ -245,8 +246,8 @@ class Net(PycaffeNet, Hooked):
     ) -> Arrays:
         """Run from layer start to layer end (both included; default all) and return {name: data} of the outputs.
 
-        inputs: arrays for the input blobs, all or none of them, of their shapes (copied). blobs: names to return beside the
-        outputs. With end, the end layer's tops are returned. The arrays are views: the next run overwrites them.
+        inputs: arrays for all input blobs or none, of the blobs' shapes (copied). blobs: names to return beside the outputs.
+        With end, the end layer's tops are returned. The arrays are views: the next run overwrites them.
         """
         first = 0 if start is None else self.index_of(start)
         last = len(self.layers) - 1 if end is None else self.index_of(end)
@@ -257,15 +258,15 @@ class Net(PycaffeNet, Hooked):
         names = [*(self.top_names[end] if end else self.outputs), *(blobs or [])]
         if self.plan.memory:
             self.plan.memory.asked_for = names
-        self._forward(first, last)
-        return {name: self._blob(name).data for name in dict.fromkeys(names)}
+        self.forward_from_to(first, last)
+        return {name: self.blobs[name].data for name in dict.fromkeys(names)}
 
     def backward(
         self, diffs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **top_diffs: ArrayLike
     ) -> Arrays:
         """Run backward from layer start down to layer end and return {name: diff} of the inputs (with end: of its bottoms).
 
-        top_diffs: diffs for the net's outputs (with start: for that layer's tops), all or none of them.
+        top_diffs: diffs for all of the net's outputs (with start: of that layer's tops), or none.
         """
         first = len(self.layers) - 1 if start is None else self.index_of(start)
         last = 0 if end is None else self.index_of(end)
@@ -274,21 +275,22 @@ class Net(PycaffeNet, Hooked):
             check_names(top_diffs, sorted(wanted), "top diffs", "the outputs")
             for name, array in top_diffs.items():
                 put_numbers(name, self.blobs[name].diff, array)
-        self._backward(first, last)
+        self.backward_from_to(first, last)
         names = [*(self.bottom_names[end] if end else self.inputs), *(diffs or [])]
-        return {name: self._blob(name).diff for name in dict.fromkeys(names)}
+        return {name: self.blobs[name].diff for name in dict.fromkeys(names)}
 
     def forward_all(self, blobs: Sequence[str] | None = None, **inputs: ArrayLike) -> Arrays:
-        """forward over inputs of any number of items, in batches of the net's size; copies of all outputs, joined."""
+        """forward on any number of items, in batches of the net's size; returns joined copies of all outputs."""
         return forward_all(self, blobs, inputs)
 
     def forward_backward(self) -> float:
         """One forward and one backward pass over all layers; the loss."""
-        loss = self._forward(0, len(self.layers) - 1)
-        self._backward(len(self.layers) - 1, 0)
+        loss = self.forward_from_to(0, len(self.layers) - 1)
+        self.backward_from_to(len(self.layers) - 1, 0)
         return loss
 
-    def _forward(self, start: int, end: int) -> float:
+    def forward_from_to(self, start: int, end: int) -> float:
+        """Run layer number start to layer number end (both included) and return their loss (Caffe's ForwardFromTo)."""
         loss = 0.0
         one_by_one = self.phase != TEST or gpu_mode() or self.forward_is_watched
         with self.running(), computing():
@@ -300,9 +302,10 @@ class Net(PycaffeNet, Hooked):
                 self._call("after_forward", i)
         return loss
 
-    def _backward(self, start: int, end: int) -> None:
+    def backward_from_to(self, start: int, end: int) -> None:
+        """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo)."""
         if self.plan.memory:
-            raise Error('backward reads the blobs that keep="outputs" gave back: make the net with keep="all"')
+            raise Error('backward reads blobs that keep="outputs" has freed: make the net with keep="all"')
         self.plan.before_backward()
         with self.running(), computing():
             for i in range(start, end - 1, -1):
@@ -312,13 +315,16 @@ class Net(PycaffeNet, Hooked):
                     node.layer.backward_pass(node.tops, node.bottom_needs, node.bottoms)
                 self._call("after_backward", i)
 
+    _forward, _backward = forward_from_to, backward_from_to
+    """pycaffe's names."""
+
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Around each pass: Error where another thread is in one. On the GPU launches go to the net's own stream, and the
-        end waits for it."""
+        """Around each pass. Raises Error if another thread runs the net. In GPU mode kernels run on the net's own stream, and
+        the end waits for it."""
         if not self.lock.acquire(blocking=False):
             raise Error(
-                f'net "{self.name}" is running in another thread: give each thread a net of its own (share_with shares the'
+                f'net "{self.name}" is running in another thread: give each thread its own net (share_with shares the'
                 " weights), or hold net.lock while a thread runs it and reads its blobs"
             )
         try:
@@ -338,7 +344,7 @@ class Net(PycaffeNet, Hooked):
         return gpu.running(self._stream)
 
     def reshape(self) -> None:
-        """Carry the input blobs' shapes through all layers (forward does it by itself)."""
+        """Propagate the input blobs' shapes through all layers (forward does so, too)."""
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
 
@@ -346,7 +352,7 @@ class Net(PycaffeNet, Hooked):
 
     @property
     def learnable_params(self) -> list[Blob]:
-        """Every learnable blob once: shared ones by their owner."""
+        """Every learnable blob once: a shared one with its owner."""
         return self._learnable.blobs
 
     @property
@@ -367,9 +373,8 @@ class Net(PycaffeNet, Hooked):
     def copy_from(self, weights: str | PathLike[str] | WeightsFile) -> LoadReport:
         """Load weights by layer name from a .caffemodel of any version or a .caffemodel.h5.
 
-        Layers that the file lacks keep their values, and the report names them (but for those whose blobs are all
-        shared with a layer before them). Raises WeightsError when a layer's
-        blobs differ in number or shape.
+        Layers that the file lacks keep their values and are listed in the report, unless earlier layers own all their blobs.
+        Raises WeightsError when a layer's blobs differ in number or shape.
         """
         file = weights if isinstance(weights, WeightsFile) else read_weights(weights)
         report = LoadReport(str(file.path))
@@ -385,7 +390,7 @@ class Net(PycaffeNet, Hooked):
         return report
 
     def _owns(self, name: str, blobs: Sequence[Blob]) -> bool:
-        """Whether the layer has a blob that no layer before it owns."""
+        """Whether the layer has a blob that no earlier layer owns."""
         return not all(self._learnable.is_shared(self.layer_dict[name], i) for i in range(len(blobs)))
 
     def _load_layer(self, layer: Layer, stored: LayerWeights, file: str) -> None:
@@ -404,7 +409,7 @@ class Net(PycaffeNet, Hooked):
                 given.copy_to(blob.data)
 
     def share_with(self, other: Net) -> None:
-        """Let this net's layers use other's weights, by layer name (test nets share with their train net)."""
+        """Share other's weights with this net's layers, by layer name (as test nets do with their train net)."""
         for name, blobs in other.params.items():
             if name not in self.params:
                 continue
@@ -417,8 +422,7 @@ class Net(PycaffeNet, Hooked):
                 blob.share_data(theirs)
 
     def save(self, path: str | PathLike[str], *, diffs: bool = False) -> None:
-        """Write the net with its weights as a .caffemodel (as .caffemodel.h5 when the name ends in .h5); with diffs, the
-        weights' diffs too."""
+        """Write the net with its weights, and with diffs their diffs, as a .caffemodel, or as HDF5 if path ends in .h5."""
         from .formats import hdf5, weights
 
         if str(path).endswith(".h5"):
@@ -429,16 +433,11 @@ class Net(PycaffeNet, Hooked):
     # Lookups.
 
     def index_of(self, layer: str) -> int:
-        """Where the layer of this name (the first of it) stands in net.layers and net.nodes. Raises Error."""
+        """The index in net.layers and net.nodes of the first layer of this name. Raises Error."""
         for i, node in enumerate(self.nodes):
             if node.layer.name == layer:
                 return i
         raise Error(f'the net has no layer "{layer}"{names_near(layer, self.layer_dict)}')
-
-    def _blob(self, name: str) -> Blob:
-        if name not in self.blobs:
-            raise Error(f'the net has no blob "{name}"{names_near(name, self.blobs)}')
-        return self.blobs[name]
 
     def __repr__(self) -> str:
         return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers, inputs {self.inputs}, outputs {self.outputs}'

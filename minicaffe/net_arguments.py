@@ -1,4 +1,4 @@
-"""What Net is called with, sorted out: arguments by position, the phase, the file, the state.
+"""Net's arguments: positional ones, the phase, the file, the state.
 
 Source: pycaffe's two constructors.
 """
@@ -17,23 +17,23 @@ from .proto import caffe_pb2
 
 
 def sorted_arguments(
-    args: tuple[Any, ...], phase: int | None, level: int, stages: Sequence[str] | None, weights: Any
-) -> tuple[int, int, Sequence[str] | None, Any]:
-    """Sort out Net's positional arguments: (phase, level, stages, weights), or the legacy (weights, phase)."""
+    args: tuple[Any, ...],
+    phase: int | None,
+    level: int,
+    stages: Sequence[str] | None,
+    weights: str | PathLike[str] | None,
+) -> tuple[int, int, Sequence[str] | None, str | PathLike[str] | None]:
+    """(phase, level, stages, weights) from Net's positional arguments: these, or the legacy (weights, phase)."""
     if args and not isinstance(args[0], int):
         if len(args) > 2 or weights is not None:
-            raise TypeError("Net(file, weights, phase) takes nothing more by position")
-        weights = args[0]
-        phase = args[1] if len(args) > 1 else phase
-    elif args:
-        if len(args) > 4:
-            raise TypeError("Net(file, phase, level, stages, weights) takes nothing more by position")
-        given = [*args, *[None] * (4 - len(args))]
-        phase = given[0]
-        level = level if given[1] is None else given[1]
-        stages = stages if given[2] is None else given[2]
-        weights = weights if given[3] is None else given[3]
-    return TEST if phase is None else phase, level, stages, weights
+            raise TypeError("Net(file, weights, phase) takes no further positional arguments")
+        args = (args[1] if len(args) > 1 else phase, None, None, args[0])
+    if len(args) > 4:
+        raise TypeError("Net(file, phase, level, stages, weights) takes no further positional arguments")
+    given = [*args, *[None] * (4 - len(args))]
+    defaults = (TEST if phase is None else phase, level, stages, weights)
+    merged: list[Any] = [default if value is None else value for value, default in zip(given, defaults, strict=True)]
+    return merged[0], merged[1], merged[2], merged[3]
 
 
 def phase_of(phase: int) -> Phase:

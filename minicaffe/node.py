@@ -1,4 +1,4 @@
-"""Node: one layer of a net with the blobs that it reads and writes, and what backward does there."""
+"""Node: one layer of a net with the blobs that it reads and writes, and which gradients backward computes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .layer import Layer
 
 @dataclass
 class Node:
-    """A layer in its place in a net; net.nodes holds them in the order in which they run.
+    """A layer in a net; net.nodes is in the order of a forward.
 
-    bottoms, tops: the blobs, and bottom_names, top_names how the net calls them; an in-place top is its bottom's blob.
+    bottoms, tops: the blobs, with their names in the net; an in-place top is its bottom's blob.
     needs_backward: whether backward runs the layer. bottom_needs: for each bottom, whether backward computes its gradient.
     """
 
@@ -26,13 +26,13 @@ class Node:
     needs_backward: bool = False
 
     def needs_nothing(self) -> None:
-        """Backward leaves the layer out."""
+        """Let backward skip the layer."""
         self.needs_backward = False
         self.bottom_needs = [False] * len(self.bottoms)
 
 
 def drop_unasked_gradients(nodes: Sequence[Node]) -> None:
-    """Drop the gradients that no loss asks for, or that every reader declines. Source: Caffe's Net::Init."""
+    """Skip gradients that no loss needs, or that every reader declines. Source: Caffe's Net::Init."""
     under_loss: set[str] = set()
     declined: set[str] = set()
     for node in reversed(nodes):

@@ -1,4 +1,4 @@
-"""The learnable blobs of a net: lr_mult, decay_mult, and which are one blob shared by several layers (`param { name }`).
+"""The learnable blobs of a net: lr_mult, decay_mult, and sharing between layers (`param { name }`).
 
 Source: Caffe's Net::AppendParam and Net::ShareWeights.
 """
@@ -34,7 +34,7 @@ class LearnableParameters:
     _shared: dict[tuple[int, int], tuple[Layer, int, _Owner]] = field(default_factory=dict)
 
     def add_layer(self, layer: Layer) -> bool:
-        """Take in a connected layer's blobs; returns whether any of them learns (lr_mult is not 0)."""
+        """Add a connected layer's blobs; returns whether any of them learns (lr_mult is not 0)."""
         specs = list(layer.param.param)
         if len(specs) > len(layer.blobs):
             raise layer.error(f"{len(specs)} param blocks given, but the layer has {len(layer.blobs)} learnable blobs", "param")
@@ -54,7 +54,7 @@ class LearnableParameters:
             layer.blobs[i].share_diff(owner.layer.blobs[owner.index])
 
     def is_shared(self, layer: Layer, index: int) -> bool:
-        """Whether layer's blob at index has an owner before it, so that files may leave it out."""
+        """Whether an earlier layer owns the layer's blob at index, so that weights files may omit it."""
         return (id(layer), index) in self._shared
 
     def _own(self, layer: Layer, i: int, spec: caffe_pb2.ParamSpec) -> None:

@@ -1,4 +1,4 @@
-"""The part of pycaffe's Net that minicaffe's own code has no use for: old names, indices, HDF5 by its own name.
+"""The part of pycaffe's Net for old scripts only: underscored names, indices, HDF5 methods.
 
 Source: pycaffe's pycaffe.py and _caffe.cpp.
 """
@@ -11,27 +11,26 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .batching import batches, forward_backward_all
-from .blob import Blob
+from .blob import Arrays, Blob
 from .errors import Error
 from .named import Blobs
 
 if TYPE_CHECKING:
+    from .layer import Layer
     from .net import LoadReport, Net
-
-Arrays = dict[str, NDArray[Any]]
 
 
 class PycaffeNet:
-    """What Net inherits for pycaffe's scripts."""
+    """Net's methods for pycaffe's scripts."""
 
     blobs: Blobs
     inputs: list[str]
     outputs: list[str]
     blob_loss_weights: OrderedDict[str, float]
-    layers: list[Any]
+    layers: list[Layer]
 
     @property
     def _layer_names(self) -> list[str]:
@@ -64,12 +63,11 @@ class PycaffeNet:
         return self._indices(cast("Net", self).nodes[i].top_names)
 
     def _indices(self, names: Sequence[str]) -> list[int]:
-        """Where these blobs stand in the order of net.blobs."""
+        """Indices of these blobs in net.blobs."""
         places = {name: i for i, name in enumerate(self.blobs)}
         return [places[name] for name in names]
 
     def _batch(self, blobs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
-        """Arrays (items, ...) in parts of the net's batch size, the last padded with zeros."""
         return batches(cast("Net", self), blobs)
 
     def forward_backward_all(
@@ -77,23 +75,22 @@ class PycaffeNet:
     ) -> tuple[Arrays, Arrays]:
         """forward and backward over any number of items, in batches: ({output or blob: data}, {input or diff: diff}), copies.
 
-        inputs: arrays (items, ...) for all the net's inputs and, where wanted, diffs for all its outputs, by their names.
+        inputs: arrays (items, ...) for all the net's inputs and, optionally, diffs for all its outputs, by name.
         """
         return forward_backward_all(cast("Net", self), blobs, diffs, inputs)
 
     def set_input_arrays(self, data: ArrayLike, labels: ArrayLike) -> None:
-        """Give the net's first layer, a MemoryData, its images (N, C, H, W) and labels. Raises Error."""
+        """Give the net's first layer, which must be a MemoryData, its images (N, C, H, W) and labels. Raises Error."""
         first = self.layers[0] if self.layers else None
         if first is None or not first.takes_arrays:
             kind = f'a {first.type} ("{first.name}")' if first is not None else "absent"
             raise Error(f"set_input_arrays needs a MemoryData as the net's first layer; it is {kind}")
-        first.reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
+        cast(Any, first).reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
 
-    def _set_input_arrays(self, data: ArrayLike, labels: ArrayLike) -> None:
-        self.set_input_arrays(data, labels)
+    _set_input_arrays = set_input_arrays
 
     def save_hdf5(self, path: str | PathLike[str]) -> None:
-        """Write the weights as HDF5, whatever the name's ending."""
+        """Write the weights as HDF5, whatever the file's suffix."""
         from .formats.hdf5 import write_hdf5
 
         net = cast("Net", self)

@@ -1,4 +1,4 @@
-"""What there is of layer types: their names, and what each tool knows of them. Open to your classes and to packages.
+"""Layer types by name, and what each tool knows of them. Open to your classes and to packages.
 
     from minicaffe.registry import explains, exports, layer, torch_form
 
@@ -10,9 +10,8 @@
     @exports(Mine)                          # minicaffe.export_onnx: graph, layer, bottoms, shapes of tops -> names of tops
     @torch_form(Mine)                       # minicaffe.torch.to_torch: layer, bottoms, tops -> a Module or a function
 
-A package announces modules (or classes in them) that do so by the entry point group "minicaffe.layers". They are imported when
-a type or an entry is asked for that is not known, or all of them are listed: never by `import minicaffe`, and never because of
-what a prototxt says, other than that its type is unknown.
+A package lists modules (or classes in them) that do so in the entry point group "minicaffe.layers". They are imported to find
+an unknown type or entry, or to list all of them: never by `import minicaffe`, and never for a prototxt whose types are known.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 DecoratedLayer = TypeVar("DecoratedLayer", bound=Kind)
 
 types: dict[str, Kind] = {}
-"""Every layer type known so far, by name: the built-in ones, which layers/__init__.py lists, and registered ones."""
+"""Every layer type known so far, by name: the built-in ones of layers/__init__.py, and registered ones."""
 registered: dict[str, Kind] = {}
-"""The registered ones, which also serve as Python layers of that name."""
+"""The registered ones, which are also Python layers of that name."""
 stand_ins: dict[tuple[str, str], Kind] = {}
-"""The built-in layers that stand for Python layers, by python_param's module and layer."""
+"""The built-in layers that replace Python layers, by python_param's module and layer."""
 
 _loaded: set[str] = set()
 _scanned: list[str] = []
-"""sys.path when entry points were last looked for."""
+"""sys.path when entry points were last read."""
 
 
 def register(name: str, layer: Kind) -> None:
-    """Make `type: "name"`, or a Python layer called name, mean layer, a subclass of Layer (pycaffe's protocol or ours)."""
+    """Let `type: "name"`, or a Python layer called name, mean layer, a subclass of Layer (pycaffe's protocol or ours)."""
     types[name] = layer
     registered[name] = layer
 
@@ -64,16 +63,16 @@ def layer(name: str) -> Callable[[DecoratedLayer], DecoratedLayer]:
 
 
 def find(name: str) -> Kind | None:
-    """The class of a type; packages are asked for one that is not known. None where there is none."""
+    """The class of a type, if need be from a package; None if it is unknown."""
     if name not in types:
         load_packages()
     return types.get(name)
 
 
 def class_of(param: caffe_pb2.LayerParameter) -> Kind:
-    """The class whose facts hold for a layer of a prototxt that is not set up: Layer itself where the type is unknown.
+    """The class with the facts of a layer of a prototxt: Layer if the type is unknown.
 
-    Imports nothing: for a Python layer that is neither built in nor registered it is the catalogue's Python.
+    Imports nothing: a Python layer that is neither built in nor registered has the class Python.
     """
     if param.type == "Python":
         module, name = param.python_param.module, param.python_param.layer
@@ -84,12 +83,12 @@ def class_of(param: caffe_pb2.LayerParameter) -> Kind:
 
 
 def is_built_in(kind: Kind) -> bool:
-    """Whether a class is one of minicaffe's own."""
+    """Whether a class is part of minicaffe."""
     return kind.__module__.startswith("minicaffe.layers.")
 
 
 def load_packages() -> None:
-    """Import what installed packages announce, once each; what cannot be imported is warned of and left out."""
+    """Import the entry points of installed packages, once each; one that fails is a warning."""
     if _scanned == sys.path:
         return
     _scanned[:] = sys.path
@@ -108,20 +107,20 @@ def load_packages() -> None:
 
 
 class Table(Generic[Entry]):
-    """What one tool knows of layer types: an entry a class. The table is the decorator that adds one.
+    """What one tool knows of layer types: an entry per class. The table is the decorator that adds one.
 
-    An entry holds for exactly that class: one that is derived from it may compute anything. Where it is meant for the
-    derived classes too, say subclasses=True: the nearest base's entry then serves a class without one of its own.
+    An entry is for exactly that class, because a subclass may compute anything. With subclasses=True it is also for
+    subclasses without their own entry; the nearest base's is used.
     """
 
     def __init__(self, does: str, room: str) -> None:
-        """does: the tool, in errors. room: the package whose import adds the built-in types' entries."""
+        """does: the tool's name in errors. room: the package whose import adds the entries of the built-in types."""
         self.does, self.room = does, room
         self._entries: dict[Kind, Entry] = {}
         self._of_subclasses: dict[Kind, Entry] = {}
 
     def __call__(self, *kinds: Kind, subclasses: bool = False) -> Callable[[Decorated], Decorated]:
-        """Add the decorated function as the entry of these classes. One of yours takes the place of a built-in one."""
+        """Add the decorated function as the entry of these classes. Your entry replaces a built-in one."""
         for kind in kinds:
             if not (isinstance(kind, type) and issubclass(kind, Layer)):
                 raise Error(f"{self.does}: {kind!r} is not a layer class, one derived from minicaffe.Layer")
@@ -138,7 +137,7 @@ class Table(Generic[Entry]):
         return decorate
 
     def get(self, kind: Kind) -> Entry | None:
-        """The entry of a class; packages are asked where there is none. None where there is none after that."""
+        """The entry of a class, if need be from a package; None without one."""
         found = self._get(kind)
         if found is None:
             load_packages()
@@ -154,13 +153,13 @@ class Table(Generic[Entry]):
         return self.get(kind) is not None
 
     def __iter__(self) -> Iterator[Kind]:
-        """The classes that have an entry, packages' too."""
+        """The classes with an entry, also those of packages."""
         self._fill()
         load_packages()
         return iter(list(self._entries))
 
     def names(self) -> list[str]:
-        """The names of the types that have an entry, sorted."""
+        """The names of the types with an entry, sorted."""
         kinds = set(self)
         return sorted(name for name, kind in types.items() if kind in kinds)
 
@@ -178,18 +177,18 @@ torch_form: Table[Callable[..., Any]] = Table("minicaffe.torch", "minicaffe.torc
 """(layer, bottoms, tops) -> a torch Module, or a function of tensors."""
 
 
-# How many outputs a layer of a prototxt has.
+# The number of outputs of a layer of a prototxt.
 
 
 def linear_block(layer: caffe_pb2.LayerParameter) -> str:
-    """The block with the num_output of a layer that multiplies by weights; "" of any other."""
+    """The block with the num_output of a layer that multiplies by weights; "" for any other."""
     kind = class_of(layer)
     return kind.param_block[0] if kind.linear else ""
 
 
 def outputs_field(layer: caffe_pb2.LayerParameter) -> str:
-    """ "block.field" with a layer's number of outputs: num_output, or output_dim where its bottom has group_size^2 channels
-    for each; "" of a layer that does not number them."""
+    """The "block.field" with a layer's number of outputs: num_output, or output_dim of a position-sensitive layer; "" if it
+    has none."""
     if class_of(layer).position_sensitive:
         return f"{class_of(layer).param_block[0]}.output_dim"
     return f"{linear_block(layer)}.num_output" if linear_block(layer) else ""

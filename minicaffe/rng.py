@@ -1,6 +1,6 @@
-"""The one random generator: fillers, Dropout, stochastic pooling, DummyData and the samplers of detection draw from it.
+"""The random generator of fillers, Dropout, stochastic pooling, DummyData and the samplers of detection.
 
-Where several ranks train one net, each has one of its own, and beside it one that all have alike, for the data's order.
+In training on several ranks, each rank has its own generator, and all have an equal second one for the data's order.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _shared: np.random.Generator | None = None
 
 
 def generator() -> np.random.Generator:
-    """The generator everything random draws from."""
+    """The generator for all random numbers."""
     return _generator
 
 
 def shared_generator() -> np.random.Generator:
-    """The generator of what all ranks of a training must draw alike; in a process that trains alone the same one."""
+    """The generator for numbers that must be equal on all ranks; without ranks, generator()."""
     return _generator if _shared is None else _shared
 
 
 def set_random_seed(seed: int) -> None:
-    """Start the generator anew: the same seed (>= 0) gives the same weights, masks and samples. Raises Error."""
+    """Seed the generator: the same seed (>= 0) gives the same weights, masks and samples. Raises Error."""
     global _generator
     if seed < 0:
         raise Error(f"a random seed must be >= 0, got {seed}")
@@ -37,13 +37,13 @@ def set_random_seed(seed: int) -> None:
 
 
 def of_rank(generator: np.random.Generator, rank: int) -> np.random.Generator:
-    """A generator of rank's own, from one that all ranks have alike; that one does not move."""
+    """A rank's own generator, from one that is equal on all ranks; that one's state does not change."""
     return np.random.default_rng([int(deepcopy(generator).integers(2**63)), rank])
 
 
 @contextmanager
 def of_ranks(rank: int) -> Iterator[None]:
-    """In this block the generator so far is the shared one, and generator() this rank's own."""
+    """In the block, the present generator is the shared one, and generator() is this rank's own."""
     global _generator, _shared
     _shared, _generator = _generator, of_rank(_generator, rank)
     try:
@@ -53,6 +53,6 @@ def of_ranks(rank: int) -> Iterator[None]:
 
 
 def restore_generators(shared: dict[str, Any], own: dict[str, Any]) -> None:
-    """Put states of both generators back; in a process that trains alone its one is `own`."""
+    """Restore the states of both generators; without ranks, `own` is that of the only one."""
     shared_generator().bit_generator.state = shared
     generator().bit_generator.state = own

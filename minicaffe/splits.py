@@ -1,4 +1,4 @@
-"""Insert a Split layer behind every blob that more than one reader consumes, so that its gradients are summed.
+"""Insert a Split layer after every blob with several readers, to sum their gradients.
 
     conv1 --+--> relu_a            conv1 -> conv1_conv1_0_split --+--> relu_a  (bottom conv1_conv1_0_split_0)
             +--> relu_b                                           +--> relu_b  (bottom conv1_conv1_0_split_1)
@@ -16,11 +16,11 @@ from .layer import Layer
 from .proto import caffe_pb2
 
 Top = tuple[int, int]
-"""A produced blob: (layer index, top index). An in-place layer produces its blob anew."""
+"""A produced blob: (layer index, top index). An in-place layer's top counts as a new blob."""
 
 
 def insert_splits(layers: LayerList) -> LayerList:
-    """The layers with Split layers in between. Raises LayerError for a bottom that nothing before it produces."""
+    """The layers with Split layers inserted. Raises LayerError for a bottom that no earlier layer produces."""
     source_of, readers, loss_weight = _trace(layers)
     result: LayerList = []
     used: Counter[Top] = Counter()
@@ -44,7 +44,7 @@ def insert_splits(layers: LayerList) -> LayerList:
 
 
 def _trace(layers: LayerList) -> tuple[dict[Top, Top], Counter[Top], dict[Top, float]]:
-    """For each (layer, bottom) its producing top; how many readers each top has; explicit loss weights by top."""
+    """The producing top of each (layer, bottom); the number of readers and the explicit loss weight of each top."""
     last: dict[str, Top] = {}
     source_of: dict[Top, Top] = {}
     readers: Counter[Top] = Counter()

@@ -1,13 +1,12 @@
-"""How many threads minicaffe computes on: one setting, for BLAS and for a pool of our own.
+"""The number of threads that minicaffe computes on: one setting, for BLAS and for our own pool.
 
     set_num_threads(2)                          or MINICAFFE_NUM_THREADS=2, or --threads 2
     run(partial(step, part) for part in parts(len(x)))
 
-NumPy lets go of Python's lock inside its loops and products, so that threads of the pool do work side by side. While they
-do, BLAS is held at one thread: cutting a layer's work into blocks that stay in a core's cache beats cutting each product.
-Outside of run, BLAS has all threads; but not between the layers of a net (computing), since its threads, once woken,
-spin for some 20 ms and take the pool's cores. Who computes which task changes no result: tasks write to places of their
-own.
+NumPy releases the GIL in its loops and products, so the pool's threads run in parallel. Meanwhile BLAS is held at one
+thread: dividing a layer's work into blocks that stay in a core's cache beats dividing each product. Outside of run, BLAS
+uses all threads, except between the layers of a net (computing): its threads spin for about 20 ms after a product and would
+take the pool's cores. Results do not depend on the number of threads: each task writes to its own part of the output.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ Task = Callable[[], object]
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
 MOST = 4096
-"""More threads than any machine has cores: a larger number is a slip."""
+"""More threads than any machine has cores."""
 
 _count: int | None = None
-_told = False
+_was_set = False
 _pool: ThreadPoolExecutor | None = None
 _lock = threading.RLock()
-"""Held while the pool is made, given work or given up."""
+"""Held while the pool is created, given work or dropped."""
 _here = threading.local()
 
 
 def get_num_threads() -> int:
-    """How many threads layers compute on: what was set, or else as many as BLAS takes.
+    """How many threads layers compute on: the number that was set, or else that of BLAS.
 
-    Raises Error where MINICAFFE_NUM_THREADS says something else than a number and none was set since.
+    Raises Error if none was set and MINICAFFE_NUM_THREADS is not a valid number.
     """
     global _count
     if _count is None:
@@ -54,42 +53,42 @@ def get_num_threads() -> int:
 
 
 def is_set() -> bool:
-    """Whether someone said how many: set_num_threads, MINICAFFE_NUM_THREADS or --threads."""
-    return _told
+    """Whether the number was set, by set_num_threads, MINICAFFE_NUM_THREADS or --threads."""
+    return _was_set
 
 
 def set_num_threads(count: int) -> None:
     """Compute on this many threads, BLAS included (in the whole process). Raises Error unless it is from 1 to MOST."""
-    global _count, _pool, _told
+    global _count, _pool, _was_set
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= MOST:
         raise Error(f"the number of threads must be a whole number, at least 1 and at most {MOST}, got {count!r}")
     count = int(count)
     _blas.set_threads(count)
     with _lock:
-        _count, old, _pool, _told = count, _pool, None, True
+        _count, old, _pool, _was_set = count, _pool, None, True
     if old is not None:
-        old.shutdown(wait=False)  # what it has begun it ends
+        old.shutdown(wait=False)  # tasks that have begun run to their end
 
 
 def check_variable() -> None:
-    """Raises Error where MINICAFFE_NUM_THREADS is set, but to no number of threads that there can be."""
+    """Raise Error if MINICAFFE_NUM_THREADS is set to an invalid number of threads."""
     text = os.environ.get(VARIABLE) or "1"
     if not (text.isdecimal() and len(text) < 20 and 1 <= int(text) <= MOST):
         raise Error(f"{VARIABLE} must be a whole number of threads, at least 1 and at most {MOST}, got {text!r}")
 
 
 def parts(length: int, least: int = 1, each: int = 1) -> list[slice]:
-    """range(length) cut into about equal slices, `each` for each thread, of at least `least` (but for what is left over)."""
+    """range(length) cut into about equal slices, `each` per thread, of at least `least` where length allows."""
     count = max(1, min(get_num_threads() * each, length // max(1, least)))
     ends = [length * i // count for i in range(count + 1)]
     return [slice(a, b) for a, b in pairwise(ends)]
 
 
 def run(tasks: Iterable[Task]) -> None:
-    """Run all tasks, on all threads; the caller's is one of them. Returns when all are done.
+    """Run all tasks on all threads, the caller's included, and return when all are done.
 
-    Threads take one task after another. Tasks that start tasks run them themselves. The first error is raised again,
-    after the others have ended; tasks not yet begun are then left out.
+    A task that calls run executes those tasks on its own thread. After an error no further task begins; the error is raised
+    when the running ones have ended.
     """
     todo = list(tasks)
     helpers = min(get_num_threads(), len(todo)) - 1
@@ -106,7 +105,7 @@ def run(tasks: Iterable[Task]) -> None:
     def work() -> None:
         _here.working = True
         try:
-            with short_buffers():
+            with np.errstate(**errors), short_buffers():  # both are per thread
                 while not failed.is_set():
                     with lock:
                         task = next(queue, None)
@@ -119,14 +118,10 @@ def run(tasks: Iterable[Task]) -> None:
         finally:
             _here.working = False
 
-    def work_too() -> None:
-        with np.errstate(**errors):  # of this thread alone
-            work()
-
     with _blas.on_one_thread():
         with _lock:
             pool = _executor()
-            futures: list[Future[None]] = [pool.submit(work_too) for _ in range(helpers)]
+            futures: list[Future[None]] = [pool.submit(work) for _ in range(helpers)]
         try:
             work()
         finally:
@@ -137,7 +132,7 @@ def run(tasks: Iterable[Task]) -> None:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """A block in which one layer after another computes: BLAS stays on one thread throughout, NumPy's buffers short."""
+    """For a block that runs layer after layer: BLAS stays on one thread, NumPy's buffers are short."""
     with _blas.on_one_thread(), short_buffers():
         yield
 
@@ -150,7 +145,7 @@ def _executor() -> ThreadPoolExecutor:
 
 
 class _Blas:
-    """The number of threads of the BLAS libraries that NumPy has loaded; they are looked for once, when first needed."""
+    """The number of threads of the BLAS libraries that NumPy has loaded, which are looked up once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -166,7 +161,7 @@ class _Blas:
         return self._found
 
     def threads(self) -> int:
-        """The most that one of them takes; 0 where none is found."""
+        """The greatest number of threads of any library; 0 without one."""
         return max((library.num_threads for library in self._libraries()), default=0)
 
     def set_threads(self, count: int) -> None:
@@ -176,7 +171,7 @@ class _Blas:
 
     @contextmanager
     def on_one_thread(self) -> Iterator[None]:
-        """One thread a product, until the last of those who asked for it is done."""
+        """One thread a product, until the last of the blocks that overlap ends."""
         with self._lock:
             if not self._users:
                 self._before = [library.num_threads for library in self._libraries()]
@@ -193,17 +188,17 @@ class _Blas:
     def _set(self, counts: list[int]) -> None:
         for library, count in zip(self._libraries(), counts, strict=True):
             if free := getattr(library, "clear_controlling_thread", None):
-                free(force=True)  # threadpoolctl listens to one thread alone, of all that may come here, one at a time
+                free(force=True)  # threadpoolctl obeys one thread only, and several come here
             library.set_num_threads(count)
 
     def hold_this_thread(self) -> None:
-        """A thread of the pool: where a library counts for each of the callers' threads, this one's is held here."""
+        """In a thread of the pool: with OpenMP the number is per calling thread, so set this one's."""
         for library in self._libraries():
             if getattr(library, "threading_layer", None) == "openmp":
                 library.set_num_threads(1)
 
     def forget_users(self) -> None:
-        """All threads but one are gone."""
+        """After a fork: other threads' blocks are gone."""
         self._lock = threading.Lock()
         if self._users:
             self._users = 0
@@ -211,7 +206,7 @@ class _Blas:
 
 
 def _forget_threads() -> None:
-    """In a forked child, where the pool's threads, and those of others that were in run, are not."""
+    """In a forked child, which has only the forking thread."""
     global _pool, _lock
     _pool, _lock = None, threading.RLock()
     _blas.forget_users()
@@ -224,6 +219,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 if os.environ.get(VARIABLE):
-    with suppress(Error):  # which is raised when the number is needed, or the command line starts
+    with suppress(Error):  # raised when the number is needed, or the command line starts
         check_variable()
         set_num_threads(int(os.environ[VARIABLE]))

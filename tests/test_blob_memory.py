@@ -60,7 +60,7 @@ def gone(net: Net) -> set[str]:
         try:
             blob.read_data()
         except Error as error:
-            assert f'the blob "{name}" gave its memory back' in str(error)
+            assert f'the blob "{name}" was freed' in str(error)
             assert 'keep="all"' in str(error)
             names.add(name)
     return names
@@ -121,9 +121,9 @@ def test_a_blob_that_is_put_in_by_hand() -> None:
     net, whole = net_of("outputs"), net_of("all")
     wanted = whole.forward()["out"].copy()
     net.forward()
-    with pytest.raises(Error, match=r'the blob "sum" gave its memory back .*keep="all".*blobs=\["sum"\]'):
+    with pytest.raises(Error, match=r'the blob "sum" was freed .*keep="all".*blobs=\["sum"\]'):
         net.forward(start="out", end="out")
-    with pytest.raises(Error, match='"sum" gave'):
+    with pytest.raises(Error, match='"sum" was freed'):
         net.blobs["sum"].data[...] = 0
     net.blobs["sum"].reshape(whole.blobs["sum"].shape)
     net.blobs["sum"].data[...] = whole.blobs["sum"].data

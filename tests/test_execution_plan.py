@@ -149,7 +149,7 @@ def test_a_chain_gives_what_its_layers_give(case: str, dtype: type, tolerance: f
 @pytest.mark.parametrize("case", ONE_BY_ONE)
 def test_what_is_no_chain_runs_one_by_one(case: str) -> None:
     net, other = net_of(ONE_BY_ONE[case]), watched(net_of(ONE_BY_ONE[case]))
-    assert net._forward(0, len(net.layers) - 1) == other._forward(0, len(net.layers) - 1)
+    assert net.forward_from_to(0, len(net.layers) - 1) == other.forward_from_to(0, len(net.layers) - 1)
     assert ran_together(net) == []
     assert_same(net, other, 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import os
 import subprocess
@@ -43,6 +44,40 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert len(edges) > 400
     edges["minicaffe.layers"].discard("minicaffe.pycaffe.net_spec")  # NetSpec's functions: at their first use
     tuple(TopologicalSorter(edges).static_order())  # CycleError names a cycle
+
+
+NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}
+"""Public methods of NamedTuples."""
+
+
+def private_reads(code: str) -> list[str]:
+    """Private attributes of other modules' objects that a module reads, as "line: expression"."""
+    nodes = list(ast.walk(ast.parse(code)))
+    defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    defined |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    return [
+        f"{node.lineno}: {ast.unparse(node)}"
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)
+        if node.attr.startswith("_") and not node.attr.startswith("__") and node.attr not in defined | NAMED_TUPLES
+        if ast.unparse(node.value) not in ("self", "cls", "super()", "os")
+    ]
+
+
+def test_private_reads() -> None:
+    inside = "class A:\n  def f(self, other):\n    self._x = 1; self._y; super()._z; other._x; other._f; other.__class__"
+    assert private_reads(inside.replace("def f", "def _f")) == []
+    outside = "a.b\na._b\na.b._c(1)\nf()._d\nself.a._e\na._replace(b=1)\nos._exit(1)"
+    assert sorted(private_reads(outside)) == ["2: a._b", "3: a.b._c", "4: f()._d", "5: self.a._e"]
+
+
+def test_no_module_reads_what_is_private_to_another() -> None:
+    found = {}
+    for folder in ("minicaffe", "layers", "cuda"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if reads := private_reads(path.read_text()):
+                found[str(path.relative_to(ROOT))] = reads
+    assert not found
 
 
 @pytest.fixture(scope="module")

@@ -99,7 +99,7 @@ def test_bytes_that_a_layer_takes_on_its_way(tmp_path: Path, inside: str) -> Non
     limits.bytes = 10**8
     text = f'input: "x" input_shape {{ dim: 1 dim: 1 dim: 4 dim: 4 }} layer {{ name: "l" bottom: "x" top: "y" {inside} }}'
     made = Net(net(tmp_path, text), TEST)
-    with pytest.raises(LayerError, match=r'layer "l": what is made on the way, .* bytes, and the limit is 100,000,000: .*:1\)'):
+    with pytest.raises(LayerError, match=r'layer "l": a temporary array .* bytes, and the limit is 100,000,000: .*:1\)'):
         made.forward()
 
 
@@ -190,7 +190,7 @@ def test_the_command_line_raises_limits_until_its_end(tmp_path: Path) -> None:
     [
         (
             "layer=3",
-            'there is no limit "layer"; there are blob_elements, layers, bytes, pixels, text, lists; did you mean "layers"?',
+            'unknown limit "layer"; the limits are blob_elements, layers, bytes, pixels, text, lists; did you mean "layers"?',
         ),
         ("layers=0", "the limit layers must be a whole number, at least 1, got 0"),
         ("layers=10.5", "the limit layers must be a whole number, at least 1, got 10.5"),
@@ -233,7 +233,7 @@ def test_a_limit_that_would_be_none_is_refused_where_it_is_set(most: object) -> 
 
 @pytest.mark.parametrize(("name", "near"), [("pixel", "pixels"), ("Bytes", "bytes"), ("blob_element", "blob_elements")])
 def test_a_misspelt_limit(name: str, near: str) -> None:
-    with pytest.raises(Error, match=f'there is no limit "{name}"; .*; did you mean "{near}"'):
+    with pytest.raises(Error, match=f'unknown limit "{name}"; .*; did you mean "{near}"'):
         setattr(limits, name, 5)
     assert not hasattr(limits, name)
 
@@ -246,7 +246,7 @@ def test_a_whole_number_of_any_type_is_a_limit(most: float) -> None:
 
 def test_the_module_can_be_loaded_again() -> None:
     importlib.reload(limits)
-    with pytest.raises(Error, match="no limit"):
+    with pytest.raises(Error, match="unknown limit"):
         limits.pixel = 5  # type: ignore[attr-defined]
 
 

@@ -125,7 +125,7 @@ def test_one_net_without_its_lock_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     first, second = in_threads(2, work)
     assert isinstance(first, dict)
     assert isinstance(second, Error)
-    assert 'net "shared" is running in another thread: give each thread a net of its own' in str(second)
+    assert 'net "shared" is running in another thread: give each thread its own net' in str(second)
     monkeypatch.setitem(globals(), "inside", None)
     net.forward()
 

@@ -28,13 +28,13 @@ def net() -> minicaffe.Net:
 
 
 def test_a_name_that_is_not_there(net: minicaffe.Net) -> None:
-    with pytest.raises(KeyError, match=r'^no blob "cnv"; did you mean "conv1"\?$'):
+    with pytest.raises(KeyError, match=r'^the net has no blob "cnv"; did you mean "conv1"\?$'):
         net.blobs["cnv"]
-    with pytest.raises(UnknownNameError, match=r'^no layer with weights "conv2"; did you mean "conv1"\?$'):
+    with pytest.raises(UnknownNameError, match=r'^the net has no layer with weights "conv2"; did you mean "conv1"\?$'):
         net.params["conv2"]
-    with pytest.raises(Error, match=r'^no layer "relu"; did you mean "relu1"\?$'):
+    with pytest.raises(Error, match=r'^the net has no layer "relu"; did you mean "relu1"\?$'):
         net.layer_dict["relu"]
-    with pytest.raises(KeyError, match=r'^no blob "qqq"; there are "data", "im_info", "conv1", "relu1"$'):
+    with pytest.raises(KeyError, match=r'^the net has no blob "qqq"; there are "data", "im_info", "conv1", "relu1"$'):
         net.blobs["qqq"]
     with pytest.raises(Error, match=r'^the net has no layer "qqq"; there are .*"conv1", "relu1"$'):
         net.forward(end="qqq")

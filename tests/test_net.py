@@ -405,9 +405,9 @@ def test_arguments_that_no_net_takes() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, '"data": an array of object is not numbers'),
-        ("cat.jpg", '"data": an array of <U7 is not numbers'),
-        (np.zeros((2, 3, 5, 4), complex), '"data": an array of complex128 is not numbers'),
+        (None, '"data": an array of object, not of numbers'),
+        ("cat.jpg", '"data": an array of <U7, not of numbers'),
+        (np.zeros((2, 3, 5, 4), complex), '"data": an array of complex128, not of numbers'),
         ([[1], [2, 3]], '"data": not an array: .*inhomogeneous'),
     ],
 )

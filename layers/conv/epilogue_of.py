@@ -70,7 +70,7 @@ def finish_of(layer: Layer, bottom: Sequence[Blob]) -> Finish | None:
     if isinstance(layer, BatchNorm):
         return _batch_norm(layer)
     shape = bottom[0].shape
-    if not isinstance(layer, Scale | Bias) or tuple(layer._split) != (shape[0], shape[1], math.prod(shape[2:])):
+    if not isinstance(layer, Scale | Bias) or tuple(layer.split) != (shape[0], shape[1], math.prod(shape[2:])):
         return None
     if isinstance(layer, Bias):
         return Finish(shift=_vector(layer.blobs[0]))
@@ -81,7 +81,7 @@ def finish_of(layer: Layer, bottom: Sequence[Blob]) -> Finish | None:
 def _batch_norm(layer: BatchNorm) -> Finish:
     mean, var = global_statistics(*(blob.read_data() for blob in layer.blobs))
     inverse_std = 1 / np.sqrt(var + layer.eps)
-    layer._inverse_std.data[...] = inverse_std
+    layer.inverse_std.data[...] = inverse_std
     return Finish(inverse_std.astype(np.float64), -mean.astype(np.float64) * inverse_std)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from google.protobuf.message import Message
 
 from minicaffe.layer import Layer
 
@@ -75,7 +76,7 @@ def checked_output(layer: Layer, window: Window, spatial: Sequence[int]) -> tupl
 
 def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | None) -> tuple[int, ...]:
     """A field given once, once per axis, or (2-d) as what_h and what_w."""
-    param: Any = layer.param.convolution_param
+    param: Message = layer.param.convolution_param
     path = f"convolution_param.{field}"
     listed = tuple(getattr(param, field))
     if what != "dilation" and (param.HasField(f"{what}_h") or param.HasField(f"{what}_w")):

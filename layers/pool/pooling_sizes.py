@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from google.protobuf.message import Message
 
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
@@ -34,7 +34,7 @@ def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, P
     return kernel, stride, pad
 
 
-def _pair(layer: Layer, param: Any, both: str, h: str, w: str) -> Pair:
+def _pair(layer: Layer, param: Message, both: str, h: str, w: str) -> Pair:
     """A size given once for both axes, or once for each."""
     given = [f for f in (h, w) if param.HasField(f)]
     if given and param.HasField(both):

@@ -43,7 +43,7 @@ class Unrolled:
         for name, array in arrays.items():
             self.net.blobs[name].data[...] = array
         with debug_info(self.net, whole=False):
-            self.net._forward(0, self.last)
+            self.net.forward_from_to(0, self.last)
 
     def backward(self, weights: Sequence[Blob], dy: Array) -> None:
         """Run backward from dy (T, S, D), on top of copies of the weights' diffs; each layer writes its lines."""
@@ -51,7 +51,7 @@ class Unrolled:
             mine.diff[...] = blob.diff
         self.net.nodes[self.last].tops[0].diff[...] = dy
         with debug_info(self.net, whole=False):
-            self.net._backward(self.last, 0)
+            self.net.backward_from_to(self.last, 0)
 
 
 def unrolled_net(kept: Sequence[str], name: str, units: int, inputs: Mapping[str, Shape]) -> caffe_pb2.NetParameter:

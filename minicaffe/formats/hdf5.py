@@ -111,9 +111,9 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
                 continue
             group = data.require_group(layer.name)
             for i, blob in enumerate(blobs.get(layer.name, ())):
-                if id(blob._data) not in written:
+                if id(blob.data_memory) not in written:
                     group.create_dataset(str(i), data=blob.data)
-                    written.add(id(blob._data))
+                    written.add(id(blob.data_memory))
                 if diffs:
                     file.require_group(f"diff/{layer.name}").create_dataset(str(i), data=blob.diff)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from google.protobuf.message import Message
+
 from minicaffe.errors import UpgradeError
 from minicaffe.proto import caffe_pb2
 
@@ -72,7 +74,7 @@ def _layer(connection: caffe_pb2.V1LayerParameter, index: int, warn: Warn) -> ca
     return new
 
 
-def _put(message: Any, path: str, value: Any) -> None:
+def _put(message: Message, path: str, value: Any) -> None:
     """Set the field at a dotted path, append to it when it is repeated, or copy a message into it."""
     *blocks, name = path.split(".")
     for block in blocks:

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 from torch import Tensor, nn
 from torch.nn import functional
 
+from minicaffe.layers.dropout import Dropout as DropoutLayer
+
 Step: TypeAlias = Callable[..., Any]
 """A function of tensors, that gives one or a tuple of them."""
 
@@ -29,7 +31,7 @@ class Apply(nn.Module):
 class Dropout(nn.Module):
     """Dropout, with torch's own random numbers while the Module trains."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: DropoutLayer) -> None:
         super().__init__()
         self.ratio, self.scale_train = layer.dropout_ratio, layer.scale_train
 

@@ -39,36 +39,36 @@ tops."""
 
 
 @torch_form(Convolution, DepthwiseConvolution, Deconvolution)
-def convolution(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
+def convolution(layer: Convolution, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
     if layer.axis != 1 or layer.spatial_axes not in weights.CONVOLVE:
         return OurLayer(layer, bottom, top)
     return (weights.Deconvolution if isinstance(layer, Deconvolution) else weights.Convolution)(layer)
 
 
 @torch_form(Pooling)
-def pooling(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
+def pooling(layer: Pooling, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
     if len(top) > 1 or layer.method == caffe_pb2.PoolingParameter.STOCHASTIC:
         return OurLayer(layer, bottom, top)
     return pooled(layer)
 
 
 @torch_form(Split)
-def split(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
+def split(layer: Split, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
     return lambda x: (x,) * len(top)
 
 
 @torch_form(Slice)
-def slices(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
+def slices(layer: Slice, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
     return shapes.slices(layer, len(top))
 
 
 @torch_form(Scale)
-def scale(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
+def scale(layer: Scale, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
     return weights.Scale(layer, len(bottom) == 2)
 
 
 @torch_form(SoftmaxWithLoss)
-def softmax_with_loss(layer: Any, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
+def softmax_with_loss(layer: SoftmaxWithLoss, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
     return losses.softmax_with_loss(layer, len(top))
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from minicaffe.layers.euclidean_loss import EuclideanLoss
 from minicaffe.layers.losses.loss_normalization import loss_divisor
-from minicaffe.layers.softmax_with_loss import FLT_MIN
+from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
+from minicaffe.layers.smooth_l1_loss import SmoothL1Loss
+from minicaffe.layers.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
 
 from .apply import Step
 
@@ -18,7 +20,7 @@ MOST = -math.log(FLT_MIN)
 """The most that one position adds to SoftmaxWithLoss."""
 
 
-def softmax_with_loss(layer: Any, tops: int) -> Step:
+def softmax_with_loss(layer: SoftmaxWithLoss, tops: int) -> Step:
     """The loss, and with two tops the probabilities. The gradient does not see that a position's loss is at most MOST."""
     axis, ignore = layer.param.softmax_param.axis, layer.ignore
 
@@ -35,7 +37,7 @@ def softmax_with_loss(layer: Any, tops: int) -> Step:
     return run
 
 
-def sigmoid_cross_entropy_loss(layer: Any) -> Step:
+def sigmoid_cross_entropy_loss(layer: SigmoidCrossEntropyLoss) -> Step:
     def run(x: Tensor, target: Tensor) -> Tensor:
         target = target.detach().reshape(x.shape)
         kept = torch.ones_like(target, dtype=torch.bool) if layer.ignore is None else target.trunc() != layer.ignore
@@ -45,12 +47,12 @@ def sigmoid_cross_entropy_loss(layer: Any) -> Step:
     return run
 
 
-def _divisor(layer: Any, kept: Tensor, images: int) -> float:
+def _divisor(layer: SoftmaxWithLoss | SigmoidCrossEntropyLoss, kept: Tensor, images: int) -> float:
     pre_fixed = layer.param.loss_param.pre_fixed_normalizer
     return loss_divisor(layer.mode, images=images, positions=kept.numel(), valid=int(kept.sum()), pre_fixed=pre_fixed)
 
 
-def smooth_l1_loss(layer: Any) -> Step:
+def smooth_l1_loss(layer: SmoothL1Loss) -> Step:
     square = layer.sigma**2
 
     def run(x: Tensor, target: Tensor, inside: Tensor | None = None, outside: Tensor | None = None) -> Tensor:
@@ -65,5 +67,5 @@ def smooth_l1_loss(layer: Any) -> Step:
     return run
 
 
-def euclidean_loss(layer: Any) -> Step:
+def euclidean_loss(layer: EuclideanLoss) -> Step:
     return lambda x, target: (x - target.reshape(x.shape)).square().sum() / (2 * max(1, x.shape[0]))

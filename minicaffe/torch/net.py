@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from minicaffe.blob import Blob
 from minicaffe.errors import Error
+from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 from minicaffe.named import check_names, names_near
 from minicaffe.net import Net
@@ -73,7 +74,7 @@ class CaffeNet(nn.Module):
             name += "_"
         return name
 
-    def _join_weights(self, net: Net, layer: Any, module: nn.Module) -> None:
+    def _join_weights(self, net: Net, layer: Layer, module: nn.Module) -> None:
         """Note the layer's weights; those that it shares with a layer before become one Parameter."""
         for i, name in enumerate(weight_names(module)):
             blob = layer.blobs[i]

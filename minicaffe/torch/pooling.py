@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,18 +10,19 @@ from minicaffe.layer import Layer
 from minicaffe.layers.lrn import WITHIN_CHANNEL
 from minicaffe.layers.pool.pooling_methods import LOWEST
 from minicaffe.layers.pool.pooling_windows import PoolAxis, pool_axes
+from minicaffe.layers.pooling import Pooling
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step
 
-Pooling = caffe_pb2.PoolingParameter
+Param = caffe_pb2.PoolingParameter
 
 
-def pooling(layer: Any) -> Step:
+def pooling(layer: Pooling) -> Step:
     """Caffe's windows: torch's own where it has the same."""
     param, (kernel, stride, pad) = layer.param.pooling_param, layer.sizes
-    floor = param.round_mode == Pooling.RoundMode.Value("FLOOR")
-    mean = param.pool == Pooling.AVE
+    floor = param.round_mode == Param.RoundMode.Value("FLOOR")
+    mean = param.pool == Param.AVE
 
     def run(x: Tensor) -> Tensor:
         windows = tuple(x.shape[2:]) if param.global_pooling else kernel

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from minicaffe.blob import Access, Blob
+from minicaffe.blob import Access, Blob, DeviceArray
 from minicaffe.cuda import device as gpu
 from minicaffe.cuda.roi import Means, PositionSensitive, Sizes, Winners
 from minicaffe.errors import Error
@@ -38,9 +38,9 @@ class Lent:
         return self.address
 
 
-def lent(tensor: Tensor) -> Blob:
+def lent(tensor: Tensor) -> DeviceArray:
     """The memory of a contiguous tensor."""
-    return cast(Blob, Lent(tensor))
+    return Lent(tensor)
 
 
 def pool_on_gpu(operator: Operator, x: Tensor, rois: Tensor) -> Tensor:

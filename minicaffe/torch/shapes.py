@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from minicaffe.layer import Layer
+from minicaffe.layers.permute import Permute
+from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.slice import Slice
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step
@@ -15,7 +16,7 @@ from .apply import Step
 Reduction = caffe_pb2.ReductionParameter
 
 
-def reshape(layer: Any) -> Step:
+def reshape(layer: Reshape) -> Step:
     return lambda x: x.reshape(layer.new_shape(tuple(x.shape)))
 
 
@@ -24,7 +25,7 @@ def flatten(layer: Layer) -> Step:
     return lambda x: x.flatten(param.axis, param.end_axis)
 
 
-def slices(layer: Any, tops: int) -> Step:
+def slices(layer: Slice, tops: int) -> Step:
     points = list(layer.param.slice_param.slice_point)
 
     def run(x: Tensor) -> tuple[Tensor, ...]:
@@ -33,7 +34,7 @@ def slices(layer: Any, tops: int) -> Step:
     return run
 
 
-def permute(layer: Any) -> Step:
+def permute(layer: Permute) -> Step:
     return lambda x: x.permute(layer.order).contiguous()
 
 

@@ -68,7 +68,7 @@ def swish(layer: Layer) -> Step:
     return lambda x: x * torch.sigmoid(beta * x)
 
 
-def eltwise(layer: Any) -> Step:
+def eltwise(layer: Eltwise) -> Step:
     operation, coeff = layer.param.eltwise_param.operation, layer.coeff
 
     def run(first: Tensor, *rest: Tensor) -> Tensor:

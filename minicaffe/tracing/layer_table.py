@@ -8,7 +8,7 @@ Needs PyTorch.
 
 from __future__ import annotations
 
-from minicaffe.layer import Count, Layer
+from minicaffe.layer import Count, Layer, gpu_methods_apply
 from minicaffe.layers import CATALOGUE
 from minicaffe.registry import explains, explains_gradient, exports, is_built_in, torch_form
 
@@ -46,7 +46,8 @@ def row(kind: str, layer: type[Layer]) -> list[str]:
     forward = "yes" if layer.forward_cpu is not Layer.forward_cpu else "the class's"
     name = f"`{kind}`" if layer.type == kind else f"`{kind}`, the same as `{layer.type}`"
     blocks = ", ".join(f"`{block}`" for block in sorted(layer.param_block))
-    on_gpu = forward if forward != "yes" else "yes" if layer.forward_gpu is not Layer.forward_gpu else "on the CPU"
+    has_gpu = layer.forward_gpu is not Layer.forward_gpu and gpu_methods_apply(layer)
+    on_gpu = forward if forward != "yes" else "yes" if has_gpu else "on the CPU"
     takes = [_count(layer.num_bottom), _count(layer.num_top), blocks or DASH]
     return [name, *takes, forward, _backward(layer, forward), on_gpu, *(_tools(layer) if forward == "yes" else 3 * [forward])]
 

@@ -67,7 +67,7 @@ def memory_needs(net: Net) -> MemoryNeeds:
 
 def _bytes(blobs: Iterable[Blob]) -> int:
     """Of the data of these blobs; shared memory counts once."""
-    return sum({id(blob._data): blob.count * blob.dtype.itemsize for blob in blobs}.values())
+    return sum({id(blob.data_memory): blob.count * blob.dtype.itemsize for blob in blobs}.values())
 
 
 def _diff_bytes(nodes: Sequence[Node]) -> int:
@@ -90,15 +90,15 @@ def _most_alive(net: Net, working: Sequence[int]) -> int:
     def end(name: str) -> int:
         """End a blob's life: the bytes that become free."""
         blob = alive.pop(name)
-        holders[id(blob._data)] -= 1
-        return 0 if holders[id(blob._data)] else _bytes([blob])
+        holders[id(blob.data_memory)] -= 1
+        return 0 if holders[id(blob.data_memory)] else _bytes([blob])
 
     def begin(name: str, blob: Blob) -> int:
         """Begin a blob's life: the bytes that it takes, less those of a blob that had the name before."""
         before = end(name) if name in alive else 0
         alive[name] = blob
-        holders[id(blob._data)] += 1
-        return (_bytes([blob]) if holders[id(blob._data)] == 1 else 0) - before
+        holders[id(blob.data_memory)] += 1
+        return (_bytes([blob]) if holders[id(blob.data_memory)] == 1 else 0) - before
 
     taken += sum(begin(name, blob) for name, blob in net.blobs.items() if name not in inner)
     for made, ends, works in zip(lives.made, lives.ends, working, strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from minicaffe.blob import Blob, MemoryState, SyncedMemory
 from minicaffe.formats.prototxt import to_text
@@ -22,7 +21,7 @@ def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: 
     tops, bottoms = (node.tops, node.bottoms) if node else ([], [])
     bottom_names = list(layer.param.bottom)
     top_names = node.top_names if node else list(layer.param.top)
-    shared = {id(memory) for blob in bottoms for memory in (blob._data, blob._diff)}
+    shared = {id(memory) for blob in bottoms for memory in (blob.data_memory, blob.diff_memory)}
     return LayerFacts(
         name=layer.name,
         type=layer.type,
@@ -74,7 +73,7 @@ class TakenMemory:
     def look(self, blobs: Iterable[Blob]) -> None:
         """Update these blobs."""
         for blob in blobs:
-            memories = blob._data, blob._diff
+            memories = blob.data_memory, blob.diff_memory
             self._users.update(map(id, memories))
             for memory in memories:
                 taken = 0 if memory.state is MemoryState.UNINITIALISED else memory.size * memory.dtype.itemsize
@@ -88,12 +87,12 @@ class TakenMemory:
                     self.bytes -= self._bytes.pop(id(memory))
 
 
-def bytes_in_use(blobs: Iterable[Blob], without: Iterable[Any] = ()) -> int:
+def bytes_in_use(blobs: Iterable[Blob], without: Iterable[int] = ()) -> int:
     """The memory of the data and diffs of these blobs; shared memory counts once. without: ids of memories to leave out."""
     taken = {
         id(memory): memory.size * memory.dtype.itemsize
         for blob in blobs
-        for memory in (blob._data, blob._diff)
+        for memory in (blob.data_memory, blob.diff_memory)
         if memory.state is not MemoryState.UNINITIALISED
     }
     return sum(taken.values()) - sum(taken.get(key, 0) for key in set(without))

@@ -135,5 +135,5 @@ def test_a_nul_in_a_name(outside: Path) -> None:
     Path("data.prototxt").write_text(
         'layer { name: "d" type: "HDF5Data" top: "x" hdf5_data_param { source: "a\\000b" batch_size: 2 } }'
     )
-    with pytest.raises(LayerError, match=r"a\\x00b' is no file's name"):
+    with pytest.raises(LayerError, match=r"a\\x00b' is not a file's name"):
         Net("data.prototxt", TEST)

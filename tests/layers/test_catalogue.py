@@ -6,13 +6,14 @@ import inspect
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import minicaffe
 from minicaffe.blob import Blob
 from minicaffe.errors import LayerError
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, gpu_methods_apply
 from minicaffe.layers import CATALOGUE, FORK_TYPES
 from minicaffe.proto import caffe_pb2
 
@@ -130,10 +131,78 @@ def least_bottoms(layer: Layer) -> int:
     return layer.num_bottom if isinstance(layer.num_bottom, int) else layer.num_bottom[0]
 
 
-def test_a_class_that_computes_anew_does_not_inherit_what_its_base_does_on_the_gpu() -> None:
-    class Mine(BUILT_IN["ReLU"]):  # type: ignore[misc]
-        def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-            top[0].data[...] = 7
+class Kernels(Layer):
+    """A layer with GPU methods, which note what ran."""
 
-    assert Mine.forward_gpu is Layer.forward_gpu
-    assert Mine.backward_gpu is BUILT_IN["ReLU"].backward_gpu
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.ran: list[str] = []
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.ran.append("forward_cpu")
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.ran.append("forward_gpu")
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        self.ran.append("backward_cpu")
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        self.ran.append("backward_gpu")
+
+
+class NewForward(Kernels):
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.ran.append("new forward_cpu")
+
+
+class NewBackward(Kernels):
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        self.ran.append("new backward_cpu")
+
+
+class NewKernel(NewForward):
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.ran.append("new forward_gpu")
+
+
+class NewSetup(Kernels):
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Nothing."""
+
+
+class ForwardKernel(Layer):
+    """Backward has no GPU method at all."""
+
+    setup = Kernels.setup
+    forward_cpu, forward_gpu, backward_cpu = Kernels.forward_cpu, Kernels.forward_gpu, Kernels.backward_cpu
+
+
+@pytest.mark.parametrize(
+    ("kind", "ran"),
+    [
+        (Kernels, ["forward_gpu", "backward_gpu"]),
+        (NewSetup, ["forward_gpu", "backward_gpu"]),
+        (NewKernel, ["new forward_gpu", "backward_gpu"]),
+        (NewForward, ["new forward_cpu", "backward_cpu"]),
+        (NewBackward, ["forward_cpu", "new backward_cpu"]),
+        (ForwardKernel, ["forward_gpu", "backward_cpu"]),
+    ],
+)
+def test_a_class_that_overrides_a_cpu_method_alone_runs_on_the_cpu(
+    kind: type[Layer], ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minicaffe.mode._gpu", True)
+    layer: Any = kind(caffe_pb2.LayerParameter(name="a", type="A"))
+    layer.setup([], [])
+    layer.forward([], [])
+    layer.backward([], [], [])
+    assert layer.ran == ran
+    monkeypatch.setattr("minicaffe.mode._gpu", False)
+    layer.forward([], [])
+    layer.backward([], [], [])
+    assert not any("gpu" in method for method in layer.ran[2:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_built_in_class_has_the_gpu_methods_of_its_cpu_methods(kind: str) -> None:
+    assert gpu_methods_apply(BUILT_IN[kind])

@@ -150,7 +150,7 @@ def test_blobs_that_are_there_are_kept() -> None:
     assert second.blobs[0] is first.layer.blobs[0]
     third = create(first.layer.param)
     third.blobs.add_blob(9)
-    with pytest.raises(LayerError, match=r"the blobs it was given have shapes \[\(9,\)\], it needs \[\(2, 3, 3, 3\), \(2,\)\]"):
+    with pytest.raises(LayerError, match=r"its blobs have shapes \[\(9,\)\], but it needs \[\(2, 3, 3, 3\), \(2,\)\]"):
         third.connect(first.bottom, [Blob()])
 
 

@@ -102,7 +102,7 @@ def test_blobs_that_are_there_are_kept() -> None:
     assert second.blobs[1] is first.layer.blobs[1]
     third = create(first.layer.param)
     third.blobs.add_blob(9)
-    with pytest.raises(LayerError, match=r"the blobs it was given have shapes \[\(9,\)\], it needs \[\(5, 3\), \(5,\)\]"):
+    with pytest.raises(LayerError, match=r"its blobs have shapes \[\(9,\)\], but it needs \[\(5, 3\), \(5,\)\]"):
         third.connect(first.bottom, [Blob()])
 
 

@@ -69,7 +69,7 @@ def test_errors() -> None:
         net_of(text(0))
     with pytest.raises(LayerError, match="has no data: call set_input_arrays"):
         net_of(text()).forward()
-    with pytest.raises(LayerError, match='"labels": an array of <U3 is not numbers'):
+    with pytest.raises(LayerError, match='"labels": an array of <U3, not of numbers'):
         net_of(text()).layers[0].reset(np.zeros((2, 3, 4, 5)), np.array(["one", "two"]))
     with pytest.raises(Error, match="MemoryData"):
         net_of('layer { name: "in" type: "Input" top: "x" }').set_input_arrays(np.zeros((2, 3)), np.zeros(2))

@@ -60,5 +60,5 @@ def test_the_weight_of_another_layer_is_kept_if_it_fits() -> None:
     assert top.shape == (3,)
     third = create(first.layer.param)
     third.blobs.add_blob(4)
-    with pytest.raises(LayerError, match=r"the blobs it was given have shapes \[\(4,\)\], it needs \[\(3,\)\]"):
+    with pytest.raises(LayerError, match=r"its blobs have shapes \[\(4,\)\], but it needs \[\(3,\)\]"):
         third.connect([], [Blob()])

@@ -35,7 +35,7 @@ def test_the_docs_have_every_signature() -> None:
 BAD: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("nms", (BOXES, 0.5), {}, "nms: dets must have shape (N, 5), got (2, 4)"),
     ("nms", ([1.0, 2, 3], 0.5), {}, "nms: dets must have shape (N, 5), got (3,)"),
-    ("nms", ([["a"] * 5], 0.5), {}, 'nms: "dets": an array of <U1 is not numbers'),
+    ("nms", ([["a"] * 5], 0.5), {}, 'nms: "dets": an array of <U1, not of numbers'),
     ("nms", (np.zeros((1, 5)), "0.5"), {}, "nms: threshold must be a number, got '0.5'"),
     ("nms", (np.zeros((1, 5)), None), {}, "nms: threshold must be a number, got None"),
     ("nms", (np.zeros((1, 5)), np.nan), {}, "nms: threshold must be finite, got nan"),

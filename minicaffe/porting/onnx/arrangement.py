@@ -81,7 +81,7 @@ def flatten(g: Graph, layer: Flatten, bottom: list[Value], top: list[Dims]) -> l
 def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Fixed lengths are numbers; those of copied axes (dim 0, or outside the reshaped ones) are read at run time."""
     x, dims = bottom[0], list(layer.param.reshape_param.shape.dim)
-    start, end = layer._replaced((1,) * x.rank)
+    start, end = layer.replaced_axes((1,) * x.rank)
     source = [*range(start), *(start + i if dim == 0 else None for i, dim in enumerate(dims)), *range(end, x.rank)]
     parts: list[Operand] = []
     for length, axis in zip(top[0], source, strict=True):
@@ -103,7 +103,7 @@ def permute(g: Graph, layer: Permute, bottom: list[Value], top: list[Dims]) -> l
 def crop(g: Graph, layer: Crop, bottom: list[Value], top: list[Dims]) -> list[str]:
     x, like = bottom
     axis = layer.param.crop_param.axis % x.rank
-    offsets = layer._offsets(x.rank - axis)
+    offsets = layer.offsets(x.rank - axis)
     return [g("Slice", x, offsets, g("Add", g.shape(like, axis), np.array(offsets)), list(range(axis, x.rank)))]
 
 

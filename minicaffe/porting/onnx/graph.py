@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.layer import Layer
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 Array = NDArray[Any]
 Dims = tuple[int | str, ...]
@@ -49,7 +52,7 @@ class Graph:
     """Nodes in order and constants by name. scope: the layer's name, a prefix of new names."""
 
     def __init__(self, parent: Graph | None = None) -> None:
-        self.nodes: list[Any] = []
+        self.nodes: list[NodeProto] = []
         self.scope: str = parent.scope if parent else ""
         self.constants: dict[str, Array] = parent.constants if parent else {}
         self._names: set[str] = parent._names if parent else set()

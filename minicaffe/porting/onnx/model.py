@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from minicaffe.version import __version__
 
 from .graph import Array, Dims, Graph, Value
 from .sizes import symbolic_shapes
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
 
 OLDEST_OPSET = 18
 """The first opset in which reductions take their axes as an input, and Split its number of parts."""
@@ -140,7 +143,7 @@ def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Va
             graph.nodes.append(helper.make_node("Identity", [name], [blob], name=graph.reserve(f"{blob}/Identity")))
 
 
-def _with_inner(nodes: Iterable[Any]) -> Iterable[Any]:
+def _with_inner(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
     """All nodes, including those of sub-graphs."""
     for node in nodes:
         yield node

@@ -82,7 +82,7 @@ def mvn(g: Graph, layer: MVN, bottom: list[Value], top: list[Dims]) -> list[str]
     x = bottom[0]
     if x.rank < 4:
         x = Value(g("Unsqueeze", x, list(range(x.rank, 4))), top[0])
-    axes = list(layer._axes)
+    axes = list(layer.axes)
     y = g("Sub", x, g("ReduceMean", x, axes))
     if not layer.param.mvn_param.normalize_variance:
         return [y]

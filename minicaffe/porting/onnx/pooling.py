@@ -90,7 +90,7 @@ def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
 @exports(SPP)
 def spp(g: Graph, layer: SPP, bottom: list[Value], top: list[Dims]) -> list[str]:
     """The pooling of each level, flattened and concatenated, for the map size of the net."""
-    levels = [pooling(g, level, bottom, [top[0]])[0] for level, _ in layer._levels]
+    levels = [pooling(g, level, bottom, [top[0]])[0] for level, _ in layer.levels]
     if len(levels) == 1:
         return levels
     return [g("Concat", *(g("Flatten", y, axis=1) for y in levels), axis=1)]

@@ -109,6 +109,6 @@ def _finished(net: Net) -> Sequence[tuple[int, Blob]]:
     for i, node in enumerate(net.nodes):
         for blob, wanted in zip(node.layer.blobs, node.layer.param_propagate_down, strict=True):
             if wanted and node.needs_backward:
-                first.setdefault(id(blob._diff), i)  # one memory for all users of a shared blob
-    found = [(first[id(blob._diff)], blob) for blob in net.learnable_params if id(blob._diff) in first]
+                first.setdefault(id(blob.diff_memory), i)  # one memory for all users of a shared blob
+    found = [(first[id(blob.diff_memory)], blob) for blob in net.learnable_params if id(blob.diff_memory) in first]
     return sorted(found, key=lambda pair: -pair[0])

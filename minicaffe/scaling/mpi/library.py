@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import ModuleType
 
 from minicaffe.errors import Error
@@ -10,9 +11,8 @@ from minicaffe.errors import Error
 def mpi() -> ModuleType:
     """mpi4py.MPI. Raises Error if mpi4py or the MPI library is missing."""
     try:
-        from mpi4py import MPI
+        return import_module("mpi4py.MPI")
     except ImportError as error:
         raise Error(f'--engine mpi needs mpi4py and an MPI: pip install "minicaffe[mpi]" ({error})') from error
     except RuntimeError as error:  # "cannot load MPI library"
         raise Error(f'mpi4py finds no MPI library: pip install "minicaffe[mpi]", or the system\'s ({error})') from error
-    return MPI

@@ -55,9 +55,9 @@ def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
 
 def weight_facts(net: Net, trained: bool = False) -> Facts:
     """A checksum of each layer's weights; trained: of those that updates change, because BatchNorm's means differ by rank."""
-    moving = {id(blob._data) for blob, lr in zip(net.learnable_params, net.params_lr, strict=True) if lr}
+    moving = {id(blob.data_memory) for blob, lr in zip(net.learnable_params, net.params_lr, strict=True) if lr}
     weights = {
-        name: [blob.read_data() for blob in blobs if not trained or id(blob._data) in moving]
+        name: [blob.read_data() for blob in blobs if not trained or id(blob.data_memory) in moving]
         for name, blobs in net.params.items()
     }
     return {f'the weights: layer "{name}"': _text(checksum(*arrays)) for name, arrays in weights.items()}

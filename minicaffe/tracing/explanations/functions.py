@@ -149,9 +149,9 @@ def _slope(case: Case, at: Index) -> float:
 def _dropout_factor(case: Case, at: Index) -> tuple[float, str]:
     layer = case.layer
     if layer.phase == TRAIN:
-        kept = float(layer._mask.read_data()[at])
-        return kept * layer._factor, f"in TRAIN: mask {number(kept)} * {number(layer._factor)}"
-    return layer._factor, f"in TEST: {number(layer._factor)}"
+        kept = float(layer.mask.read_data()[at])
+        return kept * layer.factor, f"in TRAIN: mask {number(kept)} * {number(layer.factor)}"
+    return layer.factor, f"in TEST: {number(layer.factor)}"
 
 
 @explains(Dropout)

@@ -25,7 +25,7 @@ def inner_product(case: Case, at: Index) -> Explanation:
     layer, m = case.layer, at[-1]
     x = case.x[at[:-1]]
     index = np.column_stack([*(np.full(x.size, i) for i in at[:-1]), *np.unravel_index(np.arange(x.size), x.shape)])
-    weight = layer._weight(layer.blobs[0].read_data())[m].astype(np.float64)
+    weight = layer.weight_matrix(layer.blobs[0].read_data())[m].astype(np.float64)
     values = x.reshape(-1).astype(np.float64)
     terms = Terms.of(case.bottom_names[0], index, {"x": values, "weight": weight}, values * weight)
     bias = float(layer.blobs[1].read_data()[m]) if len(layer.blobs) > 1 else None
@@ -37,14 +37,14 @@ def inner_product_gradient(case: Case, at: Index) -> Explanation:
     layer, dy = case.layer, case.dy[0]
     first = at[: layer.axis]
     k = int(np.ravel_multi_index(at[layer.axis :], case.x.shape[layer.axis :]))
-    weight = layer._weight(layer.blobs[0].read_data())[:, k]
+    weight = layer.weight_matrix(layer.blobs[0].read_data())[:, k]
     index = np.column_stack([*(np.full(len(weight), i) for i in first), np.arange(len(weight))])
     return case.gradient(at, "dx = the sum over all outputs of dy * weight", sent(case, index, dy[first], weight, "weight"))
 
 
 def _lane(case: Case, at: Index) -> int:
     """The index into the scale or bias that applies to an element."""
-    before, lanes, after = case.layer._split
+    before, lanes, after = case.layer.split
     return int(np.ravel_multi_index(at, case.x.shape)) // after % lanes if before * lanes * after else 0
 
 
@@ -87,7 +87,7 @@ def bias_gradient(case: Case, at: Index) -> Explanation:
 def _lane_gradient(case: Case, at: Index, formula: str, factor: Array) -> Explanation:
     """The gradient in the second bottom: the sum over all elements of its lane."""
     lane = int(np.ravel_multi_index(at, case.bottoms[1].shape)) if at else 0
-    flat = np.arange(case.x.size).reshape(case.layer._split)[:, lane].reshape(-1)
+    flat = np.arange(case.x.size).reshape(case.layer.split)[:, lane].reshape(-1)
     index = indices(flat, case.x.shape)
     return case.gradient(at, formula, sent(case, index, case.dy[0].reshape(-1)[flat], factor.reshape(-1)[flat], "x"))
 

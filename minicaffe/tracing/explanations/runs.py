@@ -85,7 +85,7 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
     keep_tops = net.after_forward(partial(keep, after, tops))
     try:
         with _statistics_kept(net):
-            net._forward(0, len(net.layers) - 1 if whole else index)
+            net.forward_from_to(0, len(net.layers) - 1 if whole else index)
     finally:
         net.remove_hook(keep_bottoms)
         net.remove_hook(keep_tops)
