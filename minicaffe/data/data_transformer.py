@@ -1,9 +1,9 @@
-"""What transform_param does to an image before a net sees it.
+"""transform_param: the preprocessing of images.
 
-    y = (x[:, h:h+crop, w:w+crop] - mean) * scale, mirrored left to right by chance
+    y = (x[:, h:h+crop, w:w+crop] - mean) * scale, randomly mirrored left to right
 
-The crop is at the centre in phase TEST and at random in TRAIN. A mean image is cropped where the image is, or has the crop's
-size. Before all that SSD's resize_param and noise_param.
+The crop is central in phase TEST and random in TRAIN. A mean image is cropped with the image or has the crop's size. SSD's
+resize_param and noise_param are applied first.
 Source: Caffe's data_transformer.cpp and the SSD fork's.
 """
 
@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 
 class Window(NamedTuple):
-    """What was cut from an image of this height and width."""
+    """A crop of an image of this height and width."""
 
     rows: slice
     columns: slice
@@ -35,10 +35,10 @@ class Window(NamedTuple):
 
 
 class DataTransformer:
-    """transform_param, checked: transform images (C, H, W), drawing from generator. Mean values are in the channels' order.
+    """Transforms images (C, H, W) by transform_param. Mean values are in the channels' order.
 
-    color: what an encoded image is to be made (force_color, force_gray; None: as stored).
-    Raises DataError when fields contradict each other, the mean does not fit, or the image is smaller than the crop.
+    color: how to decode an encoded image (True for force_color, False for force_gray, None: as stored).
+    Raises DataError for contradictory fields, a mean that does not fit, and an image smaller than the crop.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class DataTransformer:
         self.mean_file, self.mean = param.mean_file, read_mean(param, self.dtype)
 
     def shape(self, channels: int, height: int, width: int) -> tuple[int, int, int]:
-        """What becomes of an image of this shape. Raises DataError where it is smaller than the crop."""
+        """The transformed shape of an image of this shape. Raises DataError if it is smaller than the crop."""
         height, width = self.change.size(height, width)
         if height < self.crop[0] or width < self.crop[1]:
             high, wide = self.crop
@@ -63,10 +63,10 @@ class DataTransformer:
         return (channels, *self.crop) if self.crop[0] else (channels, height, width)
 
     def transform(self, image: Array, out: Array, window: Window | None = None) -> None:
-        """Write the image (C, H, W) to out, of the shape that shape() gives. window: where the image was cut from before."""
+        """Write the transformed image (C, H, W) to out, of shape()'s shape. window: the image's place in a larger image."""
         shape = self.shape(*image.shape)
         if shape != out.shape:
-            raise DataError(f"the image gives {shape}, but the batch began with {out.shape}: give all one size")
+            raise DataError(f"the image gives {shape}, but the batch began with {out.shape}: give all images one size")
         flip = self.mirror and bool(self.generator.integers(2))
         image = self.change(image.transpose(1, 2, 0), self.generator)[0].transpose(2, 0, 1)
         own = self._window(*image.shape[1:])
@@ -87,7 +87,7 @@ class DataTransformer:
 
 
 def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | None:
-    """The mean: an image (C, H, W) of mean_file, mean_value (C or 1, 1, 1), or None. Raises DataError."""
+    """The mean: an image (C, H, W) from mean_file, mean_value (C or 1, 1, 1), or None. Raises DataError."""
     if param.mean_file and param.mean_value:
         raise DataError("mean_file and mean_value cannot both be given")
     if not param.mean_file:
@@ -102,8 +102,8 @@ def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | N
 
 
 def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) -> Array:
-    """What to subtract from an image of shape (C, H, W) that is window: mean values, or the part of a mean image of the whole
-    image's size, or a mean image of the window's. Raises DataError where mean is none of these."""
+    """The mean to subtract from a crop (C, H, W): mean values, the window of a mean image of the whole image's size, or a mean
+    image of the crop's size. Raises DataError for another shape."""
     if file and mean.shape == shape:
         return mean
     check_mean(mean, (shape[0], window.height, window.width), file)
@@ -111,7 +111,7 @@ def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) ->
 
 
 def check_mean(mean: Array, shape: tuple[int, ...], file: str) -> None:
-    """A mean image must have the images' shape, mean values their number of channels. Raises DataError."""
+    """Raises DataError for a mean image of another shape, and for another number of mean values than channels."""
     if file and mean.shape != shape:
         raise DataError(f"mean_file {file} has shape {mean.shape}, the image has {tuple(shape)}")
     if not file and len(mean) not in (1, shape[0]):

@@ -1,33 +1,23 @@
-"""LMDB: read by minicaffe itself, written through py-lmdb (minicaffe[lmdb]). Source: Caffe's util/db_lmdb.cpp."""
+"""LMDB: read by minicaffe, written with py-lmdb (minicaffe[lmdb]). Source: Caffe's util/db_lmdb.cpp."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from minicaffe.errors import DataError, Error
+from minicaffe.errors import DataError, optional_module
 
 from .lmdb_pages import LmdbPages
 
 
-def require_lmdb() -> Any:
-    """The lmdb module, or an Error that says how to get it."""
-    try:
-        import lmdb
-    except ImportError as error:
-        raise Error('Writing an LMDB needs py-lmdb: pip install "minicaffe[lmdb]"') from error
-    return lmdb
-
-
 class LmdbDatabase:
-    """An LMDB opened for reading, without locks; a folder that holds data.mdb, or such a file itself."""
+    """An LMDB opened for reading, without locks: a folder with data.mdb, or that file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         file = Path(path) / "data.mdb" if Path(path).is_dir() else Path(path)
         if not file.is_file():
-            raise DataError(f"{path}: not an LMDB, which is a folder with a file data.mdb in it, or such a file")
+            raise DataError(f"{path}: not an LMDB, which is a folder with a file data.mdb, or that file")
         self.pages = LmdbPages(file, path)
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
@@ -38,10 +28,10 @@ class LmdbDatabase:
 
 
 class LmdbWriter:
-    """A new LMDB in folder, which grows as it is filled."""
+    """A new LMDB in folder. Its map grows when it is full."""
 
     def __init__(self, folder: Path) -> None:
-        self.lmdb = require_lmdb()
+        self.lmdb = optional_module("lmdb", 'Writing an LMDB needs py-lmdb: pip install "minicaffe[lmdb]"')
         self.environment = self.lmdb.open(str(folder), map_size=1 << 26, sync=False, lock=False)
         self.waiting: list[tuple[bytes, bytes]] = []
 
@@ -49,7 +39,7 @@ class LmdbWriter:
         most = self.environment.max_key_size()
         if not 0 < len(key) <= most:
             raise DataError(
-                f'an LMDB takes keys of 1 to {most} bytes, and "{key[:60].decode("utf-8", "replace")}..." has {len(key):,}: '
+                f'an LMDB takes keys of 1 to {most} bytes, but "{key[:60].decode("utf-8", "replace")}..." has {len(key):,}: '
                 "shorten the name, or make a LevelDB (--backend leveldb)"
             )
         self.waiting.append((key, value))

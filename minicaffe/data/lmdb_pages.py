@@ -1,10 +1,10 @@
-"""An LMDB's file, read page by page. LMDB's own C code trusts a file, and ends the process over a damaged one.
+"""An LMDB's file, read page by page, because LMDB's C code trusts a file and ends the process over a damaged one.
 
-    page 0, 1: two metas, of which the later transaction counts
-    branch page: key of the lowest item below -> page    leaf page: key -> value, or the overflow pages that hold it
+    page 0, 1: two metas; the later transaction is valid
+    branch page: key of the lowest item below -> page    leaf page: key -> value, or its overflow pages
 
-Every number is checked before it is used, and nothing is mapped: a file cut short meanwhile is an error too. Only the main
-database of plain keys is read, which is all that Caffe writes. Source: LMDB 0.9's mdb.c (MDB_meta, MDB_db, MDB_page, MDB_node).
+Every number is checked before it is used. Nothing is mapped, so that truncating the file meanwhile is an error too. Only the
+main database of plain keys is read; Caffe writes no other. Source: LMDB 0.9's mdb.c (MDB_meta, MDB_db, MDB_page, MDB_node).
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from minicaffe import limits
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, os_errors_as
 from minicaffe.files import opened
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 BRANCH, LEAF, OVERFLOW = 1, 2, 4
 KINDS = BRANCH | LEAF | OVERFLOW | 8
-"""Bits of a page's flags that say what it is."""
+"""The bits of a page's flags for its kind."""
 BIG = 1
 """Flag of a node: its value is on overflow pages."""
 EMPTY = 2**64 - 1
 MOST_DEPTH = 32
-"""LMDB's own cursors go no deeper."""
+"""The depth of LMDB's cursors."""
 
 META = struct.Struct("<2I2QI44xI2H5Q2Q")
 """MDB_meta: magic, version, address, map size; of the free pages' database the page size; of the main one pad, flags, depth,
 branch, leaf and overflow pages, entries, root; last page, transaction."""
 HEADER = struct.Struct("<Q4H")
-"""MDB_page: its number, pad, flags, lower and upper end of its free room; of overflow pages the last two are their count."""
+"""MDB_page: its number, pad, flags, lower and upper end of its free space; for overflow pages these two are their count."""
 NODE = struct.Struct("<4H")
 """MDB_node: low and high half of the value's length (of a branch's page), flags (the page's upper bits), length of the key."""
 
 
 class Meta(NamedTuple):
-    """What counts of a meta page."""
+    """The values of a meta page that are used."""
 
     page_size: int
     flags: int
@@ -49,49 +49,39 @@ class Meta(NamedTuple):
 
 
 class LmdbPages:
-    """The main database in the file; path is what errors name. Raises DataError."""
+    """The main database in the file. path: for errors. Raises DataError."""
 
     def __init__(self, file: str | os.PathLike[str], path: str) -> None:
         self.file, self.path = file, path
-        try:
-            with opened(file) as start:
-                self.length = os.fstat(start.fileno()).st_size
-                first = self._meta(start.read(HEADER.size + META.size))
-                start.seek(first.page_size)
-                second = self._meta(start.read(HEADER.size + META.size))
-        except OSError as error:
-            raise DataError(f"{path}: cannot open the LMDB: {error.strerror or error}") from error
+        with os_errors_as(DataError, f"{path}: cannot open the LMDB"), opened(file) as start:
+            self.length = os.fstat(start.fileno()).st_size
+            first = self._meta(start.read(HEADER.size + META.size))
+            start.seek(first.page_size)
+            second = self._meta(start.read(HEADER.size + META.size))
         self.meta = max(first, second, key=lambda meta: meta.transaction)
         if self.meta.flags:
-            raise DataError(
-                f"{path}: an LMDB of flags {self.meta.flags:#x} (duplicate or reversed keys), which Caffe's have not"
-            )
+            raise DataError(f"{path}: the LMDB has flags {self.meta.flags:#x} (duplicate or reversed keys), unlike Caffe's")
         if self.meta.entries > self.length // NODE.size:
-            raise self._damaged(f"it says that it has {self.meta.entries} items")
+            raise self._damaged(f"it declares {self.meta.entries} items, more than fit into it")
 
     def items(self, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Keys with their values, in the order of the keys, from the first that is not below start."""
+        """Keys and values, ordered by key, from the first key >= start. Raises DataError."""
         if self.meta.root == EMPTY:
             return
-        try:
-            with opened(self.file) as file:
-                walk = _Walk(self, file, start)
-                yield from walk.below(self.meta.root, 0)
-        except OSError as error:
-            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        with os_errors_as(DataError, f"{self.path}: cannot be read"), opened(self.file) as file:
+            walk = _Walk(self, file, start)
+            yield from walk.below(self.meta.root, 0)
         if not start and walk.count != self.meta.entries:
-            raise self._damaged(f"it says that it has {self.meta.entries} items, and has {walk.count}")
+            raise self._damaged(f"it declares {self.meta.entries} items, but has {walk.count}")
 
     def _meta(self, page: bytes) -> Meta:
         if len(page) < HEADER.size + META.size:
-            raise self._damaged("it does not begin as one")
-        magic, version, _, _, page_size, _, flags, _, _, _, _, entries, root, last, transaction = META.unpack_from(
-            page, HEADER.size
-        )
+            raise self._damaged("it does not begin like an LMDB")
+        magic, version, _, _, page_size, _, flags, *_, entries, root, last, transaction = META.unpack_from(page, HEADER.size)
         if magic != MAGIC or page_size not in (2**i for i in range(8, 17)):
-            raise self._damaged("it does not begin as one")
+            raise self._damaged("it does not begin like an LMDB")
         if version != VERSION:
-            raise DataError(f"{self.path}: an LMDB of version {version}; what is read is version {VERSION}, LMDB 0.9's")
+            raise DataError(f"{self.path}: an LMDB of version {version}; only version {VERSION} (LMDB 0.9) is supported")
         return Meta(page_size, flags, entries, root, last, transaction)
 
     def _damaged(self, what: str) -> DataError:
@@ -99,7 +89,7 @@ class LmdbPages:
 
 
 class _Walk:
-    """One pass over the items. No page is below two others, so that more pages than there are is damage, and a pass ends."""
+    """One pass over the items. No page has two parents, so a pass that reads more pages than exist stops with an error."""
 
     def __init__(self, pages: LmdbPages, file: BinaryIO, start: bytes) -> None:
         self.pages, self.file, self.start = pages, file, start
@@ -114,7 +104,7 @@ class _Walk:
             yield from self._leaf(number, page, nodes)
             return
         if depth >= MOST_DEPTH:
-            raise self._damaged(number, "it is too deep")
+            raise self._damaged(number, "the tree is too deep")
         keys = [self._key(number, page, at) for at in nodes]
         for i, at in enumerate(nodes):
             if i + 1 < len(nodes) and keys[i + 1] <= self.start:
@@ -133,13 +123,13 @@ class _Walk:
             low, high, flags, _ = NODE.unpack_from(page, at)
             length, begin = low | high << 16, at + NODE.size + len(key)
             if flags & ~BIG:
-                raise self._damaged(number, "it holds another database, or several values of one key")
+                raise self._damaged(number, "it holds another database or several values of one key")
             if flags & BIG:
                 value = self._big(number, page[begin : begin + 8], length)
             else:
                 value = page[begin : begin + length]
             if len(value) != length:
-                raise self._damaged(number, "a value goes beyond it")
+                raise self._damaged(number, "a value extends beyond it")
             self.count += 1
             yield key, value
 
@@ -147,43 +137,43 @@ class _Walk:
         begin = at + NODE.size
         length = NODE.unpack_from(page, at)[3] if begin <= self.size else self.size
         if begin + length > self.size:
-            raise self._damaged(number, "a key goes beyond it")
+            raise self._damaged(number, "a key extends beyond it")
         return page[begin : begin + length]
 
     def _big(self, number: int, place: bytes, length: int) -> bytes:
-        """The value on the overflow pages whose number a leaf holds."""
+        """The value on the overflow pages whose number is at place."""
         if len(place) < 8:
-            raise self._damaged(number, "a value goes beyond it")
+            raise self._damaged(number, "a value extends beyond it")
         limits.check(f"{self.pages.path}: a value", length, "bytes")
         first = int.from_bytes(place, "little")
         count = -(-(HEADER.size + length) // self.size)
         content = self._read(first, count)
         (found, _, flags, low, high) = HEADER.unpack_from(content)
         if found != first or flags & KINDS != OVERFLOW or low | high << 16 < count:
-            raise self._damaged(first, "it is not what a value's page is")
+            raise self._damaged(first, "it is not a valid overflow page")
         return content[HEADER.size : HEADER.size + length]
 
     def _nodes(self, number: int) -> tuple[bytes, int, tuple[int, ...]]:
-        """A branch or leaf page: its bytes, which of the two it is, and where its nodes begin."""
+        """A branch or leaf page: its bytes, its kind, and the offsets of its nodes."""
         page = self._read(number, 1)
         found, _, flags, lower, upper = HEADER.unpack_from(page)
         kind = flags & KINDS
         if found != number or kind not in (BRANCH, LEAF) or not HEADER.size <= lower <= upper <= self.size or lower % 2:
-            raise self._damaged(number, "it is not what a page of items is")
+            raise self._damaged(number, "it is not a valid page of items")
         nodes = struct.unpack_from(f"<{(lower - HEADER.size) // 2}H", page, HEADER.size)
         if nodes and not upper <= min(nodes) <= max(nodes):
-            raise self._damaged(number, "a node lies outside")
+            raise self._damaged(number, "a node is outside it")
         return page, kind, nodes
 
     def _read(self, number: int, count: int) -> bytes:
-        """count pages from this one on."""
+        """count pages, starting with this one."""
         if not 2 <= number <= self.pages.meta.last_page + 1 - count:
             raise self._damaged(number, "there is no such page")
         if (number + count) * self.size > self.pages.length:
-            raise self._damaged(number, "it is not there: the file was cut short")
+            raise self._damaged(number, "it is missing: the file was cut short")
         self.left -= count
         if self.left < 0:
-            raise self._damaged(number, "it lies below two others")
+            raise self._damaged(number, "it has two parents")
         self.file.seek(number * self.size)
         content = self.file.read(count * self.size)
         if len(content) < count * self.size:

@@ -1,6 +1,6 @@
-"""The steps of the SSD fork's transform_param that all data layers make: resize_param, then noise_param, on bytes.
+"""The steps of the SSD fork's transform_param in all data layers: resize_param, then noise_param, on bytes.
 
-What only AnnotatedData makes (distort_param, expand_param, emit_constraint) the fork's other layers pass over in silence.
+The fork's layers other than AnnotatedData silently ignore distort_param, expand_param and emit_constraint.
 Source: the SSD fork's data_transformer.cpp.
 """
 
@@ -24,7 +24,7 @@ BOXES_FIELDS = ("distort_param", "expand_param", "emit_constraint")
 
 
 class ResizeAndNoise:
-    """resize_param and noise_param of a transform_param, where they are given. Raises DataError."""
+    """resize_param and noise_param of a transform_param, if given. Raises DataError."""
 
     def __init__(self, param: caffe_pb2.TransformationParameter) -> None:
         self.resize = param.resize_param if param.HasField("resize_param") else None
@@ -34,7 +34,7 @@ class ResizeAndNoise:
             check_resize(self.resize)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """What becomes of this height and width. Raises DataError for more than limits.pixels."""
+        """The resized height and width. Raises DataError for more than limits.pixels."""
         if self.resize is None:
             return height, width
         padded = self.resize.resize_mode == self.resize.FIT_LARGE_SIZE_AND_PAD
@@ -43,37 +43,37 @@ class ResizeAndNoise:
         return new
 
     def __call__(self, pixels: Array, random: np.random.Generator) -> tuple[Array, Array | None]:
-        """pixels (H, W, C), changed, and the frame (4,) that boxes are now relative to, or None where they stay."""
+        """pixels (H, W, C), changed, and the frame (4,) that boxes are now relative to, or None if they are unchanged."""
         frame = None
-        for name in [name for name, given in (("resize_param", self.resize), ("noise_param", self.noise)) if given is not None]:
-            check_bytes(pixels, name)
         if self.resize is not None:
+            check_bytes(pixels, "resize_param")
             pixels, frame = resized_by(np.ascontiguousarray(pixels), self.resize, random)
         if self.noise is not None:
+            check_bytes(pixels, "noise_param")
             pixels = noisy(pixels, self.noise, random)
         return pixels, frame
 
 
 def check_bytes(pixels: Array, field: str) -> None:
-    """Raises DataError unless pixels are bytes, which field needs."""
+    """Raises DataError unless pixels are bytes, as the field requires."""
     if pixels.dtype != np.uint8:
-        raise DataError(f"{field} needs images of bytes, these are floats")
+        raise DataError(f"{field} needs images of bytes, but these are floats")
 
 
 def crop_of(param: caffe_pb2.TransformationParameter) -> tuple[int, int]:
-    """The height and width of the crop, (0, 0) without one. Raises DataError where fields contradict each other."""
+    """The height and width of the crop, (0, 0) without one. Raises DataError for contradictory fields."""
     if param.crop_size and (param.crop_h or param.crop_w):
         raise DataError("give crop_size, or crop_h and crop_w, not both")
     if bool(param.crop_h) != bool(param.crop_w):
-        raise DataError(f"crop_h and crop_w go together, got {param.crop_h} and {param.crop_w}")
+        raise DataError(f"give both crop_h and crop_w, or neither; got {param.crop_h} and {param.crop_w}")
     return param.crop_h or param.crop_size, param.crop_w or param.crop_size
 
 
 def warn_of_no_effect(layer: Layer, boxes: bool) -> None:
-    """Warn of what in the layer's transform_param changes nothing, as in the fork. boxes: the layer is AnnotatedData."""
+    """Warn of fields in the layer's transform_param without effect, as in the fork. boxes: the layer is AnnotatedData."""
     param = layer.param.transform_param
     for name in BOXES_FIELDS:
         if not boxes and param.HasField(name):  # type: ignore[arg-type]
-            layer.warn(f"{name} changes nothing here: only AnnotatedData looks at it", f"transform_param.{name}")
+            layer.warn(f"{name} has no effect here: only AnnotatedData reads it", f"transform_param.{name}")
     if param.resize_param.prob != 1:
-        layer.warn("resize_param.prob changes nothing: every image is resized", "transform_param.resize_param.prob")
+        layer.warn("resize_param.prob has no effect: every image is resized", "transform_param.resize_param.prob")

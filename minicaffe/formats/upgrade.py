@@ -1,4 +1,4 @@
-"""Older generations of prototxt and caffemodel, brought to today's. Source: Caffe's upgrade_proto.cpp.
+"""Upgrades of older generations of prototxt and caffemodel. Source: Caffe's upgrade_proto.cpp.
 
     V0 (layers { layer { type: "conv" } }) -> V1 (layers { type: CONVOLUTION }) -> V2 (layer { type: "Convolution" })
 
@@ -19,15 +19,15 @@ from minicaffe.proto import caffe_pb2
 from .generations import DATA_LAYERS, SOLVER_TYPES, TRANSFORM_FIELDS, V1_PARAM_SPEC, V1_TYPES
 from .upgrade_v0 import Warn, is_v0, v0_to_v1
 
-ONE_GENERATION = "layer is V2 and layers is V1: a net uses one of the two"
+ONE_GENERATION = "layer is V2 and layers is V1: use one of the two"
 INPUT_FIELDS = -1
-"""The origin of the Input layer that stands for a net's input fields."""
+"""The origin of the Input layer that is made from a net's input fields."""
 
 
 def upgrade_net(net: caffe_pb2.NetParameter, warn: Warn | None = None) -> tuple[caffe_pb2.NetParameter, list[int]]:
-    """A copy of net in today's form, and for each of its layers the index of the `layer` or `layers` it comes from
-    (INPUT_FIELDS for the Input layer made of the input fields). warn(message, index) is told what gets lost on the way;
-    without it that is a PrototxtWarning. Raises UpgradeError."""
+    """An upgraded copy of net, and for each of its layers the index of the `layer` or `layers` that it comes from
+    (INPUT_FIELDS for the Input layer made from the input fields). warn(message, index) reports dropped fields (default: a
+    PrototxtWarning). Raises UpgradeError."""
     if net.layer and net.layers:
         raise UpgradeError(f"the net has {len(net.layer)} layer and {len(net.layers)} layers", hint=ONE_GENERATION)
     new = caffe_pb2.NetParameter()
@@ -50,22 +50,21 @@ def _warn(message: str, index: int) -> None:
 
 
 def upgrade_solver(solver: caffe_pb2.SolverParameter) -> caffe_pb2.SolverParameter:
-    """A copy of solver whose solver_type (an enum) has become type (a string). Raises UpgradeError."""
+    """A copy of solver with its solver_type (an enum) replaced by type (a string). Raises UpgradeError."""
     new = caffe_pb2.SolverParameter()
     new.CopyFrom(solver)
     if new.HasField("solver_type"):
         old = caffe_pb2.SolverParameter.SolverType.Name(new.solver_type)
         if new.HasField("type"):
-            raise UpgradeError(
-                f'the solver has both solver_type: {old} and type: "{new.type}"', hint="keep type; delete solver_type"
-            )
+            message = f'the solver has both solver_type: {old} and type: "{new.type}"'
+            raise UpgradeError(message, hint="keep type; delete solver_type")
         new.type = SOLVER_TYPES[old]
         new.ClearField("solver_type")
     return new
 
 
 def default_snapshot_prefix(solver: caffe_pb2.SolverParameter, path: str | os.PathLike[str]) -> None:
-    """Make snapshot_prefix of the solver's path without its suffix; a prefix that is a folder gets the file's name."""
+    """Set a missing snapshot_prefix to the solver's path without its suffix; append the file's name to a folder."""
     path = Path(path)
     if not solver.HasField("snapshot_prefix"):
         solver.snapshot_prefix = str(path.with_suffix(""))
@@ -77,7 +76,7 @@ def default_snapshot_prefix(solver: caffe_pb2.SolverParameter, path: str | os.Pa
 
 
 def _move_transform_fields(net: caffe_pb2.NetParameter) -> None:
-    """Move scale, mean_file, crop_size and mirror of data layers into transform_param, if any layer still has one."""
+    """Move scale, mean_file, crop_size and mirror of data layers into transform_param, if any layer has one."""
     blocks = [(layer, _data_block(layer)) for layer in net.layers]
     if not any(block is not None and block.HasField(name) for _, block in blocks for name in TRANSFORM_FIELDS):
         return
@@ -93,13 +92,13 @@ def _move_transform_fields(net: caffe_pb2.NetParameter) -> None:
 
 
 def _data_block(layer: caffe_pb2.V1LayerParameter) -> Any:
-    """The data layer's own param block; None for another layer."""
+    """A data layer's param block; None for another layer."""
     name = DATA_LAYERS.get(caffe_pb2.V1LayerParameter.LayerType.Name(layer.type))
     return getattr(layer, name) if name else None
 
 
 def _v1_to_v2(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
-    """One V1 layer as V2: blocks of the same name as they are, the four lists about learnable blobs into param blocks."""
+    """A V1 layer as V2: blocks are copied, and the four lists about learnable blobs become param blocks."""
     new = caffe_pb2.LayerParameter()
     for descriptor, value in old.ListFields():
         name = descriptor.name
@@ -123,7 +122,7 @@ def _v1_to_v2(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
 
 
 def _input_layer(net: caffe_pb2.NetParameter) -> list[int]:
-    """Put an Input layer for the input fields first, and clear them; names without shapes just go, as in Caffe."""
+    """Replace the input fields by an Input layer; inputs without shapes are dropped, as in Caffe."""
     inputs, shapes, dims = list(net.input), list(net.input_shape), list(net.input_dim)
     origins: list[int] = []
     if shapes or dims:
@@ -134,10 +133,7 @@ def _input_layer(net: caffe_pb2.NetParameter) -> list[int]:
         layer = caffe_pb2.LayerParameter(name="input", type="Input", top=inputs)
         for i in range(len(inputs)):
             layer.input_param.shape.add().dim.extend(shapes[i].dim if shapes else dims[4 * i : 4 * i + 4])
-        rest = list(net.layer)
-        del net.layer[:]
-        net.layer.append(layer)
-        net.layer.extend(rest)
+        net.layer.insert(0, layer)
         origins = [INPUT_FIELDS]
     for repeated in (net.input, net.input_shape, net.input_dim):
         del repeated[:]
@@ -145,7 +141,7 @@ def _input_layer(net: caffe_pb2.NetParameter) -> list[int]:
 
 
 def _freeze_batch_norm(net: caffe_pb2.NetParameter) -> None:
-    """lr_mult and decay_mult 0 for the three params of a BatchNorm: its statistics are not learned by gradient."""
+    """Set lr_mult and decay_mult of BatchNorm's three params to 0: its statistics are not learned by gradient."""
     for layer in net.layer:
         if layer.type == "BatchNorm" and len(layer.param) == 3:
             for spec in layer.param:

@@ -11,7 +11,7 @@ from minicaffe.proto import caffe_pb2
 from .generations import V0_FIELDS, V0_SAME, V0_TYPES
 
 Warn = Callable[[str, int], None]
-"""Says something of the block with an index."""
+"""Reports a message about the block with an index."""
 
 
 def is_v0(net: caffe_pb2.NetParameter) -> bool:
@@ -19,7 +19,7 @@ def is_v0(net: caffe_pb2.NetParameter) -> bool:
 
 
 def v0_to_v1(net: caffe_pb2.NetParameter, warn: Warn) -> list[int]:
-    """Fold padding layers, then turn each V0 layer of net into V1; returns the index that each layer had before."""
+    """Fold padding layers, then convert each V0 layer of net to V1; returns the previous index of each layer."""
     old = list(net.layers)
     origins = fold_padding(old)
     layers = [_layer(old[i], i, warn) if old[i].HasField("layer") else old[i] for i in origins]
@@ -30,7 +30,7 @@ def v0_to_v1(net: caffe_pb2.NetParameter, warn: Warn) -> list[int]:
 
 
 def fold_padding(layers: Sequence[caffe_pb2.V1LayerParameter]) -> list[int]:
-    """Give the pad of each padding layer to the convolution or pooling that reads it; returns the other layers' indices."""
+    """Move the pad of each padding layer to the convolution or pooling that reads it; returns the other layers' indices."""
     padding_top: dict[str, caffe_pb2.V1LayerParameter | None] = {}
     for i, layer in enumerate(layers):
         for j, name in enumerate(layer.bottom):
@@ -49,7 +49,7 @@ def fold_padding(layers: Sequence[caffe_pb2.V1LayerParameter]) -> list[int]:
 
 
 def _layer(connection: caffe_pb2.V1LayerParameter, index: int, warn: Warn) -> caffe_pb2.V1LayerParameter:
-    """One V0 layer as V1: bottoms and tops from the connection, the rest from its inner layer, by generations.V0_FIELDS."""
+    """A V0 layer as V1: bottoms and tops from the connection, the rest from its inner layer by generations.V0_FIELDS."""
     old = connection.layer
     if old.HasField("type") and old.type not in V0_TYPES:
         raise UpgradeError(f'"{old.name}": V0 has no layer type "{old.type}"', index, "it is one of " + ", ".join(V0_TYPES))
@@ -68,12 +68,12 @@ def _layer(connection: caffe_pb2.V1LayerParameter, index: int, warn: Warn) -> ca
         if path:
             _put(new, path, value)
         else:
-            warn(f'V0 layer "{old.name}" of type "{old.type}" has no use for {descriptor.name}; dropped', index)
+            warn(f'V0 layer "{old.name}" of type "{old.type}" does not use {descriptor.name}; dropped', index)
     return new
 
 
 def _put(message: Any, path: str, value: Any) -> None:
-    """Set the field at a dotted path, append to it when it is repeated, or copy a message into it."""
+    """Set the field at a dotted path, append to it if it is repeated, or copy a message into it."""
     *blocks, name = path.split(".")
     for block in blocks:
         message = getattr(message, block)

@@ -99,7 +99,7 @@ def test_encoded_anew_where_size_or_colour_differ() -> None:
     [
         ("absent.png 1", [], "list.txt:5: images/absent.png: cannot read the image: No such file"),
         ("bad.png 1", [], "list.txt:5: images/bad.png: cannot read the image: not an image, or damaged"),
-        ("im0.png", [], 'list.txt:5: "im0.png" is no image and label'),
+        ("im0.png", [], 'list.txt:5: "im0.png" has no label'),
         ("im0.png x", [], 'list.txt:5: the label "x" is not a whole number'),
         ("im0.png 99999999999", [], "list.txt:5: the label 99999999999 is not in [-2147483648, 2147483647]"),
         ("im0.png -9", ["--resize-width", "65536", "--resize-height", "32768"], "list.txt:1: an image resized to 65536 x"),

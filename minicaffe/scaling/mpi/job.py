@@ -13,7 +13,7 @@ from fractions import Fraction
 from weakref import WeakKeyDictionary
 
 from minicaffe import rng, threads
-from minicaffe.data.shard import Share, sharing
+from minicaffe.data.shard import Shard, reading_shard
 from minicaffe.errors import Error, written_out
 from minicaffe.mode import gpu_mode, set_device, set_mode_gpu
 from minicaffe.training.solver import SGDSolver
@@ -52,7 +52,7 @@ class Job(Ranks):
 
 @contextmanager
 def training(timeout: float = TIMEOUT) -> Iterator[Job]:
-    """The ranks that mpiexec started, of which each reads its share of the data; ranks other than 0 print nothing.
+    """The ranks that mpiexec started, of which each reads its shard of the data; ranks other than 0 print nothing.
 
     An error in one rank is shown with its name, and ends all. timeout: seconds that one waits for the others.
     Raises Error without mpi4py or an MPI.
@@ -61,7 +61,7 @@ def training(timeout: float = TIMEOUT) -> Iterator[Job]:
     try:
         _share_cores(job)
         _take_device(job)
-        with sharing(Share(job.rank, job.count)), _silent(job.rank > 0):
+        with reading_shard(Shard(job.rank, job.count)), _silent(job.rank > 0):
             yield job
     except SystemExit as error:
         if error.code and job.count > 1:
