@@ -14,11 +14,10 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from minicaffe.access import granted_folder
-from minicaffe.data.data_transformer import DataTransformer
+from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.database import Database, open_database
 from minicaffe.data.datum import datum_array
 from minicaffe.data.prefetch import Batch
-from minicaffe.data.resize_and_noise import warn_of_no_effect
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2

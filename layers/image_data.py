@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from minicaffe.access import granted
-from minicaffe.data.data_transformer import DataTransformer
+from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.image_bytes import Pixels, read_image, resized
 from minicaffe.data.image_list import Listed, read_image_list
 from minicaffe.data.prefetch import Batch
-from minicaffe.data.resize_and_noise import warn_of_no_effect
 from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError

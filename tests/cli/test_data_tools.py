@@ -104,7 +104,7 @@ def test_encoded_anew_where_size_or_colour_differ() -> None:
         ("im0.png 99999999999", [], "list.txt:5: the label 99999999999 is not in [-2147483648, 2147483647]"),
         ("im0.png -9", ["--resize-width", "65536", "--resize-height", "32768"], "list.txt:1: an image resized to 65536 x"),
         ("tall.png 1", ["--check-size"], "list.txt:5: tall.png is not of the size of im0.png"),
-        ("./" * 252 + "im0.png 1", [], 'an LMDB takes keys of 1 to 511 bytes, and "00000004_./'),
+        ("./" * 252 + "im0.png 1", [], 'an LMDB takes keys of 1 to 511 bytes, but "00000004_./'),
         ("im0.png 1", ["--resize-width", "3"], "--resize-width and --resize-height go together"),
         ("im0.png 1", ["--encode-type", "xyz"], 'list.txt:1: images/im0.png: cannot encode images as "xyz"'),
     ],

@@ -183,7 +183,7 @@ def test_errors_at_setup(folder: Path, prototxt: str, message: str) -> None:
     [
         (
             "",
-            r'mixed, key "00000002": the image gives \(2, 5, 6\), but the batch began with \(2, 4, 6\): give all images one size',
+            r'mixed, key "00000002": the image gives \(2, 5, 6\), but the batch began with \(2, 4, 6\): give all images',
         ),
         ("mean_value: 1 mean_value: 2 mean_value: 3", 'mixed, key "00000000": 3 mean_value given for 2 channels'),
         ('mean_file: "mean.binaryproto"', r'key "00000000": mean_file .* has shape \(2, 3, 6\), the image has \(2, 4, 6\)'),

@@ -150,5 +150,5 @@ def test_rows_of_another_file_are_read_in_no_way(top: str) -> None:
 
 def test_more_bytes_than_the_limit_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "bytes", 100)
-    with pytest.raises(LayerError, match=r'a.h5: dataset "data": with .* has 192 bytes, .* --limit bytes=N'):
+    with pytest.raises(LayerError, match=r'a.h5: dataset "data": together with .* has 192 bytes, .* --limit bytes=N'):
         net_of(text())

@@ -180,7 +180,7 @@ def test_per_output_gives_channel_c_its_coordinate(classes, group):
         (
             box_layer(6),
             {},
-            'InnerProduct layer "bbox_pred": the target means and stds do not fit: 6 outputs are not a multiple',
+            'InnerProduct layer "bbox_pred": the target means and stds do not fit: 6 outputs are not',
         ),
         (box_layer(8, rest="bias_term: false"), {}, "needs a bias: a snapshot folds the target means into it"),
     ],
