@@ -42,7 +42,7 @@ def distorted(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.r
     if random.random() < param.saturation_prob:
         pixels = saturated(pixels, random.uniform(param.saturation_lower, param.saturation_upper))
     if random.random() < param.hue_prob:
-        pixels = hue_turned(pixels, random.uniform(-param.hue_delta, param.hue_delta))
+        pixels = hue_shifted(pixels, random.uniform(-param.hue_delta, param.hue_delta))
     if not contrast_first:
         pixels = _other_contrast(pixels, param, random)
     if random.random() < param.random_order_prob:
@@ -63,7 +63,7 @@ def saturated(pixels: Pixels, factor: float) -> Pixels:
     return bgr_of(hsv)
 
 
-def hue_turned(pixels: Pixels, delta: float) -> Pixels:
+def hue_shifted(pixels: Pixels, delta: float) -> Pixels:
     """(H, W, 3) with delta, in steps of 2 degrees, added to its hue; a negative sum becomes 0 (red), as in the fork."""
     hsv = hsv_of(pixels)
     hsv[:, :, 0] = as_bytes(hsv[:, :, 0].astype(np.float32) + delta)

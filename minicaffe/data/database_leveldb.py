@@ -66,7 +66,8 @@ class LevelDatabase:
             if first is not None:
                 heappush(heap, (first[0], len(tables), first[1], records))
 
-        add(self._recent_from(start))
+        recent = sorted(name for name in self.recent if name >= start)
+        add((Key(name, self.recent[name][0]), self.recent[name][1]) for name in recent)
         while heap or tables:
             while tables and (not heap or tables[-1][0] <= heap[0][0]):
                 _, path, table = tables.pop()
@@ -80,12 +81,6 @@ class LevelDatabase:
                 heappop(heap)
             else:
                 heapreplace(heap, (following[0], number, following[1], records))
-
-    def _recent_from(self, start: bytes) -> Iterator[tuple[Key, memoryview]]:
-        """The entries of the logs."""
-        for name in sorted(name for name in self.recent if name >= start):
-            age, value = self.recent[name]
-            yield Key(name, age), value
 
     def _tables(self, manifest: Manifest) -> list[tuple[str, Table]]:
         """The files of the tables. Raises DataError if any is missing or has another length than the manifest says."""

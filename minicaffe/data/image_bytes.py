@@ -41,12 +41,14 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
 
     It is rotated by its EXIF orientation, except for color None. name: of bytes, for errors. Raises DataError.
     """
-    from PIL import ImageOps
+    from PIL import Image, ImageOps
 
     with opened(file, name) as stored:
         _check_cost(stored)
         image = stored if color is None else ImageOps.exif_transpose(stored)
-        return _channels(_eight_bits(image), color, str(stored.format))
+        if image.mode.startswith("I"):  # 16 bits
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        return _channels(image, color, str(stored.format))
 
 
 @contextmanager
@@ -58,7 +60,7 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
     """
     name = name or str(file if isinstance(file, str | PathLike) else "image")
     try:
-        with _stream(file) as stream:
+        with io.BytesIO(file) if isinstance(file, bytes) else files.opened(file) as stream:
             length = stream.seek(0, SEEK_END)
             if length > most_bytes():
                 most = f"{limits.pixels:,} pixels take at most {most_bytes():,}: {limits.raising('pixels')}"
@@ -111,10 +113,6 @@ def _identified(stream: BinaryIO) -> Iterator[Any]:
 def most_bytes() -> int:
     """Most bytes of an image file."""
     return FILE_BYTES + PIXEL_BYTES * limits.pixels
-
-
-def _stream(file: str | PathLike[str] | bytes) -> BinaryIO:
-    return io.BytesIO(file) if isinstance(file, bytes) else files.opened(file)
 
 
 def _tile_pixels(image: Any) -> int:
@@ -210,13 +208,6 @@ def _formats() -> tuple[str, ...]:
 
     Image.init()
     return tuple(kind for kind in FORMATS if kind in Image.OPEN)
-
-
-def _eight_bits(image: Any) -> Any:
-    """A 16-bit image as an 8-bit one; other images unchanged."""
-    from PIL import Image
-
-    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I") else image
 
 
 def _channels(image: Any, color: bool | None, format_: str) -> Pixels:

@@ -5,7 +5,6 @@ Source: Caffe's image_data_layer.cpp and tools/convert_imageset.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from os import PathLike
 from typing import NamedTuple
 
@@ -23,7 +22,14 @@ class Listed(NamedTuple):
 
 def read_image_list(path: str | PathLike[str]) -> list[Listed]:
     """The images of a list; blank lines are skipped. Raises DataError, with the line, for anything but `NAME LABEL`."""
-    images = list(_images(path))
+    images = []
+    for number, line in enumerate(text_lines(path), 1):
+        if not line.strip():
+            continue
+        name, *label = line.strip().rsplit(maxsplit=1)
+        if not label:
+            raise DataError(f'{path}:{number}: "{line.strip()}" has no label: write NAME LABEL')
+        images.append(Listed(name, _label(label[0], f"{path}:{number}"), number))
     if not images:
         raise DataError(f"{path}: the list has no image")
     return images
@@ -43,16 +49,6 @@ def text_lines(path: str | PathLike[str]) -> list[str]:
         raise DataError("no source is given")
     with os_errors_as(DataError, f"{path}: cannot read the list"):
         return read_text(path, "lists", "surrogateescape").split("\n")
-
-
-def _images(path: str | PathLike[str]) -> Iterator[Listed]:
-    for number, line in enumerate(text_lines(path), 1):
-        if not line.strip():
-            continue
-        name, *label = line.strip().rsplit(maxsplit=1)
-        if not label:
-            raise DataError(f'{path}:{number}: "{line.strip()}" has no label: write NAME LABEL')
-        yield Listed(name, _label(label[0], f"{path}:{number}"), number)
 
 
 def _label(word: str, place: str) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from minicaffe import limits
 from minicaffe.errors import DataError, LimitError, optional_module
@@ -48,14 +47,6 @@ class Held:
             raise LimitError(f"{path}: a block has {size:,} bytes, and the limit is {MOST_BLOCK:,}")
 
 
-class Place(NamedTuple):
-    """The place of a block, and a key >= its last key."""
-
-    at: int
-    size: int
-    until: Key
-
-
 class TableReader:
     """One pass over a table's records. Its file is open only while a block is read, because a database may have more tables
     than a process may have open files."""
@@ -83,8 +74,8 @@ class TableReader:
         if last != self.table.last:
             raise DataError(f"{self.path}: damaged LevelDB: its last key differs from the manifest")
 
-    def _places(self) -> Iterator[Place]:
-        """The places of the blocks, in order."""
+    def _places(self) -> Iterator[tuple[int, int, Key]]:
+        """The blocks in order: offset, size, and a key >= the last key."""
         end = self.table.length - FOOTER.size
         if end < 0:
             raise DataError(f"{self.path}: damaged LevelDB: it is too short for a table")
@@ -108,7 +99,7 @@ class TableReader:
             if not last <= at <= index - size - TRAILER.size:
                 raise self._damaged(at, "its declared place is in another block or outside the file")
             last = at + size + TRAILER.size
-            yield Place(at, size, self._key(index, stored))
+            yield at, size, self._key(index, stored)
         self.held.bytes -= len(block)
 
     def _block(self, at: int, size: int, what: str) -> memoryview:

@@ -56,7 +56,7 @@ def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Gen
     if param.inverse:
         pixels = 255 - pixels
     if param.saltpepper:
-        pixels = sprinkled(pixels, param.saltpepper_param, random)
+        pixels = salt_and_pepper(pixels, param.saltpepper_param, random)
     if param.convert_to_hsv:
         pixels = hsv_of(pixels)
     return lab_of(pixels) if param.convert_to_lab else pixels
@@ -105,7 +105,7 @@ def eroded(pixels: Pixels) -> Pixels:
     return least
 
 
-def sprinkled(pixels: Pixels, param: caffe_pb2.SaltPepperParameter, random: np.random.Generator) -> Pixels:
+def salt_and_pepper(pixels: Pixels, param: caffe_pb2.SaltPepperParameter, random: np.random.Generator) -> Pixels:
     """Salt and pepper: a fraction of the pixels, drawn with replacement, set to value. Raises DataError."""
     height, width, channels = pixels.shape
     if len(param.value) not in (1, channels):

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.data.boxes import bbox_overlaps
 from minicaffe.errors import DataError
 
+from .boxes import bbox_overlaps
 from .images import image_size
 from .roidb_entry import Entry, Roidb
 from .roidb_files import load_roidb

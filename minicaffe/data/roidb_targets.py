@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.data.boxes import bbox_overlaps, bbox_transform
-
+from .boxes import bbox_overlaps, bbox_transform
 from .roidb_entry import Entry
 from .settings import DetectionSettings
 

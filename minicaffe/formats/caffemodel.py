@@ -122,19 +122,15 @@ def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str) -> Lay
             elif item.number == version.type:
                 kind = _type(buffer, item, version)
             elif item.number == version.blobs:
-                blobs.append(_blob_at(buffer, item, len(blobs)))
+                try:
+                    blobs.append(blob(buffer, *_span(item), whole=item.whole))
+                except WireError as error:
+                    raise error.within(f"blob {len(blobs)}") from error
             elif item.number == version.inner:
                 old = _layer(buffer, item, V0, "V0 layer")
     except WireError as error:
         raise error.within(f'{place} "{name}"' if name else place) from error
     return old or LayerWeights(name, kind, blobs)
-
-
-def _blob_at(buffer: Buffer, item: Field, index: int) -> BlobWeights:
-    try:
-        return blob(buffer, *_span(item), whole=item.whole)
-    except WireError as error:
-        raise error.within(f"blob {index}") from error
 
 
 def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWeights:

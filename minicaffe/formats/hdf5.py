@@ -88,10 +88,7 @@ def read_hdf5(path: Path) -> list[LayerWeights]:
         if not isinstance(data, h5py.Group):
             raise WeightsError(f"{path}: the HDF5 file has no group /data, so it holds no Caffe weights")
         layers = [(name, _blobs(path, name, group)) for name, group in _groups(data)]  # check all before reading any
-        return [
-            LayerWeights(name, "", [None if blob is None else _read(blob, f"{path}: {blob.name}") for blob in blobs])
-            for name, blobs in layers
-        ]
+        return [LayerWeights(name, "", [_read(blob, path) for blob in blobs]) for name, blobs in layers]
 
 
 def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False) -> None:
@@ -149,8 +146,10 @@ def _blobs(path: Path, name: str, group: Any) -> list[Any]:
     return blobs
 
 
-def _read(dataset: Any, place: str) -> BlobWeights:
-    array = _values(dataset, place)
+def _read(dataset: Any, path: Path) -> BlobWeights | None:
+    if dataset is None:
+        return None
+    array = _values(dataset, f"{path}: {dataset.name}")
     return BlobWeights(array.shape, False, (array.reshape(-1),))
 
 

@@ -89,20 +89,16 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFi
     if UNPRINTABLE.search(param.name):
         raise _control("name", param.name, parser.text.place(parser.root.offsets["name"]))
     for layer, source in zip(param.layer, sources, strict=True):
-        _refuse_control(layer, source)
+        tops = [(f"top[{j}]", name) for j, name in enumerate(layer.top)]
+        bottoms = [(f"bottom[{j}]", name) for j, name in enumerate(layer.bottom)]
+        for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
+            if UNPRINTABLE.search(name):
+                raise _control(field.partition("[")[0], name, source.at(field))
     return NetFile(param, sources, file)
 
 
-def _refuse_control(layer: caffe_pb2.LayerParameter, source: LayerSource) -> None:
-    """Raise PrototxtError for control characters in names, which would reach the terminal when they are printed."""
-    tops = [(f"top[{j}]", name) for j, name in enumerate(layer.top)]
-    bottoms = [(f"bottom[{j}]", name) for j, name in enumerate(layer.bottom)]
-    for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
-        if UNPRINTABLE.search(name):
-            raise _control(field.partition("[")[0], name, source.at(field))
-
-
 def _control(field: str, name: str, place: Place) -> PrototxtError:
+    """The error for a control character in a name, which would reach the terminal when the name is printed."""
     message = f"the {field} {name!r} holds a control character"
     return PrototxtError(message, file=place.file, line=place.line, column=place.column)
 

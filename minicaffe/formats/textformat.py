@@ -30,9 +30,7 @@ class Schema:
         self.required = [f.name for f in descriptor.fields if is_required(f)]
 
 
-@cache
-def schema_of(descriptor: Descriptor) -> Schema:
-    return Schema(descriptor)
+schema_of = cache(Schema)
 
 
 @dataclass

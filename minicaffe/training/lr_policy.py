@@ -17,8 +17,8 @@ from typing import Any
 from minicaffe.errors import SolverError
 from minicaffe.proto import caffe_pb2
 
-POLICIES = ("fixed", "step", "exp", "inv", "multistep", "poly", "sigmoid")
-NEEDS = {
+NEEDS: dict[str, tuple[str, ...]] = {
+    "fixed": (),
     "step": ("gamma", "stepsize"),
     "exp": ("gamma",),
     "inv": ("gamma", "power"),
@@ -31,11 +31,10 @@ NEEDS = {
 def check_policy(param: caffe_pb2.SolverParameter) -> None:
     """Raises SolverError for an unknown policy, a missing parameter, and a base_lr that is not finite."""
     policy = param.lr_policy
-    if policy not in POLICIES:
-        raise SolverError(f'unknown lr_policy "{policy}": use one of {", ".join(POLICIES)}')
-    needed = ("base_lr", *NEEDS.get(policy, ()))
+    if policy not in NEEDS:
+        raise SolverError(f'unknown lr_policy "{policy}": use one of {", ".join(NEEDS)}')
     present = {descriptor.name for descriptor, _ in param.ListFields()}
-    if missing := [name for name in needed if name not in present]:
+    if missing := [name for name in ("base_lr", *NEEDS[policy]) if name not in present]:
         raise SolverError(f'lr_policy "{policy}" needs {" and ".join(missing)}, which the solver lacks')
     if not math.isfinite(param.base_lr):
         raise SolverError(f"base_lr must be a finite number, got {param.base_lr:g}")

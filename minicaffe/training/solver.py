@@ -87,9 +87,10 @@ class SGDSolver:
         seed: int | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        given = isinstance(solver, caffe_pb2.SolverParameter)
-        self.param = upgrade_solver(solver) if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
-        self.folder = Path(folder or Path()) if given else Path(os.fspath(solver)).parent  # type: ignore[arg-type]
+        if isinstance(solver, caffe_pb2.SolverParameter):
+            self.param, self.folder = upgrade_solver(solver), Path(folder or Path())
+        else:
+            self.param, self.folder = read_solver(solver), Path(solver).parent
         self.settings = settings or current()
         self.iter = 0
         check_policy(self.param)
