@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -49,13 +49,7 @@ def open_database(path: str, backend: str) -> Database:
     if kind != backend:
         found = kind.upper()
         raise DataError(f"{path}: the database is of backend {found}, not {backend.upper()}: write backend: {found}")
-    if backend == "lmdb":
-        from .database_lmdb import LmdbDatabase
-
-        return LmdbDatabase(path)
-    from .database_leveldb import LevelDatabase
-
-    return LevelDatabase(path)
+    return _classes(backend)[0](path)
 
 
 @contextmanager
@@ -70,18 +64,18 @@ def new_database(path: str, backend: str) -> Iterator[Writer]:
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         with os_errors_as(Error, f"{path}: cannot be written"):
-            with closing(_writer(temporary, backend)) as writer:
+            with closing(_classes(backend)[1](temporary)) as writer:
                 yield writer
             temporary.rename(target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _writer(folder: Path, backend: str) -> Writer:
+def _classes(backend: str) -> tuple[Callable[[str], Database], Callable[[Path], Writer]]:
     if backend == "lmdb":
-        from .database_lmdb import LmdbWriter
+        from .database_lmdb import LmdbDatabase, LmdbWriter
 
-        return LmdbWriter(folder)
-    from .database_leveldb import LevelWriter
+        return LmdbDatabase, LmdbWriter
+    from .database_leveldb import LevelDatabase, LevelWriter
 
-    return LevelWriter(folder)
+    return LevelDatabase, LevelWriter

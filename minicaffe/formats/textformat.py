@@ -78,7 +78,9 @@ class Parser(ValueReader):
                 continue
             if not known.repeated:
                 if word in seen:
-                    raise self._twice(word, seen[word])
+                    line, again = self.text.line(self.starts[seen[word]]), self.text.line(self.starts[self.at])
+                    hint = f"{word} takes one value; delete one"
+                    raise self.error(f"{word} is given twice, at line {line} and at line {again}", hint=hint)
                 seen[word] = self.at
             self._field(message, known, block)
             if words[self.at] in (",", ";"):
@@ -153,11 +155,6 @@ class Parser(ValueReader):
 
     def _opened(self, token: int) -> str:
         return f"opened at line {self.text.line(self.starts[token])}"
-
-    def _twice(self, name: str, first: int) -> PrototxtError:
-        line, again = self.text.line(self.starts[first]), self.text.line(self.starts[self.at])
-        hint = f"{name} takes one value; delete one"
-        return self.error(f"{name} is given twice, at line {line} and at line {again}", hint=hint)
 
     def _no_colon(self, known: Field) -> PrototxtError:
         if self.words[self.at] in ("{", "<"):

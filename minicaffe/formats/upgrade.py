@@ -160,24 +160,17 @@ def _put(message: Any, path: str, value: Any) -> None:
 
 def _move_transform_fields(net: caffe_pb2.NetParameter) -> None:
     """Move scale, mean_file, crop_size and mirror of data layers into transform_param, if any layer has one."""
-    blocks = [(layer, _data_block(layer)) for layer in net.layers]
-    if not any(block is not None and block.HasField(name) for _, block in blocks for name in TRANSFORM_FIELDS):
+    names = [DATA_LAYERS.get(caffe_pb2.V1LayerParameter.LayerType.Name(layer.type)) for layer in net.layers]
+    blocks = [(layer, getattr(layer, name)) for layer, name in zip(net.layers, names, strict=True) if name]
+    if not any(block.HasField(name) for _, block in blocks for name in TRANSFORM_FIELDS):
         return
     for layer, block in blocks:
-        if block is None:
-            continue
         block.SetInParent()
         layer.transform_param.SetInParent()
         for name in TRANSFORM_FIELDS:
             if block.HasField(name):
                 setattr(layer.transform_param, name, getattr(block, name))
                 block.ClearField(name)
-
-
-def _data_block(layer: caffe_pb2.V1LayerParameter) -> Any:
-    """A data layer's param block; None for another layer."""
-    name = DATA_LAYERS.get(caffe_pb2.V1LayerParameter.LayerType.Name(layer.type))
-    return getattr(layer, name) if name else None
 
 
 def _v1_to_v2(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:

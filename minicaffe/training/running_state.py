@@ -117,7 +117,10 @@ def decoded_state(text: bytes, path: Any) -> State:
 
 def kept_weights(blobs: Sequence[Blob]) -> list[State]:
     """The blobs' data as JSON, exactly."""
-    return [{"shape": list(blob.shape), "dtype": blob.data.dtype.str, "data": _text(blob.data)} for blob in blobs]
+    return [
+        {"shape": list(blob.shape), "dtype": blob.data.dtype.str, "data": base64.b64encode(blob.data.tobytes()).decode()}
+        for blob in blobs
+    ]
 
 
 def put_weights(kept: Sequence[State], blobs: Sequence[Blob], name: str) -> None:
@@ -138,10 +141,6 @@ def _array(fields: Fields, blob: Blob) -> NDArray[Any]:
     if len(values) != blob.data.nbytes:
         raise ValueError(f'"{fields.path("data")}" has {len(values)} bytes, not {blob.data.nbytes}')
     return np.frombuffer(values, blob.data.dtype).reshape(blob.shape)
-
-
-def _text(array: NDArray[Any]) -> str:
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
 def _layer_states(net: Net) -> State:

@@ -12,16 +12,12 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from minicaffe.access import granted
-from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import Error, WeightsError, os_errors_as
 from minicaffe.formats.weights import read_weights
-from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 
 from .lr_policy import current_step
@@ -30,33 +26,30 @@ from .solver_nets import found
 from .solver_state import TrainingState, read_checked, write_state
 from .target_scaling import folded, folded_layers, unfold
 
+if TYPE_CHECKING:
+    from .solver import SGDSolver
+
 logger = logging.getLogger("minicaffe.solver")
 
 File = str | os.PathLike[str]
 
 
-def write(
-    param: caffe_pb2.SolverParameter,
-    settings: DetectionSettings,
-    net: Net,
-    iteration: int,
-    history: list[NDArray[Any]],
-    running: State,
-    folder: Path,
-) -> Path:
+def write(solver: SGDSolver, running: State) -> Path:
     """Write both files of a snapshot; returns the weights' path. snapshot_diff also writes the weights' diffs, which the last
-    update subtracted (from the weights without folded box targets). folder: the solver's, where both files may be.
+    update subtracted (from the weights without folded box targets).
     Raises DataError if one of them is a link to a place where a prototxt may not write, Error if writing fails."""
-    model, file = paths(param, iteration)
+    param, net, settings = solver.param, solver.net, solver.settings
+    model, file = paths(param, solver.iter)
     for written in (model, file):
-        granted(written, folder)
+        granted(written, solver.folder)
     unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}
     with os_errors_as(Error, f"{file}: cannot be replaced"):
         file.unlink(missing_ok=True)
     with folded(net, settings):
         net.save(model, diffs=param.snapshot_diff)
+    history = [blob.read_data() for blob in solver.history_blobs]
     text = encoded_state({**running, "unfolded": unfolded})
-    write_state(file, TrainingState(iteration, str(model), current_step(param, iteration), history, text))
+    write_state(file, TrainingState(solver.iter, str(model), current_step(param, solver.iter), history, text))
     return model
 
 
@@ -78,15 +71,16 @@ def read(path: File, shapes: Sequence[tuple[int, ...]]) -> tuple[TrainingState, 
     return state, decoded_state(state.running, path)
 
 
-def load_weights(path: File, state: TrainingState, running: State, net: Net, settings: DetectionSettings, folder: Path) -> None:
+def load_weights(path: File, state: TrainingState, running: State, solver: SGDSolver) -> None:
     """Load the weights that a state names, with box targets unfolded. Raises WeightsError if they are another net's."""
     if not state.learned_net:
         return
-    report = net.copy_from(found(_beside(state.learned_net, path), folder, Path(path).parent))
+    net = solver.net
+    report = net.copy_from(found(_beside(state.learned_net, path), solver.folder, Path(path).parent))
     if report.missing:
         raise WeightsError(f"{path}: a snapshot of another net: {report.file} lacks weights of {', '.join(report.missing)}")
     if "unfolded" not in running:
-        unfold(net, settings)
+        unfold(net, solver.settings)
         return
     with misfits(path):
         fields = Fields(running).inner("unfolded")

@@ -279,8 +279,7 @@ class SGDSolver:
             return snapshots.paths(self.param, self.iter)[0]
         with self.exchange.alone():
             self._make_snapshot_folder()
-            history = [blob.read_data() for blob in self.history_blobs]
-            model = snapshots.write(self.param, self.settings, self.net, self.iter, history, running, self.folder)
+            model = snapshots.write(self, running)
         logger.info("Snapshot written to %s", model)
         return model
 
@@ -299,7 +298,7 @@ class SGDSolver:
         if running:
             with misfits(path):
                 restore_running_state(running, self.net, self.test_nets, self._losses)
-        snapshots.load_weights(path, state, running, self.net, self.settings, self.folder)
+        snapshots.load_weights(path, state, running, self)
         for history, array in zip(self.history, state.history, strict=True):
             history[...] = array.reshape(history.shape)
         self.iter, self._before_tests = state.iteration, None
