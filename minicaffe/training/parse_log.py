@@ -57,7 +57,7 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
             kind[-1][found[2]] = _number(found[3])
             outputs.add(found[2])
             if len(outputs) > MOST_OUTPUTS:
-                raise Error(f"{path}:{number}: more than {MOST_OUTPUTS:,} names of net outputs")
+                raise Error(f"{path}:{number}: more than {MOST_OUTPUTS:,} net outputs with different names")
     if iteration < 0:
         example = "I1121 03:09:40.283104  2001 x.cpp:1] Iteration 0..."
         raise Error(f'{path}: not a log of Caffe: no line has an iteration ("{example}")')
