@@ -14,12 +14,11 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from minicaffe.access import granted_folder
-from minicaffe.data.data_transformer import DataTransformer
+from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.database import Database, open_database
 from minicaffe.data.datum import datum_array
 from minicaffe.data.prefetch import Batch
-from minicaffe.data.resize_and_noise import warn_of_no_effect
-from minicaffe.data.shard import WHOLE, Share, current_share
+from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
 
@@ -55,8 +54,8 @@ class AnnotatedData(PrefetchingLayer):
         warn_of_no_effect(self, boxes=True)
         change = AnnotatedTransform(self.param.transform_param, samplers, self.phase, generator)
         transformer = DataTransformer(change.plain(), self.phase, generator, self.dtype)
-        database, share = open_database(granted_folder(param.source), backend), current_share(self.phase)
-        return AnnotatedSource(database, param, transformer, change, tops > 1, share)
+        database, shard = open_database(granted_folder(param.source), backend), current_shard(self.phase)
+        return AnnotatedSource(database, param, transformer, change, tops > 1, shard)
 
 
 class AnnotatedSource(DatumSource):
@@ -69,9 +68,9 @@ class AnnotatedSource(DatumSource):
         transformer: DataTransformer,
         change: AnnotatedTransform,
         labelled: bool,
-        share: Share = WHOLE,
+        shard: Shard = WHOLE,
     ) -> None:
-        super().__init__(database, param, transformer, labelled, share)
+        super().__init__(database, param, transformer, labelled, shard)
         self.change = change
 
     def shapes(self) -> list[tuple[int, ...]]:
@@ -86,7 +85,7 @@ class AnnotatedSource(DatumSource):
     def next_batch(self) -> Batch:
         rows = [np.zeros((0, 8))]
         for i in range(self.batch_size):
-            key, value = self._next_of_share()
+            key, value = self._next_of_shard()
             image, boxes = self._annotated(key, value)
             try:
                 image, boxes, window = self.change(image, boxes)

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.access import granted_folder
-from minicaffe.data.data_transformer import DataTransformer
+from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.database import Database, open_database
 from minicaffe.data.datum import datum_array, parse_datum
 from minicaffe.data.prefetch import Batch
-from minicaffe.data.resize_and_noise import warn_of_no_effect
-from minicaffe.data.shard import WHOLE, Share, current_share
+from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
@@ -42,8 +41,8 @@ class Data(PrefetchingLayer):
         backend = "lmdb" if param.backend == caffe_pb2.DataParameter.LMDB else "leveldb"
         warn_of_no_effect(self, boxes=False)
         transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
-        share = current_share(self.phase)
-        return DatumSource(open_database(granted_folder(param.source), backend), param, transformer, tops > 1, share)
+        shard = current_shard(self.phase)
+        return DatumSource(open_database(granted_folder(param.source), backend), param, transformer, tops > 1, shard)
 
 
 class DatumSource:
@@ -55,14 +54,14 @@ class DatumSource:
         param: caffe_pb2.DataParameter,
         transformer: DataTransformer,
         labelled: bool,
-        share: Share = WHOLE,
+        shard: Shard = WHOLE,
     ) -> None:
-        self.database, self.batch_size, self.share = database, param.batch_size, share
+        self.database, self.batch_size, self.shard = database, param.batch_size, shard
         self.transformer, self.labelled = transformer, labelled
         self.last: bytes | None = None
         self._items = database.items()
         self._skip(int(transformer.generator.integers(param.rand_skip)) if param.rand_skip else 0)
-        share.own(transformer.generator)
+        shard.rank_stream(transformer.generator)
 
     def shapes(self) -> list[tuple[int, ...]]:
         first = next(self.database.items(), None)
@@ -74,7 +73,7 @@ class DatumSource:
     def next_batch(self) -> Batch:
         labels = np.empty(self.batch_size, self.transformer.dtype)
         for i in range(self.batch_size):
-            key, value = self._next_of_share()
+            key, value = self._next_of_shard()
             image, labels[i] = self._image(key, value)
             try:
                 if i == 0:
@@ -86,7 +85,7 @@ class DatumSource:
 
     def state(self) -> dict[str, Any]:
         key = None if self.last is None else self.last.decode("latin-1")
-        return {"key": key, **self.share.state(self.transformer.generator)}
+        return {"key": key, **self.shard.state(self.transformer.generator)}
 
     def restore(self, state: dict[str, Any]) -> None:
         fields = Fields(state)
@@ -94,18 +93,18 @@ class DatumSource:
         items = self.database.items(last or b"")
         if last is not None and next(items, (None,))[0] != last:
             raise ValueError(f'"key": {self._name(last)} is not in the database')
-        self.share.restore(self.transformer.generator, state)
+        self.shard.restore(self.transformer.generator, state)
         self.last, self._items = last, items
 
     def fingerprint(self) -> dict[str, Any]:
         key, value = next(self.database.items(), (b"", b""))
         return {"items": self.database.count(), "checksum": zlib.crc32(value, zlib.crc32(key))}
 
-    def _next_of_share(self) -> tuple[bytes, bytes]:
+    def _next_of_shard(self) -> tuple[bytes, bytes]:
         """This rank's one of the next so many items as there are ranks."""
-        for i in range(self.share.count):
+        for i in range(self.shard.count):
             item = self._next()
-            if self.share.takes(i):
+            if self.shard.takes(i):
                 mine = item
         return mine
 

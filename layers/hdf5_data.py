@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from minicaffe.access import granted
 from minicaffe.data.image_list import read_names
 from minicaffe.data.prefetch import Batch
-from minicaffe.data.shard import WHOLE, Share, current_share
+from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError, WeightsError
 from minicaffe.formats.checksum import checksum
@@ -40,8 +40,8 @@ class HDF5Data(PrefetchingLayer):
         if self.param.HasField("transform_param"):
             raise self.error("transforms nothing: leave transform_param out", "transform_param")
         self.positive(param.batch_size, "hdf5_data_param.batch_size")
-        files, names, share = read_names(granted(param.source)), list(self.param.top), current_share(self.phase)
-        return RowSource(files, names, param.batch_size, param.shuffle, generator, self.dtype, share=share)
+        files, names, shard = read_names(granted(param.source)), list(self.param.top), current_shard(self.phase)
+        return RowSource(files, names, param.batch_size, param.shuffle, generator, self.dtype, shard=shard)
 
 
 class RowSource:
@@ -56,10 +56,10 @@ class RowSource:
         generator: np.random.Generator,
         dtype: Any,
         *,
-        share: Share = WHOLE,
+        shard: Shard = WHOLE,
     ) -> None:
         self.files, self.names, self.batch_size, self.dtype = files, names, batch_size, dtype
-        self.shuffle, self.generator, self.share = shuffle, generator, share
+        self.shuffle, self.generator, self.shard = shuffle, generator, shard
         self.order = Order(len(files), shuffle, generator)
         self.file = self.order.next()
         self._load()
@@ -71,14 +71,14 @@ class RowSource:
 
     def next_batch(self) -> Batch:
         batch = tuple(np.empty(shape, self.dtype) for shape in self.shapes())
-        at, filled, count = 0, 0, self.batch_size * self.share.count
+        at, filled, count = 0, 0, self.batch_size * self.shard.count
         while at < count:
             if self.rows.position == self.rows.count and len(self.files) > 1:
                 self.file = self.order.next()
                 self._load()
                 self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
             rows = self.rows.take(count - at)
-            mine = rows[(self.share.rank - at) % self.share.count :: self.share.count]
+            mine = rows[(self.shard.rank - at) % self.shard.count :: self.shard.count]
             for array, stored in zip(batch, self.arrays, strict=True):
                 array[filled : filled + len(mine)] = stored[mine]
             at, filled = at + len(rows), filled + len(mine)

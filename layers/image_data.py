@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from minicaffe.access import granted
-from minicaffe.data.data_transformer import DataTransformer
+from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.image_bytes import Pixels, read_image, resized
 from minicaffe.data.image_list import Listed, read_image_list
 from minicaffe.data.prefetch import Batch
-from minicaffe.data.resize_and_noise import warn_of_no_effect
-from minicaffe.data.shard import WHOLE, Share, current_share
+from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
 from minicaffe.formats.checksum import checksum
@@ -50,20 +49,20 @@ class ImageData(PrefetchingLayer):
             )
         warn_of_no_effect(self, boxes=False)
         transformer = DataTransformer(self.param.transform_param, self.phase, generator, self.dtype)
-        return ImageListSource(images, param, transformer, current_share(self.phase))
+        return ImageListSource(images, param, transformer, current_shard(self.phase))
 
 
 class ImageListSource:
     """Batches of the images of a list, transformed."""
 
     def __init__(
-        self, images: list[Listed], param: caffe_pb2.ImageDataParameter, transformer: DataTransformer, share: Share = WHOLE
+        self, images: list[Listed], param: caffe_pb2.ImageDataParameter, transformer: DataTransformer, shard: Shard = WHOLE
     ) -> None:
-        self.images, self.param, self.transformer, self.share = images, param, transformer, share
+        self.images, self.param, self.transformer, self.shard = images, param, transformer, shard
         generator = transformer.generator
         skip = int(generator.integers(param.rand_skip)) if param.rand_skip else 0
         self.order = Order(len(images), param.shuffle, generator, skip)
-        share.own(generator)
+        shard.rank_stream(generator)
 
     def shapes(self) -> list[tuple[int, ...]]:
         pixels = self._pixels(self.images[0])
@@ -74,7 +73,7 @@ class ImageListSource:
         size = self.param.batch_size
         labels = np.empty(size, self.transformer.dtype)
         for i in range(size):
-            listed = self.images[[self.order.next() for _ in range(self.share.count)][self.share.rank]]
+            listed = self.images[[self.order.next() for _ in range(self.shard.count)][self.shard.rank]]
             image = self._pixels(listed).transpose(2, 0, 1)
             if i == 0:
                 shape = self._named(listed, self.transformer.shape, *image.shape)
@@ -84,11 +83,11 @@ class ImageListSource:
         return batch, labels
 
     def state(self) -> dict[str, Any]:
-        return {"order": self.order.state(), **self.share.state(self.transformer.generator)}
+        return {"order": self.order.state(), **self.shard.state(self.transformer.generator)}
 
     def restore(self, state: dict[str, Any]) -> None:
         self.order.restore(Fields(state).inner("order"))
-        self.share.restore(self.transformer.generator, state)
+        self.shard.restore(self.transformer.generator, state)
 
     def fingerprint(self) -> dict[str, Any]:
         lines = "".join(f"{listed.name} {listed.label}\n" for listed in self.images)

@@ -19,7 +19,7 @@ from minicaffe.data.images import image_blob, load_image, scaled_image
 from minicaffe.data.roidb import prepare_roidb, usable
 from minicaffe.data.roidb_entry import Entry, Roidb
 from minicaffe.data.roidb_targets import add_bbox_regression_targets
-from minicaffe.data.shard import current_share
+from minicaffe.data.shard import current_shard
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError
 from minicaffe.formats.checksum import checksum
@@ -55,7 +55,7 @@ class RoIData(Layer):
         if len(top) not in (3, 6):
             raise self.error(f"takes 3 tops (with an RPN) or 6 (without), got {len(top)}", "top")
         self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")
-        self.share = current_share(self.phase)
+        self.shard = current_shard(self.phase)
         self.has_rpn = len(top) == 3
         self.makes_rois = not self.has_rpn
         self.roidb: Roidb = []
@@ -128,7 +128,7 @@ class RoIData(Layer):
 
     def _next_batch(self) -> Array:
         """Indices of this rank's next images: each rank in turn takes a batch of the order that all have alike."""
-        return [self._next_of_order() for _ in range(self.share.count)][self.share.rank]
+        return [self._next_of_order() for _ in range(self.shard.count)][self.shard.rank]
 
     def _next_of_order(self) -> Array:
         """Indices of the next images; a new random order where too few are left of the last."""

@@ -14,7 +14,7 @@ from minicaffe.access import granted
 from minicaffe.data.data_transformer import check_mean, read_mean
 from minicaffe.data.image_bytes import Pixels, read_image, resized
 from minicaffe.data.prefetch import Batch
-from minicaffe.data.shard import WHOLE, Share, current_share
+from minicaffe.data.shard import WHOLE, Shard, current_shard
 from minicaffe.data.window_file import Window, WindowFile, read_window_file
 from minicaffe.errors import DataError
 from minicaffe.proto import caffe_pb2
@@ -49,8 +49,8 @@ class WindowData(PrefetchingLayer):
             raise self.error(message, "window_data_param.context_pad")
         if not 0 <= param.fg_fraction <= 1:
             raise self.error(f"fg_fraction must be in [0, 1], got {param.fg_fraction:g}", "window_data_param.fg_fraction")
-        file, share = read_window_file(granted(param.source)), current_share(self.phase)
-        return WindowSource(file, param, transform, generator, self.dtype, share)
+        file, shard = read_window_file(granted(param.source)), current_shard(self.phase)
+        return WindowSource(file, param, transform, generator, self.dtype, shard)
 
 
 class WindowSource:
@@ -63,7 +63,7 @@ class WindowSource:
         transform: caffe_pb2.TransformationParameter,
         generator: np.random.Generator,
         dtype: DTypeLike,
-        share: Share = WHOLE,
+        shard: Shard = WHOLE,
     ) -> None:
         self.param, self.crop, self.mirror = param, transform.crop_size, transform.mirror
         self.generator, self.images, self.channels = generator, file.images, file.channels
@@ -78,9 +78,9 @@ class WindowSource:
         for windows, wanted, kind in ((others, param.batch_size - count, "background"), (objects, count, "object")):
             if wanted and not windows:
                 raise DataError(f"{param.source}: a batch takes {wanted} {kind} windows, but the file has none")
-        self.windows, self.share = file.windows, share
+        self.windows, self.shard = file.windows, shard
         self.cache: dict[int, bytes] = {}
-        share.own(generator)
+        shard.rank_stream(generator)
 
     def shapes(self) -> list[tuple[int, ...]]:
         return [(self.param.batch_size, self.channels, self.crop, self.crop), (self.param.batch_size,)]
@@ -97,10 +97,10 @@ class WindowSource:
         return data, labels
 
     def state(self) -> dict[str, Any]:
-        return self.share.state(self.generator)
+        return self.shard.state(self.generator)
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.share.restore(self.generator, state)
+        self.shard.restore(self.generator, state)
 
     def fingerprint(self) -> dict[str, Any]:
         windows = zlib.crc32(repr([tuple(window) for window in self.windows]).encode())

@@ -38,6 +38,7 @@ PUBLIC = {
     "roidb": "data.roidb",
     "script": "pycaffe.script",
     "settings": "data.settings",
+    "shard": "data.shard",
     "share": "data.shard",
     "summary": "tracing.summary",
     "tracer": "tracing.tracer",

@@ -6,7 +6,11 @@ every message is shortened here, and its control characters are escaped.
 
 from __future__ import annotations
 
+import importlib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 LONGEST_WORD, LONGEST = 1000, 20_000
 """Characters of one word, and of a whole message."""
@@ -150,3 +154,20 @@ class SettingsError(Error):
 
 class DataError(Error):
     """An image or an annotation file that cannot be read, or boxes that no image can have."""
+
+
+@contextmanager
+def os_errors_as(kind: type[Error], what: str) -> Iterator[None]:
+    """An OSError in the block becomes an error of this kind: "what: No such file or directory"."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror or error}") from error
+
+
+def optional_module(name: str, advice: str) -> Any:
+    """The module of an optional dependency. Raises Error with advice if it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise Error(advice) from error

@@ -471,7 +471,7 @@ READ = {
     "classes of a JSON": file(lambda n: annotated(n, 1), load_roidb),
     "a JSON that is none": file(lambda n: "[" * n, load_roidb, "not JSON"),
     "a class that is not there": file(
-        lambda n: json.dumps([{"image": "a", "boxes": [], "classes": ["a" * n]}]), load_roidb, "not one of"
+        lambda n: json.dumps([{"image": "a", "boxes": [], "classes": ["a" * n]}]), load_roidb, "is not known"
     ),
     "COCO": file(coco, load_roidb),
     "ids of one hash": file(one_hash, load_roidb, "64 bits"),

@@ -63,7 +63,7 @@ def test_elements_of_a_stored_blob(tmp_path: Path) -> None:
     file = tmp_path / "mean.binaryproto"
     file.write_bytes(array_to_blobproto(np.ones((2, 3, 5))).SerializeToString())
     limits.blob_elements = 29
-    with pytest.raises(WeightsError, match=r"shape \(2, 3, 5\) is more than the 29 .*--limit blob_elements=N"):
+    with pytest.raises(WeightsError, match=r"shape \(2, 3, 5\) exceeds the 29 .*--limit blob_elements=N"):
         minicaffe.weights.read_binaryproto(file)
 
 

@@ -46,18 +46,18 @@ Please report
 A file that ends the process
 """,
     "reliability.md": """
-What minicaffe does with damaged
-What is trusted:
-Seconds are processor time
+This page describes how
+Seconds are CPU time
+These are wall-clock time
 The hour of
 1,550 nets of the second column
-The two findings are
+Both findings concern
 Earlier runs found
 The generator avoids
 Ctrl-C during the imports
-Training took
+Training used
 From Python:
-It sums every blob once more
+The check sums every blob
 """,
 }
 """Beginnings of sentences that say what they are about, what minicaffe cannot do, or what the reader should."""

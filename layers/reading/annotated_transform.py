@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.data.augmentation import check_distortion, distorted, expanded
-from minicaffe.data.data_transformer import Window, read_mean
-from minicaffe.data.resize_and_noise import ResizeAndNoise, check_bytes, crop_of
+from minicaffe.data.data_transformer import ResizeAndNoise, Window, check_bytes, crop_of, read_mean
 from minicaffe.data.resizing import extrapolation
 from minicaffe.errors import DataError
 from minicaffe.mode import TRAIN, Phase

@@ -1,1 +1,1 @@
-"""What nets are fed with: databases, images and their transforms, annotated images (roidb), detection settings."""
+"""Inputs of nets: databases, images and their transforms, annotated images (roidb), detection settings."""

@@ -1,7 +1,7 @@
-"""Colours and canvases of SSD's training images: distort_param and expand_param, on bytes (H, W, C); blue, green, red.
+"""SSD's augmentations distort_param and expand_param, on bytes (H, W, C); blue, green, red.
 
-    distorted: x + b; c x; saturation times s; hue plus h, each by its own chance, contrast before or after the colours
-    expanded: the image somewhere on a canvas r times as wide and high, r uniform in 1 .. max_expand_ratio
+    distorted: x + b; c x; saturation times s; hue plus h, each with its own probability, contrast before or after the colours
+    expanded: the image at a random place on a canvas r times as wide and high, r uniform in 1 .. max_expand_ratio
 
 Source: Liu et al., SSD (arXiv:1512.02325), section 3.6; the SSD fork's im_transforms.cpp and data_transformer.cpp.
 """
@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 
 def check_distortion(param: caffe_pb2.DistortionParameter) -> None:
-    """Raises DataError for deltas below 0 and ranges that are none."""
+    """Raises DataError for negative deltas and empty ranges."""
     for name in ("brightness_delta", "hue_delta", "contrast_lower", "saturation_lower"):
         if not 0 <= getattr(param, name) < np.inf:
             raise DataError(f"distort_param.{name} must be >= 0 and finite, got {getattr(param, name):g}")
@@ -33,7 +33,7 @@ def check_distortion(param: caffe_pb2.DistortionParameter) -> None:
 
 
 def distorted(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.random.Generator) -> Pixels:
-    """pixels (H, W, C) with other brightness, contrast, saturation, hue and order of channels, by chance."""
+    """pixels (H, W, C) with brightness, contrast, saturation, hue and order of channels changed at random."""
     contrast_first = random.random() > 0.5
     if random.random() < param.brightness_prob:
         pixels = as_bytes(pixels.astype(np.float32) + random.uniform(-param.brightness_delta, param.brightness_delta))
@@ -42,7 +42,7 @@ def distorted(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.r
     if random.random() < param.saturation_prob:
         pixels = saturated(pixels, random.uniform(param.saturation_lower, param.saturation_upper))
     if random.random() < param.hue_prob:
-        pixels = hue_turned(pixels, random.uniform(-param.hue_delta, param.hue_delta))
+        pixels = hue_shifted(pixels, random.uniform(-param.hue_delta, param.hue_delta))
     if not contrast_first:
         pixels = _other_contrast(pixels, param, random)
     if random.random() < param.random_order_prob:
@@ -63,8 +63,8 @@ def saturated(pixels: Pixels, factor: float) -> Pixels:
     return bgr_of(hsv)
 
 
-def hue_turned(pixels: Pixels, delta: float) -> Pixels:
-    """(H, W, 3) with delta, in steps of 2 degrees, added to its hue; below 0 it stays at 0 (red), as in the fork."""
+def hue_shifted(pixels: Pixels, delta: float) -> Pixels:
+    """(H, W, 3) with delta, in steps of 2 degrees, added to its hue; a negative sum becomes 0 (red), as in the fork."""
     hsv = hsv_of(pixels)
     hsv[:, :, 0] = as_bytes(hsv[:, :, 0].astype(np.float32) + delta)
     return bgr_of(hsv)
@@ -75,7 +75,7 @@ def expanded(
 ) -> tuple[Pixels, Array | None]:
     """pixels (H, W, C) on a larger canvas of mean (C or 1, 1, 1; None: 0), and the canvas (4,) relative to the image.
 
-    None where the chance is against it: the image is as it was. Raises DataError for a canvas above limits.pixels.
+    At random, or for a max_expand_ratio of 1, the unchanged image and None. Raises DataError above limits.pixels.
     """
     if random.random() > param.prob or abs(param.max_expand_ratio - 1) < 0.01:
         return pixels, None
@@ -91,7 +91,7 @@ def expanded(
 
 
 def as_bytes(values: Array) -> NDArray[np.uint8]:
-    """values, rounded and kept within 0 .. 255."""
+    """values, rounded and clipped to 0 .. 255."""
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
@@ -110,7 +110,7 @@ def hsv_of(pixels: Pixels) -> Pixels:
 
 
 def bgr_of(hsv: Pixels) -> Pixels:
-    """hsv_of's hue (round the circle from 180 on), saturation and value as (H, W, 3) blue, green, red."""
+    """The inverse of hsv_of; hue is taken modulo 180."""
     hue, saturation, value = np.moveaxis(hsv.astype(np.float32), 2, 0)
     channels = []
     for offset in (1, 3, 5):

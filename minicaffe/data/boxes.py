@@ -1,4 +1,4 @@
-"""Boxes (x1, y1, x2, y2) in pixels, both ends inclusive: width = x2 - x1 + 1. Pure functions that the detection layers share.
+"""Functions on boxes (x1, y1, x2, y2) in pixels, both ends inclusive: width = x2 - x1 + 1.
 
     targets:  tx = (gx - x) / w, ty = (gy - y) / h, tw = log(gw / w), th = log(gh / h)    (centres; w, h the roi's)
 
@@ -38,14 +38,14 @@ def bbox_overlaps(boxes: Array, others: Array) -> Array:
 
 
 def bbox_transform(boxes: Array, targets: Array) -> Array:
-    """The regression (N, 4): dx, dy, dw, dh, that takes boxes (N, 4) to targets (N, 4)."""
+    """The regression (N, 4): dx, dy, dw, dh, from boxes (N, 4) to targets (N, 4)."""
     size, centre = _size_and_centre(boxes)
     target_size, target_centre = _size_and_centre(targets)
     return np.concatenate([(target_centre - centre) / size, np.log(target_size / size)], axis=1)
 
 
 def bbox_transform_inv(boxes: Array, deltas: Array) -> Array:
-    """Boxes (N, 4 K) that deltas (N, 4 K), K regressions a row, make of boxes (N, 4), in deltas' type; sizes may be inf."""
+    """Boxes (N, 4) moved by deltas (N, 4 K), K regressions a row: (N, 4 K) in deltas' type; sizes may be inf."""
     size, centre = _size_and_centre(boxes.astype(deltas.dtype, copy=False))
     parts = deltas.reshape(len(deltas), deltas.shape[1] // 4, 4)
     middle = parts[..., :2] * size[:, None] + centre[:, None]
@@ -64,7 +64,7 @@ def clip_boxes(boxes: Array, image_shape: ArrayLike) -> Array:
 
 
 def large_enough(boxes: Array, least: float) -> Array:
-    """Which (N,) of boxes (N, 4) are at least `least` wide and high; a box with a NaN is not."""
+    """Whether each of boxes (N, 4) is at least `least` wide and high: (N,); False for a box with NaN."""
     enough: Array = np.all(boxes[:, 2:4] - boxes[:, :2] + 1 >= least, axis=1)
     return enough
 

@@ -1,7 +1,7 @@
-"""CRC-32C, the checksum in LevelDB's files, by NumPy at hundreds of MB a second.
+"""CRC-32C, the checksum in LevelDB's files, in NumPy, at hundreds of MB per second.
 
-A CRC is linear: that of a row of bytes is the exclusive or of one number for each byte, which depends on the byte and on its
-distance from the row's end. These are looked up for many rows at once; the rows' sums are then joined one by one.
+A CRC is linear: a row's CRC is the exclusive or of one number per byte, which depends on the byte and its distance from the
+row's end. The numbers are looked up for many rows at once, and the rows are then combined one by one.
 Source: RFC 3720, appendix B.4.
 """
 
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 POLYNOMIAL = 0x82F63B78
-"""0x1EDC6F41, its bits in reversed order."""
+"""0x1EDC6F41 with its bits reversed."""
 ROW, PIECE = 512, 1 << 14
-"""Bytes of a row, and of what is looked up at once."""
+"""Bytes of a row, and of the rows looked up at once."""
 SHORT = 64
-"""Fewer bytes than these are taken one by one."""
+"""Shorter data is processed byte by byte."""
 
 
 def crc32c(data: bytes | memoryview) -> int:
@@ -30,10 +30,10 @@ def crc32c(data: bytes | memoryview) -> int:
             checksum = last[checksum & 255 ^ byte] ^ checksum >> 8
         return checksum ^ 0xFFFFFFFF
     a, b, c, d = first_four
-    padded = np.zeros(-(-len(data) // ROW) * ROW, np.uint8)  # zeros before the first byte change nothing
+    padded = np.zeros(-(-len(data) // ROW) * ROW, np.uint8)  # leading zeros do not change the CRC
     begin = len(padded) - len(data)
     padded[begin:] = np.frombuffer(data, np.uint8)
-    padded[begin : begin + 4] ^= 255  # what a checksum of ones before the first byte comes to
+    padded[begin : begin + 4] ^= 255  # equivalent to an initial checksum of ones
     checksum = 0
     for i in range(0, len(padded), PIECE):
         rows = padded[i : i + PIECE].reshape(-1, ROW)
@@ -44,8 +44,8 @@ def crc32c(data: bytes | memoryview) -> int:
 
 @cache
 def _tables() -> tuple[NDArray[np.uint32], NDArray[Any], list[list[int]], list[int]]:
-    """What each byte adds to a row's sum, (ROW * 256,); where in it each place of a row begins, (ROW,); of the first four
-    places and of the last one as lists."""
+    """Each byte's contribution at each position of a row, (ROW * 256,); each position's index in it, (ROW,); the first four
+    positions and the last one as lists."""
     effects = np.empty((ROW, 256), np.uint32)
     last = np.arange(256, dtype=np.uint32)
     for _ in range(8):

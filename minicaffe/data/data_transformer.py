@@ -1,9 +1,9 @@
-"""What transform_param does to an image before a net sees it.
+"""transform_param: the preprocessing of images.
 
-    y = (x[:, h:h+crop, w:w+crop] - mean) * scale, mirrored left to right by chance
+    y = (x[:, h:h+crop, w:w+crop] - mean) * scale, randomly mirrored left to right
 
-The crop is at the centre in phase TEST and at random in TRAIN. A mean image is cropped where the image is, or has the crop's
-size. Before all that SSD's resize_param and noise_param.
+The crop is central in phase TEST and random in TRAIN. A mean image is cropped with the image or has the crop's size. SSD's
+resize_param and noise_param are applied first.
 Source: Caffe's data_transformer.cpp and the SSD fork's.
 """
 
@@ -17,16 +17,21 @@ from numpy.typing import NDArray
 from minicaffe.access import granted
 from minicaffe.errors import DataError, WeightsError
 from minicaffe.formats.weights import read_binaryproto
+from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN, Phase
 from minicaffe.proto import caffe_pb2
 
-from .resize_and_noise import ResizeAndNoise, crop_of
+from .image_bytes import check_size
+from .noise import check_noise, noisy
+from .resizing import check_resize, fitted_size, resized_by
 
 Array = NDArray[Any]
+BOXES_FIELDS = ("distort_param", "expand_param", "emit_constraint")
+"""Fields that only AnnotatedData reads; the fork's other layers silently ignore them."""
 
 
 class Window(NamedTuple):
-    """What was cut from an image of this height and width."""
+    """A crop of an image of this height and width."""
 
     rows: slice
     columns: slice
@@ -34,11 +39,48 @@ class Window(NamedTuple):
     width: int
 
 
-class DataTransformer:
-    """transform_param, checked: transform images (C, H, W), drawing from generator. Mean values are in the channels' order.
+class ResizeAndNoise:
+    """resize_param and noise_param of a transform_param, if given. Raises DataError."""
 
-    color: what an encoded image is to be made (force_color, force_gray; None: as stored).
-    Raises DataError when fields contradict each other, the mean does not fit, or the image is smaller than the crop.
+    def __init__(self, param: caffe_pb2.TransformationParameter) -> None:
+        self.resize = param.resize_param if param.HasField("resize_param") else None
+        self.noise = param.noise_param if param.HasField("noise_param") else None
+        check_noise(param.noise_param)
+        if self.resize is not None:
+            check_resize(self.resize)
+
+    def size(self, height: int, width: int) -> tuple[int, int]:
+        """The resized height and width. Raises DataError for more than limits.pixels."""
+        if self.resize is None:
+            return height, width
+        padded = self.resize.resize_mode == self.resize.FIT_LARGE_SIZE_AND_PAD
+        new = (self.resize.height, self.resize.width) if padded else fitted_size(height, width, self.resize)
+        check_size("an image resized to", *new)
+        return new
+
+    def __call__(self, pixels: Array, random: np.random.Generator) -> tuple[Array, Array | None]:
+        """pixels (H, W, C), changed, and the frame (4,) that boxes are now relative to, or None if they are unchanged."""
+        frame = None
+        if self.resize is not None:
+            check_bytes(pixels, "resize_param")
+            pixels, frame = resized_by(np.ascontiguousarray(pixels), self.resize, random)
+        if self.noise is not None:
+            check_bytes(pixels, "noise_param")
+            pixels = noisy(pixels, self.noise, random)
+        return pixels, frame
+
+
+def check_bytes(pixels: Array, field: str) -> None:
+    """Raises DataError unless pixels are bytes, as the field requires."""
+    if pixels.dtype != np.uint8:
+        raise DataError(f"{field} needs images of bytes, but these are floats")
+
+
+class DataTransformer:
+    """Transforms images (C, H, W) by transform_param. Mean values are in the channels' order.
+
+    color: how to decode an encoded image (True for force_color, False for force_gray, None: as stored).
+    Raises DataError for contradictory fields, a mean that does not fit, and an image smaller than the crop.
     """
 
     def __init__(
@@ -54,7 +96,7 @@ class DataTransformer:
         self.mean_file, self.mean = param.mean_file, read_mean(param, self.dtype)
 
     def shape(self, channels: int, height: int, width: int) -> tuple[int, int, int]:
-        """What becomes of an image of this shape. Raises DataError where it is smaller than the crop."""
+        """The transformed shape of an image of this shape. Raises DataError if it is smaller than the crop."""
         height, width = self.change.size(height, width)
         if height < self.crop[0] or width < self.crop[1]:
             high, wide = self.crop
@@ -63,10 +105,10 @@ class DataTransformer:
         return (channels, *self.crop) if self.crop[0] else (channels, height, width)
 
     def transform(self, image: Array, out: Array, window: Window | None = None) -> None:
-        """Write the image (C, H, W) to out, of the shape that shape() gives. window: where the image was cut from before."""
+        """Write the transformed image (C, H, W) to out, of shape()'s shape. window: the image's place in a larger image."""
         shape = self.shape(*image.shape)
         if shape != out.shape:
-            raise DataError(f"the image gives {shape}, but the batch began with {out.shape}: give all one size")
+            raise DataError(f"the image gives {shape}, but the batch began with {out.shape}: give all images one size")
         flip = self.mirror and bool(self.generator.integers(2))
         image = self.change(image.transpose(1, 2, 0), self.generator)[0].transpose(2, 0, 1)
         own = self._window(*image.shape[1:])
@@ -87,7 +129,7 @@ class DataTransformer:
 
 
 def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | None:
-    """The mean: an image (C, H, W) of mean_file, mean_value (C or 1, 1, 1), or None. Raises DataError."""
+    """The mean: an image (C, H, W) from mean_file, mean_value (C or 1, 1, 1), or None. Raises DataError."""
     if param.mean_file and param.mean_value:
         raise DataError("mean_file and mean_value cannot both be given")
     if not param.mean_file:
@@ -102,8 +144,8 @@ def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | N
 
 
 def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) -> Array:
-    """What to subtract from an image of shape (C, H, W) that is window: mean values, or the part of a mean image of the whole
-    image's size, or a mean image of the window's. Raises DataError where mean is none of these."""
+    """The mean to subtract from a crop (C, H, W): mean values, the window of a mean image of the whole image's size, or a mean
+    image of the crop's size. Raises DataError for another shape."""
     if file and mean.shape == shape:
         return mean
     check_mean(mean, (shape[0], window.height, window.width), file)
@@ -111,8 +153,27 @@ def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) ->
 
 
 def check_mean(mean: Array, shape: tuple[int, ...], file: str) -> None:
-    """A mean image must have the images' shape, mean values their number of channels. Raises DataError."""
+    """Raises DataError for a mean image of another shape, and for another number of mean values than channels."""
     if file and mean.shape != shape:
         raise DataError(f"mean_file {file} has shape {mean.shape}, the image has {tuple(shape)}")
     if not file and len(mean) not in (1, shape[0]):
         raise DataError(f"{len(mean)} mean_value given for {shape[0]} channels: give one, or one for each")
+
+
+def crop_of(param: caffe_pb2.TransformationParameter) -> tuple[int, int]:
+    """The height and width of the crop, (0, 0) without one. Raises DataError for contradictory fields."""
+    if param.crop_size and (param.crop_h or param.crop_w):
+        raise DataError("give crop_size, or crop_h and crop_w, not both")
+    if bool(param.crop_h) != bool(param.crop_w):
+        raise DataError(f"give both crop_h and crop_w, or neither; got {param.crop_h} and {param.crop_w}")
+    return param.crop_h or param.crop_size, param.crop_w or param.crop_size
+
+
+def warn_of_no_effect(layer: Layer, boxes: bool) -> None:
+    """Warn of fields in the layer's transform_param without effect, as in the fork. boxes: the layer is AnnotatedData."""
+    param = layer.param.transform_param
+    for name in BOXES_FIELDS:
+        if not boxes and param.HasField(name):  # type: ignore[arg-type]
+            layer.warn(f"{name} has no effect here: only AnnotatedData reads it", f"transform_param.{name}")
+    if param.resize_param.prob != 1:
+        layer.warn("resize_param.prob has no effect: every image is resized", "transform_param.resize_param.prob")

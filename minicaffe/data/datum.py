@@ -1,4 +1,4 @@
-"""Datum, one item of a database: an image as bytes (channel, row, column), as floats, or as an encoded image file; and a label.
+"""Datum, one item of a database: an image (bytes or floats in the order channel, row, column; or an image file), and a label.
 
 Source: Caffe's caffe.proto (Datum) and util/io.cpp.
 """
@@ -18,7 +18,7 @@ from .image_bytes import Pixels, read_image
 
 
 def parse_datum(value: bytes, name: str) -> caffe_pb2.Datum:
-    """The Datum that these bytes are. Raises DataError, which calls it name."""
+    """The Datum in these bytes. name: for errors. Raises DataError."""
     datum = caffe_pb2.Datum()
     try:
         datum.ParseFromString(value)
@@ -28,22 +28,17 @@ def parse_datum(value: bytes, name: str) -> caffe_pb2.Datum:
 
 
 def datum_array(datum: caffe_pb2.Datum, name: str, color: bool | None = None) -> NDArray[Any]:
-    """Its values (C, H, W): uint8, or float32 where it holds floats. color: what an encoded image is made (None: as stored).
+    """Its values (C, H, W), uint8 or float32. color: how to decode an encoded image (None: as stored).
 
-    Raises DataError for an image that cannot be decoded and for values that are more or fewer than its shape says.
+    Raises DataError for an image that cannot be decoded, and if the number of values does not match the shape.
     """
     if datum.encoded:
         return np.moveaxis(read_image(datum.data, color, name), 2, 0)
     shape = (datum.channels, datum.height, datum.width)
-    values: NDArray[Any]
-    if datum.data:
-        values = np.frombuffer(datum.data, np.uint8)
-    else:
-        values = np.array(datum.float_data, np.float32)
+    values: NDArray[Any] = np.frombuffer(datum.data, np.uint8) if datum.data else np.array(datum.float_data, np.float32)
     if min(shape) < 1 or values.size != np.prod(shape):
         raise DataError(f"{name}: {values.size} values stored for {shape[0]} channels of {shape[1]} x {shape[2]}")
-    image: NDArray[Any] = values.reshape(shape)
-    return image
+    return values.reshape(shape)
 
 
 def image_datum(pixels: Pixels, label: int) -> caffe_pb2.Datum:

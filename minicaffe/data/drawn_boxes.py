@@ -15,7 +15,7 @@ Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 
 LONGEST_LABEL = 100
-"""Letters of a class's name that are drawn: a file may hold one of millions, and a picture takes memory for each."""
+"""Most letters of a class's name that are drawn: a file may contain a name of millions."""
 
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#808000", "#f032e6", "#000075")
 
@@ -23,7 +23,7 @@ COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9
 def draw_boxes(
     image: NDArray[np.uint8], boxes: Floats, scores: Floats, classes: Ints, class_names: Sequence[str] | None = None
 ) -> Image.Image:
-    """A picture of image (H, W, 3), BGR, with a labelled frame around each of the boxes (n, 4), the first on top."""
+    """A picture of image (H, W, 3), BGR, with a labelled frame around each of boxes (n, 4), the first on top."""
     picture = Image.fromarray(np.ascontiguousarray(image[..., ::-1]))
     pen = ImageDraw.Draw(picture)
     size = max(11, round(min(picture.size) / 28))
@@ -41,12 +41,12 @@ def draw_boxes(
 
 
 def class_name(index: int, names: Sequence[str] | None) -> str:
-    """The name of a class, or "class 3" where no list of names reaches so far."""
+    """The name of a class, or "class 3" if it has no name."""
     return names[index] if names is not None and 0 <= index < len(names) else f"class {index}"
 
 
 def _label(pen: ImageDraw.ImageDraw, font: Any, text: str, box: Floats, colour: str) -> None:
-    """Write white text on a plate at the top left corner of box, moved into the picture where it would leave it."""
+    """Write white text on a plate at the top left corner of box, moved to stay inside the picture."""
     left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
     width, height = right - left + 6, bottom - top + 6
     x = min(max(float(box[0]), 0), max(pen.im.size[0] - width, 0))
@@ -57,7 +57,7 @@ def _label(pen: ImageDraw.ImageDraw, font: Any, text: str, box: Floats, colour: 
 
 
 def _font(size: int) -> Any:
-    """Pillow's own font, of this height where Pillow is 10.1 or newer."""
+    """Pillow's default font; before Pillow 10.1 it has a fixed size."""
     try:
         return ImageFont.load_default(size=size)
     except TypeError:

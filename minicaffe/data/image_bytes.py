@@ -1,4 +1,4 @@
-"""Image files as OpenCV's imread and imdecode give them to Caffe: (H, W, C) bytes; blue, green, red; or grey; or as they are.
+"""Image files as OpenCV's imread and imdecode read them for Caffe: (H, W, C) bytes; blue, green, red; grey; or as stored.
 
 Source: Caffe's util/io.cpp (ReadImageToCVMat, DecodeDatumToCVMat, CVMatToDatum).
 """
@@ -25,21 +25,21 @@ Pixels = NDArray[np.uint8]
 """An image (H, W, C) of bytes, channels in the order blue, green, red (, alpha)."""
 
 MOST_SCANS = 50
-"""Of a JPEG. libjpeg's progressive ones have 10, jpegtran's and mozjpeg's few more; each takes the time of a whole image."""
+"""Most scans of a JPEG. libjpeg writes 10, jpegtran and mozjpeg a few more; decoding each takes the time of a whole image."""
 PLAIN_PPM, MOST_COMMENTS = (b"P1", b"P2", b"P3"), 1000
-"""PPMs whose pixels are written in digits, with comments between them."""
+"""PPMs whose pixels are written in digits, and their most comments."""
 PIXEL_BYTES, FILE_BYTES = 8, 1 << 24
-"""A file has at most so many bytes for a pixel (four channels of 16 bits), and for all that stands beside them."""
+"""Most bytes of a file per pixel (four channels of 16 bits), and for everything else."""
 
 FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
-"""What is read: OpenCV's formats. Pillow knows more, of which EPS starts another program, and GIF takes memory before its size
-can be asked for."""
+"""OpenCV's formats. Pillow has more, but its EPS reader starts another program, and its GIF reader takes memory before the size
+is known."""
 
 
 def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, name: str = "") -> Pixels:
     """An image file, or the bytes of one, as (H, W, C). color: three channels; False: one, grey; None: as stored.
 
-    Turned upright by its EXIF orientation, but not with color None. name stands for bytes in errors. Raises DataError.
+    It is rotated by its EXIF orientation, except for color None. name: of bytes, for errors. Raises DataError.
     """
     from PIL import ImageOps
 
@@ -58,18 +58,18 @@ def pixels_of(image: Any) -> Pixels:
 
 @contextmanager
 def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
-    """An image file, or the bytes of one, as Pillow opens it; its pixels are not decoded yet.
+    """An image file, or the bytes of one, opened with Pillow; its pixels are not decoded yet.
 
-    Only of FORMATS, of limits.pixels at most, and of no more bytes than these may take; a TIFF's tiles too have no more pixels.
-    What Pillow raises, here or in the block, becomes a DataError.
+    Raises DataError for another format than FORMATS, for more than limits.pixels in the image or a TIFF's tile, for more bytes
+    than these may take, and for whatever Pillow raises, here or in the block.
     """
     name = name or str(file if isinstance(file, str | PathLike) else "image")
     try:
-        with _stream(file) as stream:
+        with io.BytesIO(file) if isinstance(file, bytes) else files.opened(file) as stream:
             length = stream.seek(0, SEEK_END)
             if length > most_bytes():
-                room = f"and one of {limits.pixels:,} pixels has at most {most_bytes():,}: {limits.raising('pixels')}"
-                raise DataError(f"{name}: the image has {length:,} bytes, {room}")
+                most = f"{limits.pixels:,} pixels take at most {most_bytes():,}: {limits.raising('pixels')}"
+                raise DataError(f"{name}: the image has {length:,} bytes, but {most}")
             stream.seek(0)
             limits.check(f"{name}: the image", _webp_pixels(stream.read(30)), "pixels")
             stream.seek(0)
@@ -83,20 +83,20 @@ def opened(file: str | PathLike[str] | bytes, name: str = "") -> Iterator[Any]:
     except Error as error:
         raise DataError(str(error)) from error
     except Exception as error:  # for damaged files OSError, ValueError, SyntaxError, struct.error, KeyError and more
-        unknown = f"not an image, or damaged (what is read: {', '.join(_formats())})"
+        unknown = f"not an image, or damaged (supported: {', '.join(_formats())})"
         reason = unknown if "cannot identify" in str(error) else getattr(error, "strerror", None) or error
         raise DataError(f"{name}: cannot read the image: {reason}") from error
 
 
 _unlimited = Lock()
-"""Held while Pillow's own limit is away."""
+"""Held while Pillow's limit is off."""
 
 
 @contextmanager
 def _identified(stream: BinaryIO) -> Iterator[Any]:
-    """The image in stream as Pillow opens it, whatever its size, which Pillow bounds too: limits.pixels alone decides.
+    """The image in stream, opened with Pillow. Pillow's limit of pixels does not apply: limits.pixels decides.
 
-    That bound is everybody's, and is away only while such a large image is read; TIFF's pixels need that as well.
+    Pillow's limit is global, so it is off only while such a large image is read, which includes decoding a TIFF's pixels.
     """
     from PIL import Image
 
@@ -120,25 +120,21 @@ def most_bytes() -> int:
     return FILE_BYTES + PIXEL_BYTES * limits.pixels
 
 
-def _stream(file: str | PathLike[str] | bytes) -> BinaryIO:
-    return io.BytesIO(file) if isinstance(file, bytes) else files.opened(file)
-
-
 def _tile_pixels(image: Any) -> int:
-    """Pixels of a TIFF's tile, which is decoded whole, however small the image in it; 0 for one of strips.
+    """The pixels of a TIFF's tile, which is always decoded whole; 0 for strips.
 
-    Raises ValueError where libtiff, which decodes it, may take the tile's size for another than Pillow: one that is no number,
-    or stands there twice, of which Pillow takes the last and libtiff the first.
+    Raises ValueError if libtiff, which decodes it, may read another size than Pillow: for a size that is not a number, and for
+    one given twice, of which Pillow takes the last and libtiff the first.
     """
     size = [image.tag_v2[tag] for tag in (TILE_WIDTH, TILE_LENGTH) if tag in image.tag_v2]
     tags = _stored_tags(image)
     if any(not isinstance(side, int) for side in size) or max(tags.count(TILE_WIDTH), tags.count(TILE_LENGTH)) > 1:
-        raise ValueError("its tiles have no one size")
+        raise ValueError("the size of its tiles is ambiguous")
     return prod(size) if size else 0
 
 
 def _stored_tags(image: Any) -> list[int]:
-    """The numbers of a TIFF's tags, as often as each stands there."""
+    """The numbers of a TIFF's tags, with repetitions."""
     order: Literal["little", "big"] = "little" if image.tag_v2.prefix == b"II" else "big"
     with _kept_place(image.fp) as file:
         large = int.from_bytes(file.read(4)[2:], order) == BIG_TIFF
@@ -150,14 +146,14 @@ def _stored_tags(image: Any) -> list[int]:
 
 
 def _check_cost(image: Any) -> None:
-    """Raises ValueError for a JPEG of more than MOST_SCANS scans, and for a PPM in digits of more than MOST_COMMENTS."""
+    """Raises ValueError for a JPEG of more than MOST_SCANS scans, and for a plain PPM of more than MOST_COMMENTS."""
     if image.format not in ("JPEG", "MPO", "PPM"):
         return
     with _kept_place(image.fp) as file:
         data = file.read()
     if image.format == "PPM":
         if data[:2] in PLAIN_PPM and data.count(b"#") > MOST_COMMENTS:
-            raise ValueError(f"a PPM of more than {MOST_COMMENTS:,} comments, for each of which Pillow copies what follows")
+            raise ValueError(f"a PPM of more than {MOST_COMMENTS:,} comments takes too long: Pillow copies the rest for each")
         return
     if data.count(bytes([0xFF, START_OF_SCAN])) > MOST_SCANS and (scans := scan_count(data)) > MOST_SCANS:
         raise ValueError(f"a JPEG of {scans:,} scans, each of which is decoded whole; at most {MOST_SCANS} are read")
@@ -165,7 +161,7 @@ def _check_cost(image: Any) -> None:
 
 @contextmanager
 def _kept_place(file: BinaryIO) -> Iterator[BinaryIO]:
-    """The file from its beginning; afterwards it stands where it stood."""
+    """The file, at its beginning; its position is restored afterwards."""
     at = file.tell()
     file.seek(0)
     try:
@@ -175,20 +171,20 @@ def _kept_place(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def scan_count(data: bytes) -> int:
-    """How many scans a JPEG has. Segments are passed over by their lengths, a scan up to the next marker, as libjpeg does."""
+    """The number of scans in a JPEG. As in libjpeg, segments are skipped by length and scans up to the next marker."""
     count, at = 0, 2
     while found := _MARKER.search(data, at):
         marker, at = found[1][0], found.end()
         if marker == END_OF_IMAGE:
             break
         count += marker == START_OF_SCAN
-        if marker >= START_OF_FRAME:  # of what is below only TEM is any marker's, and has no length
+        if marker >= START_OF_FRAME:  # below it only TEM is a marker, and has no length
             at += max(int.from_bytes(data[at : at + 2], "big"), 2)
     return count
 
 
 def _webp_pixels(head: bytes) -> int:
-    """Height x width in the first 30 bytes of a WebP file, for whose pixels Pillow takes memory as it opens it; else 0."""
+    """Height x width from the first 30 bytes of a WebP file, for which Pillow takes memory on opening; 0 for other files."""
     if head[8:15] != b"WEBPVP8" or len(head) < 30:
         return 0
     if head[15:16] == b"X":
@@ -204,15 +200,15 @@ def _webp_pixels(head: bytes) -> int:
 TILE_WIDTH, TILE_LENGTH = 322, 323
 """Tags of a TIFF."""
 BIG_TIFF = 43
-"""The version of one with offsets of 64 bits."""
+"""The version of a TIFF with offsets of 64 bits."""
 START_OF_FRAME, START_OF_SCAN, END_OF_IMAGE = 0xC0, 0xDA, 0xD9
 _MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
-"""A JPEG's marker: no stuffed byte, no restart, no fill."""
+"""A JPEG's marker, other than stuffed bytes, restarts and fill bytes."""
 
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """FORMATS, but for those that this Pillow was built without."""
+    """The FORMATS that this Pillow was built with."""
     from PIL import Image
 
     Image.init()
@@ -220,7 +216,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def _eight_bits(image: Any) -> Any:
-    """A 16-bit image as an 8-bit one; any other as it is."""
+    """A 16-bit image as an 8-bit one; any other unchanged."""
     from PIL import Image
 
     return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I") else image
@@ -240,9 +236,9 @@ def _channels(image: Any, color: bool | None, format_: str) -> Pixels:
 
 
 PNG_GREY = np.array([3737, 19234, 9797, 0], np.int64)
-"""Weights of blue, green and red, in 1/32768, and what is added before the division: libpng's, which reads grey for OpenCV."""
+"""The weights of blue, green and red, in 1/32768, and the rounding term of libpng, with which OpenCV reads grey PNGs."""
 GREY = np.array([3736, 19234, 9798, 16384], np.int64)
-"""OpenCV's own."""
+"""OpenCV's."""
 
 
 def grey_of(pixels: Pixels, weights: NDArray[np.int64] = GREY) -> Pixels:
@@ -252,7 +248,7 @@ def grey_of(pixels: Pixels, weights: NDArray[np.int64] = GREY) -> Pixels:
 
 
 def check_size(what: str, height: int, width: int) -> None:
-    """Raises DataError for an image of more than limits.pixels, before memory is taken for it."""
+    """Raises DataError for an image of more than limits.pixels."""
     try:
         limits.check(f"{what} {width} x {height}", height * width, "pixels")
     except LimitError as error:
@@ -279,14 +275,14 @@ def resized(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def used_of(*at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The positions that there are in at, each once, in order; and at, counted in these. What is resized takes these first:
-    with all rows, one column that is to be a wide image would be as many wide rows in between."""
+    """The distinct positions in at, sorted, and at as indices into these. Resizing selects these positions first, because an
+    intermediate of all rows at the new width can be far larger than both images."""
     used, places = np.unique(np.stack(at), return_inverse=True)
     return used, places.reshape(len(at), *at[0].shape)
 
 
 def _samples(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """For each of new positions: the pixel before it, the one after, and how far between them it lies, in 1/2048."""
+    """For each new position: the pixel before it, the one after, and the position between them in 1/2048."""
     at = ((np.arange(new) + 0.5) * (old / new) - 0.5).astype(np.float32)
     low = np.floor(at).astype(np.int64)
     part = np.where((low < 0) | (low >= old - 1), 0, at - low)
@@ -295,10 +291,8 @@ def _samples(old: int, new: int) -> tuple[NDArray[np.int64], NDArray[np.int64], 
 
 
 def encode_image(pixels: Pixels, kind: str, name: str = "image", quality: int = 95) -> bytes:
-    """(H, W, 1 or 3) as the bytes of a file of this kind ("png", "jpg"). Raises DataError for one that Pillow cannot write.
-
-    quality: of a JPEG.
-    """
+    """(H, W, 1 or 3) as the bytes of a file of this kind ("png", "jpg"). quality: of a JPEG. Raises DataError for a kind that
+    Pillow cannot write."""
     from PIL import Image
 
     format_ = Image.registered_extensions().get("." + kind.lower().lstrip("."))

@@ -1,4 +1,4 @@
-"""Images for detection nets: read, scaled, mean subtracted, and made a blob, as py-faster-rcnn does it with OpenCV.
+"""Images for detection nets: reading, subtracting the mean, scaling and batching, as in py-faster-rcnn with OpenCV.
 
     image (H, W, 3), blue, green, red  ->  minus the means  ->  short side 600, long side at most 1000  ->  (1, 3, H', W')
 
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
-    """An image file as (H, W, 3) blue, green, red; turned upright by its EXIF orientation, as cv2.imread does since OpenCV 3.1.
+    """An image file as (H, W, 3) blue, green, red; rotated by its EXIF orientation, as cv2.imread does since OpenCV 3.1.
 
     Grey is repeated, transparency is dropped, 16 bits become 8. Raises DataError.
     """
@@ -32,9 +32,9 @@ def load_image(path: str | PathLike[str]) -> NDArray[np.uint8]:
 
 
 def image_size(path: str | PathLike[str]) -> tuple[int, int]:
-    """(width, height) that load_image would give, without decoding the pixels. Raises DataError."""
+    """(width, height) of load_image's result, without decoding the pixels. Raises DataError."""
     with opened(path) as file:
-        if file.format == "TIFF":  # which Pillow turns itself
+        if file.format == "TIFF":  # Pillow rotates it
             return file.width, file.height
         turned = file.getexif().get(0x0112, 1) in (5, 6, 7, 8)
         return (file.height, file.width) if turned else (file.width, file.height)
@@ -51,8 +51,8 @@ def scale_for(height: int, width: int, target: int, max_size: int) -> float:
 def resize_bilinear(image: Array, height: int, width: int, scale: float | None = None) -> Array:
     """image (H, W, C) as (height, width, C): OpenCV's INTER_LINEAR, half-pixel centres, no smoothing when shrinking.
 
-    scale: the factor on both axes, where height and width are it, rounded; by default each axis has its own, size / old size.
-    A float image stays of its type; any other becomes float32. Raises DataError for more than limits.pixels.
+    scale: the factor of both axes (default: new size / old size on each axis). A float image keeps its type, others become
+    float32. Raises DataError for more than limits.pixels.
     """
     image = image.astype(image.dtype if image.dtype in (np.float32, np.float64) else np.float32)
     if image.shape[:2] == (height, width) and scale in (None, 1.0):
@@ -70,7 +70,7 @@ def resize_bilinear(image: Array, height: int, width: int, scale: float | None =
 
 
 def _samples(old: int, new: int, scale: float | None, dtype: Any) -> tuple[Array, Array, Array]:
-    """For each of new positions: the pixel before it, the one after, and how far between them it lies."""
+    """For each new position: the pixel before it, the one after, and the position between them."""
     at = (np.arange(new) + 0.5) * (1 / scale if scale else old / new) - 0.5
     at = np.clip(at, 0, old - 1)
     low = np.floor(at).astype(int)
@@ -78,7 +78,7 @@ def _samples(old: int, new: int, scale: float | None, dtype: Any) -> tuple[Array
 
 
 def scaled_image(image: Array, pixel_means: Sequence[float], target: int, max_size: int) -> tuple[NDArray[np.float32], float]:
-    """image (H, W, 3) minus the means, resized, and its scale. Raises DataError for another shape and for no pixels."""
+    """image (H, W, 3) minus the means, resized, and its scale. Raises DataError for another shape or an empty image."""
     if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
         raise DataError(f"an image must be (height, width, 3), got shape {image.shape}")
     height, width = image.shape[:2]

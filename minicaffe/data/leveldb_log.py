@@ -1,7 +1,7 @@
-"""A LevelDB's logs: the manifest is one, of edits, and the log files are, of the writes that no table holds yet.
+"""A LevelDB's logs: the manifest is a log of edits, and the log files contain the writes that no table holds yet.
 
-    block of 32 KiB: (checksum, length, kind, part of a record)*, and zeros where no header fits any more
-    record: one part, or several in a row    of a log file: sequence number, count, (kind, key, value)*
+    block of 32 KiB: (checksum, length, kind, part of a record)*, then zeros if no header fits
+    record: one or more parts    in a log file: sequence number, count, (kind, key, value)*
 
 Source: LevelDB's doc/log_format.md and db/write_batch.cc.
 """
@@ -18,33 +18,33 @@ from .leveldb_files import DELETION, VALUE, LevelFile, matches
 
 BLOCK = 1 << 15
 PART = struct.Struct("<IHB")
-"""Before each part: the checksum of what follows the length, the length, and the kind."""
+"""The header of a part: the checksum of kind and content, the length of the content, the kind."""
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 BATCH = struct.Struct("<QI")
-"""Before the writes of a record: the sequence number of the first, and how many they are."""
+"""The header of a record of writes: the sequence number of the first, and their number."""
 ENTRY_BYTES = 512
-"""What Python takes for an entry, beside the record that it is in."""
+"""The memory of an entry in Python, besides its record."""
 
 TORN = "it ends in the middle of a record, as when its writer was killed"
 
 Recent = dict[bytes, tuple[int, memoryview]]
-"""What the logs hold: of each key the latest age and its value."""
+"""The latest age and value of each key in the logs."""
 
 
 class LogError(Exception):
-    """A record that cannot be read: the byte at which it begins, and what is wrong."""
+    """A record that cannot be read: its offset, and what is wrong."""
 
     def __init__(self, place: int, what: str) -> None:
         self.place, self.what = place, what
         super().__init__(place, what)
 
     def lost(self, file: LevelFile) -> str:
-        """What is wrong, where, and how much of the file is lost by it."""
+        """What is wrong, where, and how much of the file is lost."""
         return f"{self.what} (at byte {self.place:,}): its last {file.length - self.place:,} bytes are lost"
 
 
 def records(file: LevelFile) -> Iterator[tuple[int, memoryview]]:
-    """Where each record begins, and the record. Raises LogError."""
+    """The records with their offsets. Raises LogError."""
     record: bytearray | None = None
     begin = 0
     for start in range(0, file.length, BLOCK):
@@ -55,7 +55,7 @@ def records(file: LevelFile) -> Iterator[tuple[int, memoryview]]:
                 begin = start + at
             kind, part, at = _part(block, at, begin)
             if (kind in (FULL, FIRST)) != (record is None):
-                raise LogError(begin, "a record in several parts is not whole")
+                raise LogError(begin, "a record of several parts is incomplete")
             if kind == FULL:
                 yield begin, part
                 continue
@@ -69,7 +69,7 @@ def records(file: LevelFile) -> Iterator[tuple[int, memoryview]]:
 
 
 def _part(block: memoryview, at: int, begin: int) -> tuple[int, memoryview, int]:
-    """The part at `at`: its kind, what it holds, and the end of it."""
+    """The part at `at`: its kind, content and end."""
     if at + PART.size > len(block):
         raise LogError(begin, TORN)
     checksum, length, kind = PART.unpack_from(block, at)
@@ -80,21 +80,21 @@ def _part(block: memoryview, at: int, begin: int) -> tuple[int, memoryview, int]
     if not matches(checksum, block[at + PART.size - 1 : end]):
         raise LogError(begin, "a record does not match its checksum")
     if kind not in (FULL, FIRST, MIDDLE, LAST):
-        raise LogError(begin, f"a record is of the unknown kind {kind}")
+        raise LogError(begin, f"a record has the unknown kind {kind}")
     return kind, block[at + PART.size : end], end
 
 
 def read_logs(paths: Sequence[str], sequence: int) -> Recent:
-    """What these logs hold, the oldest first; the tables hold all up to this sequence number, and perhaps some of the same.
+    """The entries of these logs, the oldest first. The tables hold all entries up to this sequence number, perhaps more.
 
-    Raises DataError for damage, and where a log ends in the middle of a write; LimitError for more than limits.bytes.
+    Raises DataError for damage and for a log that ends in the middle of a write, LimitError for more than limits.bytes.
     """
     recent: Recent = {}
     taken, expected, exactly = 0, sequence + 1, False
     for path in paths:
         with LevelFile(path) as file:
             taken += file.length
-            limits.check(f"{path}: with the logs before it, it", taken, "bytes")
+            limits.check(f"{path}: together with the earlier logs, it", taken, "bytes")
             entries = 0
             try:
                 for place, record in records(file):
@@ -102,9 +102,9 @@ def read_logs(paths: Sequence[str], sequence: int) -> Recent:
                     if first > expected:
                         raise LogError(place, f"entries {expected:,} to {first - 1:,} are missing")
                     if first < expected and exactly:
-                        raise LogError(place, f"entry {first:,} is there twice")
+                        raise LogError(place, f"entry {first:,} occurs twice")
                     needed = taken + ENTRY_BYTES * (len(recent) + count)
-                    limits.check(f"{path}: with what Python takes for its entries, it", needed, "bytes")
+                    limits.check(f"{path}: together with the memory of its entries, it", needed, "bytes")
                     for name, age, value in _entries(place, record, first, count):
                         recent[name] = (age, value)
                     expected, exactly, entries = first + count, True, entries + count
@@ -114,22 +114,22 @@ def read_logs(paths: Sequence[str], sequence: int) -> Recent:
 
 
 def _head(place: int, record: memoryview) -> tuple[int, int]:
-    """Of a record of writes: the sequence number of the first entry, and how many they are."""
+    """The sequence number of the first entry in a record of writes, and the number of entries."""
     if len(record) < BATCH.size:
-        raise LogError(place, "a write is too short to be one")
+        raise LogError(place, "a write is too short")
     first, count = BATCH.unpack_from(record)
     if count > (len(record) - BATCH.size) // 2:
-        raise LogError(place, f"a write of {len(record):,} bytes says that it has {count:,} entries")
+        raise LogError(place, f"a write of {len(record):,} bytes declares {count:,} entries")
     return first, count
 
 
 def _entries(place: int, record: memoryview, first: int, count: int) -> Iterator[tuple[bytes, int, memoryview]]:
-    """The name, age and value of each entry of a record; no value where the name is deleted."""
+    """The name, age and value of each entry of a record; the value of a deletion is empty."""
     at = BATCH.size
     try:
         for i in range(count):
             if at == len(record):
-                raise LogError(place, f"a write has {i:,} entries, and says {count:,}")
+                raise LogError(place, f"a write has {i:,} entries, but declares {count:,}")
             kind = record[at]
             if kind not in (DELETION, VALUE):
                 raise LogError(place, f"a write has an entry of the unknown kind {kind}")
@@ -137,14 +137,14 @@ def _entries(place: int, record: memoryview, first: int, count: int) -> Iterator
             value, at = sized(record, at) if kind == VALUE else (record[:0], at)
             yield bytes(name), -((first + i) << 8 | kind), value
     except WireError as error:
-        raise LogError(place, f"a write has an entry that is not whole ({error.message})") from error
+        raise LogError(place, f"a write has an incomplete entry ({error.message})") from error
     if at != len(record):
         raise LogError(place, f"a write has more than its {count:,} entries")
 
 
 def sized(data: memoryview, at: int) -> tuple[memoryview, int]:
-    """The bytes at `at` whose length stands before them, and the offset after them. Raises WireError."""
+    """The length-prefixed bytes at `at`, and the offset after them. Raises WireError."""
     length, at = varint(data, at, len(data))
     if at + length > len(data):
-        raise WireError(at, f"{length:,} bytes are said to follow, and {len(data) - at:,} do")
+        raise WireError(at, f"{length:,} bytes are declared, but only {len(data) - at:,} follow")
     return data[at : at + length], at + length

@@ -1,4 +1,4 @@
-"""A LevelDB's manifest, which CURRENT names: a log of edits, that add up to which tables the database has.
+"""A LevelDB's manifest, which CURRENT names: a log of edits that add up to the list of tables.
 
 Source: LevelDB's db/version_edit.cc and db/version_set.cc.
 """
@@ -18,13 +18,13 @@ from .leveldb_log import LogError, records, sized
 
 COMPARATOR = b"leveldb.BytewiseComparator"
 MOST_CURRENT = 64
-"""Most bytes that CURRENT may have, which is MANIFEST-, a number and the end of the line."""
+"""Most bytes of CURRENT, which holds MANIFEST-, a number and a newline."""
 TABLE_BYTES = 1024
-"""What Python takes for a table's row."""
+"""The memory of a Table in Python."""
 
 
 class Table(NamedTuple):
-    """A table: its first and last keys, and how long its file is."""
+    """A table: the length of its file, its first and last keys."""
 
     number: int
     length: int
@@ -33,7 +33,7 @@ class Table(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What a database consists of. Logs of this number and later ones hold what no table does."""
+    """The tables of a database. The logs from number `log` on hold later writes."""
 
     path: str
     log: int
@@ -58,22 +58,22 @@ def read_manifest(folder: str) -> Manifest:
         log, sequence = edits.log, edits.sequence
         if log is None or sequence is None:
             raise file.damaged(
-                f"it ends before the last sequence number and the log's: what came after its {count:,} edits is lost"
+                f"it ends before the last sequence number and the log's, after {count:,} edits; the rest is lost"
             )
         return Manifest(path, log, edits.previous_log, sequence, tuple(edits.tables.values()))
 
 
 def _current(path: str) -> str:
-    """The manifest's name, which stands in CURRENT."""
+    """The manifest's name, from CURRENT."""
     with LevelFile(path) as file:
         text = file.read(0, min(file.length, MOST_CURRENT + 1))
         if not re.fullmatch(rb"MANIFEST-[0-9]{1,20}\n", text):
-            raise file.damaged("it does not hold the name of a manifest, MANIFEST- and a number")
+            raise file.damaged("it does not contain the name of a manifest, MANIFEST- and a number")
     return text[:-1].decode()
 
 
 class _Edits:
-    """What the edits so far add up to."""
+    """The sum of the edits so far."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -99,7 +99,7 @@ class _Edits:
         def key() -> Key:
             found = Key.of(text())
             if found is None:
-                raise LogError(place, "an edit has a key that is none")
+                raise LogError(place, "an edit has an invalid key")
             return found
 
         try:
@@ -108,10 +108,8 @@ class _Edits:
                 if tag == 1:
                     comparator = text()
                     if comparator != COMPARATOR:
-                        raise DataError(
-                            f"{self.path}: the database's order of keys is {comparator.decode(errors='replace')!r}, and"
-                            f" Caffe's is {COMPARATOR.decode()!r}"
-                        )
+                        found = comparator.decode(errors="replace")
+                        raise DataError(f"{self.path}: the keys are ordered by {found!r}, Caffe's by {COMPARATOR.decode()!r}")
                 elif tag == 2:
                     self.log = number()
                 elif tag == 3:
@@ -121,17 +119,17 @@ class _Edits:
                 elif tag == 9:
                     self.previous_log = number()
                 elif tag == 5:
-                    number(), key()  # where the next compaction of a level begins
+                    number(), key()  # the start of the next compaction of a level
                 elif tag == 6:
                     number()  # the level
                     self.tables.pop(number(), None)
                 elif tag == 7:
-                    number()  # the level: which of two entries counts shows in their numbers
+                    number()  # the level, which is not needed: sequence numbers order the entries
                     table = Table(number(), number(), key(), key())
                     if self.tables.setdefault(table.number, table) != table:
-                        raise LogError(place, f"table {table.number} is there twice")
+                        raise LogError(place, f"table {table.number} occurs twice")
                     limits.check(f"{self.path}: its list of tables", TABLE_BYTES * len(self.tables), "bytes")
                 else:
                     raise LogError(place, f"an edit has the unknown field {tag}")
         except WireError as error:
-            raise LogError(place, f"an edit is not whole ({error.message})") from error
+            raise LogError(place, f"an edit is incomplete ({error.message})") from error

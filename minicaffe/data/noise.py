@@ -1,7 +1,7 @@
-"""noise_param: what the SSD fork does to images (H, W, C) of bytes after resizing them, one after the other in its order.
+"""noise_param: the SSD fork's noise on images (H, W, C) of bytes, applied after resizing, in this order:
 
-    grey, blurred, equalised, equalised by tiles, through JPEG, eroded, in fewer levels, inverted, sprinkled,
-    as hue, saturation and value, as L*a*b*
+    grey, blur, equalisation, equalisation by tiles, JPEG, erosion, fewer levels, inversion, salt and pepper,
+    conversion to hue, saturation and value, conversion to L*a*b*
 
 Source: the SSD fork's im_transforms.cpp (ApplyNoise).
 """
@@ -23,7 +23,7 @@ from .image_bytes import Pixels, encode_image, grey_of, read_image
 
 
 def check_noise(param: caffe_pb2.NoiseParameter) -> None:
-    """Raises DataError for salt and pepper of no value or share, and a JPEG quality that is none."""
+    """Raises DataError for salt and pepper without a value or with a bad fraction, and for a bad JPEG quality."""
     if param.saltpepper and not param.saltpepper_param.value:
         raise DataError("noise_param.saltpepper needs a saltpepper_param.value")
     if param.saltpepper and not 0 <= param.saltpepper_param.fraction <= 1:
@@ -33,10 +33,8 @@ def check_noise(param: caffe_pb2.NoiseParameter) -> None:
 
 
 def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Generator) -> NDArray[Any]:
-    """pixels (H, W, C) with the noise that param names, always, or by the chance prob where that is given.
-
-    Bytes, but float32 with convert_to_lab.
-    """
+    """pixels (H, W, C) with the noise of param, with probability prob (default: 1). The result is float32 with convert_to_lab,
+    else bytes. Raises DataError."""
     if param.HasField("prob") and random.random() >= param.prob:
         return pixels
     if pixels.shape[2] not in (1, 3):
@@ -58,14 +56,14 @@ def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Gen
     if param.inverse:
         pixels = 255 - pixels
     if param.saltpepper:
-        pixels = sprinkled(pixels, param.saltpepper_param, random)
+        pixels = salt_and_pepper(pixels, param.saltpepper_param, random)
     if param.convert_to_hsv:
         pixels = hsv_of(pixels)
     return lab_of(pixels) if param.convert_to_lab else pixels
 
 
 def blurred(pixels: Pixels) -> Pixels:
-    """By a Gaussian of 7 x 7 pixels and sigma 1.5, mirrored at the edges."""
+    """Blurred by a Gaussian of 7 x 7 pixels and sigma 1.5, reflected at the edges."""
     kernel = np.exp(-(np.arange(-3.0, 4.0) ** 2) / (2 * 1.5**2)).astype(np.float32)
     kernel /= kernel.sum()
     height, width = pixels.shape[:2]
@@ -75,7 +73,7 @@ def blurred(pixels: Pixels) -> Pixels:
 
 
 def equalised(pixels: Pixels, equalise: Callable[[Pixels], Pixels]) -> Pixels:
-    """(H, W, 1 or 3) with its brightness (H, W) as equalise makes it; the colours, Cr and Cb, stay."""
+    """(H, W, 1 or 3) with equalise applied to its brightness (H, W); the colours, Cr and Cb, are unchanged."""
     if pixels.shape[2] != 3:
         return equalise(pixels[:, :, 0])[:, :, None]
     blue, green, red = np.moveaxis(pixels.astype(np.int64), 2, 0)
@@ -92,14 +90,14 @@ def _shifted(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def flat_histogram(levels: Pixels) -> Pixels:
-    """Each level in place of which stands the share of pixels up to it, of those above the lowest level, times 255."""
+    """Each level replaced by the fraction of pixels up to it, among those above the lowest level, times 255."""
     counts = np.bincount(levels.ravel(), minlength=256)
     above = counts.cumsum() - counts[levels.min()]
     return as_bytes(above * (255 / max(above[-1], 1)))[levels] if above[-1] else levels
 
 
 def eroded(pixels: Pixels) -> Pixels:
-    """Each pixel the least of itself and its four neighbours."""
+    """Each pixel replaced by the minimum of itself and its four neighbours."""
     height, width = pixels.shape[:2]
     wide = np.pad(pixels, ((1, 1), (1, 1), (0, 0)), "edge")
     shifts = [(1, 1), (0, 1), (2, 1), (1, 0), (1, 2)]
@@ -107,8 +105,8 @@ def eroded(pixels: Pixels) -> Pixels:
     return least
 
 
-def sprinkled(pixels: Pixels, param: caffe_pb2.SaltPepperParameter, random: np.random.Generator) -> Pixels:
-    """A fraction of the pixels, some perhaps twice, of the colour value. Raises DataError."""
+def salt_and_pepper(pixels: Pixels, param: caffe_pb2.SaltPepperParameter, random: np.random.Generator) -> Pixels:
+    """Salt and pepper: a fraction of the pixels, drawn with replacement, set to value. Raises DataError."""
     height, width, channels = pixels.shape
     if len(param.value) not in (1, channels):
         raise DataError(f"{len(param.value)} saltpepper_param.value given for {channels} channels: give one, or one for each")
@@ -119,8 +117,9 @@ def sprinkled(pixels: Pixels, param: caffe_pb2.SaltPepperParameter, random: np.r
 
 
 BGR_TO_XYZ = np.array([[0.180423, 0.357580, 0.412453], [0.072169, 0.715160, 0.212671], [0.950227, 0.119193, 0.019334]])
-"""Linear blue, green, red to X, Y, Z, of which white (D65) has WHITE."""
+"""From linear blue, green, red to X, Y, Z."""
 WHITE = np.array([0.950456, 1.0, 1.088754])
+"""X, Y, Z of white (D65)."""
 
 
 def lab_of(pixels: Pixels) -> NDArray[np.float32]:
@@ -129,6 +128,6 @@ def lab_of(pixels: Pixels) -> NDArray[np.float32]:
         raise DataError(f"L*a*b* needs images of 3 channels, got {pixels.shape[2]}")
     levels = np.arange(256) / 255
     linear = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
-    share = linear[pixels] @ BGR_TO_XYZ.T / WHITE
-    x, y, z = np.moveaxis(np.where(share > 0.008856, np.cbrt(share), 7.787 * share + 16 / 116), 2, 0)
+    xyz = linear[pixels] @ BGR_TO_XYZ.T / WHITE
+    x, y, z = np.moveaxis(np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116), 2, 0)
     return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=2).astype(np.float32)

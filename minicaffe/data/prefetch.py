@@ -1,9 +1,9 @@
-"""Batches made ahead of their use in a thread, and training that resumes at the batch after the last one handed out.
+"""A thread that prepares batches in advance. Training resumes at the batch after the last one taken.
 
     source --thread--> (batch, source's state after it) --queue--> take()
 
-The thread knows the source and the queue but not their owner, so it ends when the Prefetcher is collected or Python exits.
-One that is blocked in a read (a network file system that does not answer) ends with the process, which does not wait for it.
+The thread refers to the source and the queue but not to their owner, so it ends when the Prefetcher is collected or Python
+exits. A thread that is blocked in a read (an unresponsive network file system) ends with the process, which does not wait.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 PATIENCE = 1.0
-"""Seconds that the end of the process waits for threads that are making a batch."""
+"""Seconds that an exiting process waits for these threads."""
 
 Batch = tuple[NDArray[Any], ...]
 State = dict[str, Any]
 
 
 class Source(Protocol):
-    """What makes batches, one after the other without end, and knows as JSON where it is."""
+    """An endless source of batches."""
 
     def next_batch(self) -> Batch:
-        """The next batch, in arrays of its own."""
+        """The next batch, in new arrays."""
 
     def state(self) -> State:
-        """Where the next batch begins."""
+        """The position of the next batch, as JSON."""
 
     def restore(self, state: State) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
 
 
 class Prefetcher:
-    """Takes a source's batches, up to `ahead` made beforehand. What the source raises, take() raises."""
+    """Takes a source's batches, with up to `ahead` prepared in advance. take() raises what the source raises."""
 
     def __init__(self, source: Source, ahead: int = 1) -> None:
         self.source, self.ahead = source, max(ahead, 1)
@@ -62,11 +62,11 @@ class Prefetcher:
         return batch
 
     def state(self) -> State:
-        """The source's state after the last batch taken, whatever was made since."""
+        """The source's state after the last batch taken."""
         return self._state
 
     def restore(self, state: State) -> None:
-        """Throw away what was made ahead and go on from a state."""
+        """Discard the prepared batches and continue from a state."""
         if self._thread is not None:
             _end(self._thread, *_running[self._thread])
         self._thread, self._failure = None, None
@@ -79,7 +79,7 @@ class Prefetcher:
         arguments = (self.source, self._queue, ended)
         self._thread = threading.Thread(target=_make, args=arguments, name="minicaffe-prefetch", daemon=True)
         _running[self._thread] = (self._queue, ended)
-        weakref.finalize(self, ended.set)  # no more than this: a collection may come while a lock is held
+        weakref.finalize(self, ended.set)  # nothing that locks: garbage collection may run while a lock is held
         self._thread.start()
 
 
@@ -87,11 +87,11 @@ _running: weakref.WeakKeyDictionary[threading.Thread, tuple[queue.Queue[Any], th
 
 
 def _make(source: Source, made: queue.Queue[Any], ended: threading.Event) -> None:
-    """The thread: batches until it is ended or the source fails."""
+    """The thread's function: make batches until it is ended or the source fails."""
     item: Any = None
     while not ended.is_set() and not isinstance(item, BaseException):
         try:
-            with np.errstate(all="ignore"):  # as in the layers that compute
+            with np.errstate(all="ignore"):  # as in layers
                 item = (source.next_batch(), source.state())
         except BaseException as error:
             item = error
@@ -104,7 +104,7 @@ def _make(source: Source, made: queue.Queue[Any], ended: threading.Event) -> Non
 
 
 def _end(thread: threading.Thread, made: queue.Queue[Any], ended: threading.Event, timeout: float | None = None) -> None:
-    """End a thread and wait for it, at most so many seconds; emptying the queue frees it where it waits for room."""
+    """End a thread and wait up to timeout seconds. Emptying the queue unblocks a thread that waits to put a batch."""
     ended.set()
     with suppress(queue.Empty):
         while True:
@@ -114,7 +114,7 @@ def _end(thread: threading.Thread, made: queue.Queue[Any], ended: threading.Even
 
 @atexit.register
 def _end_all() -> None:
-    """A thread that computes ends soon; one that is blocked waits for no lock of Python's, and may be left behind."""
+    """End all threads. One that computes ends soon; one that is blocked does not hold the GIL and may be left behind."""
     end = time.monotonic() + PATIENCE
     for thread, (made, ended) in list(_running.items()):
         _end(thread, made, ended, max(end - time.monotonic(), 0))

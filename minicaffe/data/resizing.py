@@ -1,7 +1,7 @@
-"""resize_param: images (H, W, C) of bytes made another size as OpenCV makes them, none smoothed when shrinking but by AREA.
+"""resize_param: images (H, W, C) of bytes resized as by OpenCV. Only AREA smooths when shrinking.
 
-    WARP: height x width, whatever the shape.   FIT_SMALL_SIZE: the shape kept, both sides at least that.
-    FIT_LARGE_SIZE_AND_PAD: the shape kept, both sides at most that, the rest padded on either side.
+    WARP: exactly height x width.   FIT_SMALL_SIZE: keeps the aspect ratio, both sides at least that.
+    FIT_LARGE_SIZE_AND_PAD: keeps the aspect ratio, both sides at most that, padded on both sides.
 
 Source: the SSD fork's im_transforms.cpp; OpenCV's resize.
 """
@@ -24,13 +24,13 @@ Param = caffe_pb2.ResizeParameter
 
 
 def check_resize(param: caffe_pb2.ResizeParameter) -> None:
-    """Raises DataError for a size that is none."""
+    """Raises DataError for a missing height or width."""
     if not (param.height and param.width):
         raise DataError(f"resize_param needs a height and a width > 0, got {param.height} and {param.width}")
 
 
 def resized_by(pixels: Pixels, param: caffe_pb2.ResizeParameter, random: np.random.Generator) -> tuple[Pixels, Array | None]:
-    """pixels (H, W, C) resized by one of the interp_modes, and the padded frame (4,) relative to the image in it, or None."""
+    """pixels (H, W, C) resized by a random interp_mode, and the padded frame (4,) relative to the image in it, or None."""
     modes = list(param.interp_mode) or [Param.LINEAR]
     mode = modes[int(random.integers(len(modes)))]
     height, width = fitted_size(pixels.shape[0], pixels.shape[1], param)
@@ -41,8 +41,8 @@ def resized_by(pixels: Pixels, param: caffe_pb2.ResizeParameter, random: np.rand
 
 
 def extrapolation(size: tuple[int, int], param: caffe_pb2.ResizeParameter) -> Array | None:
-    """What boxes relative to an image of size (height, width) are multiplied by (4,), to be relative to height_scale x
-    width_scale; None without these and in modes that are not FIT_SMALL_SIZE. Raises DataError where the image is smaller."""
+    """Factors (4,) that convert boxes relative to an image of size (height, width) to boxes relative to height_scale x
+    width_scale; None without these and in modes other than FIT_SMALL_SIZE. Raises DataError if the image is smaller."""
     scale = (param.height_scale, param.width_scale)
     if not all(scale) or param.resize_mode != Param.FIT_SMALL_SIZE:
         return None
@@ -53,7 +53,7 @@ def extrapolation(size: tuple[int, int], param: caffe_pb2.ResizeParameter) -> Ar
 
 
 def fitted_size(height: int, width: int, param: caffe_pb2.ResizeParameter) -> tuple[int, int]:
-    """The height and width that an image is interpolated to, before it is padded."""
+    """The height and width of an interpolated image, before padding."""
     high, wide = param.height, param.width
     if param.resize_mode == Param.WARP:
         return high, wide
@@ -63,7 +63,7 @@ def fitted_size(height: int, width: int, param: caffe_pb2.ResizeParameter) -> tu
 
 
 def padded(pixels: Pixels, param: caffe_pb2.ResizeParameter) -> tuple[Pixels, Array]:
-    """pixels (H, W, C) in the middle of height x width, and that frame (4,) relative to pixels. Raises DataError."""
+    """pixels (H, W, C) padded to height x width, and that frame (4,) relative to pixels. Raises DataError."""
     check_size("an image padded to", param.height, param.width)
     height, width, channels = pixels.shape
     if len(param.pad_value) not in (0, 1, channels):
@@ -76,15 +76,12 @@ def padded(pixels: Pixels, param: caffe_pb2.ResizeParameter) -> tuple[Pixels, Ar
         image[top : top + height, left : left + width] = pixels
     else:
         sides = ((top, bottom), (left, right), (0, 0))
-        image = np.pad(pixels, sides, "reflect") if param.pad_mode == Param.MIRRORED else np.pad(pixels, sides, "edge")
+        image = np.pad(pixels, sides, "reflect" if param.pad_mode == Param.MIRRORED else "edge")
     return image, np.array([-left / width, -top / height, 1 + right / width, 1 + bottom / height])
 
 
 def interpolated(pixels: Pixels, height: int, width: int, mode: int) -> Pixels:
-    """pixels (H, W, C) as (height, width, C), by one of ResizeParameter's Interp_modes.
-
-    Raises DataError for more than limits.pixels.
-    """
+    """pixels (H, W, C) as (height, width, C), by an Interp_mode. Raises DataError for more than limits.pixels."""
     old = pixels.shape[:2]
     if old == (height, width):
         return pixels
@@ -105,7 +102,7 @@ def interpolated(pixels: Pixels, height: int, width: int, mode: int) -> Pixels:
 
 
 def averaged(values: Array, new: int, axis: int) -> Array:
-    """values with this axis cut into new equal parts, each their mean; a pixel on an edge counts by its share."""
+    """values averaged over `new` equal parts of this axis; a pixel on an edge counts by the part that is inside."""
     old = values.shape[axis]
     values = np.moveaxis(values, axis, 0).astype(np.float64)
     sums = np.concatenate([np.zeros_like(values[:1]), values.cumsum(axis=0)])
@@ -117,11 +114,11 @@ def averaged(values: Array, new: int, axis: int) -> Array:
 
 
 Taps = tuple[NDArray[np.int64], Array]
-"""For each new position: the first old pixel that counts (new,), and the weights of it and those after it (new, taps)."""
+"""For each new position: the first old pixel used (new,), and the weights of it and the following pixels (new, taps)."""
 
 
 def _positions(old: int, new: int) -> tuple[NDArray[np.int64], Array]:
-    """For each new position the old pixel before its centre, and how far the centre is past that pixel's."""
+    """For each new position the old pixel before its centre, and the distance between their centres."""
     at = (np.arange(new) + 0.5) * (old / new) - 0.5
     low = np.floor(at).astype(np.int64)
     return low, at - low
@@ -137,7 +134,7 @@ def cubic_taps(old: int, new: int) -> Taps:
 
 
 def lanczos_taps(old: int, new: int) -> Taps:
-    """Eight pixels by sinc(t) sinc(t / 4), made to sum to 1."""
+    """Eight pixels by sinc(t) sinc(t / 4), normalised to sum to 1."""
     low, part = _positions(old, new)
     t = part[:, None] - np.arange(-3, 5)
     weights = np.sinc(t) * np.sinc(t / 4)
@@ -145,7 +142,7 @@ def lanczos_taps(old: int, new: int) -> Taps:
 
 
 def area_taps(old: int, new: int) -> Taps:
-    """Two pixels, as AREA enlarges: each old pixel in a flat field, a ramp only where a new one spans two."""
+    """Two pixels, for enlarging by AREA: constant within an old pixel, a ramp only in new pixels that span two."""
     at = np.arange(new) * (old / new)
     low = np.floor(at).astype(np.int64)
     part = (np.arange(new) + 1) - (low + 1) * (new / old)
@@ -154,7 +151,7 @@ def area_taps(old: int, new: int) -> Taps:
 
 
 def _clipped(taps: Taps, old: int) -> tuple[NDArray[np.int64], Array]:
-    """The old pixels that count and their weights, (taps, new) each."""
+    """The old pixels and their weights, (taps, new) each."""
     low, weights = taps
     return np.clip(low + np.arange(weights.shape[1])[:, None], 0, old - 1), weights.T
 

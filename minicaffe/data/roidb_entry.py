@@ -1,4 +1,4 @@
-"""An annotated image, as training and evaluation take it. Source: py-faster-rcnn's datasets/imdb.py."""
+"""An annotated image for training and evaluation. Source: py-faster-rcnn's datasets/imdb.py."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Array = NDArray[Any]
 
 
 class Entry(TypedDict, total=False):
-    """One image. Required: image, boxes, gt_classes; the rest is filled in by prepare_roidb.
+    """One image. Required: image, boxes, gt_classes; prepare_roidb adds the rest.
 
     image: a path, or the pixels (H, W, 3) in blue, green, red. boxes (N, 4): the gt boxes, then any proposals.
-    gt_classes (N,): 0 for a proposal. gt_overlaps (N, K): most overlap with the gt boxes of each class.
+    gt_classes (N,): 0 for a proposal. gt_overlaps (N, K): the largest overlap with the gt boxes of each class.
     bbox_targets (N, 5): class, dx, dy, dw, dh.
     """
 

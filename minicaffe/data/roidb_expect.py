@@ -1,4 +1,4 @@
-"""Annotation files that are not what roidb_files.py reads: what was expected, and what was found."""
+"""Checks of annotation files for roidb_files.py, with errors that say what was expected and what was found."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minicaffe.errors import DataError
+from minicaffe.errors import DataError, os_errors_as
 from minicaffe.files import read_bytes, read_text
 
 FORMS = 'expected {"classes": [...], "images": [...]}, a list of images, or COCO instances'
@@ -17,22 +17,20 @@ COCO: dict[str, dict[str, Any]] = {
     "categories": {"id": None, "name": str},
     "annotations": {"image_id": None, "category_id": None, "bbox": list},
 }
-"""The keys that minicaffe reads of each item of COCO's lists, and their kinds (None: any)."""
+"""The keys that are read of each item in COCO's lists, and their types (None: an id)."""
 
 KINDS = {dict: "an object", list: "a list", str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 LARGEST = 2**31 - 1
-"""Of sizes, classes and corners of boxes."""
+"""The largest size, class or corner of a box."""
 VOC_FOLDERS = ("Annotations", "ImageSets/Main")
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises DataError for a file that is absent, unreadable or not JSON."""
-    try:
+    """The content of a JSON file. Raises DataError for a file that is missing, unreadable or not JSON."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder: give a JSON file or a PASCAL VOC folder")
+    with os_errors_as(DataError, f"{path}: cannot read the annotations"):
         data = read_bytes(path, "lists")
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file or folder: give a JSON file or a PASCAL VOC folder") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot read the annotations: {error.strerror}") from error
     if not data.strip():
         raise DataError(f"{path}: the file is empty; {FORMS}, as JSON")
     try:
@@ -45,7 +43,7 @@ def read_json(path: Path) -> Any:
 
 
 def check_form(content: Any, path: Path) -> None:
-    """Raises DataError unless content is a list, or has lists named images (and, with annotations, categories)."""
+    """Raises DataError unless content is a list or has a list images (and, with annotations, categories)."""
     if isinstance(content, list):
         return
     if not isinstance(content, dict):
@@ -60,13 +58,13 @@ def check_form(content: Any, path: Path) -> None:
 
 
 def check_images(images: Sequence[Any], path: Path) -> None:
-    """Raises DataError for an item that is no image with boxes and classes."""
+    """Raises DataError for an item that is not an image with boxes and classes."""
     for i, item in enumerate(images):
         _check_item(item, f"{path}: images[{i}]", IMAGE)
 
 
 def check_coco(content: dict[str, Any], path: Path) -> None:
-    """Raises DataError for an item without what minicaffe reads of it, and for an id that stands for nothing."""
+    """Raises DataError for an item with a missing or wrong key, and for an unknown id."""
     for key, wanted in COCO.items():
         for i, item in enumerate(content[key]):
             _check_item(item, f"{path}: {key}[{i}]", wanted)
@@ -81,27 +79,25 @@ def check_coco(content: dict[str, Any], path: Path) -> None:
 
 
 def read_voc_list(folder: Path, split: str) -> list[str]:
-    """The image names of ImageSets/Main/<split>.txt. Raises DataError for a folder of another kind, and for no such list."""
+    """The image names in ImageSets/Main/<split>.txt. Raises DataError for another kind of folder or a missing list."""
     if missing := [name for name in VOC_FOLDERS if not (folder / name).is_dir()]:
         inside = next((path for path in sorted(folder.glob("VOC*")) if all((path / n).is_dir() for n in VOC_FOLDERS)), None)
         names = sorted(path.name for path in folder.iterdir())
         found = f"it holds {', '.join(names[:5])}{', ...' * (len(names) > 5)}" if names else "it is empty"
-        raise DataError(
-            f"{folder}: not a PASCAL VOC folder: it has no {' and no '.join(missing)}; "
-            + (f"give {inside}" if inside else f"{found}. For annotations in a JSON file, give the file")
-        )
+        advice = f"give {inside}" if inside else f"{found}. For annotations in a JSON file, give the file"
+        raise DataError(f"{folder}: not a PASCAL VOC folder: it has no {' and no '.join(missing)}; {advice}")
     listing = folder / "ImageSets" / "Main" / f"{split}.txt"
     try:
         return [line.split()[0] for line in read_text(listing, "lists").splitlines() if line.strip()]
     except FileNotFoundError as error:
         splits = ", ".join(sorted(path.stem for path in listing.parent.glob("*.txt"))[:8]) or "none"
-        raise DataError(f"{listing}: no such list of images: the splits there are {splits}") from error
+        raise DataError(f"{listing}: no such list of images; the folder has these splits: {splits}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{listing}: cannot read the list of images: {getattr(error, 'strerror', None) or error}") from error
 
 
 def kind(value: Any) -> str:
-    """What a JSON value is, in words: "a list"."""
+    """The type of a JSON value, in words: "a list"."""
     return KINDS.get(type(value), "null")
 
 
@@ -117,7 +113,7 @@ def _check_item(item: Any, place: str, wanted: dict[str, Any]) -> None:
             raise DataError(f"{place}: {key} must be at most {LARGEST}, got {item[key]!r:.60}")
         if type_ is None and not isinstance(item[key], int | str):
             raise DataError(f"{place}: {key} must be a number or a text, got {kind(item[key])}")
-        if type_ is None and isinstance(item[key], int) and abs(item[key]) >= 2**63:  # of longer ones all may have one hash
+        if type_ is None and isinstance(item[key], int) and abs(item[key]) >= 2**63:  # larger ones could share one hash
             raise DataError(f"{place}: {key} must be a number of 64 bits, got {item[key]!r:.60}")
 
 

@@ -3,15 +3,15 @@
     {"classes": ["__background__", "circle"],
      "images": [{"image": "0.jpg", "boxes": [[x1, y1, x2, y2]], "classes": ["circle"]}]}
 
-An image may carry "width", "height" and "proposals"; a class is a name or its number; paths are relative to the file.
-The background may be left out of the classes: it is number 0, and the others count from 1, either way.
+An image may have "width", "height" and "proposals"; a class is a name or its number; paths are relative to the file.
+The classes may omit the background. It is always number 0; the others count from 1.
 Source: PASCAL VOC's devkit; COCO's format (cocodataset.org); py-faster-rcnn's datasets/pascal_voc.py and coco.py.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -34,26 +34,30 @@ VOC_CLASSES = (
 )  # fmt: skip
 
 
-def read_annotations(
-    path: Path, split: str, images: str | PathLike[str] | None, classes: Sequence[str] | None
+def load_roidb(
+    path: str | PathLike[str],
+    *,
+    split: str = "trainval",
+    images: str | PathLike[str] | None = None,
+    classes: Sequence[str] | None = None,
 ) -> tuple[Roidb, list[str]]:
-    """What minicaffe.roidb.load_roidb gives."""
+    """The roidb and the class names, background first, of a JSON file (ours, or COCO instances) or of a PASCAL VOC folder.
+
+    split: VOC's list of images, ImageSets/Main/<split>.txt. images: the folder of a COCO file's images, by default the file's.
+    classes: the names for a VOC folder, or for a JSON file without names. Raises DataError.
+    """
+    path = Path(path)
     if path.is_dir():
         return _voc(path, split, list(classes or VOC_CLASSES))
     content = read_json(path)
     check_form(content, path)
-    if isinstance(content, dict) and "annotations" in content:
-        check_coco(content, path)
-        return _read(path, lambda: _coco(content, Path(images) if images else path.parent))
-    return _read(path, lambda: _json(content, path, list(classes or [])))
-
-
-def _read(path: Path, read: Callable[[], tuple[Roidb, list[str]]]) -> tuple[Roidb, list[str]]:
-    """What read gives; a key that is absent and a value of another kind become a DataError that names the file."""
     try:
-        return read()
+        if isinstance(content, dict) and "annotations" in content:
+            check_coco(content, path)
+            return _coco(content, Path(images) if images else path.parent)
+        return _json(content, path, list(classes or []))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{path}: not annotations that minicaffe knows: {type(error).__name__} {error}") from error
+        raise DataError(f"{path}: unknown annotations: {type(error).__name__} {error}") from error
 
 
 def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]:
@@ -83,14 +87,14 @@ def _json(content: Any, path: Path, names: list[str]) -> tuple[Roidb, list[str]]
 
 
 class _Inside:
-    """The files that annotations name: those in folder, or where a prototxt may name files too (access.py)."""
+    """Grants access to files that annotations name: in folder, or where a prototxt may name files (access.py)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.seen: set[Path] = set()
 
     def granted(self, name: str) -> str:
-        """The file's path. Raises DataError. A file's folder is looked at once."""
+        """The file's path. Each folder is checked once. Raises DataError."""
         path = self.folder / name
         if path.parent not in self.seen or os.path.islink(path):
             granted(path, self.folder)
@@ -99,7 +103,7 @@ class _Inside:
 
 
 def _boxes(values: Any, place: str) -> Any:
-    """values as (N, 4), or DataError."""
+    """values as (N, 4)."""
     try:
         boxes = np.array(values, np.float32)
     except (TypeError, ValueError, OverflowError) as error:
@@ -110,7 +114,7 @@ def _boxes(values: Any, place: str) -> Any:
 
 
 def _whole(value: Any, what: str) -> int:
-    """value as a size in pixels. Raises DataError."""
+    """value as a size in pixels."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -128,14 +132,14 @@ class _Classes:
         self._numbers = {name: k for k, name in reversed(list(enumerate(names)))}
 
     def number(self, value: Any, place: str) -> int:
-        """The number of a class, given as it or as its name. Raises DataError."""
+        """The number of a class, given by name or number. Raises DataError."""
         if isinstance(value, int) and not isinstance(value, bool):
             number = value
         elif isinstance(value, str) and value in self._numbers:
             number = self._numbers[value]
         else:
-            known = ", ".join(self.names) or "the classes, of which the file names none"
-            raise DataError(f'{place}: class "{value}" is not one of {known}')
+            known = f"one of {', '.join(self.names)}" if self.names else "known: the file has no list of classes"
+            raise DataError(f'{place}: class "{value}" is not {known}')
         if not 1 <= number <= LARGEST or (self.names and number >= len(self.names)):
             most = len(self.names) - 1 if self.names else "..."
             raise DataError(f"{place}: class {number} is not one of 1 to {most} (0 is the background)")
@@ -143,7 +147,7 @@ class _Classes:
 
 
 def _voc(folder: Path, split: str, names: list[str]) -> tuple[Roidb, list[str]]:
-    """A VOC folder; boxes become 0-based; objects marked difficult are left out, as the originals do for training."""
+    """A VOC folder. Boxes become 0-based; objects marked difficult are left out, as in the originals."""
     inside = _Inside(folder)
     known = _Classes(names)
     return [_voc_image(inside, stem, known) for stem in read_voc_list(folder, split)], names
@@ -157,7 +161,7 @@ def _voc_image(inside: _Inside, stem: str, known: _Classes) -> Entry:
         corners = [[float(o.findtext(f"bndbox/{c}", "nan")) - 1 for c in ("xmin", "ymin", "xmax", "ymax")] for o in objects]
         labels = [known.number((o.findtext("name") or "").strip().lower(), path) for o in objects]
         size = [_whole(float(root.findtext(f"size/{side}") or 0), f"{path}: {side}") for side in ("width", "height")]
-    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:  # the last for encodings that are none
+    except (OSError, ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
         raise DataError(f"{path}: cannot read the annotation: {getattr(error, 'strerror', None) or error}") from error
     image = inside.granted(f"JPEGImages/{stem}.jpg")
     entry = Entry(image=image, boxes=_boxes(corners, path), gt_classes=np.array(labels, int))
@@ -167,7 +171,7 @@ def _voc_image(inside: _Inside, stem: str, known: _Classes) -> Entry:
 
 
 def _coco(content: dict[str, Any], folder: Path) -> tuple[Roidb, list[str]]:
-    """COCO instances; crowds, and boxes with no area inside the image, are left out, as the originals do."""
+    """COCO instances. Crowds and boxes without area inside the image are left out, as in the originals."""
     categories = sorted(content["categories"], key=lambda category: category["id"])
     number = {category["id"]: k for k, category in enumerate(categories, 1)}
     found: dict[Any, list[tuple[list[float], int]]] = {image["id"]: [] for image in content["images"]}

@@ -1,4 +1,4 @@
-"""Regression targets of a roidb with proposals: what training without an RPN learns from.
+"""Regression targets of a roidb with proposals, for training without an RPN.
 
 Source: py-faster-rcnn's roi_data_layer/roidb.py, and py-R-FCN's for class-agnostic boxes.
 """
@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.data.boxes import bbox_overlaps, bbox_transform
-
+from .boxes import bbox_overlaps, bbox_transform
 from .roidb_entry import Entry
 from .settings import DetectionSettings
 
@@ -20,7 +19,7 @@ Array = NDArray[Any]
 
 
 def add_bbox_regression_targets(roidb: Sequence[Entry], settings: DetectionSettings) -> tuple[Array, Array]:
-    """Give every prepared entry its normalised bbox_targets; returns the means and stds (K, 4), K being 2 when agnostic."""
+    """Set the normalised bbox_targets of every prepared entry; returns the means and stds (K, 4), K = 2 if agnostic."""
     train = settings.train
     classes = 2 if train.agnostic else roidb[0]["gt_overlaps"].shape[1]
     for entry in roidb:
@@ -29,9 +28,8 @@ def add_bbox_regression_targets(roidb: Sequence[Entry], settings: DetectionSetti
     if train.bbox_normalize_targets_precomputed:
         means[:], stds[:] = train.bbox_normalize_means, train.bbox_normalize_stds
     elif train.bbox_normalize_targets:
-        means, stds = target_statistics(
-            np.concatenate([entry["bbox_targets"] for entry in roidb]), classes, train.agnostic, settings.eps
-        )
+        targets = np.concatenate([entry["bbox_targets"] for entry in roidb])
+        means, stds = target_statistics(targets, classes, train.agnostic, settings.eps)
     if train.bbox_normalize_targets:
         for entry in roidb:
             targets = entry["bbox_targets"]
@@ -42,7 +40,7 @@ def add_bbox_regression_targets(roidb: Sequence[Entry], settings: DetectionSetti
 
 
 def regression_targets(entry: Entry, threshold: float) -> Array:
-    """(N, 5): class and deltas to the nearest gt box, for boxes that overlap one by threshold or more; zeros for the others."""
+    """(N, 5): class and deltas to the nearest gt box, for boxes that overlap it by threshold or more; zeros for the others."""
     boxes, overlaps = entry["boxes"].astype(np.float64), entry["max_overlaps"]
     targets = np.zeros((len(boxes), 5), np.float32)
     gt = np.flatnonzero(entry["gt_classes"] > 0)
@@ -55,7 +53,7 @@ def regression_targets(entry: Entry, threshold: float) -> Array:
 
 
 def target_statistics(targets: Array, num_classes: int, agnostic: bool, eps: float) -> tuple[Array, Array]:
-    """Means and stds (K, 4) of the deltas of targets (N, 5) by class; without targets 0 and 1; a std of 0 counts as 1."""
+    """Means and stds (K, 4) of the deltas of targets (N, 5) by class: 0 and 1 without targets; a std of 0 becomes 1."""
     means, stds = np.zeros((num_classes, 4)), np.ones((num_classes, 4))
     column = _regression_class(targets, agnostic)
     for k in range(1, num_classes):
@@ -67,6 +65,6 @@ def target_statistics(targets: Array, num_classes: int, agnostic: bool, eps: flo
 
 
 def _regression_class(targets: Array, agnostic: bool) -> Array:
-    """The columns' class (N,) of targets (N, 5): 1 for every foreground class when agnostic."""
+    """The regression's class (N,) of targets (N, 5): 1 for every foreground class if agnostic."""
     classes = targets[:, 0].astype(int)
     return (classes > 0).astype(int) if agnostic else classes

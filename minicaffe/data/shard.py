@@ -1,9 +1,9 @@
-"""Which share of the training data this process reads, where several ranks train one net together.
+"""The shard of the training data that this process reads when several ranks train one net together.
 
     a batch of N ranks:  the next N B records;  rank r takes those at r, r + N, r + 2 N, ...  (B of them)
 
-After each batch every rank stands at the same place of the data: what N ranks read is what one process with N times the
-batch reads. Source: Caffe's DataLayer::Skip.
+After each batch all ranks stand at the same place of the data: N ranks together read what one process with N times the
+batch size reads. Source: Caffe's DataLayer::Skip.
 """
 
 from __future__ import annotations
@@ -22,51 +22,54 @@ from .state_fields import MOST, Fields
 
 
 @dataclass(frozen=True)
-class Share:
+class Shard:
     """Rank `rank` of `count` that train together."""
 
     rank: int = 0
     count: int = 1
 
     def takes(self, position: int) -> bool:
-        """Whether the record at this position of a batch of all ranks is this rank's."""
+        """Whether this rank reads the record at this position of all ranks' batch."""
         return position % self.count == self.rank
 
-    def own(self, generator: np.random.Generator) -> None:
-        """Let a generator that is alike in all ranks go on with numbers of this rank's own."""
+    def rank_stream(self, generator: np.random.Generator) -> None:
+        """Move a generator that is equal in all ranks to this rank's stream of random numbers."""
         if self.count > 1:
             generator.bit_generator.state = of_rank(generator, self.rank).bit_generator.state
 
     def state(self, generator: np.random.Generator) -> dict[str, Any]:
-        """What restore takes, as JSON: a generator of this rank's own."""
+        """The state of this rank's generator, as JSON."""
         state: dict[str, Any] = {"generator": generator.bit_generator.state}
         return state if self.count == 1 else state | {"share": [self.rank, self.count]}
 
     def restore(self, generator: np.random.Generator, state: dict[str, Any]) -> None:
-        """Put the generator of a state back; it is made this rank's own where it was another's."""
+        """Restore state()'s result; another rank's generator is moved to this rank's stream. Raises ValueError."""
         fields = Fields(state)
-        whose = fields.wholes("share", 0, MOST) if "share" in fields else [0, 1]
+        written_by = fields.wholes("share", 0, MOST) if "share" in fields else [0, 1]
         generator.bit_generator.state = fields.generator("generator")
-        if whose != [self.rank, self.count]:
-            self.own(generator)
+        if written_by != [self.rank, self.count]:
+            self.rank_stream(generator)
 
 
-WHOLE = Share()
+WHOLE = Shard()
 """All of the data: a process that trains alone."""
 
 _current = WHOLE
 
 
-def current_share(phase: Phase = TRAIN) -> Share:
-    """The share of a data layer in this phase: tests are one rank's, and read everything."""
+def current_shard(phase: Phase = TRAIN) -> Shard:
+    """The shard of a data layer in this phase. Test nets read all of the data."""
     return _current if phase == TRAIN else WHOLE
 
 
+current_share = current_shard  # its older name
+
+
 @contextmanager
-def sharing(share: Share) -> Iterator[None]:
-    """Data layers that are made in this block read this share."""
+def reading_shard(shard: Shard) -> Iterator[None]:
+    """Data layers that are set up in this block read this shard."""
     global _current
-    before, _current = _current, share
+    before, _current = _current, shard
     try:
         yield
     finally:

@@ -1,10 +1,10 @@
-"""The values of a training state. It is a file that anyone may have written, so each value is checked before it is taken.
+"""The values of a training state, which is an untrusted file: each value is checked before use.
 
     fields = Fields(state)
     position = fields.whole("position", 0, len(data) - 1)
-    fields.inner("order").whole("epoch", 0, MOST)      a wrong one: "order.epoch" must be a whole number from 0 to ..., got -3
+    fields.inner("order").whole("epoch", 0, MOST)      # "order.epoch" must be a whole number from 0 to ..., got -3
 
-All of them raise ValueError, which names the field, what it must be, and what it is.
+All functions raise ValueError, which names the field, what it must be, and its value.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ import numpy as np
 from minicaffe.errors import shortened
 
 State = dict[str, Any]
-"""What layers and generators keep, as JSON."""
+"""The state of layers and generators, as JSON."""
 
 MOST = 2**63 - 1
 """The largest count or seed."""
 
-
 MISFITS = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
-"""What a value of another kind makes code that restores it raise."""
+"""The exceptions of code that restores a value of a wrong kind."""
 
 
 def misfit(error: Exception) -> str:
-    """What a layer says of a MISFITS that its restore_training_state raised."""
+    """The message for one of MISFITS from a layer's restore_training_state."""
     return f"the state to resume from does not fit: {error if type(error) is ValueError else repr(error)}"
 
 
@@ -45,7 +44,7 @@ class Fields:
         return name in self.values
 
     def path(self, name: str) -> str:
-        """The name that errors give a member."""
+        """A member's full name, for errors."""
         return f"{self.name}.{name}" if self.name else name
 
     def get(self, name: str) -> Any:
@@ -63,18 +62,15 @@ class Fields:
         return whole(self.get(name), self.path(name), low, high)
 
     def text(self, name: str) -> str:
-        """A text."""
+        """A member that is a text."""
         value = self.get(name)
         if not isinstance(value, str):
             raise wrong(self.path(name), "a text", value)
         return value
 
     def items(self, name: str) -> list[Any]:
-        """A list."""
-        value = self.get(name)
-        if not isinstance(value, list):
-            raise wrong(self.path(name), "a list", value)
-        return value
+        """A member that is a list."""
+        return items(self.get(name), self.path(name))
 
     def wholes(self, name: str, low: int, high: int) -> list[int]:
         """A list of whole numbers from low to high."""
@@ -82,10 +78,10 @@ class Fields:
 
     def numbers(self, name: str) -> list[float]:
         """A list of numbers."""
-        return numbers(self.items(name), self.path(name))
+        return numbers(self.get(name), self.path(name))
 
     def generator(self, name: str) -> State:
-        """The state of a generator as ours are."""
+        """The state of a generator."""
         return generator_state(self.get(name), self.path(name))
 
 
@@ -97,17 +93,22 @@ def whole(value: Any, name: str, low: int, high: int) -> int:
 
 
 def number(value: Any, name: str) -> float:
-    """value, if it is a number; NaN is one."""
+    """value, if it is a number or NaN."""
     if not isinstance(value, float) and (not isinstance(value, int) or isinstance(value, bool) or abs(value) > MOST):
         raise wrong(name, "a number", value)
     return float(value)
 
 
-def numbers(value: Any, name: str) -> list[float]:
-    """value, if it is a list of numbers."""
+def items(value: Any, name: str) -> list[Any]:
+    """value, if it is a list."""
     if not isinstance(value, list):
         raise wrong(name, "a list", value)
-    return [number(one, f"{name}[{i}]") for i, one in enumerate(value)]
+    return value
+
+
+def numbers(value: Any, name: str) -> list[float]:
+    """value, if it is a list of numbers."""
+    return [number(one, f"{name}[{i}]") for i, one in enumerate(items(value, name))]
 
 
 def pair(value: Any, name: str) -> tuple[Any, Any]:
@@ -128,7 +129,7 @@ def generator_state(value: Any, name: str) -> State:
 
 
 def same_shape(value: Any, name: str, shape: Sequence[int]) -> None:
-    """Raises where value is not this shape as a list."""
+    """Raises unless value is this shape as a list."""
     if value != list(shape):
         raise wrong(name, f"the shape {list(shape)}", value)
 

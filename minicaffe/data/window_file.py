@@ -2,7 +2,7 @@
 
     # INDEX / PATH / CHANNELS / HEIGHT / WIDTH / NUMBER OF WINDOWS / then for each: CLASS OVERLAP X1 Y1 X2 Y2
 
-Source: Caffe's window_data_layer.cpp. Tokens are parted by any white space, as C++ streams read them.
+Source: Caffe's window_data_layer.cpp. Any white space separates tokens, as in C++ streams.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WindowFile(NamedTuple):
 
 
 class _Tokens:
-    """The tokens of a text file, one after the other."""
+    """The tokens of a text file, in order."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path, self.line = path, 1
@@ -43,14 +43,14 @@ class _Tokens:
 
     def text(self, what: str) -> str:
         if not self.tokens:
-            raise DataError(f"{self.path}: ends where {what} should stand")
+            raise DataError(f"{self.path}: the file ends before {what}")
         token, self.line = self.tokens.pop()
         return token
 
     def whole(self, what: str) -> int:
         value = int(self.number(what, int))
         if abs(value) >= 2**31:
-            raise DataError(f"{self.path}:{self.line}: {what} should stand here, not {value}, which is beyond 32 bits")
+            raise DataError(f"{self.path}:{self.line}: expected {what}, got {value}, which is beyond 32 bits")
         return value
 
     def number(self, what: str, kind: Callable[[str], float] = float) -> float:
@@ -58,7 +58,7 @@ class _Tokens:
         try:
             return kind(token)
         except ValueError as error:
-            raise DataError(f'{self.path}:{self.line}: {what} should stand here, not "{token}"') from error
+            raise DataError(f'{self.path}:{self.line}: expected {what}, got "{token}"') from error
 
 
 def read_window_file(path: str | PathLike[str]) -> WindowFile:
@@ -69,9 +69,9 @@ def read_window_file(path: str | PathLike[str]) -> WindowFile:
     channels = 0
     while tokens.tokens:
         if (mark := tokens.text("#")) != "#":
-            raise DataError(f'{path}:{tokens.line}: "#" should stand here, not "{mark}"')
+            raise DataError(f'{path}:{tokens.line}: expected "#", got "{mark}"')
         if (index := tokens.whole("the image's index")) != len(images):
-            raise DataError(f"{path}:{tokens.line}: the image has index {index}, but it is number {len(images)}, from 0")
+            raise DataError(f"{path}:{tokens.line}: the image has index {index}, expected {len(images)}")
         images.append(tokens.text("the image's path"))
         channels, _, _ = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
         windows += [_window(tokens, index) for _ in range(tokens.whole("the number of windows"))]

@@ -1,9 +1,8 @@
-"""Arrays of numbers from .npy and .npz files: no pickles, and no size that the file's bytes do not hold.
+"""Arrays of numbers in .npy and .npz files. Pickles are refused, and so are sizes that exceed the file's bytes.
 
-An array's name is that of its entry in the .npz, with %XX for the bytes of what would lead out of the folder that it is
-unpacked in (`..` and `.` as a whole part, a / that begins the name or follows another, a backslash, the colon of `C:`), of what
-a zip cannot keep (control characters, bytes that are no UTF-8), of the dot of a last .npy, and of % itself: `../conv%.0` is
-`%2E%2E/conv%25.0`.
+The name of an .npz entry is the array's name. Bytes are written as %XX if they would lead out of the folder that the file is
+unpacked in (`..` and `.` as whole parts, empty parts, a backslash, the colon of `C:`), if a zip cannot keep them (control
+characters, bytes that are not UTF-8), in a last .npy, and for % itself: `../conv%.0` is `%2E%2E/conv%25.0`.
 """
 
 from __future__ import annotations
@@ -30,64 +29,64 @@ from minicaffe.files import opened, replacing
 Array = NDArray[Any]
 
 DIRECTORY = 1 << 24
-"""Bytes that an .npz may have beside its arrays: zipfile reads its directory whole."""
+"""Most bytes of an .npz besides its arrays: zipfile reads the whole directory."""
 LONGEST_HEADER = 10_000
-"""Bytes of an array's header: NumPy takes no more either, but reads them first."""
+"""Most bytes of an array's header. NumPy has the same limit but reads the header first."""
 _QUOTED = re.compile(
     r"[%\\\x00-\x1f\x7f\udc80-\udcff]"
-    r"|(?<![^/])/|(?<![^/])\.\.?(?![^/])"  # where a part of a path begins
+    r"|(?<![^/])/|(?<![^/])\.\.?(?![^/])"  # at the start of a path's part
     r"|(?<=\A[A-Za-z]):|\.(?=npy\Z)"
 )
 _LONGEST_NAME = 0xFFFF
-"""Bytes of an entry's name that a zip has room for."""
+"""Most bytes of an entry's name in a zip."""
 
 
 def read_npy(path: str | os.PathLike[str]) -> Array:
-    """The numbers of a .npy file. Raises Error, and OSError where there is no such file."""
+    """The numbers of a .npy file. Raises Error, and OSError if the file is missing."""
     with opened(path) as file:
         if file.read(2) == b"PK":
-            raise Error(f"{os.fspath(path)}: several arrays (.npz), where one (.npy) is wanted")
+            raise Error(f"{os.fspath(path)}: an .npz of several arrays; give a .npy of one array")
         file.seek(0)
         with _damaged(f"{os.fspath(path)}: not a readable .npy file of numbers"):
             return _read(file, os.fstat(file.fileno()).st_size, os.fspath(path))
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """The arrays of numbers of an .npz file by name; what is in it beside them is left out. Raises Error and OSError.
+    """The arrays of numbers in an .npz file by name; its other entries are ignored. Raises Error and OSError.
 
-    Together they may unpack to limits.bytes, whatever the file's own size.
+    Together the arrays may unpack to limits.bytes.
     """
     arrays = {}
     with opened(path) as file, _damaged(f"{os.fspath(path)}: not a readable .npz of numbers"):
         if file.read(6) == npy.MAGIC_PREFIX:
-            raise Error(f"{os.fspath(path)}: one array (.npy), where an .npz of named arrays is wanted")
+            raise Error(f"{os.fspath(path)}: a .npy of one array; give an .npz of named arrays")
         if (size := os.fstat(file.fileno()).st_size) > limits.bytes + DIRECTORY:
             limits.check(f"{os.fspath(path)}: the file", size, "bytes")
         archive = zipfile.ZipFile(file)
         entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
-        limits.check(f"{os.fspath(path)}: the whole of its arrays", sum(entry.file_size for entry in entries), "bytes")
+        limits.check(f"{os.fspath(path)}: the sum of its arrays", sum(entry.file_size for entry in entries), "bytes")
         for entry in entries:
             name = _array_name(entry.filename.removesuffix(".npy"))
             if name in arrays:
-                raise Error(shortened(f"{os.fspath(path)}: two arrays of the name {name!r}"))
+                raise Error(shortened(f"{os.fspath(path)}: two arrays have the name {name!r}"))
             with archive.open(entry) as packed:
                 arrays[name] = _read(packed, entry.file_size, os.fspath(path))
     return {name: array for name, array in arrays.items() if array.dtype.kind in "fiub"}
 
 
 def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write an .npz whose arrays may have any names (numpy.savez takes no `file`). Raises Error."""
+    """Write an .npz whose arrays may have any names (numpy.savez refuses `file`). Raises Error."""
     with replacing(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for name, array in arrays.items():
             entry_name = f"{_entry_name(name)}.npy"
             if (length := len(entry_name.encode())) > _LONGEST_NAME:
-                raise Error(f"{os.fspath(path)}: an array has a name of {length} bytes; an .npz has room for {_LONGEST_NAME}")
+                raise Error(f"{os.fspath(path)}: an array's name has {length} bytes; an .npz allows {_LONGEST_NAME}")
             with archive.open(entry_name, "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """The names; one that came before gets a number that makes it a new one: a, b, a#2."""
+    """The names, with a number added to those that came before: a, b, a#2."""
     given = list(names)
     taken, result = set(given), []
     tries: dict[str, Iterator[str]] = {}
@@ -106,14 +105,14 @@ def _entry_name(name: str) -> str:
 
 
 def _array_name(entry_name: str) -> str:
-    """The name that _entry_name was given; one that it does not make (%41, of other programs) stays."""
+    """The inverse of _entry_name. A name that it would not have written (%41, from other programs) is unchanged."""
     name = unquote(entry_name, errors="surrogateescape")
     return name if _entry_name(name) == entry_name else entry_name
 
 
 @contextmanager
 def _damaged(message: str) -> Iterator[None]:
-    """Whatever NumPy and zipfile raise for damaged files (tokenize.TokenError and zlib.error among them) as an Error."""
+    """Turn whatever NumPy and zipfile raise for damaged files (tokenize.TokenError, zlib.error, ...) into an Error."""
     try:
         yield
     except (Error, MemoryError):
@@ -123,21 +122,21 @@ def _damaged(message: str) -> Iterator[None]:
 
 
 def _read(file: IO[bytes], size: int, path: str) -> Array:
-    """The array in a .npy of size bytes; an object's pickle is refused, and text is read. path: for errors."""
+    """The array in a .npy of size bytes. Python objects are refused, text is read. path: for errors."""
     read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     version = npy.read_magic(file)
     if version not in read_header and version != (3, 0):
-        raise ValueError(f"version {version} of the format is not known")
+        raise ValueError(f"the format has the unknown version {version}")
     length = file.read(2 if version == (1, 0) else 4)
     if int.from_bytes(length, "little") > LONGEST_HEADER:
-        raise ValueError(f"a header of {int.from_bytes(length, 'little')} bytes")
+        raise ValueError(f"the header has {int.from_bytes(length, 'little')} bytes, more than {LONGEST_HEADER}")
     header = io.BytesIO(length + file.read(int.from_bytes(length, "little")))
     shape, fortran, dtype = read_header.get(version, npy.read_array_header_2_0)(header)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     count = math.prod(shape)
     if any(n < 0 for n in shape) or count * dtype.itemsize > size:
-        raise ValueError(f"shape {shape} needs {count * dtype.itemsize} bytes, but there are {size}")
+        raise ValueError(f"shape {shape} needs {count * dtype.itemsize} bytes, but only {size} are stored")
     limits.check(f"{path}: an array of shape {shape}", count * dtype.itemsize, "bytes")
     values: Array = np.ndarray(count, dtype, _bytes(file, count * dtype.itemsize))  # frombuffer takes no items of 0 bytes
     return values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
@@ -149,7 +148,7 @@ def _bytes(file: IO[bytes], count: int) -> bytearray:
     while filled < count:
         part = file.read(min(count - filled, 1 << 20))
         if not part:
-            raise EOFError(f"{count} bytes of values are wanted, {filled} are there")
+            raise EOFError(f"{count} bytes of values are needed, but only {filled} are stored")
         data[filled : filled + len(part)] = part
         filled += len(part)
     return data

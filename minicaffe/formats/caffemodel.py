@@ -1,6 +1,6 @@
-"""What is stored in a serialised NetParameter or BlobProto: the layers' names, types and blobs, found with no schema.
+"""The layers' names, types and blobs in a serialised NetParameter or BlobProto, found without a schema.
 
-Layers and blobs have the same field numbers in every fork, so a walk over the (memory-mapped) bytes finds them:
+Layers and blobs have the same field numbers in every fork, so a walk over the memory-mapped bytes finds them:
 
     net    V2 layers 100, V1 layers 2
     layer  V2: name 1, type 2, blobs 7    V1: name 4, type 5, blobs 6, V0 layer 1    V0: name 1, type 2, blobs 50
@@ -24,6 +24,7 @@ from minicaffe import limits, threads
 from minicaffe.blob import MAX_AXES
 from minicaffe.proto import caffe_pb2
 
+from .generations import V0_TYPES, V1_TYPES, capitalised
 from .wire import BYTES, VARINT, Buffer, Field, WireError, fields, numbers, signed, varint
 
 FLOAT, DOUBLE, HALF = np.dtype("<f4"), np.dtype("<f8"), np.dtype("<f2")
@@ -32,10 +33,7 @@ RAW_TYPES: dict[int, np.dtype[Any]] = {0: DOUBLE, 1: FLOAT, 2: HALF}
 
 @dataclass(frozen=True)
 class BlobWeights:
-    """One stored blob: its shape, and its values as they lie in the file.
-
-    legacy: the shape came from num, channels, height and width, so that a vector is (1, 1, 1, n).
-    """
+    """One stored blob: its shape and values. legacy: the shape is num, channels, height, width; a vector is (1, 1, 1, n)."""
 
     shape: tuple[int, ...]
     legacy: bool
@@ -43,18 +41,18 @@ class BlobWeights:
 
     @property
     def array(self) -> NDArray[Any]:
-        """The values, float32, shaped: a view of the mapped file where that holds float32 (writing to it changes
-        this process's copy only), else converted anew at each use."""
+        """The values as float32 of this shape: a view of the mapped file if that holds float32 (writing to it changes only
+        this process's copy), else converted at each use."""
         return self.read(np.float32)
 
     def read(self, dtype: DTypeLike) -> NDArray[Any]:
-        """The values in another type, shaped."""
+        """The values as dtype, of this shape."""
         flat = self.chunks[0] if len(self.chunks) == 1 else np.concatenate([np.zeros(0, dtype), *self.chunks])
         with np.errstate(all="ignore"):
             return flat.astype(dtype, copy=False).reshape(self.shape)
 
     def copy_to(self, target: NDArray[Any]) -> None:
-        """Write the values into a C-contiguous array of as many, in its type, cut into parts for all threads."""
+        """Write the values into a C-contiguous array of the same size and any type, in parts on all threads."""
         flat, done = target.reshape(-1), 0
         for chunk in self.chunks:
             values, place = chunk.reshape(-1), flat[done : done + chunk.size]
@@ -62,7 +60,7 @@ class BlobWeights:
             done += chunk.size
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether a blob of shape can take these values, by Caffe's rule: a legacy shape may have more leading ones."""
+        """Whether a blob of this shape can take the values. As in Caffe, a legacy shape may have additional leading ones."""
         if not self.legacy:
             return self.shape == tuple(shape)
         return len(shape) <= 4 and self.shape == (1,) * (4 - len(shape)) + tuple(shape)
@@ -75,9 +73,9 @@ def _cast(target: NDArray[Any], values: NDArray[Any]) -> None:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """A stored layer: its name, its type (today's name; "" where the file does not tell) and its blobs.
+    """A stored layer: its name, its type (V2's name; "" if unknown) and its blobs.
 
-    A blob is None where an HDF5 file leaves a shared parameter to the layer that owns it.
+    A blob is None if an HDF5 file stores a shared parameter only with the layer that owns it.
     """
 
     name: str
@@ -86,7 +84,7 @@ class LayerWeights:
 
 
 class _Numbers(NamedTuple):
-    """Where a layer message of one version keeps what we read."""
+    """The numbers of the fields that we read of a layer message of one version."""
 
     name: int
     type: int
@@ -97,24 +95,10 @@ class _Numbers(NamedTuple):
 V0, V1, V2 = _Numbers(1, 2, 50), _Numbers(4, 5, 6, inner=1), _Numbers(1, 2, 7)
 VERSIONS = {100: V2, 2: V1}
 
-V1_TYPES = {
-    "ABSVAL": "AbsVal", "ARGMAX": "ArgMax", "BNLL": "BNLL", "HDF5_DATA": "HDF5Data", "HDF5_OUTPUT": "HDF5Output", "LRN": "LRN",
-    "MVN": "MVN", "RELU": "ReLU", "SOFTMAX_LOSS": "SoftmaxWithLoss", "TANH": "TanH", "NONE": "",
-}  # fmt: skip
-"""V1 type names whose V2 name is not just their words capitalised."""
-V0_TYPES = {
-    "bnll": "BNLL", "conv": "Convolution", "hdf5_data": "HDF5Data", "hdf5_output": "HDF5Output", "images": "ImageData",
-    "innerproduct": "InnerProduct", "lrn": "LRN", "pool": "Pooling", "relu": "ReLU", "softmax_loss": "SoftmaxWithLoss",
-    "tanh": "TanH",
-}  # fmt: skip
-"""The same for V0."""
-
 
 def layers(buffer: Buffer) -> list[LayerWeights]:
-    """The layers of a serialised NetParameter, V0, V1 or V2. Raises WireError.
-
-    There may be limits.layers of them, and as many splits, which Caffe stores too.
-    """
+    """The layers of a serialised NetParameter, V0, V1 or V2. Raises WireError, also for more than limits.layers layers or as
+    many splits, which Caffe stores too."""
     found: list[LayerWeights] = []
     counts = {"layers": 0, "splits": 0}
     for item in fields(buffer, 0, len(buffer)):
@@ -138,7 +122,10 @@ def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str) -> Lay
             elif item.number == version.type:
                 kind = _type(buffer, item, version)
             elif item.number == version.blobs:
-                blobs.append(_blob_at(buffer, item, len(blobs)))
+                try:
+                    blobs.append(blob(buffer, *_span(item), whole=item.whole))
+                except WireError as error:
+                    raise error.within(f"blob {len(blobs)}") from error
             elif item.number == version.inner:
                 old = _layer(buffer, item, V0, "V0 layer")
     except WireError as error:
@@ -146,15 +133,8 @@ def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str) -> Lay
     return old or LayerWeights(name, kind, blobs)
 
 
-def _blob_at(buffer: Buffer, item: Field, index: int) -> BlobWeights:
-    try:
-        return blob(buffer, *_span(item), whole=item.whole)
-    except WireError as error:
-        raise error.within(f"blob {index}") from error
-
-
 def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWeights:
-    """The BlobProto at [start, end). Its declared shape must hold as many values as it stores. Raises WireError."""
+    """The BlobProto at [start, end). Raises WireError, also if its shape does not match the number of stored values."""
     legacy: dict[int, int] = {}
     dims: list[int] = []
     shaped = False
@@ -175,7 +155,7 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
         elif item.number == 12:
             raw = item
     if raw is not None and raw_type not in RAW_TYPES:
-        raise WireError(raw.offset, f"raw data of type {raw_type}, which is not known (0 double, 1 float, 2 fp16)")
+        raise WireError(raw.offset, f"raw data has the unknown type {raw_type} (0 is double, 1 float, 2 fp16)")
     chunks = stored[DOUBLE] or stored[FLOAT] or ([numbers(buffer, raw, RAW_TYPES[raw_type])] if raw is not None else [])
     shape = tuple(dims) if shaped else tuple(legacy.get(i, 0) for i in (1, 2, 3, 4)) if legacy else ()
     if whole:
@@ -187,8 +167,8 @@ def _check_shape(offset: int, shape: tuple[int, ...], count: int) -> None:
     if len(shape) > MAX_AXES or any(dim < 0 for dim in shape):
         raise WireError(offset, f"no blob can have the shape {shape[:MAX_AXES]}")
     if math.prod(max(dim, 1) for dim in shape) > limits.blob_elements:
-        wrong = f"shape {shape} is more than the {limits.blob_elements} values that a blob may have"
-        raise WireError(offset, f"{wrong}: {limits.raising('blob_elements')}")
+        what = f"shape {shape} exceeds the {limits.blob_elements} values that a blob may have"
+        raise WireError(offset, f"{what}: {limits.raising('blob_elements')}")
     if math.prod(shape) != count:
         raise WireError(offset, f"shape {shape} needs {math.prod(shape)} values, but {count} are stored")
 
@@ -227,17 +207,14 @@ def _text(buffer: Buffer, item: Field) -> str:
 
 
 def _type(buffer: Buffer, item: Field, version: _Numbers) -> str:
-    """A layer's type, as V2 names it where that is known."""
+    """A layer's type by V2's name, if that is known."""
     if version is not V1:
         text = _text(buffer, item)
-        return text if version is V2 else V0_TYPES.get(text, _words(text))
+        if version is V2:
+            return text
+        return V1_TYPES[V0_TYPES[text]] if text in V0_TYPES else capitalised(text)
     known = caffe_pb2.V1LayerParameter.LayerType
     number = _integer(item)
     if number not in known.values():
         return ""
-    name = known.Name(number)  # type: ignore[arg-type]
-    return V1_TYPES.get(name, _words(name))
-
-
-def _words(name: str) -> str:
-    return "".join(word.capitalize() for word in name.split("_"))
+    return V1_TYPES[known.Name(number)]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A checksum of arrays, to tell whether two processes hold the same numbers."""
+"""A checksum of arrays, to compare the numbers of two processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def checksum(*arrays: NDArray[Any]) -> int:
-    """The CRC-32 of the arrays' bytes, one after the other; their shapes and types do not count."""
+    """The CRC-32 of the arrays' concatenated bytes; it ignores their shapes and types."""
     value = 0
     for array in arrays:
         value = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, value)

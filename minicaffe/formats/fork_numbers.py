@@ -1,8 +1,8 @@
-"""Which fork of Caffe wrote a .caffemodel, by the field numbers on which forks disagree; and those numbers made today's.
+"""The fork of Caffe that wrote a .caffemodel, found by the field numbers on which forks disagree; their translation to ours.
 
-Names and blobs stand at the same numbers everywhere (caffemodel.py); the blocks of detection layers do not:
+Names and blobs have the same numbers in every fork (caffemodel.py). The blocks of detection layers do not:
 roi_pooling_param is 8266711 in caffe-fast-rcnn, 147 in Microsoft's Caffe (where BVLC has swish_param), 154 in Intel's, 229 in
-mini-caffe. The layer's type, which is text, says what such a block is.
+mini-caffe. The layer's type, which is text, identifies the block.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from minicaffe.proto import caffe_pb2
 
-from .wire import BYTES, FOUR_BYTES, VARINT, Buffer, Field, encoded, fields, header
+from .wire import BYTES, FOUR_BYTES, VARINT, Buffer, Field, delimited, encoded, fields
 
 FRCNN, RFCN, OPENCV = "Faster R-CNN (caffe-fast-rcnn)", "R-FCN (caffe-rfcn)", "OpenCV"
 MICROSOFT, PSROIALIGN, INTEL, MINI = "Microsoft's Caffe", "R-FCN-PSROIAlign", "Intel Caffe", "mini-caffe (luoyetx)"
@@ -41,22 +41,22 @@ BLOCKS: dict[str, tuple[str, Numbers]] = {
     "MultiBoxLoss": ("multibox_loss_param", {201: SSDS}),
     "AnnotatedData": ("annotated_data_param", {200: SSDS}),
 }
-"""By layer type: the block's name, and the numbers that it has in the forks."""
+"""By layer type: the block's name, and its numbers in the forks."""
 
 NVIDIA_FIELDS = {
     145: "forward_type", 146: "backward_type", 147: "forward_math", 148: "backward_math", 149: "debug",
     150: "cudnn_math_override",
 }  # fmt: skip
-"""Plain integers in NVIDIA's layers, where others have blocks."""
+"""Integers in NVIDIA's layers, at the numbers of blocks in other forks."""
 
 LOSS, DROPOUT, POOLING = 101, 108, 121
-OTHERS = {(LOSS, 4, (NVIDIA,)), (DROPOUT, 2, (NVIDIA,)), (POOLING, 13, (INTEL,))}
-"""Fields of those blocks that mean something in a fork that minicaffe has no field for."""
+UNSUPPORTED = {(LOSS, 4, (NVIDIA,)), (DROPOUT, 2, (NVIDIA,)), (POOLING, 13, (INTEL,))}
+"""Fields of those blocks whose meaning in the fork has no field in minicaffe."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A field that only some forks write, or that means different things in them. forks: those that it may come from."""
+    """A field that only some forks write, or whose meaning differs between forks. forks: its possible origins."""
 
     layer: str
     sentence: str
@@ -68,20 +68,20 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Origin:
-    """Which forks a file can come from: none where nothing in it is a fork's own."""
+    """The forks that may have written a file; none if no field is specific to a fork."""
 
     forks: tuple[str, ...] = ()
     evidence: list[Evidence] = field(default_factory=list)
 
     def __str__(self) -> str:
         if not self.evidence:
-            return "no fork's own fields in it: BVLC Caffe's, or any"
+            return "no field is specific to a fork: BVLC Caffe's, or any"
         return " or ".join(self.forks)
 
 
 @dataclass(frozen=True)
 class RawLayer:
-    """A V2 layer as it lies in the file: its name, its type, all its fields."""
+    """A V2 layer in the file: its name, its type, all its fields."""
 
     name: str
     type: str
@@ -103,7 +103,7 @@ def raw_layer(buffer: Buffer, item: Field) -> RawLayer:
 
 
 def origin(buffer: Buffer) -> Origin:
-    """Which forks a serialised NetParameter can come from. Raises WireError."""
+    """The forks that may have written a serialised NetParameter. Raises WireError."""
     found = [evidence for layer in raw_layers(buffer) for evidence in _evidence(buffer, layer)]
     every = list(dict.fromkeys(fork for evidence in found for fork in evidence.forks))
     common = [fork for fork in every if all(fork in evidence.forks for evidence in found)]
@@ -125,7 +125,7 @@ def _evidence(buffer: Buffer, layer: RawLayer) -> Iterator[Evidence]:
 
 
 def _inner_evidence(buffer: Buffer, layer: str, block: Field) -> Iterator[Evidence]:
-    """Of blocks that all forks have, the fields that mean different things in them."""
+    """Fields whose meaning differs between forks, in blocks that all forks have."""
     forks: tuple[str, ...]
     for item in fields(buffer, block.start, block.end):
         where = (block.number, item.number, item.kind)
@@ -150,8 +150,9 @@ _MESSAGES = {f.number for f in _LAYER.values() if f.message_type}
 
 
 def todays_layer(buffer: Buffer, item: Field, forks: tuple[str, ...]) -> bytes:
-    """A V2 layer's message without its blobs, its fork's numbers made minicaffe's, as a field 100 of a net. forks: of the
-    file, to decide what a number that two forks use means. Raises WireError."""
+    """A V2 layer without its blobs, as a net's field 100, with the fork's field numbers translated to minicaffe's.
+
+    forks: the possible origins, for numbers whose meaning differs between forks. Raises WireError."""
     layer = raw_layer(buffer, item)
     name, numbers = BLOCKS.get(layer.type, ("", {}))
     parts: list[bytes] = []
@@ -160,28 +161,24 @@ def todays_layer(buffer: Buffer, item: Field, forks: tuple[str, ...]) -> bytes:
             continue
         if inner.number in numbers and inner.kind == BYTES:
             if name in _LAYER:
-                parts.append(_field(_LAYER[name].number, buffer[inner.start : inner.end]))
+                parts.append(delimited(_LAYER[name].number, buffer[inner.start : inner.end]))
         elif inner.number in _MESSAGES and inner.kind != BYTES:
-            continue  # NVIDIA's integers at the numbers of blocks
+            continue  # NVIDIA's integers
         elif inner.number in (LOSS, DROPOUT, POOLING) and inner.kind == BYTES:
-            parts.append(_field(inner.number, _todays_block(buffer, inner, forks)))
+            parts.append(delimited(inner.number, _todays_block(buffer, inner, forks)))
         else:
             parts.append(bytes(buffer[inner.offset : inner.end]))
-    return _field(100, b"".join(parts))
+    return delimited(100, b"".join(parts))
 
 
 def _todays_block(buffer: Buffer, block: Field, forks: tuple[str, ...]) -> bytes:
-    """A block's bytes, without the fields that mean something else in the file's fork."""
+    """A block's bytes, without the fields whose meaning differs in the file's fork."""
     parts = []
     for item in fields(buffer, block.start, block.end):
         raw = bytes(buffer[item.offset : item.end])
         if (block.number, item.number) == (LOSS, 3) and forks and set(forks) <= set(PRE_FIXED_3) and item.value in (3, 4):
             raw = encoded(3 << 3 | VARINT) + encoded(7 - item.value)
-        elif (block.number, item.number, forks) in OTHERS:
+        elif (block.number, item.number, forks) in UNSUPPORTED:
             continue
         parts.append(raw)
     return b"".join(parts)
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return header(number, len(content)) + content

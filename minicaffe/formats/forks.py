@@ -1,10 +1,8 @@
-"""Which fork of Caffe a field belongs to that minicaffe's schema does not have."""
+"""The forks of Caffe whose fields minicaffe's schema lacks."""
 
 from __future__ import annotations
 
-from functools import cache
-
-# A plain name is a field of any message; "Message.field" is that message's only.
+# A plain name is a field of any message; "Message.field" is a field of that message.
 _FIELDS = {
     "Intel Caffe": """LayerParameter.engine NetParameter.engine DropoutParameter.engine PoolingParameter.avg_include_pad
         PoolingParameter.ceil_mode multinode mn_activation_param mn_grad_compress_param spatial_dropout_param
@@ -44,14 +42,9 @@ _FIELDS = {
     "C3D": "convolution3d_param pooling3d_param",
     "focal loss forks": "focal_loss_param",
 }
+_FORK_OF = {name: fork for fork, names in _FIELDS.items() for name in names.split()}
 
 
 def fork_of(message: str, name: str) -> str:
-    """The fork that has this field in this message; empty where unknown."""
-    table = _table()
-    return table.get(f"{message}.{name}") or table.get(name, "")
-
-
-@cache
-def _table() -> dict[str, str]:
-    return {name: fork for fork, names in _FIELDS.items() for name in names.split()}
+    """The fork that has this field in this message; "" if unknown."""
+    return _FORK_OF.get(f"{message}.{name}") or _FORK_OF.get(name, "")

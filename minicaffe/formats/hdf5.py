@@ -1,6 +1,6 @@
 """Weights in Caffe's HDF5 layout: /data/<layer>/<i>, one float dataset for each learnable blob i of each layer.
 
-A shared parameter is stored with its owner only. A layer's name may contain "/", which HDF5 makes nested groups.
+A shared parameter is stored with its owner only. A "/" in a layer's name makes nested groups.
 Source: Caffe's net.cpp (CopyTrainedLayersFromHDF5, ToHDF5). h5py is optional: minicaffe[hdf5].
 """
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from minicaffe import limits
 from minicaffe.blob import Blob
-from minicaffe.errors import Error, LimitError, NotAFileError, WeightsError
+from minicaffe.errors import Error, LimitError, NotAFileError, WeightsError, optional_module
 from minicaffe.files import opened, replacing
 from minicaffe.proto import caffe_pb2
 
@@ -31,17 +31,17 @@ from .hdf5_chunks import Chunks
 Path = str | os.PathLike[str]
 
 DEFLATE_LIMIT = 1100
-"""No filter of HDF5's own packs tighter than deflate's 1032 to 1: a dataset that claims more is damaged."""
+"""HDF5's strongest filter is deflate, at most 1032 to 1: a dataset that claims more is damaged."""
 
 NUMBER = re.compile("[0-9]{1,9}")
 """Names of datasets that hold a blob."""
 COPIES_OF_CHUNK = 3
-"""A chunk as it is stored, inflated, and with its bytes in their order."""
+"""A chunk as stored, inflated, and unshuffled."""
 
 
 @dataclass
 class _Seen:
-    """What has been taken from an open file: how often a member, which objects they were (their hashes), and bytes of data."""
+    """Counts for an open file: members looked up, the hashes of the objects that they were, bytes of data read."""
 
     taken: int = 0
     objects: set[int] = field(default_factory=set)
@@ -49,23 +49,21 @@ class _Seen:
 
 
 _seen: ContextVar[_Seen] = ContextVar("_seen")
-"""Of the file that reading() has open."""
+"""The counts for the file that reading() has open."""
 
 
 def require_h5py() -> Any:
-    """The h5py module, or an Error that says how to get it."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise Error('HDF5 files need h5py: pip install "minicaffe[hdf5]"') from error
-    return h5py
+    """The h5py module. Raises Error if it is not installed."""
+    return optional_module("h5py", 'HDF5 files need h5py: pip install "minicaffe[hdf5]"')
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[Any]:
-    """The open HDF5 file; whatever h5py raises for damaged ones becomes a WeightsError. A few bytes of links can make one group
-    or dataset a million: LimitError, from what follows, where its datasets are more than limits.bytes together, or its groups
-    are linked to more than limits.layers times beyond the first."""
+    """The open HDF5 file. Whatever h5py raises for a damaged file becomes a WeightsError.
+
+    A few bytes of links can turn one group or dataset into a million. The functions below raise LimitError for datasets of more
+    than limits.bytes in total, and for groups that are linked more than limits.layers times beyond the first.
+    """
     h5py = require_h5py()
     outer = _seen.set(_Seen())
     try:
@@ -88,17 +86,14 @@ def read_hdf5(path: Path) -> list[LayerWeights]:
     with reading(path) as file:
         data = child_of(file, "data")
         if not isinstance(data, h5py.Group):
-            raise WeightsError(f"{path}: no group /data in it: this HDF5 file holds no Caffe weights")
-        layers = [(name, _blobs(path, name, group)) for name, group in _groups(data)]  # all are checked before one is read
-        return [
-            LayerWeights(name, "", [None if blob is None else _read(blob, f"{path}: {blob.name}") for blob in blobs])
-            for name, blobs in layers
-        ]
+            raise WeightsError(f"{path}: the HDF5 file has no group /data, so it holds no Caffe weights")
+        layers = [(name, _blobs(path, name, group)) for name, group in _groups(data)]  # check all before reading any
+        return [LayerWeights(name, "", [_read(blob, path) for blob in blobs]) for name, blobs in layers]
 
 
 def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False) -> None:
-    """Write a net's learnable blobs by layer name, a shared one with its first layer only; with diffs, every blob's diff as
-    /diff/<layer>/<i>, a shared one's too. Raises Error, and WeightsError for a layer whose name is no place in an HDF5 file."""
+    """Write a net's learnable blobs by layer name, a shared blob with its first layer only; with diffs, every blob's diff as
+    /diff/<layer>/<i>. Raises Error, and WeightsError for a layer whose name HDF5 cannot store."""
     h5py = require_h5py()
     written: set[int] = set()
     datasets = {f"{name}/{i}" for name, own in blobs.items() for i in range(len(own))}
@@ -107,7 +102,7 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
         for layer in param.layer:
             if not _is_place(layer.name, datasets):
                 if blobs.get(layer.name):
-                    raise WeightsError(f'{path}: HDF5 has no place for layer "{layer.name}": rename it, or write a .caffemodel')
+                    raise WeightsError(f'{path}: HDF5 cannot store layer "{layer.name}": rename it, or write a .caffemodel')
                 continue
             group = data.require_group(layer.name)
             for i, blob in enumerate(blobs.get(layer.name, ())):
@@ -119,14 +114,14 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
 
 
 def _is_place(name: str, datasets: Collection[str]) -> bool:
-    """Whether a layer's name leads to a group of its own under /data, not elsewhere and not to another layer's dataset."""
+    """Whether a layer's name is the path of a group below /data, and not of another layer's dataset."""
     parts = name.split("/")
     above = {"/".join(parts[:i]) for i in range(1, len(parts) + 1)}
     return not any(part in ("", ".") or "\0" in part for part in parts) and above.isdisjoint(datasets)
 
 
 def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The layers' groups: those that hold a dataset, or nothing at all."""
+    """The layers' groups: those with a dataset, and empty ones."""
     group = require_h5py().Group
     for name in parent:
         child = child_of(parent, name)
@@ -140,7 +135,7 @@ def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _blobs(path: Path, name: str, group: Any) -> list[Any]:
-    """A layer's datasets, which may be read, by their numbers; None where there is none."""
+    """A layer's datasets by number, checked; None for a missing one."""
     inner = require_h5py().Group
     indices = {int(key): key for key in group if NUMBER.fullmatch(key) and not isinstance(child_of(group, key), inner)}
     if indices and max(indices) > len(indices) + 64:
@@ -151,13 +146,15 @@ def _blobs(path: Path, name: str, group: Any) -> list[Any]:
     return blobs
 
 
-def _read(dataset: Any, place: str) -> BlobWeights:
-    array = _values(dataset, place)
+def _read(dataset: Any, path: Path) -> BlobWeights | None:
+    if dataset is None:
+        return None
+    array = _values(dataset, f"{path}: {dataset.name}")
     return BlobWeights(array.shape, False, (array.reshape(-1),))
 
 
 def child_of(group: Any, name: str) -> Any:
-    """A member of the file itself, by a name or a path; None for none: links that lead elsewhere are not followed."""
+    """A member of this file by name or path, or None. Links to other places are not followed. Raises LimitError."""
     h5py, seen = require_h5py(), _seen.get()
     for part in name.split("/"):
         if part in ("", "."):
@@ -167,30 +164,29 @@ def child_of(group: Any, name: str) -> Any:
         group = group[part]
         seen.taken += 1
         seen.objects.add(hash(group))
-    if seen.taken > 2 * len(seen.objects) + limits.layers:  # who lists a group looks at a dataset, and then reads it
-        count = f"its {len(seen.objects):,} groups and datasets are linked to from too many others"
+    if seen.taken > 2 * len(seen.objects) + limits.layers:  # each dataset is looked up twice: to list it and to read it
+        count = f"its {len(seen.objects):,} groups and datasets have too many links"
         raise LimitError(f"{group.file.filename}: {count}: {limits.raising('layers')}")
     return group
 
 
 def has(group: Any, name: str) -> bool:
-    """Whether a group has a member of this name, though it be a link that leads elsewhere. Follows none."""
+    """Whether a group has a member of this name, also if it is a link to another place, which is not followed."""
     return group.get(name, getlink=True) is not None
 
 
 def read_float_dataset(group: Any, name: str, place: str) -> NDArray[Any]:
-    """A dataset's floats, once its declared size is one that its stored bytes can have and the limits allow. Raises
-    WeightsError or LimitError at place."""
+    """A dataset's floats. Raises WeightsError at place for a size that its stored bytes cannot have, and LimitError."""
     return _values(_checked(group, name, place, "f", "floats"), place)
 
 
 def read_number_dataset(group: Any, name: str, place: str, rows: int | None = None) -> NDArray[Any]:
-    """read_float_dataset for numbers of any type; of a dataset with axes at most so many rows."""
+    """read_float_dataset for numbers of any type, at most the first `rows` rows."""
     return _values(_checked(group, name, place, "fiub", "numbers"), place, rows)
 
 
 def read_text_dataset(group: Any, name: str, place: str) -> bytes:
-    """The one text of a dataset. Errors as read_float_dataset's."""
+    """The one text of a dataset. Raises WeightsError and LimitError."""
     dataset = _checked(group, name, place, "SO", "text")
     text = _values(dataset, place).item() if dataset.size == 1 else None
     if not isinstance(text, bytes):
@@ -199,7 +195,7 @@ def read_text_dataset(group: Any, name: str, place: str) -> bytes:
 
 
 def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
-    """The dataset, which may be read: it stands in this file, and its values are of these kinds and not too many."""
+    """The dataset, if it is stored in this file and its values are of these kinds and within the limits."""
     dataset = child_of(group, name)
     if not isinstance(dataset, require_h5py().Dataset) or dataset.is_virtual or dataset.external:
         raise WeightsError(f"{place}: not a dataset stored in this file")
@@ -211,23 +207,20 @@ def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
     limits.check(place, dataset.size, "blob_elements")
     seen = _seen.get()
     seen.bytes += dataset.nbytes
-    limits.check(f"{place}: with the file's datasets before it, it", seen.bytes, "bytes")
-    if dataset.chunks:  # one is unpacked whole, however little of it is wanted
+    limits.check(f"{place}: together with the file's earlier datasets, it", seen.bytes, "bytes")
+    if dataset.chunks:  # a chunk is always unpacked whole
         chunk = COPIES_OF_CHUNK * prod(dataset.chunks) * dataset.dtype.itemsize
-        limits.check(f"{place}: with a chunk as it is unpacked, it", seen.bytes + chunk, "bytes")
+        limits.check(f"{place}: together with a chunk being unpacked, it", seen.bytes + chunk, "bytes")
     return dataset
 
 
 def _values(dataset: Any, place: str, rows: int | None = None) -> NDArray[Any]:
-    """The dataset's values, or those of its first rows.
-
-    Chunks are unpacked here: HDF5 itself takes whatever memory a packed chunk swells to. Raises WeightsError at place.
-    """
+    """The dataset's values, or its first rows. Chunks are unpacked here, because HDF5 does not bound their unpacked size."""
     if not dataset.chunks:
         return np.asarray(dataset[:rows] if dataset.shape and rows is not None else dataset[...])
     types = require_h5py().h5t
     if dataset.dtype.hasobject or dataset.id.get_type() != types.py_create(dataset.dtype, logical=True):
-        raise WeightsError(f"{place}: its chunks hold values of a type that is not read")
+        raise WeightsError(f"{place}: its chunks hold values of an unsupported type")
     shape = (len(dataset) if rows is None else min(rows, len(dataset)), *dataset.shape[1:])
     chunks = Chunks(dataset, place)
     values = np.full(shape, dataset.fillvalue, dataset.dtype)

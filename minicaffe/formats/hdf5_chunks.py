@@ -1,7 +1,7 @@
-"""The chunks of an HDF5 dataset, unpacked to the size that the dataset declares for them and no further.
+"""The chunks of an HDF5 dataset, unpacked at most to the size that the dataset declares.
 
-A chunk is stored as its filters left it: shuffle (the values' first bytes, then their second ones, ...), deflate (zlib), and
-fletcher32 (a checksum after the bytes), in any order; each chunk tells which of them were left out for it.
+The filters of a chunk, in any order: shuffle (the values' first bytes, then their second bytes, ...), deflate (zlib) and
+fletcher32 (a checksum after the bytes). Each chunk has a mask of the filters that were not applied to it.
 Source: HDF5's file format specification (the filter pipeline message) and its H5Zshuffle.c, H5Zdeflate.c and H5checksum.c.
 """
 
@@ -21,7 +21,7 @@ CHECKSUM_BYTES = 4
 
 
 class Chunks:
-    """The chunks of a dataset that has some; place is what errors name. Raises WeightsError for any other filter."""
+    """The chunks of a chunked dataset. place: for errors. Raises WeightsError for an unsupported filter."""
 
     def __init__(self, dataset: Any, place: str) -> None:
         self.dataset, self.place = dataset, place
@@ -32,33 +32,32 @@ class Chunks:
             if code not in (DEFLATE, SHUFFLE, FLETCHER32):
                 called = name.decode("ascii", "replace") or code
                 raise WeightsError(
-                    f"{place}: packed with the filter {called}; what is read is gzip (deflate), shuffle and fletcher32:"
-                    " repack the file with them (h5repack -f GZIP=6)"
+                    f"{place}: packed with the unsupported filter {called}: repack the file with gzip (deflate), shuffle or"
+                    " fletcher32 (h5repack -f GZIP=6)"
                 )
         self.stored = self._stored()
         self.size = prod(dataset.chunks) * dataset.dtype.itemsize
         self.most = self.size + CHECKSUM_BYTES * self.filters.count(FLETCHER32)
-        self.packed = np.empty(self.most + self.most // 1000 + 64, np.uint8)  # what deflate cannot pack grows a little
+        self.packed = np.empty(self.most + self.most // 1000 + 64, np.uint8)  # deflate may enlarge data a little
 
     def read(self, start: tuple[int, ...]) -> NDArray[Any] | None:
-        """The chunk whose first value is at start, of the shape that chunks have; None where none is stored. Raises
-        WeightsError."""
+        """The chunk whose first value is at start, or None if it is not stored. Raises WeightsError."""
         if self.stored is not None and start not in self.stored:
             return None
         try:
             skipped, data = self.dataset.id.read_direct_chunk(start, out=self.packed)
-        except ValueError as error:  # more than there is room for
+        except ValueError as error:  # larger than self.packed
             raise self._error(start, f"more than the {self.size} bytes of a chunk are stored") from error
         for i, code in reversed(list(enumerate(self.filters))):
             if not skipped >> i & 1:
                 data = self._undone(code, data, start)
         if len(data) != self.size:
-            raise self._error(start, f"{len(data)} bytes, and not {self.size}")
+            raise self._error(start, f"it has {len(data)} bytes, not {self.size}")
         chunk: NDArray[Any] = np.frombuffer(data, self.dataset.dtype).reshape(self.dataset.chunks)
         return chunk
 
     def _stored(self) -> set[tuple[int, ...]] | None:
-        """Where the chunks that are stored start; None where all are. Raises WeightsError where most are not."""
+        """Where the stored chunks start; None if all chunks are stored. Raises WeightsError if most are missing."""
         shape, chunks, count = self.dataset.shape, self.dataset.chunks, self.dataset.id.get_num_chunks()
         wanted = prod(-(-n // c) for n, c in zip(shape, chunks, strict=True))
         if wanted > 2 * count + 64:
@@ -70,7 +69,7 @@ class Chunks:
         return starts
 
     def _undone(self, code: int, data: Any, start: tuple[int, ...]) -> Any:
-        """data before this filter."""
+        """Undo a filter."""
         if code == DEFLATE:
             try:
                 inflated = zlib.decompressobj().decompress(data, self.most + 1)
@@ -82,7 +81,7 @@ class Chunks:
         if code == FLETCHER32:
             data, stored = data[:-CHECKSUM_BYTES], bytes(data[-CHECKSUM_BYTES:])
             if stored != fletcher32(data).to_bytes(CHECKSUM_BYTES, "little"):
-                raise self._error(start, "its checksum is another one")
+                raise self._error(start, "it does not match its checksum")
             return data
         width = self.dataset.dtype.itemsize
         whole = len(data) // width * width
@@ -94,7 +93,7 @@ class Chunks:
 
 
 def fletcher32(data: Any) -> int:
-    """HDF5's checksum of some bytes: of 16-bit big-endian words, an odd byte at the end being the high one of another."""
+    """HDF5's checksum: over 16-bit big-endian words; an odd last byte is the high byte of a word."""
     first = second = 0
     for at in range(0, len(data), 1 << 17):
         block = bytes(data[at : at + (1 << 17)])
@@ -105,5 +104,5 @@ def fletcher32(data: Any) -> int:
 
 
 def _folded(total: int) -> int:
-    """total modulo 65535, where 65535 itself stands for a multiple that is not 0."""
+    """total modulo 65535; a nonzero multiple gives 65535."""
     return (total - 1) % 65535 + 1 if total else 0

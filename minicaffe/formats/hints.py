@@ -1,4 +1,4 @@
-"""What to tell a person whose prototxt does not parse: the hints that know Caffe."""
+"""Hints for a prototxt that does not parse."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _NET_ONLY = {"layer", "layers", "input", "input_dim", "input_shape", "force_back
 
 
 def swapped_file(message: str, name: str) -> str:
-    """A hint when a top-level field shows that a solver was given for a net, or a net for a solver."""
+    """A hint if a top-level field shows that a solver was given for a net, or a net for a solver."""
     if message == "NetParameter" and name in _SOLVER_ONLY:
-        return "this is a solver prototxt, and a net is wanted: give the file that its net or train_net names"
+        return "this is a solver prototxt: give the net that its field net or train_net names"
     if message == "SolverParameter" and name in _NET_ONLY:
-        return "this is a net prototxt, and a solver is wanted"
+        return "this is a net prototxt: give a solver"
     return ""
 
 
 def is_layer_field(message: str, name: str) -> bool:
-    """Whether a net holds, outside its layers, a field that only a layer has."""
+    """Whether a field that belongs in a layer stands directly in a net."""
     return message == "NetParameter" and name in _LAYER_FIELDS | _V1_LAYER_FIELDS
 
 
 def unknown_field(message: str, name: str, known: Collection[str]) -> str:
-    """The sentence about a field that the schema does not have."""
+    """The sentence about a field that the schema lacks."""
     sentence = f"{message} has no field {name}"
     fork = fork_of(message, name)
     if fork:
         return f"{sentence}: it belongs to {fork}"
     if is_layer_field(message, name):
-        return f"{sentence}: it belongs into a layer {{ ... }}"
+        return f"{sentence}: it belongs in a layer {{ ... }}"
     if message == "LayerParameter" and name in _V1_LAYER_FIELDS:
         return f"{sentence}: it belongs to V1's layers; in layer, write param {{ lr_mult: ... decay_mult: ... }}"
     near = nearest(name, known, least=0.75)
@@ -50,7 +50,7 @@ def enum_values(names: Mapping[str, int]) -> str:
 
 
 def enum_nearest(owner: str, name: str, word: str, names: Mapping[str, int]) -> str:
-    """The nearest value and, when there are few, all of them."""
+    """The nearest value and, if there are few, all of them."""
     near = nearest(_V1_TYPE_OF.get(word, word.upper()), names, least=0.5)
     parts = [f"did you mean {near[0]}?"] if near else []
     if len(names) <= 8 or not near:

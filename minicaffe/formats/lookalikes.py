@@ -1,4 +1,4 @@
-"""Files that are often handed in where weights or a net are wanted, known by how they begin, and what takes them."""
+"""Files that are often given in place of weights or a net, recognised by their first bytes, with advice for each."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import codecs
 import re
 
 START = 1024
-"""Bytes of a file's start that are looked at."""
+"""The number of bytes to look at."""
 
 PROTOTXT = rb"\s*(#[^\n]*\n\s*)*(name|layers?|input(_dim|_shape)?|net|train_net|force_backward|state|base_lr|test_iter)\s*[:{]"
 
 SWAPPED = "are the two files swapped?"
-PICTURES = "minicaffe detect NET WEIGHTS FILE takes it as an image, minicaffe run with --input BLOB=FILE as an input"
+PICTURES = "use minicaffe detect NET WEIGHTS FILE for images, minicaffe run with --input BLOB=FILE for inputs"
 LOOKALIKES = {
     rb"version https://git-lfs": ("a Git LFS pointer", "the real file was never fetched"),
     rb"(?i)\s*<(!doctype|html|\?xml)": ("a web page", "the download went wrong"),
@@ -21,25 +21,25 @@ LOOKALIKES = {
     rb"(?s)BM.{4}\0{4}": ("a BMP picture", PICTURES),
     rb"II\*\0|MM\0\*": ("a TIFF picture", PICTURES),
     rb"(?s)RIFF.{4}WEBP": ("a WebP picture", PICTURES),
-    rb"\x93NUMPY": ("an array of NumPy's (.npy)", "minicaffe run NET WEIGHTS --input BLOB=FILE takes it"),
-    rb"(?s)PK\x03\x04.{26}[^\0]*\.npy": ("an .npz of arrays", "minicaffe compare NET FILE takes it, by the names of blobs"),
+    rb"\x93NUMPY": ("a NumPy array (.npy)", "minicaffe run NET WEIGHTS --input BLOB=FILE reads it"),
+    rb"(?s)PK\x03\x04.{26}[^\0]*\.npy": ("an .npz of arrays", "minicaffe compare NET FILE reads it, by the names of blobs"),
     rb"(?s)PK\x03\x04.{26}[^/\0]*/(data\.pkl|\.format|byteorder)": (
         "a PyTorch file (.pt, .pth)",
-        "PyTorch reads it; of a to_torch Module, load_state_dict and copy_to bring it back",
+        "load it in PyTorch; for a to_torch Module use load_state_dict and copy_to",
     ),
     rb"PK\x03\x04": ("a zip archive", "unpack it first"),
-    rb"\x80[\x02-\x05]": ("a Python pickle", "an old PyTorch file? Nothing here runs one"),
+    rb"\x80[\x02-\x05]": ("a Python pickle", "perhaps an old PyTorch file; minicaffe loads no pickles"),
     rb"\x1f\x8b|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!": ("a packed file", "unpack it first"),
     rb"(?s).{257}ustar": ("a tar archive", "unpack it first"),
     rb"%PDF-": ("a PDF", ""),
     rb"(?s).{8}\{\"": ("a safetensors file", ""),
-    rb"(?s).{16}\xde\xc0\xef\xbe": ("an LMDB database", "a Data layer's source is the folder it lies in"),
+    rb"(?s).{16}\xde\xc0\xef\xbe": ("an LMDB database", "give its folder as a Data layer's source"),
 }
-"""Pattern of the start: what the file is, and what helps."""
+"""Pattern of the first bytes: what the file is, and advice."""
 
 
 def lookalike(start: bytes, wanted: str = "weights") -> str:
-    """What the file that starts so is, when it is not `wanted`: "a PNG picture, not weights: ..."; "" for one that may be."""
+    """What a file with these first bytes is: "a PNG picture, not weights: ..."; "" if it may be what is wanted."""
     if (found := _known(start)) is None:
         return ""
     kind, advice = found
@@ -51,7 +51,7 @@ def _known(start: bytes) -> tuple[str, str] | None:
     if text and re.match(PROTOTXT, start):
         return "a prototxt", SWAPPED
     if _is_onnx(start):
-        return "an ONNX model", "minicaffe compare NET FILE takes it; onnxruntime runs it"
+        return "an ONNX model", "minicaffe compare NET FILE reads it; onnxruntime runs it"
     for pattern, found in LOOKALIKES.items():
         if re.match(pattern, start):
             return found
@@ -67,7 +67,8 @@ def _is_utf8(start: bytes) -> bool:
 
 
 def _is_onnx(start: bytes) -> bool:
-    """A ModelProto: ir_version at 1, texts and a number at 2 to 6, then the graph at 7. A training state has no field 7."""
+    """Whether it is a ModelProto: ir_version in field 1, texts and a number in 2 to 6, then the graph in 7, which no
+    training state has."""
     if not re.match(rb"\x08[\x01-\x7f]", start):
         return False
     at = 2

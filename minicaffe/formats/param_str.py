@@ -1,4 +1,4 @@
-"""The safe reader of the YAML that detection prototxts and settings hold: plain data and `!!python/tuple`, nothing else.
+"""A safe reader for the YAML in detection prototxts and settings: plain data and `!!python/tuple`, nothing else.
 
     "'feat_stride': 16 \n'scales': !!python/tuple [4, 8, 16, 32]"  ->  {"feat_stride": 16, "scales": (4, 8, 16, 32)}
 
@@ -13,16 +13,16 @@ from typing import Any
 from minicaffe.errors import Error
 
 MOST = 1 << 16
-"""Characters of a text that are read: PyYAML takes some 10 microseconds for each value."""
+"""Most characters of a text: PyYAML takes about 10 microseconds per value."""
 DEEPEST = 32
-"""Brackets within each other that are read: for each token PyYAML looks at all that are open."""
+"""Most nested brackets: for each token PyYAML looks at all open ones."""
 
 
 def read_yaml(text: str) -> Any:
-    """The data that text holds; Error, with PyYAML's line and column, where it is not YAML or asks for an object.
+    """The data in the text. Raises Error, with PyYAML's line and column, for invalid YAML and for Python objects.
 
-    `*aliases` are refused: with them a few lines can stand for more data than any memory holds. So are whole numbers beyond
-    64 bits, which Python may neither print nor make floats of.
+    Also refused are `*aliases`, which let a few lines expand beyond any memory, and integers beyond 64 bits, which Python may
+    fail to print or to convert to floats.
     """
     import yaml
 
@@ -32,13 +32,13 @@ def read_yaml(text: str) -> Any:
         return yaml.load(text, Loader=_loader())
     except RecursionError as error:
         raise Error("not plain YAML: nested too deeply") from error
-    except Exception as error:  # beside its own YAMLError, KeyError for `!!bool x`, ValueError for 2001-99-99, and others
+    except Exception as error:  # YAMLError, but also KeyError for `!!bool x`, ValueError for 2001-99-99, and others
         raise Error(f"not plain YAML: {error}") from error
 
 
 @functools.cache
 def _loader() -> Any:
-    """PyYAML's SafeLoader and tuples, and whole numbers of 64 bits at most."""
+    """PyYAML's SafeLoader with tuples, limited to integers of 64 bits."""
     import yaml
 
     class Loader(yaml.SafeLoader):

@@ -1,9 +1,9 @@
-"""Reading prototxt: nets and solvers, as text, into messages of today's form, with the place of every layer and field.
+"""Reading prototxts of nets and solvers into upgraded messages, with the place of every layer and field.
 
     net = read_net("test.prototxt")
     net.param.layer[3].name, str(net.sources[3].at("convolution_param.pad"))   # "conv2", "test.prototxt:41"
 
-A field that minicaffe does not know is skipped with a PrototxtWarning (strict=True: a PrototxtError).
+An unknown field is skipped with a PrototxtWarning (strict=True: a PrototxtError).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgr
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_UNKNOWN = 200
-"""Most unknown fields with a warning each: the nearest known one is sought for each."""
+"""Most unknown fields with a warning each: finding the nearest known field takes time."""
 _HEAD = 4096
 _COLOUR = re.compile("\x1b\\[[0-9;]*m|" + CONTROL.pattern)
-"""A terminal's colours and other control characters, as in text that was copied from one."""
+"""Colours and other control characters in text copied from a terminal."""
 UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
 class NetFile:
-    """A net in today's form: param.layer[i] stands in the text at sources[i]."""
+    """An upgraded net. sources[i] is the place of param.layer[i] in the text."""
 
     param: caffe_pb2.NetParameter
     sources: list[LayerSource]
@@ -51,7 +51,7 @@ class NetFile:
 
 
 class _Places(Mapping[str, Place]):
-    """Places by path, worked out from offsets when they are asked for."""
+    """Places by path, computed from offsets on access."""
 
     def __init__(self, text: Text, offsets: Mapping[str, int]) -> None:
         self._text, self._offsets = text, offsets
@@ -72,7 +72,7 @@ def read_net(path: str | os.PathLike[str], *, strict: bool = False) -> NetFile:
 
 
 def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFile:
-    """The net in a prototxt text of any generation, upgraded. Raises PrototxtError."""
+    """The net in a prototxt text of any generation, upgraded. Raises PrototxtError, LimitError."""
     message = caffe_pb2.NetParameter()
     parser = _parse(text, message, file, strict=strict)
     _refuse_mixed(parser)
@@ -89,26 +89,22 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFi
     if UNPRINTABLE.search(param.name):
         raise _control("name", param.name, parser.text.place(parser.root.offsets["name"]))
     for layer, source in zip(param.layer, sources, strict=True):
-        _refuse_control(layer, source)
+        tops = [(f"top[{j}]", name) for j, name in enumerate(layer.top)]
+        bottoms = [(f"bottom[{j}]", name) for j, name in enumerate(layer.bottom)]
+        for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
+            if UNPRINTABLE.search(name):
+                raise _control(field.partition("[")[0], name, source.at(field))
     return NetFile(param, sources, file)
 
 
-def _refuse_control(layer: caffe_pb2.LayerParameter, source: LayerSource) -> None:
-    """Names are printed and drawn: escape sequences in them would reach the terminal."""
-    tops = [(f"top[{j}]", name) for j, name in enumerate(layer.top)]
-    bottoms = [(f"bottom[{j}]", name) for j, name in enumerate(layer.bottom)]
-    for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
-        if UNPRINTABLE.search(name):
-            raise _control(field.partition("[")[0], name, source.at(field))
-
-
 def _control(field: str, name: str, place: Place) -> PrototxtError:
+    """The error for a control character in a name, which would reach the terminal when the name is printed."""
     message = f"the {field} {name!r} holds a control character"
     return PrototxtError(message, file=place.file, line=place.line, column=place.column)
 
 
 def read_solver(path: str | os.PathLike[str]) -> caffe_pb2.SolverParameter:
-    """The solver in a prototxt file; a missing snapshot_prefix becomes the file's name, as in Caffe. Raises PrototxtError."""
+    """The solver in a prototxt file. As in Caffe, snapshot_prefix defaults to the file's name. Raises PrototxtError."""
     solver = parse_solver(read_text(path), str(path))
     default_snapshot_prefix(solver, path)
     return solver
@@ -125,7 +121,7 @@ def parse_solver(text: str, file: str = "<text>") -> caffe_pb2.SolverParameter:
 
 
 def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, strict: bool = False) -> AnyMessage:
-    """Fill any message from text, with no upgrade; returns it. Raises PrototxtError."""
+    """Parse text into any message, without an upgrade; returns the message. Raises PrototxtError."""
     parser = Parser(Text(text, file), strict=strict)
     parser.parse(message)
     _warn_unknown(parser, message)
@@ -133,12 +129,12 @@ def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, stric
 
 
 def to_text(message: Message) -> str:
-    """The message as prototxt; what in its strings cannot be seen is escaped."""
+    """The message as prototxt; invisible characters in its strings are escaped."""
     return "\n".join(octal(line) for line in text_format.MessageToString(message).split("\n"))
 
 
 def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
-    """Parse a whole file's text, which must hold something."""
+    """Parse a whole file's text, which must not be empty."""
     if not text:
         raise PrototxtError("the file is empty (0 bytes)", file=file)
     if CONTROL.search(text, 0, _HEAD):
@@ -146,13 +142,13 @@ def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
     parser = Parser(Text(text, file), strict=strict)
     parser.parse(message)
     if not parser.root.offsets and not parser.layers and not parser.unknown:
-        raise PrototxtError("the file holds nothing but blanks and comments", file=file)
+        raise PrototxtError("the file holds only blanks and comments", file=file)
     _warn_unknown(parser, message)
     return parser
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The file's text; bytes that are not UTF-8 (in old comments) stay as surrogates."""
+    """The file's text; bytes that are not UTF-8 (in old comments) become surrogates. Raises PrototxtError."""
     try:
         data = read_bytes(path)
         if CONTROL.search(data[:_HEAD].decode("latin-1")):
@@ -164,12 +160,12 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def _binary(head: bytes, file: str) -> PrototxtError:
-    """What to say of a file that has control characters."""
+    """The error for a file that has control characters."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return PrototxtError("this is UTF-16 text", file=file, hint="save it as UTF-8")
     if head.startswith(_HDF5_MAGIC):
         return PrototxtError(
-            "this is an HDF5 file, not a prototxt", file=file, hint="weights (.caffemodel.h5) are given after the net"
+            "this is an HDF5 file, not a prototxt", file=file, hint="give weights (.caffemodel.h5) after the net"
         )
     if found := lookalike(head[:START], "a prototxt"):
         return PrototxtError(f"this is {found}", file=file)
@@ -190,7 +186,7 @@ def _refuse_mixed(parser: Parser) -> None:
 
 
 def _block_start(parser: Parser, index: int | None) -> int:
-    """Where a layer's block (or the first input field) starts."""
+    """The start of a layer's block or of the first input field."""
     if index is None:
         return 0
     return parser.root.offsets["input[0]"] if index == INPUT_FIELDS else parser.layers[index].start
@@ -202,7 +198,7 @@ def _layer_source(parser: Parser, index: int) -> LayerSource:
 
 
 def _input_source(parser: Parser) -> LayerSource:
-    """The source of the Input layer made of the input fields: tops stand at input, shapes at input_shape or input_dim."""
+    """The source of the Input layer made from a net's fields input, input_shape and input_dim."""
     offsets: dict[str, int] = {}
     for path, offset in parser.root.offsets.items():
         name, _, index = path.rstrip("]").partition("[")
@@ -216,16 +212,12 @@ def _input_source(parser: Parser) -> LayerSource:
 
 
 def _warn_unknown(parser: Parser, message: Message) -> None:
-    """One warning for each unknown field, however often it stands there."""
+    """Warn once of each unknown field."""
     for count, ((owner, name), offsets) in enumerate(parser.unknown.items()):
-        if count == MOST_UNKNOWN:
-            warnings.warn(
-                f"{parser.text.place(offsets[0])}: {len(parser.unknown) - count} more fields are unknown",
-                PrototxtWarning,
-                stacklevel=4,
-            )
-            break
         place, more = parser.text.place(offsets[0]), len(offsets) - 1
+        if count == MOST_UNKNOWN:
+            warnings.warn(f"{place}: {len(parser.unknown) - count} more fields are unknown", PrototxtWarning, stacklevel=4)
+            break
         again = f" (and {more} more, the last at line {parser.text.line(offsets[-1])})" if more else ""
         sentence = hints.unknown_field(owner, name, message.DESCRIPTOR.file.message_types_by_name[owner].fields_by_name)
         warnings.warn(f"{place}: {sentence}; skipped{again}", PrototxtWarning, stacklevel=4)

@@ -1,4 +1,4 @@
-"""Where in a prototxt a layer and its fields stand, so that every later error can name its place."""
+"""The places of layers and fields in a prototxt, which later errors name."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Place:
 
 @dataclass(frozen=True)
 class LayerSource:
-    """The place of a layer's block and of its fields.
+    """The places of a layer's block and of its fields.
 
     fields maps dotted paths inside the layer to places: "type", "bottom[1]", "roi_pooling_param.pooled_h",
-    "convolution_param.weight_filler.std". Repeated fields carry an index, also when there is one entry.
+    "convolution_param.weight_filler.std". Repeated fields always have an index.
     """
 
     place: Place
     fields: Mapping[str, Place] = field(default_factory=dict)
 
     def at(self, path: str = "") -> Place:
-        """The place of a field, or of the nearest enclosing block that the file writes out."""
+        """The place of a field, or of the innermost enclosing block that the file contains."""
         while path:
             if path in self.fields:
                 return self.fields[path]

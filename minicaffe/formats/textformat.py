@@ -1,7 +1,6 @@
-"""Protobuf text format into messages, through their descriptors, keeping the place of every field.
+"""A parser of protobuf's text format that keeps the place of every field.
 
-A recursive descent over tokens.Tokens. Unknown fields are skipped whole and remembered (`unknown`); what to say of
-them, and the hints that know Caffe, come from hints.py.
+It descends recursively over tokens.Tokens. Unknown fields are skipped and recorded in `unknown`. Hints are in hints.py.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _CLOSER = {"{": "}", "<": ">", "[": "]"}
 
 
 class Schema:
-    """The fields of one message type, by name, and the names of the required ones."""
+    """The fields of a message type by name, and the names of the required ones."""
 
     def __init__(self, descriptor: Descriptor) -> None:
         self.name = descriptor.name
@@ -31,14 +30,12 @@ class Schema:
         self.required = [f.name for f in descriptor.fields if is_required(f)]
 
 
-@cache
-def schema_of(descriptor: Descriptor) -> Schema:
-    return Schema(descriptor)
+schema_of = cache(Schema)
 
 
 @dataclass
 class Block:
-    """One `name { ... }` (or the whole text): where it was opened, and the offsets of the fields in it by dotted path."""
+    """One `name { ... }`, or the whole text: its start, and the offsets of its fields by dotted path."""
 
     name: str
     start: int
@@ -49,8 +46,8 @@ class Block:
 
 
 class Parser(ValueReader):
-    """Reads one text into one message. After parse: `root` (the text's Block), `layers` (one Block for each top-level
-    layer or layers, in order), `unknown` ((message type, field) -> offsets of the skipped ones)."""
+    """Parses a text into a message. Results: `root`, the text's Block; `layers`, one Block per top-level layer or layers;
+    `unknown`, the offsets of skipped fields by (message type, field)."""
 
     def __init__(self, text: Text, *, strict: bool = False) -> None:
         super().__init__(text)
@@ -64,7 +61,7 @@ class Parser(ValueReader):
         self._fields(message, self.root)
 
     def _fields(self, message: Message, block: Block) -> None:
-        """Read fields up to the block's end, that included."""
+        """Read fields up to and including the block's end."""
         schema = schema_of(message.DESCRIPTOR)
         kinds, words = self.kinds, self.words
         seen: dict[str, int] = {}
@@ -81,7 +78,9 @@ class Parser(ValueReader):
                 continue
             if not known.repeated:
                 if word in seen:
-                    raise self._twice(word, seen[word])
+                    line, again = self.text.line(self.starts[seen[word]]), self.text.line(self.starts[self.at])
+                    hint = f"{word} takes one value; delete one"
+                    raise self.error(f"{word} is given twice, at line {line} and at line {again}", hint=hint)
                 seen[word] = self.at
             self._field(message, known, block)
             if words[self.at] in (",", ";"):
@@ -92,7 +91,7 @@ class Parser(ValueReader):
         self.at += kinds[self.at] != END
 
     def _field(self, message: Message, known: Field, block: Block) -> None:
-        """Read one field of a known name: its value, or its list of values."""
+        """Read a known field: its value or list of values."""
         start = self.starts[self.at]
         self.at += 1
         colon = self.words[self.at] == ":"
@@ -115,7 +114,7 @@ class Parser(ValueReader):
         self.at += 1
 
     def _value(self, message: Message, known: Field, block: Block, start: int) -> None:
-        """Read one value into the message, and remember its place."""
+        """Read one value into the message and record its place."""
         path = block.prefix + known.name
         if known.repeated:
             values = getattr(message, known.name)
@@ -138,12 +137,11 @@ class Parser(ValueReader):
             setattr(message, known.name, value)
 
     def _open(self, known: Field, block: Block, start: int, path: str) -> Block:
-        """Step into the block that stands here."""
+        """Step into the block at the cursor."""
         word = self.words[self.at]
         if word not in ("{", "<"):
-            raise self.error(
-                f"{known.name} takes a block {{ ... }}, got {self.shown()}", hint=hints.block_expected(known.owner, known.name)
-            )
+            hint = hints.block_expected(known.owner, known.name)
+            raise self.error(f"{known.name} takes a block {{ ... }}, got {self.shown()}", hint=hint)
         if block.depth >= MAX_DEPTH:
             raise self.error(f"blocks are nested more than {MAX_DEPTH} deep")
         self.at += 1
@@ -153,34 +151,23 @@ class Parser(ValueReader):
             return layer
         return Block(known.name, start, _CLOSER[word], path + ".", block.offsets, block.depth + 1)
 
-    # What is not as it should be.
+    # Errors and unknown fields.
 
     def _opened(self, token: int) -> str:
         return f"opened at line {self.text.line(self.starts[token])}"
 
-    def _twice(self, name: str, first: int) -> PrototxtError:
-        line, again = self.text.line(self.starts[first]), self.text.line(self.starts[self.at])
-        return self.error(
-            f"{name} is given twice, at line {line} and at line {again}", hint=f"{name} takes one value; delete one"
-        )
-
     def _no_colon(self, known: Field) -> PrototxtError:
         if self.words[self.at] in ("{", "<"):
             return self.error(f"{known.name} takes a value, not a block", hint=hints.value_expected(known.owner, known.name))
-        return self.error(
-            f'":" expected after {known.name}, got {self.shown()}', hint=f"write {known.name}: {self._here_or_value()}"
-        )
-
-    def _here_or_value(self) -> str:
-        return self.words[self.at] if self.kinds[self.at] in (NUMBER, STRING) else "value"
+        value = self.words[self.at] if self.kinds[self.at] in (NUMBER, STRING) else "value"
+        return self.error(f'":" expected after {known.name}, got {self.shown()}', hint=f"write {known.name}: {value}")
 
     def _no_name(self, schema: Schema, block: Block) -> None:
-        """Something other than a field's name: an extension `[name]` is skipped, the rest is an error."""
+        """Skip an extension `[name]`; raise PrototxtError for anything else that is not a field's name."""
         word = self.words[self.at]
         if self.kinds[self.at] == END:
-            hint = (
-                f"{block.name} is opened here and nowhere closed; the file ends at line {self.text.line(self.starts[self.at])}"
-            )
+            end = self.text.line(self.starts[self.at])
+            hint = f"{block.name} is opened here and never closed; the file ends at line {end}"
             raise self.text.error(f'"{block.closer}" of {block.name} is missing', block.start, hint)
         if word in ("}", ">"):
             if not block.closer:
@@ -195,27 +182,26 @@ class Parser(ValueReader):
         raise self.error(f"a field name expected, got {self.shown()}", hint="a comment starts with #" if word == "/" else "")
 
     def _closed_too_often(self) -> str:
-        """Where the surplus "}" may be: before the first field that stands outside its block."""
+        """A guess at the surplus "}": before the first field that is outside its block."""
         strays = [offsets[0] for (owner, name), offsets in self.unknown.items() if hints.is_layer_field(owner, name)]
-        before = f" before line {self.text.line(min(strays))}, where a layer's field stands outside any layer" if strays else ""
-        return f"a block is closed once too often{before or ' above'}"
+        if not strays:
+            return "a block is closed once too often above"
+        line = self.text.line(min(strays))
+        return f"a block is closed once too often before line {line}, where a layer's field is outside any layer"
 
     def _unknown(self, schema: Schema, block: Block) -> None:
-        """A name that the message does not have: skip the field, or say what must be wrong."""
+        """Skip an unknown field, or raise PrototxtError if it shows another mistake."""
         name, token = self.words[self.at], self.at
         if name in ("layer", "layers") and block.closer and self.words[token + 1] in ("{", ":"):
-            line = self.text.line(block.start)
-            raise self.error(
-                f'{name} inside {block.name}: a "}}" is missing above', hint=f"{block.name} is opened at line {line}"
-            )
-        swapped = hints.swapped_file(schema.name, name)
-        if swapped:
-            raise self.error(f"{name} is no field of a {schema.name}", hint=swapped)
+            hint = f"{block.name} is opened at line {self.text.line(block.start)}"
+            raise self.error(f'{name} inside {block.name}: a "}}" is missing above', hint=hint)
+        if swapped := hints.swapped_file(schema.name, name):
+            raise self.error(f"{name} is not a field of {schema.name}", hint=swapped)
         self.at += 1
         self._skip_value(name, token, schema)
 
     def _skip_value(self, name: str, token: int, schema: Schema) -> None:
-        """Step over `: value`, `{ ... }` or a list, and remember what was skipped."""
+        """Skip `: value`, `{ ... }` or a list, and record it."""
         if self.strict:
             raise self.error(hints.unknown_field(schema.name, name, list(schema.fields)), token)
         colon = self.words[self.at] == ":"
@@ -238,7 +224,7 @@ class Parser(ValueReader):
         self.unknown.setdefault((schema.name, name), []).append(self.starts[token])
 
     def _skip_brackets(self) -> None:
-        """Step over a bracket and all up to the one that closes it."""
+        """Skip from a bracket to the one that closes it."""
         opened: list[int] = []
         while True:
             word = self.words[self.at]
@@ -246,16 +232,13 @@ class Parser(ValueReader):
                 opened.append(self.at)
                 if len(opened) > MAX_DEPTH:
                     raise self.error(f"blocks are nested more than {MAX_DEPTH} deep")
-            elif word in ("}", ">", "]"):
-                if word != _CLOSER[self.words[opened[-1]]]:
-                    raise self.error(
-                        f'"{_CLOSER[self.words[opened[-1]]]}" expected, got "{word}"', hint=self._opened(opened[-1])
-                    )
+            closer = _CLOSER[self.words[opened[-1]]]
+            if self.kinds[self.at] == END:
+                raise self.error(f'"{closer}" is missing', opened[-1], "opened here and never closed")
+            if word in ("}", ">", "]"):
+                if word != closer:
+                    raise self.error(f'"{closer}" expected, got "{word}"', hint=self._opened(opened[-1]))
                 opened.pop()
-            elif self.kinds[self.at] == END:
-                raise self.error(
-                    f'"{_CLOSER[self.words[opened[-1]]]}" is missing', opened[-1], "opened here and nowhere closed"
-                )
             self.at += 1
             if not opened:
                 return

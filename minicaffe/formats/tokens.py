@@ -11,10 +11,10 @@ from minicaffe.errors import UNSEEN, PrototxtError, written_out
 from .source import Place
 
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f]")
-"""A character that no prototxt holds."""
+"""A control character that no prototxt may contain."""
 NAME, NUMBER, STRING, PUNCTUATION, END, BAD = 1, 2, 3, 4, 5, 6
 
-# Each alternative starts with another character, and one of them takes any: no text makes this backtrack far.
+# The alternatives start with different characters and the last one matches any, which bounds the backtracking.
 _TOKEN = re.compile(
     r"""\s*(?:\#[^\n]*\s*)*
     (?:([A-Za-z_]\w*)
@@ -27,25 +27,13 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _PART = re.compile(r"""("(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')|(\#[^\n]*)|[\x0b\x0c]""", re.VERBOSE)
-"""A string, a comment, or a blank between tokens that is neither space, tab nor newline."""
+"""A string, a comment, or a vertical tab or form feed between tokens."""
 _BYTES = re.compile("([\udc80-\udcff]+)")
-_SIMPLE = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "v": "\v",
-    "\\": "\\",
-    "'": "'",
-    '"': '"',
-    "?": "?",
-}
+_SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"} | {c: c for c in "\\'\"?"}
 
 
 class Text:
-    """A text and the file it came from: turns offsets into places and errors."""
+    """A text and its file; converts offsets to places and errors."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
@@ -73,7 +61,7 @@ class Text:
 
 
 class Tokens:
-    """The tokens of a text as three lists of one length: kinds, words (a string keeps its quotes) and starts (offsets)."""
+    """The tokens of a text as three parallel lists: kinds, words (strings with their quotes) and starts (offsets)."""
 
     def __init__(self, text: Text) -> None:
         self.kinds: list[int] = []
@@ -92,7 +80,7 @@ class Tokens:
 
 
 def unquote(word: str, what: str) -> bytes:
-    """The bytes that a quoted token stands for. Raises ValueError with a message."""
+    """The bytes of a quoted token. Raises ValueError with a message."""
     body = word[1:-1]
     if "\\" not in body:
         return body.encode("utf-8", "surrogateescape")
@@ -105,34 +93,30 @@ def unquote(word: str, what: str) -> bytes:
 
 
 def quote(text: str) -> str:
-    """text as a quoted token, of one line."""
+    """The text as a quoted token on one line."""
     for character in '\\"':
         text = text.replace(character, "\\" + character)
-    return f'"{_octal(text)}"'
+    return f'"{_keeping_bytes(text, octal)}"'
 
 
 def visible(text: str) -> str:
-    """A prototxt that reads as text does, in whose strings and comments nothing is unseen (errors.UNSEEN). Bytes that are no
-    UTF-8 stay."""
+    """An equivalent prototxt without invisible characters (errors.UNSEEN) in strings and comments. Bytes that are not UTF-8
+    are unchanged."""
 
     def part(found: re.Match[str]) -> str:
         string, comment = found.groups()
-        return _octal(string) if string else _but_bytes(comment, written_out) if comment else " "
+        return _keeping_bytes(string, octal) if string else _keeping_bytes(comment, written_out) if comment else " "
 
     return _PART.sub(part, text)
 
 
 def octal(text: str) -> str:
-    r"""A string's text with what is unseen, or ends a line, as its bytes' escapes, which every reader knows: \342\200\256."""
+    r"""A string's text with invisible characters, newlines and tabs as octal escapes of their bytes: \342\200\256."""
     return re.sub(f"{UNSEEN.pattern}|[\n\t]", lambda found: "".join(f"\\{byte:03o}" for byte in found[0].encode()), text)
 
 
-def _octal(text: str) -> str:
-    return _but_bytes(text, octal)
-
-
-def _but_bytes(text: str, change: Callable[[str], str]) -> str:
-    """text changed; bytes that are no UTF-8 stay."""
+def _keeping_bytes(text: str, change: Callable[[str], str]) -> str:
+    """change(text), except for bytes that are not UTF-8."""
     return "".join(part if i % 2 else change(part) for i, part in enumerate(_BYTES.split(text)))
 
 
@@ -141,15 +125,15 @@ def _escape(match: re.Match[str], what: str) -> bytes:
     if octal or hexadecimal:
         number = int(octal, 8) if octal else int(hexadecimal, 16)
         if number > 255:
-            raise ValueError(f"{match[0]} in {what} is more than a byte holds")
+            raise ValueError(f"{match[0]} in {what} is larger than a byte")
         return bytes([number])
     if short or long:
         number = int(short or long, 16)
         if number > 0x10FFFF or 0xD800 <= number < 0xE000:
-            raise ValueError(f"{match[0]} in {what} is no character")
+            raise ValueError(f"{match[0]} in {what} is not a character")
         return chr(number).encode()
     if simple not in _SIMPLE:
-        raise ValueError(f"{match[0]} in {what} is no escape that prototxt knows")
+        raise ValueError(f"{match[0]} in {what} is an unknown escape")
     return _SIMPLE[simple].encode()
 
 

@@ -1,4 +1,4 @@
-"""Older generations of prototxt and caffemodel, brought to today's. Source: Caffe's upgrade_proto.cpp.
+"""Upgrades of older generations of prototxt and caffemodel. Source: Caffe's upgrade_proto.cpp.
 
     V0 (layers { layer { type: "conv" } }) -> V1 (layers { type: CONVOLUTION }) -> V2 (layer { type: "Convolution" })
 
@@ -10,32 +10,44 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from minicaffe.errors import PrototxtWarning, UpgradeError
 from minicaffe.proto import caffe_pb2
 
-from .generations import DATA_LAYERS, SOLVER_TYPES, TRANSFORM_FIELDS, V1_PARAM_SPEC, V1_TYPES
-from .upgrade_v0 import Warn, is_v0, v0_to_v1
+from .generations import (
+    DATA_LAYERS,
+    SOLVER_TYPES,
+    TRANSFORM_FIELDS,
+    V0_FIELDS,
+    V0_SAME,
+    V0_TYPES,
+    V1_PARAM_SPEC,
+    V1_TYPES,
+)
 
-ONE_GENERATION = "layer is V2 and layers is V1: a net uses one of the two"
+Warn = Callable[[str, int], None]
+"""Reports a message about the block with an index."""
+
+ONE_GENERATION = "layer is V2 and layers is V1: use one of the two"
 INPUT_FIELDS = -1
-"""The origin of the Input layer that stands for a net's input fields."""
+"""The origin of the Input layer that is made from a net's input fields."""
 
 
 def upgrade_net(net: caffe_pb2.NetParameter, warn: Warn | None = None) -> tuple[caffe_pb2.NetParameter, list[int]]:
-    """A copy of net in today's form, and for each of its layers the index of the `layer` or `layers` it comes from
-    (INPUT_FIELDS for the Input layer made of the input fields). warn(message, index) is told what gets lost on the way;
-    without it that is a PrototxtWarning. Raises UpgradeError."""
+    """An upgraded copy of net, and for each of its layers the index of the `layer` or `layers` that it comes from
+    (INPUT_FIELDS for the Input layer made from the input fields). warn(message, index) reports dropped fields (default: a
+    PrototxtWarning). Raises UpgradeError."""
     if net.layer and net.layers:
         raise UpgradeError(f"the net has {len(net.layer)} layer and {len(net.layers)} layers", hint=ONE_GENERATION)
     new = caffe_pb2.NetParameter()
     new.CopyFrom(net)
     origins = list(range(len(net.layer) or len(net.layers)))
     if new.layers:
-        if is_v0(new):
-            origins = v0_to_v1(new, warn or _warn)
+        if any(layer.HasField("layer") for layer in new.layers):
+            origins = _v0_to_v1(new, warn or _warn)
         _move_transform_fields(new)
         new.layer.extend([_v1_to_v2(layer) for layer in new.layers])
         del new.layers[:]
@@ -50,22 +62,21 @@ def _warn(message: str, index: int) -> None:
 
 
 def upgrade_solver(solver: caffe_pb2.SolverParameter) -> caffe_pb2.SolverParameter:
-    """A copy of solver whose solver_type (an enum) has become type (a string). Raises UpgradeError."""
+    """A copy of solver with its solver_type (an enum) replaced by type (a string). Raises UpgradeError."""
     new = caffe_pb2.SolverParameter()
     new.CopyFrom(solver)
     if new.HasField("solver_type"):
         old = caffe_pb2.SolverParameter.SolverType.Name(new.solver_type)
         if new.HasField("type"):
-            raise UpgradeError(
-                f'the solver has both solver_type: {old} and type: "{new.type}"', hint="keep type; delete solver_type"
-            )
+            message = f'the solver has both solver_type: {old} and type: "{new.type}"'
+            raise UpgradeError(message, hint="keep type; delete solver_type")
         new.type = SOLVER_TYPES[old]
         new.ClearField("solver_type")
     return new
 
 
 def default_snapshot_prefix(solver: caffe_pb2.SolverParameter, path: str | os.PathLike[str]) -> None:
-    """Make snapshot_prefix of the solver's path without its suffix; a prefix that is a folder gets the file's name."""
+    """Set a missing snapshot_prefix to the solver's path without its suffix; append the file's name to a folder."""
     path = Path(path)
     if not solver.HasField("snapshot_prefix"):
         solver.snapshot_prefix = str(path.with_suffix(""))
@@ -73,17 +84,87 @@ def default_snapshot_prefix(solver: caffe_pb2.SolverParameter, path: str | os.Pa
         solver.snapshot_prefix = str(Path(solver.snapshot_prefix) / path.stem)
 
 
+# V0 to V1.
+
+
+def _v0_to_v1(net: caffe_pb2.NetParameter, warn: Warn) -> list[int]:
+    """Fold padding layers, then convert each V0 layer of net to V1; returns the previous index of each layer."""
+    old = list(net.layers)
+    origins = _fold_padding(old)
+    layers = [_v0_layer(old[i], i, warn) if old[i].HasField("layer") else old[i] for i in origins]
+    new = caffe_pb2.NetParameter(layers=layers)
+    del net.layers[:]
+    net.layers.extend(new.layers)
+    return origins
+
+
+def _fold_padding(layers: Sequence[caffe_pb2.V1LayerParameter]) -> list[int]:
+    """Move the pad of each padding layer to the convolution or pooling that reads it; returns the other layers' indices."""
+    padding_top: dict[str, caffe_pb2.V1LayerParameter | None] = {}
+    for i, layer in enumerate(layers):
+        for j, name in enumerate(layer.bottom):
+            padding = padding_top.get(name)
+            if padding is None:
+                continue
+            own, pad = layer.layer, padding.layer
+            if own.type not in ("conv", "pool") or len(layer.bottom) != 1:
+                raise UpgradeError(f'"{own.name}" reads padding layer "{pad.name}": only conv and pool with one bottom can', i)
+            if len(padding.bottom) != 1 or len(padding.top) != 1:
+                raise UpgradeError(f'padding layer "{pad.name}" must have one bottom and one top', i)
+            own.pad = pad.pad
+            layer.bottom[j] = padding.bottom[0]
+        padding_top.update(dict.fromkeys(layer.top, layer if layer.layer.type == "padding" else None))
+    return [i for i, layer in enumerate(layers) if layer.layer.type != "padding"]
+
+
+def _v0_layer(connection: caffe_pb2.V1LayerParameter, index: int, warn: Warn) -> caffe_pb2.V1LayerParameter:
+    """A V0 layer as V1: bottoms and tops from the connection, the rest from its inner layer by generations.V0_FIELDS."""
+    old = connection.layer
+    if old.HasField("type") and old.type not in V0_TYPES:
+        raise UpgradeError(f'"{old.name}": V0 has no layer type "{old.type}"', index, "it is one of " + ", ".join(V0_TYPES))
+    new = caffe_pb2.V1LayerParameter(
+        bottom=connection.bottom, top=connection.top, blobs=old.blobs, blobs_lr=old.blobs_lr, weight_decay=old.weight_decay
+    )
+    if old.HasField("name"):
+        new.name = old.name
+    if old.HasField("type"):
+        new.type = caffe_pb2.V1LayerParameter.LayerType.Value(V0_TYPES[old.type])
+    for descriptor, value in old.ListFields():
+        if descriptor.name in V0_SAME:
+            continue
+        homes = V0_FIELDS.get(descriptor.name, {})
+        path = homes.get("*") or homes.get(old.type)
+        if path:
+            _put(new, path, value)
+        else:
+            warn(f'V0 layer "{old.name}" of type "{old.type}" does not use {descriptor.name}; dropped', index)
+    return new
+
+
+def _put(message: Any, path: str, value: Any) -> None:
+    """Set the field at a dotted path, append to it if it is repeated, or copy a message into it."""
+    *blocks, name = path.split(".")
+    for block in blocks:
+        message = getattr(message, block)
+    present = getattr(message, name)
+    if hasattr(present, "CopyFrom"):
+        present.CopyFrom(value)
+    elif hasattr(present, "append"):
+        present.append(value)
+    else:
+        setattr(message, name, value)
+
+
 # Within V1, and V1 to V2.
 
 
 def _move_transform_fields(net: caffe_pb2.NetParameter) -> None:
-    """Move scale, mean_file, crop_size and mirror of data layers into transform_param, if any layer still has one."""
-    blocks = [(layer, _data_block(layer)) for layer in net.layers]
-    if not any(block is not None and block.HasField(name) for _, block in blocks for name in TRANSFORM_FIELDS):
+    """Move scale, mean_file, crop_size and mirror of data layers into transform_param, if any layer has one."""
+    names = [DATA_LAYERS.get(caffe_pb2.V1LayerParameter.LayerType.Name(layer.type)) for layer in net.layers]
+    blocks = [(layer, getattr(layer, name)) for layer, name in zip(net.layers, names, strict=True) if name]
+    if not any(block.HasField(name) for _, block in blocks for name in TRANSFORM_FIELDS):
         return
     for layer, block in blocks:
-        if block is None:
-            continue
         block.SetInParent()
         layer.transform_param.SetInParent()
         for name in TRANSFORM_FIELDS:
@@ -92,14 +173,8 @@ def _move_transform_fields(net: caffe_pb2.NetParameter) -> None:
                 block.ClearField(name)
 
 
-def _data_block(layer: caffe_pb2.V1LayerParameter) -> Any:
-    """The data layer's own param block; None for another layer."""
-    name = DATA_LAYERS.get(caffe_pb2.V1LayerParameter.LayerType.Name(layer.type))
-    return getattr(layer, name) if name else None
-
-
 def _v1_to_v2(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
-    """One V1 layer as V2: blocks of the same name as they are, the four lists about learnable blobs into param blocks."""
+    """A V1 layer as V2: blocks are copied, and the four lists about learnable blobs become param blocks."""
     new = caffe_pb2.LayerParameter()
     for descriptor, value in old.ListFields():
         name = descriptor.name
@@ -123,7 +198,7 @@ def _v1_to_v2(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
 
 
 def _input_layer(net: caffe_pb2.NetParameter) -> list[int]:
-    """Put an Input layer for the input fields first, and clear them; names without shapes just go, as in Caffe."""
+    """Replace the input fields by an Input layer; inputs without shapes are dropped, as in Caffe."""
     inputs, shapes, dims = list(net.input), list(net.input_shape), list(net.input_dim)
     origins: list[int] = []
     if shapes or dims:
@@ -134,10 +209,7 @@ def _input_layer(net: caffe_pb2.NetParameter) -> list[int]:
         layer = caffe_pb2.LayerParameter(name="input", type="Input", top=inputs)
         for i in range(len(inputs)):
             layer.input_param.shape.add().dim.extend(shapes[i].dim if shapes else dims[4 * i : 4 * i + 4])
-        rest = list(net.layer)
-        del net.layer[:]
-        net.layer.append(layer)
-        net.layer.extend(rest)
+        net.layer.insert(0, layer)
         origins = [INPUT_FIELDS]
     for repeated in (net.input, net.input_shape, net.input_dim):
         del repeated[:]
@@ -145,7 +217,7 @@ def _input_layer(net: caffe_pb2.NetParameter) -> list[int]:
 
 
 def _freeze_batch_norm(net: caffe_pb2.NetParameter) -> None:
-    """lr_mult and decay_mult 0 for the three params of a BatchNorm: its statistics are not learned by gradient."""
+    """Set lr_mult and decay_mult of BatchNorm's three params to 0: its statistics are not learned by gradient."""
     for layer in net.layer:
         if layer.type == "BatchNorm" and len(layer.param) == 3:
             for spec in layer.param:

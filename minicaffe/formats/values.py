@@ -1,4 +1,4 @@
-"""Single values of protobuf text format: strings, enums, booleans and numbers, read at a cursor."""
+"""Single values of protobuf's text format: strings, enums, booleans and numbers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INTEGER_RANGE = {
 
 
 class Field:
-    """What the parser needs of one field, looked up once."""
+    """What the parser needs to know of a field, looked up once."""
 
     __slots__ = ("bytes", "cpp_type", "enum", "message", "name", "owner", "range", "repeated", "single")
 
@@ -42,7 +42,7 @@ class Field:
 
 
 def is_repeated(descriptor: FieldDescriptor) -> bool:
-    """Whether the field holds a list; protobuf before 6 says so by its label only."""
+    """Whether the field is repeated; protobuf before 6 has only its label."""
     return descriptor.is_repeated if hasattr(descriptor, "is_repeated") else descriptor.label == 3  # type: ignore[attr-defined]
 
 
@@ -51,7 +51,7 @@ def is_required(descriptor: FieldDescriptor) -> bool:
 
 
 class ValueReader:
-    """A cursor over a text's tokens (words[at] is the present one) that reads the values of fields."""
+    """Reads the values of fields at a cursor over a text's tokens; words[at] is the current one."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
@@ -67,15 +67,15 @@ class ValueReader:
         }
 
     def value(self, known: Field) -> str | bytes | float:
-        """The value of a field that is no block. Raises PrototxtError."""
+        """The value of a field that is not a block. Raises PrototxtError."""
         return self._readers.get(known.cpp_type, self._integer)(known)
 
     def error(self, message: str, token: int | None = None, hint: str = "") -> PrototxtError:
-        """An error at a token (the present one by default)."""
+        """An error at a token (default: the current one)."""
         return self.text.error(message, self.starts[self.at if token is None else token], hint)
 
     def shown(self) -> str:
-        """The present token, for a message."""
+        """The current token, for a message."""
         kind, word = self.kinds[self.at], self.words[self.at]
         if kind == END:
             return "the end of the file"
@@ -114,10 +114,8 @@ class ValueReader:
                 return number
             raise self.error(f"{known.name} has no value {number}", first, hints.enum_values(known.enum))
         if self.kinds[self.at] == STRING:
-            raise self.error(
-                f"{known.name} takes a bare word, got the quoted {word}",
-                hint=hints.quoted_enum(known.owner, known.name, word[1:-1], known.enum),
-            )
+            hint = hints.quoted_enum(known.owner, known.name, word[1:-1], known.enum)
+            raise self.error(f"{known.name} takes a bare word, got the quoted {word}", hint=hint)
         if self.kinds[self.at] != NAME:
             raise self.error(f"{known.name} takes one of its names, got {self.shown()}", hint=hints.enum_values(known.enum))
         hint = hints.enum_nearest(known.owner, known.name, word, known.enum)

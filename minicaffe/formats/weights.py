@@ -1,6 +1,6 @@
-"""Weights files: .caffemodel of any fork and version, .caffemodel.h5 and .binaryproto, read and written.
+"""Reading and writing weights files: .caffemodel of any fork and version, .caffemodel.h5 and .binaryproto.
 
-Reading maps the file and hands out views (caffemodel.py); writing goes layer by layer, straight from the blobs' memory.
+Reading maps the file and returns views (caffemodel.py). Writing goes layer by layer, directly from the blobs' memory.
 Neither has protobuf's 2 GB limit. Source: Caffe's net.cpp (CopyTrainedLayersFrom, ToProto).
 """
 
@@ -24,7 +24,7 @@ from minicaffe.proto import caffe_pb2
 from . import caffemodel
 from .caffemodel import BlobWeights, LayerWeights
 from .lookalikes import START, lookalike
-from .wire import Buffer, WireError, encoded, header
+from .wire import Buffer, WireError, delimited, encoded, header
 
 __all__ = [
     "BlobWeights",
@@ -39,18 +39,19 @@ __all__ = [
 Path = str | os.PathLike[str]
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+NO_LAYER = "{path}: contains no layer: it is not a .caffemodel, or the net was empty"
 
 
 @dataclass(frozen=True)
 class WeightsFile:
-    """What a weights file holds, in the file's order."""
+    """The content of a weights file, in the file's order."""
 
     path: str
     layers: list[LayerWeights]
 
 
 def read_weights(path: Path) -> WeightsFile:
-    """Read a .caffemodel, or an HDF5 file (known by its signature, not its name). Raises WeightsError."""
+    """Read a .caffemodel, or an HDF5 file (recognised by its signature). Raises WeightsError."""
     buffer = mapped(path)
     if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
         from .hdf5 import read_hdf5
@@ -62,7 +63,7 @@ def read_weights(path: Path) -> WeightsFile:
     except WireError as error:
         raise file_error(path, error, ".caffemodel") from error
     if not layers:
-        raise WeightsError(f"{path}: no layer in it: this is no .caffemodel, or the net was empty")
+        raise WeightsError(NO_LAYER.format(path=path))
     return WeightsFile(os.fspath(path), layers)
 
 
@@ -77,7 +78,7 @@ def read_binaryproto(path: Path) -> NDArray[Any]:
 
 
 def write_binaryproto(path: Path, array: ArrayLike) -> None:
-    """Write an array as one BlobProto: float64 as it is, all else as float32."""
+    """Write an array as one BlobProto: float64 unchanged, other types as float32. Raises Error."""
     values = np.asarray(array)
     with replacing(path) as temporary, open(temporary, "wb") as file:
         for part in encoded_blob(values if values.dtype == np.float64 else values.astype(np.float32)):
@@ -87,10 +88,10 @@ def write_binaryproto(path: Path, array: ArrayLike) -> None:
 def write_caffemodel(
     path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]], *, diffs: bool = False
 ) -> None:
-    """Write a net, its upgraded parameters and its layers' learnable blobs by layer name, as Caffe's Net::ToProto does;
-    with diffs the blobs' diffs too.
+    """Write a net's upgraded parameters and its layers' learnable blobs by layer name, as Caffe's Net::ToProto does, with
+    diffs also the blobs' diffs.
 
-    Raises WeightsError for blobs of a layer that the net lacks, Error where the file cannot be written.
+    Raises WeightsError for blobs of a layer that the net lacks, Error if the file cannot be written.
     """
     check_names(path, param, blobs)
     with replacing(path) as temporary, open(temporary, "wb") as file:
@@ -100,7 +101,7 @@ def write_caffemodel(
 
 
 def check_names(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Sequence[Blob]]) -> None:
-    """Every layer that blobs names must be one of the net's: what is written must be found again."""
+    """Raise WeightsError for blobs of a layer that the net lacks: no reader would find them."""
     names = {layer.name for layer in param.layer}
     if unknown := [name for name in blobs if name not in names]:
         raise WeightsError(f'{path}: cannot write the blobs of layer "{unknown[0]}": the net has no such layer')
@@ -112,7 +113,7 @@ def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequenc
     bare.ClearField("blobs")
     parts: list[bytes | memoryview] = [bare.SerializeToString()]
     for blob in blobs:
-        stored = [*encoded_blob(blob.data), *(encoded_diff(blob.diff) if diffs else ())]
+        stored = [*encoded_blob(blob.data), *(_encoded_values(blob.diff, 6, 9) if diffs else ())]
         parts += [header(7, sum(memoryview(part).nbytes for part in stored)), *stored]
     file.write(header(100, sum(memoryview(part).nbytes for part in parts)))
     for part in parts:
@@ -120,21 +121,20 @@ def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequenc
 
 
 def encoded_blob(array: NDArray[Any]) -> tuple[bytes, memoryview]:
-    """A float32 or float64 array as a BlobProto: all that stands before the values, and the values."""
-    values = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
-    dims = b"".join(encoded(dim) for dim in array.shape)
-    shape = header(1, len(dims)) + dims
-    return header(7, len(shape)) + shape + header(8 if values.itemsize == 8 else 5, values.nbytes), values.view(np.uint8).data
+    """A float32 or float64 array as a BlobProto: the bytes before its values, and its values."""
+    shape = delimited(1, b"".join(encoded(dim) for dim in array.shape))
+    start, values = _encoded_values(array, 5, 8)
+    return delimited(7, shape) + start, values
 
 
-def encoded_diff(array: NDArray[Any]) -> tuple[bytes, memoryview]:
-    """A float32 or float64 array as a BlobProto's diff: all that stands before the values, and the values."""
+def _encoded_values(array: NDArray[Any], single: int, double: int) -> tuple[bytes, memoryview]:
+    """A field of number single (float32) or double (float64): the bytes before its values, and its values."""
     values = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1)
-    return header(9 if values.itemsize == 8 else 6, values.nbytes), values.view(np.uint8).data
+    return header(double if values.itemsize == 8 else single, values.nbytes), values.view(np.uint8).data
 
 
 def mapped(path: Path) -> Buffer:
-    """The file's bytes, mapped copy-on-write: the file itself is never written to."""
+    """The file's bytes, mapped copy-on-write: the file is never changed. Raises WeightsError."""
     try:
         with opened(path) as file:
             if not os.fstat(file.fileno()).st_size:
@@ -145,14 +145,14 @@ def mapped(path: Path) -> Buffer:
 
 
 def refuse_lookalikes(path: Path, buffer: Buffer, wanted: str = "weights") -> None:
-    """Raise WeightsError for files of another kind, known by how they begin."""
+    """Raise WeightsError for a file of another kind, recognised by its first bytes."""
     start = bytes(buffer[:START])
     if found := lookalike(start, wanted):
         raise WeightsError(f"{path}: this is {found}")
     if wanted == "weights" and re.match(rb"\x08[^\x12]{1,5}\x12", start):
-        raise WeightsError(f"{path}: this is a .solverstate, not weights: the .caffemodel beside it holds them")
+        raise WeightsError(f"{path}: this is a .solverstate, not weights: give the .caffemodel beside it")
 
 
 def file_error(path: Path, error: WireError, kind: str) -> WeightsError:
-    """What to raise for bytes that a walk could not read."""
-    return WeightsError(f"{path}: offset {error.offset}: {error.message}: the file is cut short, damaged, or no {kind}")
+    """The error for bytes that are not a valid message."""
+    return WeightsError(f"{path}: offset {error.offset}: {error.message}: the file is cut short, damaged, or not a {kind}")

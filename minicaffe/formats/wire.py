@@ -1,8 +1,8 @@
-"""Protobuf's wire format, walked in place: which field stands where, with no copy and no size limit.
+"""Protobuf's wire format, walked in place, without copies or a size limit.
 
     message = (tag, value)*    tag = number << 3 | kind    kind: 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes
 
-Source: protobuf's encoding document. Only what reading and writing weights needs: groups (kinds 3 and 4) are refused.
+Source: protobuf's encoding document. Groups (kinds 3 and 4), which no Caffe file uses, are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WIDTHS = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
 
 
 class WireError(Exception):
-    """Bytes that are no such message: the offset, and what is wrong, with the places around it named by within()."""
+    """Bytes that are not a valid message: the offset, and what is wrong. within() adds the enclosing places."""
 
     def __init__(self, offset: int, message: str) -> None:
         self.offset, self.message = offset, message
@@ -32,9 +32,9 @@ class WireError(Exception):
 
 
 class Field(NamedTuple):
-    """One field. value: the varint, or for fixed widths how many fields of this tag stand in a row, stride bytes apart.
+    """One field. value: the varint, or for fixed widths the number of consecutive fields of this tag, stride bytes apart.
 
-    whole: whether all of a length-delimited field is there; the part that is lies at [start, end)."""
+    whole: False for a length-delimited field that is cut off; [start, end) is the part that is present."""
 
     number: int
     kind: int
@@ -67,8 +67,8 @@ def signed(value: int) -> int:
 def fields(buffer: Buffer, start: int, end: int) -> Iterator[Field]:
     """The fields of the message at [start, end).
 
-    A field that declares more bytes than are left is handed out as far as it goes, so that what is inside can name
-    the place; the WireError follows when the caller asks for the next one.
+    A field that declares more bytes than are left is yielded cut off, so that an error inside it can name the place; the
+    WireError is raised when the caller asks for the next field.
     """
     at = start
     while at < end:
@@ -100,7 +100,7 @@ def fields(buffer: Buffer, start: int, end: int) -> Iterator[Field]:
 
 
 def _run(buffer: Buffer, offset: int, end: int, stride: int) -> int:
-    """How many whole fields with the one-byte tag at offset stand in a row."""
+    """The number of consecutive fields with the one-byte tag at offset."""
     most, count, window = (end - offset) // stride, 1, 16
     tag = buffer[offset]
     while count < most:
@@ -114,14 +114,14 @@ def _run(buffer: Buffer, offset: int, end: int, stride: int) -> int:
 
 
 def numbers(buffer: Buffer, field: Field, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A repeated fixed-width field's values, packed or not, as a view of the buffer (the read part of a cut-off one)."""
+    """The values of a repeated fixed-width field, packed or not, as a view of the buffer. Raises WireError."""
     if field.kind == BYTES:
         count, rest = divmod(field.end - field.start, dtype.itemsize)
         if rest and field.whole:
-            raise WireError(field.offset, f"{field.end - field.start} bytes are no whole number of {dtype.name} values")
+            raise WireError(field.offset, f"{field.end - field.start} bytes are not a whole number of {dtype.name} values")
         return np.frombuffer(buffer, dtype, count, field.start) if count else np.zeros(0, dtype)
     if WIDTHS.get(field.kind) != dtype.itemsize:
-        raise WireError(field.offset, f"field {field.number} has wire type {field.kind}, which holds no {dtype.name}")
+        raise WireError(field.offset, f"field {field.number} has wire type {field.kind}, which cannot hold {dtype.name}")
     values: NDArray[Any] = np.ndarray((field.value,), dtype, buffer, field.start, (field.stride,))
     return values
 
@@ -137,5 +137,10 @@ def encoded(value: int) -> bytes:
 
 
 def header(number: int, length: int) -> bytes:
-    """What stands before a length-delimited field's bytes."""
+    """The bytes before the content of a length-delimited field."""
     return encoded(number << 3 | BYTES) + encoded(length)
+
+
+def delimited(number: int, content: bytes) -> bytes:
+    """A length-delimited field."""
+    return header(number, len(content)) + content

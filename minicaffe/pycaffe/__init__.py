@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from minicaffe.blob import Blob
-from minicaffe.data.shard import current_share
+from minicaffe.data.shard import current_shard
 from minicaffe.errors import DeviceError, written_out
 from minicaffe.layer import Layer
 from minicaffe.layers import CATALOGUE
@@ -140,7 +140,7 @@ class NCCL:
 
 def solver_count() -> int:
     """The number of solvers that train together: 1, or the number of ranks that mpiexec started (minicaffe.mpi)."""
-    return current_share().count
+    return current_shard().count
 
 
 def set_solver_count(count: int) -> None:
@@ -151,7 +151,7 @@ def set_solver_count(count: int) -> None:
 
 def solver_rank() -> int:
     """The index of this solver, from 0."""
-    return current_share().rank
+    return current_shard().rank
 
 
 def set_solver_rank(rank: int) -> None:

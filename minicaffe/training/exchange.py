@@ -1,4 +1,4 @@
-"""What a solver asks of the ranks that train with it. Exchange is that of a training alone; minicaffe.mpi has the other.
+"""The communication of a solver with other ranks. Exchange is for a single process; minicaffe.mpi has the one for MPI.
 
 The solver calls every method in all ranks, in the same order.
 """
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """A training alone: rank 0 of 1. rank 0 tests and writes snapshots."""
+    """A single process: rank 0 of 1. Rank 0 tests and writes snapshots."""
 
     rank = 0
     count = 1
 
     def begin(self, solver: SGDSolver, iterations: int) -> None:
-        """Called before the first of so many iterations. Raises SolverError where ranks differ in net, weights or data."""
+        """Called before the first of some iterations. Raises SolverError if the ranks' nets, weights or data differ."""
 
     def alone(self) -> AbstractContextManager[None]:
-        """Around what rank 0 does while the others wait for it, however long; no other method is called in it."""
+        """A block of rank 0 in which no other method is called. The other ranks wait without a timeout."""
         return nullcontext()
 
     def gradients(self) -> AbstractContextManager[None]:
-        """Around an iteration's last pass: on leaving, the learnable blobs' diffs are their means over the ranks."""
+        """The block of an iteration's last pass. At its end the learnable blobs' diffs are averaged over the ranks."""
         return nullcontext()
 
     def mean(self, loss: float) -> float:
@@ -37,12 +37,12 @@ class Exchange:
         return loss
 
     def agree(self, action: Action) -> Action:
-        """What any rank was asked for; a stop before a snapshot."""
+        """The action requested in any rank; a stop takes precedence over a snapshot."""
         return action
 
     def check_weights(self, solver: SGDSolver) -> None:
-        """Raises SolverError where the ranks' weights are no longer alike."""
+        """Raises SolverError if the ranks' weights differ."""
 
     def states(self, own: State) -> State:
-        """Rank 0's running state; with more than one rank also all of them, as `ranks`."""
+        """Rank 0's running state; with several ranks also all of their states, as `ranks`."""
         return own

@@ -1,10 +1,10 @@
-"""NaN and infinity found where they start: the first layer, pass and blob that has one.
+"""Finds the first layer, pass and blob with NaN or infinity.
 
     with check_finite(solver.net, lambda: f"iteration {solver.iter}"):
         solver.solve()
 
-Every blob is looked at after the layer that writes it, so what a layer read was finite. One sum a blob tells: it is finite
-where all numbers are, as no sum of float32 numbers leaves the range of float64.
+Every blob is checked after the layer that writes it, so a layer's inputs are known to be finite. A float64 sum suffices for
+float32 numbers, because it is finite if and only if they all are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from minicaffe.net import Net
 def check_finite(net: Net, when: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Inside the block a pass of the net raises LayerError at the first layer whose top, gradient or weight is not finite.
 
-    when: what the message begins with, such as the iteration. Weights are looked at before the layer's forward, so that an
-    update that spoilt them is named as such.
+    when: the beginning of the message, such as the iteration. Weights are checked before the layer's forward, which identifies
+    an update as the cause.
     """
     hooks = [
         net.before_forward(lambda i: _weights(net, i, when())),
@@ -54,7 +54,7 @@ def _weights(net: Net, i: int, when: str) -> None:
 
 def _tops(net: Net, i: int, when: str) -> None:
     node = net.nodes[i]
-    origin = "made by its forward: what it read is finite" if node.bottoms else "as given"
+    origin = "made by its forward from finite bottoms" if node.bottoms else "as given"
     for name, blob in zip(node.top_names, node.tops, strict=True):
         _look(net, i, when, f'its top "{name}"', blob.read_data(), origin)
 
@@ -63,7 +63,7 @@ def _gradients(net: Net, i: int, when: str) -> None:
     node = net.nodes[i]
     if not node.needs_backward:
         return
-    made = "made by its backward: what it read is finite"
+    made = "made by its backward from finite values"
     for name, blob, needs in zip(node.bottom_names, node.bottoms, node.bottom_needs, strict=True):
         if needs:
             _look(net, i, when, f'the diff of its bottom "{name}"', blob.read_diff(), made)
@@ -72,7 +72,7 @@ def _gradients(net: Net, i: int, when: str) -> None:
 
 
 def _look(net: Net, i: int, when: str, what: str, array: NDArray[Any], origin: str) -> None:
-    """Raises LayerError where array is not finite."""
+    """Raises LayerError if array is not finite."""
     if is_finite(array):
         return
     bad = ~np.isfinite(array)

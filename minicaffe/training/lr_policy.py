@@ -1,10 +1,10 @@
-"""The learning rate of an iteration, by the solver's lr_policy. Source: Caffe's sgd_solver.cpp (GetLearningRate).
+"""The learning rate policies. Source: Caffe's sgd_solver.cpp (GetLearningRate).
 
 fixed      base_lr
 step       base_lr * gamma^floor(iter / stepsize)
 exp        base_lr * gamma^iter
 inv        base_lr * (1 + gamma * iter)^-power
-multistep  base_lr * gamma^(how many stepvalues have been reached)
+multistep  base_lr * gamma^(number of stepvalues reached)
 poly       base_lr * (1 - iter / max_iter)^power
 sigmoid    base_lr / (1 + exp(-gamma * (iter - stepsize)))
 """
@@ -17,8 +17,8 @@ from typing import Any
 from minicaffe.errors import SolverError
 from minicaffe.proto import caffe_pb2
 
-POLICIES = ("fixed", "step", "exp", "inv", "multistep", "poly", "sigmoid")
-NEEDS = {
+NEEDS: dict[str, tuple[str, ...]] = {
+    "fixed": (),
     "step": ("gamma", "stepsize"),
     "exp": ("gamma",),
     "inv": ("gamma", "power"),
@@ -29,14 +29,13 @@ NEEDS = {
 
 
 def check_policy(param: caffe_pb2.SolverParameter) -> None:
-    """Raises SolverError for an unknown policy, one whose numbers are missing, and a base_lr that is not finite."""
+    """Raises SolverError for an unknown policy, a missing parameter, and a base_lr that is not finite."""
     policy = param.lr_policy
-    if policy not in POLICIES:
-        raise SolverError(f'lr_policy "{policy}" is not known; there are {", ".join(POLICIES)}')
-    needed = ("base_lr", *NEEDS.get(policy, ()))
+    if policy not in NEEDS:
+        raise SolverError(f'unknown lr_policy "{policy}": use one of {", ".join(NEEDS)}')
     present = {descriptor.name for descriptor, _ in param.ListFields()}
-    if missing := [name for name in needed if name not in present]:
-        raise SolverError(f'lr_policy "{policy}" needs {" and ".join(missing)}, which the solver does not give')
+    if missing := [name for name in ("base_lr", *NEEDS[policy]) if name not in present]:
+        raise SolverError(f'lr_policy "{policy}" needs {" and ".join(missing)}, which the solver lacks')
     if not math.isfinite(param.base_lr):
         raise SolverError(f"base_lr must be a finite number, got {param.base_lr:g}")
     if policy == "step" and param.stepsize <= 0:
@@ -44,7 +43,7 @@ def check_policy(param: caffe_pb2.SolverParameter) -> None:
 
 
 def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> float:
-    """The rate of an iteration (counted from 0); max_iter matters to poly only. Raises SolverError where it is no number."""
+    """The rate of an iteration (counted from 0); only poly uses max_iter. Raises SolverError if it is not a real number."""
     try:
         return float(_rate(param, iteration, max_iter))
     except (ArithmeticError, TypeError) as error:
@@ -52,7 +51,7 @@ def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: in
 
 
 def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> Any:
-    """The rate: a float, or a complex number where a negative one has a broken power."""
+    """The rate: a float, or a complex number for a fractional power of a negative number."""
     base, gamma, power = float(param.base_lr), float(param.gamma), float(param.power)
     if param.lr_policy in ("step", "multistep"):
         return base * gamma ** current_step(param, iteration)
@@ -68,7 +67,7 @@ def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> An
 
 
 def current_step(param: caffe_pb2.SolverParameter, iteration: int) -> int:
-    """How often step and multistep have multiplied by gamma; 0 for the others."""
+    """The number of multiplications by gamma in step and multistep; 0 for other policies."""
     if param.lr_policy == "step":
         return iteration // param.stepsize
     if param.lr_policy == "multistep":

@@ -1,6 +1,6 @@
-"""A training log of Caffe's or minicaffe's, read into the rows that a plot wants. After Caffe's tools/extra/parse_log.py.
+"""Reads a training log of Caffe or minicaffe into rows for a plot. After Caffe's tools/extra/parse_log.py.
 
-A row is an iteration's: NumIters, Seconds since the line "Solving ...", LearningRate, and each net output by its name.
+A row is an iteration: NumIters, Seconds since the line "Solving ...", LearningRate, and each net output by name.
 """
 
 from __future__ import annotations
@@ -13,42 +13,40 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from minicaffe.errors import Error, on_one_line
+from minicaffe.errors import Error, on_one_line, os_errors_as
 from minicaffe.files import read_text, replacing
 
 Row = dict[str, float]
 
 PREFIX = re.compile(r"[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\s")
-"""A line's month, day and time, as glog writes them."""
+"""A line's month, day and time, as written by glog."""
 
 ITERATION = re.compile(r"Iteration (\d+)")
 RATE = re.compile(r"lr = (\S+)")
 OUTPUT = re.compile(r"(Train|Test) net output #\d+: (\S+) = (\S+)")
 
 FORMULA = ("=", "+", "-", "@")
-"""How what a spreadsheet computes begins."""
+"""The first characters of formulas in spreadsheets."""
 
 MOST_OUTPUTS = 1000
-"""Names of net outputs: a table has a column for each."""
+"""Most names of net outputs, each of which is a column of the table."""
 
 
 def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
-    """The rows of the train net's outputs, and those of the test nets'. A log holds no year: the file's own is taken.
+    """The rows of the train net's outputs, and those of the test nets. A log has no year: the file's last change gives it.
 
-    Lines without the prefix (`I1121 03:09:40.283104 ...`) are passed over. Raises Error when no line tells an iteration, or one
-    tells what cannot be one.
+    Lines without the prefix (`I1121 03:09:40.283104 ...`) are skipped. Raises Error if no line has an iteration, or for an
+    impossible iteration.
     """
-    try:
+    with os_errors_as(Error, f"{path}: cannot be read"):
         text = read_text(path, "lists", "replace")
-    except OSError as error:
-        raise Error(f"{path}: cannot be read: {error.strerror}") from error
     rows: dict[str, list[Row]] = {"Train": [], "Test": []}
     iteration, rate = -1, math.nan
     outputs: set[str] = set()
     for number, seconds, line in _timed(text.splitlines(), _year(path)):
         if found := ITERATION.search(line):
             if len(found[1]) > 18:
-                raise Error(f"{path}:{number}: no iteration has {len(found[1]):,} digits: {found[1][:18]}...")
+                raise Error(f"{path}:{number}: an iteration cannot have {len(found[1]):,} digits: {found[1][:18]}...")
             iteration = int(found[1])
         if found := RATE.search(line):
             rate = _number(found[1])
@@ -59,11 +57,10 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
             kind[-1][found[2]] = _number(found[3])
             outputs.add(found[2])
             if len(outputs) > MOST_OUTPUTS:
-                raise Error(f"{path}:{number}: more than {MOST_OUTPUTS:,} net outputs of different names: no net has as many")
+                raise Error(f"{path}:{number}: more than {MOST_OUTPUTS:,} net outputs with different names")
     if iteration < 0:
-        raise Error(
-            f'{path}: no line tells an iteration as Caffe\'s logs do ("I1121 03:09:40.283104  2001 x.cpp:1] Iteration 0...")'
-        )
+        example = "I1121 03:09:40.283104  2001 x.cpp:1] Iteration 0..."
+        raise Error(f'{path}: not a log of Caffe: no line has an iteration ("{example}")')
     for kind in rows.values():
         if len(kind) > 1 and math.isnan(kind[0]["LearningRate"]):
             kind[0]["LearningRate"] = kind[1]["LearningRate"]
@@ -71,8 +68,8 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
 
 
 def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = ",") -> None:
-    """Write rows as a table with a head: the columns of all rows, in the order they come. A name that a spreadsheet would take
-    for a formula gets a ' before it."""
+    """Write rows as a table with a header and the columns of all rows. A ' is prepended to a name that a spreadsheet would
+    read as a formula. Raises Error."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, delimiter=delimiter, lineterminator="\n")
@@ -81,7 +78,7 @@ def write_rows(path: str | os.PathLike[str], rows: list[Row], delimiter: str = "
 
 
 def _year(path: str | os.PathLike[str]) -> int:
-    """The year in which a file was last written; a leap year for a time that no calendar has (an archive may give any)."""
+    """The year of a file's last change; a leap year if its time is invalid (an archive may set any)."""
     try:
         return datetime.fromtimestamp(Path(path).stat().st_mtime).year
     except (ValueError, OverflowError, OSError):
@@ -89,7 +86,7 @@ def _year(path: str | os.PathLike[str]) -> int:
 
 
 def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[int, float, str]]:
-    """The lines with a prefix, each with its number and its seconds since the line "Solving" (before that, the first line)."""
+    """The lines with a prefix, with their numbers and their seconds since the line "Solving" (before it, since the first)."""
     start = last = None
     solving = False
     for number, line in enumerate(lines, 1):

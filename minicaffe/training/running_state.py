@@ -1,12 +1,12 @@
-"""What a training needs to go on bit for bit, beside weights and history: random numbers, data order, the losses shown.
+"""The state that a training needs to continue bit for bit, besides weights and history: random numbers, data order, losses.
 
-As JSON, in a field of the .solverstate that Caffe skips (a dataset, in HDF5):
+It is JSON in a field of the .solverstate that Caffe skips (in HDF5, a dataset):
 
-    generator   the state of minicaffe.rng's generator; of several ranks' the shared one
-    train, test each layer's training_state() by layer name; test has one for each test net
-    losses      those that the smoothed loss is the mean of
-    ranks       where several ranks trained: of each its generator, and the states in train that differ from rank 0's
-    unfolded    the weights, bit for bit, of layers that the .caffemodel holds folded (target_scaling.py)
+    generator   the state of minicaffe.rng's generator; with several ranks, of the shared one
+    train, test each layer's training_state() by layer name; test has one entry per test net
+    losses      the losses that are averaged for the smoothed loss
+    ranks       with several ranks: each rank's generator, and the states in train that differ from rank 0's
+    unfolded    the exact weights of layers that the .caffemodel holds folded (target_scaling.py)
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from numpy.typing import NDArray
 
 from minicaffe import rng
 from minicaffe.blob import Blob
-from minicaffe.data.shard import current_share
+from minicaffe.data.shard import current_shard
 from minicaffe.data.state_fields import MISFITS, Fields, misfit, same_shape, wrong
 from minicaffe.errors import Error, WeightsError
 from minicaffe.layer import Layer
 from minicaffe.net import Net
 
 State = dict[str, Any]
+STATE = "its state of random numbers and data"
+PARTS = {"generator", "train", "test", "losses"}
 
 
 def running_state(net: Net, test_nets: Sequence[Net], losses: deque[float]) -> State:
-    """The state of this moment, but for the folded layers' weights."""
+    """The current state, without the folded layers' weights."""
     return {
         "generator": rng.shared_generator().bit_generator.state,
         "train": _layer_states(net),
@@ -44,24 +46,24 @@ def running_state(net: Net, test_nets: Sequence[Net], losses: deque[float]) -> S
 
 @contextmanager
 def misfits(path: Any) -> Iterator[None]:
-    """Whatever values of another kind make the block raise becomes a WeightsError that names the file."""
+    """Turn the exceptions of wrong values in the block into a WeightsError that names the file."""
     try:
         yield
     except Error as error:
         raise WeightsError(f"{path}: {error}") from error
     except MISFITS as error:
         what = error if type(error) is ValueError else repr(error)
-        raise WeightsError(f"{path}: its state of random numbers and data does not fit this training: {what}") from error
+        raise WeightsError(f"{path}: {STATE} does not fit this training: {what}") from error
 
 
 def restore_running_state(state: State, net: Net, test_nets: Sequence[Net], losses: deque[float]) -> None:
-    """Put a state back. Layers and test nets that it does not name start afresh. Raises LayerError where one does not fit, and
-    ValueError where the rest does not.
+    """Restore a state. Layers and test nets that it lacks start anew. Raises LayerError for a layer's state that does not fit,
+    and ValueError for anything else.
 
-    As many ranks as made it get each its own back; another number of ranks draws other random numbers."""
-    fields, share = Fields(state), current_share()
+    With the same number of ranks each continues its own state; another number of ranks draws other random numbers."""
+    fields, shard = Fields(state), current_shard()
     ranks = [Fields(rank, f"ranks[{i}]") for i, rank in enumerate(fields.items("ranks"))] if "ranks" in fields else []
-    own = ranks[share.rank if len(ranks) == share.count else 0] if ranks else Fields({**state, "train": {}})
+    own = ranks[shard.rank if len(ranks) == shard.count else 0] if ranks else Fields({**state, "train": {}})
     shared, mine, shown = fields.generator("generator"), own.generator("generator"), fields.numbers("losses")
     tests = [Fields(test, f"test[{i}]") for i, test in enumerate(fields.items("test"))]
     for trained, parts in [(net, (fields.inner("train"), own.inner("train"))), *zip(test_nets, zip(tests), strict=False)]:
@@ -71,8 +73,8 @@ def restore_running_state(state: State, net: Net, test_nets: Sequence[Net], loss
     losses.clear()
     losses.extend(shown)
     rng.restore_generators(shared, mine)
-    if len(ranks or [own]) != share.count:
-        share.own(rng.generator())
+    if len(ranks or [own]) != shard.count:
+        shard.rank_stream(rng.generator())
 
 
 def _restore_layer(layer: Layer, fields: Fields) -> None:
@@ -83,13 +85,13 @@ def _restore_layer(layer: Layer, fields: Fields) -> None:
 
 
 def of_rank(own: State, first: State, generator: State) -> State:
-    """What is a rank's own: its generator, and the layers' states that differ from rank 0's, which is first."""
+    """A rank's part of the state: its generator, and the layers' states that differ from rank 0's, which is first."""
     differing = {name: part for name, part in own["train"].items() if part != first["train"].get(name)}
     return {"generator": generator, "train": differing}
 
 
 def with_ranks(first: State, ranks: Sequence[State]) -> State:
-    """One state of rank 0's and of what is each rank's own."""
+    """Rank 0's state with the parts of all ranks."""
     return {**first, "ranks": list(ranks)}
 
 
@@ -99,29 +101,30 @@ def encoded_state(state: State) -> bytes:
 
 
 def decoded_state(text: bytes, path: Any) -> State:
-    """The state that encoded_state wrote into the file path; {} for no text. Raises WeightsError."""
+    """encoded_state's inverse, for text from the file path; {} for no text. Raises WeightsError."""
     if not text:
         return {}
     try:
         state = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise WeightsError(f"{path}: its state of random numbers and data is damaged: {error}") from error
+        raise WeightsError(f"{path}: {STATE} is damaged: {error}") from error
     if not isinstance(state, dict):
-        raise WeightsError(
-            f"{path}: its state of random numbers and data is damaged: {type(state).__name__} instead of its parts"
-        )
-    if not {"generator", "train", "test", "losses"} <= set(state):
-        raise WeightsError(f"{path}: its state of random numbers and data is damaged: {sorted(state)} are not all its parts")
+        raise WeightsError(f"{path}: {STATE} is damaged: it holds {type(state).__name__}, not an object")
+    if missing := PARTS - set(state):
+        raise WeightsError(f"{path}: {STATE} is damaged: it lacks {', '.join(sorted(missing))}")
     return state
 
 
 def kept_weights(blobs: Sequence[Blob]) -> list[State]:
-    """Arrays as JSON that keeps every bit."""
-    return [{"shape": list(blob.shape), "dtype": blob.data.dtype.str, "data": _text(blob.data)} for blob in blobs]
+    """The blobs' data as JSON, exactly."""
+    return [
+        {"shape": list(blob.shape), "dtype": blob.data.dtype.str, "data": base64.b64encode(blob.data.tobytes()).decode()}
+        for blob in blobs
+    ]
 
 
 def put_weights(kept: Sequence[State], blobs: Sequence[Blob], name: str) -> None:
-    """What kept_weights gave, back into blobs of those shapes; name: the field's, for errors. Raises ValueError."""
+    """kept_weights' inverse: write the data into the blobs. name: the field's, for errors. Raises ValueError."""
     if len(kept) != len(blobs):
         raise wrong(name, f"a list of {len(blobs)} arrays", kept)
     arrays = [_array(Fields(values, f"{name}[{i}]"), blob) for i, (values, blob) in enumerate(zip(kept, blobs, strict=True))]
@@ -138,10 +141,6 @@ def _array(fields: Fields, blob: Blob) -> NDArray[Any]:
     if len(values) != blob.data.nbytes:
         raise ValueError(f'"{fields.path("data")}" has {len(values)} bytes, not {blob.data.nbytes}')
     return np.frombuffer(values, blob.data.dtype).reshape(blob.shape)
-
-
-def _text(array: NDArray[Any]) -> str:
-    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
 def _layer_states(net: Net) -> State:

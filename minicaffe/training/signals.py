@@ -1,8 +1,7 @@
-"""What a training does on SIGINT and SIGHUP: stop, write a snapshot, or nothing. Source: Caffe's signal_handler.cpp.
+"""The actions of a training on SIGINT and SIGHUP: stop, write a snapshot, or none. Source: Caffe's signal_handler.cpp.
 
-SIGTERM, with which systems and schedulers end a process, is a SIGINT that stops. A second SIGINT does not wait for the
-iteration.
-Where the system has no SIGHUP (Windows), SIGBREAK is taken in its place.
+SIGTERM, with which systems and schedulers end a process, stops the training. A second SIGINT does not wait for the end of the
+iteration. On Windows, which lacks SIGHUP, SIGBREAK takes its place.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 
 class Action(Enum):
-    """What the solver is asked for between two iterations."""
+    """A request to the solver between two iterations."""
 
     NONE = "none"
     STOP = "stop"
@@ -24,7 +23,7 @@ class Action(Enum):
 
 
 Request = Callable[[], Action]
-"""Asked by the solver between iterations; an action is handed out once."""
+"""Called by the solver between iterations; returns each action once."""
 
 SIGHUP = getattr(signal, "SIGHUP", None) or getattr(signal, "SIGBREAK", None)
 
@@ -37,18 +36,14 @@ def signal_actions(
     sigusr1: str | None = None,
     noted: Callable[[int, Action], object] | None = None,
 ) -> Iterator[Request]:
-    """Inside the block the signals ask for these actions ("stop", "snapshot", "none"), SIGTERM for "stop", in place
-    of what they did.
-
-    A SIGINT that finds another not yet acted on raises KeyboardInterrupt.
+    """Inside the block the signals request these actions ("stop", "snapshot", "none"); SIGTERM requests "stop". A SIGINT while
+    another is pending raises KeyboardInterrupt.
 
     with signal_actions() as request: solver.set_action_function(request); solver.solve()
 
-    sigusr1: an action of SIGUSR1, which is left alone without it; mpiexec hands that one on to its processes.
-
-    noted: called at once with each signal's number and action, within the handler: it may do little more than os.write.
-
-    In a thread that is not the main one no signal can be caught: the block changes nothing, and request is always NONE.
+    sigusr1: the action of SIGUSR1 (default: unchanged), which mpiexec forwards to its processes.
+    noted: called in the signal handler with the signal's number and action; it should do little more than os.write.
+    Outside the main thread no signal can be caught: the block has no effect, and request returns NONE.
     """
     actions = {SIGHUP: Action(sighup)} if SIGHUP else {}
     actions |= {signal.SIGTERM: Action.STOP, signal.SIGINT: Action(sigint)}

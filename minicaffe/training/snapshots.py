@@ -1,7 +1,7 @@
-"""Snapshots on disk: PREFIX_iter_N.caffemodel and PREFIX_iter_N.solverstate (each with .h5, in HDF5), N updates done.
+"""Snapshots: PREFIX_iter_N.caffemodel and PREFIX_iter_N.solverstate (in HDF5 with .h5), after N updates.
 
-A state is only ever there with the weights that it names: an old one of the name goes first, then the weights are written, then
-the state. Each file appears whole or not at all (files.py), so a crash at any moment leaves complete snapshots.
+A state exists only with the weights that it names: an older state of the same name is removed first, then the weights are
+written, then the state. Each file is written whole or not at all (files.py), so a crash leaves only complete snapshots.
 """
 
 from __future__ import annotations
@@ -12,16 +12,12 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from minicaffe.access import granted
-from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.state_fields import Fields
-from minicaffe.errors import Error, WeightsError
+from minicaffe.errors import Error, WeightsError, os_errors_as
 from minicaffe.formats.weights import read_weights
-from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
 
 from .lr_policy import current_step
@@ -30,45 +26,42 @@ from .solver_nets import found
 from .solver_state import TrainingState, read_checked, write_state
 from .target_scaling import folded, folded_layers, unfold
 
+if TYPE_CHECKING:
+    from .solver import SGDSolver
+
 logger = logging.getLogger("minicaffe.solver")
 
 File = str | os.PathLike[str]
 
 
-def write(
-    param: caffe_pb2.SolverParameter,
-    settings: DetectionSettings,
-    net: Net,
-    iteration: int,
-    history: list[NDArray[Any]],
-    running: State,
-    *,
-    folder: Path,
-) -> Path:
-    """Write both files of a snapshot; the weights' path. snapshot_diff: also the weights' diffs, what the last update took
-    from them (where box targets are folded in, from the weights before that). folder: the solver's, in which both may be.
-    Raises DataError where one of them is a link that leads to where a prototxt may not write."""
-    model, file = paths(param, iteration)
+def write(solver: SGDSolver, running: State) -> Path:
+    """Write both files of a snapshot; returns the weights' path. snapshot_diff also writes the weights' diffs, which the last
+    update subtracted (from the weights without folded box targets).
+    Raises DataError if one of them is a link to a place where a prototxt may not write, Error if writing fails."""
+    param, net, settings = solver.param, solver.net, solver.settings
+    model, file = paths(param, solver.iter)
     for written in (model, file):
-        granted(written, folder)
+        granted(written, solver.folder)
     unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}
-    _remove(file)
+    with os_errors_as(Error, f"{file}: cannot be replaced"):
+        file.unlink(missing_ok=True)
     with folded(net, settings):
         net.save(model, diffs=param.snapshot_diff)
+    history = [blob.read_data() for blob in solver.history_blobs]
     text = encoded_state({**running, "unfolded": unfolded})
-    write_state(file, TrainingState(iteration, str(model), current_step(param, iteration), history, text))
+    write_state(file, TrainingState(solver.iter, str(model), current_step(param, solver.iter), history, text))
     return model
 
 
 def paths(param: caffe_pb2.SolverParameter, iteration: int) -> tuple[Path, Path]:
-    """A snapshot's two files: weights, state."""
+    """The paths of a snapshot's weights and state."""
     suffix = ".h5" if param.snapshot_format == caffe_pb2.SolverParameter.HDF5 else ""
     base = f"{param.snapshot_prefix}_iter_{iteration}"
     return Path(f"{base}.caffemodel{suffix}"), Path(f"{base}.solverstate{suffix}")
 
 
 def read(path: File, shapes: Sequence[tuple[int, ...]]) -> tuple[TrainingState, State]:
-    """A state, and what minicaffe adds to it ({} for Caffe's own), for histories of these shapes. Raises WeightsError."""
+    """A state, and minicaffe's running state ({} for Caffe's), for histories of these shapes. Raises WeightsError."""
     state = read_checked(path)
     if len(state.history) != len(shapes):
         raise WeightsError(f"{path}: {len(state.history)} history blobs, but this solver keeps {len(shapes)} for its net")
@@ -78,15 +71,16 @@ def read(path: File, shapes: Sequence[tuple[int, ...]]) -> tuple[TrainingState, 
     return state, decoded_state(state.running, path)
 
 
-def load_weights(path: File, state: TrainingState, running: State, net: Net, settings: DetectionSettings, folder: Path) -> None:
-    """Load the weights that a state names, box targets unfolded. Raises WeightsError where they are not this net's."""
+def load_weights(path: File, state: TrainingState, running: State, solver: SGDSolver) -> None:
+    """Load the weights that a state names, with box targets unfolded. Raises WeightsError if they are another net's."""
     if not state.learned_net:
         return
-    report = net.copy_from(found(_beside(state.learned_net, path), folder, Path(path).parent))
+    net = solver.net
+    report = net.copy_from(found(_beside(state.learned_net, path), solver.folder, Path(path).parent))
     if report.missing:
-        raise WeightsError(f"{path}: a snapshot of another net: {report.file} has no weights of {', '.join(report.missing)}")
+        raise WeightsError(f"{path}: a snapshot of another net: {report.file} lacks weights of {', '.join(report.missing)}")
     if "unfolded" not in running:
-        unfold(net, settings)
+        unfold(net, solver.settings)
         return
     with misfits(path):
         fields = Fields(running).inner("unfolded")
@@ -97,8 +91,8 @@ def load_weights(path: File, state: TrainingState, running: State, net: Net, set
 
 
 def latest(prefix: str, *beside: Path) -> Path | None:
-    """The state of the newest complete snapshot of a snapshot_prefix, or None. One that cannot be read is passed over, and so
-    is one that names weights which are neither in its folder, nor in one of beside, nor where a prototxt may name files."""
+    """The state of the newest complete snapshot of a snapshot_prefix, or None. A state is skipped if it cannot be read, or if
+    its weights are neither in its folder, nor in one of beside, nor where a prototxt may name files."""
     name = re.compile(re.escape(Path(prefix).name) + r"_iter_(\d+)\.solverstate(\.h5)?")
     folder = Path(prefix).parent
     states = [(int(match[1]), file) for file in folder.glob("*_iter_*") if (match := name.fullmatch(file.name))]
@@ -107,20 +101,13 @@ def latest(prefix: str, *beside: Path) -> Path | None:
             state = read_checked(granted(file, folder, *beside))
             read_weights(granted(_beside(state.learned_net, file), folder, *beside))
         except Error as error:
-            logger.warning("%s is passed over: %s", file, error)
+            logger.warning("%s is skipped: %s", file, error)
         else:
             return file
     return None
 
 
-def _remove(file: Path) -> None:
-    try:
-        file.unlink(missing_ok=True)
-    except OSError as error:
-        raise Error(f"{file}: cannot be replaced: {error.strerror or error}") from error
-
-
 def _beside(name: str, state: File) -> str:
-    """The weights file that a state names: there, or of that name in the state's own folder."""
+    """The weights file that a state names: at its path, or of the same name in the state's folder."""
     neighbour = Path(state).parent / Path(name).name
     return str(neighbour) if not Path(name).is_file() and neighbour.is_file() else name

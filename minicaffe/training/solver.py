@@ -1,4 +1,4 @@
-"""SGD with momentum and weight decay: Caffe's Solver, and pycaffe's surface of it. solvers.py has the other update rules.
+"""SGD with momentum and weight decay: Caffe's Solver with pycaffe's interface. solvers.py has the other update rules.
 
     an iteration: gradients of iter_size forward-backward passes summed -> clipped -> divided by iter_size
                   -> + weight_decay * decay_mult * w (L2) or sign(w) (L1)
@@ -26,7 +26,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.updates import Rule
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.debug_info import debug_info
-from minicaffe.errors import SolverError
+from minicaffe.errors import SolverError, os_errors_as
 from minicaffe.formats.prototxt import read_solver
 from minicaffe.formats.upgrade import upgrade_solver
 from minicaffe.net import Net
@@ -39,7 +39,6 @@ from .lr_policy import check_policy, learning_rate
 from .running_state import State, misfits, restore_running_state, running_state
 from .signals import Action, Request
 from .solver_log import SolverLog, net_outputs
-from .solver_updates import apply_update
 from .target_scaling import folded
 
 logger = logging.getLogger("minicaffe.solver")
@@ -50,9 +49,8 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Progress:
-    """An iteration done, and how many there are now. loss: the smoothed one (average_loss); rate: iterations a second since
-    step or solve began. lr: of the update that comes next, as the log's line of this iteration says; at the end, of the last.
-    """
+    """The progress after `iteration` updates. loss: the smoothed loss (average_loss). rate: iterations per second since step or
+    solve began. lr: of the next update, as in the log's line of this iteration; at the end, of the last update."""
 
     iteration: int
     loss: float
@@ -62,22 +60,24 @@ class Progress:
 
 
 class SGDSolver:
-    """Trains a net as a solver prototxt (or a SolverParameter) says.
+    """Trains a net by a solver prototxt or a SolverParameter. Every `display` iterations it logs lines like Caffe's to the
+    logger "minicaffe.solver".
 
-    net, test_nets, iter, lr, param: as in pycaffe. settings: the detection settings of its nets (default: the current
-    ones), which also decide what a snapshot folds into the box layers. seed: in place of the solver's
-    random_seed. folder: where the files that a SolverParameter names are looked for (default: the working directory).
-    Each `display` iterations, lines like Caffe's go to the logger "minicaffe.solver".
-    history: arrays of the learnable blobs' shapes, as many for each as the update rule keeps: all first ones, then all second
-    ones. stopped: whether the last step or test was ended by a stop asked for.
-    exchange: with the other ranks that train the same net, where there are any (minicaffe.mpi).
-    Raises SolverError for what the solver lacks, and for a loss that is no finite number (before the update).
+    settings: the detection settings of its nets (default: the current ones), which decide whether box targets are normalised,
+    and so what a snapshot folds into the box layers. seed: overrides the solver's random_seed. folder: where to search the
+    files that a SolverParameter names (default: the working directory).
+
+    net, test_nets, iter, lr, param: as in pycaffe. history: the update rule's arrays of the learnable blobs' shapes: the first
+    array of every blob, then the second ones. stopped: whether a request ended the last step or test.
+    exchange: the communication with other ranks that train the same net (minicaffe.mpi).
+
+    Raises SolverError for an incomplete solver, and for a loss that is not finite (before the update).
     """
 
     type: ClassVar[str] = "SGD"
     """The update rule's name in a solver prototxt."""
     histories: ClassVar[int] = 1
-    """How many arrays the rule keeps for each learnable blob."""
+    """The number of arrays that the rule keeps per learnable blob."""
 
     def __init__(
         self,
@@ -87,9 +87,10 @@ class SGDSolver:
         seed: int | None = None,
         folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        given = isinstance(solver, caffe_pb2.SolverParameter)
-        self.param = upgrade_solver(solver) if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
-        self.folder = Path(folder or Path()) if given else Path(os.fspath(solver)).parent  # type: ignore[arg-type]
+        if isinstance(solver, caffe_pb2.SolverParameter):
+            self.param, self.folder = upgrade_solver(solver), Path(folder or Path())
+        else:
+            self.param, self.folder = read_solver(solver), Path(solver).parent
         self.iter = 0
         check_policy(self.param)
         _check(self.param)
@@ -114,23 +115,23 @@ class SGDSolver:
         self._resumed = False
         self._before_tests: State | None = None
 
-    # The update rule, which other solvers have of their own.
+    # The update rule, which other solvers override.
 
     def check_rule(self) -> None:
-        """Raises SolverError for numbers that the rule cannot work with."""
+        """Raises SolverError for parameters that the rule does not support."""
 
     def gradient_to_step(self, diff: NDArray[Any], history: Sequence[NDArray[Any]], rate: float) -> None:
-        """Turn diff, in place, from the gradient into what the weights go down by; update the rule's histories of the blob."""
+        """Turn diff, in place, from the gradient into the step that the weights decrease by; update the blob's histories."""
         updates.sgd(diff, history[0], rate, self.param.momentum)
 
     def kernel(self, rate: float) -> Rule:
-        """gradient_to_step as a rule of cuda/updates.cu. Without one beside its gradient_to_step, a class's updates are made
-        on the host in GPU mode too."""
+        """gradient_to_step as a rule of cuda/updates.cu. A class that overrides only gradient_to_step updates on the host in
+        GPU mode too."""
         return Rule("SGD", rate, keep=self.param.momentum)
 
     @property
     def history(self) -> list[NDArray[Any]]:
-        """What the rule keeps: arrays that may be written to."""
+        """The rule's histories, writable."""
         return [blob.data for blob in self.history_blobs]
 
     # Running.
@@ -141,11 +142,11 @@ class SGDSolver:
         return learning_rate(self.param, self.iter, self.param.max_iter or self._stop_at)
 
     def solve(self, resume_file: str | os.PathLike[str] | None = None, *, iterations: int | None = None) -> None:
-        """Train to max_iter (or `iterations` more, where that is given), with tests, snapshots and a last snapshot."""
+        """Train to max_iter (or `iterations` more, if given), with tests, snapshots and a last snapshot."""
         if resume_file is not None:
             self.restore(resume_file)
         if iterations is None and not self.param.HasField("max_iter"):
-            raise SolverError("the solver has no max_iter: say how many iterations (solve(iterations=...), train --iterations)")
+            raise SolverError("the solver has no max_iter: give the iterations (solve(iterations=...), train --iterations)")
         self._stop_at = self.param.max_iter if iterations is None else self.iter + iterations
         if (self.param.snapshot or self.param.snapshot_after_train) and self.exchange.rank == 0:
             self._make_snapshot_folder()
@@ -166,7 +167,7 @@ class SGDSolver:
         logger.info("Optimization Done.")
 
     def step(self, iterations: int) -> None:
-        """Train for some iterations more, or until a stop is asked for."""
+        """Train for more iterations, or until a stop is requested."""
         if not self._resumed:
             self._losses.clear()
         self._resumed = self.stopped = False
@@ -204,7 +205,8 @@ class SGDSolver:
         loss /= self.param.iter_size
         if not math.isfinite(loss):
             self._losses.append(loss)
-            raise SolverError(f"iteration {self.iter}: the loss is {loss} ({self._blamed()}); the weights were not updated")
+            parts = ", ".join(f"{name} = {value:g}" for name, value in loss_parts(self.net).items())
+            raise SolverError(f"iteration {self.iter}: the loss is {loss} ({parts}); the weights were not updated")
         self._losses.append(self.exchange.mean(loss))
         if self._due(self.param.display):
             self.exchange.check_weights(self)
@@ -214,32 +216,27 @@ class SGDSolver:
         self.apply_update()
 
     def apply_update(self) -> None:
-        """Turn the gradients in the net's diffs into an update of its weights; counts as one iteration."""
+        """Update the weights by the gradients in the net's diffs; counts as one iteration."""
         rate = self.lr
         if self._due(self.param.display):
             logger.info("Iteration %d, lr = %g", self.iter, rate)
-        apply_update(self, rate)
+        updates.apply_update(self, rate)
         self.iter += 1
-
-    # The loss.
 
     @property
     def smoothed_loss(self) -> float:
         """The mean loss of the last average_loss iterations."""
         return sum(self._losses) / len(self._losses) if self._losses else math.nan
 
-    def _blamed(self) -> str:
-        return ", ".join(f"{name} = {value:g}" for name, value in loss_parts(self.net).items())
-
     # Testing.
 
     def test_all(self) -> list[Arrays]:
-        """Run every test net with the current weights; the mean of each output over test_iter batches."""
+        """Run every test net with the current weights; returns the mean of each output over test_iter batches."""
         self.stopped = False
         return [self.test(i) for i in range(len(self.test_nets)) if not self.stopped]
 
     def test(self, index: int) -> Arrays:
-        """Run one test net; {} when a stop is asked for meanwhile, and in ranks other than 0, which only wait."""
+        """Run one test net; returns {} after a stop, and in ranks other than 0, which only wait."""
         net, batches = self.test_nets[index], self.param.test_iter[index]
         logger.info("Iteration %d, Testing net (#%d)", self.iter, index)
         net.share_with(self.net)
@@ -247,7 +244,7 @@ class SGDSolver:
         loss = 0.0
         with debug_info(net, self.param.debug_info):
             for _ in range(batches):
-                if self._stop_asked():
+                if self._stop_requested():
                     logger.info("Test interrupted.")
                     return {}
                 if self.exchange.rank:
@@ -264,8 +261,8 @@ class SGDSolver:
         net_outputs("Test", net, means)
         return means
 
-    def _stop_asked(self) -> bool:
-        """Do what has been asked for between two batches of a test; whether that was a stop."""
+    def _stop_requested(self) -> bool:
+        """Handle requests between two batches of a test; returns whether a stop was requested."""
         while (action := self.exchange.agree(self._request())) is Action.SNAPSHOT:
             self.snapshot()
         self.stopped = self.stopped or action is Action.STOP
@@ -274,27 +271,26 @@ class SGDSolver:
     # Snapshots.
 
     def snapshot(self) -> Path:
-        """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; the former's path.
-        Rank 0 writes; the others, too, must call it."""
+        """Write <snapshot_prefix>_iter_<iter>.caffemodel (box targets folded in) and .solverstate; returns the former's path.
+        All ranks must call it; rank 0 writes."""
         self.exchange.check_weights(self)
         running = self.exchange.states(self._before_tests or self._running_state())
         if self.exchange.rank:
             return snapshots.paths(self.param, self.iter)[0]
         with self.exchange.alone():
             self._make_snapshot_folder()
-            history = [blob.read_data() for blob in self.history_blobs]
-            model = snapshots.write(self.param, self.settings, self.net, self.iter, history, running, folder=self.folder)
+            model = snapshots.write(self, running)
         logger.info("Snapshot written to %s", model)
         return model
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the weights, with the box targets' means and deviations folded in, as the test net wants them."""
+        """Write the weights for the test net, with the box targets' means and stds folded in."""
         with folded(self.net, self.settings):
             self.net.save(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Go on where a .solverstate (or .solverstate.h5) stopped: weights, history and iteration; and, in a state of
-        minicaffe's own, random numbers and the data's order: bit for bit as if never stopped. Call it after set_roidb.
+        """Continue from a .solverstate (or .solverstate.h5): weights, history and iteration. minicaffe's states also restore
+        random numbers and the order of the data, so training continues bit for bit. Call it after set_roidb.
 
         Raises WeightsError for a state of another net or solver, or without its weights.
         """
@@ -302,7 +298,7 @@ class SGDSolver:
         if running:
             with misfits(path):
                 restore_running_state(running, self.net, self.test_nets, self._losses)
-        snapshots.load_weights(path, state, running, self.net, self.settings, self.folder)
+        snapshots.load_weights(path, state, running, self)
         for history, array in zip(self.history, state.history, strict=True):
             history[...] = array.reshape(history.shape)
         self.iter, self._before_tests = state.iteration, None
@@ -314,10 +310,8 @@ class SGDSolver:
     def _make_snapshot_folder(self) -> None:
         folder = Path(self.param.snapshot_prefix).parent
         granted(folder, self.folder)
-        try:
+        with os_errors_as(SolverError, f"{folder}: cannot make the folder of snapshot_prefix"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise SolverError(f"{folder}: cannot make the folder of snapshot_prefix: {error.strerror}") from error
 
     # Others.
 
@@ -326,15 +320,15 @@ class SGDSolver:
         self.net.share_with(net)
 
     def add_callback(self, on_start: Callable[[], None], on_gradients_ready: Callable[[], None]) -> None:
-        """Call on_start before each iteration's first pass, and on_gradients_ready before its update (pycaffe's)."""
+        """Call on_start before each iteration's first pass, and on_gradients_ready before its update (pycaffe's name)."""
         self._callbacks.append((on_start, on_gradients_ready))
 
     def set_action_function(self, request: Request) -> None:
-        """Ask request() after each iteration, and between the batches of tests, whether to stop or to write a snapshot."""
+        """Call request() after each iteration and between the batches of tests; it may request a stop or a snapshot."""
         self._request = request
 
     def on_progress(self, report: Callable[[Progress], None]) -> None:
-        """Call report(Progress) after each iteration: what a progress bar draws."""
+        """Call report(Progress) after each iteration."""
         self._progress.append(report)
 
     def _due(self, interval: int) -> bool:
@@ -342,7 +336,7 @@ class SGDSolver:
 
 
 def loss_parts(net: Net) -> dict[str, float]:
-    """What each loss blob of the net's last forward pass adds to the loss."""
+    """Each loss blob's weighted contribution to the loss of the last forward pass."""
     return {name: weight * float(net.blobs[name].data.sum()) for name, weight in net.blob_loss_weights.items() if weight}
 
 

@@ -1,6 +1,6 @@
-"""The lines of a training run, worded as Caffe's solver words them, so that tools that read such logs work.
+"""The log lines of a training, in the words and with the 6 digits of Caffe's solver, for tools that read such logs.
 
-Source: Caffe's solver.cpp (Step, Test, Solve) and solvers/sgd_solver.cpp (ApplyUpdate). Numbers have 6 digits, as there.
+Source: Caffe's solver.cpp (Step, Test, Solve) and solvers/sgd_solver.cpp (ApplyUpdate).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ logger = logging.getLogger("minicaffe.solver")
 
 
 class SolverLog:
-    """Writes the lines to the logger "minicaffe.solver"; keeps the time since the last one, for the speed."""
+    """Writes lines to the logger "minicaffe.solver", with the speed since the previous line."""
 
     def __init__(self) -> None:
         self.start(0)
@@ -28,7 +28,7 @@ class SolverLog:
         self._last, self._began = iteration, time.perf_counter()
 
     def train(self, iteration: int, display: int, loss: float, net: Net) -> None:
-        """The speed since the line before, the smoothed loss, and each output of the train net."""
+        """Log the speed since the previous line, the smoothed loss, and each output of the train net."""
         seconds = time.perf_counter() - self._began
         rate = (iteration - self._last) / (seconds or 1)
         logger.info("Iteration %d (%g iter/s, %gs/%d iters), loss = %g", iteration, rate, seconds, display, loss)
@@ -37,7 +37,7 @@ class SolverLog:
 
 
 def net_outputs(which: str, net: Net, outputs: Mapping[str, NDArray[np.floating]]) -> None:
-    """`    Test net output #0: loss = 0.5 (* 1 = 0.5 loss)`, a line for each number of a net's outputs."""
+    """Log a line for each number of a net's outputs: `    Test net output #0: loss = 0.5 (* 1 = 0.5 loss)`."""
     number = 0
     for name, values in outputs.items():
         for value in np.ravel(values):
@@ -46,5 +46,5 @@ def net_outputs(which: str, net: Net, outputs: Mapping[str, NDArray[np.floating]
 
 
 def scored(name: str, value: float, weight: float) -> str:
-    """`loss = 0.5 (* 1 = 0.5 loss)`; without the brackets where the output's loss weight is 0."""
+    """`loss = 0.5 (* 1 = 0.5 loss)`; without the brackets for a loss weight of 0."""
     return f"{name} = {value:g}" + (f" (* {weight:g} = {weight * value:g} loss)" if weight else "")

@@ -1,4 +1,4 @@
-"""The nets of a solver prototxt: the train net, and one test net for each test_iter. Source: Caffe's solver.cpp (Init*Nets)."""
+"""The nets of a solver prototxt: the train net, and a test net for each test_iter. Source: Caffe's solver.cpp (Init*Nets)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
 
 
 def train_net(param: caffe_pb2.SolverParameter, folder: Path, settings: DetectionSettings | None) -> Net:
-    """The one net that the solver trains. Raises SolverError when it names none, or several."""
+    """The net that the solver trains. Raises SolverError unless it names exactly one."""
     given = [name for name in TRAIN_FIELDS if param.HasField(name)]  # type: ignore[arg-type]
     if len(given) != 1:
         raise SolverError(f"a solver needs exactly one of {', '.join(TRAIN_FIELDS)}; got {' and '.join(given) or 'none'}")
-    source = getattr(param, given[0])
-    return _net(source, TRAIN, param.train_state, folder, settings)
+    return _net(getattr(param, given[0]), TRAIN, param.train_state, folder, settings)
 
 
 def test_nets(param: caffe_pb2.SolverParameter, folder: Path, settings: DetectionSettings) -> list[Net]:
-    """A test net for each test_iter: those of test_net_param, then of test_net, then the net itself in TEST."""
+    """A test net for each test_iter: those of test_net_param, then of test_net, then `net` in TEST. Raises SolverError."""
     sources: list[str | caffe_pb2.NetParameter] = [*param.test_net_param, *param.test_net]
     iterations = len(param.test_iter)
     generic = param.net if param.HasField("net") else param.net_param if param.HasField("net_param") else None
@@ -44,9 +43,11 @@ def test_nets(param: caffe_pb2.SolverParameter, folder: Path, settings: Detectio
 
 
 def found(name: str, folder: Path, *beside: Path) -> Path:
-    """A file that a solver names: from the working directory as in Caffe, else from the solver's folder or one above it,
-    else beside the solver where the folder's name is right ("models/zf/train.prototxt" of a solver in some .../zf). It must be
-    in the solver's folder or in one of beside, or one that a prototxt may name (access.py)."""
+    """A file that a solver names: relative to the working directory as in Caffe, else to the solver's folder or one above it,
+    else in the solver's folder if that has the name's last folder ("models/zf/train.prototxt" for a solver in .../zf).
+
+    Raises SolverError if it is missing, and DataError unless it is in the solver's folder, in one of beside, or where a
+    prototxt may name files (access.py)."""
     refused: DataError | None = None
     for path in _candidates(Path(name), folder.resolve()):
         if path.is_file():

@@ -1,8 +1,8 @@
-"""A .solverstate (or .solverstate.h5): where training stands, so that it can go on. Source: Caffe's sgd_solver.cpp.
+"""The .solverstate (or .solverstate.h5), from which a training continues. Source: Caffe's sgd_solver.cpp.
 
 Binary: SolverState's iter 1, learned_net 2, history 3 (BlobProtos), current_step 4. HDF5: /iter, /learned_net,
-/current_step, /history/<i>. minicaffe adds a field 90001, or a dataset of its name, which Caffe does not look at:
-running_state.py. SSD's fields 5 and 6 (best loss so far) are skipped.
+/current_step, /history/<i>. minicaffe adds field 90001, in HDF5 a dataset, which Caffe ignores: running_state.py. SSD's fields
+5 and 6 (the best loss) are skipped.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ SSD_FIELDS = (caffe_pb2.SolverState.MINIMUM_LOSS_FIELD_NUMBER, caffe_pb2.SolverS
 
 @dataclass(frozen=True)
 class TrainingState:
-    """iteration: weight updates done; learned_net: the weights file of that moment; history: one array a learnable blob, and
-    for AdaDelta and Adam a second one each, after all the first; running: running_state.py's, empty in Caffe's files."""
+    """iteration: the number of updates. learned_net: its weights file. history: an array per learnable blob, for AdaDelta and
+    Adam followed by a second one per blob. running: running_state.py's JSON, empty in Caffe's files."""
 
     iteration: int
     learned_net: str
@@ -51,7 +51,7 @@ class TrainingState:
 
 
 def write_state(path: Path, state: TrainingState) -> None:
-    """Write a .solverstate, or HDF5 where the name ends in .h5."""
+    """Write a .solverstate, in HDF5 if the name ends in .h5. Raises Error."""
     if str(path).endswith(".h5"):
         _write_hdf5(path, state)
         return
@@ -68,7 +68,7 @@ def write_state(path: Path, state: TrainingState) -> None:
 
 
 def read_state(path: Path) -> TrainingState:
-    """Read a .solverstate of either format, known by its first bytes. Raises WeightsError, and LimitError for an HDF5 one."""
+    """Read a .solverstate in either format, recognised by its first bytes. Raises WeightsError, LimitError."""
     buffer = mapped(path)
     if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
         return _read_hdf5(path)
@@ -82,16 +82,16 @@ def read_state(path: Path) -> TrainingState:
                 texts[item.number] = buffer[item.start : item.end]
             elif item.number == 3 and item.kind == BYTES:
                 part = caffemodel.blob(buffer, item.start, item.end, whole=item.whole)
-                history += [part.array] if item.whole else []  # a part of one: fields() raises next
+                history += [part.array] if item.whole else []  # fields() raises next for a part
             elif item.number not in SSD_FIELDS or item.kind == BYTES:
-                raise WireError(item.offset, f"field {item.number} of wire type {item.kind} is none of a SolverState's")
+                raise WireError(item.offset, f"a SolverState has no field {item.number} of wire type {item.kind}")
     except WireError as error:
         raise file_error(path, error, ".solverstate") from error
     return TrainingState(numbers[1], texts[2].decode("utf-8", "replace"), numbers[4], history, texts[RUNNING])
 
 
 def read_checked(path: Path) -> TrainingState:
-    """read_state's, to go on from. Raises WeightsError also for an iteration or a step that no training has."""
+    """read_state for resuming. Raises WeightsError also for an impossible iteration or step."""
     state = read_state(path)
     for name, value in (("iter", state.iteration), ("current_step", state.current_step)):
         try:
@@ -117,7 +117,7 @@ def _read_hdf5(path: Path) -> TrainingState:
     with reading(path) as file:
         group = child_of(file, "history")
         if not isinstance(group, require_h5py().Group) or not has(file, "iter"):
-            raise WeightsError(f"{path}: no /history and /iter in it: this HDF5 file is no .solverstate")
+            raise WeightsError(f"{path}: the HDF5 file has no /history and /iter, so it is not a .solverstate")
         history = [read_float_dataset(group, str(i), f"{path}: /history/{i}") for i in range(len(group))]
         learned = read_text_dataset(file, "learned_net", f"{path}: /learned_net") if has(file, "learned_net") else b""
         step = _integer(file, "current_step", path) if has(file, "current_step") else 0

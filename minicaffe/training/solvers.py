@@ -1,4 +1,4 @@
-"""Caffe's solvers beside SGD, and the choice by the prototxt's type. Their rules stand in updates.py.
+"""Caffe's solvers besides SGD, and the choice by the prototxt's type. Their rules are in updates.py.
 
 Source: Caffe's sgd_solvers.hpp and solver_factory.hpp.
 """
@@ -105,7 +105,7 @@ class AdamSolver(SGDSolver):
 
 
 SOLVERS = {kind.type: kind for kind in (SGDSolver, NesterovSolver, AdaGradSolver, RMSPropSolver, AdaDeltaSolver, AdamSolver)}
-"""The solvers by the type that a prototxt names."""
+"""The solvers by type."""
 
 
 def get_solver(
@@ -115,10 +115,10 @@ def get_solver(
     seed: int | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> SGDSolver:
-    """The solver that the prototxt's type asks for. Raises SolverError for a type that there is not."""
+    """The solver of the prototxt's type, with SGDSolver's arguments. Raises SolverError for an unknown type."""
     param = upgrade_solver(solver) if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
     if param.type not in SOLVERS:
-        raise SolverError(f'solver type "{param.type}" is not known; there are {", ".join(SOLVERS)}')
+        raise SolverError(f'unknown solver type "{param.type}": use one of {", ".join(SOLVERS)}')
     return SOLVERS[param.type](solver, settings=settings, seed=seed, folder=folder)
 
 

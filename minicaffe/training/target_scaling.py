@@ -1,7 +1,7 @@
-"""Box regression targets' means and stds, folded into the box layers' weights around a snapshot.
+"""The means and stds of box regression targets, folded into the box layers' weights for a snapshot.
 
-Training regresses normalised targets t' = (t - mean) / std. A snapshot must give t itself, so that the net needs no
-numbers beside its weights in TEST: for each output, weight * std and bias * std + mean.
+Training regresses normalised targets t' = (t - mean) / std. The weights of a snapshot must give t, so that the net needs no
+other numbers in TEST: for each output, weight * std and bias * std + mean.
 Source: the snapshot methods of py-faster-rcnn's and py-R-FCN's fast_rcnn/train.py.
 """
 
@@ -23,14 +23,14 @@ from minicaffe.registry import group_cells
 Floats = NDArray[np.floating[Any]]
 
 BOX_LAYER = re.compile(r"(bbox_pred|rfcn_bbox)(_\d+)?")
-"""The names of box layers; bbox_pred_4 is one whose class count was changed."""
+"""The names of box layers; bbox_pred_4 is a layer whose number of classes was changed."""
 
 
 @contextmanager
 def folded(net: Net, settings: DetectionSettings) -> Iterator[list[str]]:
-    """Inside the block net's box layers give unnormalised boxes; their very values are put back after it.
+    """Inside the block net's box layers give unnormalised boxes; their exact values are restored after it.
 
-    Yields the names of the layers changed: none where the settings normalise no targets, or the net has no such layer.
+    Yields the names of the changed layers: none if the settings normalise no targets, or the net has no such layer.
     """
     changes = list(_box_layers(net, settings))
     kept = [[blob.data.copy() for blob in layer.blobs] for layer, _, _ in changes]
@@ -50,9 +50,9 @@ def folded_layers(net: Net, settings: DetectionSettings) -> list[Layer]:
 
 
 def unfold(net: Net, settings: DetectionSettings) -> None:
-    """Turn the weights of a folded snapshot back into those that training goes on with.
+    """Convert the weights of a folded snapshot back for training.
 
-    Outputs whose std is 0 (a class without examples, as the background) have lost theirs: they stay 0, and train nothing.
+    The weights of outputs whose std is 0 (a class without examples, such as the background) are lost: they stay 0.
     """
     for layer, means, stds in _box_layers(net, settings):
         divisors = np.where(stds == 0, 1, stds)
@@ -75,10 +75,10 @@ def _fold(layer: Layer, means: Floats, stds: Floats) -> None:
 
 
 def per_output(values: Sequence[float], outputs: int, cells: int = 1) -> Floats:
-    """4 numbers (or 4 a class) for each of `outputs` box channels: repeated over classes, each for its group cells."""
+    """4 numbers (or 4 per class) expanded to `outputs` box channels: repeated over classes and over group cells."""
     repeats, rest = divmod(outputs, len(values) * cells)
     if rest or not repeats:
-        raise ValueError(f"{outputs} outputs are no multiple of {len(values)} values times {cells} cells")
+        raise ValueError(f"{outputs} outputs are not a multiple of {len(values)} values times {cells} cells")
     return np.repeat(np.tile(np.asarray(values, np.float64), repeats), cells)
 
 
@@ -89,13 +89,13 @@ def _box_layers(net: Net, settings: DetectionSettings) -> Iterator[tuple[Layer, 
         statistics = _target_statistics(net, settings)
         for name in net.params:
             if statistics and BOX_LAYER.fullmatch(name):
-                yield _spread(net, name, *statistics)
+                yield _expanded(net, name, *statistics)
     if train.rpn_normalize_targets and "rpn_bbox_pred" in net.params:
-        yield _spread(net, "rpn_bbox_pred", train.rpn_normalize_means, train.rpn_normalize_stds)
+        yield _expanded(net, "rpn_bbox_pred", train.rpn_normalize_means, train.rpn_normalize_stds)
 
 
 def _target_statistics(net: Net, settings: DetectionSettings) -> tuple[Sequence[float], Sequence[float]] | None:
-    """The means and stds that the net's targets are normalised by: the settings', or those its data layer measured."""
+    """The means and stds that normalise the net's targets: the settings', or those that its data layer measured."""
     if settings.train.bbox_normalize_targets_precomputed:
         return settings.train.bbox_normalize_means, settings.train.bbox_normalize_stds
     for layer in net.layers:
@@ -105,10 +105,11 @@ def _target_statistics(net: Net, settings: DetectionSettings) -> tuple[Sequence[
     return None
 
 
-def _spread(net: Net, name: str, means: Sequence[float], stds: Sequence[float]) -> tuple[Layer, Floats, Floats]:
+def _expanded(net: Net, name: str, means: Sequence[float], stds: Sequence[float]) -> tuple[Layer, Floats, Floats]:
+    """A layer to fold, with its outputs' means and stds."""
     layer = net.layer_dict[name]
     if len(layer.blobs) != 2:
-        raise layer.error("needs a bias, into which the target means are folded at a snapshot")
+        raise layer.error("needs a bias: a snapshot folds the target means into it")
     outputs, cells = layer.blobs[0].shape[0], _group_cells(net, layer)
     try:
         return layer, per_output(means, outputs, cells), per_output(stds, outputs, cells)

@@ -201,7 +201,7 @@ def test_run_takes_an_image(folder: Path) -> None:
             "a_iter_2.solverstate: give the .caffemodel beside it",
         ),
         (["script", "small.caffemodel"], "small.caffemodel: this is a binary file, not a Python script"),
-        (["compute-image-mean", "photos"], "photos: not an LMDB, which is a folder with a file data.mdb in it, or such a file"),
+        (["compute-image-mean", "photos"], "photos: not an LMDB, which is a folder with a file data.mdb, or that file"),
         (
             ["extract-features", "small.caffemodel", "small.prototxt", "ip,prob", "a,a", "1"],
             "a,a: each blob needs another database",
@@ -264,7 +264,7 @@ def test_proposals_in_an_archive(folder: Path) -> None:
     np.savez("other.npz", np.zeros((1, 4)))
     result = run("detect", "detector.prototxt", "detector.caffemodel", "photos/one.png", "--proposals", "other.npz")
     assert result.exit_code == 1
-    assert "other.npz: several arrays (.npz), where one (.npy) is wanted" in result.output
+    assert "other.npz: an .npz of several arrays; give a .npy of one array" in result.output
 
 
 def test_images_in_no_folder(folder: Path) -> None:
@@ -319,7 +319,7 @@ def test_an_output_in_a_folder_that_cannot_be_written(folder: Path, monkeypatch:
 
 def test_a_folder_that_is_no_leveldb(folder: Path) -> None:
     result = run("compute-image-mean", "photos", "--backend", "leveldb")
-    assert result.exit_code == 1 and "photos: not a LevelDB, which is a folder with a file CURRENT in it" in result.output
+    assert result.exit_code == 1 and "photos: not a LevelDB, which is a folder with a file CURRENT" in result.output
 
 
 def test_a_link_stays_and_what_it_leads_to_is_replaced(folder: Path) -> None:
@@ -551,7 +551,7 @@ def test_train_refuses_a_solver_type_that_there_is_not(folder: Path) -> None:
     (folder / "solver.prototxt").write_text('net: "train.prototxt" base_lr: 0.1 lr_policy: "fixed" max_iter: 6 type: "Lion"\n')
     result = run("train", "solver.prototxt")
     assert result.exit_code == 1
-    assert 'solver type "Lion" is not known; there are SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam' in result.output
+    assert 'unknown solver type "Lion": use one of SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam' in result.output
 
 
 def test_train_says_when_the_classes_do_not_fit(folder: Path) -> None:

@@ -507,9 +507,13 @@ def test_parse_log_reads_what_train_logs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "arguments", "message"),
     [
-        ("iteration 3: loss 5\n", [], "run.log: no line tells an iteration as Caffe's logs do"),
-        (LOG.replace("Iteration 200", "Iteration " + "1" * 5000), [], "run.log:14: no iteration has 5,000 digits: 1111"),
-        (LOG.replace("Iteration 200", "Iteration " + "1" * 400), [], "run.log:14: no iteration has 400 digits: 1111"),
+        ("iteration 3: loss 5\n", [], "run.log: not a log of Caffe: no line has an iteration"),
+        (
+            LOG.replace("Iteration 200", "Iteration " + "1" * 5000),
+            [],
+            "run.log:14: an iteration cannot have 5,000 digits",
+        ),
+        (LOG.replace("Iteration 200", "Iteration " + "1" * 400), [], "run.log:14: an iteration cannot have 400 digits: 1111"),
         (LOG, ["--delimiter", "ab"], '--delimiter must be one character, got "ab"'),
     ],
 )

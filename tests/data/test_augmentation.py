@@ -16,7 +16,7 @@ from minicaffe.data.augmentation import (
     distorted,
     expanded,
     hsv_of,
-    hue_turned,
+    hue_shifted,
     saturated,
 )
 from minicaffe.errors import DataError
@@ -68,11 +68,11 @@ def test_colours_are_those_of_colorsys(hue: int, saturation: int, value: int) ->
 def test_saturation_and_hue_by_hand() -> None:
     np.testing.assert_array_equal(saturated(one(100, 100, 200), 0.5), one(150, 150, 200))
     np.testing.assert_array_equal(saturated(one(100, 100, 200), 0), one(200, 200, 200))
-    np.testing.assert_array_equal(hue_turned(one(0, 0, 255), 60), one(0, 255, 0))
-    np.testing.assert_array_equal(hue_turned(one(0, 0, 255), -20), one(0, 0, 255))
-    np.testing.assert_array_equal(hue_turned(one(255, 0, 0), 90), one(0, 255, 255))
+    np.testing.assert_array_equal(hue_shifted(one(0, 0, 255), 60), one(0, 255, 0))
+    np.testing.assert_array_equal(hue_shifted(one(0, 0, 255), -20), one(0, 0, 255))
+    np.testing.assert_array_equal(hue_shifted(one(255, 0, 0), 90), one(0, 255, 255))
     with pytest.raises(DataError, match="hue and saturation need images of 3 channels, got 1"):
-        hue_turned(PIXELS[:, :, :1], 1)
+        hue_shifted(PIXELS[:, :, :1], 1)
 
 
 def test_brightness_contrast_and_order_by_hand() -> None:

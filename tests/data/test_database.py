@@ -138,14 +138,14 @@ def number(size: int, *values: int) -> bytes:
 @pytest.mark.parametrize(
     ("at", "put", "said"),
     [
-        (16, b"noise", "it does not begin as one"),
-        (20, number(4, 2), "an LMDB of version 2; what is read is version 1"),
-        (40, number(4, 4095), "it does not begin as one"),
+        (16, b"noise", "it does not begin like an LMDB"),
+        (20, number(4, 2), "an LMDB of version 2; only version 1"),
+        (40, number(4, 4095), "it does not begin like an LMDB"),
         (92, number(2, 4), "flags 0x4"),
-        (120, number(8, 2**60), f"it says that it has {2**60} items"),
-        (120, number(8, 399), "it says that it has 399 items, and has 400"),
+        (120, number(8, 2**60), f"it declares {2**60} items"),
+        (120, number(8, 399), "it declares 399 items, but has 400"),
         (128, number(8, 2**40), f"page {2**40}: there is no such page"),
-        (128, number(8, 2**62, 2**63), f"page {2**62}: it is not there: the file was cut short"),
+        (128, number(8, 2**62, 2**63), f"page {2**62}: it is missing: the file was cut short"),
         (128, number(8, 1), "page 1: there is no such page"),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_page_that_leads_back_to_itself(tmp_path: Path) -> None:
         first = root * 4096 + int.from_bytes(content[root * 4096 + 16 :][:2], "little")
         content[first : first + 6] = number(6, root)
     (tmp_path / "db" / "data.mdb").write_bytes(content)
-    with pytest.raises(DataError, match=r"it is too deep|it lies below two others"):
+    with pytest.raises(DataError, match=r"the tree is too deep|it has two parents"):
         list(open_database(str(tmp_path / "db"), "lmdb").items())
 
 
@@ -176,7 +176,7 @@ def test_keys_that_an_lmdb_does_not_take(tmp_path: Path, key: bytes) -> None:
         writer.put(b"k" * 511, b"")
     with (
         pytest.raises(
-            DataError, match=rf'an LMDB takes keys of 1 to 511 bytes, and "k*\.\.\." has {len(key)}: shorten the name'
+            DataError, match=rf'an LMDB takes keys of 1 to 511 bytes, but "k*\.\.\." has {len(key)}: shorten the name'
         ),
         new_database(str(tmp_path / "other"), "lmdb") as writer,
     ):

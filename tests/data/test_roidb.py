@@ -90,8 +90,8 @@ def test_usable() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (Entry(image="a.jpg"), "an entry of a roidb must have image, boxes and gt_classes; this has image"),
-        (Entry(), "this has nothing"),
+        (Entry(image="a.jpg"), "an entry of a roidb must have image, boxes and gt_classes; this one has image"),
+        (Entry(), "this one has nothing"),
         (entry(gt_classes=[1]), r"an image of shape \(30, 40, 3\): 2 boxes but 1 classes"),
         (entry(boxes=[[1, 2, 3], [4, 5, 6]]), r"boxes must be \(N, 4\): x1, y1, x2, y2; got shape \(2, 3\)"),
         (entry(boxes=[[1, 2, 3, np.nan], [4, 5, 6, 7]]), r"box 0, \[1.0, 2.0, 3.0, nan\], is not finite"),

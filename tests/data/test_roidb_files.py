@@ -140,7 +140,7 @@ def image(**changes: Any) -> list[dict[str, Any]]:
         (image(boxes=[[1, 2, 3], [1]]), "roidb.json: a.png: boxes must be lists of x1, y1, x2, y2"),
         (image(boxes=[["a", 2, 3, 4]]), "a.png: boxes must be lists of x1, y1, x2, y2"),
         (image(classes=[1, 2]), "a.png: 1 boxes but 2 classes"),
-        (image(classes=["cat"]), 'a.png: class "cat" is not one of the classes, of which the file names none'),
+        (image(classes=["cat"]), 'a.png: class "cat" is not known: the file has no list of classes'),
         ({"classes": NAMES, "images": image(classes=["cat"])}, 'class "cat" is not one of __background__, circle, square'),
         ({"classes": NAMES, "images": image(classes=[3])}, r"class 3 is not one of 1 to 2 \(0 is the background\)"),
         (image(classes=[0]), r"class 0 is not one of 1 to \.\.\. \(0 is the background\)"),
@@ -216,7 +216,7 @@ def test_a_missing_corner_is_found_by_prepare(tmp_path: Path) -> None:
 def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gone\.json: no such file or folder: give a JSON file or a PASCAL VOC folder"):
         load_roidb(tmp_path / "gone.json")
-    with pytest.raises(DataError, match=r"test.txt: no such list of images: the splits there are trainval"):
+    with pytest.raises(DataError, match=r"test.txt: no such list of images; the folder has these splits: trainval"):
         load_roidb(voc(tmp_path), split="test")
 
 

@@ -126,8 +126,8 @@ def virtual(file) -> None:
 @pytest.mark.parametrize(
     ("fill", "text"),
     [
-        (lambda file: file.create_group("history"), "no group /data in it: this HDF5 file holds no Caffe weights"),
-        (lambda file: file.create_dataset("data", data=np.zeros(3)), "no group /data in it"),
+        (lambda file: file.create_group("history"), "has no group /data, so it holds no Caffe weights"),
+        (lambda file: file.create_dataset("data", data=np.zeros(3)), "has no group /data"),
         (lambda file: file.create_dataset("data/fc/0", data=np.zeros(3, int)), r"holds int64 values, not floats"),
         (external, r'/data/fc/0 \(layer "fc", blob 0\): not a dataset stored in this file'),
         (
@@ -233,7 +233,7 @@ def test_groups_that_are_linked_to_again_and_again(tmp_path, monkeypatch, fill):
     path = made(tmp_path, fill)
     monkeypatch.setattr(limits, "layers", 50)
     for read in (read_weights, dump.read):
-        with pytest.raises(LimitError, match=r"groups and datasets are linked to from .* --limit layers=N") as caught:
+        with pytest.raises(LimitError, match=r"groups and datasets have too many links: .* --limit layers=N") as caught:
             read(path)
         assert str(path) in str(caught.value)
 
@@ -249,7 +249,7 @@ def test_a_dataset_with_two_names_is_read_and_counted_twice(tmp_path, monkeypatc
     assert [layer.blobs[0].array.tolist() for layer in read_weights(path).layers] == [list(range(7))] * 3
     monkeypatch.setattr(limits, "bytes", 3 * 28 - 1)
     monkeypatch.setattr(h5py.Dataset, "__getitem__", None)  # all are counted before one is read
-    with pytest.raises(LimitError, match=r'layer "c", blob 0\): with .* has 84 bytes, .* 83: .* --limit bytes=N'):
+    with pytest.raises(LimitError, match=r'layer "c", blob 0\): together with .* has 84 bytes, .* 83: .* --limit bytes=N'):
         read_weights(path)
 
 
@@ -261,7 +261,9 @@ def test_a_chunk_larger_than_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "bytes", 16 + 3 * 4000)
     assert read_weights(path).layers[0].blobs[0].shape == (4,)
     monkeypatch.setattr(limits, "bytes", 16 + 3 * 4000 - 1)
-    with pytest.raises(LimitError, match=r'"fc", blob 0\): with a chunk as it is unpacked, it has 12,016 bytes, and the limit'):
+    with pytest.raises(
+        LimitError, match=r'"fc", blob 0\): together with a chunk being unpacked, it has 12,016 bytes, and the limit'
+    ):
         read_weights(path)
 
 

@@ -306,10 +306,10 @@ def test_comments_need_not_be_utf8(tmp_path):
             "layer { blobs_lr: 1 }",
             "LayerParameter has no field blobs_lr: it belongs to V1's layers; in layer, write param {",
         ),
-        ('bottom: "a"', "NetParameter has no field bottom: it belongs into a layer { ... }; skipped"),
+        ('bottom: "a"', "NetParameter has no field bottom: it belongs in a layer { ... }; skipped"),
         (
             'layers { layer { name: "x" type: "conv" new_height: 3 } }',
-            'net.prototxt:1: V0 layer "x" of type "conv" has no use for new_height; dropped',
+            'net.prototxt:1: V0 layer "x" of type "conv" does not use new_height; dropped',
         ),
     ],
 )
@@ -372,7 +372,7 @@ def test_fork_names_are_for_their_message_only():
         ("layer {}\nlayers {}\nlayer {}", "2:1: the net mixes layer (line 1) and layers (line 2)|layer is V2 and layers is V1"),
         (
             "layer {\n convolution_param {\n",
-            '2:2: "}" of convolution_param is missing|opened here and nowhere closed; the file ends at line 3',
+            '2:2: "}" of convolution_param is missing|opened here and never closed; the file ends at line 3',
         ),
         ("layer {\n name: 'a'\nlayer { }", '3:1: layer inside layer: a "}" is missing above|hint: layer is opened at line 1'),
         ("layer {\n}\n type: 'a'\n}", '4:1: "}" closes nothing|closed once too often before line 3'),
@@ -410,17 +410,17 @@ def test_fork_names_are_for_their_message_only():
         ("layer\xa0{ }", "a no-break space"),
         ("// comment\nlayer {}", "a field name expected|hint: a comment starts with #"),
         ('name: "\\377"', "name is not UTF-8 text"),
-        ('name: "\\777"', "more than a byte holds"),
-        ('name: "\\ud800"', "is no character"),
-        ('name: "\\q"', "no escape that prototxt knows"),
+        ('name: "\\777"', "larger than a byte"),
+        ('name: "\\ud800"', "is not a character"),
+        ('name: "\\q"', "an unknown escape"),
         ("name: ", "name takes a quoted string, got the end of the file"),
         ("zzz", '":" or "{" expected after zzz, got the end of the file'),
         ("zzz: }", 'a value expected for zzz, got "}"'),
         ("", "net.prototxt: the file is empty (0 bytes)"),
-        (" \n# nothing\n", "the file holds nothing but blanks and comments"),
+        (" \n# nothing\n", "the file holds only blanks and comments"),
         ("\n\x04test\x00\x01", "this is a binary file, not a prototxt|it looks like a .caffemodel"),
         ("# text\n" * 1000 + "\0", "unexpected character '\\x00'"),
-        ("train_net: 'x'", "1:1: train_net is no field of a NetParameter|hint: this is a solver prototxt"),
+        ("train_net: 'x'", "1:1: train_net is not a field of NetParameter|hint: this is a solver prototxt"),
         (
             "input: 'a' input: 'b' input_dim: 1 input_dim: 2 input_dim: 3 input_dim: 4",
             "4 input_dim given for 2 input|each input takes 4 input_dim",
@@ -511,7 +511,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_solver_errors():
-    with pytest.raises(PrototxtError, match=r"layer is no field of a SolverParameter(.|\n)*hint: this is a net prototxt"):
+    with pytest.raises(PrototxtError, match=r"layer is not a field of SolverParameter(.|\n)*hint: this is a net prototxt"):
         parse_solver('name: "x"\nlayer { }')
     with pytest.raises(PrototxtError, match=r'1:1: the solver has both solver_type: ADAM and type: "Adam"(.|\n)*keep type'):
         parse_solver('solver_type: ADAM type: "Adam"')

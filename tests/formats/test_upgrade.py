@@ -126,7 +126,7 @@ def test_a_v0_type_that_never_was():
 
 
 def test_a_v0_field_of_another_type_is_dropped_with_a_warning():
-    with pytest.warns(PrototxtWarning, match='V0 layer "r" of type "relu" has no use for kernelsize; dropped'):
+    with pytest.warns(PrototxtWarning, match='V0 layer "r" of type "relu" does not use kernelsize; dropped'):
         new = upgraded('layers { layer { name: "r" type: "relu" kernelsize: 3 } }')
     assert new.layer[0] == caffe_pb2.LayerParameter(name="r", type="ReLU")
 

@@ -168,7 +168,7 @@ def test_empty_blobs_and_layers_without_blobs(tmp_path):
 def test_a_picture_is_called_one(tmp_path, kind):
     Image.new("RGB", (3, 5)).save(tmp_path / "net.caffemodel", kind)
     with pytest.raises(
-        WeightsError, match=f"this is a {kind} picture, not weights: minicaffe detect NET WEIGHTS FILE takes it as an image"
+        WeightsError, match=f"this is a {kind} picture, not weights: use minicaffe detect NET WEIGHTS FILE for images"
     ):
         read_weights(tmp_path / "net.caffemodel")
 
@@ -176,7 +176,7 @@ def test_a_picture_is_called_one(tmp_path, kind):
 def test_arrays_are_called_arrays(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(3))
     np.savez(tmp_path / "a.npz", conv=np.zeros(3))
-    for name, words in (("a.npy", "an array of NumPy's"), ("a.npz", r"an \.npz of arrays, not weights: minicaffe compare NET")):
+    for name, words in (("a.npy", "a NumPy array"), ("a.npz", r"an \.npz of arrays, not weights: minicaffe compare NET")):
         with pytest.raises(WeightsError, match=words):
             read_weights(tmp_path / name)
 
@@ -194,11 +194,11 @@ def test_arrays_are_called_arrays(tmp_path):
         (b"base_lr: 0.01\n", "this is a prototxt"),
         (b"# a\r\n#\n\n # b\n name: 'net'", "this is a prototxt"),
         (b"#\r" * 500, "this is a text file"),  # at once: which # begins a comment was tried in 2 ** 500 ways
-        (b"\x08\x08\x12\x02me\x1a\x010\x3a\x80\x10", "an ONNX model, not weights: minicaffe compare NET FILE takes it"),
+        (b"\x08\x08\x12\x02me\x1a\x010\x3a\x80\x10", "an ONNX model, not weights: minicaffe compare NET FILE reads it"),
         (b"\x08\x08\x12\x02me\x22\x00\x28\x81\x01\x32\x01a\x3a\x05", "an ONNX model"),
         (b"\x08\x07\x12\x02me\x1a\x02\x10\x01\x20\x05", "a .solverstate, not weights"),
         (b"\x08\x90\x4e\x12\x03abc", "a .solverstate, not weights"),
-        (message(1, b"net"), "no layer in it"),
+        (message(1, b"net"), "contains no layer"),
         (message(100, message(1, b"fc"))[:-1], 'layer 0 "f": field 1 declares 2 bytes, but 1 are left'),
         (v2("a") + v2("fc", PACKED, PACKED)[:-1], 'layer 1 "fc": blob 1: field 5 declares 24 bytes, but 23 are left'),
         (v2("a") + v2("fc", PACKED, PACKED)[:-24], 'layer 1 "fc": blob 1: field 5 declares 24 bytes, but 0 are left'),
@@ -208,13 +208,13 @@ def test_arrays_are_called_arrays(tmp_path):
         (v2("fc", shape(2, 3)), r"shape \(2, 3\) needs 6 values, but 0 are stored"),
         (v2("fc", message(5, WEIGHT.tobytes())), r"shape \(\) needs 1 values, but 6 are stored"),
         (v1("fc", legacy_dims(2, 3) + message(5, WEIGHT.tobytes())), r"shape \(2, 3, 0, 0\) needs 0 values, but 6"),
-        (v2("fc", shape(*[2_000_000_000] * 4)), "more than the 2147483647 values that a blob may have"),
-        (v2("fc", shape(0, *[2_000_000_000] * 4)), "more than the 2147483647 values"),
+        (v2("fc", shape(*[2_000_000_000] * 4)), "exceeds the 2147483647 values that a blob may have"),
+        (v2("fc", shape(0, *[2_000_000_000] * 4)), "exceeds the 2147483647 values"),
         (v2("fc", shape(-2, -3) + message(5, WEIGHT.tobytes())), r"no blob can have the shape \(-2, -3\)"),
         (v2("fc", shape(*[1] * 33)), "a shape of more than 32 axes"),
-        (v2("fc", shape(2) + message(5, b"1234567")), "7 bytes are no whole number of float32 values"),
-        (v2("fc", b"\x50\x07" + message(12, b"12")), "raw data of type 7, which is not known"),
-        (v2("fc", b"\x28\x01"), "field 5 has wire type 0, which holds no float32"),
+        (v2("fc", shape(2) + message(5, b"1234567")), "7 bytes are not a whole number of float32 values"),
+        (v2("fc", b"\x50\x07" + message(12, b"12")), "raw data has the unknown type 7"),
+        (v2("fc", b"\x28\x01"), "field 5 has wire type 0, which cannot hold float32"),
         (v2("fc", message(1, b"2")), "field 1 has wire type 2, not an integer's 0"),
         (b"\xa0\x06\x05", "field 100 has wire type 0, not a message's 2"),
         (b"\x0b\x01", "field 1 has wire type 3, which no Caffe file uses"),
@@ -332,7 +332,7 @@ def test_binaryproto_legacy_and_errors(tmp_path):
     path = stored(tmp_path, legacy_dims(1, 1, 2, 3) + message(5, WEIGHT.tobytes()))
     assert read_binaryproto(path).shape == (1, 1, 2, 3)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(WeightsError, match=r"offset 8: field 5 declares 24 bytes, but 23 are left: .* no .binaryproto"):
+    with pytest.raises(WeightsError, match=r"offset 8: field 5 declares 24 bytes, but 23 are left: .* not a .binaryproto"):
         read_binaryproto(path)
 
 

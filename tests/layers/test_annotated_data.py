@@ -173,7 +173,7 @@ def test_boxes_relative_to_height_scale_and_width_scale() -> None:
 def test_a_chance_of_resizing_changes_nothing_and_says_so() -> None:
     plain, chance = (f"resize_param {{ height: 3 width: 5 {more} }}" for more in ("", "prob: 0.1"))
     with pytest.warns(
-        PrototxtWarning, match=r'"in": resize_param.prob changes nothing: every image is resized \(data.prototxt:1'
+        PrototxtWarning, match=r'"in": resize_param.prob has no effect: every image is resized \(data.prototxt:1'
     ):
         net = net_of(text(transform=chance))
     np.testing.assert_array_equal(batches(net, 1)[0][0], batches(net_of(text(transform=plain)), 1)[0][0])
@@ -232,7 +232,7 @@ def test_a_seed_repeats_and_a_state_resumes() -> None:
             )
         ),
         ({"transform": "crop_size: 3 crop_h: 3"}, "give crop_size, or crop_h and crop_w, not both"),
-        ({"transform": "crop_h: 3"}, "crop_h and crop_w go together, got 3 and 0"),
+        ({"transform": "crop_h: 3"}, "give both crop_h and crop_w, or neither; got 3 and 0"),
         ({"transform": "distort_param { hue_delta: -1 }"}, "distort_param.hue_delta must be >= 0 and finite, got -1"),
         ({"transform": "distort_param { hue_delta: inf }"}, "distort_param.hue_delta must be >= 0 and finite, got inf"),
         (
@@ -257,7 +257,7 @@ def test_items_that_are_none(folder: Path) -> None:
     floats = caffe_pb2.Datum(channels=1, height=2, width=2, float_data=[1, 2, 3, 4])
     make_database("floats", [caffe_pb2.AnnotatedDatum(datum=floats)])  # type: ignore[list-item]
     net = net_of(text("batch_size: 1", "resize_param { height: 3 width: 3 }", source="floats"))
-    with pytest.raises(LayerError, match='floats, key "00000000": resize_param needs images of bytes, these are floats'):
+    with pytest.raises(LayerError, match='floats, key "00000000": resize_param needs images of bytes, but these are floats'):
         net.forward()
 
 

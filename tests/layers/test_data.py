@@ -98,13 +98,13 @@ def test_resized_with_noise_then_cropped() -> None:
 def test_resizing_is_of_bytes() -> None:
     make_database("floats", [caffe_pb2.Datum(channels=1, height=2, width=2, float_data=[1, 2, 3, 4])])
     net = net_of(text("floats", transform="resize_param { height: 3 width: 3 }"))
-    with pytest.raises(LayerError, match='floats, key "00000000": resize_param needs images of bytes, these are floats'):
+    with pytest.raises(LayerError, match='floats, key "00000000": resize_param needs images of bytes, but these are floats'):
         net.forward()
 
 
 @pytest.mark.parametrize("name", ["distort_param", "expand_param", "emit_constraint"])
 def test_what_only_annotated_data_looks_at(name: str) -> None:
-    with pytest.warns(PrototxtWarning, match=f'Data layer "in": {name} changes nothing here: only AnnotatedData looks at it'):
+    with pytest.warns(PrototxtWarning, match=f'Data layer "in": {name} has no effect here: only AnnotatedData reads it'):
         net = net_of(text(transform=f"{name} {{ }}"))
     np.testing.assert_array_equal(batches(net, 1)[0][0], [pixels(0), pixels(1)])
 
@@ -147,11 +147,11 @@ def test_leveldb_is_read_while_another_process_could_be(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("prototxt", "message"),
     [
-        (text("none"), r"none: no such database \(looked for from .*\) \(data.prototxt:1\)"),
+        (text("none"), r"none: no such database \(in .*\) \(data.prototxt:1\)"),
         (text(more="batch_size: 0"), r"batch_size must be > 0, got 0 \(data.prototxt:2\)"),
         (text(backend="LEVELDB"), "five: the database is of backend LMDB, not LEVELDB: write backend: LMDB"),
         (text(transform="crop_size: 5"), "crop_size 5 is larger than the image, 6 wide and 4 high"),
-        (text(transform="crop_h: 3"), "crop_h and crop_w go together, got 3 and 0"),
+        (text(transform="crop_h: 3"), "give both crop_h and crop_w, or neither; got 3 and 0"),
         (text(transform="crop_h: 3 crop_w: 7"), "the crop, 7 wide and 3 high, is larger than the image, 6 wide and 4 high"),
         (text(transform="resize_param { height: 3 }"), "resize_param needs a height and a width > 0, got 3 and 0"),
         (text(transform="force_color: true force_gray: true"), "force_color and force_gray cannot both be set"),
@@ -159,7 +159,7 @@ def test_leveldb_is_read_while_another_process_could_be(folder: Path) -> None:
         (text(transform='mean_file: "absent.binaryproto"'), "mean_file: .*absent.binaryproto"),
         (text("empty"), "empty: the database is empty"),
         (text("short"), "short: damaged LMDB: .* the file was cut short"),
-        (text("noise"), "noise: damaged LMDB: it does not begin as one"),
+        (text("noise"), "noise: damaged LMDB: it does not begin like an LMDB"),
         (text("words"), 'words, key "00000000": not a Datum'),
         (text("lacking"), 'lacking, key "00000000": 47 values stored for 2 channels of 4 x 6'),
         (text("picture"), 'picture, key "00000000": cannot read the image: not an image, or damaged'),
@@ -181,7 +181,10 @@ def test_errors_at_setup(folder: Path, prototxt: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        ("", r'mixed, key "00000002": the image gives \(2, 5, 6\), but the batch began with \(2, 4, 6\): give all one size'),
+        (
+            "",
+            r'mixed, key "00000002": the image gives \(2, 5, 6\), but the batch began with \(2, 4, 6\): give all images',
+        ),
         ("mean_value: 1 mean_value: 2 mean_value: 3", 'mixed, key "00000000": 3 mean_value given for 2 channels'),
         ('mean_file: "mean.binaryproto"', r'key "00000000": mean_file .* has shape \(2, 3, 6\), the image has \(2, 4, 6\)'),
     ],

@@ -87,7 +87,7 @@ def test_one_file_shuffles_anew(folder: Path) -> None:
     ("listed", "layer", "message"),
     [
         (None, text(), "list.txt: cannot read the list: No such file"),
-        (" \n", text(), "list.txt: no file is listed in it"),
+        (" \n", text(), "list.txt: the list has no file"),
         ("none.h5", text(), "none.h5: damaged HDF5 file: .*No such file"),
         ("list.txt", text(), "list.txt: damaged HDF5 file"),
         ("a.h5", text(tops=("data", "mask")), 'a.h5: has no dataset "mask"; it has data, label'),
@@ -150,5 +150,5 @@ def test_rows_of_another_file_are_read_in_no_way(top: str) -> None:
 
 def test_more_bytes_than_the_limit_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "bytes", 100)
-    with pytest.raises(LayerError, match=r'a.h5: dataset "data": with .* has 192 bytes, .* --limit bytes=N'):
+    with pytest.raises(LayerError, match=r'a.h5: dataset "data": together with .* has 192 bytes, .* --limit bytes=N'):
         net_of(text())

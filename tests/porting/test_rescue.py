@@ -127,10 +127,10 @@ def test_no_net_to_rescue(tmp_path: Path) -> None:
     pytest.importorskip("h5py")
     net = Net(parse_net(INPUTS + BODY), TRAIN)
     net.save(tmp_path / "n.caffemodel.h5")
-    with pytest.raises(WeightsError, match="weights in HDF5 carry no net"):
+    with pytest.raises(WeightsError, match="HDF5 weights contain no net"):
         rescue(tmp_path / "n.caffemodel.h5")
     (tmp_path / "garbage").write_bytes(b"\xff\x07garbage")
-    with pytest.raises(WeightsError, match=r"no \.caffemodel"):
+    with pytest.raises(WeightsError, match=r"not a \.caffemodel"):
         rescue(tmp_path / "garbage")
 
 

@@ -42,7 +42,7 @@ def test_rows_are_what_is_printed(folder: Path) -> None:
     assert [(row["width"], row["height"]) for row in rows] == [
         (None, None) if i == 3 else (70 + i, 48 + 2 * i) for i in range(7)
     ]
-    assert rows[3]["error"].startswith("cannot read the image: not an image, or damaged (what is read: BMP, JPEG, ")
+    assert rows[3]["error"].startswith("cannot read the image: not an image, or damaged (supported: BMP, JPEG, ")
     assert rows[3]["scores"] == rows[3]["boxes"] == []
     good = [row for row in rows if row["error"] is None]
     assert [entry["image"] for entry in printed] == [row["image"] for row in good]

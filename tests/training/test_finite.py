@@ -41,7 +41,7 @@ def test_forward_names_the_layer_that_made_it() -> None:
         made.forward_backward()
     assert str(raised.value) == (
         'Power layer "p": iteration 7: its top "p": 8 of its 8 numbers are not finite, the first nan at (0, 0); made'
-        " by its forward: what it read is finite (net.prototxt:4)"
+        " by its forward from finite bottoms (net.prototxt:4)"
     )
 
 

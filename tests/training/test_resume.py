@@ -223,7 +223,7 @@ def test_a_state_of_a_net_of_other_shapes(trained):
 def test_a_state_of_a_net_whose_layers_have_other_names(trained):
     net = trained / "net.prototxt"
     net.write_text(net.read_text().replace('name: "ip2"', 'name: "fc2"'))
-    with pytest.raises(WeightsError, match=r"a snapshot of another net: .*solver_iter_2\.caffemodel has no weights of fc2"):
+    with pytest.raises(WeightsError, match=r"a snapshot of another net: .*solver_iter_2\.caffemodel lacks weights of fc2"):
         get_solver(trained / "solver.prototxt").restore("solver_iter_2.solverstate")
 
 
@@ -238,10 +238,10 @@ def test_a_state_whose_weights_are_gone(trained):
     [
         (b"{", "x: its state of random numbers and data is damaged: Expecting property name"),
         (b"\xff", "x: its state of random numbers and data is damaged: 'utf-8' codec"),
-        (b"7", "x: its state of random numbers and data is damaged: int instead of its parts"),
-        (b'[1, "a"]', "x: its state of random numbers and data is damaged: list instead of its parts"),
+        (b"7", "x: its state of random numbers and data is damaged: it holds int, not an object"),
+        (b'[1, "a"]', "x: its state of random numbers and data is damaged: it holds list, not an object"),
         (b"[" * 200_000, "x: its state of random numbers and data is damaged: "),
-        (b'{"train": {}}', r"x: its state of random numbers and data is damaged: \['train'\] are not all its parts"),
+        (b'{"train": {}}', r"x: its state of random numbers and data is damaged: it lacks generator, losses, test"),
     ],
 )
 def test_a_damaged_running_state(text, message):
@@ -344,7 +344,7 @@ def test_the_newest_complete_snapshot_is_found(trained, caplog):
     model = trained / "solver_iter_10.caffemodel"
     model.write_bytes(model.read_bytes()[:-5])
     assert latest("solver") == Path("solver_iter_9.solverstate")
-    assert "solver_iter_10.solverstate is passed over: " in caplog.text and "solver_iter_10.caffemodel: offset" in caplog.text
+    assert "solver_iter_10.solverstate is skipped: " in caplog.text and "solver_iter_10.caffemodel: offset" in caplog.text
     (trained / "solver_iter_9.solverstate").write_bytes(b"\x08")
     assert latest("solver") == Path("solver_iter_2.solverstate")
 

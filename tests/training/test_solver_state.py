@@ -56,7 +56,7 @@ def test_what_is_stored_elsewhere_is_not_read(tmp_path: Path, name: str, fill: C
 
 def test_a_history_of_another_file(tmp_path: Path) -> None:
     write_state(tmp_path / "other.h5", STATE)
-    with pytest.raises(WeightsError, match="no /history and /iter in it"):
+    with pytest.raises(WeightsError, match="has no /history and /iter"):
         read_state(replaced(tmp_path, "history", linked))
 
 

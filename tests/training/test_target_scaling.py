@@ -177,8 +177,12 @@ def test_per_output_gives_channel_c_its_coordinate(classes, group):
 @pytest.mark.parametrize(
     ("layers", "train", "text"),
     [
-        (box_layer(6), {}, 'InnerProduct layer "bbox_pred": the target means and stds do not fit: 6 outputs are no multiple'),
-        (box_layer(8, rest="bias_term: false"), {}, "needs a bias, into which the target means are folded"),
+        (
+            box_layer(6),
+            {},
+            'InnerProduct layer "bbox_pred": the target means and stds do not fit: 6 outputs are not',
+        ),
+        (box_layer(8, rest="bias_term: false"), {}, "needs a bias: a snapshot folds the target means into it"),
     ],
 )
 def test_errors(layers, train, text):

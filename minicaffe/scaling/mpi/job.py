@@ -13,7 +13,7 @@ from fractions import Fraction
 from weakref import WeakKeyDictionary
 
 from minicaffe import rng, threads
-from minicaffe.data.shard import Share, sharing
+from minicaffe.data.shard import Shard, reading_shard
 from minicaffe.errors import Error, written_out
 from minicaffe.mode import gpu_mode, set_device, set_mode_gpu
 from minicaffe.training.solver import SGDSolver
@@ -61,7 +61,7 @@ def training(timeout: float = TIMEOUT) -> Iterator[Job]:
     try:
         _divide_cores(job)
         _take_device(job)
-        with sharing(Share(job.rank, job.count)), _silent(job.rank > 0):
+        with reading_shard(Shard(job.rank, job.count)), _silent(job.rank > 0):
             yield job
     except BaseException as error:
         succeeded = isinstance(error, SystemExit) and not error.code

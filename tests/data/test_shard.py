@@ -1,4 +1,4 @@
-"""Ranks read shares of the data that together are the batches of one process, in the same order."""
+"""Ranks read shards of the data that together are the batches of one process, in the same order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from minicaffe import rng
 from minicaffe.data.database import new_database
-from minicaffe.data.shard import WHOLE, Share, sharing
+from minicaffe.data.shard import WHOLE, Shard, reading_shard
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.roi_data import RoIData
 from minicaffe.mode import TEST, TRAIN
@@ -47,9 +47,9 @@ def records(folder: Path, kind: str) -> str:
     return f'type: "ImageData" image_data_param {{ source: "{folder / "images.txt"}" batch_size: {{batch}} shuffle: true }}'
 
 
-def net_of(parameters: str, batch: int, share: Share, phase: int = TRAIN) -> Net:
+def net_of(parameters: str, batch: int, shard: Shard, phase: int = TRAIN) -> Net:
     rng.set_random_seed(3)
-    with sharing(share):
+    with reading_shard(shard):
         return Net(
             parse_net(f'layer {{ name: "data" top: "data" top: "label" {parameters.replace("{batch}", str(batch))} }}'), phase
         )
@@ -65,10 +65,10 @@ KINDS = ["LMDB", "LEVELDB", "HDF5", "HDF5 shuffled", "images"]
 
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_shares_are_one_process_whose_batch_is_all_of_theirs(kind, count, tmp_path):
+def test_shards_are_one_process_whose_batch_is_all_of_theirs(kind, count, tmp_path):
     parameters = records(tmp_path, kind)
     whole = net_of(parameters, BATCH * count, WHOLE)
-    ranks = [net_of(parameters, BATCH, Share(rank, count)) for rank in range(count)]
+    ranks = [net_of(parameters, BATCH, Shard(rank, count)) for rank in range(count)]
     for _ in range(6):  # around the data several times
         expected = labels(whole)
         for rank, net in enumerate(ranks):
@@ -78,7 +78,7 @@ def test_shares_are_one_process_whose_batch_is_all_of_theirs(kind, count, tmp_pa
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_ranks_go_on_at_the_next_record(kind, tmp_path):
     parameters = records(tmp_path, kind)
-    before = [net_of(parameters, 3, Share(rank, 2)) for rank in range(2)]
+    before = [net_of(parameters, 3, Shard(rank, 2)) for rank in range(2)]
     for net in before:
         labels(net)
         labels(net)
@@ -86,7 +86,7 @@ def test_other_ranks_go_on_at_the_next_record(kind, tmp_path):
     whole = net_of(parameters, 6, WHOLE)
     labels(whole)
     labels(whole)
-    after = [net_of(parameters, 2, Share(rank, 3)) for rank in range(3)]
+    after = [net_of(parameters, 2, Shard(rank, 3)) for rank in range(3)]
     for net in after:
         net.layers[0].restore_training_state(state)
     for _ in range(4):
@@ -96,13 +96,13 @@ def test_other_ranks_go_on_at_the_next_record(kind, tmp_path):
 
 def test_a_test_net_reads_everything(tmp_path):
     parameters = records(tmp_path, "images").replace("shuffle: true", "")
-    assert labels(net_of(parameters, BATCH, Share(1, 2), TEST)) == [0, 1, 2]
+    assert labels(net_of(parameters, BATCH, Shard(1, 2), TEST)) == [0, 1, 2]
 
 
-def test_own_numbers_differ_by_rank_and_not_by_run():
+def test_random_numbers_differ_by_rank_and_not_by_run():
     def drawn(rank: int) -> list[float]:
         generator = np.random.default_rng(7)
-        Share(rank, 3).own(generator)
+        Shard(rank, 3).rank_stream(generator)
         return generator.random(4).tolist()
 
     assert drawn(0) == drawn(0)
@@ -119,19 +119,19 @@ def test_an_iteration_of_ranks_sees_the_images_of_iter_size_passes():
         for i in range(7)
     ]
 
-    def reader(share: Share) -> RoIData:
-        with sharing(share):
+    def reader(shard: Shard) -> RoIData:
+        with reading_shard(shard):
             layer = Net(parse_net(ROI_DATA), TRAIN).layers[0]
         assert isinstance(layer, RoIData)
         layer.set_roidb(entries)
         return layer
 
     orders = []
-    for share in (WHOLE, Share(0, 2), Share(1, 2)):
+    for shard in (WHOLE, Shard(0, 2), Shard(1, 2)):
         rng.set_random_seed(5)
-        layer = reader(share)
-        with rng.of_ranks(share.rank):
-            orders.append([int(layer._next_batch()[0]) for _ in range(12 // share.count)])
+        layer = reader(shard)
+        with rng.of_ranks(shard.rank):
+            orders.append([int(layer._next_batch()[0]) for _ in range(12 // shard.count)])
     whole, first, second = orders
     assert whole[0::2] == first and whole[1::2] == second
     assert sorted(whole[:7]) == list(range(7))
@@ -170,12 +170,12 @@ def classes(net: Net) -> list[int]:
 def test_annotated_data_is_shared_with_its_boxes(tmp_path):
     parameters = annotated(tmp_path)
     whole = net_of(parameters, BATCH * 2, WHOLE)
-    ranks = [net_of(parameters, BATCH, Share(rank, 2)) for rank in range(2)]
+    ranks = [net_of(parameters, BATCH, Shard(rank, 2)) for rank in range(2)]
     for _ in range(4):
         expected = classes(whole)
         assert [classes(net) for net in ranks] == [expected[0::2], expected[1::2]]
     state = json.loads(json.dumps(ranks[1].layers[0].training_state()))
-    after = [net_of(parameters, 2, Share(rank, 3)) for rank in range(3)]
+    after = [net_of(parameters, 2, Shard(rank, 3)) for rank in range(3)]
     for net in after:
         net.layers[0].restore_training_state(state)
     expected = classes(whole)
@@ -193,12 +193,12 @@ def test_ranks_draw_numbers_of_their_own_and_go_on_with_them(records_of, tmp_pat
             made.append(net.blobs["data"].data.tobytes())
         return made
 
-    ranks = [net_of(parameters, 4, Share(rank, 2)) for rank in range(2)]
+    ranks = [net_of(parameters, 4, Shard(rank, 2)) for rank in range(2)]
     first, second = (drawn(net, 3) for net in ranks)
     assert first != second
     states = [json.loads(json.dumps(net.layers[0].training_state())) for net in ranks]
-    again = [net_of(parameters, 4, Share(rank, 2)) for rank in range(2)]
-    others = [net_of(parameters, 4, Share(rank, 2)) for rank in range(2)]
+    again = [net_of(parameters, 4, Shard(rank, 2)) for rank in range(2)]
+    others = [net_of(parameters, 4, Shard(rank, 2)) for rank in range(2)]
     for rank in range(2):
         again[rank].layers[0].restore_training_state(states[rank])
         others[rank].layers[0].restore_training_state(states[0])  # of another rank, for rank 1
