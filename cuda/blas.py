@@ -19,7 +19,8 @@ from numpy.typing import DTypeLike
 
 from minicaffe.errors import DeviceError
 
-from .device import Stream, current, launch_blocks
+from .device import current, launch_blocks
+from .stream import Stream
 
 logger = logging.getLogger("minicaffe.cuda")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -43,6 +44,15 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert len(edges) > 400
     edges["minicaffe.layers"].discard("minicaffe.pycaffe.net_spec")  # NetSpec's functions: at their first use
     tuple(TopologicalSorter(edges).static_order())  # CycleError names a cycle
+
+
+def test_pycuda_is_imported_in_two_modules() -> None:
+    imports = re.compile(r"""import_module\(["']pycuda|^\s*(import|from) pycuda""", re.MULTILINE)
+    files = {path.resolve() for folder in ("minicaffe", *LINKS) for path in (ROOT / folder).rglob("*.py")}
+    assert {path.relative_to(ROOT).as_posix() for path in files if imports.search(path.read_text(encoding="utf-8"))} == {
+        "cuda/compile.py",
+        "cuda/device.py",
+    }
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ import minicaffe
 from minicaffe.blob import Blob
 from minicaffe.cuda import blas
 from minicaffe.cuda.blas import Matrix, gemm
-from minicaffe.cuda.device import Stream, current
+from minicaffe.cuda.device import current
+from minicaffe.cuda.stream import Stream
 from minicaffe.errors import DeviceError
 
 pytestmark = pytest.mark.gpu
