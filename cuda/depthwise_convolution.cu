@@ -1,4 +1,4 @@
-// Convolutions in which every channel has kernels of its own, `multiplier` of them, without columns. See convolution.py.
+// Depthwise convolutions, with `multiplier` kernels for each channel, without columns. See convolution.py.
 #include "common.cuh"
 #include "sums.cuh"
 #include "window.cuh"
@@ -63,7 +63,7 @@ extern "C" __global__ void weight_gradient(int numbers, const REAL* x, const REA
   const Place tap = place_of(blockIdx.x % (unsigned)w.taps(), w.kernel_h, w.kernel_w);
   const unsigned outputs = channels * multiplier;
   double sum = 0;
-  for (unsigned i = threadIdx.x; i < (unsigned)numbers; i += blockDim.x) {
+  BLOCK_LOOP(i, numbers) {
     const unsigned j = i % (unsigned)w.windows(), plane = i / (unsigned)w.windows() * outputs + m;
     const Place corner = corner_of(j, w);
     const int d = corner.d + tap.d * w.dil_d, h = corner.h + tap.h * w.dil_h, at = corner.w + tap.w * w.dil_w;
@@ -71,6 +71,5 @@ extern "C" __global__ void weight_gradient(int numbers, const REAL* x, const REA
       sum += (double)dy[(size_t)plane * w.windows() + j] *
              x[(size_t)(plane / (unsigned)multiplier) * w.map() + (d * w.height + h) * w.width + at];
   }
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) dweight[blockIdx.x] += REAL(sum);
+  put_block_sum(sum, true, dweight + blockIdx.x);
 }

@@ -1,9 +1,9 @@
-// Windows of maps as columns, and columns added up where they came from. See layers/im2col.py and convolution.py.
+// Windows of maps as columns, and columns added to their windows. See layers/im2col.py and convolution.py.
 #include "common.cuh"
 #include "window.cuh"
 
-// x: (images, channels, map). Windows `first` to first + windows - 1 of each image become columns: that of channel c, tap t, image n,
-// window j stands at (c * taps + t) * ld + n * image_stride + j. count: channels * images * windows.
+// x: (images, channels, map). Windows `first` to first + windows - 1 of each image become columns: channel c, tap t, image n,
+// window j is at (c * taps + t) * ld + n * image_stride + j. count: channels * images * windows.
 extern "C" __global__ void im2col(int count, const REAL* x, REAL* columns, int channels, int images, int first, int windows,
                                   int ld, int image_stride, Window w) {
   LOOP(i, count) {
@@ -26,8 +26,8 @@ extern "C" __global__ void im2col(int count, const REAL* x, REAL* columns, int c
   }
 }
 
-// The same sizes; every pixel of x gathers, in the order of the taps, what the columns hold of it. count: x's elements.
-// add: whether to what x holds.
+// The same sizes; every pixel of x is the sum of its copies in the columns, in the order of the taps, plus its old value if add.
+// count: x's elements.
 extern "C" __global__ void col2im(int count, const REAL* columns, REAL* x, int add, int channels, int first, int windows,
                                   int ld, int image_stride, Window w) {
   LOOP(i, count) {

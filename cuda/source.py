@@ -1,7 +1,6 @@
 """The .cu files as the compilers read them: with their includes inserted, so that nvcc and NVRTC get one text.
 
-The types of a kernel's arguments are read from its signature, and those of a struct's members from the struct: they stand only in
-the .cu file.
+The types of a kernel's arguments are read from its signature, and a struct's from its members: only the .cu file lists them.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def _expanded(path: Path, seen: set[Path]) -> str:
 
 @functools.cache
 def signatures(stem: str) -> dict[str, tuple[str, ...]]:
-    """{kernel: the type of each argument}: "REAL", or the letters of Python's struct module, one for each member of a struct."""
+    """{kernel: the type of each argument}: "REAL", or letters of Python's struct module, one for each member of a struct."""
     formats = _FORMATS | {name: _struct_format(body) for name, body in _STRUCT.findall(text(stem))}
     kernels = _KERNEL.findall(text(stem))
     return {name: tuple(_format(a, stem, formats) for a in arguments.split(",")) for name, arguments in kernels}

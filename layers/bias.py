@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
+from minicaffe.cuda.device import current
 from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
@@ -76,7 +77,7 @@ class Bias(Layer):
             dbias = bias.device_diff("update" if learnt else "write")
             launch_sums("bias.bias_sums", self.dtype, lanes, before * after, before * after, lanes, after, dy, dbias, learnt)
         if propagate_down[0] and bottom[0] is not top[0]:
-            self.launch("split.copy", top[0].count, top[0].count, dy, bottom[0].device_diff("write"))
+            current().copy(bottom[0].device_diff("write"), dy, top[0].count * self.dtype.itemsize)
 
 
 def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) -> tuple[int, ...]:

@@ -153,7 +153,7 @@ def test_without_nvmath(no_library: None, caplog: pytest.LogCaptureFixture) -> N
         check((2, 3, 4), (False, False), np.float32)
         check((2, 3, 4), (False, False), np.float32)
     assert [record.getMessage() for record in caplog.records] == [
-        "matrix products run on our own kernel, which is slower than cuBLAS: "
+        "matrix products use minicaffe's kernel, which is slower than cuBLAS: "
         'nvmath.bindings.cublas is not installed: pip install "nvmath-python[cu13]", or [cu12]'
     ]
     assert blas.backend().startswith("gemm.cu (nvmath.bindings.cublas is not installed: ")
