@@ -159,13 +159,13 @@ def add_weight_gradient(maps: Maps, x: int, dy: int, dweight: int) -> None:
 def add_bias(dtype: np.dtype[Any], shape: tuple[int, ...], axis: int, bias: int, y: int) -> None:
     """y[..., c, ...] += bias[c], c on y's axis `axis`; y has this shape."""
     planes, after = math.prod(shape[: axis + 1]), math.prod(shape[axis + 1 :])
-    launch_planes("bias.bias", dtype, planes, after, shape[axis], y, bias, y)
+    launch_planes("scale.scale", dtype, planes, after, shape[axis], y, 0, bias, y, 0)
 
 
 def add_bias_gradient(dtype: np.dtype[Any], shape: tuple[int, ...], axis: int, dy: int, dbias: int) -> None:
     """dbias[c] += the sum of dy[..., c, ...]."""
     numbers, lanes, after = math.prod(shape) // shape[axis], shape[axis], math.prod(shape[axis + 1 :])
-    launch_sums("bias.bias_sums", dtype, lanes, numbers, numbers, lanes, after, dy, dbias, 1)
+    launch_sums("scale.scale_sums", dtype, lanes, numbers, numbers, lanes, after, dy, 0, 0, 0, dbias, 1)
 
 
 def im2col(maps: Maps, x: int, columns: int) -> None:

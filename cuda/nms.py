@@ -67,12 +67,8 @@ class Suppression:
 def nms(dets: NDArray[Any], threshold: float, limit: int = 0) -> NDArray[np.intp]:
     """layers/boxes/nms.py's nms, of dets (N, 5), float32 or float64, N > 0."""
     count, dtype = len(dets), dets.dtype
-    table, ranked, number, found = (
-        Blob(dets.shape, dtype),
-        Blob((count, 4), dtype),
-        Blob((), np.int32),
-        Blob((count,), np.int32),
-    )
+    table, ranked = Blob(dets.shape, dtype), Blob((count, 4), dtype)
+    number, found = Blob((), np.int32), Blob((count,), np.int32)
     table.data[...] = dets
     number.data[...] = count
     rows, boxes, places = table.device_data("read"), ranked.device_data("write"), found.device_data("write")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from minicaffe.blob import Blob
 
@@ -63,22 +64,15 @@ class Scratch:
         self.dtype = dtype
         self._blobs: dict[str, Blob] = {}
 
-    def reals(self, name: str, count: int) -> int:
-        """The address of count REALs."""
-        return self._address(name, count, self.dtype)
-
-    def ints(self, name: str, count: int) -> int:
-        """The address of count ints."""
-        return self._address(name, count, np.dtype(np.int32))
-
-    def _address(self, name: str, count: int, dtype: np.dtype[Any]) -> int:
-        blob = self._blobs.setdefault(name, Blob((), dtype))
+    def address(self, name: str, count: int, dtype: DTypeLike | None = None) -> int:
+        """The address of count numbers, REALs by default."""
+        blob = self._blobs.setdefault(name, Blob((), dtype or self.dtype))
         blob.reshape(count)
         return blob.device_data("write")
 
     def channels_last(self, sizes: Sizes, x: Blob) -> int:
         """The address of a copy of x, (N, H, W, C)."""
-        address, pixels = self.reals("map", x.count), sizes.height * sizes.width
+        address, pixels = self.address("map", x.count), sizes.height * sizes.width
         tiles = -(-pixels // 32) * -(-sizes.channels // 32) * sizes.images
         arguments = sizes.images, sizes.channels, pixels, x.device_data("read"), address
         launch_blocks("roi_layout.channels_last", self.dtype, (min(tiles, 2**20), 1), (32, 8, 1), *arguments)
@@ -99,7 +93,7 @@ class Winners:
 
     def backward(self, sizes: Sizes, rois: Blob, at: int, dy: Blob, dx: Blob, bad: int) -> None:
         """dx (N, C, H, W): each dy at the place of its maximum."""
-        plan, roi = self.scratch.ints("plan", 4 * sizes.rois), rois.device_data("read")
+        plan, roi = self.scratch.address("plan", 4 * sizes.rois, np.int32), rois.device_data("read")
         launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
         threads = min(-(-sizes.bins // 32) * 32, 256)
         blocks, rows, groups = planes_of(sizes, self.dtype, threads)
@@ -136,7 +130,7 @@ class Means:
         reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
         ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)
         count = max(1, min(sizes.rois, TABLE // max(reals, ints)))
-        tables = self.scratch.reals("weights", count * reals), self.scratch.ints("numbers", count * ints)
+        tables = self.scratch.address("weights", count * reals), self.scratch.address("numbers", count * ints, np.int32)
         roi = rois.device_data("read")
         for first in range(0, sizes.rois, count):
             part = sizes._replace(rois=min(count, sizes.rois - first))
@@ -171,9 +165,10 @@ class PositionSensitive:
 
     def _bins(self, sizes: Sizes, rois: Blob, bad: int) -> tuple[Any, ...]:
         """Make the table; the first arguments of pool and backward."""
-        kind = self.scratch.reals if self.samples else self.scratch.ints
-        steps = self.scratch.reals("steps", 2 * sizes.rois) if self.samples else 0
-        tables = kind("bins", 4 * sizes.pooled_h * sizes.rois), steps, self.scratch.ints("images", sizes.rois)
+        kind = self.dtype if self.samples else np.int32
+        steps = self.scratch.address("steps", 2 * sizes.rois) if self.samples else 0
+        images = self.scratch.address("images", sizes.rois, np.int32)
+        tables = self.scratch.address("bins", 4 * sizes.pooled_h * sizes.rois, kind), steps, images
         launch(f"{self.stem}.bins", self.dtype, sizes.rois, *sizes, self.samples, rois.device_data("read"), *tables, bad)
         return *sizes, self.samples, *tables
 

@@ -1,14 +1,15 @@
-// Scale: y = x * scale + bias along some axes. x is (before, lanes, after), scale and bias (lanes). See layers/scale.py.
+// Scale and Bias: y = x * scale + bias along some axes. x is (before, lanes, after), scale and bias (lanes). See layers/scale.py and
+// bias.py.
 #include "common.cuh"
 #include "planes.cuh"
 #include "sums.cuh"
 
-// planes: before * lanes; y may be x; bias: nullptr for none; kept: nullptr, or a copy of x.
+// planes: before * lanes; y may be x; scale, bias: may be nullptr; kept: nullptr, or a copy of x.
 extern "C" __global__ void scale(int planes, int after, int lanes, const REAL* x, const REAL* scale, const REAL* bias, REAL* y,
                                  REAL* kept) {
   const unsigned plane = plane_of_thread();
   const unsigned s = plane % (unsigned)lanes;
-  const REAL factor = scale[s], addend = bias ? bias[s] : REAL(0);
+  const REAL factor = scale ? scale[s] : REAL(1), addend = bias ? bias[s] : REAL(0);
   POSITIONS(i, plane, planes, after) {
     const REAL value = x[i];
     if (kept) kept[i] = value;
@@ -16,10 +17,10 @@ extern "C" __global__ void scale(int planes, int after, int lanes, const REAL* x
   }
 }
 
-// A block a lane: dscale[s] (+)= sum of dy * x, dbias[s] += sum of dy, over `numbers` = before * after numbers.
-// dscale, dbias: may be nullptr; add: whether dscale is added to.
-extern "C" __global__ void scale_sums(int numbers, int lanes, int after, const REAL* dy, const REAL* x, REAL* dscale, int add,
-                                      REAL* dbias) {
+// A block a lane: dscale[s] = sum of dy * x, dbias[s] = sum of dy, over `numbers` = before * after numbers.
+// dscale, dbias: may be nullptr; add_*: whether the sums are added to them.
+extern "C" __global__ void scale_sums(int numbers, int lanes, int after, const REAL* dy, const REAL* x, REAL* dscale, int add_scale,
+                                      REAL* dbias, int add_bias) {
   const unsigned s = blockIdx.x;
   double products = 0, plain = 0;
   BLOCK_LOOP(j, numbers) {
@@ -28,6 +29,6 @@ extern "C" __global__ void scale_sums(int numbers, int lanes, int after, const R
     plain += d;
     if (dscale) products += d * x[i];
   }
-  if (dscale) put_block_sum(products, add, dscale + s);
-  if (dbias) put_block_sum(plain, true, dbias + s);
+  if (dscale) put_block_sum(products, add_scale, dscale + s);
+  if (dbias) put_block_sum(plain, add_bias, dbias + s);
 }

@@ -43,7 +43,7 @@ def clip_scale(blobs: Sequence[Blob], limit: float) -> int:
 
 
 def update(blob: Blob, history: Sequence[Blob], rule: Rule, *, scale: int, passes: int, decay: float, l1: bool) -> None:
-    """Turn a blob's diff into the step and subtract that from its data. scale: clip_scale's, or 0; passes: how many are summed."""
+    """Turn a blob's diff into the step and subtract that from its data. scale: clip_scale's, or 0; passes: how many it sums."""
     arrays = [blob.device_data("update"), blob.device_diff("update"), *(each.device_data("update") for each in history)]
     arrays += [0] * (4 - len(arrays))
     numbers = (rule.rate, rule.keep, rule.keep2, rule.delta)
