@@ -1,6 +1,7 @@
 // The position-sensitive layers: channel c = (d * G + gh) * G + gw is read by bin (gh, gw) alone, and c is its place in y.
 // The file that includes this one defines before:
 //   struct Extent                                       where a bin starts and ends along one axis
+//   constexpr int RESIDENT                              blocks of backward at a time on a multiprocessor, without spilled registers
 // and after:
 //   REAL corner(REAL)                                   a roi's coordinate, before it is scaled
 //   Extent extent(REAL start, REAL end, int size)       of a bin on an axis of the map
@@ -82,8 +83,8 @@ extern "C" __global__ void pool(Shape s, int samples, const void* table, const R
 
 // dx (N, C, H, W), all of it, from dy (R, C). See Slice of roi.cuh: groups have HIGH x WIDE threads, each with pixels that no other
 // thread has.
-extern "C" __global__ void backward(Shape s, int samples, const void* table, const REAL* steps, const int* images,
-                                    int tile_rows, const REAL* dy, REAL* dx) {
+extern "C" __global__ void __launch_bounds__(256, RESIDENT)
+backward(Shape s, int samples, const void* table, const REAL* steps, const int* images, int tile_rows, const REAL* dy, REAL* dx) {
   __shared__ REAL sums[CELLS];
   const Tables t = {s.rois, s.pooled_h, samples, (const Extent*)table, steps};
   const Slice of = slice_of(s, tile_rows, HIGH * WIDE);

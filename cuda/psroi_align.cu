@@ -6,6 +6,8 @@ struct Extent {
   REAL start, end;
 };
 
+constexpr int RESIDENT = sizeof(REAL) == 4 ? 3 : 2;
+
 #include "psroi.cuh"
 
 __device__ inline REAL corner(REAL v) { return v; }

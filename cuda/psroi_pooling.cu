@@ -3,6 +3,12 @@
 
 typedef Span Extent;  // [floor, ceil), clipped to the map
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+constexpr int RESIDENT = sizeof(REAL) == 4 ? 5 : 4;
+#else
+constexpr int RESIDENT = 4;  // a multiprocessor of sm_75 has 1024 threads
+#endif
+
 #include "psroi.cuh"
 
 __device__ inline REAL corner(REAL v) { return round_half_away(v); }
