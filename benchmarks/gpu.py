@@ -30,7 +30,8 @@ from benchmarks._report import named_files, put, table
 from benchmarks._roi import CASES, Case, Roi, check_against_peer, inputs
 from minicaffe import DeviceError
 from minicaffe.cuda import blas
-from minicaffe.cuda.device import Device, Stopwatch, current
+from minicaffe.cuda.device import Device, current
+from minicaffe.cuda.stream import Stopwatch
 
 Array = NDArray[Any]
 Run = Callable[[], Any]

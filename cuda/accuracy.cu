@@ -3,7 +3,7 @@
 #include "loss.cuh"
 
 // x (outer, classes, inner), labels (outer, inner), `positions` of them; `lanes` threads for each.
-// seen: nullptr, or (2, classes) zeros that become how often each class is there, and how often it is right.
+// seen: nullptr, or (2, classes), zero at first: counts of each class's labels, and of its correct ones.
 extern "C" __global__ void accuracy(int positions, int classes, int inner, int lanes, int top_k, const REAL* x, const REAL* labels,
                                     int ignores, int ignore, int* wrong, int* seen, double* partial) {
   const unsigned lane = threadIdx.x % (unsigned)lanes, group = threadIdx.x / (unsigned)lanes;
@@ -15,7 +15,7 @@ extern "C" __global__ void accuracy(int positions, int classes, int inner, int l
     double above = 0;
     if (i < (unsigned)positions) {
       label = read_label(labels, i, positions, classes, ignores, ignore, wrong);
-      const unsigned start = i / (unsigned)inner * (unsigned)classes * (unsigned)inner + i % (unsigned)inner;
+      const unsigned start = line_start(i, classes, inner);
       if (label >= 0)
         for (unsigned c = lane; c < (unsigned)classes; c += lanes) above += x[start + c * inner] >= x[start + label * inner];
     }
@@ -31,7 +31,7 @@ extern "C" __global__ void accuracy(int positions, int classes, int inner, int l
   put_sums(right, counted, partial);
 }
 
-// y (classes): the share of each class that is right, 0 for an absent one.
+// y (classes): the accuracy of each class, 0 for a class without labels.
 extern "C" __global__ void accuracy_of_classes(int classes, const int* seen, REAL* y) {
   LOOP(c, classes) y[c] = (REAL)((double)seen[classes + c] / max(1, seen[c]));
 }

@@ -3,10 +3,10 @@
 
 struct Found {
   REAL value;
-  int index;  // -1: nothing yet
+  int index;  // -1: none
 };
 
-// Whether a comes before b: the greater, of equals the larger index. NaN is greatest where one is asked for, else least.
+// Whether a comes before b: the greater, of equals the larger index. A NaN is the greatest value if nan_first, else the least.
 __device__ bool before(Found a, Found b, bool nan_first) {
   if (a.index < 0 || b.index < 0) return b.index < 0 && a.index >= 0;
   const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
@@ -19,7 +19,7 @@ extern "C" __global__ void arg_max(int length, int inner, int top_k, int step, c
   __shared__ REAL value[1024];
   __shared__ int index[1024];
   const unsigned t = threadIdx.x, outer = blockIdx.x / (unsigned)inner, column = blockIdx.x % (unsigned)inner;
-  const REAL* line = x + (outer * (unsigned)length * (unsigned)inner + column);
+  const REAL* line = x + line_start(blockIdx.x, length, inner);
   Found last = {0, -1};
   for (int k = 0; k < top_k; ++k) {
     Found best = {0, -1};
@@ -47,10 +47,10 @@ extern "C" __global__ void arg_max(int length, int inner, int top_k, int step, c
   }
 }
 
-// The same for one of each line (top_k 1), a thread a line: neighbouring threads read neighbouring numbers.
+// The same for top_k 1, one thread a line: neighbouring threads read neighbouring numbers.
 extern "C" __global__ void arg_max_lines(int lines, int length, int inner, const REAL* x, REAL* indices, REAL* values) {
   LOOP(l, lines) {
-    const REAL* line = x + (l / (unsigned)inner * (unsigned)length * (unsigned)inner + l % (unsigned)inner);
+    const REAL* line = x + line_start(l, length, inner);
     Found best = {0, -1};
     for (unsigned i = 0; i < (unsigned)length; ++i) {
       const Found one = {line[i * inner], (int)i};

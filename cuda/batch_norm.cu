@@ -13,15 +13,15 @@ extern "C" __global__ void global_statistics(int channels, const REAL* mean_sum,
   }
 }
 
-// A block a channel: the batch's mean and 1 / sqrt(var + eps), and both added to the running sums. numbers: of a channel.
+// A block a channel of `numbers` numbers: the batch's mean and 1 / sqrt(var + eps); both statistics join the running sums.
 extern "C" __global__ void batch_statistics(int numbers, int channels, int positions, const REAL* x, REAL eps, REAL fraction,
                                             REAL unbiased, REAL* mean, REAL* inverse_std, REAL* mean_sum, REAL* var_sum,
                                             REAL* factor) {
   const unsigned c = blockIdx.x;
   double sum = 0, squares = 0;
-  for (unsigned j = threadIdx.x; j < (unsigned)numbers; j += blockDim.x) sum += x[channel_index(j, c, channels, positions)];
+  BLOCK_LOOP(j, numbers) sum += x[channel_index(j, c, channels, positions)];
   const REAL middle = REAL(block_sum(sum) / numbers);
-  for (unsigned j = threadIdx.x; j < (unsigned)numbers; j += blockDim.x) {
+  BLOCK_LOOP(j, numbers) {
     const REAL distance = x[channel_index(j, c, channels, positions)] - middle;
     squares += (double)distance * distance;
   }
@@ -35,26 +35,16 @@ extern "C" __global__ void batch_statistics(int numbers, int channels, int posit
   }
 }
 
-// y = (x - mean) / std; y may be x; kept: nullptr, or where a copy of y goes.
+// y = (x - mean) / std; y may be x; kept: nullptr, or a copy of y.
 extern "C" __global__ void normalise(int planes, int positions, int channels, const REAL* x, const REAL* mean,
                                      const REAL* inverse_std, REAL* y, REAL* kept) {
   const unsigned plane = plane_of_thread(), c = plane % (unsigned)channels;
-  if (plane >= (unsigned)planes) return;
   const REAL middle = mean[c], factor = inverse_std[c];
-  POSITIONS(i, plane, positions) {
+  POSITIONS(i, plane, planes, positions) {
     const REAL value = (x[i] - middle) * factor;
     y[i] = value;
     if (kept) kept[i] = value;
   }
-}
-
-// dx = dy / std; dx may be dy.
-extern "C" __global__ void global_backward(int planes, int positions, int channels, const REAL* dy, const REAL* inverse_std,
-                                           REAL* dx) {
-  const unsigned plane = plane_of_thread();
-  if (plane >= (unsigned)planes) return;
-  const REAL factor = inverse_std[plane % (unsigned)channels];
-  POSITIONS(i, plane, positions) dx[i] = dy[i] * factor;
 }
 
 // A block a channel: the means of dy and of dy * y.
@@ -62,7 +52,7 @@ extern "C" __global__ void gradient_means(int numbers, int channels, int positio
                                           REAL* product) {
   const unsigned c = blockIdx.x;
   double sum = 0, products = 0;
-  for (unsigned j = threadIdx.x; j < (unsigned)numbers; j += blockDim.x) {
+  BLOCK_LOOP(j, numbers) {
     const unsigned i = channel_index(j, c, channels, positions);
     const double d = dy[i];
     sum += d;
@@ -80,7 +70,6 @@ extern "C" __global__ void gradient_means(int numbers, int channels, int positio
 extern "C" __global__ void batch_backward(int planes, int positions, int channels, const REAL* dy, const REAL* y, const REAL* mean,
                                           const REAL* product, const REAL* inverse_std, REAL* dx) {
   const unsigned plane = plane_of_thread(), c = plane % (unsigned)channels;
-  if (plane >= (unsigned)planes) return;
   const REAL middle = mean[c], along = product[c], factor = inverse_std[c];
-  POSITIONS(i, plane, positions) dx[i] = (dy[i] - middle - y[i] * along) * factor;
+  POSITIONS(i, plane, planes, positions) dx[i] = (dy[i] - middle - y[i] * along) * factor;
 }

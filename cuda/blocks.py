@@ -1,4 +1,4 @@
-"""Launches in other shapes than a line of threads: a block for each sum (see sums.cuh), planes (see planes.cuh)."""
+"""Launches of blocks: one for each sum (see sums.cuh), or over planes (see planes.cuh)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def launch_sums(kernel: str, dtype: DTypeLike, sums: int, numbers: int, *argumen
 
 
 def launch_planes(kernel: str, dtype: DTypeLike, planes: int, positions: int, *arguments: Any) -> None:
-    """Run the kernel "stem.name", which takes these two numbers first, over planes of `positions` numbers. About 4 numbers a
-    thread where a plane is large."""
+    """Run the kernel "stem.name", over planes of `positions` numbers; these two are its first arguments. About 4 numbers
+    a thread in a large plane."""
     if not planes or not positions:
         return
     across = min(1 << (positions - 1).bit_length(), THREADS)
@@ -31,5 +31,5 @@ def column_sums(dtype: DTypeLike, rows: int, columns: int, x: int, total: int) -
 
 
 def threads_of(numbers: int) -> int:
-    """Threads of a block that goes over so many numbers: a power of 2 from 32 to 1024, about 4 numbers a thread."""
+    """Threads of a block for N numbers: a power of 2 from 32 to 1024, about 4 numbers a thread."""
     return min(max(1 << (numbers // 4).bit_length(), 32), 1024)

@@ -3,8 +3,8 @@
 
 constexpr unsigned LANES = 32;  // threads for each roi
 
-// rois (R, 5, inner), losses and labels (R, inner), `count` of them. chosen: 1 for those that fewer than per_image of their
-// image precede, by loss, then place; *wrong becomes count - i of the first batch index that is none.
+// rois (R, 5, inner), losses and labels (R, inner), `count` of them. chosen: 1 for the per_image rois of each image
+// with the greatest losses, of equals the first; *wrong becomes count - i of the first invalid batch index.
 extern "C" __global__ void choose_hardest(int count, int inner, const REAL* rois, const REAL* losses, const REAL* labels,
                                           int per_image, int ignore, unsigned char* chosen, REAL* kept_labels, int* wrong) {
   const unsigned lane = threadIdx.x % LANES, i = blockIdx.x * (LOSS_THREADS / LANES) + threadIdx.x / LANES;

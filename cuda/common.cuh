@@ -1,4 +1,4 @@
-// What all kernels share. REAL (float or double) is defined by the compiler's command line. No standard headers:
+// For all kernels. REAL (float or double) is defined by the compiler's command line. No standard headers:
 // NVRTC compiles these files too.
 #pragma once
 
@@ -6,4 +6,12 @@
 #define LOOP(i, n) \
   for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < (unsigned)(n); i += gridDim.x * blockDim.x)
 
-constexpr float LOWEST = -3.402823466e+38f;   // -FLT_MAX, where the originals' maxima start, in double nets too
+// Every j in [0, n), by the threads of one block.
+#define BLOCK_LOOP(j, n) for (unsigned j = threadIdx.x; j < (unsigned)(n); j += blockDim.x)
+
+// Where a line along the middle axis of (outer, length, inner) starts; its numbers are `inner` apart.
+__device__ __forceinline__ unsigned line_start(unsigned line, unsigned length, unsigned inner) {
+  return line / inner * length * inner + line % inner;
+}
+
+constexpr float LOWEST = -3.402823466e+38f;   // -FLT_MAX, where the originals' maxima start, also in double nets

@@ -5,15 +5,13 @@
 // part (rows, length) -> joined.
 extern "C" __global__ void put(int rows, int length, int whole, int offset, const REAL* part, REAL* joined) {
   const unsigned row = plane_of_thread();
-  if (row >= (unsigned)rows) return;
   REAL* to = joined + (row * (unsigned)whole + offset);
-  POSITIONS(i, row, length) to[p] = part[i];
+  POSITIONS(i, row, rows, length) to[p] = part[i];
 }
 
 // joined -> part (rows, length).
 extern "C" __global__ void take(int rows, int length, int whole, int offset, const REAL* joined, REAL* part) {
   const unsigned row = plane_of_thread();
-  if (row >= (unsigned)rows) return;
   const REAL* from = joined + (row * (unsigned)whole + offset);
-  POSITIONS(i, row, length) part[i] = from[p];
+  POSITIONS(i, row, rows, length) part[i] = from[p];
 }

@@ -3,8 +3,8 @@
     columns = windows of x; y = weight columns; dx = windows added back from weight^T dy; dweight += dy columns^T
 
 The columns of several images lie side by side, (C * taps, images * windows): one im2col and one (batched) product for as many
-images as WORKSPACE bytes hold, or a part of one image's windows at a time. A 1x1 convolution needs no columns, and one with a
-kernel for each channel has kernels of its own (depthwise_convolution.cu). Every sum is made in the same order on every run.
+images as WORKSPACE bytes hold, or a part of one image's windows at a time. A 1x1 convolution needs no columns; a depthwise one
+has kernels without them (depthwise_convolution.cu). Every sum has the same order on every run.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ MOST_AXES = 3
 """Most axes of the maps."""
 
 SMALL = 4096
-"""Fewer windows than these: a weight's gradient puts the images of a batch side by side for one product of them all."""
-
+"""With fewer windows, a weight's gradient puts the images of a batch side by side for one product of them all."""
 
 Product = Callable[["Maps", int, int, int], None]
 """convolve and its two gradients: the sizes, the addresses of two factors, the address of the product."""
@@ -61,28 +60,43 @@ class Maps:
 
     @property
     def taps(self) -> int:
-        """Numbers under a window, of one channel."""
+        """Numbers of one channel under a window."""
         return math.prod(self.window.kernel)
 
     @property
     def rows(self) -> int:
-        """Rows of the columns' matrix, all groups together."""
+        """Rows of the columns' matrix, of all groups."""
         return self.channels * self.taps
 
     @property
+    def block(self) -> tuple[int, int]:
+        """A group's outputs and rows: the shape of its matrix of weights."""
+        return self.outputs // self.group, self.rows // self.group
+
+    @property
     def depthwise(self) -> bool:
-        """Whether every channel has kernels of its own."""
+        """Whether every channel is a group."""
         return self.group == self.channels > 1
 
     @property
+    def single(self) -> bool:
+        """Whether y is one product of matrices: a 1x1 convolution of maps of one pixel."""
+        return self.window.pointwise and self.windows == 1
+
+    @property
+    def depthwise_sizes(self) -> tuple[int, ...]:
+        """The last arguments of the kernels of depthwise_convolution.cu."""
+        return self.channels, self.outputs // self.channels, *self.geometry
+
+    @property
     def geometry(self) -> tuple[int, ...]:
-        """What struct Window of window.cuh holds: 3 axes, the first ones of length 1 where the maps have fewer."""
+        """The members of struct Window of window.cuh: 3 axes, the first ones of length 1 where the maps have fewer."""
         w, missing = self.window, MOST_AXES - len(self.spatial)
         sizes = (self.spatial, w.output(self.spatial), w.kernel, w.stride, w.pad, w.dilation)
         return tuple(n for fill, axes in zip((1, 1, 1, 1, 0, 1), sizes) for n in ((fill,) * missing + tuple(axes)))
 
     def address(self, start: int, elements: int) -> int:
-        """The address of so many elements after start."""
+        """The address `elements` elements after start."""
         return start + elements * self.dtype.itemsize
 
 
@@ -90,15 +104,11 @@ def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
     """y = x convolved with weight; y is overwritten."""
     if maps.depthwise:
         count = maps.count * maps.outputs * maps.windows
-        multiplier = maps.outputs // maps.channels
-        launch(
-            "depthwise_convolution.convolve", maps.dtype, count, count, x, weight, y, maps.channels, multiplier, *maps.geometry
-        )
-    elif maps.window.pointwise and maps.windows == 1:
-        m, k = maps.outputs // maps.group, maps.channels // maps.group
-        of_weight = Matrix(weight, k, transposed=True, stride=m * k)
+        launch("depthwise_convolution.convolve", maps.dtype, count, count, x, weight, y, *maps.depthwise_sizes)
+    elif maps.single:
+        m, k = maps.block
         of_x, of_y = Matrix(x, maps.channels, stride=k), Matrix(y, maps.outputs, stride=m)
-        gemm(maps.dtype, (maps.count, m, k), of_x, of_weight, of_y, batch=maps.group)
+        gemm(maps.dtype, (maps.count, m, k), of_x, Matrix(weight, k, True, m * k), of_y, batch=maps.group)
     else:
         for part in _parts(maps):
             columns, ld, stride = part.columns(x)
@@ -110,21 +120,9 @@ def data_gradient(maps: Maps, dy: int, weight: int, dx: int) -> None:
     """dx from dy: convolve's transpose; dx is overwritten."""
     if maps.depthwise:
         count = maps.count * maps.channels * maps.pixels
-        multiplier = maps.outputs // maps.channels
-        launch(
-            "depthwise_convolution.data_gradient",
-            maps.dtype,
-            count,
-            count,
-            dy,
-            weight,
-            dx,
-            maps.channels,
-            multiplier,
-            *maps.geometry,
-        )
-    elif maps.window.pointwise and maps.windows == 1:
-        m, k = maps.outputs // maps.group, maps.channels // maps.group
+        launch("depthwise_convolution.data_gradient", maps.dtype, count, count, dy, weight, dx, *maps.depthwise_sizes)
+    elif maps.single:
+        m, k = maps.block
         of_dy, of_dx = Matrix(dy, maps.outputs, stride=m), Matrix(dx, maps.channels, stride=k)
         gemm(maps.dtype, (maps.count, k, m), of_dy, Matrix(weight, k, stride=m * k), of_dx, batch=maps.group)
     else:
@@ -132,25 +130,19 @@ def data_gradient(maps: Maps, dy: int, weight: int, dx: int) -> None:
             of_dy = Matrix(part.of_y(dy), maps.windows, stride=maps.outputs * maps.windows)
             columns, ld, stride = part.place(dx)
             _multiply(part, weight, True, of_dy, Matrix(columns, ld, stride=stride))
-            part.add_back(columns, dx)
+            if not maps.window.pointwise:
+                part.add_columns(columns, dx, ld, stride)
 
 
 def add_weight_gradient(maps: Maps, x: int, dy: int, dweight: int) -> None:
-    """Add to dweight what x and dy give."""
-    m, k = maps.outputs // maps.group, maps.rows // maps.group
+    """Add the gradient from x and dy to dweight."""
+    m, k = maps.block
     of_weight = Matrix(dweight, k, stride=m * k)
     if maps.depthwise:
-        numbers, arguments = maps.count * maps.windows, (x, dy, dweight, maps.channels, maps.outputs // maps.channels)
-        launch_sums(
-            "depthwise_convolution.weight_gradient",
-            maps.dtype,
-            m * k * maps.group,
-            numbers,
-            numbers,
-            *arguments,
-            *maps.geometry,
-        )
-    elif maps.window.pointwise and maps.windows == 1:
+        numbers, arrays = maps.count * maps.windows, (x, dy, dweight)
+        kernel = "depthwise_convolution.weight_gradient"
+        launch_sums(kernel, maps.dtype, m * k * maps.group, numbers, numbers, *arrays, *maps.depthwise_sizes)
+    elif maps.single:
         of_dy = Matrix(dy, maps.outputs, transposed=True, stride=m)
         gemm(maps.dtype, (m, k, maps.count), of_dy, Matrix(x, maps.channels, stride=k), of_weight, beta=1, batch=maps.group)
     else:
@@ -167,32 +159,28 @@ def add_weight_gradient(maps: Maps, x: int, dy: int, dweight: int) -> None:
 def add_bias(dtype: np.dtype[Any], shape: tuple[int, ...], axis: int, bias: int, y: int) -> None:
     """y[..., c, ...] += bias[c], c on y's axis `axis`; y has this shape."""
     planes, after = math.prod(shape[: axis + 1]), math.prod(shape[axis + 1 :])
-    launch_planes("bias.bias", dtype, planes, after, shape[axis], y, bias, y)
+    launch_planes("scale.scale", dtype, planes, after, shape[axis], y, 0, bias, y, 0)
 
 
 def add_bias_gradient(dtype: np.dtype[Any], shape: tuple[int, ...], axis: int, dy: int, dbias: int) -> None:
     """dbias[c] += the sum of dy[..., c, ...]."""
     numbers, lanes, after = math.prod(shape) // shape[axis], shape[axis], math.prod(shape[axis + 1 :])
-    launch_sums("bias.bias_sums", dtype, lanes, numbers, numbers, lanes, after, dy, dbias, 1)
+    launch_sums("scale.scale_sums", dtype, lanes, numbers, numbers, lanes, after, dy, 0, 0, 0, dbias, 1)
 
 
 def im2col(maps: Maps, x: int, columns: int) -> None:
     """Every window of x as a column: columns (count, channels * taps, windows)."""
-    count, stride = maps.count * maps.channels * maps.windows, maps.rows * maps.windows
-    sizes = (maps.channels, maps.count, 0, maps.windows, maps.windows, stride)
-    launch("im2col.im2col", maps.dtype, count, count, x, columns, *sizes, *maps.geometry)
+    _whole(maps).make_columns(x, columns, maps.windows, maps.rows * maps.windows)
 
 
 def col2im(maps: Maps, columns: int, x: int) -> None:
     """Columns (count, channels * taps, windows) added up where they came from: im2col's transpose; x is overwritten."""
-    count, stride = maps.count * maps.channels * maps.pixels, maps.rows * maps.windows
-    sizes = (0, maps.channels, 0, maps.windows, maps.windows, stride)
-    launch("im2col.col2im", maps.dtype, count, count, columns, x, *sizes, *maps.geometry)
+    _whole(maps).add_columns(columns, x, maps.windows, maps.rows * maps.windows)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Images and windows that are worked on at once; where there are several images, all of their windows."""
+    """Images and windows that one launch takes; of several images, all windows."""
 
     maps: Maps
     first_image: int
@@ -203,31 +191,34 @@ class _Part:
     side_by_side: bool
 
     def columns(self, x: int) -> tuple[int, int, int]:
-        """The columns of this part: their address, how far rows and images are apart. Made in the workspace, or x itself."""
-        maps = self.maps
+        """The columns of this part: their address, and the distances of rows and images. Made in the workspace, or x itself."""
         address, ld, stride = self.place(x)
         if address == self.workspace:
-            count = maps.channels * self.images * self.windows
-            sizes = (maps.channels, self.images, self.first, self.windows, ld, stride)
-            launch("im2col.im2col", maps.dtype, count, count, self.of_x(x), address, *sizes, *maps.geometry)
+            self.make_columns(x, address, ld, stride)
         return address, ld, stride
 
     def place(self, x: int) -> tuple[int, int, int]:
-        """Where the columns belong: as columns returns it."""
+        """Where the columns belong, in the form that `columns` returns."""
         if self.maps.window.pointwise and not self.side_by_side:
             return self.of_x(x), self.maps.pixels, self.maps.channels * self.maps.pixels
         return self.workspace, self.images * self.windows, self.windows
 
-    def add_back(self, columns: int, dx: int) -> None:
-        """Add the columns up where their windows are in dx: the first windows overwrite it."""
+    def make_columns(self, x: int, columns: int, ld: int, stride: int) -> None:
+        """x's windows as columns, at this address."""
         maps = self.maps
-        if not maps.window.pointwise:
-            count = self.images * maps.channels * maps.pixels
-            sizes = (int(self.first > 0), maps.channels, self.first, self.windows, self.images * self.windows, self.windows)
-            launch("im2col.col2im", maps.dtype, count, count, columns, self.of_x(dx), *sizes, *maps.geometry)
+        count = maps.channels * self.images * self.windows
+        sizes = (maps.channels, self.images, self.first, self.windows, ld, stride)
+        launch("im2col.im2col", maps.dtype, count, count, self.of_x(x), columns, *sizes, *maps.geometry)
+
+    def add_columns(self, columns: int, dx: int, ld: int, stride: int) -> None:
+        """Add the columns to their windows in dx; the first windows overwrite it."""
+        maps = self.maps
+        count = self.images * maps.channels * maps.pixels
+        sizes = (int(self.first > 0), maps.channels, self.first, self.windows, ld, stride)
+        launch("im2col.col2im", maps.dtype, count, count, columns, self.of_x(dx), *sizes, *maps.geometry)
 
     def gradient(self, dy: int) -> tuple[int, int, int]:
-        """This part's gradients: their address, how far rows and images are apart; side by side after the columns if asked."""
+        """This part's gradients: their address, and the distances of rows and images; after the columns where side_by_side."""
         maps = self.maps
         if not self.side_by_side:
             return self.of_y(dy), maps.windows, maps.outputs * maps.windows
@@ -246,13 +237,17 @@ class _Part:
         return self.maps.address(y, self.first_image * self.maps.outputs * self.maps.windows + self.first)
 
 
+def _whole(maps: Maps) -> _Part:
+    return _Part(maps, 0, maps.count, 0, maps.windows, 0, False)
+
+
 def _parts(maps: Maps, side_by_side: bool = False) -> Iterator[_Part]:
-    """The work in parts whose columns fit the workspace; side_by_side: those of y's maps too, if there are several images."""
+    """The work in parts whose columns fit the workspace. side_by_side: columns of y's maps too, if there are several images."""
     side_by_side = side_by_side and maps.count > 1
     rows = maps.rows + (maps.outputs if side_by_side else 0)
     if maps.window.pointwise and not side_by_side:
         if maps.count:
-            yield _Part(maps, 0, maps.count, 0, maps.windows, 0, False)
+            yield _whole(maps)
         return
     fitting = max(1, WORKSPACE // (rows * maps.dtype.itemsize))  # columns
     images = max(1, min(fitting // max(maps.windows, 1), maps.count))
@@ -268,7 +263,7 @@ def _parts(maps: Maps, side_by_side: bool = False) -> Iterator[_Part]:
 def _multiply(part: _Part, weight: int, transposed: bool, b: Matrix, c: Matrix) -> None:
     """c = weight b, or weight^T b, for each group of each image; the matrices' strides are those between images."""
     maps = part.maps
-    m, k = maps.outputs // maps.group, maps.rows // maps.group
+    m, k = maps.block
     sizes = (k, part.windows, m) if transposed else (m, part.windows, k)
     of_group = (weight, m * k), (b.address, sizes[2] * b.ld), (c.address, sizes[0] * c.ld)
     if maps.group == 1 or maps.group < part.images:  # a batch of images, group after group

@@ -1,15 +1,11 @@
-// Convolutions in which every channel has kernels of its own, `multiplier` of them, without columns. See convolution.py.
+// Depthwise convolutions, with `multiplier` kernels for each channel, without columns. See convolution.py.
 #include "common.cuh"
 #include "sums.cuh"
 #include "window.cuh"
 
 // y (N, channels * multiplier, windows) from x (N, channels, map) and weight (channels * multiplier, taps). count: y's elements.
-extern "C" __global__ void convolve(int count, const REAL* x, const REAL* weight, REAL* y, int channels, int multiplier, int depth,
-                                    int height, int width, int out_d, int out_h, int out_w, int kernel_d, int kernel_h,
-                                    int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h, int pad_w,
-                                    int dil_d, int dil_h, int dil_w) {
-  const Window w{depth,    height,   width,    out_d, out_h, out_w, kernel_d, kernel_h, kernel_w,
-                 stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dil_d,    dil_h,    dil_w};
+extern "C" __global__ void convolve(int count, const REAL* x, const REAL* weight, REAL* y, int channels, int multiplier,
+                                    Window w) {
   LOOP(i, count) {
     const unsigned plane = i / (unsigned)w.windows();
     const Place corner = corner_of(i % (unsigned)w.windows(), w);
@@ -35,11 +31,7 @@ extern "C" __global__ void convolve(int count, const REAL* x, const REAL* weight
 
 // dx from dy and weight: convolve's transpose, as a gather. count: dx's elements.
 extern "C" __global__ void data_gradient(int count, const REAL* dy, const REAL* weight, REAL* dx, int channels, int multiplier,
-                                         int depth, int height, int width, int out_d, int out_h, int out_w, int kernel_d,
-                                         int kernel_h, int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h,
-                                         int pad_w, int dil_d, int dil_h, int dil_w) {
-  const Window w{depth,    height,   width,    out_d, out_h, out_w, kernel_d, kernel_h, kernel_w,
-                 stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dil_d,    dil_h,    dil_w};
+                                         Window w) {
   LOOP(i, count) {
     const unsigned plane = i / (unsigned)w.map(), c = plane % (unsigned)channels;
     const Place at = place_of(i % (unsigned)w.map(), w.height, w.width);
@@ -65,17 +57,13 @@ extern "C" __global__ void data_gradient(int count, const REAL* dy, const REAL* 
 }
 
 // A block for each number of the weight: dweight += the sum of dy * x over `numbers` = images * windows.
-extern "C" __global__ void weight_gradient(int numbers, const REAL* x, const REAL* dy, REAL* dweight, int channels, int multiplier,
-                                           int depth, int height, int width, int out_d, int out_h, int out_w, int kernel_d,
-                                           int kernel_h, int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d,
-                                           int pad_h, int pad_w, int dil_d, int dil_h, int dil_w) {
-  const Window w{depth,    height,   width,    out_d, out_h, out_w, kernel_d, kernel_h, kernel_w,
-                 stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dil_d,    dil_h,    dil_w};
+extern "C" __global__ void weight_gradient(int numbers, const REAL* x, const REAL* dy, REAL* dweight, int channels,
+                                           int multiplier, Window w) {
   const unsigned m = blockIdx.x / (unsigned)w.taps();
   const Place tap = place_of(blockIdx.x % (unsigned)w.taps(), w.kernel_h, w.kernel_w);
   const unsigned outputs = channels * multiplier;
   double sum = 0;
-  for (unsigned i = threadIdx.x; i < (unsigned)numbers; i += blockDim.x) {
+  BLOCK_LOOP(i, numbers) {
     const unsigned j = i % (unsigned)w.windows(), plane = i / (unsigned)w.windows() * outputs + m;
     const Place corner = corner_of(j, w);
     const int d = corner.d + tap.d * w.dil_d, h = corner.h + tap.h * w.dil_h, at = corner.w + tap.w * w.dil_w;
@@ -83,6 +71,5 @@ extern "C" __global__ void weight_gradient(int numbers, const REAL* x, const REA
       sum += (double)dy[(size_t)plane * w.windows() + j] *
              x[(size_t)(plane / (unsigned)multiplier) * w.map() + (d * w.height + h) * w.width + at];
   }
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) dweight[blockIdx.x] += REAL(sum);
+  put_block_sum(sum, true, dweight + blockIdx.x);
 }

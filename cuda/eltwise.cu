@@ -11,7 +11,7 @@ extern "C" __global__ void weighted_sum(int count, const REAL* a, REAL a_coeff, 
   LOOP(i, count) y[i] = a[i] * a_coeff + b[i] * b_coeff;
 }
 
-// y = max(a, b), of equals b; winner: 0 where it is a.
+// y = max(a, b); winner: 0 where a is greater, else 1.
 extern "C" __global__ void maximum(int count, const REAL* a, const REAL* b, REAL* y, int* winner) {
   LOOP(i, count) {
     const bool first = a[i] > b[i];
@@ -20,7 +20,7 @@ extern "C" __global__ void maximum(int count, const REAL* a, const REAL* b, REAL
   }
 }
 
-// y = x where x is greater than y was; there the winner is `index`.
+// y = max(x, y); the winner is `index` where x is greater.
 extern "C" __global__ void maximum_with(int count, const REAL* x, int index, REAL* y, int* winner) {
   LOOP(i, count) {
     if (x[i] > y[i]) {

@@ -12,7 +12,7 @@ extern "C" __global__ void euclidean_loss(int count, const REAL* x, const REAL* 
   put_sums(sum, 0, partial);
 }
 
-// dx, dtarget: nullptr, or where they go; divisor: N.
+// dx, dtarget: may be nullptr; divisor: N.
 extern "C" __global__ void euclidean_loss_backward(int count, const REAL* difference, const REAL* dy, double divisor,
                                                    REAL* dx, REAL* dtarget) {
   const REAL scale = loss_scale(dy, divisor);

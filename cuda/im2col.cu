@@ -1,15 +1,11 @@
-// Windows of maps as columns, and columns added up where they came from. See layers/im2col.py and convolution.py.
+// Windows of maps as columns, and columns added to their windows. See layers/im2col.py and convolution.py.
 #include "common.cuh"
 #include "window.cuh"
 
-// x: (images, channels, map). Windows `first` to first + windows - 1 of each image become columns: that of channel c, tap t, image n,
-// window j stands at (c * taps + t) * ld + n * image_stride + j. count: channels * images * windows.
-extern "C" __global__ void im2col(int count, const REAL* x, REAL* columns, int channels, int images, int first, int windows, int ld,
-                                  int image_stride, int depth, int height, int width, int out_d, int out_h, int out_w, int kernel_d,
-                                  int kernel_h, int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h,
-                                  int pad_w, int dil_d, int dil_h, int dil_w) {
-  const Window w{depth,    height,   width,    out_d, out_h, out_w, kernel_d, kernel_h, kernel_w,
-                 stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dil_d,    dil_h,    dil_w};
+// x: (images, channels, map). Windows `first` to first + windows - 1 of each image become columns: channel c, tap t, image n,
+// window j is at (c * taps + t) * ld + n * image_stride + j. count: channels * images * windows.
+extern "C" __global__ void im2col(int count, const REAL* x, REAL* columns, int channels, int images, int first, int windows,
+                                  int ld, int image_stride, Window w) {
   LOOP(i, count) {
     const unsigned j = i % (unsigned)windows, plane = i / (unsigned)windows;
     const unsigned n = plane % (unsigned)images, c = plane / (unsigned)images;
@@ -30,14 +26,10 @@ extern "C" __global__ void im2col(int count, const REAL* x, REAL* columns, int c
   }
 }
 
-// The same sizes; every pixel of x gathers, in the order of the taps, what the columns hold of it. count: x's elements.
-// add: whether to what x holds.
-extern "C" __global__ void col2im(int count, const REAL* columns, REAL* x, int add, int channels, int first, int windows, int ld,
-                                  int image_stride, int depth, int height, int width, int out_d, int out_h, int out_w, int kernel_d,
-                                  int kernel_h, int kernel_w, int stride_d, int stride_h, int stride_w, int pad_d, int pad_h,
-                                  int pad_w, int dil_d, int dil_h, int dil_w) {
-  const Window w{depth,    height,   width,    out_d, out_h, out_w, kernel_d, kernel_h, kernel_w,
-                 stride_d, stride_h, stride_w, pad_d, pad_h, pad_w, dil_d,    dil_h,    dil_w};
+// The same sizes; every pixel of x is the sum of its copies in the columns, in the order of the taps, plus its old value if add.
+// count: x's elements.
+extern "C" __global__ void col2im(int count, const REAL* columns, REAL* x, int add, int channels, int first, int windows,
+                                  int ld, int image_stride, Window w) {
   LOOP(i, count) {
     const unsigned pixel = i % (unsigned)w.map(), plane = i / (unsigned)w.map();
     const unsigned c = plane % (unsigned)channels, n = plane / (unsigned)channels;

@@ -9,7 +9,7 @@ extern "C" __global__ void infogain(int positions, int classes, int inner, const
   LOOP(i, positions) {
     const int label = read_label(labels, i, positions, classes, ignores, ignore, wrong);
     if (label < 0) continue;
-    const unsigned start = i / (unsigned)inner * (unsigned)classes * (unsigned)inner + i % (unsigned)inner;
+    const unsigned start = line_start(i, classes, inner);
     for (int c = 0; c < classes; ++c) {
       const REAL p = prob[start + c * inner];
       sum += -matrix[label * classes + c] * log(p < least ? least : p);
@@ -26,7 +26,7 @@ extern "C" __global__ void infogain_backward(int positions, int classes, int inn
   const REAL scale = loss_scale(dy, *divisor);
   LOOP(i, positions) {
     const int label = read_label(labels, i, positions, classes, ignores, ignore, nullptr);
-    const unsigned start = i / (unsigned)inner * (unsigned)classes * (unsigned)inner + i % (unsigned)inner;
+    const unsigned start = line_start(i, classes, inner);
     const REAL* row = matrix + (label < 0 ? 0 : label * classes);
     double sum = 0;
     for (int c = 0; c < classes; ++c) sum += row[c];

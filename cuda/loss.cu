@@ -1,8 +1,8 @@
 // The end of every loss: one number from the blocks' sums. See loss.py.
 #include "loss.cuh"
 
-// partial (blocks, 2): sums of losses and of how many count. loss = sum / divisor, where the divisor is `fixed`, or, where
-// that is 0, how many count (at least 1), which goes to `divisor` too, unless that is nullptr. A block of LOSS_THREADS.
+// partial (blocks, 2): sums of losses and counts. loss = sum / divisor, where the divisor is `fixed`, or if that is 0 the count
+// (at least 1). divisor: nullptr, or where to keep it. A block of LOSS_THREADS.
 extern "C" __global__ void finish_loss(int blocks, const double* partial, double fixed, REAL* loss, double* divisor) {
   double sum = 0, counted = 0;
   for (int i = threadIdx.x; i < blocks; i += LOSS_THREADS) {

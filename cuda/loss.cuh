@@ -1,4 +1,4 @@
-// What the losses' kernels share: the sums of a block's threads, for loss.cu's finish_loss to add up.
+// For the losses' kernels: the sums of a block's threads, which finish_loss of loss.cu adds up.
 #pragma once
 
 #include "common.cuh"
@@ -6,7 +6,7 @@
 
 constexpr int LOSS_THREADS = 256;  // of a block; loss.py's THREADS
 
-// One block's sums of the losses and of how many count, at its place in partial (blocks, 2). Every thread must come here.
+// Writes a block's sums of losses and counts to its row of partial (blocks, 2). Every thread must call it.
 __device__ void put_sums(double loss, double counted, double* partial) {
   loss = block_sum(loss);
   counted = block_sum(counted);
@@ -30,5 +30,5 @@ __device__ double lanes_sum(double mine, unsigned lanes) {
   return part[t];
 }
 
-// What backward multiplies by: the loss's diff over forward's divisor.
+// Backward's factor: the loss's diff over forward's divisor.
 __device__ __forceinline__ REAL loss_scale(const REAL* dy, double divisor) { return (REAL)((double)*dy / divisor); }

@@ -1,4 +1,4 @@
-"""Losses on the GPU: a kernel that leaves each block's sum, then one block that adds those up, in a fixed order, in double."""
+"""Losses on the GPU: a kernel writes each block's sum, then one block adds those, in a fixed order, in double."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from minicaffe.blob import Blob
 from .device import current, launch_blocks
 
 THREADS = 256
-"""Threads of a loss kernel's block: loss.cuh's LOSS_THREADS."""
+"""Threads of a loss kernel's block: LOSS_THREADS of loss.cuh."""
 
 MOST_BLOCKS = 1024
-"""Blocks of a loss kernel, which loop over what is beyond."""
+"""Most blocks of a loss kernel, which loop over the rest."""
 
 LANES = 32
-"""Threads that share one position whose numbers lie next to each other."""
+"""Threads for one position whose numbers are next to each other."""
 
 
 def launch_loss(
     kernel: str, dtype: DTypeLike, threads: int, *arguments: Any, loss: Blob, fixed: float | None, divisor: Blob | None = None
 ) -> None:
-    """Run a loss kernel, whose last argument is where the blocks' sums go, and write sum / divisor to loss.
-    fixed: the divisor, or None: as many as the kernel counted, at least 1. divisor: where it is kept, a float64."""
+    """Run a loss kernel, whose last argument is the address of the blocks' sums, and write sum / divisor to loss.
+    fixed: the divisor, or None: the kernel's count, at least 1. divisor: a float64 blob to keep it in."""
     blocks = min(-(-threads // THREADS), MOST_BLOCKS)
     partial = current().current_stream.workspace(16 * MOST_BLOCKS)
     launch_blocks(kernel, dtype, (blocks, 1), (THREADS, 1, 1), *arguments, partial)
@@ -34,5 +34,5 @@ def launch_loss(
 
 
 def lanes_of(inner: int) -> int:
-    """How many threads share one position of (outer, channels, inner): adjacent threads are to read adjacent numbers."""
+    """Threads for one position of (outer, channels, inner), so that adjacent threads read adjacent numbers."""
     return LANES if inner < LANES else 1

@@ -1,4 +1,4 @@
-// MVN: rows of `numbers` numbers, each to mean 0 and, where asked for, deviation 1. A block a row. See layers/mvn.py.
+// MVN: rows of `numbers` numbers, each brought to mean 0 and, with scale, deviation 1. A block a row. See layers/mvn.py.
 #include "common.cuh"
 #include "sums.cuh"
 
@@ -7,16 +7,16 @@ extern "C" __global__ void mvn(int numbers, const REAL* x, REAL eps, REAL* y, RE
   const REAL* from = x + (long long)blockIdx.x * numbers;
   REAL* to = y + (long long)blockIdx.x * numbers;
   double sum = 0, squares = 0;
-  for (int i = threadIdx.x; i < numbers; i += blockDim.x) sum += from[i];
+  BLOCK_LOOP(i, numbers) sum += from[i];
   const REAL mean = REAL(block_sum(sum) / numbers);
-  for (int i = threadIdx.x; i < numbers; i += blockDim.x) {
+  BLOCK_LOOP(i, numbers) {
     const REAL distance = from[i] - mean;
     squares += (double)distance * distance;
     to[i] = distance;
   }
   if (!scale) return;
   const REAL deviation = sqrt(REAL(block_sum(squares) / numbers)) + eps;
-  for (int i = threadIdx.x; i < numbers; i += blockDim.x) to[i] /= deviation;
+  BLOCK_LOOP(i, numbers) to[i] /= deviation;
   if (threadIdx.x == 0) scale[blockIdx.x] = deviation;
 }
 
@@ -24,13 +24,13 @@ extern "C" __global__ void mvn(int numbers, const REAL* x, REAL eps, REAL* y, RE
 extern "C" __global__ void mvn_backward(int numbers, const REAL* y, const REAL* dy, const REAL* scale, REAL* dx) {
   const long long start = (long long)blockIdx.x * numbers;
   double sum = 0, products = 0;
-  for (int i = threadIdx.x; i < numbers; i += blockDim.x) {
+  BLOCK_LOOP(i, numbers) {
     sum += dy[start + i];
     if (scale) products += (double)y[start + i] * dy[start + i];
   }
   const REAL mean = REAL(block_sum(sum) / numbers);
   const REAL product = scale ? REAL(block_sum(products) / numbers) : REAL(0);
-  for (int i = threadIdx.x; i < numbers; i += blockDim.x) {
+  BLOCK_LOOP(i, numbers) {
     const REAL centred = dy[start + i] - mean;
     dx[start + i] = scale ? (centred - y[start + i] * product) / scale[blockIdx.x] : centred;
   }

@@ -1,7 +1,7 @@
 // The layers that apply one function to every element: y = f(x), dx = dy f'(x). See layers/elementwise/neuron.py.
 //
 // Every kernel takes the same: a, b, c are the function's constants, as its layer's `constants` lists them. Forward's y may be x;
-// kept is nullptr, or where a copy of x goes. Backward's dx may be dy.
+// kept is nullptr, or a copy of x. Backward's dx may be dy.
 #include "common.cuh"
 
 #define VALUE(expression)          \

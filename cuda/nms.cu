@@ -17,7 +17,7 @@ __device__ __forceinline__ Box read_box(const REAL* boxes, int i) {
 
 __device__ __forceinline__ REAL area(const Box& a) { return (a.x2 - a.x1 + 1) * (a.y2 - a.y1 + 1); }
 
-// Whether the boxes, of these areas, overlap by more than threshold. A NaN makes an area NaN, and then they do not.
+// Whether the boxes, of these areas, overlap by more than threshold. A NaN makes an area NaN, and the boxes do not clash.
 __device__ __forceinline__ bool clash(const Box& a, REAL area_a, const Box& b, REAL area_b, REAL threshold) {
   const REAL width = max(min(a.x2, b.x2) - max(a.x1, b.x1) + 1, REAL(0));
   const REAL height = max(min(a.y2, b.y2) - max(a.y1, b.y1) + 1, REAL(0));
@@ -25,7 +25,7 @@ __device__ __forceinline__ bool clash(const Box& a, REAL area_a, const Box& b, R
   return shared / (area_a + area_b - shared) > threshold;
 }
 
-// state: how many boxes are kept so far, and how many were before the present slab; removed: one for each of `most` boxes.
+// state: the boxes kept so far, and those kept before the current slab; removed: one for each of `most` boxes.
 extern "C" __global__ void nms_start(int most, int* state, unsigned char* removed) {
   LOOP(i, most) {
     removed[i] = 0;
@@ -34,7 +34,7 @@ extern "C" __global__ void nms_start(int most, int* state, unsigned char* remove
   if (most < 2 && blockIdx.x == 0 && threadIdx.x < 2) state[threadIdx.x] = 0;
 }
 
-// mask (SLAB, WORDS): bit j of word c of row r tells whether boxes start + r and start + 64 c + j clash, the second being later.
+// mask (SLAB, WORDS): bit j of word c of row r: whether boxes start + r and start + 64 c + j clash, the second being later.
 // A block of 64 threads for each 64 columns (x) and 64 rows (y) from the diagonal on. count: the number of boxes (4 each).
 extern "C" __global__ void nms_mask(const int* count, int start, const REAL* boxes, REAL threshold, int limit, const int* state,
                                     WORD* mask) {
@@ -58,13 +58,13 @@ extern "C" __global__ void nms_mask(const int* count, int start, const REAL* box
   mask[(mine - start) * WORDS + column] = bits;
 }
 
-// Goes through a slab's boxes in order, one block: each that is not removed is kept and removes those it clashes with.
-// kept: the places of the boxes that are kept, appended to.
+// One block takes a slab's boxes in order: a box that is not removed is kept, and removes those it clashes with.
+// kept: the places of the kept boxes, to which this slab's are appended.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
     nms_scan(const int* count, int start, const unsigned char* removed, const WORD* mask, int limit, int* state, int* kept) {
   __shared__ WORD diagonal[SLAB], alive[WORDS], chosen[WORDS];
   __shared__ unsigned char open[SLAB];
-  __shared__ int before[WORDS + 1];  // how many are kept before each word, from state[0] on
+  __shared__ int before[WORDS + 1];  // boxes kept before each word, from state[0] on
   const int thread = threadIdx.x, used = min(*count - start, SLAB), so_far = state[0];
   for (int i = thread; i < SLAB; i += SCAN_THREADS) {
     open[i] = i < used && !removed[start + i];
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
   }
 }
 
-// Removes, among the boxes from start on, a thread each, those that clash with a box kept in the slab before.
+// A thread a box, from start on: removes those that clash with a box kept in the previous slab.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
     nms_remove(const int* count, int start, const REAL* boxes, REAL threshold, int limit, const int* state, const int* kept,
                unsigned char* removed) {
@@ -147,7 +147,7 @@ extern "C" __global__ void nms_ranked(int count, const REAL* dets, const int* or
   for (int k = 0; k < 4; ++k) boxes[4 * i + k] = dets[5 * order[i] + k];
 }
 
-// found: the places in dets of the boxes kept; *kept_count of `most` are there.
+// found: the places in dets of the *kept_count kept boxes, then -1; `most` in all.
 extern "C" __global__ void nms_found(int most, const int* kept_count, const int* kept, const int* order, int* found) {
   LOOP(i, most) found[i] = (int)i < *kept_count ? order[kept[i]] : -1;
 }

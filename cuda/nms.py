@@ -1,9 +1,9 @@
-"""Non-maximum suppression on the GPU, of boxes that are sorted there: the same boxes as layers/boxes/nms.py keeps.
+"""Non-maximum suppression on the GPU, of boxes sorted there. It keeps the same boxes as layers/boxes/nms.py.
 
-    2048 boxes at a time: which clash, as bits (64 x 64 of them a block) -> one block goes through them in order and
-    appends the kept ones -> those remove the later boxes that they clash with
+    2048 boxes at a time: which clash, as bits (64 x 64 a block) -> one block takes them in order and appends the kept ones
+    -> those remove the later boxes that they clash with
 
-Nothing comes back to the host: the number of boxes may be known to the device only, the number kept is.
+Nothing is copied to the host: the number of boxes, and that of kept ones, stay on the device.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from .device import launch, launch_blocks
 from .sort import Sorting
 
 SLAB = 2048
-"""Boxes that are decided together: nms.cu's SLAB."""
+"""Boxes at a time: SLAB of nms.cu."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Addresses: where the kept boxes stand among the sorted ones (ints), and how many they are (an int)."""
+    """Addresses: the places of the kept boxes among the sorted ones (ints), and their number (an int)."""
 
     places: int
     count: int
 
 
 class Suppression:
-    """Room for the suppression of boxes of a dtype, that lasts as long as this object."""
+    """Suppression of boxes of a dtype; this object holds its memory."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
@@ -42,8 +42,8 @@ class Suppression:
         self._kept = Blob((), np.int32)
 
     def run(self, boxes: int, count: int, most: int, threshold: float, limit: int = 0) -> Kept:
-        """boxes: the address of at most `most` boxes (4 each), best first; count: that of their number, an int.
-        limit: keep so many at most (0: all)."""
+        """boxes: the address of at most `most` boxes (4 each), best first; count: the address of their number, an int.
+        limit: the most boxes to keep (0: all)."""
         self._removed.reshape(most)
         self._kept.reshape(most)
         mask, removed = self._mask.device_data("update"), self._removed.device_data("write")
@@ -60,19 +60,15 @@ class Suppression:
         return Kept(kept, state)
 
     def count(self) -> int:
-        """How many boxes the last run kept: waits for it."""
+        """How many boxes the last run kept; waits for it."""
         return int(self._state.read_data()[0])
 
 
 def nms(dets: NDArray[Any], threshold: float, limit: int = 0) -> NDArray[np.intp]:
     """layers/boxes/nms.py's nms, of dets (N, 5), float32 or float64, N > 0."""
     count, dtype = len(dets), dets.dtype
-    table, ranked, number, found = (
-        Blob(dets.shape, dtype),
-        Blob((count, 4), dtype),
-        Blob((), np.int32),
-        Blob((count,), np.int32),
-    )
+    table, ranked = Blob(dets.shape, dtype), Blob((count, 4), dtype)
+    number, found = Blob((), np.int32), Blob((count,), np.int32)
     table.data[...] = dets
     number.data[...] = count
     rows, boxes, places = table.device_data("read"), ranked.device_data("write"), found.device_data("write")

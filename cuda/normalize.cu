@@ -18,12 +18,12 @@ __device__ double term(unsigned i, int channels, int positions, const REAL* x, c
   return dy ? dy[i] * scale_of(i, channels, positions, scale, shared) * value : value * value;
 }
 
-// Without dy the length sqrt(sum of x^2 + eps), with dy the sum of scale * dy * x, over a whole image: a block an image.
+// A block an image: without dy, the length sqrt(sum of x^2 + eps); with dy, the sum of scale * dy * x.
 extern "C" __global__ void image_sums(int channels, int positions, const REAL* x, const REAL* dy, const REAL* scale, int shared,
                                       REAL eps, REAL* result) {
   const unsigned numbers = (unsigned)channels * (unsigned)positions;
   double sum = 0;
-  for (unsigned j = threadIdx.x; j < numbers; j += blockDim.x)
+  BLOCK_LOOP(j, numbers)
     sum += term(blockIdx.x * numbers + j, channels, positions, x, dy, scale, shared);
   sum = block_sum(sum);
   if (threadIdx.x == 0) result[blockIdx.x] = dy ? REAL(sum) : sqrt(REAL(sum) + eps);
@@ -34,7 +34,7 @@ extern "C" __global__ void position_sums(int lengths, int channels, int position
                                          int shared, REAL eps, REAL* result) {
   __shared__ double part[16][32];
   const unsigned at = blockIdx.x * 32 + threadIdx.x;
-  const unsigned start = at / (unsigned)positions * (unsigned)channels * (unsigned)positions + at % (unsigned)positions;
+  const unsigned start = line_start(at, channels, positions);
   double sum = 0;
   if (at < (unsigned)lengths)
     for (unsigned c = threadIdx.y; c < (unsigned)channels; c += 16)
@@ -68,10 +68,9 @@ extern "C" __global__ void normalize_backward(int count, int channels, int posit
 extern "C" __global__ void scale_sums(int numbers, int channels, int positions, int groups, const REAL* x, const REAL* norm,
                                       int shared, const REAL* dy, REAL* dscale) {
   double sum = 0;
-  for (unsigned j = threadIdx.x; j < (unsigned)numbers; j += blockDim.x) {
+  BLOCK_LOOP(j, numbers) {
     const unsigned i = shared ? j : channel_index(j, blockIdx.x, channels, positions);
     sum += dy[i] * x[i] / norm[length_of(i, channels, positions, groups)];
   }
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) dscale[blockIdx.x] += REAL(sum);
+  put_block_sum(sum, true, dscale + blockIdx.x);
 }

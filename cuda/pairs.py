@@ -1,4 +1,4 @@
-"""The addresses of what an elementwise kernel reads and writes, which in place are the same."""
+"""The addresses that an elementwise kernel reads and writes, which are equal in place."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 
 def data_pair(x: DeviceArray, y: DeviceArray) -> tuple[int, int]:
-    """x's data, to be read, and y's, to be written whole; y may be x."""
+    """x's data to read, and y's to overwrite; y may be x."""
     if x is y:
         return (x.device_data("update"),) * 2
     return x.device_data("read"), y.device_data("write")
 
 
 def diff_pair(dy: DeviceArray, dx: DeviceArray) -> tuple[int, int]:
-    """dy's diff, to be read, and dx's, to be written whole; dx may be dy."""
+    """dy's diff to read, and dx's to overwrite; dx may be dy."""
     if dx is dy:
         return (dy.device_diff("update"),) * 2
     return dy.device_diff("read"), dx.device_diff("write")

@@ -1,7 +1,7 @@
-// Permute, and Crop: an array beside one whose axes lie elsewhere. See layers/permute.py and crop.py.
+// Permute and Crop: two arrays with different strides. See layers/permute.py and crop.py.
 #include "common.cuh"
 
-// Where number i of an array lies in the other one; table: the array's lengths, then the other one's steps, axis by axis.
+// The place in the other array of number i; table: the lengths of the axes, then the other array's strides.
 __device__ unsigned elsewhere(unsigned i, int axes, const int* table) {
   unsigned place = 0;
   for (int axis = axes - 1; axis >= 0; --axis) {
@@ -16,7 +16,7 @@ extern "C" __global__ void gather(int count, int axes, const int* table, const R
   LOOP(i, count) y[i] = x[elsewhere(i, axes, table)];
 }
 
-// The way back: dy has count numbers, dx may have more, which stay.
+// The reverse: dy has count numbers, dx may have more, which do not change.
 extern "C" __global__ void scatter(int count, int axes, const int* table, const REAL* dy, REAL* dx) {
   LOOP(i, count) dx[elsewhere(i, axes, table)] = dy[i];
 }

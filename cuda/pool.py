@@ -1,22 +1,28 @@
-"""Memory that is handed out again without asking the driver.
+"""Pools of memory: freed blocks are used again without asking the driver.
 
-PyCUDA has pools of its own, but they end the process when a block comes back on a thread, or at a moment, without a
-current context, which is where Python's collector may drop a blob. Here giving back only puts the block on a list.
+PyCUDA's pools end the process when a block is freed where no context is current, as happens when Python's garbage collector
+drops a blob on another thread. Here freeing only puts the block on a list.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .device import Device
 
 
 class Pool:
-    """Blocks by size. allocate(nbytes): a new block, or `full` where there is no room; freed with its last reference.
+    """Blocks by size. allocate(nbytes) makes a block, or raises `full`; the last reference to a block frees it.
 
-    settle() is called before blocks that came back are handed out again: it waits for whoever still uses them.
-    exact: sizes are not rounded up, so that a tool that watches memory sees an access beyond the end.
+    settle() is called before returned blocks are used again: it waits for whoever still uses them.
+    exact: sizes are not rounded up, so that a memory checker sees an access past the end.
     """
 
     def __init__(
@@ -33,7 +39,7 @@ class Pool:
         self._taken = 0
 
     def take(self, nbytes: int) -> tuple[int, Any]:
-        """(its size, a block of at least nbytes); what is held unused is let go before the allocator's exception is raised."""
+        """(its size, a block of at least nbytes). The unused blocks are freed before `full` is raised."""
         size = max(nbytes, 1) if self._exact else block_size(nbytes)
         with self._lock:
             self._sort()
@@ -54,30 +60,30 @@ class Pool:
 
     @property
     def in_use(self) -> int:
-        """Bytes that are handed out."""
+        """Bytes that are in use."""
         with self._lock:
             return self._taken - sum(size for size, _ in list(self._returned))
 
     @property
     def held(self) -> int:
-        """Bytes that wait to be used again."""
+        """Bytes that are free for the next use."""
         with self._lock:
             sorted_in = sum(size * len(blocks) for size, blocks in self._held.items())
             return sorted_in + sum(size for size, _ in list(self._returned))
 
     def release(self) -> None:
-        """Let go of what is held unused."""
+        """Free the unused blocks."""
         with self._lock:
             self._sort()
             self._held.clear()
 
     def _sort(self) -> None:
-        """Put what came back with what is held. What comes back while settle() waits is left for the next time."""
+        """Put the returned blocks among the unused ones. Blocks that return while settle() waits are left for the next time."""
         if not self._returned:
             return
-        came = [self._returned.popleft() for _ in range(len(self._returned))]
+        returned = [self._returned.popleft() for _ in range(len(self._returned))]
         self._settle()
-        for size, block in came:
+        for size, block in returned:
             self._held[size].append(block)
             self._taken -= size
 
@@ -86,3 +92,31 @@ def block_size(nbytes: int) -> int:
     """nbytes rounded up: to 512 bytes, and beyond 4 KiB to an eighth of the power of two below, so that sizes recur."""
     step = max(512, 1 << max(nbytes.bit_length() - 4, 0))
     return -(-max(nbytes, 1) // step) * step
+
+
+class DeviceMemory:
+    """A block of a device's memory, which returns to its pool with this object. nbytes: its size, as the pool rounded it."""
+
+    __slots__ = ("_block", "_pool", "address", "device", "nbytes")
+
+    def __init__(self, device: Device, pool: Pool, nbytes: int) -> None:
+        self.device, self._pool = device, pool
+        self.nbytes, self._block = pool.take(nbytes)
+        self.address = int(self._block)
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):
+            self._pool.give(self.nbytes, self._block)
+
+
+class PinnedMemory:
+    """A block of page-locked host memory for np.asarray, which returns to its pool with the last array that uses it."""
+
+    def __init__(self, pool: Pool, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._pool = pool
+        self._size, self._block = pool.take(math.prod(shape) * dtype.itemsize)
+        self.__array_interface__ = {**self._block.__array_interface__, "shape": shape, "typestr": dtype.str}
+
+    def __del__(self) -> None:
+        if hasattr(self, "_block"):
+            self._pool.give(self._size, self._block)

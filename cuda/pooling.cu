@@ -1,37 +1,44 @@
 // Pooling, MAX and AVE, of maps x (planes, H, W) to y (planes, PH, PW). See layers/pooling.py.
 //
-// Backward is a gather: each pixel adds up the windows that it lies in, in the CPU's order.
+// Backward is a gather: each pixel adds up its windows, in the CPU's order.
 #include "common.cuh"
 
-struct Window {
-  int start, end, length;  // [start, end) on the map; length as the average counts it, padding included
+struct Pooling {
+  int h, w, ph, pw;
+  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 };
 
-__device__ Window window(int i, int size, int kernel, int stride, int pad) {
+struct Range {
+  int start, end, length;  // [start, end) on the map; length with padding, as the average counts it
+};
+
+__device__ Range window(int i, int size, int kernel, int stride, int pad) {
   const int start = i * stride - pad, end = min(start + kernel, size + pad);
   return {max(start, 0), min(end, size), end - start};
 }
 
-// The first and last window in which pixel i lies.
-__device__ int first_window(int i, int kernel, int stride, int pad) { return i + pad < kernel ? 0 : (i + pad - kernel) / stride + 1; }
-__device__ int last_window(int i, int pooled, int stride, int pad) { return min((i + pad) / stride, pooled - 1); }
+__device__ Range rows_of(int row, const Pooling& s) { return window(row, s.h, s.kernel_h, s.stride_h, s.pad_h); }
+__device__ Range columns_of(int column, const Pooling& s) { return window(column, s.w, s.kernel_w, s.stride_w, s.pad_w); }
+
+// The windows, along one axis, that contain pixel i: from start to end - 1.
+__device__ Range windows_with(int i, int pooled, int kernel, int stride, int pad) {
+  return {i + pad < kernel ? 0 : (i + pad - kernel) / stride + 1, min((i + pad) / stride, pooled - 1) + 1, 0};
+}
 
 // A thread a window. y: nullptr, or the maxima; mask: nullptr, or their indices h * W + w, -1 for none, as numbers; argmax: the same
 // as integers.
-extern "C" __global__ void max_pool(int count, const REAL* x, int h, int w, int ph, int pw, int kernel_h, int kernel_w, int stride_h,
-                                    int stride_w, int pad_h, int pad_w, REAL* y, REAL* mask, int* argmax) {
+extern "C" __global__ void max_pool(int count, const REAL* x, Pooling s, REAL* y, REAL* mask, int* argmax) {
   LOOP(i, count) {
-    const Window rows = window(i / (unsigned)pw % (unsigned)ph, h, kernel_h, stride_h, pad_h);
-    const Window columns = window(i % (unsigned)pw, w, kernel_w, stride_w, pad_w);
-    const REAL* map = x + i / (unsigned)(ph * pw) * (unsigned)(h * w);
+    const Range rows = rows_of(i / (unsigned)s.pw % (unsigned)s.ph, s), columns = columns_of(i % (unsigned)s.pw, s);
+    const REAL* map = x + i / (unsigned)(s.ph * s.pw) * (unsigned)(s.h * s.w);
     REAL most = LOWEST;
     int at = -1;
     for (int row = rows.start; row < rows.end; ++row)
       for (int column = columns.start; column < columns.end; ++column) {
-        const REAL value = map[row * w + column];
+        const REAL value = map[row * s.w + column];
         if (value > most) {
           most = value;
-          at = row * w + column;
+          at = row * s.w + column;
         }
       }
     if (y) y[i] = most;
@@ -41,19 +48,18 @@ extern "C" __global__ void max_pool(int count, const REAL* x, int h, int w, int 
 }
 
 // The same where a map has one window: 32 threads a map, 8 maps a block.
-extern "C" __global__ void max_pool_whole(int planes, const REAL* x, int h, int w, int ph, int pw, int kernel_h, int kernel_w,
-                                          int stride_h, int stride_w, int pad_h, int pad_w, REAL* y, REAL* mask, int* argmax) {
+extern "C" __global__ void max_pool_whole(int planes, const REAL* x, Pooling s, REAL* y, REAL* mask, int* argmax) {
   __shared__ REAL most[8][32];
   __shared__ int at[8][32];
   const unsigned plane = blockIdx.x * 8 + threadIdx.y, t = threadIdx.x, m = threadIdx.y;
-  const Window rows = window(0, h, kernel_h, stride_h, pad_h), columns = window(0, w, kernel_w, stride_w, pad_w);
+  const Range rows = rows_of(0, s), columns = columns_of(0, s);
   const int width = columns.end - columns.start, area = (rows.end - rows.start) * width;
   REAL mine = LOWEST;
   int where = -1;
   if (plane < (unsigned)planes)
     for (int j = t; j < area; j += 32) {
-      const int pixel = (rows.start + j / width) * w + columns.start + j % width;
-      const REAL value = x[plane * (unsigned)(h * w) + pixel];
+      const int pixel = (rows.start + j / width) * s.w + columns.start + j % width;
+      const REAL value = x[plane * (unsigned)(s.h * s.w) + pixel];
       if (value > mine) {
         mine = value;
         where = pixel;
@@ -77,32 +83,29 @@ extern "C" __global__ void max_pool_whole(int planes, const REAL* x, int h, int 
 }
 
 // A thread a pixel: dx is the sum of dy over the windows whose maximum it is.
-extern "C" __global__ void max_pool_backward(int count, const REAL* dy, const int* argmax, int h, int w, int ph, int pw, int kernel_h,
-                                             int kernel_w, int stride_h, int stride_w, int pad_h, int pad_w, REAL* dx) {
+extern "C" __global__ void max_pool_backward(int count, const REAL* dy, const int* argmax, Pooling s, REAL* dx) {
   LOOP(i, count) {
-    const int at = i % (unsigned)(h * w), row = at / w, column = at % w;
-    const unsigned start = i / (unsigned)(h * w) * (unsigned)(ph * pw);
-    const int last_h = last_window(row, ph, stride_h, pad_h), last_w = last_window(column, pw, stride_w, pad_w);
-    const int first_w = first_window(column, kernel_w, stride_w, pad_w);
+    const int at = i % (unsigned)(s.h * s.w);
+    const unsigned start = i / (unsigned)(s.h * s.w) * (unsigned)(s.ph * s.pw);
+    const Range rows = windows_with(at / s.w, s.ph, s.kernel_h, s.stride_h, s.pad_h);
+    const Range columns = windows_with(at % s.w, s.pw, s.kernel_w, s.stride_w, s.pad_w);
     REAL sum = 0;
-    for (int r = first_window(row, kernel_h, stride_h, pad_h); r <= last_h; ++r)
-      for (int c = first_w; c <= last_w; ++c)
-        if (argmax[start + r * pw + c] == at) sum += dy[start + r * pw + c];
+    for (int r = rows.start; r < rows.end; ++r)
+      for (int c = columns.start; c < columns.end; ++c)
+        if (argmax[start + r * s.pw + c] == at) sum += dy[start + r * s.pw + c];
     dx[i] = sum;
   }
 }
 
 // A thread a window: the mean.
-extern "C" __global__ void ave_pool(int count, const REAL* x, int h, int w, int ph, int pw, int kernel_h, int kernel_w, int stride_h,
-                                    int stride_w, int pad_h, int pad_w, REAL* y) {
+extern "C" __global__ void ave_pool(int count, const REAL* x, Pooling s, REAL* y) {
   LOOP(i, count) {
-    const Window rows = window(i / (unsigned)pw % (unsigned)ph, h, kernel_h, stride_h, pad_h);
-    const Window columns = window(i % (unsigned)pw, w, kernel_w, stride_w, pad_w);
-    const REAL* map = x + i / (unsigned)(ph * pw) * (unsigned)(h * w);
+    const Range rows = rows_of(i / (unsigned)s.pw % (unsigned)s.ph, s), columns = columns_of(i % (unsigned)s.pw, s);
+    const REAL* map = x + i / (unsigned)(s.ph * s.pw) * (unsigned)(s.h * s.w);
     REAL sum = 0;
     for (int column = columns.start; column < columns.end; ++column) {
       REAL part = 0;
-      for (int row = rows.start; row < rows.end; ++row) part += map[row * w + column];
+      for (int row = rows.start; row < rows.end; ++row) part += map[row * s.w + column];
       sum += part;
     }
     y[i] = sum / (REAL(rows.length) * REAL(columns.length));
@@ -110,16 +113,15 @@ extern "C" __global__ void ave_pool(int count, const REAL* x, int h, int w, int 
 }
 
 // The same where a map has one window: 32 threads a map, 8 maps a block.
-extern "C" __global__ void ave_pool_whole(int planes, const REAL* x, int h, int w, int ph, int pw, int kernel_h, int kernel_w,
-                                          int stride_h, int stride_w, int pad_h, int pad_w, REAL* y) {
+extern "C" __global__ void ave_pool_whole(int planes, const REAL* x, Pooling s, REAL* y) {
   __shared__ double part[8][32];
   const unsigned plane = blockIdx.x * 8 + threadIdx.y, t = threadIdx.x, m = threadIdx.y;
-  const Window rows = window(0, h, kernel_h, stride_h, pad_h), columns = window(0, w, kernel_w, stride_w, pad_w);
+  const Range rows = rows_of(0, s), columns = columns_of(0, s);
   const int width = columns.end - columns.start, area = (rows.end - rows.start) * width;
   double sum = 0;
   if (plane < (unsigned)planes)
     for (int j = t; j < area; j += 32)
-      sum += x[plane * (unsigned)(h * w) + (rows.start + j / width) * w + columns.start + j % width];
+      sum += x[plane * (unsigned)(s.h * s.w) + (rows.start + j / width) * s.w + columns.start + j % width];
   part[m][t] = sum;
   __syncthreads();
   for (unsigned half = 16; half; half /= 2) {
@@ -129,19 +131,19 @@ extern "C" __global__ void ave_pool_whole(int planes, const REAL* x, int h, int 
   if (t == 0 && plane < (unsigned)planes) y[plane] = REAL(part[m][0]) / (REAL(rows.length) * REAL(columns.length));
 }
 
-// A thread a pixel: dx is the sum of dy / size over the windows that it lies in.
-extern "C" __global__ void ave_pool_backward(int count, const REAL* dy, int h, int w, int ph, int pw, int kernel_h, int kernel_w,
-                                             int stride_h, int stride_w, int pad_h, int pad_w, REAL* dx) {
+// A thread a pixel: dx is the sum of dy / size over its windows.
+extern "C" __global__ void ave_pool_backward(int count, const REAL* dy, Pooling s, REAL* dx) {
   LOOP(i, count) {
-    const int at = i % (unsigned)(h * w), row = at / w, column = at % w;
-    const unsigned start = i / (unsigned)(h * w) * (unsigned)(ph * pw);
-    const int first_h = first_window(row, kernel_h, stride_h, pad_h), first_w = first_window(column, kernel_w, stride_w, pad_w);
+    const int at = i % (unsigned)(s.h * s.w);
+    const unsigned start = i / (unsigned)(s.h * s.w) * (unsigned)(s.ph * s.pw);
+    const Range rows = windows_with(at / s.w, s.ph, s.kernel_h, s.stride_h, s.pad_h);
+    const Range columns = windows_with(at % s.w, s.pw, s.kernel_w, s.stride_w, s.pad_w);
     REAL sum = 0;
-    for (int r = last_window(row, ph, stride_h, pad_h); r >= first_h; --r) {
-      const REAL height = REAL(window(r, h, kernel_h, stride_h, pad_h).length);
+    for (int r = rows.end - 1; r >= rows.start; --r) {
+      const REAL height = REAL(rows_of(r, s).length);
       REAL part = 0;
-      for (int c = last_window(column, pw, stride_w, pad_w); c >= first_w; --c)
-        part += dy[start + r * pw + c] / (height * REAL(window(c, w, kernel_w, stride_w, pad_w).length));
+      for (int c = columns.end - 1; c >= columns.start; --c)
+        part += dy[start + r * s.pw + c] / (height * REAL(columns_of(c, s).length));
       sum += part;
     }
     dx[i] = sum;

@@ -3,12 +3,11 @@
 #include "planes.cuh"
 #include "sums.cuh"
 
-// y may be x; kept: nullptr, or where a copy of x goes.
+// y may be x; kept: nullptr, or a copy of x.
 extern "C" __global__ void prelu(int planes, int positions, int channels, const REAL* x, const REAL* slopes, REAL* y, REAL* kept) {
   const unsigned plane = plane_of_thread();
-  if (plane >= (unsigned)planes) return;
   const REAL slope = slopes[plane % (unsigned)channels];
-  POSITIONS(i, plane, positions) {
+  POSITIONS(i, plane, planes, positions) {
     const REAL value = x[i];
     if (kept) kept[i] = value;
     y[i] = value > 0 ? value : value * slope;
@@ -19,19 +18,17 @@ extern "C" __global__ void prelu(int planes, int positions, int channels, const 
 extern "C" __global__ void prelu_backward(int planes, int positions, int channels, const REAL* x, const REAL* slopes, const REAL* dy,
                                           REAL* dx) {
   const unsigned plane = plane_of_thread();
-  if (plane >= (unsigned)planes) return;
   const REAL slope = slopes[plane % (unsigned)channels];
-  POSITIONS(i, plane, positions) dx[i] = dy[i] * (x[i] > 0 ? REAL(1) : slope);
+  POSITIONS(i, plane, planes, positions) dx[i] = dy[i] * (x[i] > 0 ? REAL(1) : slope);
 }
 
 // A block a channel of `numbers` numbers: dslopes += sum of dy * x where x is not positive.
 extern "C" __global__ void prelu_sums(int numbers, int channels, int positions, const REAL* x, const REAL* dy, REAL* dslopes) {
   double sum = 0;
-  for (unsigned j = threadIdx.x; j < (unsigned)numbers; j += blockDim.x) {
+  BLOCK_LOOP(j, numbers) {
     const unsigned i = channel_index(j, blockIdx.x, channels, positions);
     const REAL value = x[i];
     sum += (double)dy[i] * (value > 0 ? REAL(0) : value);
   }
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) dslopes[blockIdx.x] += REAL(sum);
+  put_block_sum(sum, true, dslopes + blockIdx.x);
 }

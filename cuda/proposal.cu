@@ -8,7 +8,7 @@ __device__ __forceinline__ REAL clipped(REAL x, REAL high) {  // a NaN stays NaN
 
 // All boxes of a map, in the order row, column, anchor, and their keys: LEFT_OUT for those that are too small.
 // scores (2 anchors, H, W), deltas (4 anchors, H, W); info: height, width, scale; reference (anchors, 4);
-// normal: nullptr, or 4 deviations and 4 means. boxes (H W anchors, 4). *bad is set where info is that of no image.
+// normal: nullptr, or 4 deviations and 4 means. boxes (H W anchors, 4). *bad is set where info is not an image's.
 extern "C" __global__ void proposal_boxes(int anchors, int height, int width, int stride, const REAL* scores, const REAL* deltas,
                                           const REAL* info, const double* reference, const REAL* normal, REAL min_size,
                                           REAL* boxes, KEY* keys, int* bad) {
@@ -44,7 +44,7 @@ extern "C" __global__ void proposal_boxes(int anchors, int height, int width, in
   }
 }
 
-// The best `most` boxes, in order. keys: sorted, order: where each stood; count: how many of them are not LEFT_OUT.
+// The best `most` boxes, in order. keys: sorted; order: the place of each before; count: how many are not LEFT_OUT.
 extern "C" __global__ void proposal_best(int most, const KEY* keys, const int* order, const REAL* boxes, REAL* best, int* count) {
   LOOP(i, most) {
     const bool here = keys[i] != LEFT_OUT;

@@ -2,7 +2,7 @@
 
     proposal_boxes: anchors + deltas -> clipped, with keys -> sort.py -> proposal_best -> nms.py -> proposal_rois
 
-Only the number of rois comes back to the host, which gives the top its shape.
+Only the number of rois is copied to the host, for the shape of the top.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class ProposalKernels:
         self._sorting, self._suppression = Sorting(dtype), Suppression(dtype)
 
     def run(self, bottom: Sequence[Blob], top: Sequence[Blob], limits: Limits, bad_info: Callable[[int], Error]) -> None:
-        """bottom: scores, deltas, im_info, a position at least; top: rois and optionally their scores, which get their shapes.
-        bad_info: the error for an im_info that no image has, raised here."""
+        """bottom: scores, deltas, im_info, a position at least; top: rois and optionally their scores, reshaped here.
+        bad_info: the error for an invalid im_info, raised here."""
         height, width = bottom[0].shape[2:]
         total = height * width * self.anchors
         most = min(total, limits.pre_nms_top_n) if limits.pre_nms_top_n > 0 else total
@@ -66,7 +66,7 @@ class ProposalKernels:
     def _sorted(
         self, bottom: Sequence[Blob], most: int, min_size: float, bad_info: Callable[[int], Error]
     ) -> tuple[int, int, int]:
-        """Addresses: where each box stood, best first; the best boxes (most, 4); how many of them there are."""
+        """Addresses: the places of the boxes, best first; the best boxes (most, 4); their number."""
         height, width = bottom[0].shape[2:]
         total = height * width * self.anchors
         self._boxes.reshape(total, 4)

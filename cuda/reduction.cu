@@ -6,7 +6,7 @@
 extern "C" __global__ void reduction(int numbers, int operation, REAL coeff, const REAL* x, REAL* y) {
   const REAL* row = x + (long long)blockIdx.x * numbers;
   double sum = 0;
-  for (int i = threadIdx.x; i < numbers; i += blockDim.x) {
+  BLOCK_LOOP(i, numbers) {
     const double value = row[i];
     sum += operation == 2 ? fabs(value) : operation == 3 ? value * value : value;
   }

@@ -1,7 +1,7 @@
 // ReLU: y = x where x > 0, else slope * x. A NaN stays NaN. See layers/relu.py.
 #include "common.cuh"
 
-// x, y: count elements, y may be x; sign: nullptr, or where x is kept.
+// x, y: count elements, y may be x; sign: nullptr, or a copy of x.
 extern "C" __global__ void relu(int count, const REAL* x, REAL slope, REAL* y, REAL* sign) {
   LOOP(i, count) {
     const REAL value = x[i];

@@ -1,4 +1,4 @@
-// What the ROI layers' kernels share: rois that are checked on the device, and the originals' rounding. The geometry is
+// For the ROI layers' kernels: rois that are checked on the device, and the originals' rounding. The geometry is
 // layers/roi/roi_geometry.py's, operation by operation in REAL: compiled without fused multiply-add it gives the same bits.
 #pragma once
 #include "common.cuh"
@@ -20,8 +20,8 @@ struct Span {
   int first, end;
 };
 
-// Row r of rois (R, 5). The conditions are those of rois_problem. A bad roi puts R - r, the most of all bad ones, into *bad
-// (where bad is not nullptr): the first bad row, by any order of the threads.
+// Row r of rois (R, 5). The conditions are those of rois_problem. Of the bad rois, the greatest R - r goes to *bad
+// (unless bad is nullptr): that of the first bad row, in any order of the threads.
 __device__ inline Roi read_roi(const Shape& s, const REAL* rois, int r, int* bad) {
   const REAL* p = rois + 5LL * r;
   const double batch = p[0], wide = s.scale < -1 ? -s.scale : s.scale > 1 ? s.scale : 1;
@@ -35,6 +35,39 @@ __device__ inline Roi read_roi(const Shape& s, const REAL* rois, int r, int* bad
 __device__ inline REAL round_half_away(REAL v) {
   const REAL whole = trunc(v);
   return fabs(v - whole) >= REAL(0.5) ? whole + (v < 0 ? REAL(-1) : REAL(1)) : whole;
+}
+
+// Backward's part of the map: some rows of one plane, kept in shared memory in several copies. Each group of threads adds up every
+// groups-th roi, in order, in its copy; at the end the copies are added, in order. So every sum has one order, whatever the timing.
+// Sums are REAL, as the originals'.
+constexpr int CELLS = 44 * 1024 / (int)sizeof(REAL);  // of all copies in a block
+
+struct Slice {
+  int plane, image, channel;
+  int row, rows, cells;  // the first row, how many, and their pixels
+  int group, groups;     // of this thread, and of its block
+  __device__ void clear(REAL* sums) const {
+    BLOCK_LOOP(k, groups * cells) sums[k] = 0;
+    __syncthreads();
+  }
+  // Writes the sums to dx (N, C, H, W), or adds them (more).
+  __device__ void write(const Shape& s, const REAL* sums, bool more, REAL* dx) const {
+    __syncthreads();
+    BLOCK_LOOP(k, cells) {
+      REAL* to = dx + ((unsigned)plane * s.height * s.width + row * s.width + k);
+      REAL sum = more ? *to : REAL(0);
+      for (int g = 0; g < groups; ++g) sum += sums[g * cells + k];
+      *to = sum;
+    }
+  }
+};
+
+// Of a block that has tile_rows rows of a plane, and groups of `threads` threads.
+__device__ inline Slice slice_of(const Shape& s, int tile_rows, int threads) {
+  const int tiles = (s.height + tile_rows - 1) / tile_rows, plane = blockIdx.x / tiles;
+  const int row = (int)(blockIdx.x % tiles) * tile_rows, rows = min(tile_rows, s.height - row);
+  return {plane, plane / s.channels, plane % s.channels, row, rows, rows * s.width, (int)threadIdx.x / threads,
+          (int)blockDim.x / threads};
 }
 
 __device__ inline int clip(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }

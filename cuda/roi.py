@@ -1,7 +1,7 @@
-"""Launching the ROI layers' kernels: blobs in, scratch memory kept from call to call.
+"""Launches of the ROI layers' kernels, on blobs; scratch memory is kept from call to call.
 
-Forward reads a copy of the map with the channels last (roi_layout.cu), but for the position-sensitive layers; backward
-gathers in a fixed order, without atomic additions. What each kernel does is said in its .cu and .cuh files.
+Except in the position-sensitive layers, forward reads a copy of the map with the channels last (roi_layout.cu). Backward
+gathers in a fixed order, without atomic additions. See the .cu and .cuh files for each kernel.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from minicaffe.blob import Blob, DeviceArray
 
 from .device import launch, launch_blocks
 
 COLUMNS = 132
-"""Columns of the grid of blocks that pool slabs of channels: best a GPU's multiprocessors; an H200 has so many."""
+"""Columns of the grid of blocks that pool slabs of channels: ideally a GPU's multiprocessors, as of an H200."""
 
 RESIDENT = 2048
 """Threads that a multiprocessor runs at a time."""
@@ -24,7 +25,7 @@ SLAB, TILE = 16, 64
 """SLAB and TILE of roi_slabs.cuh."""
 
 SHARED = 44 * 1024
-"""Bytes of shared memory that backward keeps planes of the map in: CELLS of the .cu files."""
+"""Bytes of shared memory for backward's planes of the map: CELLS of roi.cuh."""
 
 MOST_GROUPS = 8
 """Most groups of threads that share the rois of a plane."""
@@ -52,33 +53,26 @@ class Sizes(NamedTuple):
 
 
 def fits(width: int, dtype: np.dtype[Any]) -> bool:
-    """Whether a row of a map this wide finds room in backward's shared memory."""
+    """Whether a row of a map this wide fits in backward's shared memory."""
     return width * dtype.itemsize <= SHARED
 
 
 class Scratch:
-    """Memory of one layer's kernels, which keeps nothing from one call to the next."""
+    """Memory of one layer's kernels, whose contents are lost after each call."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self.dtype = dtype
         self._blobs: dict[str, Blob] = {}
 
-    def reals(self, name: str, count: int) -> int:
-        """The address of count REALs."""
-        return self._address(name, count, self.dtype)
-
-    def ints(self, name: str, count: int) -> int:
-        """The address of count ints."""
-        return self._address(name, count, np.dtype(np.int32))
-
-    def _address(self, name: str, count: int, dtype: np.dtype[Any]) -> int:
-        blob = self._blobs.setdefault(name, Blob((), dtype))
+    def address(self, name: str, count: int, dtype: DTypeLike | None = None) -> int:
+        """The address of count numbers, REALs by default."""
+        blob = self._blobs.setdefault(name, Blob((), dtype or self.dtype))
         blob.reshape(count)
         return blob.device_data("write")
 
     def channels_last(self, sizes: Sizes, x: DeviceArray) -> int:
         """The address of a copy of x, (N, H, W, C)."""
-        address, pixels = self.reals("map", x.count), sizes.height * sizes.width
+        address, pixels = self.address("map", x.count), sizes.height * sizes.width
         tiles = -(-pixels // 32) * -(-sizes.channels // 32) * sizes.images
         arguments = sizes.images, sizes.channels, pixels, x.device_data("read"), address
         launch_blocks("roi_layout.channels_last", self.dtype, (min(tiles, 2**20), 1), (32, 8, 1), *arguments)
@@ -93,13 +87,13 @@ class Winners:
         self.scratch = Scratch(dtype)
 
     def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: int, at: int, bad: int) -> None:
-        """Maxima y and their places at, both (R, C, PH, PW), to these addresses; 0: not wanted."""
+        """Write maxima to y and their places to at, both (R, C, PH, PW); an address of 0: not needed."""
         maps = self.scratch.channels_last(sizes, x)
         launch_slabs(f"{self.stem}.pool", self.dtype, sizes, *sizes, rois.device_data("read"), maps, y, at, bad)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, at: int, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
-        """dx (N, C, H, W): each dy to where its maximum was."""
-        plan, roi = self.scratch.ints("plan", 4 * sizes.rois), rois.device_data("read")
+        """dx (N, C, H, W): each dy at the place of its maximum."""
+        plan, roi = self.scratch.address("plan", 4 * sizes.rois, np.int32), rois.device_data("read")
         launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
         threads = min(-(-sizes.bins // 32) * 32, 256)
         blocks, rows, groups = planes_of(sizes, self.dtype, threads)
@@ -123,7 +117,7 @@ class Means:
             launch_slabs("roi_align_mean.pool", self.dtype, part, *part, *tables, maps, at)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
-        """dx (N, C, H, W): each dy to the pixels of its samples."""
+        """dx (N, C, H, W): each dy at the pixels of its samples."""
         blocks, rows, groups = planes_of(sizes, self.dtype, 64)
         source, to = dy.device_diff("read"), dx.device_diff("write")
         for first, part, tables in self._tables(sizes, rois, bad):
@@ -136,7 +130,7 @@ class Means:
         reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
         ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)
         count = max(1, min(sizes.rois, TABLE // max(reals, ints)))
-        tables = self.scratch.reals("weights", count * reals), self.scratch.ints("numbers", count * ints)
+        tables = self.scratch.address("weights", count * reals), self.scratch.address("numbers", count * ints, np.int32)
         roi = rois.device_data("read")
         for first in range(0, sizes.rois, count):
             part = sizes._replace(rois=min(count, sizes.rois - first))
@@ -163,38 +157,34 @@ class PositionSensitive:
         launch_blocks(f"{self.stem}.pool", self.dtype, (blocks, 1), (threads, 1, 1), *arguments, *last)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
-        """dx (N, D * G * G, H, W): each dy to the pixels that its bin read."""
+        """dx (N, D * G * G, H, W): each dy at the pixels that its bin read."""
         arguments = self._bins(sizes, rois, bad)
         blocks, rows, groups = planes_of(sizes, self.dtype, 32)
         last = rows, dy.device_diff("read"), dx.device_diff("write")
         launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (groups * 32, 1, 1), *arguments, *last)
 
     def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[Any, ...]:
-        """Make the table; the arguments that pool and backward begin with."""
-        count, roi = 4 * sizes.pooled_h * sizes.rois, rois.device_data("read")
-        images = self.scratch.ints("images", sizes.rois)
-        if self.samples:
-            shape: tuple[Any, ...] = *sizes[:6], self.samples
-            tables: tuple[int, ...] = self.scratch.reals("edges", count), self.scratch.reals("steps", 2 * sizes.rois), images
-            launch(f"{self.stem}.bins", self.dtype, sizes.rois, *shape, sizes.scale, roi, *tables, bad)
-        else:
-            shape, tables = (*sizes[:6], sizes.scale), (self.scratch.ints("spans", count), images)
-            launch(f"{self.stem}.bins", self.dtype, sizes.rois, *shape, roi, *tables, bad)
-        return *shape, *tables
+        """Make the table; the first arguments of pool and backward."""
+        kind = self.dtype if self.samples else np.int32
+        steps = self.scratch.address("steps", 2 * sizes.rois) if self.samples else 0
+        images = self.scratch.address("images", sizes.rois, np.int32)
+        tables = self.scratch.address("bins", 4 * sizes.pooled_h * sizes.rois, kind), steps, images
+        launch(f"{self.stem}.bins", self.dtype, sizes.rois, *sizes, self.samples, rois.device_data("read"), *tables, bad)
+        return *sizes, self.samples, *tables
 
 
 def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: Any) -> None:
     """Run a kernel of roi_slabs.cuh."""
     units = sizes.rois * -(-sizes.channels // SLAB)
     bins = min(sizes.bins, TILE)
-    down = -(-bins // -(-bins // 32))  # as few idle threads in the last round as can be
+    down = -(-bins // -(-bins // 32))  # so that the last round has few idle threads
     columns = min(COLUMNS, units)
     stack = min(-(-units // max(columns, 1)), max(1, RESIDENT // (-(-SLAB * down // 32) * 32)))
     launch_blocks(kernel, dtype, (columns, stack), (SLAB, down, 1), *arguments)
 
 
 def planes_of(sizes: Sizes, dtype: np.dtype[Any], threads: int) -> tuple[int, int, int]:
-    """Of a backward kernel: blocks, rows of the map in each, and how many groups of `threads` threads a block has."""
+    """For a backward kernel: blocks, rows of the map in each, and groups of `threads` threads in a block."""
     room = SHARED // dtype.itemsize
     rows = min(sizes.height, room // sizes.width)
     tiles = -(-sizes.height // rows)

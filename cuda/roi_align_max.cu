@@ -10,6 +10,8 @@ struct Bin {
   Edges rows, columns;
 };
 
+#include "roi_winners.cuh"
+
 // Where a bin starts and ends along one axis, clipped to [0, size]. Its samples: start, start + 1, ... below end.
 __device__ inline Edges edges_of(const Shape& s, const Roi& roi, bool columns, int bin) {
   const REAL first = (columns ? roi.x1 : roi.y1) * REAL(s.scale), last = (columns ? roi.x2 : roi.y2) * REAL(s.scale);
@@ -18,15 +20,13 @@ __device__ inline Edges edges_of(const Shape& s, const Roi& roi, bool columns, i
   return {clip(REAL(bin) * length + first, size), clip(REAL(bin + 1) * length + first, size)};
 }
 
-#include "roi_slabs.cuh"
-
 __device__ inline Bin bin_at(const Pooling& p, int r, int ph, int pw) {
   const Roi roi = read_roi(p.s, p.rois, r, p.bad);
   if (roi.image < 0) return {0, {0, 0}, {0, 0}};
   return {roi.image, edges_of(p.s, roi, false, ph), edges_of(p.s, roi, true, pw)};
 }
 
-// The greatest sample and, as at, i * (W + 1) + j of the first such; 0 and -1 for an empty bin.
+// The greatest sample, and in at the first such, i * (W + 1) + j; 0 and -1 for an empty bin.
 __device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, int& at) {
   const int height = p.s.height, width = p.s.width;
   const unsigned channels = p.s.channels, image = (unsigned)bin.image * height;
@@ -54,12 +54,6 @@ __device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, i
   return best;
 }
 
-// x: (N, H, W, C); y, at: (R, C, PH, PW) or nullptr; bad: nullptr or where read_roi flags. Blocks of 16 x any threads.
-extern "C" __global__ void pool(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
-                                double scale, const REAL* roi, const REAL* x, REAL* y, int* at, int* bad) {
-  pool_slabs({{rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, x, nullptr, nullptr, bad}, y, at);
-}
-
 // The pixels that the samples of a bin read along one axis.
 __device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, int bin) {
   const Edges edges = edges_of(s, roi, columns, bin);
@@ -69,8 +63,8 @@ __device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, in
   return {(int)edges.start, min((int)ceil(last) + 1, columns ? s.width : s.height)};
 }
 
-__device__ inline void spread(const Shape& s, const REAL* rois, int r, int ph, int pw, int at, REAL dy, REAL* sums, int row,
-                              int rows) {
+__device__ inline void put_back(const Shape& s, const REAL* rois, int r, int ph, int pw, int at, REAL dy, REAL* sums, int row,
+                                int rows) {
   const Roi roi = read_roi(s, rois, r, nullptr);
   REAL h = edges_of(s, roi, false, ph).start, w = edges_of(s, roi, true, pw).start;
   for (int i = at / (s.width + 1); i > 0; --i) h += 1;
@@ -85,6 +79,3 @@ __device__ inline void spread(const Shape& s, const REAL* rois, int r, int ph, i
       if (line[a] >= 0 && line[a] < rows && column[b] < s.width)
         sums[line[a] * s.width + column[b]] += weight_h[a] * weight_w[b] * dy;
 }
-
-// The kernels plan and backward:
-#include "roi_winners.cuh"

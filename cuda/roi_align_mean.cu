@@ -2,7 +2,7 @@
 //
 // A bin's mean is a weight for each row times a weight for each column of the map. `weights` puts them in a table, once for
 // each roi; forward and backward read it. A weight is 0 or more; -1: no sample reads that row or column, so that a NaN there
-// spoils nothing (0 * NaN is NaN).
+// has no effect (0 * NaN is NaN).
 #include "roi.cuh"
 
 struct Bin {
@@ -47,7 +47,7 @@ __device__ inline Axis axis_of(const Shape& s, const Roi& roi, bool columns, int
   return {first, length, ratio > 0 ? REAL(ratio) : rounded > 0 ? rounded : REAL(0)};
 }
 
-// The weights of one bin along one axis, -1 before, and the pixels that it reads.
+// Sets the weights of one bin along one axis, which are -1 before. Returns the pixels that it reads.
 __device__ inline Span fill(const Axis& axis, int bin, int size, REAL divisor, REAL* weight) {
   const REAL start = axis.first + REAL(bin) * axis.length, count = axis.count > 1 ? axis.count : REAL(1);
   double low = 0, high = axis.count;
@@ -73,16 +73,15 @@ __device__ inline Span fill(const Axis& axis, int bin, int size, REAL divisor, R
 }
 
 // A block a roi at a time. table, numbers: see Table.
-extern "C" __global__ void weights(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
-                                   double scale, const REAL* roi, int ratio, int aligned, REAL* table, int* numbers, int* bad) {
-  const Shape s = {rois, images, channels, height, width, pooled_h, pooled_w, scale};
-  for (int r = blockIdx.x; r < rois; r += gridDim.x) {
-    const Roi mine = read_roi(s, roi, r, threadIdx.x ? nullptr : bad);
+extern "C" __global__ void weights(Shape s, const REAL* rois, int ratio, int aligned, REAL* table, int* numbers, int* bad) {
+  const int height = s.height, width = s.width, pooled_h = s.pooled_h, pooled_w = s.pooled_w;
+  for (int r = blockIdx.x; r < s.rois; r += gridDim.x) {
+    const Roi mine = read_roi(s, rois, r, threadIdx.x ? nullptr : bad);
     const Table t = table_of(s, table, numbers, r);
     if (!threadIdx.x) t.numbers[0] = mine.image;
     if (mine.image < 0) continue;  // the same for the whole block
     const int reals = pooled_h * height + pooled_w * width;
-    for (int i = threadIdx.x; i < reals; i += blockDim.x) t.weights[i] = -1;
+    BLOCK_LOOP(i, reals) t.weights[i] = -1;
     __syncthreads();
     const Axis axis[2] = {axis_of(s, mine, false, ratio, aligned), axis_of(s, mine, true, ratio, aligned)};
     const REAL samples = axis[0].count * axis[1].count;
@@ -142,38 +141,30 @@ __device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, i
 }
 
 // x: (N, H, W, C); y: (R, C, PH, PW). Blocks of 16 x any threads.
-extern "C" __global__ void pool(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
-                                double scale, const REAL* table, const int* numbers, const REAL* x, REAL* y) {
-  pool_slabs({{rois, images, channels, height, width, pooled_h, pooled_w, scale}, nullptr, x, table, numbers, nullptr}, y,
-             nullptr);
+extern "C" __global__ void pool(Shape s, const REAL* table, const int* numbers, const REAL* x, REAL* y) {
+  pool_slabs({s, nullptr, x, table, numbers, nullptr}, y, nullptr);
 }
 
-constexpr int CELLS = 44 * 1024 / (int)sizeof(REAL);
 constexpr int SIDE = 8;  // a group of threads: SIDE x SIDE
 
-// dx (N, C, H, W), all of it; with more, added to what is there. A block has tile_rows rows of a plane in shared memory, a copy
-// for each of its groups, which add up every groups-th roi, in order. In a group thread (i, j) has the pixels (i + SIDE * m,
-// j + SIDE * n): no pixel has two threads, so that nothing need wait and every sum has one order. Sums are REAL.
-__device__ inline void gather_weighted(const Shape& s, const REAL* table, const int* numbers, int tile_rows, int more,
-                                       const REAL* dy, REAL* dx) {
+// dx (N, C, H, W), all of it; with more, added to its old values. See Slice of roi.cuh: in a group, thread (i, j) has the pixels
+// (i + SIDE * m, j + SIDE * n). No pixel has two threads, so that no thread waits for another.
+extern "C" __global__ void __launch_bounds__(512, 2)
+backward(Shape s, const REAL* table, const int* numbers, int tile_rows, int more, const REAL* dy, REAL* dx) {
   __shared__ REAL sums[CELLS];
-  const int height = s.height, width = s.width, channels = s.channels;
-  const int tiles = (height + tile_rows - 1) / tile_rows, plane = blockIdx.x / tiles;
-  const int image = plane / channels, channel = plane % channels;
-  const int row = (int)(blockIdx.x % tiles) * tile_rows, rows = min(tile_rows, height - row), cells = rows * width;
-  const int groups = blockDim.x / (SIDE * SIDE), group = threadIdx.x / (SIDE * SIDE);
+  const int height = s.height, width = s.width;
+  const Slice of = slice_of(s, tile_rows, SIDE * SIDE);
   const int i = threadIdx.x / SIDE % SIDE, j = threadIdx.x % SIDE;
-  REAL* mine = sums + group * cells - row * width;
-  for (int k = threadIdx.x; k < groups * cells; k += blockDim.x) sums[k] = 0;
-  __syncthreads();
-  for (int r = group; r < s.rois; r += groups) {
+  REAL* mine = sums + of.group * of.cells - of.row * width;
+  of.clear(sums);
+  for (int r = of.group; r < s.rois; r += of.groups) {
     const Table t = table_of(s, table, numbers, r);
-    if (t.numbers[0] != image) continue;
+    if (t.numbers[0] != of.image) continue;
     const Span down = *t.read(false), across = *t.read(true);
     const Span *row_bins = t.bins(s, false), *column_bins = t.bins(s, true);
     const REAL *row_weights = t.of(s, false, 0), *column_weights = t.of(s, true, 0);
-    const REAL* grid = dy + ((unsigned)r * channels + channel) * s.pooled_h * s.pooled_w;
-    const int top = max(down.first, row), bottom = min(down.end, row + rows);
+    const REAL* grid = dy + ((unsigned)r * s.channels + of.channel) * s.pooled_h * s.pooled_w;
+    const int top = max(down.first, of.row), bottom = min(down.end, of.row + of.rows);
     for (int h = top + ((i - top) & (SIDE - 1)); h < bottom; h += SIDE)
       for (int w = across.first + ((j - across.first) & (SIDE - 1)); w < across.end; w += SIDE) {
         REAL sum = 0;
@@ -191,17 +182,5 @@ __device__ inline void gather_weighted(const Shape& s, const REAL* table, const 
         mine[h * width + w] += sum;
       }
   }
-  __syncthreads();
-  for (int k = threadIdx.x; k < cells; k += blockDim.x) {
-    REAL* to = dx + ((unsigned)plane * height * width + row * width + k);
-    REAL sum = more ? *to : REAL(0);
-    for (int g = 0; g < groups; ++g) sum += sums[g * cells + k];
-    *to = sum;
-  }
-}
-
-extern "C" __global__ void __launch_bounds__(512, 2)
-backward(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w, double scale,
-         const REAL* table, const int* numbers, int tile_rows, int more, const REAL* dy, REAL* dx) {
-  gather_weighted({rois, images, channels, height, width, pooled_h, pooled_w, scale}, table, numbers, tile_rows, more, dy, dx);
+  of.write(s, sums, more, dx);
 }

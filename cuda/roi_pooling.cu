@@ -6,6 +6,8 @@ struct Bin {
   Span rows, columns;
 };
 
+#include "roi_winners.cuh"
+
 // The pixels of a bin along one axis: [floor, ceil), clipped to the map.
 __device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, int bin) {
   const int first = (int)round_half_away((columns ? roi.x1 : roi.y1) * REAL(s.scale));
@@ -16,15 +18,13 @@ __device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, in
   return {clip(start, size), clip(end, size)};
 }
 
-#include "roi_slabs.cuh"
-
 __device__ inline Bin bin_at(const Pooling& p, int r, int ph, int pw) {
   const Roi roi = read_roi(p.s, p.rois, r, p.bad);
   if (roi.image < 0) return {0, {0, 0}, {0, 0}};
   return {roi.image, cells_of(p.s, roi, false, ph), cells_of(p.s, roi, true, pw)};
 }
 
-// The bin's maximum and, as at, its first place h * W + w; 0 and -1 where it is empty, -FLT_MAX and -1 where nothing wins.
+// The bin's maximum, and in at its first place h * W + w; 0 and -1 for an empty bin, -FLT_MAX and -1 without a finite number.
 __device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, int& at) {
   const unsigned channels = p.s.channels, width = p.s.width;
   REAL best = LOWEST;
@@ -40,16 +40,7 @@ __device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, i
   return best;
 }
 
-// x: (N, H, W, C); y, at: (R, C, PH, PW) or nullptr; bad: nullptr or where read_roi flags. Blocks of 16 x any threads.
-extern "C" __global__ void pool(int rois, int images, int channels, int height, int width, int pooled_h, int pooled_w,
-                                double scale, const REAL* roi, const REAL* x, REAL* y, int* at, int* bad) {
-  pool_slabs({{rois, images, channels, height, width, pooled_h, pooled_w, scale}, roi, x, nullptr, nullptr, bad}, y, at);
-}
-
-__device__ inline void spread(const Shape& s, const REAL*, int, int, int, int at, REAL dy, REAL* sums, int row, int rows) {
+__device__ inline void put_back(const Shape& s, const REAL*, int, int, int, int at, REAL dy, REAL* sums, int row, int rows) {
   const int cell = at - row * s.width;
   if (cell >= 0 && cell < rows * s.width) sums[cell] += dy;
 }
-
-// The kernels plan and backward:
-#include "roi_winners.cuh"

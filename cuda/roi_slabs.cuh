@@ -1,10 +1,10 @@
 // Forward of the layers that pool every channel over the same bins. The file that includes this one defines before:
-//   struct Bin                                            what a thread must know of a bin: the same for all channels
+//   struct Bin                                            a bin, the same for all channels
 //   Bin bin_at(const Pooling&, int r, int ph, int pw)     the bin of roi r; flags a bad roi, whose bins are empty
 //   REAL pooled(const Pooling&, const Bin&, const REAL* x, int& at)   x: the channel's first pixel of image 0
 //
 // A unit of work is a roi and a slab of SLAB channels. Blocks of one column of the grid (blockIdx.x) take a contiguous range
-// of the units, slab after slab: run on one multiprocessor, they find the slab in its cache roi after roi. Any grid will do.
+// of the units, slab after slab: on one multiprocessor, they find the slab in its cache for every roi. Any grid works.
 #pragma once
 #include "roi.cuh"
 
@@ -14,7 +14,7 @@ constexpr int TILE = 64;  // bins at a time
 struct Pooling {
   Shape s;
   const REAL *rois, *x;   // x: channels last
-  const REAL* weights;    // what else a layer needs
+  const REAL* weights;    // these two: ROIAlign's means only
   const int* spans;
   int* bad;
 };
@@ -23,7 +23,7 @@ __device__ inline Bin bin_at(const Pooling& p, int r, int ph, int pw);
 __device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, int& at);
 
 // y, at: (R, C, PH, PW), either may be nullptr.
-__device__ inline void pool_slabs(const Pooling& p, REAL* y, int* at) {
+__device__ void pool_slabs(const Pooling& p, REAL* y, int* at) {
   __shared__ Bin bins[TILE];
   __shared__ REAL values[SLAB * TILE];
   __shared__ int places[SLAB * TILE];
@@ -47,7 +47,7 @@ __device__ inline void pool_slabs(const Pooling& p, REAL* y, int* at) {
         }
       __syncthreads();
       const unsigned start = ((unsigned)r * s.channels + channel) * all + first;
-      if (count == all) {  // the slab's output is one piece
+      if (count == all) {  // the slab's output is contiguous
         for (int i = thread; i < channels * count; i += threads) {
           if (y) y[start + i] = values[i];
           if (at) at[start + i] = places[i];

@@ -4,8 +4,8 @@
 // A number as a row's index; -1 where it is not a whole number in [0, rows).
 __device__ int row_of(REAL number, int rows) { return number >= 0 && number < rows && floor(number) == number ? (int)number : -1; }
 
-// y (items, width) = table (rows, width)[index[item]] + bias (width; nullptr: none). bad becomes the number of items from the first
-// one on that has no row. count: items * width.
+// y (items, width) = table (rows, width)[index[item]] + bias (width; nullptr: none). *bad becomes items - item for the first item
+// without a row. count: items * width.
 extern "C" __global__ void take(int count, int items, int width, const REAL* index, int rows, const REAL* table, const REAL* bias,
                                 REAL* y, int* bad) {
   LOOP(i, count) {
@@ -20,7 +20,7 @@ extern "C" __global__ void take(int count, int items, int width, const REAL* ind
   }
 }
 
-// total (rows, width)[index[item]] += dy (items, width)[item]. The first item that names a row adds up what all of them bring.
+// total (rows, width)[index[item]] += dy (items, width)[item]. The first item of a row adds the sum over all its items.
 extern "C" __global__ void add(int count, int items, int width, const REAL* index, int rows, const REAL* dy, REAL* total) {
   LOOP(i, count) {
     const int item = i / (unsigned)width, c = i % (unsigned)width, row = row_of(index[item], rows);

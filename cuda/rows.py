@@ -1,4 +1,4 @@
-"""Rows of a table on the GPU, taken by their numbers (rows.cu)."""
+"""Rows of a table on the GPU, by index: rows.cu."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .device import current, launch
 
 
 def take(layer: Layer, index: Blob, field: str, table: int, rows: int, y: Blob, *, bias: int = 0) -> None:
-    """y (items, width...) = row index[item] of the table (rows, width...), + bias. At the next synchronisation a LayerError
-    where a number of index is not a whole one in [0, rows); field: its place in the prototxt."""
+    """y (items, width...) = row index[item] of the table (rows, width...), + bias. A number of index that is not a whole one
+    in [0, rows) raises LayerError, which names field, at the next synchronisation."""
     if y.count:
         items, numbers = index.count, index.device_data("read")
 

@@ -1,7 +1,7 @@
 // SigmoidCrossEntropyLoss. See layers/sigmoid_cross_entropy_loss.py.
 #include "loss.cuh"
 
-// 1 where the target counts, 0 where it is the ignored one (if ignores).
+// 1 where the target counts, 0 where it is ignored.
 __device__ __forceinline__ REAL counts(REAL target, int ignores, int ignore) { return ignores && trunc(target) == ignore ? 0 : 1; }
 
 // x, target: count elements.

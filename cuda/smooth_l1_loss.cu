@@ -22,7 +22,7 @@ extern "C" __global__ void smooth_l1_loss(int count, const REAL* x, const REAL* 
   put_sums(sum, 0, partial);
 }
 
-// dx, dtarget: nullptr, or where they go.
+// dx, dtarget: may be nullptr.
 extern "C" __global__ void smooth_l1_loss_backward(int count, const REAL* difference, const REAL* inside, const REAL* outside,
                                                    REAL square, REAL near, const REAL* dy, double divisor, REAL* dx,
                                                    REAL* dtarget) {
@@ -50,7 +50,7 @@ extern "C" __global__ void smooth_l1_positions(int positions, int channels, int 
     const unsigned i = from + group;
     double sum = 0;
     if (i < (unsigned)positions) {
-      const unsigned start = i / (unsigned)inner * (unsigned)channels * (unsigned)inner + i % (unsigned)inner;
+      const unsigned start = line_start(i, channels, inner);
       for (unsigned c = lane; c < (unsigned)channels; c += lanes) {
         const unsigned at = start + c * inner;
         REAL d = x[at] - target[at];

@@ -5,7 +5,7 @@
 // One thread a line; neighbouring threads read neighbouring numbers. y may be x.
 extern "C" __global__ void softmax_lines(int lines, int length, int inner, const REAL* x, REAL* y) {
   LOOP(line, lines) {
-    const unsigned start = line / (unsigned)inner * (unsigned)length * (unsigned)inner + line % (unsigned)inner;
+    const unsigned start = line_start(line, length, inner);
     REAL most = x[start];
     for (int c = 1; c < length; ++c) most = fmax(most, x[start + c * inner]);
     double sum = 0;
@@ -22,7 +22,7 @@ extern "C" __global__ void softmax_lines(int lines, int length, int inner, const
 // dx = y * (dy - sum of dy * y); one thread a line. dx may be dy.
 extern "C" __global__ void softmax_lines_backward(int lines, int length, int inner, const REAL* y, const REAL* dy, REAL* dx) {
   LOOP(line, lines) {
-    const unsigned start = line / (unsigned)inner * (unsigned)length * (unsigned)inner + line % (unsigned)inner;
+    const unsigned start = line_start(line, length, inner);
     double sum = 0;
     for (int c = 0; c < length; ++c) sum += (double)dy[start + c * inner] * y[start + c * inner];
     const REAL total = REAL(sum);
@@ -43,28 +43,28 @@ __device__ REAL block_max(REAL mine) {
   return part[0];
 }
 
-// A block a line, for lines whose neighbours in memory are their own numbers, or few others'. y may be x.
+// A block a line, for an inner axis shorter than the line. y may be x.
 extern "C" __global__ void softmax_rows(int length, int inner, const REAL* x, REAL* y) {
-  const unsigned start = blockIdx.x / (unsigned)inner * (unsigned)length * (unsigned)inner + blockIdx.x % (unsigned)inner;
+  const unsigned start = line_start(blockIdx.x, length, inner);
   REAL most = x[start];
-  for (unsigned c = threadIdx.x; c < (unsigned)length; c += blockDim.x) most = fmax(most, x[start + c * inner]);
+  BLOCK_LOOP(c, length) most = fmax(most, x[start + c * inner]);
   most = block_max(most);
   double sum = 0;
-  for (unsigned c = threadIdx.x; c < (unsigned)length; c += blockDim.x) {
+  BLOCK_LOOP(c, length) {
     const REAL power = exp(x[start + c * inner] - most);
     y[start + c * inner] = power;
     sum += power;
   }
   const REAL total = REAL(block_sum(sum));
-  for (unsigned c = threadIdx.x; c < (unsigned)length; c += blockDim.x) y[start + c * inner] /= total;
+  BLOCK_LOOP(c, length) y[start + c * inner] /= total;
 }
 
-// As softmax_lines_backward, a block a line.
+// softmax_lines_backward with a block a line.
 extern "C" __global__ void softmax_rows_backward(int length, int inner, const REAL* y, const REAL* dy, REAL* dx) {
-  const unsigned start = blockIdx.x / (unsigned)inner * (unsigned)length * (unsigned)inner + blockIdx.x % (unsigned)inner;
+  const unsigned start = line_start(blockIdx.x, length, inner);
   double sum = 0;
-  for (unsigned c = threadIdx.x; c < (unsigned)length; c += blockDim.x) sum += (double)dy[start + c * inner] * y[start + c * inner];
+  BLOCK_LOOP(c, length) sum += (double)dy[start + c * inner] * y[start + c * inner];
   const REAL total = REAL(block_sum(sum));
-  for (unsigned c = threadIdx.x; c < (unsigned)length; c += blockDim.x)
+  BLOCK_LOOP(c, length)
     dx[start + c * inner] = (dy[start + c * inner] - total) * y[start + c * inner];
 }

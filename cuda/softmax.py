@@ -1,4 +1,4 @@
-"""Softmax on the GPU, for the layers that compute it."""
+"""Softmax on the GPU: softmax.cu."""
 
 from __future__ import annotations
 

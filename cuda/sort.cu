@@ -9,7 +9,7 @@ extern "C" __global__ void descending_keys(int count, const REAL* scores, KEY* k
   LOOP(i, count) keys[i] = descending_key(scores[i]);
 }
 
-// keys: count elements, sorted in place within each CHUNK (a block each); order: count elements, where each key stood.
+// keys: count elements, sorted in place within each CHUNK (a block each); order: count elements, each key's place before.
 extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_chunks(int count, KEY* keys, int* order) {
   __shared__ KEY key[CHUNK];
   __shared__ int place[CHUNK];
@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_chunks(int count
     key[i] = i < used ? keys[start + i] : LEFT_OUT;
     place[i] = start + i;
   }
-  for (int length = 2; length <= size; length *= 2) {  // bitonic: sequences of `length`, up and down by turns
+  for (int length = 2; length <= size; length *= 2) {  // bitonic: sequences of `length`, ascending and descending in turn
     for (int apart = length / 2; apart; apart /= 2) {
       __syncthreads();
       for (int pair = threadIdx.x; pair < size / 2; pair += SORT_THREADS) {
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_chunks(int count
   }
 }
 
-// Merges pairs of sorted runs of `run` elements: each finds by bisection how many of its sister run come before it.
+// Merges pairs of sorted runs of `run` elements: each finds by bisection how many of the other run come before it.
 extern "C" __global__ void merge_runs(int count, int run, const KEY* keys, const int* order, KEY* merged, int* merged_order) {
   LOOP(i, count) {
     const unsigned base = i / (2u * run) * (2u * run), middle = base + run;

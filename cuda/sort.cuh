@@ -19,4 +19,4 @@ __device__ __forceinline__ unsigned long long descending_key(double x) {
 
 typedef decltype(descending_key(REAL(0))) KEY;
 
-constexpr KEY LEFT_OUT = ~KEY(0);  // the key of what is not to be sorted: it comes after everything
+constexpr KEY LEFT_OUT = ~KEY(0);  // the key of an element that is left out: it comes after all others

@@ -1,8 +1,8 @@
-"""Sorting on the GPU: the best number first, the earlier of equals first, NaN last.
+"""Stable sorting on the GPU: the greatest number first, NaN last.
 
     2048 keys at a time in shared memory (bitonic) -> runs merged in pairs, each launch doubling them
 
-1 + log2(count / 2048) launches; nothing comes back to the host.
+1 + log2(count / 2048) launches; nothing is copied to the host.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from minicaffe.blob import Blob
 from .device import launch, launch_blocks
 
 CHUNK = 2048
-"""Keys that one block sorts: sort.cu's CHUNK."""
+"""Keys that one block sorts: CHUNK of sort.cu."""
 
 
 class Sorting:
-    """Room for keys, and for their places, that lasts as long as this object. dtype: of the numbers that the keys stand for."""
+    """Sorting of numbers of a dtype, by keys; this object holds the memory of the keys and their places."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
@@ -28,17 +28,17 @@ class Sorting:
         self._orders = Blob((), np.int32), Blob((), np.int32)
 
     def keys(self, count: int) -> int:
-        """The address where a kernel is to write count keys (sort.cuh: descending_key, or LEFT_OUT)."""
+        """The address for a kernel to write count keys to (sort.cuh: descending_key, or LEFT_OUT)."""
         for blob in (*self._keys, *self._orders):
             blob.reshape(count)
         return self._keys[0].device_data("write")
 
     def put(self, count: int, scores: int) -> None:
-        """Take count numbers at the address scores as keys."""
+        """Make the keys of count numbers at the address scores."""
         launch("sort.descending_keys", self.dtype, count, count, scores, self.keys(count))
 
     def run(self) -> tuple[int, int]:
-        """Sort what was written: the addresses of the sorted keys and of their places, ints."""
+        """Sort the keys: the addresses of the sorted keys and of their places, ints."""
         count = self._keys[0].count
         keys = [blob.device_data("update") for blob in self._keys]
         orders = [blob.device_data("update") for blob in self._orders]

@@ -1,6 +1,6 @@
-"""The .cu files as the compilers get them: includes written out, so that one text goes to nvcc and to NVRTC.
+"""The .cu files as the compilers read them: with their includes inserted, so that nvcc and NVRTC get one text.
 
-A kernel's argument types are read from its own signature: they are written down once, in the .cu file.
+The types of a kernel's arguments are read from its signature, and a struct's from its members: only the .cu file lists them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ FOLDER = Path(__file__).resolve().parent
 
 _INCLUDE = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)")
+_STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.MULTILINE | re.DOTALL)
+_MEMBERS = re.compile(r"^  (int|double) ([\w, ]+);", re.MULTILINE)
 _FORMATS = {"int": "i", "unsigned": "I", "long long": "q", "unsigned long long": "Q", "float": "f", "double": "d"}
 
 
 @functools.cache
 def text(stem: str) -> str:
-    """cuda/<stem>.cu with its includes written out; #line directives keep every file's own line numbers."""
+    """cuda/<stem>.cu with its includes inserted; #line directives keep the line numbers of every file."""
     return _expanded(FOLDER / f"{stem}.cu", set())
 
 
@@ -39,17 +41,24 @@ def _expanded(path: Path, seen: set[Path]) -> str:
 
 @functools.cache
 def signatures(stem: str) -> dict[str, tuple[str, ...]]:
-    """{kernel: the type of each argument}: "P" for a pointer, "REAL", or a letter of PyCUDA's prepare."""
-    return {name: tuple(_format(a, stem) for a in arguments.split(",")) for name, arguments in _KERNEL.findall(text(stem))}
+    """{kernel: the type of each argument}: "REAL", or letters of Python's struct module, one for each member of a struct."""
+    formats = _FORMATS | {name: _struct_format(body) for name, body in _STRUCT.findall(text(stem))}
+    kernels = _KERNEL.findall(text(stem))
+    return {name: tuple(_format(a, stem, formats) for a in arguments.split(",")) for name, arguments in kernels}
 
 
-def _format(argument: str, stem: str) -> str:
+def _struct_format(body: str) -> str:
+    letters = "".join(_FORMATS[kind] * len(names.split(",")) for kind, names in _MEMBERS.findall(body))
+    return f"0d{letters}0d" if "d" in letters else letters  # 0d: start and end are aligned as a double
+
+
+def _format(argument: str, stem: str, formats: dict[str, str]) -> str:
     if "*" in argument:
         return "P"
     words = [word for word in argument.split() if word not in ("const", "__restrict__")][:-1]
     kind = " ".join(words)
     if kind == "REAL":
         return "REAL"
-    if kind not in _FORMATS:
+    if not formats.get(kind):
         raise DeviceError(f'cuda/{stem}.cu: a kernel\'s argument "{argument.strip()}" has a type that cannot be passed')
-    return _FORMATS[kind]
+    return formats[kind]

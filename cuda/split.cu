@@ -10,8 +10,3 @@ extern "C" __global__ void sum(int count, const REAL* a, const REAL* b, const RE
     y[i] = total;
   }
 }
-
-// y = x.
-extern "C" __global__ void copy(int count, const REAL* x, REAL* y) {
-  LOOP(i, count) y[i] = x[i];
-}

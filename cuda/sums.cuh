@@ -1,7 +1,7 @@
-// Sums by the threads of one block, in an order that depends on nothing but the sizes.
+// Sums by the threads of one block, in an order that depends only on the sizes.
 #pragma once
 
-// The sum of `mine` over the block's threads, for all of them. blockDim.x is a power of 2 up to 1024; every thread must come here.
+// The sum of `mine` over the block's threads, for all of them. blockDim.x is a power of 2 up to 1024; every thread must call it.
 __device__ double block_sum(double mine) {
   __shared__ double part[1024];
   const unsigned t = threadIdx.x;
@@ -14,6 +14,12 @@ __device__ double block_sum(double mine) {
   const double sum = part[0];
   __syncthreads();  // before the next sum overwrites part
   return sum;
+}
+
+// Writes the sum of `mine` over the block's threads to *to, or adds it (add).
+__device__ void put_block_sum(double mine, bool add, REAL* to) {
+  mine = block_sum(mine);
+  if (threadIdx.x == 0) *to = (add ? *to : REAL(0)) + REAL(mine);
 }
 
 // Number j of channel c in (N, channels, positions), where each channel has N * positions numbers.

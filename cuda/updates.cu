@@ -1,4 +1,4 @@
-// The solvers' update rules. See minicaffe/training/updates.py, whose operations these are, one by one.
+// The solvers' update rules. The operations are those of minicaffe/training/updates.py, one by one.
 #include "common.cuh"
 #include "sums.cuh"
 
@@ -10,8 +10,8 @@ __device__ __forceinline__ void average(REAL* at, REAL value, double keep) {
   *at = now;
 }
 
-// data goes down by the step, which diff becomes; first, second: the rule's histories, or nullptr; count elements each.
-// scale: nullptr, or what the gradient is clipped by; passes: how many were summed; l1: whether the decay is of that kind.
+// Subtracts the step from data and writes it to diff; first, second: the rule's histories, or nullptr; count elements each.
+// scale: nullptr, or the factor that clips the gradient; passes: how many were summed; l1: whether the decay is L1.
 extern "C" __global__ void update(int rule, int count, REAL* data, REAL* diff, REAL* first, REAL* second, const REAL* scale,
                                   int passes, REAL decay, int l1, REAL rate, double keep, double keep2, REAL delta) {
   LOOP(i, count) {
@@ -50,7 +50,7 @@ extern "C" __global__ void update(int rule, int count, REAL* data, REAL* diff, R
   }
 }
 
-// partial: a sum of squares for each block, a power of 2 of threads each.
+// partial: a sum of squares for each block, whose threads are a power of 2.
 extern "C" __global__ void sum_squares(int count, const REAL* diff, double* partial) {
   double sum = 0;
   LOOP(i, count) sum += (double)diff[i] * diff[i];
@@ -58,10 +58,10 @@ extern "C" __global__ void sum_squares(int count, const REAL* diff, double* part
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// scale: what gradients of these squares are multiplied by, for a norm of at most limit. One block, as above.
+// scale: the factor that limits the norm of gradients with these squares to `limit`. One block.
 extern "C" __global__ void clip_scale(int count, const double* partial, double limit, REAL* scale) {
   double sum = 0;
-  for (int i = threadIdx.x; i < count; i += blockDim.x) sum += partial[i];
+  BLOCK_LOOP(i, count) sum += partial[i];
   const double norm = sqrt(block_sum(sum));
   if (threadIdx.x == 0) *scale = norm > limit ? (REAL)(limit / norm) : REAL(1);
 }

@@ -10,7 +10,7 @@ from minicaffe.blob import Blob
 from .device import THREADS, current, launch, launch_blocks
 
 RULES = ("SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")
-"""In the order of updates.cu."""
+"""The order is that of updates.cu."""
 
 SUMS = 64
 """Most blocks that sum one blob's squares."""
@@ -18,7 +18,7 @@ SUMS = 64
 
 @dataclass(frozen=True)
 class Rule:
-    """One of RULES and its numbers. keep, keep2: how much of each history stays (momentum, rms_decay)."""
+    """One of RULES and its numbers. keep, keep2: the decay of each history (momentum, rms_decay)."""
 
     name: str
     rate: float
@@ -28,7 +28,7 @@ class Rule:
 
 
 def clip_scale(blobs: Sequence[Blob], limit: float) -> int:
-    """The address of the number that scales the blobs' diffs to a common L2 norm of at most limit; good until the stream's
+    """The address of the number that scales the blobs' diffs to a common L2 norm of at most limit; valid until the stream's
     workspace is used again."""
     dtype = blobs[0].dtype
     sums = [min(-(-blob.count // THREADS), SUMS) for blob in blobs]
@@ -43,7 +43,7 @@ def clip_scale(blobs: Sequence[Blob], limit: float) -> int:
 
 
 def update(blob: Blob, history: Sequence[Blob], rule: Rule, *, scale: int, passes: int, decay: float, l1: bool) -> None:
-    """Turn a blob's diff into the step and take that from its data. scale: clip_scale's, or 0; passes: how many were summed."""
+    """Turn a blob's diff into the step and subtract that from its data. scale: clip_scale's, or 0; passes: how many it sums."""
     arrays = [blob.device_data("update"), blob.device_diff("update"), *(each.device_data("update") for each in history)]
     arrays += [0] * (4 - len(arrays))
     numbers = (rule.rate, rule.keep, rule.keep2, rule.delta)

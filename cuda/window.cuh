@@ -3,7 +3,7 @@
 
 struct Window {
   int depth, height, width;        // of the map
-  int out_d, out_h, out_w;         // how many windows fit on each axis
+  int out_d, out_h, out_w;         // windows along each axis
   int kernel_d, kernel_h, kernel_w;
   int stride_d, stride_h, stride_w;
   int pad_d, pad_h, pad_w;
@@ -17,7 +17,7 @@ struct Place {
   int d, h, w;
 };
 
-// Where number i of a (depth, height, width) block stands.
+// The place of number i of a (depth, height, width) block.
 __device__ Place place_of(unsigned i, unsigned height, unsigned width) {
   const unsigned row = i / width;
   return {(int)(row / height), (int)(row % height), (int)(i % width)};
@@ -29,7 +29,7 @@ __device__ Place corner_of(unsigned i, const Window& w) {
   return {at.d * w.stride_d - w.pad_d, at.h * w.stride_h - w.pad_h, at.w * w.stride_w - w.pad_w};
 }
 
-// Which window on one axis has a tap, `reach` pixels from its corner, at pixel `at` (padding counted); -1: none.
+// The window on one axis that has a tap, `reach` pixels from its corner, at pixel `at` (padding counted); -1: none.
 __device__ int window_with(int at, int reach, int stride, int windows) {
   const int start = at - reach;
   if (start < 0) return -1;

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
+from minicaffe.cuda.device import current
 from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
@@ -59,7 +60,7 @@ class Bias(Layer):
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         (before, lanes, after), bias = self.split, self._bias(bottom).device_data("read")
         x, y = data_pair(bottom[0], top[0])
-        launch_planes("bias.bias", self.dtype, before * lanes, after, lanes, x, bias, y)
+        launch_planes("scale.scale", self.dtype, before * lanes, after, lanes, x, 0, bias, y, 0)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = top[0].diff.reshape(self.split)
@@ -76,9 +77,10 @@ class Bias(Layer):
         dy, bias, learnt = top[0].device_diff("read"), self._bias(bottom), len(bottom) == 1
         if self.param_propagate_down[0] if learnt else propagate_down[1]:
             dbias = bias.device_diff("update" if learnt else "write")
-            launch_sums("bias.bias_sums", self.dtype, lanes, before * after, before * after, lanes, after, dy, dbias, learnt)
+            sizes = lanes, before * after, before * after, lanes, after
+            launch_sums("scale.scale_sums", self.dtype, *sizes, dy, 0, 0, 0, dbias, learnt)
         if propagate_down[0] and bottom[0] is not top[0]:
-            self.launch("split.copy", top[0].count, top[0].count, dy, bottom[0].device_diff("write"))
+            current().copy(bottom[0].device_diff("write"), dy, top[0].count * self.dtype.itemsize)
 
 
 def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) -> tuple[int, ...]:

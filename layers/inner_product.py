@@ -77,7 +77,7 @@ class InnerProduct(Layer):
         gemm(self.dtype, (rows, outputs, inputs), Matrix(bottom[0].device_data("read"), inputs), weight, Matrix(y, outputs))
         if len(self.blobs) > 1:
             bias = self.blobs[1].device_data("read")
-            launch_planes("bias.bias", self.dtype, rows * outputs, 1, outputs, y, bias, y)
+            launch_planes("scale.scale", self.dtype, rows * outputs, 1, outputs, y, 0, bias, y, 0)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = self._rows(top[0].diff)

@@ -103,7 +103,7 @@ class LRN(Layer):
         x, dy, dx = bottom[0].device_data("read"), top[0].device_diff("read"), bottom[0].device_diff("write")
         ratio = self._ratio.device_data("write")
         self.launch("lrn.lrn_ratio", count, count, *around, self.alpha, self.beta, self.k, x, dy, dx, ratio)
-        self.launch("lrn.lrn_spread", count, count, *around, 2 * self.alpha * self.beta, x, ratio, dx)
+        self.launch("lrn.lrn_subtract", count, count, *around, 2 * self.alpha * self.beta, x, ratio, dx)
 
     def _scale(self, x: Array, scratch: Scratch) -> Array:
         """k + alpha * sum of x^2 over the neighbours; alpha with the division by their number in it."""

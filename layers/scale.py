@@ -118,20 +118,8 @@ class Scale(Layer):
         dscale = scale.device_diff("update" if learnt else "write") if wanted else 0
         dbias = self.blobs[-1].device_diff("update") if bias_wanted else 0
         if wanted or bias_wanted:
-            launch_sums(
-                "scale.scale_sums",
-                self.dtype,
-                lanes,
-                before * after,
-                before * after,
-                lanes,
-                after,
-                dy,
-                x,
-                dscale,
-                learnt,
-                dbias,
-            )
+            sizes = lanes, before * after, before * after, lanes, after
+            launch_sums("scale.scale_sums", self.dtype, *sizes, dy, x, dscale, learnt, dbias, 1)
         if propagate_down[0]:
             dy, dx = diff_pair(top[0], bottom[0])
             launch_planes("scale.scale", self.dtype, before * lanes, after, lanes, dy, scale.device_data("read"), 0, dx, 0)

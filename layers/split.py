@@ -8,6 +8,7 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.blocks import Index, each_block
+from minicaffe.cuda.device import current
 from minicaffe.layer import Layer
 
 
@@ -58,7 +59,7 @@ class Split(Layer):
             return
         diffs, dx = [blob.device_diff("read") for blob in top], bottom[0].device_diff("write")
         if len(diffs) == 1:
-            self.launch("split.copy", bottom[0].count, bottom[0].count, diffs[0], dx)
+            current().copy(dx, diffs[0], bottom[0].count * self.dtype.itemsize)
         total, *rest = diffs
         while rest:
             three = (*rest[:3], 0, 0)[:3]

@@ -21,7 +21,9 @@ from .errors import BlobError, Error
 from .mode import gpu_mode
 
 if TYPE_CHECKING:
-    from .cuda.device import Device, DeviceMemory, Stream
+    from .cuda.device import Device
+    from .cuda.pool import DeviceMemory
+    from .cuda.stream import Stream
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]

@@ -22,7 +22,8 @@ from . import limits
 from .batching import forward_all
 from .blob import Arrays, Blob, put_numbers
 from .blob_memory import BlobMemory
-from .cuda.device import Stream, current
+from .cuda.device import current
+from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
 from .filter import filter_layers

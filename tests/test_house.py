@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import configparser
 import os
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -78,6 +79,15 @@ def test_no_module_reads_what_is_private_to_another() -> None:
             if reads := private_reads(path.read_text()):
                 found[str(path.relative_to(ROOT))] = reads
     assert not found
+
+
+def test_pycuda_is_imported_in_two_modules() -> None:
+    imports = re.compile(r"""import_module\(["']pycuda|^\s*(import|from) pycuda""", re.MULTILINE)
+    files = {path.resolve() for folder in ("minicaffe", *LINKS) for path in (ROOT / folder).rglob("*.py")}
+    assert {path.relative_to(ROOT).as_posix() for path in files if imports.search(path.read_text(encoding="utf-8"))} == {
+        "cuda/compile.py",
+        "cuda/device.py",
+    }
 
 
 @pytest.fixture(scope="module")

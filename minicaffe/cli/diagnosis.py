@@ -14,6 +14,7 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.cuda import blas, device
+from minicaffe.cuda.compile import find_nvcc, nvrtc_version
 from minicaffe.errors import DeviceError
 from minicaffe.version import __version__
 
@@ -72,7 +73,7 @@ def _pycuda() -> Finding:
 
 
 def _compiler() -> Finding:
-    nvcc = device.find_nvcc()
+    nvcc = find_nvcc()
     if nvcc is not None:
         try:
             lines = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -81,7 +82,7 @@ def _compiler() -> Finding:
         version = next((line for line in lines if "release" in line), lines[0] if lines else "")
         return Finding("kernel compiler", True, f"{nvcc}: {version}")
     try:
-        return Finding("kernel compiler", True, f"NVRTC {device.nvrtc_version()} (there is no nvcc)")
+        return Finding("kernel compiler", True, f"NVRTC {nvrtc_version()} (there is no nvcc)")
     except DeviceError as error:
         advice = 'install the CUDA toolkit, or pip install "minicaffe[gpu-cu13]"'
         return Finding("kernel compiler", False, str(error).partition(": ")[2], advice)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from minicaffe.cuda.device import Stopwatch, current
+from minicaffe.cuda.device import current
+from minicaffe.cuda.stream import Stopwatch
 from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
 

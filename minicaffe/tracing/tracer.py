@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.device import Stopwatch, current
+from minicaffe.cuda.device import current
+from minicaffe.cuda.stream import Stopwatch
 from minicaffe.layer import Layer
 from minicaffe.mode import gpu_mode
 from minicaffe.net import Net

@@ -59,13 +59,13 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch, no_pycuda: None) -> None:
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, no_pycuda: None) -> None:
-    monkeypatch.setattr(device, "find_nvcc", lambda: None)
+    monkeypatch.setattr(doctor, "find_nvcc", lambda: None)
     monkeypatch.setitem(sys.modules, "cuda.core", None)
     found = said()["kernel compiler"]
     assert not found.good
     assert found.found.startswith("neither nvcc (the CUDA toolkit) nor NVRTC")
     assert found.advice == 'install the CUDA toolkit, or pip install "minicaffe[gpu-cu13]"'
-    monkeypatch.setattr(device, "nvrtc_version", lambda: "13.5")
+    monkeypatch.setattr(doctor, "nvrtc_version", lambda: "13.5")
     assert str(said()["kernel compiler"]) == "ok  kernel compiler: NVRTC 13.5 (there is no nvcc)"
 
 

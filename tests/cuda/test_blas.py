@@ -17,7 +17,8 @@ import minicaffe
 from minicaffe.blob import Blob
 from minicaffe.cuda import blas
 from minicaffe.cuda.blas import Matrix, gemm
-from minicaffe.cuda.device import Stream, current
+from minicaffe.cuda.device import current
+from minicaffe.cuda.stream import Stream
 from minicaffe.errors import DeviceError
 
 pytestmark = pytest.mark.gpu
@@ -152,7 +153,7 @@ def test_without_nvmath(no_library: None, caplog: pytest.LogCaptureFixture) -> N
         check((2, 3, 4), (False, False), np.float32)
         check((2, 3, 4), (False, False), np.float32)
     assert [record.getMessage() for record in caplog.records] == [
-        "matrix products run on our own kernel, which is slower than cuBLAS: "
+        "matrix products use minicaffe's kernel, which is slower than cuBLAS: "
         'nvmath.bindings.cublas is not installed: pip install "nvmath-python[cu13]", or [cu12]'
     ]
     assert blas.backend().startswith("gemm.cu (nvmath.bindings.cublas is not installed: ")

@@ -92,7 +92,7 @@ def test_launches_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     transfers = current().transfers
     transfers.reset()
     case.layer.forward_pass(case.bottom, case.top)
-    assert sent == ["im2col.im2col", "gemm", "bias.bias"]
+    assert sent == ["im2col.im2col", "gemm", "scale.scale"]
     learnt = sum(blob.count for blob in case.layer.blobs)
     assert (transfers.to_device, transfers.to_host) == (8 * (case.bottom[0].count + learnt), 0)
     assert case.top[0].data_state is MemoryState.DEVICE

@@ -15,6 +15,7 @@ from minicaffe import Net
 from minicaffe.blob import Blob, MemoryState
 from minicaffe.cuda import device as cuda
 from minicaffe.cuda import source
+from minicaffe.cuda.stream import CHECKS, Stream
 from minicaffe.errors import DeviceError, Error, LayerError
 from minicaffe.formats.prototxt import parse_net
 
@@ -245,7 +246,7 @@ def test_out_of_memory_names_the_layer_and_the_net_goes_on(gpu: cuda.Device, mon
     net = Net(parse_net(NET))
     net.blobs["x"].reshape(1, 1, 1, 2**23)
     with pytest.raises(
-        DeviceError, match=rf'ReLU layer "a": out of memory on .*: {2**25} bytes asked for, \d+ of \d+ bytes are free'
+        DeviceError, match=rf'ReLU layer "a": out of memory on .*: {2**25} bytes requested, \d+ of \d+ bytes are free'
     ):
         net.forward()
     net.blobs["x"].reshape(1, 1, 2, 3)
@@ -303,7 +304,7 @@ def test_checks_are_raised_by_the_next_wait_and_only_once(gpu: cuda.Device) -> N
 
 
 def test_checks_of_a_run_that_failed_are_dropped(gpu: cuda.Device) -> None:
-    stream = cuda.Stream(gpu)
+    stream = Stream(gpu)
     with pytest.raises(Error, match="the first"), gpu.running(stream):
         gpu.to_device(stream.watch(lambda found: LayerError("the second")), np.ones(1, np.int32))
         raise Error("the first")
@@ -314,8 +315,8 @@ def test_checks_of_a_run_that_failed_are_dropped(gpu: cuda.Device) -> None:
 def test_more_checks_than_there_is_room_for(gpu: cuda.Device) -> None:
     """A full room is waited for and used again: each check has a flag of its own, inside the room."""
     gpu.stream.synchronize()
-    flags = [gpu.stream.watch(lambda found: LayerError("an old one")) for _ in range(cuda.CHECKS)]
-    assert flags == list(range(flags[0], flags[0] + 4 * cuda.CHECKS, 4))
+    flags = [gpu.stream.watch(lambda found: LayerError("an old one")) for _ in range(CHECKS)]
+    assert flags == list(range(flags[0], flags[0] + 4 * CHECKS, 4))
     later = [gpu.stream.watch(lambda found, i=i: LayerError(f"check {i}, {found}")) for i in range(5)]  # type: ignore[misc]
     assert later == flags[:5]
     gpu.to_device(later[3], np.full(1, 7, np.int32))
@@ -324,6 +325,6 @@ def test_more_checks_than_there_is_room_for(gpu: cuda.Device) -> None:
 
 
 def test_no_such_gpu() -> None:
-    with pytest.raises(DeviceError, match=r"there is no GPU 99: the driver shows \d"):
+    with pytest.raises(DeviceError, match=r"there is no GPU 99: the driver shows \d, numbered from 0"):
         minicaffe.set_device(99)
     minicaffe.set_mode_gpu()

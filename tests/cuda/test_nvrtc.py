@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minicaffe.cuda import device, source
+from minicaffe.cuda import compile as compiler
+from minicaffe.cuda import source
 from minicaffe.errors import DeviceError
 
 FILES = sorted(path.stem for path in source.FOLDER.glob("*.cu"))
@@ -19,7 +20,7 @@ FILES = sorted(path.stem for path in source.FOLDER.glob("*.cu"))
 
 def why_not() -> str:
     try:
-        device.nvrtc_version()
+        compiler.nvrtc_version()
     except DeviceError as error:
         return str(error)
     return ""
@@ -31,7 +32,7 @@ nvrtc = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 @pytest.fixture
 def no_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(device, "find_nvcc", lambda: None)
+    monkeypatch.setattr(compiler, "find_nvcc", lambda: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -39,7 +40,7 @@ def no_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("stem", FILES)
 def test_every_file_compiles(no_nvcc: None, stem: str) -> None:
     for dtype in (np.float32, np.float64):
-        code = device.compiled(stem, np.dtype(dtype), (9, 0))
+        code = compiler.compiled(stem, np.dtype(dtype), (9, 0))
         assert code.startswith(b"\x7fELF")
         for name in source.signatures(stem):
             assert name.encode() in code
@@ -52,7 +53,7 @@ def test_an_error_names_file_and_line(no_nvcc: None, monkeypatch: pytest.MonkeyP
     with pytest.raises(
         DeviceError, match=r"cuda/relu\.cu does not compile for REAL = float, sm_90:\n(.*\n)*cuda/.*\(\d+\): error"
     ):
-        device.compiled("relu", np.dtype(np.float32), (9, 0))
+        compiler.compiled("relu", np.dtype(np.float32), (9, 0))
 
 
 def test_what_compiled_is_kept(no_nvcc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -74,25 +75,25 @@ def test_what_compiled_is_kept(no_nvcc: None, monkeypatch: pytest.MonkeyPatch, t
         folders = SimpleNamespace(user_cache_path=lambda name: tmp_path / name)
         return {"cuda.core": core, "platformdirs": folders}.get(name) or real(name)
 
-    monkeypatch.setattr(device.importlib, "import_module", imported)
-    monkeypatch.setattr(device, "nvrtc_version", lambda: "NVRTC 1")
+    monkeypatch.setattr(compiler.importlib, "import_module", imported)
+    monkeypatch.setattr(compiler, "nvrtc_version", lambda: "NVRTC 1")
     single, double = np.dtype(np.float32), np.dtype(np.float64)
-    made = [device.compiled("relu", dtype, (9, 0)) for dtype in (single, double, single, double)]
+    made = [compiler.compiled("relu", dtype, (9, 0)) for dtype in (single, double, single, double)]
     assert made[:2] == made[2:]
     assert made[0].startswith(b"sm_90 float ")
     assert len(calls) == 2
-    device.compiled("relu", single, (8, 0))
-    monkeypatch.setattr(device, "nvrtc_version", lambda: "NVRTC 2")
-    device.compiled("relu", single, (8, 0))
+    compiler.compiled("relu", single, (8, 0))
+    monkeypatch.setattr(compiler, "nvrtc_version", lambda: "NVRTC 2")
+    compiler.compiled("relu", single, (8, 0))
     assert len(calls) == 4
     assert len(list((tmp_path / "minicaffe").iterdir())) == 4
     (tmp_path / "file").write_text("no folder")
     tmp_path = tmp_path / "file"
-    assert [device.compiled("relu", single, (7, 5)) for _ in range(2)] == [b"sm_75" + made[0][5:]] * 2
+    assert [compiler.compiled("relu", single, (7, 5)) for _ in range(2)] == [b"sm_75" + made[0][5:]] * 2
     assert len(calls) == 6
 
 
 def test_neither_nvcc_nor_nvrtc(no_nvcc: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.core", None)
     with pytest.raises(DeviceError, match=r'neither nvcc \(the CUDA toolkit\) nor NVRTC \(pip install "minicaffe\[gpu-cu13\]"'):
-        device.compiled("relu", np.dtype(np.float32), (9, 0))
+        compiler.compiled("relu", np.dtype(np.float32), (9, 0))

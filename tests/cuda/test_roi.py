@@ -161,8 +161,8 @@ def test_position_sensitive_bins_bit_for_bit(dtype: type, scale: float) -> None:
     rois.data[...] = many_rois(500, 1, 63, 38, scale)
     spans, images = Blob((2, 7, 500, 2), np.int32), Blob((500,), np.int32)
     minicaffe.set_mode_gpu()
-    arguments = rois.device_data("read"), spans.device_data("write"), images.device_data("write"), 0
-    device.launch("psroi_pooling.bins", dtype, 500, 500, 1, 49, 38, 63, 7, scale, *arguments)
+    arguments = rois.device_data("read"), spans.device_data("write"), 0, images.device_data("write"), 0
+    device.launch("psroi_pooling.bins", dtype, 500, 500, 1, 49, 38, 63, 7, 7, scale, 0, *arguments)
     expected = ps_roi_pool_plan(rois.read_data(), 7, scale, (38, 63)).places
     np.testing.assert_array_equal(spans.data[0, :, :, 0].T, expected.hstart)
     np.testing.assert_array_equal(spans.data[0, :, :, 1].T, expected.hend)

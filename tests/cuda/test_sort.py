@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minicaffe
+from minicaffe import ops
 from minicaffe.blob import Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.nms import SLAB, Suppression
@@ -151,8 +152,8 @@ def test_the_op(limit: int, dtype: type) -> None:
     scores[:5] = np.nan
     dets = np.column_stack([boxes, scores]).astype(dtype)
     current().transfers.reset()
-    found = minicaffe.ops.nms(dets, 0.4, limit)
+    found = ops.nms(dets, 0.4, limit)
     assert current().transfers.to_device == dets.nbytes + 4
     minicaffe.set_mode_cpu()
-    np.testing.assert_array_equal(found, minicaffe.ops.nms(dets, 0.4, limit))
+    np.testing.assert_array_equal(found, ops.nms(dets, 0.4, limit))
     assert found.dtype == np.intp

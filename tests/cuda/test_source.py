@@ -37,10 +37,14 @@ def test_argument_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         'extern "C" __global__ void __launch_bounds__(256) one(int n, const REAL* __restrict__ x, REAL scale,\n'
         "    unsigned long long bits, long long far, unsigned u, double d, float f) {}\n"
         'extern "C" __global__ void two(int* y) {}\n'
+        "struct Pair {\n  int a, b;  // both\n  int sum() const { return a + b; }\n};\n"
+        "struct Scaled {\n  int a, b;\n  double by;\n};\n"
+        'extern "C" __global__ void three(int n, Pair p, Scaled s) {}\n'
     )
     assert source.signatures.__wrapped__("types") == {
         "one": ("i", "P", "REAL", "Q", "q", "I", "d", "f"),
         "two": ("P",),
+        "three": ("i", "ii", "0diid0d"),
     }
     (tmp_path / "wrong.cu").write_text("__global__ void f(Mine m) {}")
     with pytest.raises(DeviceError, match=r'cuda/wrong.cu: a kernel\'s argument "Mine m" has a type that cannot be passed'):

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.cuda.device import Device, DeviceMemory, current, launch
+from minicaffe.cuda.device import Device, current, launch
+from minicaffe.cuda.pool import DeviceMemory
 
 from .buckets import Bucket
 from .library import mpi

@@ -1,0 +1,125 @@
+"""Streams, the checks that their kernels make, and the times of events; device.py makes them, and hands in the driver.
+
+A stream runs its launches and copies in order. A kernel that finds bad input sets a flag; the next synchronisation reads
+all flags at once, and raises the error of the first one that is set.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from minicaffe.errors import DeviceError, Error
+
+from .pool import DeviceMemory
+
+if TYPE_CHECKING:
+    from .device import Device
+
+CHECKS = 1024
+"""Most checks (see Stream.watch) between two synchronisations."""
+
+
+class Spares:
+    """Unused streams or events, kept: PyCUDA can destroy one only where its context is current."""
+
+    def __init__(self, device: Device, make: Callable[[], Any]) -> None:
+        self._device, self._make = device, make
+        self._unused: deque[Any] = deque()
+
+    def take(self) -> Any:
+        """An unused one, or a new one."""
+        try:
+            return self._unused.pop()
+        except IndexError:
+            with self._device.active():
+                return self._make()
+
+    def give(self, used: Any) -> None:
+        """Take one back, on any thread, at any moment."""
+        self._unused.append(used)
+
+
+class Stream:
+    """An ordered queue of launches and copies, and the checks that its kernels make on their input."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._watchers: list[Callable[[int], Error]] = []
+        self.handle = device.spare_streams.take()
+        self._flags: DeviceMemory | None = None
+        self._workspace: DeviceMemory | None = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self.device.spare_streams.give(self.handle)
+
+    def workspace(self, nbytes: int) -> int:
+        """The address of nbytes for a layer until its next launches are done; their contents are lost by then.
+        One for all layers: the stream keeps their launches in order."""
+        if self._workspace is None or self._workspace.nbytes < nbytes:
+            self._workspace = None
+            self._workspace = self.device.allocate(nbytes)
+        return self._workspace.address
+
+    def watch(self, error: Callable[[int], Error]) -> int:
+        """The address of an int, 0, that a kernel may set. If it did, the next synchronisation raises error(value)."""
+        if len(self._watchers) == CHECKS:
+            self.synchronize()
+        if self._flags is None:
+            self._flags = self.device.allocate(4 * CHECKS)
+            self._found = self.device.pinned(CHECKS, np.int32)
+        self._watchers.append(error)
+        return self._flags.address + 4 * (len(self._watchers) - 1)
+
+    def synchronize(self) -> None:
+        """Wait until all work that was sent is done, then raise the first error that a check found."""
+        with self.device.active():
+            watchers, self._watchers = self._watchers, []
+            if watchers and self._flags is not None:
+                found = self._found[: len(watchers)]
+                self.device.driver.memcpy_dtoh_async(found, self._flags.address, self.handle)
+                self.device.driver.memset_d8_async(self._flags.address, 0, found.nbytes, self.handle)
+                self.device.transfers.to_host += found.nbytes
+            self.handle.synchronize()
+            for watcher, value in zip(watchers, self._found.tolist() if watchers else ()):
+                if value:
+                    raise watcher(value)
+
+    def forget_checks(self) -> None:
+        """Wait, and drop the findings of the checks: another error is being raised."""
+        self._watchers.clear()
+        with suppress(DeviceError), self.device.active():
+            if self._flags is not None:
+                self.device.zero(self._flags.address, self._flags.nbytes)
+            self.handle.synchronize()
+
+
+class Stopwatch:
+    """The time between two points of the device's current stream, taken by events on the device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device, self._stream = device, device.current_stream
+        self._first, self._last = device.spare_events.take(), device.spare_events.take()
+        with device.active():
+            self._first.record(self._stream.handle)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_last"):
+            self._device.spare_events.give(self._first)
+            self._device.spare_events.give(self._last)
+
+    def stop(self) -> None:
+        """The second point."""
+        with self._device.active():
+            self._last.record(self._stream.handle)
+
+    def milliseconds(self) -> float:
+        """Waits for the second point. NaN on a device that has no clock."""
+        with self._device.active():
+            self._last.synchronize()
+            return float(self._first.time_till(self._last))
