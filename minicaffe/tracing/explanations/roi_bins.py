@@ -42,7 +42,7 @@ def roi_pooling(case: Case, at: Index) -> Explanation:
 @explains(PSROIPooling)
 def psroi_pooling(case: Case, at: Index) -> Explanation:
     r, d, gh, gw = at
-    plan, score = plan_of_roi(case, r), score_map(case.layer.group_size, d, gh, gw)
+    plan, score = plan_of_roi(case, r), score_map(case.layer.operator.group_size, d, gh, gw)
     clipped, cells = _bin(case, plan, score.channel, gh, gw)
     area = max(cells.size, 1)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -116,11 +116,11 @@ def _cell_weights(plan: SamplePlan, at: Index) -> Array:
 
 def _grid_of(case: Case, channel: int) -> tuple[int, int, int]:
     """(d, gh, gw) of the bins that read a channel: (d * g + gh) * g + gw turned round."""
-    group = case.layer.group_size
+    group = case.layer.operator.group_size
     return channel // group**2, channel // group % group, channel % group
 
 
 def _map_text(case: Case, channel: int) -> str:
-    group = case.layer.group_size
+    group = case.layer.operator.group_size
     d, gh, gw = _grid_of(case, channel)
     return str(score_map(group, d, gh, gw)).splitlines()[0] + f": read by bin ({gh}, {gw}) of every roi"

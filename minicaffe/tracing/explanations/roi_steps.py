@@ -26,7 +26,7 @@ def rois_of(case: Case, part: slice | Array) -> Array:
 
 def plan_of(case: Case, rois: Array) -> RoiPlan[Any]:
     """What rois (R, 5) read of the map, as the layer plans it."""
-    plan: RoiPlan[Any] = case.layer.plan_rois(rois, case.x.shape[2:])
+    plan: RoiPlan[Any] = case.layer.operator.plan(rois, case.x.shape[2:])
     return plan
 
 
