@@ -7,12 +7,11 @@ Source: Caffe's batch_reindex_layer.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda import rows as gpu
 from minicaffe.layer import Layer
 
@@ -62,7 +61,7 @@ class BatchReindex(Layer):
         return whole_numbers(self, bottom[1].data, bottom[0].shape[0], "bottom[1]")
 
 
-def whole_numbers(layer: Layer, values: NDArray[Any], end: int, field: str) -> NDArray[np.intp]:
+def whole_numbers(layer: Layer, values: Array, end: int, field: str) -> NDArray[np.intp]:
     """values as integers. Raises LayerError, which shows the first one that is not a whole number in [0, end)."""
     good = (values >= 0) & (values < end) & (np.floor(values) == values)
     if not good.all():
@@ -70,7 +69,7 @@ def whole_numbers(layer: Layer, values: NDArray[Any], end: int, field: str) -> N
     return values.astype(np.intp)
 
 
-def add_rows(rows: NDArray[Any], index: NDArray[np.intp], total: NDArray[Any]) -> None:
+def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
     """total[index[m]] += rows[m] for every m; rows (M, ...), index (M), total (N, ...). Equal indices are added up first."""
     if not len(index):
         return

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
-
-from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
@@ -14,8 +11,6 @@ from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
 from .elementwise.channels import affine, sum_channels
-
-Array = NDArray[Any]
 
 
 class Bias(Layer):

@@ -9,12 +9,11 @@ Source: Hadsell, Chopra, LeCun, CVPR 2006; Caffe's contrastive_loss_layer.cpp, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer, data_bytes
 
 from .losses.loss_bottoms import check_first_axis, check_same_shape
@@ -74,14 +73,14 @@ def same_kind(y: Blob) -> NDArray[np.bool_]:
     return np.asarray(np.trunc(y.data.reshape(-1)) != 0)
 
 
-def contrastive(d: NDArray[Any], same: NDArray[np.bool_], margin: float, legacy: bool = False) -> NDArray[Any]:
+def contrastive(d: Array, same: NDArray[np.bool_], margin: float, legacy: bool = False) -> Array:
     """Losses (N,), before they are halved, of differences d (N, C); same (N,)."""
     squared = np.square(d).sum(axis=1)
     gap = np.maximum(margin - squared, 0) if legacy else np.square(np.maximum(margin - np.sqrt(squared), 0))
     return np.asarray(np.where(same, squared, gap))
 
 
-def contrastive_backward(d: NDArray[Any], same: NDArray[np.bool_], margin: float, legacy: bool = False) -> NDArray[Any]:
+def contrastive_backward(d: Array, same: NDArray[np.bool_], margin: float, legacy: bool = False) -> Array:
     """The gradient (N, C) in d of half the sum of contrastive's losses."""
     squared = np.square(d).sum(axis=1)
     distance = np.sqrt(squared)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
@@ -23,8 +23,6 @@ from minicaffe.layer import Layer
 from .boxes.box_codes import jaccard
 from .boxes.label_map import MOST_CLASSES
 from .reading.image_sizes import boxes_in_pixels, check_frame, read_name_sizes
-
-Array = NDArray[Any]
 
 
 class DetectionEvaluate(Layer):

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
@@ -24,8 +23,6 @@ from .boxes.detection_files import files_asked
 from .boxes.detection_pictures import pictures_asked
 from .boxes.detection_rows import image_detections
 from .boxes.label_map import MOST_CLASSES
-
-Array = NDArray[Any]
 
 
 class DetectionOutput(Layer):

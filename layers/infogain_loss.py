@@ -9,13 +9,12 @@ Source: Caffe's infogain_loss_layer.cpp. With H the identity it is SoftmaxWithLo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.access import granted
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
@@ -107,7 +106,7 @@ class InfogainLoss(SoftmaxWithLoss):
     def _matrix(self, bottom: Sequence[Blob]) -> Blob:
         return bottom[2] if len(bottom) == 3 else self.stored
 
-    def _weights(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _weights(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.bool_]]:
         """The rows of H at the labels (outer, C, inner), 0 where ignored, and which labels count (outer, inner)."""
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         matrix = self._matrix(bottom).read_data().reshape(self.split.classes, self.split.classes)

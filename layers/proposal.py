@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.proposal import ProposalKernels
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
 from minicaffe.data.settings import DetectionSettings, current
@@ -25,8 +23,6 @@ from minicaffe.mode import TRAIN, Phase
 
 from .boxes.anchors import by_position, layer_anchors, shifted_anchors
 from .boxes.nms import nms
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)

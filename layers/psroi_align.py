@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 from minicaffe.threads import get_num_threads
@@ -24,7 +24,7 @@ from minicaffe.threads import get_num_threads
 from .roi.operator import PositionSensitiveOperator
 from .roi.psroi_bilinear import CHUNK, grid_taps, part_backward, pool_part
 from .roi.psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
-from .roi.roi_geometry import Array, AxisSteps, RoiPlan, at_least, cut_axis, cut_corners
+from .roi.roi_geometry import AxisSteps, RoiPlan, at_least, cut_axis, cut_corners
 from .roi.roi_samples import SamplePlan, Samples, mean_backward_by_definition, mean_by_definition
 
 

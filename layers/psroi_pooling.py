@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 from minicaffe.layer import data_bytes
@@ -24,7 +24,7 @@ from minicaffe.threads import get_num_threads
 from .roi.operator import PositionSensitiveOperator
 from .roi.psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
 from .roi.psroi_sums import bin_spans, bins_backward, listed_bytes, sum_bins
-from .roi.roi_geometry import Array, AxisSteps, BinPlan, RoiPlan, at_least, cut_axis, cut_corners, round_half_away
+from .roi.roi_geometry import AxisSteps, BinPlan, RoiPlan, at_least, cut_axis, cut_corners, round_half_away
 
 
 @dataclass(frozen=True, kw_only=True)

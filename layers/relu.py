@@ -9,13 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
 from minicaffe.layer import Layer
-
-Array = NDArray[Any]
 
 ROW = 1 << 12
 """How many zeros are kept."""

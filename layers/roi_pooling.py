@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Winners
 
 from .roi.operator import GridOperator
 from .roi.roi_bin_maxima import add_at_maxima, cover_bins, find_argmax, find_maxima, working_bytes
-from .roi.roi_geometry import Array, AxisSteps, BinPlan, RoiPlan, cut_axis, cut_corners, round_half_away
+from .roi.roi_geometry import AxisSteps, BinPlan, RoiPlan, cut_axis, cut_corners, round_half_away
 from .roi.roi_layer import MaximaLayer
 
 

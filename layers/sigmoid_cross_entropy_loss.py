@@ -8,12 +8,11 @@ Source: Caffe's sigmoid_cross_entropy_loss_layer.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.layer import Layer
 
@@ -79,7 +78,7 @@ class SigmoidCrossEntropyLoss(Layer):
         x, target = (blob.device_data("read") for blob in bottom)
         return bottom[0].count, x, target, self.ignore is not None, self.ignore or 0
 
-    def _target(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _target(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.bool_]]:
         """The targets, and which of them count, in x's shape."""
         target = bottom[1].data.reshape(bottom[0].shape)
         kept = np.ones(target.shape, bool) if self.ignore is None else np.trunc(target) != self.ignore
@@ -90,6 +89,6 @@ class SigmoidCrossEntropyLoss(Layer):
         return loss_divisor(self.mode, images=kept.shape[0], positions=kept.size, valid=int(kept.sum()), pre_fixed=pre_fixed)
 
 
-def sigmoid_cross_entropy(x: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
+def sigmoid_cross_entropy(x: Array, target: Array) -> Array:
     """-(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) for each element, of x's shape."""
     return np.asarray(np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x))))

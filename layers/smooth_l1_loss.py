@@ -9,12 +9,10 @@ Source: Girshick, Fast R-CNN, ICCV 2015, section 2.3; caffe-fast-rcnn's smooth_l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.layer import Layer, data_bytes
 
@@ -92,7 +90,7 @@ class SmoothL1Loss(Layer):
         return self.sigma**2, 1 / self.sigma**2
 
 
-def put_opposite(dx: NDArray[Any], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+def put_opposite(dx: Array, propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
     """Write dx to bottom 0's diff and -dx to bottom 1's, where propagate_down says so: the loss depends on their difference."""
     if propagate_down[0]:
         bottom[0].diff[...] = dx
@@ -105,28 +103,26 @@ def device_diffs(bottom: Sequence[Blob], propagate_down: Sequence[bool]) -> list
     return [blob.device_diff("write") if wanted else 0 for blob, wanted in zip(bottom, propagate_down)]
 
 
-def _alike(bottom: Sequence[Blob]) -> list[NDArray[Any]]:
+def _alike(bottom: Sequence[Blob]) -> list[Array]:
     """The bottoms' data, in bottom 0's shape."""
     return [b.data.reshape(bottom[0].shape) for b in bottom]
 
 
-def weighted_difference(
-    x: NDArray[Any], target: NDArray[Any], weight: NDArray[Any] | None = None, *, out: NDArray[Any] | None = None
-) -> NDArray[Any]:
+def weighted_difference(x: Array, target: Array, weight: Array | None = None, *, out: Array | None = None) -> Array:
     """weight * (x - target), all of one shape; no weight counts as 1."""
-    d: NDArray[Any] = np.subtract(x, target, out=out)
+    d: Array = np.subtract(x, target, out=out)
     if weight is not None:
         d *= weight
     return d
 
 
-def smooth_l1(d: NDArray[Any], sigma: float = 1.0) -> NDArray[Any]:
+def smooth_l1(d: Array, sigma: float = 1.0) -> Array:
     """0.5 (sigma d)^2 where |d| < 1 / sigma^2, else |d| - 0.5 / sigma^2; of d's shape."""
     size = np.abs(d)
     near = np.minimum(size, 1 / sigma**2)
     return np.asarray(sigma**2 * near * (size - 0.5 * near))
 
 
-def smooth_l1_backward(d: NDArray[Any], sigma: float = 1.0) -> NDArray[Any]:
+def smooth_l1_backward(d: Array, sigma: float = 1.0) -> Array:
     """The derivative of smooth_l1: sigma^2 d, at most 1 in size; of d's shape."""
     return np.asarray(np.clip(d, -1 / sigma**2, 1 / sigma**2) * sigma**2)

@@ -9,12 +9,10 @@ Source: smooth_l1_loss_ohem_layer of R-FCN's Caffe (where it is named SmoothL1Lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import lanes_of, launch_loss
 from minicaffe.layer import Layer, data_bytes
 
@@ -88,7 +86,7 @@ class SmoothL1LossOHEM(Layer):
         given = (count, self.difference.device_data("read"), weight, 0, 1.0, 1.0, top[0].device_diff("read"), divisor)
         self.launch("smooth_l1_loss.smooth_l1_loss_backward", count, *given, *device_diffs(bottom[:2], propagate_down))
 
-    def _arrays(self, bottom: Sequence[Blob]) -> list[NDArray[Any]]:
+    def _arrays(self, bottom: Sequence[Blob]) -> list[Array]:
         """The bottoms' data (R, C, H, W)."""
         return [b.data.reshape(self.difference.shape) for b in bottom]
 

@@ -8,12 +8,12 @@ Source: Caffe's softmax_loss_layer.cpp; its gradient does not see the floor FLT_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
@@ -117,17 +117,17 @@ class SoftmaxWithLoss(Layer):
         )
 
 
-def cross_entropy(prob: NDArray[Any], labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> NDArray[Any]:
+def cross_entropy(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> Array:
     """Losses (outer, inner) of prob (outer, C, inner) at labels (outer, inner); 0 where kept (outer, inner) is False."""
     true = np.take_along_axis(prob, labels[:, None], axis=1)[:, 0]
-    losses: NDArray[Any] = -np.log(np.maximum(true, prob.dtype.type(FLT_MIN)))
+    losses: Array = -np.log(np.maximum(true, prob.dtype.type(FLT_MIN)))
     losses[~kept] = 0
     return losses
 
 
-def cross_entropy_backward(prob: NDArray[Any], labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> NDArray[Any]:
+def cross_entropy_backward(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> Array:
     """The gradient of cross_entropy's sum in the scores (outer, C, inner), shapes as there."""
-    dx: NDArray[Any] = prob.copy()
+    dx: Array = prob.copy()
     at = labels[:, None]
     np.put_along_axis(dx, at, np.take_along_axis(dx, at, axis=1) - 1, axis=1)
     dx *= kept[:, None]

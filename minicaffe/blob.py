@@ -20,6 +20,8 @@ from . import limits
 from .errors import BlobError, Error
 from .mode import gpu_mode
 
+Array = NDArray[Any]
+
 if TYPE_CHECKING:
     from .cuda.device import Device, DeviceMemory, Stream
 

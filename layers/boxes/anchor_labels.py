@@ -5,16 +5,12 @@ Source: Faster R-CNN (arXiv:1506.01497), section 3.1.2; py-faster-rcnn's rpn/anc
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import rng
+from minicaffe.blob import Array
 from minicaffe.data.boxes import bbox_transform
 from minicaffe.data.settings import TrainSettings
-
-Array = NDArray[Any]
 
 
 def inside_image(anchors: Array, image_shape: Array, border: float) -> Array:

@@ -6,16 +6,13 @@ takes >=); equal scores: the lower index first. Source: py-faster-rcnn's nms/nms
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minicaffe.blob import Array
 from minicaffe.cuda.nms import nms as gpu_nms
 from minicaffe.data.boxes import box_area
 from minicaffe.mode import gpu_mode
-
-Array = NDArray[Any]
 
 GPU_FROM = 1000
 """Boxes below which the host is left to do it: a dozen launches and two copies wait for too little work."""

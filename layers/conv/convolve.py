@@ -11,25 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from .columns import Columns
 from .convolution_blocks import Block, Work, share
-from .epilogue import Finish
+from .epilogue import NOTHING, Epilogue
 from .window import Window
 
-Array = NDArray[Any]
 
-NOTHING = Finish()
-
-
-def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, finish: Finish = NOTHING) -> None:
-    """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel), then finished; y is overwritten."""
+def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
+    """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
     matrix, xs, ys = _matrix(weight, group), _grouped(x, group), _grouped(y, group)
     filters = matrix.shape[1]
 
@@ -40,7 +35,7 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, fini
             factor = matrix[block.groups, block.lane].reshape(columns.groups, -1, matrix.shape[2] * matrix.shape[3])
             product = columns.multiplied(factor, columns.of(_part(xs, block)), out)
             start = block.groups.start * filters + block.lane.start
-            finish(product, slice(start, start + out.shape[1]))
+            epilogue(product, slice(start, start + out.shape[1]))
             columns.put(product, out)
 
     blocks = _work(y, matrix, window, lanes=filters).forward() if y.size else []

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from numpy.typing import NDArray
+from minicaffe.blob import Array
 
 from .window import Window
 
-Array = NDArray[Any]
 Index = tuple[Any, ...]
 
 

@@ -13,20 +13,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import threads
+from minicaffe.blob import Array
 
 from .window import Window
 from .winograd import FACTOR, all_finite, channels_of, tiles_at_once
 from .winograd_blocks import Block, Tiling
 from .winograd_matrices import ACROSS, AT, BACK, BT, TOGETHER
 from .winograd_tiles import Scratch, taken, to_tiles
-
-Array = NDArray[Any]
 
 A: Array = np.ascontiguousarray(AT.T)
 MOST_BYTES = 48 << 20

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import blocks
+from minicaffe.blob import Array
 from minicaffe.blocks import Index, each_block
-
-Array = NDArray[Any]
 
 
 def channels_of(shape: tuple[int, ...]) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
@@ -94,7 +94,7 @@ def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def read_labels(
-    layer: Layer, labels: NDArray[Any], split: ClassAxis, ignore: int | None
+    layer: Layer, labels: Array, split: ClassAxis, ignore: int | None
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Labels as integers (outer, inner), 0 where ignored, and which count (outer, inner).
 

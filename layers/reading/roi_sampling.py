@@ -8,16 +8,12 @@ Source: Fast R-CNN (arXiv:1504.08083), section 2.3; py-faster-rcnn's proposal_ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import rng
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.settings import TrainSettings
-
-Array = NDArray[Any]
 
 
 def sample_rois(overlaps: Array, rois_per_image: int, settings: TrainSettings) -> tuple[Array, int]:

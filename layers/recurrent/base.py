@@ -12,17 +12,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import limits
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import Fields, numbers, pair, same_shape
 from minicaffe.errors import Error
 from minicaffe.layer import Layer, data_bytes
 
 from .unrolled import Unrolled
-
-Array = NDArray[Any]
 
 
 class Recurrent(Layer):

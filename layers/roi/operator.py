@@ -16,11 +16,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Means, PositionSensitive, Sizes, Winners
 from minicaffe.errors import Error
 
-from .roi_geometry import Array, RoiPlan, rois_problem
+from .roi_geometry import RoiPlan, rois_problem
 
 POSITIVE = ("pooled_h", "pooled_w", "group_size", "sample_num")
 

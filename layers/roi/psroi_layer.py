@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.threads import get_num_threads, parts, run
 
 from .operator import PositionSensitiveOperator
-from .roi_geometry import Array, Ints, RoiPlan
+from .roi_geometry import Ints, RoiPlan
 from .roi_layer import RoiLayer
 
 PART = 2**23

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from .psroi_layer import GridPart
-from .roi_geometry import Array, BinPlan, Ints
+from .roi_geometry import BinPlan, Ints
 from .row_sums import add_rows, items, longest_first, sum_rows
 
 BLOCK = 256

@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Winners
 from minicaffe.layer import data_bytes
 from minicaffe.threads import get_num_threads, run
 
 from .operator import GridOperator
-from .roi_geometry import LOWEST, Array, AxisSteps, Ints, RoiPlan, cut_axis, cut_corners
+from .roi_geometry import LOWEST, AxisSteps, Ints, RoiPlan, cut_axis, cut_corners
 from .roi_samples import SamplePlan, Samples
 
 CHUNK = 2**20

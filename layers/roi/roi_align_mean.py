@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Means
 from minicaffe.layer import data_bytes
 from minicaffe.threads import get_num_threads, parts, run
 
 from .operator import GridOperator
-from .roi_geometry import Array, AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corners
+from .roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corners
 from .roi_samples import SamplePlan, Samples, bilinear_taps, mean_backward_by_definition, mean_by_definition
 
 PART = 2**22

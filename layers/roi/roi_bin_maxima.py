@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.threads import get_num_threads, run
 
-from .roi_geometry import LOWEST, Array, BinPlan, Bins, Ints
+from .roi_geometry import LOWEST, BinPlan, Bins, Ints
 
 MOST_ROWS = 2**19
 """Most rows of all tables together, unless one map has more."""

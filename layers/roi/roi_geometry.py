@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from minicaffe.blob import Array
+
 Ints = NDArray[np.int64]
 
 LIMIT = 2.0**29

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.roi import Means, PositionSensitive, Sizes, Winners, fits
 from minicaffe.errors import LayerError
@@ -16,7 +16,7 @@ from minicaffe.layer import Count, Layer
 from minicaffe.mode import TRAIN
 
 from .operator import ArgumentError, RoiOperator
-from .roi_geometry import Array, RoiPlan
+from .roi_geometry import RoiPlan
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .roi_geometry import Array, Ints, RoiPlan
+from minicaffe.blob import Array
+
+from .roi_geometry import Ints, RoiPlan
 
 
 class Samples(NamedTuple):

@@ -7,11 +7,11 @@ out: where the result goes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minicaffe.blob import Array
 from minicaffe.layers.psroi_align import PsRoiAlign
 from minicaffe.layers.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi.operator import RoiOperator
@@ -20,7 +20,6 @@ from minicaffe.layers.roi.roi_align_mean import RoiAlign
 from minicaffe.layers.roi.roi_bin_maxima import add_at_maxima
 from minicaffe.layers.roi_pooling import RoiPool
 
-Array = NDArray[Any]
 Ints = NDArray[np.int32]
 
 
