@@ -84,9 +84,6 @@ class DetectionEvaluate(Layer):
         top[0].reshape(1, 1, len(table), 5)
         top[0].data[0, 0] = table
 
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Nothing: counts have no gradient."""
-
     def training_state(self) -> dict[str, Any]:
         """Which image of name_size_file comes next."""
         return {"next_image": self.next_image} if self.images else {}

@@ -112,9 +112,6 @@ class DetectionOutput(Layer):
         if self.pictures is not None:
             self.pictures.written = written
 
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Nothing: detections have no gradient."""
-
     def _image_rows(self, image: int, boxes: Array, scores: Array) -> Array:
         """One image's detections (n, 7), from boxes (L, P, 4) and scores (C, P)."""
         param = self.param.detection_output_param

@@ -15,7 +15,8 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.proto import caffe_pb2
 
-from .losses.loss_bottoms import ImageLoss, read_labels
+from .losses.loss import ImageLoss
+from .losses.loss_bottoms import read_labels
 
 
 class HingeLoss(ImageLoss):

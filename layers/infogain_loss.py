@@ -72,7 +72,8 @@ class InfogainLoss(SoftmaxWithLoss):
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
         weight, kept = self._weights(bottom)
         losses = -weight * np.log(np.maximum(prob, LOG_THRESHOLD))
-        self.divisor.data[...] = self._divisor(kept)
+        valid = int(kept.sum())
+        self.divisor.data[...] = self.normalization.divisor(images=self.split.outer, positions=kept.size, valid=valid)
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
         if len(top) > 1:
             top[1].data[...] = prob.reshape(top[1].shape)
@@ -82,7 +83,7 @@ class InfogainLoss(SoftmaxWithLoss):
         launch_softmax(self.dtype, *self.split, bottom[0].device_data("read"), prob)
         labels, matrix = watch_labels(self, bottom[1], self.split, self.ignore), self._matrix(bottom).device_data("read")
         given = (outer * inner, classes, inner, prob, matrix, LOG_THRESHOLD, *labels)
-        fixed, kernel = self._fixed_divisor(), "infogain_loss.infogain"
+        fixed, kernel = self.normalization.fixed_divisor(outer, outer * inner), "infogain_loss.infogain"
         launch_loss(kernel, self.dtype, outer * inner, *given, loss=top[0], fixed=fixed, divisor=self.divisor)
         for blob in top[1:]:
             current().copy(blob.device_data("write"), prob, blob.count * self.dtype.itemsize)

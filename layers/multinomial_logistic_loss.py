@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 
-from .losses.loss_bottoms import ImageLoss, read_labels
+from .losses.loss import ImageLoss
+from .losses.loss_bottoms import read_labels
 
 LOG_THRESHOLD = 1e-20
 """A probability below it counts as it."""

@@ -106,9 +106,6 @@ class PriorBox(Layer):
         top[0].data[0, 0] = boxes.reshape(-1)
         top[0].data[0, 1].reshape(-1, 4)[...] = self.variance
 
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Nothing: boxes depend on sizes only."""
-
 
 def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:
     """1, then each ratio that is new (by more than 1e-6), with flip followed by its inverse."""

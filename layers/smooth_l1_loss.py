@@ -14,12 +14,12 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import launch_loss
-from minicaffe.layer import Layer, data_bytes
 
+from .losses.loss import DifferenceLoss, device_diffs, put_opposite
 from .losses.loss_bottoms import check_same_shape
 
 
-class SmoothL1Loss(Layer):
+class SmoothL1Loss(DifferenceLoss):
     """loss = sum(w_out * f(w_in * (x - target))) / N, with smooth_l1_loss_param.sigma (default 1).
 
     bottom: x (N, ...), target, optionally w_in and w_out (both or none), all of x's shape, where (N, 8) is (N, 8, 1, 1).
@@ -29,11 +29,9 @@ class SmoothL1Loss(Layer):
 
     type = "SmoothL1Loss"
     num_bottom = (2, 4)
-    num_top = 1
-    auto_top = True
+    is_loss = False
     index_bottoms = (2, 3)
     param_block = ("smooth_l1_loss_param",)
-    weight_names = ()
     copies = (5, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -42,16 +40,13 @@ class SmoothL1Loss(Layer):
             raise self.error(f"sigma must be > 0, got {self.sigma:g}", "smooth_l1_loss_param.sigma")
         if len(bottom) == 3:
             raise self.error("takes 2 bottoms, or 4 with the inside and the outside weights, got 3", "bottom")
-        self.difference = Blob((), self.dtype)
+        super().setup(bottom, top)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
         for i in range(1, len(bottom)):
             check_same_shape(self, bottom, i)
         self.difference.reshape(bottom[0].shape)
-        top[0].reshape(())
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self.difference])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weighted_difference(*_alike(bottom[:3]), out=self.difference.data)
@@ -88,19 +83,6 @@ class SmoothL1Loss(Layer):
 
     def _bounds(self) -> tuple[float, float]:
         return self.sigma**2, 1 / self.sigma**2
-
-
-def put_opposite(dx: Array, propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-    """Write dx to bottom 0's diff and -dx to bottom 1's, where propagate_down says so: the loss depends on their difference."""
-    if propagate_down[0]:
-        bottom[0].diff[...] = dx
-    if propagate_down[1]:
-        bottom[1].diff[...] = -dx.reshape(bottom[1].shape)
-
-
-def device_diffs(bottom: Sequence[Blob], propagate_down: Sequence[bool]) -> list[int]:
-    """The addresses of the bottoms' diffs, to be overwritten, 0 where propagate_down says no."""
-    return [blob.device_diff("write") if wanted else 0 for blob, wanted in zip(bottom, propagate_down)]
 
 
 def _alike(bottom: Sequence[Blob]) -> list[Array]:

@@ -17,17 +17,18 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
-from minicaffe.layer import Count, Layer, data_bytes
+from minicaffe.layer import data_bytes
 
+from .losses.loss import Loss
 from .losses.loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
-from .losses.loss_normalization import fixed_divisor, ignored_label, loss_divisor, normalization_mode
+from .losses.loss_normalization import ignored_label, read_normalization
 from .softmax import softmax
 
 FLT_MIN = 2.0**-126
 """The smallest normal float32: a probability below it counts as it."""
 
 
-class SoftmaxWithLoss(Layer):
+class SoftmaxWithLoss(Loss):
     """Cross entropy of scores along softmax_param.axis (default 1) against whole labels.
 
     bottom: x (N, C, ...) scores, labels (N, ...) one for each position. top: loss (); optionally the probabilities, of
@@ -37,25 +38,21 @@ class SoftmaxWithLoss(Layer):
     """
 
     type = "SoftmaxWithLoss"
-    num_bottom: ClassVar[Count] = 2
     num_top = (1, 2)
-    is_loss = True
-    auto_top = True
     index_bottoms: tuple[int, ...] = (1,)
     param_block: ClassVar[tuple[str, ...]] = ("softmax_param", "loss_param")
-    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.mode = normalization_mode(self.param.loss_param)
+        self.normalization = read_normalization(self.param.loss_param)
         self.ignore = ignored_label(self.param.loss_param)
         self.prob = Blob((), self.dtype)
         self.divisor = Blob((), np.float64)  # forward's
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
         self.split = class_axis(self, bottom[0], self.param.softmax_param.axis, "softmax_param.axis")
         check_label_count(self, self.split, bottom)
         self.prob.reshape(self.split)
-        top[0].reshape(())
         for blob, like in zip(top[1:], bottom, strict=False):
             blob.reshape(like.shape)
 
@@ -66,7 +63,8 @@ class SoftmaxWithLoss(Layer):
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         losses = cross_entropy(prob, labels, kept)
-        self.divisor.data[...] = self._divisor(kept)
+        valid = int(kept.sum())
+        self.divisor.data[...] = self.normalization.divisor(images=self.split.outer, positions=kept.size, valid=valid)
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
         for blob, values in zip(top[1:], (prob, losses), strict=False):
             blob.data[...] = values.reshape(blob.shape)
@@ -77,7 +75,7 @@ class SoftmaxWithLoss(Layer):
         launch_softmax(self.dtype, *self.split, bottom[0].device_data("read"), prob)
         labels = watch_labels(self, bottom[1], self.split, self.ignore)
         given = (outer * inner, classes, inner, prob, *labels, losses)
-        fixed = self._fixed_divisor()
+        fixed = self.normalization.fixed_divisor(outer, outer * inner)
         launch_loss(
             "softmax_with_loss.cross_entropy", self.dtype, outer * inner, *given, loss=top[0], fixed=fixed, divisor=self.divisor
         )
@@ -100,21 +98,6 @@ class SoftmaxWithLoss(Layer):
         scale = (top[0].device_diff("read"), self.divisor.device_data("read"))
         given = (count, classes, inner, self.prob.device_data("read"), *labels, *scale, bottom[0].device_diff("write"))
         self.launch("softmax_with_loss.cross_entropy_backward", count, *given)
-
-    def _fixed_divisor(self) -> float | None:
-        """The divisor, or None where it is how many labels count."""
-        positions = self.split.outer * self.split.inner
-        return fixed_divisor(self.mode, self.split.outer, positions, self.param.loss_param.pre_fixed_normalizer)
-
-    def _divisor(self, kept: NDArray[np.bool_]) -> float:
-        """What the sum over kept (outer, inner) is divided by."""
-        return loss_divisor(
-            self.mode,
-            images=self.split.outer,
-            positions=kept.size,
-            valid=int(kept.sum()),
-            pre_fixed=self.param.loss_param.pre_fixed_normalizer,
-        )
 
 
 def cross_entropy(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> Array:

@@ -40,26 +40,6 @@ def check_label_count(layer: Layer, split: ClassAxis, bottom: Sequence[Blob]) ->
     check_first_axis(layer, bottom, 1)
 
 
-class ImageLoss(Layer):
-    """A loss of scores against one whole label an image, every value after the first axis being a class.
-
-    bottom: scores (N, ...); labels (N,). top: loss (). Raises LayerError for another number of labels.
-    """
-
-    num_bottom = 2
-    num_top = 1
-    is_loss = True
-    auto_top = True
-    index_bottoms = (1,)
-    weight_names = ()
-
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        shape = bottom[0].shape
-        self.split = ClassAxis(math.prod(shape[:1]), math.prod(shape[1:]), 1)
-        check_label_count(self, self.split, bottom)
-        top[0].reshape(())
-
-
 def check_first_axis(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
     """bottom[i] has as many images (or rois) as bottom[0]."""
     if bottom[0].shape[:1] != bottom[i].shape[:1]:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from minicaffe.layers.losses.loss_normalization import loss_divisor
 from minicaffe.layers.softmax_with_loss import FLT_MIN
 
 from .apply import Step
@@ -46,8 +45,8 @@ def sigmoid_cross_entropy_loss(layer: Any) -> Step:
 
 
 def _divisor(layer: Any, kept: Tensor, images: int) -> float:
-    pre_fixed = layer.param.loss_param.pre_fixed_normalizer
-    return loss_divisor(layer.mode, images=images, positions=kept.numel(), valid=int(kept.sum()), pre_fixed=pre_fixed)
+    divisor: float = layer.normalization.divisor(images=images, positions=kept.numel(), valid=int(kept.sum()))
+    return divisor
 
 
 def smooth_l1_loss(layer: Any) -> Step:
