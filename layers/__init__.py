@@ -140,7 +140,7 @@ def create(
     dtype: DTypeLike = np.float32,
     source: LayerSource | None = None,
 ) -> Layer:
-    """The layer that param describes, not yet connected. Raises LayerError for a type that nobody registered."""
+    """The layer that param describes, not yet connected. Raises LayerError for an unknown type."""
     kind = registry.find(param.type)
     if kind is None:
         raise _unknown_type(param, source)

@@ -23,7 +23,7 @@ from .losses.loss_normalization import ignored_label
 
 
 class Accuracy(Layer):
-    """The share of positions whose true class is among the accuracy_param.top_k (default 1) highest scores.
+    """The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores.
 
     bottom: x (N, C, ...) scores along accuracy_param.axis (default 1), labels (N, ...) one for each position.
     top: accuracy (), 0 when every position is ignored; optionally the accuracy of each class (C,), 0 for an absent class.

@@ -20,7 +20,7 @@ class BatchReindex(Layer):
     """y[m] = x[index[m]].
 
     bottom: x (N, ...); index (M), whole numbers in [0, N), as floats. top: y (M, ...).
-    Raises LayerError when x is a scalar, index has not one axis, or a number of it is no index of x.
+    Raises LayerError when x is a scalar, index is not one-dimensional, or one of its numbers is no index of x.
     """
 
     type = "BatchReindex"
@@ -35,7 +35,7 @@ class BatchReindex(Layer):
         if not x:
             raise self.error("the first bottom is a scalar, which has no items", "bottom[0]")
         if len(index) != 1:
-            raise self.error(f"the index must have one axis, its shape is {index}", "bottom[1]")
+            raise self.error(f"the index must be one-dimensional, its shape is {index}", "bottom[1]")
         top[0].reshape(*index, *x[1:])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

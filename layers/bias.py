@@ -75,7 +75,7 @@ class Bias(Layer):
 
 
 def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) -> tuple[int, ...]:
-    """The shape of a blob laid along num_axes axes of x from axis on. Raises LayerError where x has not so many."""
+    """The shape of a blob laid along num_axes axes of x from axis on. Raises LayerError if x has fewer axes."""
     if num_axes < -1:
         raise layer.error(f"num_axes must be >= -1, got {num_axes}", f"{block}.num_axes")
     if num_axes == 0:

@@ -1,7 +1,7 @@
 """DetectionEvaluate: which detections are right, for average precision to be computed from.
 
     per image and class, best score first: a detection takes the true box that it overlaps most
-    right: overlap >= overlap_threshold and nobody took that box before; wrong: everything else
+    right: overlap >= overlap_threshold and no better detection took that box; wrong: all others
 
 Source: the SSD fork's detection_evaluate_layer.cpp and bbox_util.cpp.
 """

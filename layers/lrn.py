@@ -35,7 +35,7 @@ class LRN(Layer):
     """y = x * scale^-beta, scale growing with the energy of the channels, or pixels, around.
 
     bottom: x (N, C, H, W). top: y of the same shape.
-    Raises LayerError when local_size is even, or the bottom has not 4 axes.
+    Raises LayerError when local_size is even, or the bottom lacks 4 axes.
     """
 
     type = "LRN"

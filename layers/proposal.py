@@ -90,7 +90,7 @@ class Proposal(Layer):
             blob.reshape(count, *blob.shape[1:])
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """For each anchor its box, in float64, and some 21 numbers of what becomes of it."""
+        """For each anchor its box, in float64, and about 21 numbers."""
         return bottom[0].count // 2 * (32 + 21 * self.dtype.itemsize)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -19,8 +19,8 @@ class Slice(Layer):
 
     Without slice_point the parts are equal.
     bottom: x (..., K, ...). top[i]: (..., K_i, ...), the K_i adding up to K. One top: it shares the bottom's memory.
-    Raises LayerError when axis is out of range, both axis and slice_dim are given, slice_point has not one number less than
-    there are tops, does not increase or leaves an empty top, or K cannot be cut equally.
+    Raises LayerError when axis is out of range, both axis and slice_dim are given, the number of slice_point is not that
+    of the tops less one, they do not increase or leave an empty top, or K cannot be cut equally.
     """
 
     type = "Slice"

@@ -1,4 +1,4 @@
-"""SmoothL1LossOHEM: the box loss that also tells each roi's loss, divided as loss_param says.
+"""SmoothL1LossOHEM: the box loss that also gives each roi's loss, normalized as loss_param says.
 
     d = w * (x - target)        losses_i = sum_c f(d_ic)        loss = sum_i losses_i / divisor
     f(d) = 0.5 d^2 where |d| < 1, else |d| - 0.5

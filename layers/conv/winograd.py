@@ -4,7 +4,7 @@
 
 Fast because every step is a matrix product (winograd_tiles), on blocks of tiles that stay in a core's cache, each block a
 task of its own. Blocks that come out infinite or NaN are computed again by the direct way: Winograd overflows earlier,
-and would spread one NaN over its neighbours.
+and one NaN would reach its neighbours.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Tiling:
         return -(-height // (TILE * down)), -(-width // (STEP * across))
 
     def blocks(self, tiles: int) -> Iterator[Block]:
-        """Blocks of about so many tiles or fewer, about equally many for each thread."""
+        """Blocks of about `tiles` tiles or fewer, about equally many for each thread."""
         rows, groups = self.tiles
         workers = threads.get_num_threads()
         tiles = min(tiles, -(-self.planes * rows * groups * TOGETHER // workers))

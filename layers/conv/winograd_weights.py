@@ -33,7 +33,7 @@ MOST_BYTES = 48 << 20
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> bool:
     """Add to dweight (M, C / group, 3, 3) what dy (N, M, *windows) and x (N, C, H, W) give; all float32.
 
-    False, with dweight as it was, where the sums are not finite: the direct way says which of them are.
+    False, with dweight unchanged, if the sums are not finite: the direct way finds which of them are.
     """
     channels, filters = channels_of(x.shape[1], group), channels_of(dy.shape[1], group)
     sums = [_sums(x[:, channels[g]], dy[:, filters[g]], window) for g in range(group)]
@@ -94,7 +94,7 @@ def _fold(sums: Array, dweight: Array) -> None:
 
 
 def _batches(blocks: list[Block], tiles: int) -> Iterator[list[Block]]:
-    """The blocks in their order, as many at a time as have at most so many tiles (but at least one)."""
+    """The blocks in order, in batches of at most `tiles` tiles, but at least one block."""
     batch: list[Block] = []
     for block in blocks:
         if batch and sum(map(_tiles, batch)) + _tiles(block) > tiles:

@@ -1,4 +1,4 @@
-"""Blobs (N, C, ...) seen as channels, (N, C, P): what layers that treat every channel alike share."""
+"""Blobs (N, C, ...) seen as channels, (N, C, P): for layers that treat every channel alike."""
 
 from __future__ import annotations
 

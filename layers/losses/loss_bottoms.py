@@ -98,8 +98,8 @@ def label_error(layer: Layer, label: float, where: int, split: ClassAxis, ignore
 
 
 def watch_labels(layer: Layer, labels: Blob, split: ClassAxis, ignore: int | None) -> tuple[int, int, int, int]:
-    """The arguments of a kernel that reads labels (cuda/labels.cuh): their address, whether one is ignored, and which, and
-    where a wrong one is told: it becomes label_error's error."""
+    """The arguments of a kernel that reads labels (cuda/labels.cuh): their address, whether one is ignored, which, and the
+    address of the flag for a wrong label, which raises label_error's error."""
 
     def error(left: int) -> LayerError:
         where = labels.count - left

@@ -12,7 +12,7 @@ from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from .pooling_mask import MOST_TAPS, first_maximum, first_maximum_dealt
-from .pooling_windows import PoolAxis, reduce_windows, spread_windows, window_taps
+from .pooling_windows import PoolAxis, reduce_windows, window_taps, windows_backward
 
 LOWEST = float(-np.finfo(np.float32).max)
 """What the maximum of an empty window is; a pixel that is not above it (NaN, -inf) never wins."""
@@ -63,7 +63,7 @@ def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = No
 def ave_pool_gradient(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
     """dx (..., H, W) from dy (..., PH, PW); dx is overwritten."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread_windows(dy / _sizes(rows, columns, dy), rows, columns, dx)
+        windows_backward(dy / _sizes(rows, columns, dy), rows, columns, dx)
 
 
 def _sizes(rows: PoolAxis, columns: PoolAxis, like: Array) -> Array:
@@ -110,8 +110,8 @@ def weighted_pool_gradient(dy: Array, x: Array, rows: PoolAxis, columns: PoolAxi
     """dx (..., H, W) = sum over windows of dy (2 x - y) / sum(x); dx is overwritten."""
     total = reduce_windows(np.add, x, rows, columns, 0.0)
     scaled = np.divide(dy, total, out=np.zeros_like(total), where=total > 0)
-    spread_windows(scaled, rows, columns, dx)
+    windows_backward(scaled, rows, columns, dx)
     dx *= 2 * x
     weighted = np.empty_like(dx)
-    spread_windows(scaled * weighted_pool(x, rows, columns), rows, columns, weighted)
+    windows_backward(scaled * weighted_pool(x, rows, columns), rows, columns, weighted)
     dx -= weighted

@@ -158,7 +158,7 @@ def reduce_rows(operation: np.ufunc, x: Array, rows: PoolAxis, start: float, y: 
         operation(part, x[..., pixels, :], out=part)
 
 
-def spread_windows(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
+def windows_backward(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
     """dx (..., H, W) = the sum of the dy (..., PH, PW) of the windows that each pixel lies in; dx is overwritten."""
     by_row = np.zeros((*dy.shape[:-1], columns.size), dy.dtype)
     for windows, pixels in columns.taps():

@@ -1,4 +1,4 @@
-"""RoiOperator: one kind of pooling over rois, with its parameters, that its layer, minicaffe.ops and minicaffe.torch share.
+"""RoiOperator: one kind of pooling over rois, with its parameters, that its layer, minicaffe.ops and minicaffe.torch run.
 
     rois (R, 5)  --plan-->  what their bins read
     x (N, C, H, W)  --pool-->  y (R, C', PH, PW);  dy  --pool_backward-->  dx
@@ -164,7 +164,7 @@ class GridOperator(RoiOperator):
 
 @dataclass(frozen=True, kw_only=True)
 class PositionSensitiveOperator(RoiOperator):
-    """A kind that pools a grid of group_size x group_size bins, each from channels of its own: c = (d * G + gh) * G + gw."""
+    """A kind that pools a grid of group_size x group_size bins, each from other channels: c = (d * G + gh) * G + gw."""
 
     group_size: int
 

@@ -1,4 +1,4 @@
-"""PSROILayer: what the position-sensitive layers share: the channel rule c = (d * G + gh) * G + gw."""
+"""PSROILayer: what the position-sensitive layers have in common: the channel rule c = (d * G + gh) * G + gw."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PSROILayer(RoiLayer):
 
 
 def part_bytes(x: Blob, y: Blob, of_value: int, of_output: int) -> int:
-    """On each thread, what a part of the grid takes that has so many bytes for a number of its maps, and for one of y.
+    """The memory of all threads, each with a part of the grid: of_value bytes a number of its maps, of_output a number of y.
 
     x (N, D * G * G, H, W), y (R, D, G, G).
     """

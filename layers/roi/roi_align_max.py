@@ -224,16 +224,12 @@ def _greatest(
 
 
 def _padded(rows: int, channels: int, dtype: Any) -> Array:
-    """An array (rows, C) whose rows lie 16 elements further apart in memory.
-
-    Without them a power of two channels puts its pixels in the same few cache lines, and turning it round to channels
-    first takes five times as long.
-    """
+    """An array (rows, C) with rows 16 elements further apart: at a distance of a power of two they share few cache lines."""
     return np.empty((rows, channels + 16), dtype)[:, :channels]
 
 
 def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], Ints]]:
-    """(SH, SW) samples and the bins, counted in (R, PH, PW), that have so many each way; as many as one step works on."""
+    """(SH, SW), and the bins, counted in (R, PH, PW), with that number of samples each way; as many bins as a step takes."""
     high, wide = (np.count_nonzero(~np.isnan(axis), axis=2) for axis in (samples.h, samples.w))
     kinds = (high[:, :, None] * (samples.w.shape[2] + 1) + wide[:, None, :]).ravel()
     order = np.argsort(kinds, kind="stable")

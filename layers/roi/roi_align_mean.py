@@ -9,7 +9,7 @@ RoiAlign.plan. The definition is the loop of roi_align_by_definition.
 
 The fast way is two small matrix products for each roi, and backward their transposes: columns first, by one product for
 each row of pixels, read where they lie; then rows. Channels are worked on in parts whose maps stay in the cache while all
-rois read them, and which threads share: no two have the same outputs. A matrix holds zeros for pixels that a bin does not
+rois read them, and no two threads write the same outputs. A matrix holds zeros for pixels that a bin does not
 read, and zero times NaN is NaN: arrays with a value that is not finite go pixel by pixel, so that it spoils its own bin only.
 """
 
@@ -36,7 +36,7 @@ PART = 2**22
 """Bytes of maps that are worked on at a time, about."""
 
 PAD = 16
-"""Numbers between pixels: at a distance of a power of two they would share few places of the cache."""
+"""Numbers between pixels: at a distance of a power of two they would share few cache lines."""
 
 
 @dataclass(frozen=True, kw_only=True)

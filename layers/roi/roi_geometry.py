@@ -1,4 +1,4 @@
-"""What the ROI layers share: checked rois, the originals' rounding, and the plan of what each roi's bins read on the map.
+"""For all ROI layers: checked rois, the originals' rounding, and the plan of what each roi's bins read on the map.
 
 rois are (R, 5): batch index, x1, y1, x2, y2 in pixels of the input image, both ends inclusive; (R, 5, 1, 1) is the same.
 Every geometry is computed in the type of the feature map, as the originals (templates) do: float32 products decide
@@ -48,7 +48,7 @@ class AxisSteps(NamedTuple):
     """How bins come to lie along one axis of the map, step by step, before they are clipped to it.
 
     extent (R,): the roi's length; length (R,): a bin's; edges (R, P + 1): where the bins meet, not rounded; start, end
-    (R, P): each bin's own two edges, rounded to pixels where the layer does that.
+    (R, P): each bin's two edges, rounded to pixels where the layer does that.
     """
 
     extent: Array

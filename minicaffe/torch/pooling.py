@@ -20,7 +20,7 @@ Pooling = caffe_pb2.PoolingParameter
 
 
 def pooling(layer: Any) -> Step:
-    """Caffe's windows: torch's own where it has the same."""
+    """Caffe's windows: torch's function where its windows are the same."""
     param, (kernel, stride, pad) = layer.param.pooling_param, layer.sizes
     floor = param.round_mode == Pooling.RoundMode.Value("FLOOR")
     mean = param.pool == Pooling.AVE
