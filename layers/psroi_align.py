@@ -5,7 +5,7 @@
 Source: the PSROIAlign fork of R-FCN (afantideng/R-FCN-PSROIAlign), psroi_align_layer.cu. Corners are not rounded, the
 end is one pixel further, the size is at least 0.1; bins are clipped to [0, H - 1]; samples lie at (unclipped bin size) /
 (n + 1) * 1..n from the clipped start; those at or past the bin's end are left out, and the divisor stays n^2:
-PsRoiAlign.plan. The definition is the loop of ps_roi_align_by_definition.
+PsRoiAlign.plan. The definition is the loop of means_by_definition in roi_samples.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .roi.operator import PositionSensitiveOperator
 from .roi.psroi_bilinear import CHUNK, grid_taps, part_backward, pool_part
 from .roi.psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
 from .roi.roi_geometry import AxisSteps, RoiPlan, at_least, cut_axis, cut_corners
-from .roi.roi_samples import SamplePlan, Samples, mean_backward_by_definition, mean_by_definition
+from .roi.roi_samples import SamplePlan, Samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,20 +95,3 @@ def _axis_samples(steps: AxisSteps, size: int, sample_num: int) -> Array:
     places = start[:, :, None] + np.arange(1, sample_num + 1, dtype=dtype) * step[:, None, None]
     kept: Array = np.where(places < end[:, :, None], places, dtype(np.nan))
     return kept
-
-
-def ps_roi_align_by_definition(x: Array, plan: SamplePlan) -> Array:
-    """x (N, D * G * G, H, W) -> averages (R, D, G, G)."""
-    rois, group, _ = plan.shape
-    y = np.zeros((rois, x.shape[1] // group**2, group, group), x.dtype)
-    for r, d, gh, gw in np.ndindex(y.shape):
-        y[r, d, gh, gw] = mean_by_definition(x[plan.images[r], (d * group + gh) * group + gw], plan, r, gh, gw)
-    return y
-
-
-def ps_roi_align_backward_by_definition(dy: Array, plan: SamplePlan, dx: Array) -> None:
-    """dx (N, D * G * G, H, W) += dy (R, D, G, G) at the pixels that the samples read."""
-    group = plan.shape[1]
-    for r, d, gh, gw in np.ndindex(dy.shape):
-        channel = (d * group + gh) * group + gw
-        mean_backward_by_definition(dy[r, d, gh, gw], dx[plan.images[r], channel], plan, r, gh, gw)

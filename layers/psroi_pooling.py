@@ -93,22 +93,20 @@ class PSROIPooling(PSROILayer):
     operator: PsRoiPool
 
 
-def ps_roi_pool_by_definition(x: Array, plan: BinPlan) -> Array:
+def ps_roi_pool_by_definition(operator: PsRoiPool, x: Array, plan: BinPlan) -> Array:
     """x (N, D * G * G, H, W) -> averages (R, D, G, G)."""
-    rois, group, _ = plan.shape
-    y = np.zeros((rois, x.shape[1] // group**2, group, group), x.dtype)
+    y = np.zeros((len(plan.rois), *operator.bins(x.shape[1])), x.dtype)
     for r, d, gh, gw in np.ndindex(y.shape):
         rows, columns = plan.places.of(r, gh, gw)
         if rows and columns:
-            cells = x[plan.images[r], (d * group + gh) * group + gw, rows.start : rows.stop, columns.start : columns.stop]
+            cells = x[plan.images[r], operator.channel(d, gh, gw), rows.start : rows.stop, columns.start : columns.stop]
             y[r, d, gh, gw] = cells.mean(dtype=np.float64)
     return y
 
 
-def ps_roi_pool_backward_by_definition(dy: Array, plan: BinPlan, dx: Array) -> None:
+def ps_roi_pool_backward_by_definition(operator: PsRoiPool, dy: Array, plan: BinPlan, dx: Array) -> None:
     """dx (N, D * G * G, H, W) += dy (R, D, G, G) / area at every pixel of its bin."""
-    group = plan.shape[1]
     for r, d, gh, gw in np.ndindex(dy.shape):
         rows, columns = plan.places.of(r, gh, gw)
-        cells = dx[plan.images[r], (d * group + gh) * group + gw, rows.start : rows.stop, columns.start : columns.stop]
+        cells = dx[plan.images[r], operator.channel(d, gh, gw), rows.start : rows.stop, columns.start : columns.stop]
         cells += dy[r, d, gh, gw] / max(cells.size, 1)

@@ -11,7 +11,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes
 from minicaffe.layer import Layer
 
-from .concat import offsets, rows
+from .concat import offsets, read_axis, rows
 
 
 class Slice(Layer):
@@ -32,8 +32,6 @@ class Slice(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.slice_param
-        if param.HasField("axis") and param.HasField("slice_dim"):
-            raise self.error(f"give axis or slice_dim, not both: axis {param.axis}, slice_dim {param.slice_dim}", "slice_param")
         if param.slice_point and len(param.slice_point) != len(top) - 1:
             raise self.error(
                 f"{len(param.slice_point)} slice_point for {len(top)} tops: give {len(top) - 1}, or none",
@@ -41,9 +39,7 @@ class Slice(Layer):
             )
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        param = self.param.slice_param
-        field = "slice_dim" if param.HasField("slice_dim") else "axis"
-        self.axis = self.axis_of(getattr(param, field), bottom[0], f"slice_param.{field}")
+        self.axis = read_axis(self, bottom[0], "slice_param", "slice_dim")
         self.points = self._points(bottom[0].shape, len(top))
         shape = list(bottom[0].shape)
         for blob, start, end in zip(top, [0, *self.points], [*self.points, shape[self.axis]], strict=True):

@@ -86,6 +86,10 @@ class RoiOperator(ABC):
     def kernels(self, dtype: np.dtype[Any]) -> Winners | Means | PositionSensitive:
         """Forward and backward on the GPU."""
 
+    def channel(self, c: int, ph: int, pw: int) -> int:
+        """The map's channel that bin (ph, pw) of y's channel c reads."""
+        return c
+
     # Checks and sizes.
 
     def check(self, x_shape: tuple[int, ...], rois_shape: tuple[int, ...]) -> tuple[int, int, int, int]:
@@ -164,7 +168,7 @@ class GridOperator(RoiOperator):
 
 @dataclass(frozen=True, kw_only=True)
 class PositionSensitiveOperator(RoiOperator):
-    """A kind that pools a grid of group_size x group_size bins, each from other channels: c = (d * G + gh) * G + gw."""
+    """A kind that pools a grid of group_size x group_size bins, each from other channels."""
 
     group_size: int
 
@@ -173,3 +177,6 @@ class PositionSensitiveOperator(RoiOperator):
         if channels % group**2:
             raise ArgumentError("x", f"{channels} channels are not a multiple of group_size^2 = {group**2}")
         return channels // group**2, group, group
+
+    def channel(self, c: int, ph: int, pw: int) -> int:
+        return (c * self.group_size + ph) * self.group_size + pw

@@ -5,7 +5,7 @@
 Source: Mask R-CNN (He et al. 2017), ROIAlign_cpu.cpp of maskrcnn-benchmark. Corners are scaled, not rounded; the size is
 x2 - x1, at least 1 (not so with aligned, which also moves the roi by half a pixel). n = sampling_ratio, or when that is
 not > 0 the bin's size rounded up. Places lie at (i + 0.5) / n of the bin; those outside [-1, H] count as 0:
-RoiAlign.plan. The definition is the loop of roi_align_by_definition.
+RoiAlign.plan. The definition is the loop of means_by_definition in roi_samples.py.
 
 The fast way is two small matrix products for each roi, and backward their transposes: columns first, by one product for
 each row of pixels, read where they lie; then rows. Channels are worked on in parts whose maps stay in the cache while all
@@ -30,7 +30,7 @@ from minicaffe.threads import get_num_threads, parts, run
 
 from .operator import GridOperator
 from .roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corners
-from .roi_samples import SamplePlan, Samples, bilinear_taps, mean_backward_by_definition, mean_by_definition
+from .roi_samples import SamplePlan, Samples, bilinear_taps
 
 PART = 2**22
 """Bytes of maps that are worked on at a time, about."""
@@ -120,21 +120,6 @@ def sample_counts(length: Array, sampling_ratio: int) -> Array:
         return np.full_like(length, sampling_ratio)
     counts: Array = np.maximum(np.ceil(length), length.dtype.type(0))
     return counts
-
-
-def roi_align_by_definition(x: Array, plan: SamplePlan) -> Array:
-    """x (N, C, H, W) -> means (R, C, PH, PW)."""
-    rois, pooled_h, pooled_w = plan.shape
-    y = np.zeros((rois, x.shape[1], pooled_h, pooled_w), x.dtype)
-    for r, c, ph, pw in np.ndindex(y.shape):
-        y[r, c, ph, pw] = mean_by_definition(x[plan.images[r], c], plan, r, ph, pw)
-    return y
-
-
-def roi_align_backward_by_definition(dy: Array, plan: SamplePlan, dx: Array) -> None:
-    """dx (N, C, H, W) += dy (R, C, PH, PW) at the pixels that the samples read."""
-    for r, c, ph, pw in np.ndindex(dy.shape):
-        mean_backward_by_definition(dy[r, c, ph, pw], dx[plan.images[r], c], plan, r, ph, pw)
 
 
 class Block(NamedTuple):

@@ -47,9 +47,9 @@ def test_golden(case: str) -> None:
 def test_agrees_with_the_definition(case: Case) -> None:
     plan = case.plan(PsRoiPool)
     y = ps_roi_pool(case.x, case.rois, case.pooled[0], case.scale)
-    np.testing.assert_allclose(y, ps_roi_pool_by_definition(case.x, plan), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(y, ps_roi_pool_by_definition(case.operator(PsRoiPool), case.x, plan), rtol=1e-6, atol=1e-7)
     dy, expected = np.random.default_rng(1).standard_normal(y.shape).astype(np.float32), np.zeros(case.x.shape)
-    ps_roi_pool_backward_by_definition(dy, plan, expected)
+    ps_roi_pool_backward_by_definition(case.operator(PsRoiPool), dy, plan, expected)
     np.testing.assert_allclose(ps_roi_pool_backward(dy, case.rois, case.scale, case.x.shape), expected, rtol=1e-5, atol=1e-6)
 
 

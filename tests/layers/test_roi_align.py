@@ -14,11 +14,8 @@ from minicaffe.layers.roi.roi_align_max import (
     roi_align_max_backward_by_definition,
     roi_align_max_by_definition,
 )
-from minicaffe.layers.roi.roi_align_mean import (
-    RoiAlign,
-    roi_align_backward_by_definition,
-    roi_align_by_definition,
-)
+from minicaffe.layers.roi.roi_align_mean import RoiAlign
+from minicaffe.layers.roi.roi_samples import means_backward_by_definition, means_by_definition
 from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.ops import roi_align, roi_align_backward, roi_align_max, roi_align_max_argmax, roi_align_max_backward
@@ -97,7 +94,7 @@ def test_the_max_s_backward_agrees_with_the_definition(case: Case, finite: bool)
 def test_mean_agrees_with_the_definition(case: Case, ratio: int, aligned: bool) -> None:
     plan = case.plan(RoiAlign, sampling_ratio=ratio, aligned=aligned)
     y = roi_align(case.x, case.rois, *case.pooled, case.scale, sampling_ratio=ratio, aligned=aligned)
-    np.testing.assert_allclose(y, roi_align_by_definition(case.x, plan), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(y, means_by_definition(case.operator(RoiAlign), case.x, plan), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("finite", [True, False])
@@ -110,7 +107,7 @@ def test_the_mean_s_backward_agrees_with_the_definition(case: Case, ratio: int, 
     if not finite:
         dy[:1, :1, :1, :1] = np.nan
     expected = np.zeros(case.x.shape)
-    roi_align_backward_by_definition(dy, plan, expected)
+    means_backward_by_definition(case.operator(RoiAlign), dy, plan, expected)
     dx = roi_align_backward(dy, case.rois, case.scale, case.x.shape, sampling_ratio=ratio, aligned=aligned)
     np.testing.assert_allclose(dx, expected, rtol=1e-10, atol=1e-12)
 

@@ -22,11 +22,14 @@ class Case(NamedTuple):
     scale: float
     pooled: tuple[int, int]
 
-    def plan(self, kind: type[RoiOperator], **more: Any) -> RoiPlan[Any]:
-        """The plan of an operator with these sizes."""
+    def operator(self, kind: type[RoiOperator], **more: Any) -> RoiOperator:
+        """An operator with these sizes."""
         names = ["group_size"] if issubclass(kind, PositionSensitiveOperator) else ["pooled_h", "pooled_w"]
-        operator = kind(**dict(zip(names, self.pooled)), spatial_scale=self.scale, **more)
-        return operator.plan(self.rois, (self.x.shape[2], self.x.shape[3]))
+        return kind(**dict(zip(names, self.pooled)), spatial_scale=self.scale, **more)
+
+    def plan(self, kind: type[RoiOperator], **more: Any) -> RoiPlan[Any]:
+        """Its plan."""
+        return self.operator(kind, **more).plan(self.rois, (self.x.shape[2], self.x.shape[3]))
 
 
 @st.composite
