@@ -102,7 +102,7 @@ def _argmax(case: Case, plan: RoiPlan[Any], image: int, channel: int) -> Array:
     """Where the maxima of a plan of one image's rois are in a channel: (R', 1, PH, PW)."""
     rois, high, wide = plan.shape
     argmax = np.empty((rois, 1, high, wide), np.int32)
-    case.layer.pool(np.broadcast_to(case.x[image, channel], (image + 1, 1, *plan.size)), plan, None, argmax)
+    case.layer.operator.pool(np.broadcast_to(case.x[image, channel], (image + 1, 1, *plan.size)), plan, None, argmax)
     return argmax
 
 
