@@ -72,8 +72,7 @@ class InfogainLoss(SoftmaxWithLoss):
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
         weight, kept = self._weights(bottom)
         losses = -weight * np.log(np.maximum(prob, LOG_THRESHOLD))
-        valid = int(kept.sum())
-        self.divisor.data[...] = self.normalization.divisor(images=self.split.outer, positions=kept.size, valid=valid)
+        self.divisor.data[...] = self.divisor_for(kept)
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
         if len(top) > 1:
             top[1].data[...] = prob.reshape(top[1].shape)

@@ -63,8 +63,7 @@ class SoftmaxWithLoss(Loss):
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         losses = cross_entropy(prob, labels, kept)
-        valid = int(kept.sum())
-        self.divisor.data[...] = self.normalization.divisor(images=self.split.outer, positions=kept.size, valid=valid)
+        self.divisor.data[...] = self.divisor_for(kept)
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
         for blob, values in zip(top[1:], (prob, losses), strict=False):
             blob.data[...] = values.reshape(blob.shape)
@@ -98,6 +97,10 @@ class SoftmaxWithLoss(Loss):
         scale = (top[0].device_diff("read"), self.divisor.device_data("read"))
         given = (count, classes, inner, self.prob.device_data("read"), *labels, *scale, bottom[0].device_diff("write"))
         self.launch("softmax_with_loss.cross_entropy_backward", count, *given)
+
+    def divisor_for(self, kept: NDArray[np.bool_]) -> float:
+        """What the sum over kept (outer, inner) is divided by."""
+        return self.normalization.divisor(images=self.split.outer, positions=kept.size, valid=int(kept.sum()))
 
 
 def cross_entropy(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> Array:

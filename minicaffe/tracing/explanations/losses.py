@@ -32,7 +32,7 @@ def softmax_with_loss(case: Case, at: Index) -> Explanation:
     index = indices(np.arange(labels.size), case.bottoms[1].shape)
     columns = {"label": case.bottoms[1].reshape(-1), "p of it": np.where(kept, p, np.nan).reshape(-1)}
     terms = Terms.of(case.bottom_names[1], index, columns, losses.reshape(-1), "-ln p")
-    divisor = float(case.layer._divisor(kept))
+    divisor = float(case.layer.divisor_for(kept))
     more: dict[str, Any] = {"divisor": divisor}
     if not kept.all():
         more["steps"] = (f"{int((~kept).sum())} positions have the ignored label {case.layer.ignore}: 0",)
@@ -66,7 +66,7 @@ def softmax_with_loss_gradient(case: Case, at: Index) -> Explanation:
     labels, kept = read_labels(layer, case.bottoms[1], layer.split, layer.ignore)
     p = float(probabilities((line - line.max()).astype(np.float64), 0)[c])
     true, counts = bool(labels[outer, inner] == c), bool(kept[outer, inner])
-    divisor = float(layer._divisor(kept))
+    divisor = float(layer.divisor_for(kept))
     factor = (p - true) * counts / divisor
     steps = (
         f"p of class {c} is {number(p)}; the label is {int(labels[outer, inner]) if counts else 'ignored'}",
