@@ -1,4 +1,6 @@
-"""The catalogue: every layer type, and the class that computes it. One line a type, one file a layer."""
+"""The catalogue: every layer type, and the class that computes it. An import a type, one file a layer."""
+
+# ruff: noqa: F401  # the imports are the catalogue
 
 from __future__ import annotations
 
@@ -102,90 +104,9 @@ from .tile import Tile
 from .window_data import WindowData
 
 CATALOGUE: dict[str, type[Layer]] = registry.types
-CATALOGUE |= {
-    "AbsVal": AbsVal,
-    "Accuracy": Accuracy,
-    "AnchorTarget": AnchorTarget,
-    "AnnotatedData": AnnotatedData,
-    "ArgMax": ArgMax,
-    "BNLL": BNLL,
-    "BatchNorm": BatchNorm,
-    "BatchReindex": BatchReindex,
-    "Bias": Bias,
-    "BoxAnnotatorOHEM": BoxAnnotatorOHEM,
-    "Clip": Clip,
-    "Concat": Concat,
-    "ContrastiveLoss": ContrastiveLoss,
-    "Convolution": Convolution,
-    "ConvolutionDepthwise": DepthwiseConvolution,
-    "Crop": Crop,
-    "Data": Data,
-    "Deconvolution": Deconvolution,
-    "DepthwiseConvolution": DepthwiseConvolution,
-    "DetectionEvaluate": DetectionEvaluate,
-    "DetectionOutput": DetectionOutput,
-    "Dropout": Dropout,
-    "DummyData": DummyData,
-    "ELU": ELU,
-    "Eltwise": Eltwise,
-    "Embed": Embed,
-    "EuclideanLoss": EuclideanLoss,
-    "Exp": Exp,
-    "Filter": Filter,
-    "Flatten": Flatten,
-    "HDF5Data": HDF5Data,
-    "HDF5Output": HDF5Output,
-    "HingeLoss": HingeLoss,
-    "Im2col": Im2col,
-    "ImageData": ImageData,
-    "InfogainLoss": InfogainLoss,
-    "InnerProduct": InnerProduct,
-    "Input": Input,
-    "LRN": LRN,
-    "LSTM": LSTM,
-    "LSTMUnit": LSTMUnit,
-    "Log": Log,
-    "MVN": MVN,
-    "MemoryData": MemoryData,
-    "MultiBoxLoss": MultiBoxLoss,
-    "MultinomialLogisticLoss": MultinomialLogisticLoss,
-    "Normalize": Normalize,
-    "PReLU": PReLU,
-    "PSROIAlign": PSROIAlign,
-    "PSROIPooling": PSROIPooling,
-    "Parameter": Parameter,
-    "Permute": Permute,
-    "Pooling": Pooling,
-    "Power": Power,
-    "PriorBox": PriorBox,
-    "Proposal": Proposal,
-    "ProposalTarget": ProposalTarget,
-    "Python": Python,
-    "RNN": RNN,
-    "ROIAlign": ROIAlign,
-    "ROIPooling": ROIPooling,
-    "ReLU": ReLU,
-    "Reduction": Reduction,
-    "Reshape": Reshape,
-    "RoIData": RoIData,
-    "SPP": SPP,
-    "Scale": Scale,
-    "Sigmoid": Sigmoid,
-    "SigmoidCrossEntropyLoss": SigmoidCrossEntropyLoss,
-    "Silence": Silence,
-    "Slice": Slice,
-    "SmoothL1Loss": SmoothL1Loss,
-    "SmoothL1LossOHEM": SmoothL1LossOHEM,
-    "Softmax": Softmax,
-    "SoftmaxWithLoss": SoftmaxWithLoss,
-    "SoftmaxWithLossOHEM": SoftmaxWithLossOHEM,
-    "Split": Split,
-    "Swish": Swish,
-    "TanH": TanH,
-    "Threshold": Threshold,
-    "Tile": Tile,
-    "WindowData": WindowData,
-}
+_kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer]
+_types = {kind.type: kind for kind in _kinds} | {"ConvolutionDepthwise": DepthwiseConvolution}
+CATALOGUE |= {name: _types[name] for name in sorted(_types)}
 
 FORK_TYPES = {
     "VideoData": "SSD", "Reorg": "Intel",
@@ -198,8 +119,8 @@ FORK_TYPES = {
 
 registry.stand_ins |= STAND_INS
 
-for _layer in CATALOGUE.values():
-    globals().pop(_layer.__name__, None)  # as attributes, type names are NetSpec's functions; the classes are in CATALOGUE
+for _kind in _kinds:
+    del globals()[_kind.__name__]  # as attributes, type names are NetSpec's functions; the classes are in CATALOGUE
 
 
 def __getattr__(name: str) -> Any:
@@ -219,7 +140,7 @@ def create(
     source: LayerSource | None = None,
     settings: DetectionSettings | None = None,
 ) -> Layer:
-    """The layer that param describes, not yet connected. Raises LayerError for a type that nobody registered.
+    """The layer that param describes, not yet connected. Raises LayerError for an unknown type.
 
     settings: its net's detection settings; by default the current ones.
     """

@@ -9,12 +9,11 @@ Source: Caffe's accuracy_layer.cpp; ties count against the true class.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import lanes_of, launch_loss
 from minicaffe.layer import Layer
@@ -24,7 +23,7 @@ from .losses.loss_normalization import ignored_label
 
 
 class Accuracy(Layer):
-    """The share of positions whose true class is among the accuracy_param.top_k (default 1) highest scores.
+    """The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores.
 
     bottom: x (N, C, ...) scores along accuracy_param.axis (default 1), labels (N, ...) one for each position.
     top: accuracy (), 0 when every position is ignored; optionally the accuracy of each class (C,), 0 for an absent class.
@@ -87,7 +86,7 @@ class Accuracy(Layer):
             self.launch("accuracy.accuracy_of_classes", classes, classes, seen, top[1].device_data("write"))
 
 
-def among_top(x: NDArray[Any], labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
+def among_top(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
     """Whether each of labels (outer, inner) is among the top_k highest scores of x (outer, C, inner)."""
     true = np.take_along_axis(x, labels[:, None], axis=1)
     return np.asarray((x >= true).sum(axis=1) <= top_k)

@@ -11,20 +11,16 @@ anchor touches makes no anchor positive; there it makes every anchor positive th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, rows
 from minicaffe.layer import Layer
 
 from .boxes.anchor_labels import anchor_labels, anchor_targets, anchor_weights, inside_image, sampled
 from .boxes.anchors import by_channel, layer_anchors, shifted_anchors
 from .boxes.param_str import layer_parameters
-
-Array = NDArray[Any]
 
 
 class AnchorTarget(Layer):

@@ -7,13 +7,11 @@ Source: the SSD fork's annotated_data_layer.cpp.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 
 from minicaffe.access import granted_folder
+from minicaffe.blob import Array
 from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.database import Database, open_database
 from minicaffe.data.datum import datum_array
@@ -25,8 +23,6 @@ from minicaffe.proto import caffe_pb2
 from .data import DatumSource
 from .reading.annotated_transform import AnnotatedTransform
 from .reading.prefetching import PrefetchingLayer
-
-Array = NDArray[Any]
 
 
 class AnnotatedData(PrefetchingLayer):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_sums
 from minicaffe.layer import Layer
 
@@ -79,7 +78,7 @@ class ArgMax(Layer):
             launch_sums("arg_max.arg_max", self.dtype, lines, length, *arguments)
 
 
-def largest(rows: NDArray[Any], count: int) -> NDArray[np.intp]:
+def largest(rows: Array, count: int) -> NDArray[np.intp]:
     """(..., K) -> (..., count): the indices of the largest numbers, largest first, of equal ones the larger index first."""
     reverse = rows[..., ::-1]
     order = reverse.argmax(-1)[..., None] if count == 1 else np.argsort(-reverse, axis=-1, kind="stable")[..., :count]

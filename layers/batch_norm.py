@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST
 
 from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_products
-
-Array = NDArray[Any]
 
 
 class BatchNorm(Layer):

@@ -7,12 +7,11 @@ Source: Caffe's batch_reindex_layer.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda import rows as gpu
 from minicaffe.layer import Layer
 
@@ -21,7 +20,7 @@ class BatchReindex(Layer):
     """y[m] = x[index[m]].
 
     bottom: x (N, ...); index (M), whole numbers in [0, N), as floats. top: y (M, ...).
-    Raises LayerError when x is a scalar, index has not one axis, or a number of it is no index of x.
+    Raises LayerError when x is a scalar, index is not one-dimensional, or one of its numbers is no index of x.
     """
 
     type = "BatchReindex"
@@ -36,7 +35,7 @@ class BatchReindex(Layer):
         if not x:
             raise self.error("the first bottom is a scalar, which has no items", "bottom[0]")
         if len(index) != 1:
-            raise self.error(f"the index must have one axis, its shape is {index}", "bottom[1]")
+            raise self.error(f"the index must be one-dimensional, its shape is {index}", "bottom[1]")
         top[0].reshape(*index, *x[1:])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -62,7 +61,7 @@ class BatchReindex(Layer):
         return whole_numbers(self, bottom[1].data, bottom[0].shape[0], "bottom[1]")
 
 
-def whole_numbers(layer: Layer, values: NDArray[Any], end: int, field: str) -> NDArray[np.intp]:
+def whole_numbers(layer: Layer, values: Array, end: int, field: str) -> NDArray[np.intp]:
     """values as integers. Raises LayerError, which shows the first one that is not a whole number in [0, end)."""
     good = (values >= 0) & (values < end) & (np.floor(values) == values)
     if not good.all():
@@ -70,7 +69,7 @@ def whole_numbers(layer: Layer, values: NDArray[Any], end: int, field: str) -> N
     return values.astype(np.intp)
 
 
-def add_rows(rows: NDArray[Any], index: NDArray[np.intp], total: NDArray[Any]) -> None:
+def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
     """total[index[m]] += rows[m] for every m; rows (M, ...), index (M), total (N, ...). Equal indices are added up first."""
     if not len(index):
         return

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
-
-from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
@@ -15,8 +12,6 @@ from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
 from .elementwise.channels import affine, sum_channels
-
-Array = NDArray[Any]
 
 
 class Bias(Layer):
@@ -84,7 +79,7 @@ class Bias(Layer):
 
 
 def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) -> tuple[int, ...]:
-    """The shape of a blob laid along num_axes axes of x from axis on. Raises LayerError where x has not so many."""
+    """The shape of a blob laid along num_axes axes of x from axis on. Raises LayerError if x has fewer axes."""
     if num_axes < -1:
         raise layer.error(f"num_axes must be >= -1, got {num_axes}", f"{block}.num_axes")
     if num_axes == 0:

@@ -10,12 +10,11 @@ by loss with an unstable sort; here ties go to the earlier roi.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current, launch_blocks
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
@@ -79,14 +78,14 @@ class BoxAnnotatorOHEM(Layer):
         count, kept = top[1].count, top[1].device_data("write")
         self.launch("box_annotator_ohem.keep_hardest", count, count, channels, inner, chosen, weights, kept)
 
-    def _images(self, rois: Blob) -> NDArray[Any]:
+    def _images(self, rois: Blob) -> Array:
         return rois.read_data().reshape(rois.num, 5, rois.height, rois.width)[:, 0].reshape(-1)
 
-    def _no_index(self, images: NDArray[Any], roi: int) -> LayerError:
+    def _no_index(self, images: Array, roi: int) -> LayerError:
         return self.error(f"roi {roi} has batch index {images[roi]:g}, which is not a whole number >= 0", "bottom[0]")
 
 
-def hardest(images: NDArray[Any], losses: NDArray[Any], per_image: int) -> NDArray[np.bool_]:
+def hardest(images: Array, losses: Array, per_image: int) -> NDArray[np.bool_]:
     """Which rois (R,) are among the per_image of largest loss (R,) of their image (R,); ties go to the earlier roi."""
     order = np.lexsort((-losses, images))
     _, first, counts = np.unique(images[order], return_index=True, return_counts=True)

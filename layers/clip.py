@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 
-from .elementwise.neuron import Array, Neuron
+from .elementwise.neuron import Neuron
 
 
 class Clip(Neuron):

@@ -26,17 +26,8 @@ class Concat(Layer):
     weight_names = ()
     copies = (0, 0)
 
-    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        param = self.param.concat_param
-        if param.HasField("axis") and param.HasField("concat_dim"):
-            raise self.error(
-                f"give axis or concat_dim, not both: axis {param.axis}, concat_dim {param.concat_dim}", "concat_param"
-            )
-
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        param = self.param.concat_param
-        field = "concat_dim" if param.HasField("concat_dim") else "axis"
-        self.axis = self.axis_of(getattr(param, field), bottom[0], f"concat_param.{field}")
+        self.axis = read_axis(self, bottom[0], "concat_param", "concat_dim")
         shape = list(bottom[0].shape)
         for i, blob in enumerate(bottom):
             if without(blob.shape, self.axis) != without(bottom[0].shape, self.axis):
@@ -78,6 +69,16 @@ class Concat(Layer):
             if wanted:
                 dx = blob.device_diff("write")
                 launch_planes("concat.take", self.dtype, *rows(blob, top[0], self.axis), offset, dy, dx)
+
+
+def read_axis(layer: Layer, x: Blob, block: str, older: str) -> int:
+    """The block's axis, or the field that is its older name. Raises LayerError where both are given."""
+    param = getattr(layer.param, block)
+    if param.HasField("axis") and param.HasField(older):
+        message = f"give axis or {older}, not both: axis {param.axis}, {older} {getattr(param, older)}"
+        raise layer.error(message, block)
+    field = older if param.HasField(older) else "axis"
+    return layer.axis_of(getattr(param, field), x, f"{block}.{field}")
 
 
 def rows(part: Blob, whole: Blob, axis: int) -> tuple[int, int, int]:

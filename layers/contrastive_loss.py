@@ -9,19 +9,17 @@ Source: Hadsell, Chopra, LeCun, CVPR 2006; Caffe's contrastive_loss_layer.cpp, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
-from minicaffe.layer import Layer, data_bytes
+from minicaffe.blob import Array, Blob
 
+from .losses.loss import DifferenceLoss, put_opposite
 from .losses.loss_bottoms import check_first_axis, check_same_shape
-from .smooth_l1_loss import put_opposite
 
 
-class ContrastiveLoss(Layer):
+class ContrastiveLoss(DifferenceLoss):
     """Contrastive loss of pairs of features, with contrastive_loss_param.margin (default 1) and legacy_version.
 
     bottom: a (N, C), b (N, C), y (N,): 0 for pairs of different kinds, anything from 1 up for the same kind. top: loss ().
@@ -31,18 +29,12 @@ class ContrastiveLoss(Layer):
 
     type = "ContrastiveLoss"
     num_bottom = 3
-    num_top = 1
-    is_loss = True
-    auto_top = True
     index_bottoms = (2,)
     param_block = ("contrastive_loss_param",)
-    weight_names = ()
     copies = (1, 2)
 
-    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.difference = Blob((), self.dtype)
-
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
         check_same_shape(self, bottom, 1)
         if bottom[0].height * bottom[0].width != 1:
             raise self.error(f"takes features of shape (N, C), got {bottom[0].shape}", "bottom[0]")
@@ -50,10 +42,6 @@ class ContrastiveLoss(Layer):
         if bottom[2].count != bottom[0].num:
             raise self.error(f"takes one y for each of {bottom[0].num} pairs, got shape {bottom[2].shape}", "bottom[2]")
         self.difference.reshape(bottom[0].num, bottom[0].channels)
-        top[0].reshape(())
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self.difference])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         d = self.difference.data
@@ -74,14 +62,14 @@ def same_kind(y: Blob) -> NDArray[np.bool_]:
     return np.asarray(np.trunc(y.data.reshape(-1)) != 0)
 
 
-def contrastive(d: NDArray[Any], same: NDArray[np.bool_], margin: float, legacy: bool = False) -> NDArray[Any]:
+def contrastive(d: Array, same: NDArray[np.bool_], margin: float, legacy: bool = False) -> Array:
     """Losses (N,), before they are halved, of differences d (N, C); same (N,)."""
     squared = np.square(d).sum(axis=1)
     gap = np.maximum(margin - squared, 0) if legacy else np.square(np.maximum(margin - np.sqrt(squared), 0))
     return np.asarray(np.where(same, squared, gap))
 
 
-def contrastive_backward(d: NDArray[Any], same: NDArray[np.bool_], margin: float, legacy: bool = False) -> NDArray[Any]:
+def contrastive_backward(d: Array, same: NDArray[np.bool_], margin: float, legacy: bool = False) -> Array:
     """The gradient (N, C) in d of half the sum of contrastive's losses."""
     squared = np.square(d).sum(axis=1)
     distance = np.sqrt(squared)

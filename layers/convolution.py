@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST, TRAIN
@@ -20,7 +19,7 @@ from minicaffe.threads import get_num_threads
 
 from .conv.convolution_blocks import BLOCK_BYTES
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient, suits
-from .conv.epilogue import Finish, joined
+from .conv.epilogue import Epilogue, joined
 from .conv.window import Window, checked_output, read_window
 from .conv.winograd import tiles_at_once
 from .conv.winograd_kept import KeptFactors, kept_bytes
@@ -127,15 +126,15 @@ class Convolution(Layer):
         return checked_output(self, self.window, spatial)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.forward_finished(bottom, top, [])
+        self.forward_with_epilogue(bottom, top, [])
 
-    def forward_finished(self, bottom: Sequence[Blob], top: Sequence[Blob], after: Sequence[Finish]) -> None:
-        """forward_cpu, and then on the same blobs what comes after it, one Finish after the other."""
+    def forward_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: Sequence[Epilogue]) -> None:
+        """forward_cpu, and then on the same blobs what comes after it, one Epilogue after the other."""
         weight = self.blobs[0].data
-        bias = [Finish(shift=self.blobs[1].data)] if len(self.blobs) > 1 else []
-        finish = joined([*bias, *after], self.dtype)
+        bias = [Epilogue(shift=self.blobs[1].data)] if len(self.blobs) > 1 else []
+        epilogue = joined([*bias, *after], self.dtype)
         for x, y in zip(bottom, top, strict=True):
-            self._product(self._maps(x.data), weight, self._maps(y.data), finish)
+            self._product(self._maps(x.data), weight, self._maps(y.data), epilogue)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.spatial_axes > gpu.MOST_AXES:
@@ -173,20 +172,20 @@ class Convolution(Layer):
             if wanted:
                 of_data(maps, dy, self.blobs[0].device_data("read"), x.device_diff("write"))
 
-    def _maps(self, x: NDArray[Any]) -> NDArray[Any]:
+    def _maps(self, x: Array) -> Array:
         """x (..., C, *map) as (N, C, *map), or without spatial axes as maps of one pixel (N, C, 1); a view."""
         maps = folded(x, self.axis)
         return maps if self.spatial_axes else maps[:, :, None]
 
     # What Deconvolution turns around.
 
-    def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], finish: Finish) -> None:
-        convolve(x, weight, self.window, self.group, y, finish, kept=self._factors)
+    def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> None:
+        convolve(x, weight, self.window, self.group, y, epilogue, kept=self._factors)
 
-    def _data_gradient(self, dy: NDArray[Any], weight: NDArray[Any], dx: NDArray[Any]) -> None:
+    def _data_gradient(self, dy: Array, weight: Array, dx: Array) -> None:
         data_gradient(dy, weight, self.window, self.group, dx)
 
-    def _add_weight_gradient(self, x: NDArray[Any], dy: NDArray[Any]) -> None:
+    def _add_weight_gradient(self, x: Array, dy: Array) -> None:
         add_weight_gradient(x, dy, self.window, self.group, self.blobs[0].diff)
 
     def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
-from numpy.typing import NDArray
-
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import each_block
 from minicaffe.cuda import convolution as gpu
 
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient
-from .conv.epilogue import Finish
+from .conv.epilogue import Epilogue
 from .convolution import Convolution
 
 
@@ -49,14 +46,14 @@ class Deconvolution(Convolution):
             )
         return output
 
-    def _product(self, x: NDArray[Any], weight: NDArray[Any], y: NDArray[Any], finish: Finish) -> None:
+    def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> None:
         data_gradient(x, weight, self.window, self.group, y)
-        each_block(y.shape, lambda index: finish(y[index], index[1]))
+        each_block(y.shape, lambda index: epilogue(y[index], index[1]))
 
-    def _data_gradient(self, dy: NDArray[Any], weight: NDArray[Any], dx: NDArray[Any]) -> None:
+    def _data_gradient(self, dy: Array, weight: Array, dx: Array) -> None:
         convolve(dy, weight, self.window, self.group, dx)
 
-    def _add_weight_gradient(self, x: NDArray[Any], dy: NDArray[Any]) -> None:
+    def _add_weight_gradient(self, x: Array, dy: Array) -> None:
         add_weight_gradient(dy, x, self.window, self.group, self.blobs[0].diff)
 
     def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:

@@ -1,7 +1,7 @@
 """DetectionEvaluate: which detections are right, for average precision to be computed from.
 
     per image and class, best score first: a detection takes the true box that it overlaps most
-    right: overlap >= overlap_threshold and nobody took that box before; wrong: everything else
+    right: overlap >= overlap_threshold and no better detection took that box; wrong: all others
 
 Source: the SSD fork's detection_evaluate_layer.cpp and bbox_util.cpp.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps
 from minicaffe.data.state_fields import Fields
 from minicaffe.errors import DataError
@@ -23,8 +23,6 @@ from minicaffe.layer import Layer
 from .boxes.box_codes import jaccard
 from .boxes.label_map import MOST_CLASSES
 from .reading.image_sizes import boxes_in_pixels, check_frame, read_name_sizes
-
-Array = NDArray[Any]
 
 
 class DetectionEvaluate(Layer):
@@ -85,9 +83,6 @@ class DetectionEvaluate(Layer):
         table = np.concatenate(rows)
         top[0].reshape(1, 1, len(table), 5)
         top[0].data[0, 0] = table
-
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Nothing: counts have no gradient."""
 
     def training_state(self) -> dict[str, Any]:
         """Which image of name_size_file comes next."""

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
@@ -24,8 +23,6 @@ from .boxes.detection_files import files_asked
 from .boxes.detection_pictures import pictures_asked
 from .boxes.detection_rows import image_detections
 from .boxes.label_map import MOST_CLASSES
-
-Array = NDArray[Any]
 
 
 class DetectionOutput(Layer):
@@ -114,9 +111,6 @@ class DetectionOutput(Layer):
             self.files.restore(fields.inner("files"))
         if self.pictures is not None:
             self.pictures.written = written
-
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Nothing: detections have no gradient."""
 
     def _image_rows(self, image: int, boxes: Array, scores: Array) -> Array:
         """One image's detections (n, 7), from boxes (L, P, 4) and scores (C, P)."""

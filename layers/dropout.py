@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import rng
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
@@ -73,7 +72,7 @@ class Dropout(Layer):
         if propagate_down[0]:
             self._times_factor(top[0].diff, bottom[0].diff, top[0] is bottom[0])
 
-    def _times_factor(self, source: NDArray[Any], target: NDArray[Any], in_place: bool) -> None:
+    def _times_factor(self, source: Array, target: Array, in_place: bool) -> None:
         if self._does_nothing and in_place:
             return
         x, y, factor = source.reshape(-1), target.reshape(-1), self.factor
@@ -107,7 +106,7 @@ class Dropout(Layer):
         self.launch("dropout.dropout", count, count, source, mask, self.factor, target)
 
 
-def dropout_mask(shape: tuple[int, ...], dropout_ratio: float, dtype: np.dtype[Any]) -> NDArray[Any]:
+def dropout_mask(shape: tuple[int, ...], dropout_ratio: float, dtype: np.dtype[Any]) -> Array:
     """shape -> 0s and 1s of dtype (float32 or float64), each 0 with probability dropout_ratio, from the one generator."""
     mask = rng.generator().random(shape, dtype=dtype.type)
     return np.greater_equal(mask, dropout_ratio, out=mask)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-from .conv.epilogue import Finish, joined
+from .conv.epilogue import Epilogue, joined
 
-Array = NDArray[Any]
 PROD, SUM, MAX = caffe_pb2.EltwiseParameter.PROD, caffe_pb2.EltwiseParameter.SUM, caffe_pb2.EltwiseParameter.MAX
 
 
@@ -58,11 +56,11 @@ class Eltwise(Layer):
         return 4 * top[0].count if self.param.eltwise_param.operation == MAX else 0
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.forward_finished(bottom, top, [])
+        self.forward_with_epilogue(bottom, top, [])
 
-    def forward_finished(self, bottom: Sequence[Blob], top: Sequence[Blob], after: Sequence[Finish]) -> None:
+    def forward_with_epilogue(self, bottom: Sequence[Blob], top: Sequence[Blob], after: Sequence[Epilogue]) -> None:
         """forward_cpu, and then on the top what comes after it: a ReLU, or nothing."""
-        finish = joined(after, self.dtype)
+        epilogue = joined(after, self.dtype)
         xs, y = [blob.data.reshape(-1) for blob in bottom], top[0].data.reshape(-1)
         winner, operation = self._winner.data.reshape(-1), self.param.eltwise_param.operation
 
@@ -76,7 +74,7 @@ class Eltwise(Layer):
                 weighted_sum(parts, self.coeff, out=out)
             else:
                 winner[index] = first_maximum(parts, out=out)
-            finish(out)
+            epilogue(out)
 
         each_block(y.shape, step)
 

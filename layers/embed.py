@@ -6,12 +6,10 @@ Source: Caffe's embed_layer.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda import rows
 from minicaffe.cuda.blocks import column_sums
 from minicaffe.layer import Layer, data_bytes
@@ -76,5 +74,5 @@ class Embed(Layer):
             dy, dbias, width = top[0].device_diff("read"), self.blobs[1].device_diff("update"), top[0].shape[-1]
             column_sums(self.dtype, bottom[0].count, width, dy, dbias)
 
-    def _index(self, bottom: Sequence[Blob]) -> NDArray[Any]:
+    def _index(self, bottom: Sequence[Blob]) -> Array:
         return whole_numbers(self, bottom[0].data, self.blobs[0].shape[0], "bottom[0]")

@@ -13,13 +13,12 @@ import numpy as np
 
 from minicaffe.blob import Blob
 from minicaffe.cuda.loss import launch_loss
-from minicaffe.layer import Layer, data_bytes
 
+from .losses.loss import DifferenceLoss, device_diffs, put_opposite
 from .losses.loss_bottoms import check_same_size
-from .smooth_l1_loss import device_diffs, put_opposite
 
 
-class EuclideanLoss(Layer):
+class EuclideanLoss(DifferenceLoss):
     """loss = sum((x - target)^2) / (2 N).
 
     bottom: x (N, ...), target with as many values and the same first axis. top: loss (). Both bottoms get gradients.
@@ -27,23 +26,12 @@ class EuclideanLoss(Layer):
     """
 
     type = "EuclideanLoss"
-    num_bottom = 2
-    num_top = 1
-    is_loss = True
-    auto_top = True
-    weight_names = ()
     copies = (1, 2)
 
-    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.difference = Blob((), self.dtype)
-
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
         check_same_size(self, bottom, 1)
         self.difference.reshape(bottom[0].shape)
-        top[0].reshape(())
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self.difference])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         d = self.difference.data

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.access import granted
+from minicaffe.blob import Array
 from minicaffe.data.image_list import read_names
 from minicaffe.data.prefetch import Batch
 from minicaffe.data.shard import WHOLE, Shard, current_shard
@@ -125,13 +125,13 @@ def _opened(name: str) -> Iterator[Any]:
         raise DataError(str(error)) from error
 
 
-def _some_rows(name: str, top: str) -> NDArray[Any]:
+def _some_rows(name: str, top: str) -> Array:
     """The first rows of a dataset, up to 1000."""
     with _opened(name) as file:
         return _dataset(file, top, name, 1000)
 
 
-def _dataset(file: Any, name: str, path: str, rows: int | None = None) -> NDArray[Any]:
+def _dataset(file: Any, name: str, path: str, rows: int | None = None) -> Array:
     """A dataset with at least one row, or its first rows."""
     if not has(file, name.partition("/")[0]):
         raise DataError(f'{path}: has no dataset "{name}"; it has {", ".join(sorted(file)) or "none"}')

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
-
-from numpy.typing import NDArray
 
 from minicaffe.access import granted
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.errors import DataError, Error
 from minicaffe.files import replacing
 from minicaffe.formats.hdf5 import require_h5py
@@ -63,7 +60,7 @@ class HDF5Output(Layer):
             raise self.error(f"cannot write {self.file_name}: {error}", "hdf5_output_param.file_name") from error
         self.begun = True
 
-    def _begin(self, rows: dict[str, NDArray[Any]]) -> None:
+    def _begin(self, rows: dict[str, Array]) -> None:
         """A new file in the place of an older one."""
         try:
             with replacing(self.file_name) as temporary, require_h5py().File(temporary, "w") as file:
@@ -72,7 +69,7 @@ class HDF5Output(Layer):
         except Error as error:
             raise self.error(str(error), "hdf5_output_param.file_name") from error
 
-    def _add(self, rows: dict[str, NDArray[Any]]) -> None:
+    def _add(self, rows: dict[str, Array]) -> None:
         with require_h5py().File(self.file_name, "a") as file:
             for name, values in rows.items():
                 stored = file[name]

@@ -9,15 +9,14 @@ Source: Caffe's hinge_loss_layer.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.proto import caffe_pb2
 
-from .losses.loss_bottoms import ImageLoss, read_labels
+from .losses.loss import ImageLoss
+from .losses.loss_bottoms import read_labels
 
 
 class HingeLoss(ImageLoss):
@@ -46,7 +45,7 @@ class HingeLoss(ImageLoss):
             scale = float(top[0].diff.item()) / max(1, self.split.outer)
             bottom[0].diff[...] = (-sides * slopes * scale).reshape(bottom[0].shape)
 
-    def _margins(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _margins(self, bottom: Sequence[Blob]) -> tuple[Array, Array]:
         """max(0, 1 - s x) and s, both (N, C)."""
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         x = bottom[0].data.reshape(self.split[:2])

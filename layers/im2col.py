@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer, data_bytes
@@ -87,17 +86,17 @@ def channel_axis(layer: Layer, bottom: Blob) -> int:
     return axis % axes
 
 
-def folded(x: NDArray[Any], axis: int) -> NDArray[Any]:
+def folded(x: Array, axis: int) -> Array:
     """x (..., C, *map) with the axes before C as one: (N, C, *map), a view."""
     return x.reshape(math.prod(x.shape[:axis]), *x.shape[axis:])
 
 
-def im2col(x: NDArray[Any], window: Window) -> NDArray[Any]:
+def im2col(x: Array, window: Window) -> Array:
     """x (N, C, *map) -> columns (N, C, *kernel, *windows)."""
     return np.ascontiguousarray(np.moveaxis(windows_of(padded(x, window), window), 1 + len(window.kernel), 0))
 
 
-def col2im(columns: NDArray[Any], window: Window, spatial: Sequence[int]) -> NDArray[Any]:
+def col2im(columns: Array, window: Window, spatial: Sequence[int]) -> Array:
     """columns (N, C, *kernel, *windows) added up where they came from: x (N, C, *spatial); im2col's transpose."""
     n, channels = columns.shape[:2]
     x = _zeros((n, channels), spatial, window, columns.dtype)
@@ -105,14 +104,14 @@ def col2im(columns: NDArray[Any], window: Window, spatial: Sequence[int]) -> NDA
     return inside(x, window, spatial)
 
 
-def _zeros(maps: Sequence[int], spatial: Sequence[int], window: Window, dtype: Any) -> NDArray[Any]:
+def _zeros(maps: Sequence[int], spatial: Sequence[int], window: Window, dtype: Any) -> Array:
     """Zeros for maps of a size and the window's border around them. Raises LimitError for more than limits.bytes."""
     zeros = Scratch(dtype)("padded", *maps, *(s + 2 * p for s, p in zip(spatial, window.pad)))
     zeros[...] = 0
     return zeros
 
 
-def padded(x: NDArray[Any], window: Window) -> NDArray[Any]:
+def padded(x: Array, window: Window) -> Array:
     """x (N, C, *map) with the window's border of zeros around the map; x itself when there is none."""
     if not any(window.pad):
         return x
@@ -122,13 +121,13 @@ def padded(x: NDArray[Any], window: Window) -> NDArray[Any]:
     return y
 
 
-def inside(x: NDArray[Any], window: Window, spatial: Sequence[int]) -> NDArray[Any]:
+def inside(x: Array, window: Window, spatial: Sequence[int]) -> Array:
     """The map of a padded x (N, C, *padded): a view (N, C, *spatial)."""
     index: Index = (..., *(slice(p, p + s) for s, p in zip(spatial, window.pad)))
     return x[index]
 
 
-def windows_of(x: NDArray[Any], window: Window) -> NDArray[Any]:
+def windows_of(x: Array, window: Window) -> Array:
     """Every window of a padded x (N, C, *padded) as a view (C, *kernel, N, *windows): not to be written to."""
     step_n, step_c, *steps = x.strides
     output = tuple((n - e) // s + 1 for n, e, s in zip(x.shape[2:], window.extent, window.stride))
@@ -140,7 +139,7 @@ def windows_of(x: NDArray[Any], window: Window) -> NDArray[Any]:
     )
 
 
-def add_windows(columns: NDArray[Any], window: Window, x: NDArray[Any]) -> None:
+def add_windows(columns: Array, window: Window, x: Array) -> None:
     """Add columns (C, *kernel, N, *windows) to the pixels of the padded x (N, C, *padded) that they are windows of."""
     output = columns.shape[-len(window.kernel) :]
     taps = np.moveaxis(columns, 1 + len(window.kernel), 0)

@@ -9,13 +9,12 @@ Source: Caffe's infogain_loss_layer.cpp. With H the identity it is SoftmaxWithLo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe.access import granted
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
@@ -83,7 +82,7 @@ class InfogainLoss(SoftmaxWithLoss):
         launch_softmax(self.dtype, *self.split, bottom[0].device_data("read"), prob)
         labels, matrix = watch_labels(self, bottom[1], self.split, self.ignore), self._matrix(bottom).device_data("read")
         given = (outer * inner, classes, inner, prob, matrix, LOG_THRESHOLD, *labels)
-        fixed, kernel = self._fixed_divisor(), "infogain_loss.infogain"
+        fixed, kernel = self.normalization.fixed_divisor(outer, outer * inner), "infogain_loss.infogain"
         launch_loss(kernel, self.dtype, outer * inner, *given, loss=top[0], fixed=fixed, divisor=self.divisor)
         for blob in top[1:]:
             current().copy(blob.device_data("write"), prob, blob.count * self.dtype.itemsize)
@@ -107,7 +106,7 @@ class InfogainLoss(SoftmaxWithLoss):
     def _matrix(self, bottom: Sequence[Blob]) -> Blob:
         return bottom[2] if len(bottom) == 3 else self.stored
 
-    def _weights(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _weights(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.bool_]]:
         """The rows of H at the labels (outer, C, inner), 0 where ignored, and which labels count (outer, inner)."""
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         matrix = self._matrix(bottom).read_data().reshape(self.split.classes, self.split.classes)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blas import Matrix, gemm
 from minicaffe.cuda.blocks import column_sums, launch_planes
 from minicaffe.layer import Layer
@@ -113,22 +111,22 @@ class InnerProduct(Layer):
         """The weights or their diff of the device as they lie there, or transposed."""
         return Matrix(address, self.param.inner_product_param.num_output if self.transpose else self.inputs, transposed)
 
-    def weight_matrix(self, matrix: NDArray[Any]) -> NDArray[Any]:
+    def weight_matrix(self, matrix: Array) -> Array:
         """The weights or their diff as (num_output, K), a view."""
         return matrix.T if self.transpose else matrix
 
-    def _rows(self, y: NDArray[Any]) -> NDArray[Any]:
+    def _rows(self, y: Array) -> Array:
         """y (N..., num_output) as a matrix (N, num_output), a view."""
         return y.reshape(math.prod(y.shape[: self.axis]), y.shape[-1])
 
 
-def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> None:
+def multiply(a: Array, b: Array, out: Array) -> None:
     """out (I, J) = a (I, K) @ b (K, J); each thread takes some columns, and so reads its part of the weights alone."""
     least = LEAST // max(1, a.size)
     run(partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts(out.shape[1], least))
 
 
-def add_product(a: NDArray[Any], b: NDArray[Any], total: NDArray[Any]) -> None:
+def add_product(a: Array, b: Array, total: Array) -> None:
     """total (I, J) += a (I, K) @ b (K, J); each thread takes some rows, a few at a time: a weight's whole gradient is not
     made twice."""
 

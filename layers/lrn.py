@@ -13,18 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
-
-Array = NDArray[Any]
 
 WITHIN_CHANNEL = caffe_pb2.LRNParameter.NormRegion.Value("WITHIN_CHANNEL")
 
@@ -39,7 +35,7 @@ class LRN(Layer):
     """y = x * scale^-beta, scale growing with the energy of the channels, or pixels, around.
 
     bottom: x (N, C, H, W). top: y of the same shape.
-    Raises LayerError when local_size is even, or the bottom has not 4 axes.
+    Raises LayerError when local_size is even, or the bottom lacks 4 axes.
     """
 
     type = "LRN"

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicaffe.blob import Array
+
 from .lstm_unit import activated, lstm_step, lstm_step_gradient
-from .recurrent.base import Array, Recurrent
+from .recurrent.base import Recurrent
 
 
 class LSTM(Recurrent):

@@ -7,17 +7,13 @@ Source: Caffe's lstm_unit_layer.cpp. Its derivative of f is f (1 - f) with cont 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 
 from .sigmoid import sigmoid
-
-Array = NDArray[Any]
 
 
 class LSTMUnit(Layer):

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
 from .boxes.box_codes import read_priors
@@ -23,12 +22,13 @@ from .boxes.multi_box_mining import NONE, pick
 from .boxes.multi_box_parameters import check_parameters, mining_type
 from .boxes.multi_box_terms import confidence_loss, confidence_targets, localisation_loss
 from .detection_output import check_predictions
-from .losses.loss_normalization import loss_divisor, normalization_mode
+from .losses.loss import Loss
+from .losses.loss_normalization import read_normalization
 
 Param = caffe_pb2.MultiBoxLossParameter
 
 
-class MultiBoxLoss(Layer):
+class MultiBoxLoss(Loss):
     """loss = (loc_weight * loc loss + conf loss) / normalizer, over priors matched with true boxes and mined ones.
 
     bottom: loc (N, P * 4 * L) box codes, L the classes, or 1 with share_location; conf (N, P * C) scores; priors
@@ -42,29 +42,25 @@ class MultiBoxLoss(Layer):
 
     type = "MultiBoxLoss"
     num_bottom = 4
-    num_top = 1
-    is_loss = True
-    auto_top = True
     index_bottoms = (2, 3)
     param_block = ("multibox_loss_param", "loss_param")
-    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.multibox_loss_param
         self.mining = mining_type(self, param)
         check_parameters(self, param, self.mining)
-        self.mode = normalization_mode(self.param.loss_param)
+        self.normalization = read_normalization(self.param.loss_param)
         counts = list(self.param.propagate_down[:2]) or [True, True]
         self.weights = (param.loc_weight * counts[0], float(counts[1]))
         self.background_counts = self.mining != NONE or param.conf_loss_type == Param.SOFTMAX
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
         param = self.param.multibox_loss_param
         self.loc_classes = 1 if param.share_location else param.num_classes
         check_predictions(self, bottom, self.loc_classes, param.num_classes)
         if bottom[3].count and bottom[3].shape[-1] != 8:
             raise self.error(f"the true boxes must have the shape (1, 1, G, 8), got {bottom[3].shape}", "bottom[3]")
-        top[0].reshape(())
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, images = self.param.multibox_loss_param, bottom[0].shape[0]
@@ -75,7 +71,8 @@ class MultiBoxLoss(Layer):
         conf = bottom[1].data.reshape(images, len(priors.boxes), param.num_classes)
         truths = read_truths(self, bottom[3].data, images, param)
         picks = pick(loc, conf, truths, priors, self.mining, param)
-        self.divisor = self._divisor(images, images * len(priors.boxes), len(picks.prior))
+        positions, matched = images * len(priors.boxes), len(picks.prior)
+        self.divisor = self.normalization.divisor(images=images, positions=positions, valid=matched)
         loc_losses, self.loc_diff = localisation_loss(loc, truths, priors, picks, param)
         targets = confidence_targets(conf.shape, truths, picks, self.background_counts, param)
         conf_losses, self.conf_diff = confidence_loss(conf, targets, param)
@@ -85,10 +82,6 @@ class MultiBoxLoss(Layer):
             conf_losses, self.conf_diff = conf_losses * kept, self.conf_diff * kept[..., None]
         terms = (loc_losses.sum(dtype=np.float64), conf_losses.sum(dtype=np.float64))
         top[0].data[...] = (self.weights[0] * terms[0] + self.weights[1] * terms[1]) / self.divisor
-
-    def _divisor(self, images: int, positions: int, matched: int) -> float:
-        pre_fixed = self.param.loss_param.pre_fixed_normalizer
-        return loss_divisor(self.mode, images=images, positions=positions, valid=matched, pre_fixed=pre_fixed)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         scale = float(top[0].diff.item()) / self.divisor

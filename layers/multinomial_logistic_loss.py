@@ -8,14 +8,14 @@ Source: Caffe's multinomial_logistic_loss_layer.cpp; its gradient does not see t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 
-from .losses.loss_bottoms import ImageLoss, read_labels
+from .losses.loss import ImageLoss
+from .losses.loss_bottoms import read_labels
 
 LOG_THRESHOLD = 1e-20
 """A probability below it counts as it."""
@@ -42,7 +42,7 @@ class MultinomialLogisticLoss(ImageLoss):
             bottom[0].diff[...] = 0
             np.put_along_axis(bottom[0].diff.reshape(self.split[:2]), labels, -scale / true, axis=1)
 
-    def _true(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    def _true(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.intp]]:
         """The true classes' probabilities, no less than LOG_THRESHOLD, and the labels, both (N, 1)."""
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         true = np.take_along_axis(bottom[0].data.reshape(self.split[:2]), labels, axis=1)

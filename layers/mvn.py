@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer, data_bytes
@@ -94,9 +92,9 @@ class MVN(Layer):
         return math.prod(x.shape[self.axes[0] :])
 
 
-def mean(x: NDArray[Any], axes: tuple[int, ...]) -> NDArray[Any]:
+def mean(x: Array, axes: tuple[int, ...]) -> Array:
     """The mean over axes, kept with length 1; of no numbers: 0."""
     count = max(1, int(np.prod([x.shape[axis] for axis in axes])))
-    y: NDArray[Any] = x.sum(axis=axes, keepdims=True)
+    y: Array = x.sum(axis=axes, keepdims=True)
     y /= count
     return y

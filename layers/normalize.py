@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
 from .elementwise.channels import by_channel
-
-Array = NDArray[Any]
 
 
 class Normalize(Layer):

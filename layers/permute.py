@@ -16,7 +16,7 @@ class Permute(Layer):
     """y = transpose(x, order): axis i of y is axis order[i] of x.
 
     bottom: x, any shape. top: y, of x's shape in that order. permute_param.order lists axes; those it leaves out follow
-    in their own order, so that `order: 0 order: 2 order: 3 order: 1` makes (N, C, H, W) into (N, H, W, C).
+    in order, so that `order: 0 order: 2 order: 3 order: 1` makes (N, C, H, W) into (N, H, W, C).
     Raises LayerError for an axis that x does not have, or that is listed twice.
     """
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer
@@ -158,13 +156,13 @@ class Pooling(Layer):
             self.launch("pooling.max_pool_backward", count, count, dy, argmax, *sizes, dx)
 
 
-def _planes(x: NDArray[Any]) -> NDArray[Any]:
+def _planes(x: Array) -> Array:
     """x (N, C, H, W) as maps (N * C, H, W), a view."""
     n, channels, h, w = x.shape
     return x.reshape(n * channels, h, w)
 
 
-def _each_block(x: NDArray[Any], step: Callable[[slice, Scratch], None]) -> None:
+def _each_block(x: Array, step: Callable[[slice, Scratch], None]) -> None:
     """step(block, scratch) for all blocks of maps, on all threads."""
     todo = list(plane_blocks(x))
 

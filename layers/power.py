@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .elementwise.neuron import Array, Neuron
+from minicaffe.blob import Array
+
+from .elementwise.neuron import Neuron
 
 
 class Power(Neuron):

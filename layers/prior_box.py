@@ -10,16 +10,12 @@ Source: Liu et al., SSD (arXiv:1512.02325), section 2.2; the SSD fork's prior_bo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer, data_bytes
-
-Array = NDArray[Any]
-
 
 MOST_PIXELS = 10**9
 """The largest size, and ratio, that float32 and whole numbers take."""
@@ -109,9 +105,6 @@ class PriorBox(Layer):
             np.clip(boxes, 0, 1, out=boxes)
         top[0].data[0, 0] = boxes.reshape(-1)
         top[0].data[0, 1].reshape(-1, 4)[...] = self.variance
-
-    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        """Nothing: boxes depend on sizes only."""
 
 
 def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:

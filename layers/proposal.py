@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.proposal import ProposalKernels
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
 from minicaffe.data.settings import DetectionSettings
@@ -25,8 +23,6 @@ from minicaffe.mode import TRAIN, Phase
 
 from .boxes.anchors import by_position, layer_anchors, shifted_anchors
 from .boxes.nms import nms
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class Proposal(Layer):
             blob.reshape(count, *blob.shape[1:])
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """For each anchor its box, in float64, and some 21 numbers of what becomes of it."""
+        """For each anchor its box, in float64, and about 21 numbers."""
         return bottom[0].count // 2 * (32 + 21 * self.dtype.itemsize)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

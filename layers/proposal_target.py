@@ -9,12 +9,10 @@ Source: py-faster-rcnn's rpn/proposal_target_layer.py; py-R-FCN's for AGNOSTIC, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.boxes import bbox_overlaps, bbox_transform, rows
 from minicaffe.data.settings import TrainSettings
 from minicaffe.layer import Layer
@@ -22,8 +20,6 @@ from minicaffe.layer import Layer
 from .anchor_target import checked_gt_boxes
 from .boxes.param_str import layer_parameters, whole_parameter
 from .reading.roi_sampling import class_targets, put_training_rois, sample_rois
-
-Array = NDArray[Any]
 
 
 class ProposalTarget(Layer):

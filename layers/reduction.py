@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_sums
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-Array = NDArray[Any]
 SUM, ASUM, SUMSQ, MEAN = (caffe_pb2.ReductionParameter.ReductionOp.Value(name) for name in ("SUM", "ASUM", "SUMSQ", "MEAN"))
 
 

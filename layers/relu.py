@@ -9,13 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
 from minicaffe.layer import Layer
-
-Array = NDArray[Any]
 
 ROW = 1 << 12
 """How many zeros are kept."""
@@ -50,7 +47,7 @@ class ReLU(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x = bottom[0].data
         if self.negative_slope < 0 and top[0] is bottom[0]:
-            self._sign.data[...] = x  # y no longer tells the sign of x
+            self._sign.data[...] = x  # y has lost the sign of x
         x, y = x.reshape(-1), top[0].data.reshape(-1)
         each_block(x.shape, lambda index: relu(x[index], self.negative_slope, out=y[index]))
 

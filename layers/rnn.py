@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .recurrent.base import Array, Recurrent
+from minicaffe.blob import Array
+
+from .recurrent.base import Recurrent
 
 
 class RNN(Recurrent):

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import rng
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.images import image_blob, load_image, scaled_image
 from minicaffe.data.roidb import prepare_roidb, usable
 from minicaffe.data.roidb_entry import Entry, Roidb
@@ -29,8 +28,6 @@ from .boxes.param_str import layer_parameters, whole_parameter
 from .proposal import ROIS
 from .reading.roi_batch import batch_rois, gt_of, shuffled
 from .reading.roi_sampling import put_training_rois
-
-Array = NDArray[Any]
 
 
 class RoIData(Layer):

@@ -6,12 +6,10 @@ Source: Caffe's sigmoid_layer.cpp. Computed as (1 + tanh(x / 2)) / 2, which no x
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.layer import Layer
 
@@ -50,9 +48,9 @@ class Sigmoid(Layer):
             self.launch("sigmoid.sigmoid_backward", count, count, y, *diff_pair(top[0], bottom[0]))
 
 
-def sigmoid(x: NDArray[Any], *, out: NDArray[Any] | None = None) -> NDArray[Any]:
+def sigmoid(x: Array, *, out: Array | None = None) -> Array:
     """1 / (1 + exp(-x)), of x's shape; out (may be x itself) receives it if given."""
-    y: NDArray[Any] = np.multiply(x, 0.5, out=out)
+    y: Array = np.multiply(x, 0.5, out=out)
     np.tanh(y, out=y)
     y *= 0.5
     y += 0.5

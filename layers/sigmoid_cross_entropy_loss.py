@@ -8,21 +8,20 @@ Source: Caffe's sigmoid_cross_entropy_loss_layer.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import launch_loss
-from minicaffe.layer import Layer
 
+from .losses.loss import Loss
 from .losses.loss_bottoms import check_same_size
-from .losses.loss_normalization import BATCH_SIZE, fixed_divisor, ignored_label, loss_divisor, normalization_mode
+from .losses.loss_normalization import BATCH_SIZE, ignored_label, read_normalization
 from .sigmoid import sigmoid
 
 
-class SigmoidCrossEntropyLoss(Layer):
+class SigmoidCrossEntropyLoss(Loss):
     """loss = -sum(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) / divisor.
 
     bottom: x (N, ...) scores, targets with as many values and the same first axis. top: loss ().
@@ -32,33 +31,28 @@ class SigmoidCrossEntropyLoss(Layer):
     """
 
     type = "SigmoidCrossEntropyLoss"
-    num_bottom = 2
-    num_top = 1
-    is_loss = True
-    auto_top = True
     index_bottoms = (1,)
     param_block = ("loss_param",)
-    weight_names = ()
     copies = (3.25, 2.25)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.mode = normalization_mode(self.param.loss_param, default=BATCH_SIZE)
+        self.normalization = read_normalization(self.param.loss_param, default=BATCH_SIZE)
         self.ignore = ignored_label(self.param.loss_param)
         self.divisor = Blob((), np.float64)  # forward's
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
         check_same_size(self, bottom, 1)
-        top[0].reshape(())
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         target, kept = self._target(bottom)
         losses = sigmoid_cross_entropy(bottom[0].data, target) * kept
-        self.divisor.data[...] = self._divisor(kept)
+        self.divisor.data[...] = self.normalization.divisor(images=len(kept), positions=kept.size, valid=int(kept.sum()))
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         count = bottom[0].count
-        fixed = fixed_divisor(self.mode, bottom[0].shape[0], count, self.param.loss_param.pre_fixed_normalizer)
+        fixed = self.normalization.fixed_divisor(bottom[0].shape[0], count)
         kernel = "sigmoid_cross_entropy_loss.sigmoid_cross_entropy"
         launch_loss(kernel, self.dtype, count, *self._given(bottom), loss=top[0], fixed=fixed, divisor=self.divisor)
 
@@ -79,17 +73,13 @@ class SigmoidCrossEntropyLoss(Layer):
         x, target = (blob.device_data("read") for blob in bottom)
         return bottom[0].count, x, target, self.ignore is not None, self.ignore or 0
 
-    def _target(self, bottom: Sequence[Blob]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _target(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.bool_]]:
         """The targets, and which of them count, in x's shape."""
         target = bottom[1].data.reshape(bottom[0].shape)
         kept = np.ones(target.shape, bool) if self.ignore is None else np.trunc(target) != self.ignore
         return target, kept
 
-    def _divisor(self, kept: NDArray[np.bool_]) -> float:
-        pre_fixed = self.param.loss_param.pre_fixed_normalizer
-        return loss_divisor(self.mode, images=kept.shape[0], positions=kept.size, valid=int(kept.sum()), pre_fixed=pre_fixed)
 
-
-def sigmoid_cross_entropy(x: NDArray[Any], target: NDArray[Any]) -> NDArray[Any]:
+def sigmoid_cross_entropy(x: Array, target: Array) -> Array:
     """-(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) for each element, of x's shape."""
     return np.asarray(np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x))))

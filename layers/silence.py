@@ -1,4 +1,4 @@
-"""Silence: a reader for blobs that nobody else reads, so that they are no outputs. Source: Caffe's silence_layer.hpp."""
+"""Silence: reads blobs that no other layer reads, so that they are no outputs. Source: Caffe's silence_layer.hpp."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes
 from minicaffe.layer import Layer
 
-from .concat import offsets, rows
+from .concat import offsets, read_axis, rows
 
 
 class Slice(Layer):
@@ -19,8 +19,8 @@ class Slice(Layer):
 
     Without slice_point the parts are equal.
     bottom: x (..., K, ...). top[i]: (..., K_i, ...), the K_i adding up to K. One top: it shares the bottom's memory.
-    Raises LayerError when axis is out of range, both axis and slice_dim are given, slice_point has not one number less than
-    there are tops, does not increase or leaves an empty top, or K cannot be cut equally.
+    Raises LayerError when axis is out of range, both axis and slice_dim are given, the number of slice_point is not that
+    of the tops less one, they do not increase or leave an empty top, or K cannot be cut equally.
     """
 
     type = "Slice"
@@ -32,8 +32,6 @@ class Slice(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.slice_param
-        if param.HasField("axis") and param.HasField("slice_dim"):
-            raise self.error(f"give axis or slice_dim, not both: axis {param.axis}, slice_dim {param.slice_dim}", "slice_param")
         if param.slice_point and len(param.slice_point) != len(top) - 1:
             raise self.error(
                 f"{len(param.slice_point)} slice_point for {len(top)} tops: give {len(top) - 1}, or none",
@@ -41,9 +39,7 @@ class Slice(Layer):
             )
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        param = self.param.slice_param
-        field = "slice_dim" if param.HasField("slice_dim") else "axis"
-        self.axis = self.axis_of(getattr(param, field), bottom[0], f"slice_param.{field}")
+        self.axis = read_axis(self, bottom[0], "slice_param", "slice_dim")
         self.points = self._points(bottom[0].shape, len(top))
         shape = list(bottom[0].shape)
         for blob, start, end in zip(top, [0, *self.points], [*self.points, shape[self.axis]], strict=True):

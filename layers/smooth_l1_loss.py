@@ -9,19 +9,17 @@ Source: Girshick, Fast R-CNN, ICCV 2015, section 2.3; caffe-fast-rcnn's smooth_l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import launch_loss
-from minicaffe.layer import Layer, data_bytes
 
+from .losses.loss import DifferenceLoss, device_diffs, put_opposite
 from .losses.loss_bottoms import check_same_shape
 
 
-class SmoothL1Loss(Layer):
+class SmoothL1Loss(DifferenceLoss):
     """loss = sum(w_out * f(w_in * (x - target))) / N, with smooth_l1_loss_param.sigma (default 1).
 
     bottom: x (N, ...), target, optionally w_in and w_out (both or none), all of x's shape, where (N, 8) is (N, 8, 1, 1).
@@ -31,11 +29,9 @@ class SmoothL1Loss(Layer):
 
     type = "SmoothL1Loss"
     num_bottom = (2, 4)
-    num_top = 1
-    auto_top = True
+    is_loss = False
     index_bottoms = (2, 3)
     param_block = ("smooth_l1_loss_param",)
-    weight_names = ()
     copies = (5, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -44,16 +40,13 @@ class SmoothL1Loss(Layer):
             raise self.error(f"sigma must be > 0, got {self.sigma:g}", "smooth_l1_loss_param.sigma")
         if len(bottom) == 3:
             raise self.error("takes 2 bottoms, or 4 with the inside and the outside weights, got 3", "bottom")
-        self.difference = Blob((), self.dtype)
+        super().setup(bottom, top)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
         for i in range(1, len(bottom)):
             check_same_shape(self, bottom, i)
         self.difference.reshape(bottom[0].shape)
-        top[0].reshape(())
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self.difference])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weighted_difference(*_alike(bottom[:3]), out=self.difference.data)
@@ -92,41 +85,26 @@ class SmoothL1Loss(Layer):
         return self.sigma**2, 1 / self.sigma**2
 
 
-def put_opposite(dx: NDArray[Any], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-    """Write dx to bottom 0's diff and -dx to bottom 1's, where propagate_down says so: the loss depends on their difference."""
-    if propagate_down[0]:
-        bottom[0].diff[...] = dx
-    if propagate_down[1]:
-        bottom[1].diff[...] = -dx.reshape(bottom[1].shape)
-
-
-def device_diffs(bottom: Sequence[Blob], propagate_down: Sequence[bool]) -> list[int]:
-    """The addresses of the bottoms' diffs, to be overwritten, 0 where propagate_down says no."""
-    return [blob.device_diff("write") if wanted else 0 for blob, wanted in zip(bottom, propagate_down)]
-
-
-def _alike(bottom: Sequence[Blob]) -> list[NDArray[Any]]:
+def _alike(bottom: Sequence[Blob]) -> list[Array]:
     """The bottoms' data, in bottom 0's shape."""
     return [b.data.reshape(bottom[0].shape) for b in bottom]
 
 
-def weighted_difference(
-    x: NDArray[Any], target: NDArray[Any], weight: NDArray[Any] | None = None, *, out: NDArray[Any] | None = None
-) -> NDArray[Any]:
+def weighted_difference(x: Array, target: Array, weight: Array | None = None, *, out: Array | None = None) -> Array:
     """weight * (x - target), all of one shape; no weight counts as 1."""
-    d: NDArray[Any] = np.subtract(x, target, out=out)
+    d: Array = np.subtract(x, target, out=out)
     if weight is not None:
         d *= weight
     return d
 
 
-def smooth_l1(d: NDArray[Any], sigma: float = 1.0) -> NDArray[Any]:
+def smooth_l1(d: Array, sigma: float = 1.0) -> Array:
     """0.5 (sigma d)^2 where |d| < 1 / sigma^2, else |d| - 0.5 / sigma^2; of d's shape."""
     size = np.abs(d)
     near = np.minimum(size, 1 / sigma**2)
     return np.asarray(sigma**2 * near * (size - 0.5 * near))
 
 
-def smooth_l1_backward(d: NDArray[Any], sigma: float = 1.0) -> NDArray[Any]:
+def smooth_l1_backward(d: Array, sigma: float = 1.0) -> Array:
     """The derivative of smooth_l1: sigma^2 d, at most 1 in size; of d's shape."""
     return np.asarray(np.clip(d, -1 / sigma**2, 1 / sigma**2) * sigma**2)

@@ -1,4 +1,4 @@
-"""SmoothL1LossOHEM: the box loss that also tells each roi's loss, divided as loss_param says.
+"""SmoothL1LossOHEM: the box loss that also gives each roi's loss, normalized as loss_param says.
 
     d = w * (x - target)        losses_i = sum_c f(d_ic)        loss = sum_i losses_i / divisor
     f(d) = 0.5 d^2 where |d| < 1, else |d| - 0.5
@@ -9,21 +9,19 @@ Source: smooth_l1_loss_ohem_layer of R-FCN's Caffe (where it is named SmoothL1Lo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.loss import lanes_of, launch_loss
-from minicaffe.layer import Layer, data_bytes
 
+from .losses.loss import DifferenceLoss, device_diffs, put_opposite
 from .losses.loss_bottoms import check_same_shape
-from .losses.loss_normalization import loss_divisor, normalization_mode
-from .smooth_l1_loss import device_diffs, put_opposite, smooth_l1, smooth_l1_backward, weighted_difference
+from .losses.loss_normalization import read_normalization
+from .smooth_l1_loss import smooth_l1, smooth_l1_backward, weighted_difference
 
 
-class SmoothL1LossOHEM(Layer):
+class SmoothL1LossOHEM(DifferenceLoss):
     """loss = sum(f(w * (x - target))) / divisor.
 
     bottom: x (R, C, H, W), target, optionally w, all of x's shape, where (R, 8) is (R, 8, 1, 1).
@@ -36,27 +34,23 @@ class SmoothL1LossOHEM(Layer):
     type = "SmoothL1LossOHEM"
     num_bottom = (2, 3)
     num_top = (1, 2)
-    auto_top = True
+    is_loss = False
     index_bottoms = (2,)
     param_block = ("loss_param",)
-    weight_names = ()
     copies = (5, 2)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.mode = normalization_mode(self.param.loss_param)
-        self.difference = Blob((), self.dtype)
+        super().setup(bottom, top)
+        self.normalization = read_normalization(self.param.loss_param)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
         for i in range(1, len(bottom)):
             check_same_shape(self, bottom, i)
         x = bottom[0]
         self.difference.reshape(x.num, x.channels, x.height, x.width)
-        top[0].reshape(())
         if len(top) > 1:
             top[1].reshape(x.num, 1, x.height, x.width)
-
-    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return data_bytes([self.difference])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         d = weighted_difference(*self._arrays(bottom), out=self.difference.data)
@@ -88,11 +82,10 @@ class SmoothL1LossOHEM(Layer):
         given = (count, self.difference.device_data("read"), weight, 0, 1.0, 1.0, top[0].device_diff("read"), divisor)
         self.launch("smooth_l1_loss.smooth_l1_loss_backward", count, *given, *device_diffs(bottom[:2], propagate_down))
 
-    def _arrays(self, bottom: Sequence[Blob]) -> list[NDArray[Any]]:
+    def _arrays(self, bottom: Sequence[Blob]) -> list[Array]:
         """The bottoms' data (R, C, H, W)."""
         return [b.data.reshape(self.difference.shape) for b in bottom]
 
     def _divisor(self, x: Blob) -> float:
         positions = x.num * x.height * x.width
-        pre_fixed = self.param.loss_param.pre_fixed_normalizer
-        return loss_divisor(self.mode, images=x.num, positions=positions, valid=positions, pre_fixed=pre_fixed)
+        return self.normalization.divisor(images=x.num, positions=positions, valid=positions)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.cuda.softmax import launch_softmax
 from minicaffe.layer import Layer
@@ -59,16 +57,16 @@ class Softmax(Layer):
         launch_softmax(self.dtype, *split, *arrays, backward=backward)
 
 
-def softmax(x: NDArray[Any], axis: int = 1, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
+def softmax(x: Array, axis: int = 1, *, out: Array | None = None) -> Array:
     """Probabilities along axis, of x's shape; out (may be x itself) receives them if given."""
-    y: NDArray[Any] = np.subtract(x, x.max(axis=axis, keepdims=True, initial=-np.inf), out=out)
+    y: Array = np.subtract(x, x.max(axis=axis, keepdims=True, initial=-np.inf), out=out)
     np.exp(y, out=y)
     y /= y.sum(axis=axis, keepdims=True)
     return y
 
 
-def softmax_backward(y: NDArray[Any], dy: NDArray[Any], axis: int = 1, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
+def softmax_backward(y: Array, dy: Array, axis: int = 1, *, out: Array | None = None) -> Array:
     """The gradient in x of softmax, given its result y and the gradient dy in it, both of x's shape; out may be dy itself."""
-    dx: NDArray[Any] = np.subtract(dy, (dy * y).sum(axis=axis, keepdims=True), out=out)
+    dx: Array = np.subtract(dy, (dy * y).sum(axis=axis, keepdims=True), out=out)
     dx *= y
     return dx

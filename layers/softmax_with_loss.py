@@ -8,26 +8,27 @@ Source: Caffe's softmax_loss_layer.cpp; its gradient does not see the floor FLT_
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import launch_loss
 from minicaffe.cuda.softmax import launch_softmax
-from minicaffe.layer import Count, Layer, data_bytes
+from minicaffe.layer import data_bytes
 
+from .losses.loss import Loss
 from .losses.loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
-from .losses.loss_normalization import fixed_divisor, ignored_label, loss_divisor, normalization_mode
+from .losses.loss_normalization import ignored_label, read_normalization
 from .softmax import softmax
 
 FLT_MIN = 2.0**-126
 """The smallest normal float32: a probability below it counts as it."""
 
 
-class SoftmaxWithLoss(Layer):
+class SoftmaxWithLoss(Loss):
     """Cross entropy of scores along softmax_param.axis (default 1) against whole labels.
 
     bottom: x (N, C, ...) scores, labels (N, ...) one for each position. top: loss (); optionally the probabilities, of
@@ -37,25 +38,21 @@ class SoftmaxWithLoss(Layer):
     """
 
     type = "SoftmaxWithLoss"
-    num_bottom: ClassVar[Count] = 2
     num_top = (1, 2)
-    is_loss = True
-    auto_top = True
     index_bottoms: tuple[int, ...] = (1,)
     param_block: ClassVar[tuple[str, ...]] = ("softmax_param", "loss_param")
-    weight_names = ()
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.mode = normalization_mode(self.param.loss_param)
+        self.normalization = read_normalization(self.param.loss_param)
         self.ignore = ignored_label(self.param.loss_param)
         self.prob = Blob((), self.dtype)
         self.divisor = Blob((), np.float64)  # forward's
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().reshape(bottom, top)
         self.split = class_axis(self, bottom[0], self.param.softmax_param.axis, "softmax_param.axis")
         check_label_count(self, self.split, bottom)
         self.prob.reshape(self.split)
-        top[0].reshape(())
         for blob, like in zip(top[1:], bottom, strict=False):
             blob.reshape(like.shape)
 
@@ -77,7 +74,7 @@ class SoftmaxWithLoss(Layer):
         launch_softmax(self.dtype, *self.split, bottom[0].device_data("read"), prob)
         labels = watch_labels(self, bottom[1], self.split, self.ignore)
         given = (outer * inner, classes, inner, prob, *labels, losses)
-        fixed = self._fixed_divisor()
+        fixed = self.normalization.fixed_divisor(outer, outer * inner)
         launch_loss(
             "softmax_with_loss.cross_entropy", self.dtype, outer * inner, *given, loss=top[0], fixed=fixed, divisor=self.divisor
         )
@@ -101,33 +98,22 @@ class SoftmaxWithLoss(Layer):
         given = (count, classes, inner, self.prob.device_data("read"), *labels, *scale, bottom[0].device_diff("write"))
         self.launch("softmax_with_loss.cross_entropy_backward", count, *given)
 
-    def _fixed_divisor(self) -> float | None:
-        """The divisor, or None where it is how many labels count."""
-        positions = self.split.outer * self.split.inner
-        return fixed_divisor(self.mode, self.split.outer, positions, self.param.loss_param.pre_fixed_normalizer)
-
     def divisor_for(self, kept: NDArray[np.bool_]) -> float:
         """What the sum over kept (outer, inner) is divided by."""
-        return loss_divisor(
-            self.mode,
-            images=self.split.outer,
-            positions=kept.size,
-            valid=int(kept.sum()),
-            pre_fixed=self.param.loss_param.pre_fixed_normalizer,
-        )
+        return self.normalization.divisor(images=self.split.outer, positions=kept.size, valid=int(kept.sum()))
 
 
-def cross_entropy(prob: NDArray[Any], labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> NDArray[Any]:
+def cross_entropy(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> Array:
     """Losses (outer, inner) of prob (outer, C, inner) at labels (outer, inner); 0 where kept (outer, inner) is False."""
     true = np.take_along_axis(prob, labels[:, None], axis=1)[:, 0]
-    losses: NDArray[Any] = -np.log(np.maximum(true, prob.dtype.type(FLT_MIN)))
+    losses: Array = -np.log(np.maximum(true, prob.dtype.type(FLT_MIN)))
     losses[~kept] = 0
     return losses
 
 
-def cross_entropy_backward(prob: NDArray[Any], labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> NDArray[Any]:
+def cross_entropy_backward(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> Array:
     """The gradient of cross_entropy's sum in the scores (outer, C, inner), shapes as there."""
-    dx: NDArray[Any] = prob.copy()
+    dx: Array = prob.copy()
     at = labels[:, None]
     np.put_along_axis(dx, at, np.take_along_axis(dx, at, axis=1) - 1, axis=1)
     dx *= kept[:, None]

@@ -1,4 +1,4 @@
-"""SoftmaxWithLossOHEM: SoftmaxWithLoss that also tells each roi's loss, for hard example mining.
+"""SoftmaxWithLossOHEM: SoftmaxWithLoss that also gives each roi's loss, for hard example mining.
 
     losses_i = -log(max(p_i[label_i], FLT_MIN))        loss = sum_i losses_i / divisor
 

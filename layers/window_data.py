@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from minicaffe.access import granted
+from minicaffe.blob import Array
 from minicaffe.data.data_transformer import check_mean, read_mean
 from minicaffe.data.image_bytes import Pixels, read_image, resized
 from minicaffe.data.prefetch import Batch
@@ -109,7 +110,7 @@ class WindowSource:
     def _draw(self, windows: Sequence[Window]) -> Window:
         return windows[int(self.generator.integers(len(windows)))]
 
-    def _put(self, window: Window, mirrored: bool, out: NDArray[Any]) -> None:
+    def _put(self, window: Window, mirrored: bool, out: Array) -> None:
         """Cut the window out, warp it, and write it to out (C, crop, crop)."""
         pixels = self._pixels(window.image)
         height, width, channels = pixels.shape
@@ -130,7 +131,7 @@ class WindowSource:
             values -= self.mean[:, rows, columns]
         out[:, rows, columns] = values * self.dtype.type(self.param.scale)
 
-    def _read_mean(self, transform: Any) -> NDArray[Any] | None:
+    def _read_mean(self, transform: Any) -> Array | None:
         """The centre of the mean image, or the mean values, as (C, crop, crop)."""
         mean = read_mean(transform, self.dtype)
         shape = (self.channels, self.crop, self.crop)

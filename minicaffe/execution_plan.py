@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from .blob_memory import BlobMemory
 from .blocks import Index, each_block
-from .layers.conv.epilogue import Finish, joined
-from .layers.conv.epilogue_of import finish_of, is_last, may_finish, may_follow, takes_finishes
+from .layers.conv.epilogue import Epilogue, joined
+from .layers.conv.epilogue_of import epilogue_of, is_last, may_be_epilogue, may_follow, takes_epilogue
 from .layers.elementwise.channels import by_channel
 from .node import Node
 
@@ -37,11 +37,11 @@ class Chain:
     def forward(self, may: bool = True) -> bool:
         """Run the chain as one step, if it may; False, with nothing computed, if it has to run layer by layer."""
         self.together = False
-        finishes = self._reshaped() if may and not self.backward_lacks() else None
-        if finishes is None:
+        epilogues = self._reshaped() if may and not self.backward_lacks() else None
+        if epilogues is None:
             return False
         first = self.nodes[0]
-        first.layer.guard(lambda: _run(first, finishes))
+        first.layer.guard(lambda: _run(first, epilogues))
         self.together = True
         return True
 
@@ -57,18 +57,18 @@ class Chain:
         keeping = (node for node in self.nodes[1:] if node.layer.keeps_input)
         return any(node.needs_backward and node.layer.param_propagate_down[0] for node in keeping)
 
-    def _reshaped(self) -> list[Finish] | None:
+    def _reshaped(self) -> list[Epilogue] | None:
         """Reshape all layers; the epilogue of each, or None where one has none."""
-        finishes = []
+        epilogues = []
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-            if takes_finishes(node.layer):
+            if takes_epilogue(node.layer):
                 continue
-            finish = finish_of(node.layer, node.bottoms)
-            if finish is None:
+            epilogue = epilogue_of(node.layer, node.bottoms)
+            if epilogue is None:
                 return None
-            finishes.append(finish)
-        return finishes
+            epilogues.append(epilogue)
+        return epilogues
 
 
 class ExecutionPlan:
@@ -118,12 +118,12 @@ def _begins(node: Node) -> bool:
     layer = node.layer
     if len(node.tops) != 1 or any(layer.loss_weights):
         return False
-    return takes_finishes(layer) or may_finish(layer)
+    return takes_epilogue(layer) or may_be_epilogue(layer)
 
 
 def _follows(node: Node, first: Node) -> bool:
     layer = node.layer
-    if not may_finish(layer) or any(layer.loss_weights) or not node.bottoms[0] is node.tops[0] is first.tops[0]:
+    if not may_be_epilogue(layer) or any(layer.loss_weights) or not node.bottoms[0] is node.tops[0] is first.tops[0]:
         return False
     return may_follow(layer, first.layer)
 
@@ -134,16 +134,16 @@ def _overwrites(chain: Chain) -> bool:
     return first.tops[0] in first.bottoms and any(node.layer.keeps_input for node in chain.nodes)
 
 
-def _run(first: Node, finishes: Sequence[Finish]) -> None:
+def _run(first: Node, epilogues: Sequence[Epilogue]) -> None:
     layer, bottoms, tops = first.layer, first.bottoms, first.tops
-    if takes_finishes(layer):
-        layer.forward_finished(bottoms, tops, finishes)
+    if takes_epilogue(layer):
+        layer.forward_with_epilogue(bottoms, tops, epilogues)
         return
-    x, y, finish = by_channel(bottoms[0].data), by_channel(tops[0].data), joined(finishes, layer.dtype)
+    x, y, epilogue = by_channel(bottoms[0].data), by_channel(tops[0].data), joined(epilogues, layer.dtype)
 
     def step(index: Index) -> None:
         if tops[0] is not bottoms[0]:
             y[index] = x[index]
-        finish(y[index], index[1])
+        epilogue(y[index], index[1])
 
     each_block(y.shape, step)

@@ -5,16 +5,12 @@ Source: Faster R-CNN (arXiv:1506.01497), section 3.1.2; py-faster-rcnn's rpn/anc
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import rng
+from minicaffe.blob import Array
 from minicaffe.data.boxes import bbox_transform
 from minicaffe.data.settings import TrainSettings
-
-Array = NDArray[Any]
 
 
 def inside_image(anchors: Array, image_shape: Array, border: float) -> Array:
@@ -65,9 +61,9 @@ def anchor_weights(labels: Array, settings: TrainSettings) -> tuple[Array, Array
     """Inside and outside weights, each (N, 4), of labels (N,): 0 for a label of -1; a column of the outside ones sums to 1."""
     positive, negative = labels == 1, labels == 0
     inside = positive[:, None] * np.array(settings.rpn_bbox_inside_weights)
-    share = settings.rpn_positive_weight
-    if share < 0:
+    weight = settings.rpn_positive_weight
+    if weight < 0:
         each = ((positive | negative) / max((positive | negative).sum(), 1))[:, None]
     else:
-        each = (share * positive / max(positive.sum(), 1) + (1 - share) * negative / max(negative.sum(), 1))[:, None]
+        each = (weight * positive / max(positive.sum(), 1) + (1 - weight) * negative / max(negative.sum(), 1))[:, None]
     return inside, np.repeat(each, 4, axis=1)

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.layer import Layer
 
 from .param_str import layer_parameters, whole_parameter
-
-Array = NDArray[Any]
 
 MOST = 10_000
 """Anchors at one position; Faster R-CNN has 9."""

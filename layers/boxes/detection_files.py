@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.data.state_fields import MOST, Fields, number, wrong
 from minicaffe.errors import DataError
 from minicaffe.layer import Layer
@@ -26,8 +26,6 @@ from minicaffe.proto import caffe_pb2
 
 from .label_map import read_label_map
 from .own_files import OwnFiles
-
-Array = NDArray[Any]
 
 
 def files_asked(layer: Layer) -> DetectionFiles | None:

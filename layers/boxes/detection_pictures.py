@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.access import granted
+from minicaffe.blob import Array
 from minicaffe.data.augmentation import as_bytes
 from minicaffe.data.data_transformer import Window, mean_part, read_mean
 from minicaffe.data.image_bytes import Pixels
@@ -25,7 +24,6 @@ from minicaffe.proto import caffe_pb2
 from .label_map import read_label_map
 from .own_files import OwnFiles
 
-Array = NDArray[Any]
 KINDS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP"}
 LEAST = 0.6
 """The score that is drawn where visualize_threshold is not given."""

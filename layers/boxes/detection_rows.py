@@ -7,14 +7,11 @@ Source: Liu et al., SSD (arXiv:1512.02325); the SSD fork's detection_output_laye
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+
+from minicaffe.blob import Array
 
 from .box_codes import nms
-
-Array = NDArray[Any]
 
 
 def image_detections(

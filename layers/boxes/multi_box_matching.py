@@ -8,17 +8,17 @@ Source: Liu et al., SSD (arXiv:1512.02325), section 2.2; the SSD fork's bbox_uti
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
 from .box_codes import Priors, decode, jaccard
 
-Array = NDArray[Any]
 Ints = NDArray[np.intp]
 
 FREE, IGNORED = -1, -2

@@ -11,18 +11,16 @@ here it is no limit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.proto import caffe_pb2
 
 from .box_codes import Priors, box_areas, decode, nms
 from .multi_box_matching import FREE, Ints, Match, Truths, find_matches
 from .multi_box_terms import Picks, confidence_loss, confidence_targets, localisation_loss
 
-Array = NDArray[Any]
 Param = caffe_pb2.MultiBoxLossParameter
 NONE = caffe_pb2.MultiBoxLossParameter.NONE
 MAX_NEGATIVE = caffe_pb2.MultiBoxLossParameter.MAX_NEGATIVE

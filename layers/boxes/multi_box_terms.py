@@ -9,11 +9,12 @@ Source: the SSD fork's bbox_util.cpp (EncodeLocPrediction, EncodeConfPrediction)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.layers.sigmoid import sigmoid
 from minicaffe.layers.sigmoid_cross_entropy_loss import sigmoid_cross_entropy
 from minicaffe.layers.smooth_l1_loss import smooth_l1, smooth_l1_backward
@@ -24,7 +25,6 @@ from minicaffe.proto import caffe_pb2
 from .box_codes import Priors, decode, encode
 from .multi_box_matching import Ints, Truths
 
-Array = NDArray[Any]
 Param = caffe_pb2.MultiBoxLossParameter
 
 

@@ -6,16 +6,13 @@ takes >=); equal scores: the lower index first. Source: py-faster-rcnn's nms/nms
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minicaffe.blob import Array
 from minicaffe.cuda.nms import nms as gpu_nms
 from minicaffe.data.boxes import box_area
 from minicaffe.mode import gpu_mode
-
-Array = NDArray[Any]
 
 GPU_FROM = 1000
 """Boxes below which the host is left to do it: a dozen launches and two copies wait for too little work."""
@@ -28,7 +25,7 @@ TILE = 128
 
 
 def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
-    """Indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: stop at so many (0: all).
+    """Indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: most indices (0: all).
 
     A NaN score sorts last. Overlaps are computed in the dtype of dets. In GPU mode the GPU does it, from GPU_FROM boxes on.
     """

@@ -9,17 +9,14 @@ by copying long stretches; else, on small maps, short rows are copied, and no ga
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from .runs import runs_of
 from .window import Window
-
-Array = NDArray[Any]
 
 GAPS_COST = 12
 """Filters of a group times gaps for each window; from here on, columns without gaps are cheaper."""

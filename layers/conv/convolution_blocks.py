@@ -1,4 +1,4 @@
-"""How a convolution's work is cut into blocks, and the blocks into a thread's share.
+"""How a convolution's work is cut into blocks, and the blocks divided among the threads.
 
 A block is some rows of windows of one image; or whole images, of a few groups or of all, where they are small. Its columns
 and products take about BLOCK_BYTES. Where that makes fewer blocks than threads, rows, groups or a group's filters are cut
@@ -21,8 +21,8 @@ BLOCK_BYTES = 6 << 20
 windows)."""
 
 LEAST, LEAST_SHARED = 512, 128
-"""Columns of a product, if there are so many: with fewer, BLAS packs the weights for little. And where rows are cut for the
-sake of the threads alone."""
+"""Least columns of a product: with fewer, BLAS packs the weights for little work. LEAST_SHARED: where rows are cut only to
+occupy all threads."""
 
 MOST_DIRECT = 4096
 """Columns of a product on the data itself: what comes after it finds them in cache."""
@@ -47,7 +47,7 @@ Task = Sequence[Block]
 
 
 def cut(length: int, count: int) -> list[slice]:
-    """range(length) in so many about equal parts."""
+    """range(length) in about `count` nearly equal parts."""
     count = max(1, min(count, length))
     return [slice(a, b) for a, b in pairwise([length * i // count for i in range(count + 1)])]
 
@@ -127,10 +127,10 @@ def _more(count: int, most: int, times: int) -> int:
     return min(most, math.ceil(count / step) * step)
 
 
-def share(
+def run_tasks(
     tasks: Sequence[Sequence[Block]], work: Callable[[Sequence[Block], Scratch], None], scratch: Callable[[], Scratch]
 ) -> None:
-    """work(task, scratch) for every task, on all threads; a thread's tasks share one Scratch."""
+    """work(task, scratch) for every task, on all threads; a thread's tasks use one Scratch."""
 
     def some(part: slice) -> None:
         held = scratch()

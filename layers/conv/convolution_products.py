@@ -7,27 +7,23 @@ time; auto, or nothing, leaves the choice to `suits`.
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error
 
 from . import convolve as direct
 from . import winograd, winograd_weights
-from .epilogue import Finish
+from .epilogue import NOTHING, Epilogue
 from .window import Window
 from .winograd_blocks import Tiling
 from .winograd_kept import KeptFactors
 from .winograd_matrices import TILE, TOGETHER
 
-Array = NDArray[Any]
-
 VARIABLE = "MINICAFFE_CONV"
 WAYS = ("auto", "direct", "winograd")
 
-NOTHING = Finish()
 
 LEAST_CHANNELS, LEAST_FILTERS = 32, 16
 LEAST_TILES, LEAST_TILES_ONCE = 48, 96
@@ -40,19 +36,19 @@ def convolve(
     window: Window,
     group: int,
     y: Array,
-    finish: Finish = NOTHING,
+    epilogue: Epilogue = NOTHING,
     *,
     kept: KeptFactors | None = None,
 ) -> None:
-    """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel), finished; y is overwritten.
+    """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel), then the epilogue; y is overwritten.
 
     kept: where to keep what is made of the weights until the next call; None makes it anew each time.
     """
     if suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None
-        winograd.convolve(x, weight, window, group, y, finish, factors=factors)
+        winograd.convolve(x, weight, window, group, y, epilogue, factors=factors)
     else:
-        direct.convolve(x, weight, window, group, y, finish)
+        direct.convolve(x, weight, window, group, y, epilogue)
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:

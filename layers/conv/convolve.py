@@ -3,7 +3,7 @@
     columns = windows of x; y = weight @ columns; dx = windows added back from weight^T @ dy; dweight = dy @ columns^T
 
 The columns are made in blocks (convolution_blocks.py), so that memory stays bounded whatever the batch, and blocks are
-shared out among the threads, each of which writes to places of its own. A 1x1 convolution of stride 1 needs no columns.
+divided among the threads, no two of which write to the same place. A 1x1 convolution of stride 1 needs no columns.
 """
 
 from __future__ import annotations
@@ -11,25 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from .columns import Columns
-from .convolution_blocks import Block, Work, share
-from .epilogue import Finish
+from .convolution_blocks import Block, Work, run_tasks
+from .epilogue import NOTHING, Epilogue
 from .window import Window
 
-Array = NDArray[Any]
 
-NOTHING = Finish()
-
-
-def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, finish: Finish = NOTHING) -> None:
-    """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel), then finished; y is overwritten."""
+def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epilogue: Epilogue = NOTHING) -> None:
+    """y (N, M, *windows) = epilogue of x (N, C, *map) convolved with weight (M, C / group, *kernel); y is overwritten."""
     matrix, xs, ys = _matrix(weight, group), _grouped(x, group), _grouped(y, group)
     filters = matrix.shape[1]
 
@@ -40,11 +35,11 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, fini
             factor = matrix[block.groups, block.lane].reshape(columns.groups, -1, matrix.shape[2] * matrix.shape[3])
             product = columns.multiplied(factor, columns.of(_part(xs, block)), out)
             start = block.groups.start * filters + block.lane.start
-            finish(product, slice(start, start + out.shape[1]))
+            epilogue(product, slice(start, start + out.shape[1]))
             columns.put(product, out)
 
     blocks = _work(y, matrix, window, lanes=filters).forward() if y.size else []
-    share([[block] for block in blocks], work, partial(Scratch, y.dtype))
+    run_tasks([[block] for block in blocks], work, partial(Scratch, y.dtype))
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
@@ -66,7 +61,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
             columns.add_back(_multiply(factor, columns.beside(part), product), to)
 
     tasks = _work(dy, matrix, window, lanes=channels).over_images() if dy.size else []
-    share(tasks, work, partial(Scratch, dx.dtype))
+    run_tasks(tasks, work, partial(Scratch, dx.dtype))
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
@@ -87,7 +82,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
         if total is not None:
             sums[id(task)] = total
 
-    share(tasks, work, partial(Scratch, dweight.dtype))
+    run_tasks(tasks, work, partial(Scratch, dweight.dtype))
     for task in tasks:
         if task:
             to = matrix[task[0].groups, :, task[0].lane]

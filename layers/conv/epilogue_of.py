@@ -1,4 +1,4 @@
-"""What layers that treat every channel alike do in TEST, as a Finish: of BatchNorm with global statistics, Scale, Bias, ReLU.
+"""In TEST, BatchNorm with global statistics, Scale, Bias and ReLU as the Epilogue of the layer before them.
 
     BatchNorm, then Scale:  (x - mean) / std * scale + bias = x * (scale / std) + (bias - mean * scale / std)
 
@@ -25,20 +25,20 @@ from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.relu import ReLU
 from minicaffe.layers.scale import Scale
 
-from .epilogue import Finish
+from .epilogue import Epilogue
 
-FINISHING = (BatchNorm, Scale, Bias, ReLU)
-FINISHED = (Convolution, DepthwiseConvolution, Eltwise)
-"""The classes that can finish their own tops: they have forward_finished."""
+EPILOGUES = (BatchNorm, Scale, Bias, ReLU)
+TAKES_EPILOGUE = (Convolution, DepthwiseConvolution, Eltwise)
+"""The classes with forward_with_epilogue."""
 
 
-def takes_finishes(layer: Layer) -> TypeGuard[Convolution | Eltwise]:
-    """Whether the layer can do as its own last step what comes after it."""
-    return type(layer) in FINISHED and not (isinstance(layer, Convolution) and layer.axis != 1)
+def takes_epilogue(layer: Layer) -> TypeGuard[Convolution | Eltwise]:
+    """Whether the layer can apply what comes after it as its last step."""
+    return type(layer) in TAKES_EPILOGUE and not (isinstance(layer, Convolution) and layer.axis != 1)
 
 
 def may_follow(layer: Layer, first: Layer) -> bool:
-    """Whether a layer that may be a Finish may be one of first's: an Eltwise's tops have no channels for it, only numbers."""
+    """Whether a layer that may be an Epilogue may be one of first's. An Eltwise takes only a ReLU."""
     return is_last(layer) or type(first) is not Eltwise
 
 
@@ -47,24 +47,24 @@ def is_last(layer: Layer) -> bool:
     return type(layer) is ReLU
 
 
-def may_finish(layer: Layer) -> bool:
-    """Whether what the layer does can be a Finish: not of batch statistics, a second bottom, or a ReLU that keeps signs.
+def may_be_epilogue(layer: Layer) -> bool:
+    """Whether what the layer does can be an Epilogue: not of batch statistics, a second bottom, or a ReLU that keeps signs.
     Classes derived from ours may compute anything."""
     if isinstance(layer, BatchNorm) and not layer.use_global_stats:
         return False
     if isinstance(layer, ReLU) and layer.negative_slope < 0:
         return False
-    return type(layer) in FINISHING and len(layer.param.bottom) == 1
+    return type(layer) in EPILOGUES and len(layer.param.bottom) == 1
 
 
-def finish_of(layer: Layer, bottom: Sequence[Blob]) -> Finish | None:
-    """What the layer, which may be a Finish and has its shapes, does to bottom[0] (N, M, ...), in float64; None where its
+def epilogue_of(layer: Layer, bottom: Sequence[Blob]) -> Epilogue | None:
+    """What the layer, which may be an Epilogue and has its shapes, does to bottom[0] (N, M, ...), in float64; None where its
     numbers lie along other axes than M's.
 
     BatchNorm keeps 1 / std for its backward, as its forward does.
     """
     if isinstance(layer, ReLU):
-        return Finish(negative_slope=layer.negative_slope)
+        return Epilogue(negative_slope=layer.negative_slope)
     if len(bottom[0].shape) < 2:
         return None
     if isinstance(layer, BatchNorm):
@@ -73,16 +73,16 @@ def finish_of(layer: Layer, bottom: Sequence[Blob]) -> Finish | None:
     if not isinstance(layer, Scale | Bias) or tuple(layer.split) != (shape[0], shape[1], math.prod(shape[2:])):
         return None
     if isinstance(layer, Bias):
-        return Finish(shift=_vector(layer.blobs[0]))
+        return Epilogue(shift=_vector(layer.blobs[0]))
     shift = _vector(layer.blobs[1]) if layer.param.scale_param.bias_term else None
-    return Finish(_vector(layer.blobs[0]), shift)
+    return Epilogue(_vector(layer.blobs[0]), shift)
 
 
-def _batch_norm(layer: BatchNorm) -> Finish:
+def _batch_norm(layer: BatchNorm) -> Epilogue:
     mean, var = global_statistics(*(blob.read_data() for blob in layer.blobs))
     inverse_std = 1 / np.sqrt(var + layer.eps)
     layer.inverse_std.data[...] = inverse_std
-    return Finish(inverse_std.astype(np.float64), -mean.astype(np.float64) * inverse_std)
+    return Epilogue(inverse_std.astype(np.float64), -mean.astype(np.float64) * inverse_std)
 
 
 def _vector(blob: Blob) -> NDArray[np.float64]:

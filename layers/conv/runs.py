@@ -1,6 +1,6 @@
 """A map laid out so that what one tap of the kernel sees, over all windows, is one run of numbers.
 
-    stride 2: the even and the odd rows and columns apart (phases); stride 1: the map as it is, its border of zeros around it
+    stride 2: the even and the odd rows and columns apart (phases); stride 1: the map, with a border of zeros
 
     phase (0, 0)   x00 x02 x04 0     tap (0, 2) of three windows:    [x02 x04  0  .  x22 x24 0]
                    x20 x22 x24 0                                     (the dot is a gap, between one row and the next)
@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from numpy.typing import NDArray
+from minicaffe.blob import Array
 
 from .window import Window
 
-Array = NDArray[Any]
 Index = tuple[Any, ...]
 
 
@@ -80,7 +79,7 @@ class Runs:
 
 @lru_cache(maxsize=512)
 def runs_of(window: Window, output: tuple[int, ...]) -> Runs:
-    """The runs of so many windows on each axis."""
+    """The runs of `output` windows on each axis."""
     steps = [[divmod(t * d, s) for t in range(k)] for k, d, s in zip(window.kernel, window.dilation, window.stride)]
     size = tuple(n + axis[-1][0] for n, axis in zip(output, steps))
     pitch = [math.prod(size[i + 1 :]) for i in range(len(size))]

@@ -30,7 +30,7 @@ class Window:
 
     @property
     def pointwise(self) -> bool:
-        """Whether a window is just its own pixel: 1x1, stride 1, no padding."""
+        """Whether a window is one pixel: 1x1, stride 1, no padding."""
         return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and not any(self.pad)
 
     @property
@@ -43,12 +43,12 @@ class Window:
         return tuple((n + 2 * p - e) // s + 1 for n, p, e, s in zip(spatial, self.pad, self.extent, self.stride))
 
     def input(self, windows: Sequence[int]) -> tuple[int, ...]:
-        """The smallest map that holds so many windows: what Deconvolution makes."""
+        """The smallest map that holds that number of windows: what Deconvolution makes."""
         return tuple(s * (n - 1) + e - 2 * p for n, p, e, s in zip(windows, self.pad, self.extent, self.stride))
 
 
 def read_window(layer: Layer, axes: int) -> Window:
-    """The window that the layer's convolution_param gives for so many spatial axes. Raises LayerError."""
+    """The window that the layer's convolution_param gives for that number of spatial axes. Raises LayerError."""
     window = Window(
         kernel=_per_axis(layer, "kernel", "kernel_size", axes, None),
         stride=_per_axis(layer, "stride", "stride", axes, 1),

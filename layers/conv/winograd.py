@@ -4,28 +4,25 @@
 
 Fast because every step is a matrix product (winograd_tiles), on blocks of tiles that stay in a core's cache, each block a
 task of its own. Blocks that come out infinite or NaN are computed again by the direct way: Winograd overflows earlier,
-and would spread one NaN over its neighbours.
+and one NaN would reach its neighbours.
 """
 
 from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import threads
+from minicaffe.blob import Array
 
 from .convolve import convolve as convolve_directly
-from .epilogue import Finish
+from .epilogue import NOTHING, Epilogue
 from .window import Window
 from .winograd_blocks import Block, Tiling
 from .winograd_matrices import ACROSS, BT, TILE, G
 from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
-
-Array = NDArray[Any]
 
 UNPADDED = Window((3, 3), (1, 1), (0, 0), (1, 1))
 FACTOR: Array = np.kron(G, G).astype(np.float32)
@@ -33,9 +30,16 @@ FACTOR: Array = np.kron(G, G).astype(np.float32)
 
 
 def convolve(
-    x: Array, weight: Array, window: Window, group: int, y: Array, finish: Finish | None = None, *, factors: Array | None = None
+    x: Array,
+    weight: Array,
+    window: Window,
+    group: int,
+    y: Array,
+    epilogue: Epilogue = NOTHING,
+    *,
+    factors: Array | None = None,
 ) -> None:
-    """y (N, M, *size) = x (N, C, H, W) convolved with weight (M, C / group, 3, 3), then finished; y is overwritten.
+    """y (N, M, *size) = x (N, C, H, W) convolved with weight (M, C / group, 3, 3), then the epilogue; y is overwritten.
 
     All float32, the window 3x3 of stride 1; a padding below 0 leaves out the map's rim, and y may be smaller or larger
     than the window gives. factors: factors_of(weight, group), if at hand.
@@ -48,8 +52,7 @@ def convolve(
     def work(block: Block, g: int) -> None:
         scratch = taken(free)
         out = _outputs(tiling, block, x[:, channels[g]], weight[filters[g]], made[g], scratch)
-        if finish is not None:
-            finish(out, filters[g])
+        epilogue(out, filters[g])
         tiling.write(block, out, y[:, filters[g]])
         free.append(scratch)
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Any
-
-from numpy.typing import NDArray
 
 from minicaffe import threads
+from minicaffe.blob import Array
 
 from .winograd_matrices import TILE, TOGETHER
 
@@ -58,7 +56,7 @@ class Tiling:
         return -(-height // (TILE * down)), -(-width // (STEP * across))
 
     def blocks(self, tiles: int) -> Iterator[Block]:
-        """Blocks of about so many tiles or fewer, about equally many for each thread."""
+        """Blocks of about `tiles` tiles or fewer, about equally many for each thread."""
         rows, groups = self.tiles
         workers = threads.get_num_threads()
         tiles = min(tiles, -(-self.planes * rows * groups * TOGETHER // workers))
@@ -73,7 +71,7 @@ class Tiling:
         parts = (_parts(self.planes, plane_parts), _parts(rows, row_parts), _parts(groups, group_parts))
         return (Block(*block) for block in product(*parts))
 
-    def read(self, block: Block, x: NDArray[Any], slab: NDArray[Any]) -> None:
+    def read(self, block: Block, x: Array, slab: Array) -> None:
         """slab (planes, C, *block.inputs) is what the block reads of x (N, C, H, W), zeros outside of it."""
         for to, plane in zip(slab, block.planes, strict=True):
             image, offsets = self._place(plane)
@@ -85,7 +83,7 @@ class Tiling:
             to[:, rows, columns.stop :] = 0
             to[:, rows, columns] = x[image, :, rows_of_x, columns_of_x]
 
-    def write(self, block: Block, out: NDArray[Any], y: NDArray[Any]) -> None:
+    def write(self, block: Block, out: Array, y: Array) -> None:
         """The block's outputs, out (planes, M, rows, columns), to their places in y (N, M, H, W)."""
         for part, plane in zip(out, block.planes, strict=True):
             image, offsets = self._place(plane)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import threads
+from minicaffe.blob import Array
 
 from .winograd import factors_of
 
@@ -26,14 +25,14 @@ class KeptFactors:
     """The factors of one layer's weights."""
 
     def __init__(self) -> None:
-        self._of: tuple[NDArray[Any], NDArray[Any]] | None = None
+        self._of: tuple[Array, Array] | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes that are kept now: the factors and the copy of the weights."""
         return sum(array.nbytes for array in self._of or ())
 
-    def factors(self, weight: NDArray[Any], group: int) -> NDArray[Any]:
+    def factors(self, weight: Array, group: int) -> Array:
         """factors_of(weight, group), made anew only when the weights have changed."""
         kept = self._of
         if kept is None or kept[0].shape != weight.shape or len(kept[1]) != group or not same_bits(kept[0], weight):
@@ -43,12 +42,12 @@ class KeptFactors:
         return kept[1]
 
 
-def kept_bytes(weight: NDArray[Any]) -> int:
+def kept_bytes(weight: Array) -> int:
     """What is kept for these weights, in bytes: the factors, four times their size, and a copy."""
     return 5 * weight.nbytes
 
 
-def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
+def same_bits(a: Array, b: Array) -> bool:
     """Whether two float32 arrays of one shape hold the same bits (NaN is itself, 0 is not -0)."""
     one, other = (array.reshape(-1).view(np.uint32) for array in (a, b))
     differ = threading.Event()

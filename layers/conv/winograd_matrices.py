@@ -12,10 +12,9 @@ Improving the Accuracy of Winograd Convolution for Deep Neural Networks (2020), 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+
+from minicaffe.blob import Array
 
 POINTS = (0.0, 5 / 8, -5 / 8, 3 / 2, -3 / 2)
 TILE = 4
@@ -23,7 +22,7 @@ TILE = 4
 TOGETHER = 4
 """Tiles that lie side by side and are transformed by one matrix: a product of 6 x 6 alone is too small to be fast."""
 
-Matrix = NDArray[Any]
+Matrix = Array
 
 
 def cook_toom(points: tuple[float, ...]) -> tuple[Matrix, Matrix, Matrix]:

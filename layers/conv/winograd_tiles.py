@@ -10,15 +10,13 @@ o is how far tiles overlap, 2 or 0. BLAS packs its factors anyway, so the turns 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from minicaffe.blob import Array
 
 from .winograd_blocks import STEP
 from .winograd_matrices import AT, BACK, TILE
-
-Array = NDArray[Any]
 
 
 class Scratch:

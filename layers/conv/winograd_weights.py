@@ -13,20 +13,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import threads
+from minicaffe.blob import Array
 
 from .window import Window
 from .winograd import FACTOR, all_finite, channels_of, tiles_at_once
 from .winograd_blocks import Block, Tiling
 from .winograd_matrices import ACROSS, AT, BACK, BT, TOGETHER
 from .winograd_tiles import Scratch, taken, to_tiles
-
-Array = NDArray[Any]
 
 A: Array = np.ascontiguousarray(AT.T)
 MOST_BYTES = 48 << 20
@@ -36,7 +33,7 @@ MOST_BYTES = 48 << 20
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> bool:
     """Add to dweight (M, C / group, 3, 3) what dy (N, M, *windows) and x (N, C, H, W) give; all float32.
 
-    False, with dweight as it was, where the sums are not finite: the direct way says which of them are.
+    False, with dweight unchanged, if the sums are not finite: the direct way finds which of them are.
     """
     channels, filters = channels_of(x.shape[1], group), channels_of(dy.shape[1], group)
     sums = [_sums(x[:, channels[g]], dy[:, filters[g]], window) for g in range(group)]
@@ -97,7 +94,7 @@ def _fold(sums: Array, dweight: Array) -> None:
 
 
 def _batches(blocks: list[Block], tiles: int) -> Iterator[list[Block]]:
-    """The blocks in their order, as many at a time as have at most so many tiles (but at least one)."""
+    """The blocks in order, in batches of at most `tiles` tiles, but at least one block."""
     batch: list[Block] = []
     for block in blocks:
         if batch and sum(map(_tiles, batch)) + _tiles(block) > tiles:

@@ -1,1 +1,1 @@
-"""What layers that treat every element, or every channel, alike share."""
+"""Helpers of layers that treat every element, or every channel, alike."""

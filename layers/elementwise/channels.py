@@ -1,18 +1,15 @@
-"""Blobs (N, C, ...) seen as channels, (N, C, P): what layers that treat every channel alike share."""
+"""Blobs (N, C, ...) seen as channels, (N, C, P): for layers that treat every channel alike."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import blocks
+from minicaffe.blob import Array
 from minicaffe.blocks import Index, each_block
-
-Array = NDArray[Any]
 
 
 def channels_of(shape: tuple[int, ...]) -> int:

@@ -1,1 +1,1 @@
-"""What the losses share: how they read their bottoms and normalize their sums."""
+"""What the losses have in common: how they read their bottoms and normalize their sums."""

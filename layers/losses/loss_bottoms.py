@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
@@ -38,26 +38,6 @@ def check_label_count(layer: Layer, split: ClassAxis, bottom: Sequence[Blob]) ->
         )
         raise layer.error(f"scores of shape {scores} need {wanted}, got {math.prod(labels)} of shape {labels}", "bottom[1]")
     check_first_axis(layer, bottom, 1)
-
-
-class ImageLoss(Layer):
-    """A loss of scores against one whole label an image, every value after the first axis being a class.
-
-    bottom: scores (N, ...); labels (N,). top: loss (). Raises LayerError for another number of labels.
-    """
-
-    num_bottom = 2
-    num_top = 1
-    is_loss = True
-    auto_top = True
-    index_bottoms = (1,)
-    weight_names = ()
-
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        shape = bottom[0].shape
-        self.split = ClassAxis(math.prod(shape[:1]), math.prod(shape[1:]), 1)
-        check_label_count(self, self.split, bottom)
-        top[0].reshape(())
 
 
 def check_first_axis(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
@@ -94,7 +74,7 @@ def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def read_labels(
-    layer: Layer, labels: NDArray[Any], split: ClassAxis, ignore: int | None
+    layer: Layer, labels: Array, split: ClassAxis, ignore: int | None
 ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Labels as integers (outer, inner), 0 where ignored, and which count (outer, inner).
 
@@ -118,8 +98,8 @@ def label_error(layer: Layer, label: float, where: int, split: ClassAxis, ignore
 
 
 def watch_labels(layer: Layer, labels: Blob, split: ClassAxis, ignore: int | None) -> tuple[int, int, int, int]:
-    """The arguments of a kernel that reads labels (cuda/labels.cuh): their address, whether one is ignored, and which, and
-    where a wrong one is told: it becomes label_error's error."""
+    """The arguments of a kernel that reads labels (cuda/labels.cuh): their address, whether one is ignored, which, and the
+    address of the flag for a wrong label, which raises label_error's error."""
 
     def error(left: int) -> LayerError:
         where = labels.count - left

@@ -8,6 +8,8 @@ Source: Caffe's softmax_loss_layer.cpp (get_normalizer), R-FCN's fork for PRE_FI
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from minicaffe.proto import caffe_pb2
 
 FULL = caffe_pb2.LossParameter.FULL
@@ -16,24 +18,32 @@ BATCH_SIZE = caffe_pb2.LossParameter.BATCH_SIZE
 PRE_FIXED = caffe_pb2.LossParameter.PRE_FIXED
 
 
-def normalization_mode(param: caffe_pb2.LossParameter, default: int = VALID) -> int:
-    """The mode that loss_param asks for; the legacy `normalize` counts where `normalization` is not given."""
+@dataclass(frozen=True)
+class Normalization:
+    """A normalization, and its pre_fixed_normalizer."""
+
+    mode: int
+    pre_fixed: float = 1.0
+
+    def divisor(self, *, images: int, positions: int, valid: int) -> float:
+        """At least 1. positions counts them over all images; valid those that are not ignored."""
+        counts: dict[int, float] = {FULL: positions, VALID: valid, BATCH_SIZE: images, PRE_FIXED: self.pre_fixed}
+        return max(1.0, float(counts.get(self.mode, 1.0)))
+
+    def fixed_divisor(self, images: int, positions: int) -> float | None:
+        """divisor where it does not depend on what is ignored, else None."""
+        return None if self.mode == VALID else self.divisor(images=images, positions=positions, valid=0)
+
+
+def read_normalization(param: caffe_pb2.LossParameter, default: int = VALID) -> Normalization:
+    """What loss_param asks for; the legacy `normalize` counts where `normalization` is not given."""
     if param.HasField("normalization"):
-        return param.normalization
-    if param.HasField("normalize"):
-        return VALID if param.normalize else BATCH_SIZE
-    return default
-
-
-def loss_divisor(mode: int, *, images: int, positions: int, valid: int, pre_fixed: float = 1.0) -> float:
-    """The divisor, at least 1. positions counts them over all images; valid those that are not ignored."""
-    counts: dict[int, float] = {FULL: positions, VALID: valid, BATCH_SIZE: images, PRE_FIXED: pre_fixed}
-    return max(1.0, float(counts.get(mode, 1.0)))
-
-
-def fixed_divisor(mode: int, images: int, positions: int, pre_fixed: float) -> float | None:
-    """loss_divisor where it does not depend on what is ignored, else None."""
-    return None if mode == VALID else loss_divisor(mode, images=images, positions=positions, valid=0, pre_fixed=pre_fixed)
+        mode: int = param.normalization
+    elif param.HasField("normalize"):
+        mode = VALID if param.normalize else BATCH_SIZE
+    else:
+        mode = default
+    return Normalization(mode, param.pre_fixed_normalizer)
 
 
 def ignored_label(param: caffe_pb2.LossParameter | caffe_pb2.AccuracyParameter) -> int | None:

@@ -9,11 +9,11 @@ stride x stride maps, pixel (r, c) to map (r mod stride, c mod stride). There ev
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from .pooling_windows import PoolAxis, window_taps
@@ -22,9 +22,7 @@ MOST_TAPS = 25
 """Dealing out pays for windows of no more taps than this: beyond the windows, it looks at all that they reach."""
 
 
-def first_maximum(
-    x: NDArray[Any], y: NDArray[Any], lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch
-) -> NDArray[np.intp]:
+def first_maximum(x: Array, y: Array, lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> NDArray[np.intp]:
     """Index h * W + w of the first pixel of each window of x (M, H, W) that equals its maximum y (M, PH, PW), -1 where that is
     not above lowest: (M, PH, PW). The definition, for windows of any size."""
     still, before = y > lowest, np.zeros(y.shape, np.min_scalar_type(rows.kernel * columns.kernel))
@@ -37,7 +35,7 @@ def first_maximum(
 
 
 def first_maximum_dealt(
-    x: NDArray[Any], y: NDArray[Any], lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch
+    x: Array, y: Array, lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch
 ) -> NDArray[np.intp]:
     """The same, on a map that has been dealt out."""
     maps, (height, width) = len(x), (_reach(axis) for axis in (rows, columns))
@@ -57,7 +55,7 @@ def first_maximum_dealt(
 
 
 def _indices(
-    taps: NDArray[np.intp], before: NDArray[Any], won: NDArray[np.bool_], rows: PoolAxis, columns: PoolAxis
+    taps: NDArray[np.intp], before: Array, won: NDArray[np.bool_], rows: PoolAxis, columns: PoolAxis
 ) -> NDArray[np.intp]:
     """Each window's pixel: taps (K,) from its place of stride x stride on, of which `before` says the one; -1 where not won."""
     mask = np.take(taps, before, mode="clip")
@@ -72,10 +70,10 @@ def _reach(axis: PoolAxis) -> int:
     return axis.pooled + (axis.kernel - 1) // axis.stride
 
 
-def _taps(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> Iterator[NDArray[Any]]:
+def _taps(x: Array, rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> Iterator[Array]:
     """For each tap in row-major order its pixels, window after window of (M, reach, reach), flat; NaN off the map."""
     shape = len(x), _reach(rows), _reach(columns)
-    dealt: dict[tuple[int, int], NDArray[Any]] = {}
+    dealt: dict[tuple[int, int], Array] = {}
     for r, c in np.ndindex(rows.kernel, columns.kernel):
         phase = r % rows.stride, c % columns.stride
         if phase not in dealt:

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minicaffe import rng
+from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from .pooling_mask import MOST_TAPS, first_maximum, first_maximum_dealt
-from .pooling_windows import PoolAxis, reduce_windows, spread_windows, window_taps
+from .pooling_windows import PoolAxis, reduce_windows, window_taps, windows_backward
 
 LOWEST = float(-np.finfo(np.float32).max)
 """What the maximum of an empty window is; a pixel that is not above it (NaN, -inf) never wins."""
 
 
-def max_pool(
-    x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, out: NDArray[Any] | None = None, scratch: Scratch | None = None
-) -> NDArray[Any]:
+def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
     """x (..., H, W) -> the maxima y (..., PH, PW), in out if given."""
     return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
 
 
-def max_pool_mask(
-    x: NDArray[Any], y: NDArray[Any], rows: PoolAxis, columns: PoolAxis, scratch: Scratch | None = None
-) -> NDArray[np.intp]:
+def max_pool_mask(x: Array, y: Array, rows: PoolAxis, columns: PoolAxis, scratch: Scratch | None = None) -> NDArray[np.intp]:
     """Index h * W + w of the first maximum of each window, -1 where nothing won: (..., PH, PW), from x and its maxima y."""
     find = first_maximum_dealt if rows.kernel * columns.kernel <= MOST_TAPS else first_maximum
     maps, windows = x.reshape(-1, *x.shape[-2:]), y.reshape(-1, *y.shape[-2:])
@@ -35,11 +31,11 @@ def max_pool_mask(
 
 
 def max_pool_gradient(
-    dy: NDArray[Any],
-    x: NDArray[Any],
+    dy: Array,
+    x: Array,
     rows: PoolAxis,
     columns: PoolAxis,
-    dx: NDArray[Any],
+    dx: Array,
     scratch: Scratch | None = None,
 ) -> None:
     """dx (..., H, W): every window's dy (..., PH, PW) on its first maximum, in the windows' order; dx is overwritten."""
@@ -56,9 +52,7 @@ def max_pool_gradient(
         dx.reshape(-1)[places] = gradient
 
 
-def ave_pool(
-    x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, out: NDArray[Any] | None = None, scratch: Scratch | None = None
-) -> NDArray[Any]:
+def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
     """x (..., H, W) -> the means y (..., PH, PW), in out if given; the divisor counts padding up to H + pad, W + pad."""
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty window's length may be 0: NaN, as in Caffe
         y = reduce_windows(np.add, x, rows, columns, 0.0, out=out, scratch=scratch)
@@ -66,19 +60,19 @@ def ave_pool(
     return y
 
 
-def ave_pool_gradient(dy: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]) -> None:
+def ave_pool_gradient(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
     """dx (..., H, W) from dy (..., PH, PW); dx is overwritten."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread_windows(dy / _sizes(rows, columns, dy), rows, columns, dx)
+        windows_backward(dy / _sizes(rows, columns, dy), rows, columns, dx)
 
 
-def _sizes(rows: PoolAxis, columns: PoolAxis, like: NDArray[Any]) -> NDArray[Any]:
+def _sizes(rows: PoolAxis, columns: PoolAxis, like: Array) -> Array:
     """The windows' divisors (PH, PW)."""
-    sizes: NDArray[Any] = np.multiply.outer(rows.lengths(like.dtype), columns.lengths(like.dtype))
+    sizes: Array = np.multiply.outer(rows.lengths(like.dtype), columns.lengths(like.dtype))
     return sizes
 
 
-def stochastic_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> tuple[NDArray[Any], NDArray[Any]]:
+def stochastic_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> tuple[Array, Array]:
     """x (..., H, W) >= 0 -> a pixel of each window, drawn with probability x / sum(x): y and which tap (..., PH, PW)."""
     running, y = np.zeros((2, *x.shape[:-2], rows.pooled, columns.pooled), x.dtype)
     chosen = np.full(y.shape, -1, np.int32)
@@ -95,9 +89,7 @@ def stochastic_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> tuple
     return y, chosen
 
 
-def stochastic_pool_gradient(
-    dy: NDArray[Any], chosen: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]
-) -> None:
+def stochastic_pool_gradient(dy: Array, chosen: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
     """dx (..., H, W): every window's dy on the pixel that it drew; dx is overwritten."""
     dx[...] = 0
     for tap, (windows, pixels) in enumerate(window_taps(rows, columns)):
@@ -105,7 +97,7 @@ def stochastic_pool_gradient(
         np.add(part, dy[windows], out=part, where=chosen[windows] == tap)
 
 
-def weighted_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray[Any]:
+def weighted_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> Array:
     """Stochastic pooling's expectation, for TEST: sum(x^2) / sum(x) of each window, 0 where sum(x) is not above 0."""
     total = reduce_windows(np.add, x, rows, columns, 0.0)
     squares = reduce_windows(np.add, x * x, rows, columns, 0.0)
@@ -114,12 +106,12 @@ def weighted_pool(x: NDArray[Any], rows: PoolAxis, columns: PoolAxis) -> NDArray
     return y
 
 
-def weighted_pool_gradient(dy: NDArray[Any], x: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]) -> None:
+def weighted_pool_gradient(dy: Array, x: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
     """dx (..., H, W) = sum over windows of dy (2 x - y) / sum(x); dx is overwritten."""
     total = reduce_windows(np.add, x, rows, columns, 0.0)
     scaled = np.divide(dy, total, out=np.zeros_like(total), where=total > 0)
-    spread_windows(scaled, rows, columns, dx)
+    windows_backward(scaled, rows, columns, dx)
     dx *= 2 * x
     weighted = np.empty_like(dx)
-    spread_windows(scaled * weighted_pool(x, rows, columns), rows, columns, weighted)
+    windows_backward(scaled * weighted_pool(x, rows, columns), rows, columns, weighted)
     dx -= weighted

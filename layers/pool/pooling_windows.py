@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 Index = tuple[EllipsisType, slice, slice]
@@ -76,7 +76,7 @@ class PoolAxis:
         start = np.arange(self.pooled) * self.stride - self.pad
         return start, np.minimum(start + self.kernel, self.size + self.pad)
 
-    def lengths(self, dtype: DTypeLike) -> NDArray[Any]:
+    def lengths(self, dtype: DTypeLike) -> Array:
         """Each window's length as Caffe's average counts it, padding included: (pooled,); 0 or less where it is empty."""
         start, end = self.spans()
         return (end - start).astype(dtype)
@@ -96,14 +96,14 @@ def pool_axes(
 
 def reduce_windows(
     operation: np.ufunc,
-    x: NDArray[Any],
+    x: Array,
     rows: PoolAxis,
     columns: PoolAxis,
     start: float,
     *,
-    out: NDArray[Any] | None = None,
+    out: Array | None = None,
     scratch: Scratch | None = None,
-) -> NDArray[Any]:
+) -> Array:
     """operation over every window of x (..., H, W), start among them: (..., PH, PW), in out if given.
 
     Rows first: those are whole passes. Then columns, as passes over everything that has been made, where windows lie close:
@@ -132,7 +132,7 @@ def reduce_windows(
     return operation(y, empty, out=y)  # type: ignore[no-any-return]
 
 
-def _reduce_runs(operation: np.ufunc, x: NDArray[Any], taps: int, scratch: Scratch) -> NDArray[Any]:
+def _reduce_runs(operation: np.ufunc, x: Array, taps: int, scratch: Scratch) -> Array:
     """operation over each number of x and the taps - 1 after it, of x's shape: true where those are in the same row."""
     if taps == 1:
         return x
@@ -146,7 +146,7 @@ def _reduce_runs(operation: np.ufunc, x: NDArray[Any], taps: int, scratch: Scrat
     return windows
 
 
-def reduce_rows(operation: np.ufunc, x: NDArray[Any], rows: PoolAxis, start: float, y: NDArray[Any]) -> None:
+def reduce_rows(operation: np.ufunc, x: Array, rows: PoolAxis, start: float, y: Array) -> None:
     """y (..., PH, W): operation over the rows of every window of x (..., H, W); start where there is none."""
     (windows, pixels), *taps = rows.taps()
     y[..., : windows.start, :] = y[..., windows.stop :, :] = start
@@ -159,7 +159,7 @@ def reduce_rows(operation: np.ufunc, x: NDArray[Any], rows: PoolAxis, start: flo
         operation(part, x[..., pixels, :], out=part)
 
 
-def spread_windows(dy: NDArray[Any], rows: PoolAxis, columns: PoolAxis, dx: NDArray[Any]) -> None:
+def windows_backward(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
     """dx (..., H, W) = the sum of the dy (..., PH, PW) of the windows that each pixel lies in; dx is overwritten."""
     by_row = np.zeros((*dy.shape[:-1], columns.size), dy.dtype)
     for windows, pixels in columns.taps():
@@ -176,7 +176,7 @@ def window_taps(rows: PoolAxis, columns: PoolAxis) -> Iterator[tuple[Index, Inde
             yield (..., row_windows, column_windows), (..., row_pixels, column_pixels)
 
 
-def plane_blocks(x: NDArray[Any]) -> Iterator[slice]:
+def plane_blocks(x: Array) -> Iterator[slice]:
     """The maps of x (N * C, H, W) in blocks of about BLOCK_BYTES, at least one map each."""
     size = max(1, BLOCK_BYTES // max(1, x[:1].nbytes))
     for first in range(0, len(x), size):

@@ -1,1 +1,1 @@
-"""What the data layers share: batches, prefetching and image transforms."""
+"""What the data layers have in common: batches, prefetching and image transforms."""

@@ -8,11 +8,10 @@ Source: the SSD fork's annotated_data_layer.cpp and data_transformer.cpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.data.augmentation import check_distortion, distorted, expanded
 from minicaffe.data.data_transformer import ResizeAndNoise, Window, check_bytes, crop_of, read_mean
 from minicaffe.data.resizing import extrapolation
@@ -22,7 +21,6 @@ from minicaffe.proto import caffe_pb2
 
 from .batch_samplers import check_sampler, draw_crop, seen_in
 
-Array = NDArray[Any]
 OWN_FIELDS = (
     "distort_param", "expand_param", "resize_param", "noise_param", "emit_constraint",
     "mirror", "crop_size", "crop_h", "crop_w",

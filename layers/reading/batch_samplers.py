@@ -8,16 +8,14 @@ Source: Liu et al., SSD (arXiv:1512.02325), section 2.2, data augmentation; the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.errors import DataError
 from minicaffe.layers.boxes.box_codes import box_areas, jaccard
 from minicaffe.proto import caffe_pb2
-
-Array = NDArray[Any]
 
 
 def draw_crop(samplers: Sequence[caffe_pb2.BatchSampler], objects: Array, random: np.random.Generator) -> Array | None:

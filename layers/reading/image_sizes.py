@@ -5,17 +5,16 @@ Source: the SSD fork's detection_output_layer.cpp, detection_evaluate_layer.cpp 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe.access import granted
+from minicaffe.blob import Array
 from minicaffe.errors import DataError
 from minicaffe.files import read_text
 from minicaffe.proto import caffe_pb2
 
-Array = NDArray[Any]
 Resize = caffe_pb2.ResizeParameter
 
 

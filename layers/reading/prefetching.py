@@ -1,4 +1,4 @@
-"""What data layers share: batches made ahead in a thread, a generator of their own, and a state to resume from."""
+"""What data layers share: batches prefetched in a thread, a random generator each, and a state to resume from."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class PrefetchingLayer(Layer):
     has_gradient = False
     reads_data = True
     prefetched = 1
-    """How many batches are made ahead, unless the prototxt says it."""
+    """How many batches are prefetched, unless the prototxt says."""
 
     def make_source(self, tops: int, generator: np.random.Generator) -> ShapedSource:
-        """The source of batches for so many tops; all that is random in it draws from generator."""
+        """The source of batches for that number of tops; it draws all random numbers from generator."""
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -85,7 +85,7 @@ class PrefetchingLayer(Layer):
 
 
 class Order:
-    """Which of count items comes next: 0, 1, 2, ... and again; with shuffle, another random order each time around."""
+    """Which of count items comes next: 0, 1, 2, ... and again; with shuffle, another random order each epoch."""
 
     def __init__(self, count: int, shuffle: bool, generator: np.random.Generator, position: int = 0) -> None:
         self.count, self.shuffle = count, shuffle
@@ -97,7 +97,7 @@ class Order:
         return int(self.take(1)[0])
 
     def take(self, most: int) -> NDArray[np.int64]:
-        """The next ones: at most so many, and none beyond this time around."""
+        """The next ones: at most `most`, and none past the end of this epoch."""
         if self.position == self.count:
             self.epoch, self.position = self.epoch + 1, 0
             self._order = self._shuffled()
@@ -119,5 +119,5 @@ class Order:
         self._order = self._shuffled()
 
     def _shuffled(self) -> NDArray[np.int64]:
-        around = np.random.default_rng([self.seed, self.epoch])
-        return around.permutation(self.count) if self.shuffle else np.arange(self.count)
+        generator = np.random.default_rng([self.seed, self.epoch])
+        return generator.permutation(self.count) if self.shuffle else np.arange(self.count)

@@ -6,18 +6,15 @@ Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import rng
+from minicaffe.blob import Array
 from minicaffe.data.roidb_entry import Entry
 from minicaffe.data.settings import DetectionSettings
 
 from .roi_sampling import class_targets, sample_rois
-
-Array = NDArray[Any]
 
 
 def shuffled(roidb: Sequence[Entry], images_per_batch: int, aspect_grouping: bool) -> Array:

@@ -8,16 +8,12 @@ Source: Fast R-CNN (arXiv:1504.08083), section 2.3; py-faster-rcnn's proposal_ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import rng
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.settings import TrainSettings
-
-Array = NDArray[Any]
 
 
 def sample_rois(overlaps: Array, rois_per_image: int, settings: TrainSettings) -> tuple[Array, int]:
@@ -44,14 +40,14 @@ def class_targets(labels: Array, targets: Array, num_classes: int, settings: Tra
 
     With AGNOSTIC every foreground class uses columns 4 to 7. Background (label 0) has zeros everywhere.
     """
-    spread = np.zeros((len(labels), num_classes, 4))
-    weights = np.zeros_like(spread)
+    of_class = np.zeros((len(labels), num_classes, 4))
+    weights = np.zeros_like(of_class)
     at = np.flatnonzero(labels > 0)
     columns = np.ones(len(at), int) if settings.agnostic else labels[at].astype(int)
-    spread[at, columns] = targets[at]
+    of_class[at, columns] = targets[at]
     weights[at, columns] = settings.bbox_inside_weights
     flat = (len(labels), 4 * num_classes)
-    return spread.reshape(flat), weights.reshape(flat)
+    return of_class.reshape(flat), weights.reshape(flat)
 
 
 def put_training_rois(top: Sequence[Blob], rois: Array, labels: Array, targets: Array, inside: Array) -> None:

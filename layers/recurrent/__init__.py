@@ -1,1 +1,1 @@
-"""What RNN and LSTM share."""
+"""What RNN and LSTM have in common."""

@@ -1,4 +1,4 @@
-"""What RNN and LSTM share: bottoms and tops, weights of the input, states that pass from step to step and batch to batch.
+"""The base of RNN and LSTM: bottoms and tops, weights of the input, states that pass from step to step and batch to batch.
 
     u[t] = weight_x x[t] + bias (+ weight_static x_static) + weight_h (cont[t] h[t - 1])        for t = 0 ... T - 1
 Source: Caffe's recurrent_layer.cpp, which builds a net with a copy of the layers for every step; here it is one loop.
@@ -12,26 +12,22 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minicaffe import limits
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import Fields, numbers, pair, same_shape
 from minicaffe.errors import Error
 from minicaffe.layer import Layer, data_bytes
 
 from .unrolled import Unrolled
 
-Array = NDArray[Any]
-
 
 class Recurrent(Layer):
-    """A recurrent layer of D = num_output units, S streams of T steps. A subclass says states and gates and writes steps,
-    steps_backward and, for more weights than the input's and the state's, more_shapes and
-    more_names.
+    """A recurrent layer of D = num_output units, S streams of T steps. A subclass sets states and gates and writes steps,
+    steps_backward and, for weights beside the input's and the state's, more_shapes and more_names.
 
     blobs: weight_x (gates D, inputs), bias (gates D), with a static input weight_static (gates D, its size), then
-    weight_h (gates D, D), then the subclass's own.
+    weight_h (gates D, D), then the subclass's.
     """
 
     index_bottoms: tuple[int, ...] = (1,)
@@ -46,7 +42,7 @@ class Recurrent(Layer):
         raise NotImplementedError
 
     def steps_backward(self, cont: Array, dy: Array) -> Array:
-        """du (T, S, gates D) from dy (T, S, D); adds to the diffs of the subclass's own weights."""
+        """du (T, S, gates D) from dy (T, S, D); adds to the diffs of the subclass's weights."""
         raise NotImplementedError
 
     def more_shapes(self, units: int) -> list[tuple[int, ...]]:
@@ -150,7 +146,7 @@ class Recurrent(Layer):
                 bottom[2].diff[...] = (summed @ self.blobs[2].data).reshape(bottom[2].shape)
 
     def _show_forward(self, bottom: Sequence[Blob], start: Sequence[Array]) -> None:
-        """Let Caffe's unrolled net, made anew for other shapes, write its lines."""
+        """Let Caffe's unrolled net, rebuilt for other shapes, write its lines."""
         inputs = dict(zip(("x", "cont", "x_static"), bottom[: 2 + self.static]))
         shapes = {name: blob.shape for name, blob in inputs.items()}
         if self._unrolled is None or self._unrolled.shapes != shapes:

@@ -12,16 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.debug_info import debug_info
 from minicaffe.proto import caffe_pb2
 
 if TYPE_CHECKING:
     from minicaffe.net import Net
 
-Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 

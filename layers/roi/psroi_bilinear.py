@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from .psroi_layer import GridPart
-from .roi_geometry import Array, Ints
+from .roi_geometry import Ints
 from .roi_samples import SamplePlan, bilinear_taps
 from .row_sums import add_rows, items
 

@@ -1,4 +1,4 @@
-"""PSROILayer: what the position-sensitive layers share: the channel rule c = (d * G + gh) * G + gw."""
+"""PSROILayer: what the position-sensitive layers have in common: the channel rule c = (d * G + gh) * G + gw."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
-from minicaffe.errors import Error
 from minicaffe.threads import get_num_threads, parts, run
 
-from .roi_geometry import Array, Ints, RoiPlan
+from .operator import PositionSensitiveOperator
+from .roi_geometry import Ints, RoiPlan
 from .roi_layer import RoiLayer
 
 PART = 2**23
@@ -25,37 +25,34 @@ class PSROILayer(RoiLayer):
 
     position_sensitive = True
 
-    def read_group(self, param: Any, block: str) -> None:
-        """Take spatial_scale, output_dim and group_size from param; LayerError when one is missing or not positive."""
-        self.output_dim = self.read_positive(param, block, "output_dim")
-        self.group_size = self.read_positive(param, block, "group_size")
+    operator: PositionSensitiveOperator
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        block = self.param_block[0]
+        param = getattr(self.param, block)
+        self.output_dim = int(param.output_dim)
+        if self.output_dim <= 0:
+            raise self.error(f"output_dim must be > 0, got {self.output_dim}", f"{block}.output_dim")
         if not param.HasField("spatial_scale"):
             raise self.error("spatial_scale must be given", block)
-        self.spatial_scale = self.read_scale(param, block)
+        self.read_operator(block)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.check_shapes(bottom)
-        dim, group, channels = self.output_dim, self.group_size, bottom[0].shape[1]
-        if channels != dim * group**2:
+        dim, group, shape = self.output_dim, self.operator.group_size, bottom[0].shape
+        if len(shape) == 4 and shape[1] != dim * group**2:
             wanted = f"output_dim * group_size^2 = {dim} * {group}^2 = {dim * group**2}"
-            raise self.error(f"the feature map has {channels} channels, but {wanted} are needed", "bottom[0]")
-        top[0].reshape(bottom[1].shape[0], dim, group, group)
+            raise self.error(f"the feature map has {shape[1]} channels, but {wanted} are needed", "bottom[0]")
+        super().reshape(bottom, top)
 
 
 def part_bytes(x: Blob, y: Blob, of_value: int, of_output: int) -> int:
-    """On each thread, what a part of the grid takes that has so many bytes for a number of its maps, and for one of y.
+    """The memory of all threads, each with a part of the grid: of_value bytes a number of its maps, of_output a number of y.
 
     x (N, D * G * G, H, W), y (R, D, G, G).
     """
     (rois, dim, group, _), pixels = y.shape, x.shape[2] * x.shape[3]
     columns = max(-(-group // len(_columns(group, of_value * x.count // max(x.shape[0], 1)))), 1)
     return get_num_threads() * columns * dim * (of_value * pixels + of_output * rois)
-
-
-def check_channels(channels: int, group: int) -> None:
-    """Error unless the channels are a multiple of group^2."""
-    if channels % group**2:
-        raise Error(f"{channels} channels are not a multiple of group_size^2 = {group**2}")
 
 
 class GridPart(NamedTuple):
@@ -70,9 +67,7 @@ class GridPart(NamedTuple):
 Work = Callable[[Array, GridPart, Scratch], Array]
 
 
-def pool_in_parts(
-    x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Callable[[Array, GridPart, Scratch], Array]
-) -> None:
+def pool_in_parts(x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Work) -> None:
     """x (N, D * G * G, H, W) -> y (R, D, G, G): means(maps (D, P, H * W) of a part's P places in the grid) -> (P, R, D).
 
     size: bytes that are worked on for an image.
@@ -87,9 +82,7 @@ def pool_in_parts(
     _run_parts(pool, plan, size)
 
 
-def backward_in_parts(
-    dy: Array, plan: RoiPlan[Any], dx: Array, size: int, back: Callable[[Array, GridPart, Scratch], Array]
-) -> None:
+def backward_in_parts(dy: Array, plan: RoiPlan[Any], dx: Array, size: int, back: Work) -> None:
     """dy (R, D, G, G) -> dx (N, D * G * G, H, W): back(dy (P, R, D) of a part's P places in the grid) -> (P, H * W, D)."""
     for image in set(range(len(dx))).difference(plan.images.tolist()):
         dx[image] = 0

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
 from .psroi_layer import GridPart
-from .roi_geometry import Array, BinPlan, Ints
+from .roi_geometry import BinPlan, Ints
 from .row_sums import add_rows, items, longest_first, sum_rows
 
 BLOCK = 256
@@ -66,18 +67,18 @@ def sum_bins(x: Array, spans: Spans, scratch: Scratch) -> Array:
     return sums
 
 
-def bins_backward(share: Array, spans: Spans, scratch: Scratch) -> Array:
-    """share (P, R, D) of the bins of P places added to every pixel of theirs: (P, H * W, D), in scratch."""
-    places, _, dim = share.shape
-    share = np.ascontiguousarray(share).reshape(len(spans.first), dim)
-    maps = scratch("maps", places, 2, spans.pixels, dim, dtype=share.dtype)
+def bins_backward(dy: Array, spans: Spans, scratch: Scratch) -> Array:
+    """dy (P, R, D) of the bins of P places added to each of their pixels: (P, H * W, D), in scratch."""
+    places, _, dim = dy.shape
+    dy = np.ascontiguousarray(dy).reshape(len(spans.first), dim)
+    maps = scratch("maps", places, 2, spans.pixels, dim, dtype=dy.dtype)
     maps[...] = 0
     for bins in _slices(spans.terms()):
         some = spans._replace(first=spans.first[bins], height=spans.height[bins], width=spans.width[bins])
         order, having = longest_first(some.terms())
         target = np.concatenate([order[:0], *_terms(some, order, having)])
         source = np.concatenate([order[:0], *(order[:n] for n in having)]) + bins.start
-        add_rows(share, source, target, maps.reshape(-1, dim), scratch)
+        add_rows(dy, source, target, maps.reshape(-1, dim), scratch)
     with np.errstate(invalid="ignore"):
         maps[:, 0] += maps[:, 1]
         maps[:, 0, 1:] += maps[:, 1, :-1]
@@ -85,7 +86,7 @@ def bins_backward(share: Array, spans: Spans, scratch: Scratch) -> Array:
 
 
 def listed_bytes(terms: int) -> int:
-    """What bins_backward takes to list so many terms: five whole numbers each, for about CHUNK at a time."""
+    """Memory in which bins_backward lists that number of terms: five whole numbers each, about CHUNK at a time."""
     return 5 * 8 * min(terms, CHUNK)
 
 

@@ -3,7 +3,7 @@
     y[r, c, ph, pw] = max of the bilinear values of x[n_r, c] at (hstart + i, wstart + j) below (hend, wend)
 
 Source: the ROIAlign layer written for Caffe (roi_align_layer.cu). Corners are scaled, not rounded; the size is x2 - x1 + 1
-on the map, never clamped up, so that a malformed roi is empty; bins are clipped to [0, H]: roi_align_max_plan. The
+on the map, never clamped up, so that a malformed roi is empty; bins are clipped to [0, H]: RoiAlignMax.plan. The
 neighbours of a place are its floor and ceil; one outside the map adds 0; at a whole coordinate both are one pixel, added
 twice: four_pixels. The definition is the loop of roi_align_max_by_definition.
 
@@ -15,19 +15,22 @@ Blocks of rois, and in backward of channels, are tasks, the same on however many
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
+from minicaffe.cuda.roi import Winners
 from minicaffe.layer import data_bytes
 from minicaffe.threads import get_num_threads, run
 
-from .roi_geometry import LOWEST, Array, AxisSteps, Ints, RoiPlan, checked, cut_axis, cut_corners
+from .operator import GridOperator
+from .roi_geometry import LOWEST, AxisSteps, Ints, RoiPlan, cut_axis, cut_corners
 from .roi_samples import SamplePlan, Samples
 
 CHUNK = 2**20
@@ -43,12 +46,71 @@ ROIS = 64
 """Rois whose matrices are kept at a time."""
 
 
-def roi_align_max_plan(rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int]) -> SamplePlan:
-    """rois (R, 5) scaled and cut into (PH, PW) bins on a map of size (H, W), and their samples; nothing is rounded."""
-    corners = rois[:, 1:] * rois.dtype.type(spatial_scale)
-    steps = cut_corners(corners, corners, pooled, lambda first, last, n: cut_axis(first, last - first + rois.dtype.type(1), n))
-    h, w = _axis_samples(steps.h, size[0]), _axis_samples(steps.w, size[1])
-    return RoiPlan(rois, size, steps, Samples(h, w, np.ones(len(rois), rois.dtype)))
+@dataclass(frozen=True, kw_only=True)
+class RoiAlignMax(GridOperator):
+    """Maxima of samples; argmax holds i * (W + 1) + j of each bin's first greatest sample, -1 for none."""
+
+    takes_maxima = True
+
+    def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
+        """rois scaled and cut into bins, and their samples; nothing is rounded."""
+        one = rois.dtype.type(1)
+        corners = rois[:, 1:] * rois.dtype.type(self.spatial_scale)
+        pooled = self.pooled_h, self.pooled_w
+        steps = cut_corners(corners, corners, pooled, lambda first, last, n: cut_axis(first, last - first + one, n))
+        h, w = _axis_samples(steps.h, size[0]), _axis_samples(steps.w, size[1])
+        return RoiPlan(rois, size, steps, Samples(h, w, np.ones(len(rois), rois.dtype)))
+
+    def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
+        rois, high, wide = plan.shape
+        table, images = _bordered(x), plan.images
+        clean = max(float(x.max(initial=0)), -float(x.min(initial=0))) < -LOWEST / 8  # every sample is above -FLT_MAX
+        step = max(1, CHUNK // max(x.shape[1] * high * wide, 1))
+
+        def pool(part: slice) -> None:
+            samples = Samples(*(array[part] for array in plan.places))
+            maxima, numbers = _greatest(table, images[part], samples, plan.size, clean, argmax is not None)
+            if y is not None:
+                y[part] = maxima.transpose(0, 3, 1, 2)
+            if argmax is not None:
+                argmax[part] = numbers.transpose(0, 3, 1, 2)
+
+        run([partial(pool, slice(r, r + step)) for r in range(0, rois, step)])
+
+    def pool_backward(self, dy: Array, plan: SamplePlan, argmax: Array | None, dx: Array) -> None:
+        assert argmax is not None
+        if not np.isfinite(dy).all():
+            _add_at_pixels(dy, plan, argmax, dx)
+            return
+        images, (height, width), samples = plan.images, plan.size, plan.places
+        pixels = np.zeros((len(dx), height, width, dx.shape[1]), dx.dtype)
+        for part in (slice(r, r + ROIS) for r in range(0, len(dy), ROIS)):
+            axes = [(_axis(rows, height), _axis(columns, width)) for rows, columns in zip(samples.h[part], samples.w[part])]
+            of_part = dy[part], argmax[part], images[part], axes
+            blocks = (slice(c, c + CHANNELS) for c in range(0, dx.shape[1], CHANNELS))
+            run([partial(_add_matrices, *of_part, block, pixels[..., block]) for block in blocks])
+        dx[...] = pixels.transpose(0, 3, 1, 2)
+
+    def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
+        """Forward: a copy of the maps; on each thread the maxima of a task, and a step's samples four times (values, and what
+        is weighed, summed and compared of them).
+
+        Backward, of rois that have the whole map: the maps and the matrices of some rois; on each thread dy at a roi's samples
+        (and at the last one's), on its rows and on its pixels. Before that, a byte a number of dy.
+        """
+        of_task = min(CHUNK, y.count) * (2 if train else 1) + 4 * VALUES
+        size, threads = x.dtype.itemsize, get_num_threads()
+        forward = data_bytes([x]) + threads * of_task * size
+        if not backward:
+            return forward
+        (rois, channels, pooled_h, pooled_w), (height, width) = y.shape, x.shape[2:]
+        tall, broad = height + pooled_h, width + pooled_w
+        matrices = min(rois, ROIS) * (tall * (height + 1) + broad * (width + 1))
+        of_roi = 4 * min(CHANNELS, channels) * tall * broad
+        return max(forward, y.count, data_bytes([x]) + size * (matrices + threads * of_roi))
+
+    def kernels(self, dtype: np.dtype[Any]) -> Winners:
+        return Winners("roi_align_max", dtype)
 
 
 def _axis_samples(steps: AxisSteps, size: int) -> Array:
@@ -105,33 +167,6 @@ def two_pixels(place: Any, size: int) -> list[tuple[int, Any]]:
     return [(int(low), one - place + low), (int(high) if high < size else -1, one - high + place)]
 
 
-def roi_align_max(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float) -> Array:
-    """x (N, C, H, W), rois (R, 5) -> maxima (R, C, PH, PW)."""
-    x, rois = checked(x, rois, spatial_scale)
-    y = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), x.dtype)
-    pool_samples(x, roi_align_max_plan(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:]), y, None)
-    return y
-
-
-def roi_align_max_argmax(
-    x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float
-) -> NDArray[np.int32]:
-    """x (N, C, H, W), rois (R, 5) -> i * (W + 1) + j of each bin's first greatest sample (R, C, PH, PW), -1 for none."""
-    x, rois = checked(x, rois, spatial_scale)
-    argmax = np.empty((len(rois), x.shape[1], pooled_h, pooled_w), np.int32)
-    pool_samples(x, roi_align_max_plan(rois, (pooled_h, pooled_w), spatial_scale, x.shape[2:]), None, argmax)
-    return argmax
-
-
-def roi_align_max_backward(dy: Array, rois: ArrayLike, argmax: Array, spatial_scale: float, x_shape: Sequence[int]) -> Array:
-    """dy and argmax (R, C, PH, PW) -> dx (N, C, H, W): each dy to the pixels of its greatest sample, by their weights."""
-    rois = np.asarray(rois, dy.dtype).reshape(-1, 5)
-    dx = np.empty(x_shape, dy.dtype)
-    plan = roi_align_max_plan(rois, (dy.shape[2], dy.shape[3]), spatial_scale, (x_shape[2], x_shape[3]))
-    add_at_samples(dy, plan, argmax, dx)
-    return dx
-
-
 # Forward.
 
 
@@ -152,31 +187,6 @@ def taps(places: Array) -> Taps:
     place = np.where(np.isnan(places), 0, places)
     low, high, one = np.floor(place), np.ceil(place), place.dtype.type(1)
     return Taps(low.astype(np.int64), high.astype(np.int64), one - place + low, one - high + place)
-
-
-def pool_samples(x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
-    """x (N, C, H, W) -> y and argmax (R, C, PH, PW), where they are wanted."""
-    rois, high, wide = plan.shape
-    table, images = _bordered(x), plan.images
-    clean = max(float(x.max(initial=0)), -float(x.min(initial=0))) < -LOWEST / 8  # every sample is above -FLT_MAX
-    step = max(1, CHUNK // max(x.shape[1] * high * wide, 1))
-
-    def pool(part: slice) -> None:
-        samples = Samples(*(array[part] for array in plan.places))
-        maxima, numbers = _greatest(table, images[part], samples, plan.size, clean, argmax is not None)
-        if y is not None:
-            y[part] = maxima.transpose(0, 3, 1, 2)
-        if argmax is not None:
-            argmax[part] = numbers.transpose(0, 3, 1, 2)
-
-    run([partial(pool, slice(r, r + step)) for r in range(0, rois, step)])
-
-
-def pool_samples_bytes(x: Blob, y: Blob, argmax: bool) -> int:
-    """What pool_samples takes at most: a copy of the maps; on each thread the maxima of a task, and a step's samples four
-    times (values, and what is weighed, summed and compared of them)."""
-    of_task = min(CHUNK, y.count) * (2 if argmax else 1) + 4 * VALUES
-    return data_bytes([x]) + get_num_threads() * of_task * x.dtype.itemsize
 
 
 def _bordered(x: Array) -> Array:
@@ -214,16 +224,12 @@ def _greatest(
 
 
 def _padded(rows: int, channels: int, dtype: Any) -> Array:
-    """An array (rows, C) whose rows lie 16 elements further apart in memory.
-
-    Without them a power of two channels puts its pixels in the same few cache lines, and turning it round to channels
-    first takes five times as long.
-    """
+    """An array (rows, C) with rows 16 elements further apart: at a distance of a power of two they share few cache lines."""
     return np.empty((rows, channels + 16), dtype)[:, :channels]
 
 
 def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], Ints]]:
-    """(SH, SW) samples and the bins, counted in (R, PH, PW), that have so many each way; as many as one step works on."""
+    """(SH, SW), and the bins, counted in (R, PH, PW), with that number of samples each way; as many bins as a step takes."""
     high, wide = (np.count_nonzero(~np.isnan(axis), axis=2) for axis in (samples.h, samples.w))
     kinds = (high[:, :, None] * (samples.w.shape[2] + 1) + wide[:, None, :]).ravel()
     order = np.argsort(kinds, kind="stable")
@@ -282,31 +288,6 @@ class Axis(NamedTuple):
     starts: Ints
 
 
-def add_at_samples(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
-    """dx (N, C, H, W) = dy (R, C, PH, PW) at the pixels of the greatest samples, by their weights."""
-    if not np.isfinite(dy).all():
-        _add_at_pixels(dy, plan, argmax, dx)
-        return
-    images, (height, width) = plan.images, plan.size
-    pixels = np.zeros((len(dx), height, width, dx.shape[1]), dx.dtype)
-    for part in (slice(r, r + ROIS) for r in range(0, len(dy), ROIS)):
-        axes = [(_axis(rows, height), _axis(columns, width)) for rows, columns in zip(plan.places.h[part], plan.places.w[part])]
-        of_part = dy[part], argmax[part], images[part], axes
-        blocks = (slice(c, c + CHANNELS) for c in range(0, dx.shape[1], CHANNELS))
-        run([partial(_add_matrices, *of_part, block, pixels[..., block]) for block in blocks])
-    dx[...] = pixels.transpose(0, 3, 1, 2)
-
-
-def add_at_samples_bytes(dx: Blob, dy: Blob) -> int:
-    """What add_at_samples takes at most, of rois that have the whole map: the maps and the matrices of some rois; on each
-    thread dy at a roi's samples (and at the last one's), on its rows and on its pixels. Before that, a byte a number of dy."""
-    (rois, channels, pooled_h, pooled_w), (height, width), size = dy.shape, dx.shape[2:], dx.dtype.itemsize
-    tall, broad = height + pooled_h, width + pooled_w
-    matrices = min(rois, ROIS) * (tall * (height + 1) + broad * (width + 1))
-    of_roi = 4 * min(CHANNELS, channels) * tall * broad
-    return max(dy.count, data_bytes([dx]) + size * (matrices + get_num_threads() * of_roi))
-
-
 def _axis(places: Array, size: int) -> Axis:
     """places (P, K) of the samples along an axis of that size."""
     used = ~np.isnan(places)
@@ -339,7 +320,7 @@ def _add_matrices(dy: Array, argmax: Array, images: Ints, axes: list[tuple[Axis,
 
 
 def _add_at_pixels(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
-    """As add_at_samples, for any dy: a matrix's zero times NaN is NaN, so no pixel is written but those that are read."""
+    """pool_backward for dy with NaN: a matrix's zero times NaN is NaN, so this writes only the pixels that are read."""
     _, c, h, w = dx.shape
     plane = (plan.images[:, None] * c + np.arange(c))[:, :, None, None]
     sums = np.zeros(dx.size)

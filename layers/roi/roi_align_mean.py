@@ -5,53 +5,91 @@
 Source: Mask R-CNN (He et al. 2017), ROIAlign_cpu.cpp of maskrcnn-benchmark. Corners are scaled, not rounded; the size is
 x2 - x1, at least 1 (not so with aligned, which also moves the roi by half a pixel). n = sampling_ratio, or when that is
 not > 0 the bin's size rounded up. Places lie at (i + 0.5) / n of the bin; those outside [-1, H] count as 0:
-roi_align_plan. The definition is the loop of roi_align_by_definition.
+RoiAlign.plan. The definition is the loop of means_by_definition in roi_samples.py.
 
 The fast way is two small matrix products for each roi, and backward their transposes: columns first, by one product for
 each row of pixels, read where they lie; then rows. Channels are worked on in parts whose maps stay in the cache while all
-rois read them, and which threads share: no two have the same outputs. A matrix holds zeros for pixels that a bin does not
+rois read them, and no two threads write the same outputs. A matrix holds zeros for pixels that a bin does not
 read, and zero times NaN is NaN: arrays with a value that is not finite go pixel by pixel, so that it spoils its own bin only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
+from minicaffe.cuda.roi import Means
 from minicaffe.layer import data_bytes
 from minicaffe.threads import get_num_threads, parts, run
 
-from .roi_geometry import Array, AxisSteps, Ints, RoiPlan, at_least, checked, cut_axis, cut_corners
-from .roi_samples import SamplePlan, Samples, bilinear_taps, mean_backward_by_definition, mean_by_definition
+from .operator import GridOperator
+from .roi_geometry import AxisSteps, Ints, RoiPlan, at_least, cut_axis, cut_corners
+from .roi_samples import SamplePlan, Samples, bilinear_taps
 
 PART = 2**22
 """Bytes of maps that are worked on at a time, about."""
 
 PAD = 16
-"""Numbers between pixels: at a distance of a power of two they would share few places of the cache."""
+"""Numbers between pixels: at a distance of a power of two they would share few cache lines."""
 
 
-def roi_align_plan(
-    rois: Array, pooled: tuple[int, int], spatial_scale: float, size: tuple[int, int], *, sampling_ratio: int, aligned: bool
-) -> SamplePlan:
-    """rois (R, 5) scaled, then moved by half a pixel if aligned, then cut into (PH, PW) bins on a map of size (H, W), and
-    their samples; nothing is rounded."""
-    dtype = rois.dtype.type
-    scaled = rois[:, 1:] * dtype(spatial_scale)
-    corners = scaled - dtype(0.5 if aligned else 0)
+@dataclass(frozen=True, kw_only=True)
+class RoiAlign(GridOperator):
+    """Means of samples. sampling_ratio: samples along a side of a bin, or when not > 0 as many as the bin has pixels."""
 
-    def cut(first: Array, last: Array, count: int) -> AxisSteps:
-        return cut_axis(first, last - first if aligned else at_least(1, last - first), count)
+    sampling_ratio: int = 0
+    aligned: bool = False
 
-    steps = cut_corners(scaled, corners, pooled, cut)
-    w, count_w = _axis_samples(steps.w, size[1], sampling_ratio)
-    h, count_h = _axis_samples(steps.h, size[0], sampling_ratio)
-    return RoiPlan(rois, size, steps, Samples(h, w, np.maximum(count_h * count_w, dtype(1))))
+    def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
+        """rois scaled, then moved by half a pixel if aligned, then cut into bins, and their samples; nothing is rounded."""
+        dtype = rois.dtype.type
+        scaled = rois[:, 1:] * dtype(self.spatial_scale)
+        corners = scaled - dtype(0.5 if self.aligned else 0)
+
+        def cut(first: Array, last: Array, count: int) -> AxisSteps:
+            return cut_axis(first, last - first if self.aligned else at_least(1, last - first), count)
+
+        steps = cut_corners(scaled, corners, (self.pooled_h, self.pooled_w), cut)
+        w, count_w = _axis_samples(steps.w, size[1], self.sampling_ratio)
+        h, count_h = _axis_samples(steps.h, size[0], self.sampling_ratio)
+        return RoiPlan(rois, size, steps, Samples(h, w, np.maximum(count_h * count_w, dtype(1))))
+
+    def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
+        assert y is not None
+        if not np.isfinite(x).all():
+            _pool_by_pixels(x, plan, y)
+            return
+        blocks = list(_blocks(plan))
+        run(partial(_pool, x[:, channels], blocks, y[:, channels]) for channels in _channel_parts(x.shape[1], x[:1].nbytes))
+
+    def pool_backward(self, dy: Array, plan: SamplePlan, argmax: Array | None, dx: Array) -> None:
+        if not np.isfinite(dy).all():
+            _backward_by_pixels(dy, plan, dx)
+            return
+        blocks, channel_parts = list(_blocks(plan)), _channel_parts(dx.shape[1], dx[:1].nbytes)
+        run(partial(_backward, dy[:, channels], blocks, dx[:, channels]) for channels in channel_parts)
+
+    def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
+        """Of rois that have the whole map: what their samples read and the matrices made of it, in float64 at first; then the
+        matrices and, on each thread, a part of the maps, twice in backward. Before that, a byte a number of the maps, or of y
+        in backward."""
+        (_, channels, height, width), (rois, _, pooled_h, pooled_w) = x.shape, y.shape
+        size, each = x.dtype.itemsize, len(_channel_parts(channels, data_bytes([x]) // max(x.shape[0], 1)))
+        axes, ratio = ((pooled_h, height), (pooled_w, width)), self.sampling_ratio
+        samples = sum(pooled * (ratio if ratio > 0 else -(-length // pooled)) for pooled, length in axes)
+        numbers = [rois * pooled * length for pooled, length in axes]
+        making = 2 * rois * samples * (8 + size) + size * sum(numbers) + 8 * max(numbers)
+        parts_at_work = get_num_threads() * data_bytes([x]) // max(each, 1)
+        return max(x.count, y.count if backward else 0, making, size * sum(numbers) + parts_at_work * (2 if backward else 1))
+
+    def kernels(self, dtype: np.dtype[Any]) -> Means:
+        return Means(dtype, self.sampling_ratio, self.aligned)
 
 
 def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Array, Array]:
@@ -84,76 +122,6 @@ def sample_counts(length: Array, sampling_ratio: int) -> Array:
     return counts
 
 
-def roi_align_by_definition(x: Array, plan: SamplePlan) -> Array:
-    """x (N, C, H, W) -> means (R, C, PH, PW)."""
-    rois, pooled_h, pooled_w = plan.shape
-    y = np.zeros((rois, x.shape[1], pooled_h, pooled_w), x.dtype)
-    for r, c, ph, pw in np.ndindex(y.shape):
-        y[r, c, ph, pw] = mean_by_definition(x[plan.images[r], c], plan, r, ph, pw)
-    return y
-
-
-def roi_align_backward_by_definition(dy: Array, plan: SamplePlan, dx: Array) -> None:
-    """dx (N, C, H, W) += dy (R, C, PH, PW) at the pixels that the samples read."""
-    for r, c, ph, pw in np.ndindex(dy.shape):
-        mean_backward_by_definition(dy[r, c, ph, pw], dx[plan.images[r], c], plan, r, ph, pw)
-
-
-def roi_align(
-    x: ArrayLike,
-    rois: ArrayLike,
-    pooled_h: int,
-    pooled_w: int,
-    spatial_scale: float,
-    *,
-    sampling_ratio: int = 0,
-    aligned: bool = False,
-) -> Array:
-    """x (N, C, H, W), rois (R, 5) -> means (R, C, PH, PW)."""
-    x, rois = checked(x, rois, spatial_scale)
-    pooled, size = (pooled_h, pooled_w), x.shape[2:]
-    plan = roi_align_plan(rois, pooled, spatial_scale, size, sampling_ratio=sampling_ratio, aligned=aligned)
-    y = np.empty((len(rois), x.shape[1], *pooled), x.dtype)
-    pool_means(x, plan, y)
-    return y
-
-
-def roi_align_backward(
-    dy: Array,
-    rois: ArrayLike,
-    spatial_scale: float,
-    x_shape: Sequence[int],
-    *,
-    sampling_ratio: int = 0,
-    aligned: bool = False,
-    out: Array | None = None,
-) -> Array:
-    """dy (R, C, PH, PW), rois (R, 5) -> dx (N, C, H, W): the transposed matrices of roi_align."""
-    rois, size = np.asarray(rois, dy.dtype).reshape(-1, 5), (x_shape[2], x_shape[3])
-    plan = roi_align_plan(rois, dy.shape[2:], spatial_scale, size, sampling_ratio=sampling_ratio, aligned=aligned)
-    dx: Array = np.empty(tuple(x_shape), dy.dtype) if out is None else out
-    means_backward(dy, plan, dx)
-    return dx
-
-
-def pool_means(x: Array, plan: SamplePlan, y: Array) -> None:
-    """x (N, C, H, W) -> y (R, C, PH, PW)."""
-    if not np.isfinite(x).all():
-        _pool_by_pixels(x, plan, y)
-        return
-    blocks = list(_blocks(plan))
-    run(partial(_pool, x[:, channels], blocks, y[:, channels]) for channels in _channel_parts(x.shape[1], x[:1].nbytes))
-
-
-def means_backward(dy: Array, plan: SamplePlan, dx: Array) -> None:
-    """dy (R, C, PH, PW) -> dx (N, C, H, W)."""
-    if not np.isfinite(dy).all():
-        _backward_by_pixels(dy, plan, dx)
-        return
-    blocks = list(_blocks(plan))
-    run(partial(_backward, dy[:, channels], blocks, dx[:, channels]) for channels in _channel_parts(dx.shape[1], dx[:1].nbytes))
-
-
 class Block(NamedTuple):
     """What a roi reads: the block of an image's pixels, and its matrices by_row (PH, h) and by_column (PW, w)."""
 
@@ -178,20 +146,6 @@ def _channel_parts(channels: int, size: int) -> list[slice]:
     if not channels:
         return []
     return parts(channels, least=32, each=-(-size // (PART * get_num_threads())))
-
-
-def working_bytes(x: Blob, y: Blob, sampling_ratio: int, backward: bool) -> int:
-    """What pool_means, and means_backward, take at most, of rois that have the whole map: what their samples read and the
-    matrices made of it, in float64 at first; then the matrices and, on each thread, a part of the maps, twice in backward.
-    Before that, a byte a number of the maps, or of y in backward."""
-    (_, channels, height, width), (rois, _, pooled_h, pooled_w) = x.shape, y.shape
-    size, each = x.dtype.itemsize, len(_channel_parts(channels, data_bytes([x]) // max(x.shape[0], 1)))
-    axes = ((pooled_h, height), (pooled_w, width))
-    samples = sum(pooled * (sampling_ratio if sampling_ratio > 0 else -(-length // pooled)) for pooled, length in axes)
-    numbers = [rois * pooled * length for pooled, length in axes]
-    making = 2 * rois * samples * (8 + size) + size * sum(numbers) + 8 * max(numbers)
-    parts_at_work = get_num_threads() * data_bytes([x]) // max(each, 1)
-    return max(x.count, y.count if backward else 0, making, size * sum(numbers) + parts_at_work * (2 if backward else 1))
 
 
 def _pool(x: Array, blocks: Sequence[Block], y: Array) -> None:
@@ -221,7 +175,7 @@ def _backward(dy: Array, blocks: Sequence[Block], dx: Array) -> None:
 
 
 def _pool_by_pixels(x: Array, plan: SamplePlan, y: Array) -> None:
-    """As pool_means, but reading no pixel that a bin's samples do not, so that a NaN spoils no other bin."""
+    """As RoiAlign.pool, but reading no pixel that a bin's samples do not, so that a NaN spoils no other bin."""
     x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     for r, (image, rows, columns, weight) in enumerate(_pixels(plan)):
         with np.errstate(invalid="ignore"):
@@ -233,7 +187,7 @@ def _pool_by_pixels(x: Array, plan: SamplePlan, y: Array) -> None:
 
 
 def _backward_by_pixels(dy: Array, plan: SamplePlan, dx: Array) -> None:
-    """As means_backward, but writing no pixel that a bin's samples do not read."""
+    """As RoiAlign.pool_backward, but writing no pixel that a bin's samples do not read."""
     pooled_h, pooled_w = dy.shape[2:]
     pixels = np.zeros((len(dx), *dx.shape[2:], dx.shape[1]), dx.dtype)
     for r, (image, rows, columns, weight) in enumerate(_pixels(plan)):

@@ -22,9 +22,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.threads import get_num_threads, run
 
-from .roi_geometry import LOWEST, Array, BinPlan, Bins, Ints
+from .roi_geometry import LOWEST, BinPlan, Bins, Ints
 
 MOST_ROWS = 2**19
 """Most rows of all tables together, unless one map has more."""
@@ -115,7 +116,7 @@ def _cover_image(plan: BinPlan, image: int, rois: Ints) -> Windows:
 def best_lengths(bins: Bins, pixels: int, times: int = 1) -> Lengths:
     """The lengths that make the fewest passes over elements: one for a pixel of a table, two for a window but the first.
 
-    They are weighed anew for each set of rois: few rois, powers of two; many, every length. times: each roi counts so often.
+    They depend on the rois: powers of two for few rois, every length for many. times: how often each roi counts.
     """
     by_row, by_column = _choices(bins.hstart, bins.hend), _choices(bins.wstart, bins.wend)
     of_roi = times * bins.hstart.shape[1] * bins.wstart.shape[1]
@@ -128,7 +129,7 @@ def best_lengths(bins: Bins, pixels: int, times: int = 1) -> Lengths:
 
 
 def working_bytes(roi: BinPlan, rois: int, images: int) -> int:
-    """What finding the maxima takes for so many rois like this one, the same number in each image: a task's tables and maps
+    """Memory to find the maxima for `rois` rois like this one, the same number in each image: a task's tables and maps
     on each thread, and which rows of the tables the bins need."""
     (_, high, wide), bins, pixels = roi.shape, roi.places, roi.size[0] * roi.size[1]
     lengths = best_lengths(bins, pixels, -(-rois // max(images, 1)))
@@ -162,7 +163,7 @@ def _starts(start: Ints, end: Ints, lengths: Sequence[int], pitch: int, table: i
 
 
 class Order(NamedTuple):
-    """What the maxima are taken of: keys(x (C, H, W)) -> (H * W, C), of so many bytes each; an empty bin's; what keys say."""
+    """What the maxima are taken of: keys(x (C, H, W)) -> (H * W, C), their itemsize; an empty bin's key; their meaning."""
 
     keys: Callable[[Array], Array]
     itemsize: int
@@ -262,7 +263,7 @@ def pixels_of(keys: NDArray[np.int64], pixels: int) -> NDArray[np.int32]:
 def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
     """dx (N, C, H, W) = the sums of dy (R, C, PH, PW) at each image, channel and argmax (h * W + w, or -1 for none).
 
-    np.add.at takes 0.7 ns a value along one index array of its own type, into sums that stay in a core's cache: those of a
+    np.add.at takes 0.7 ns a value along one index array of intp, into sums that stay in a core's cache: those of a
     block of channels. Each block is a task and owns its sums, so that a pixel's are added in the order of the rois and
     bins, on however many threads.
     """
@@ -273,7 +274,7 @@ def add_at_maxima(dy: Array, images: Ints, argmax: Array, dx: Array) -> None:
 
     def add(block: slice) -> None:
         own = dx[:, block]
-        sums = np.zeros((count, own.shape[1], height * width + 1), dx.dtype)  # at each plane's head, what nobody won
+        sums = np.zeros((count, own.shape[1], height * width + 1), dx.dtype)  # at each plane's head, dy without a maximum
         planes = np.repeat(1 + sums.shape[2] * np.arange(own.shape[1], dtype=np.int32), bins)
         for part in (slice(r, r + rois) for r in range(0, len(dy), rois)):
             index = (argmax[part, block].reshape(-1, len(planes)) + planes).astype(np.intp)

@@ -1,4 +1,4 @@
-"""What the ROI layers share: checked rois, the originals' rounding, and the plan of what each roi's bins read on the map.
+"""For all ROI layers: checked rois, the originals' rounding, and the plan of what each roi's bins read on the map.
 
 rois are (R, 5): batch index, x1, y1, x2, y2 in pixels of the input image, both ends inclusive; (R, 5, 1, 1) is the same.
 Every geometry is computed in the type of the feature map, as the originals (templates) do: float32 products decide
@@ -7,17 +7,15 @@ the rounding ties of a float32 net, float64 products those of a float64 net.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from minicaffe.errors import Error
+from minicaffe.blob import Array
 
-Array = NDArray[Any]
 Ints = NDArray[np.int64]
 
 LIMIT = 2.0**29
@@ -50,7 +48,7 @@ class AxisSteps(NamedTuple):
     """How bins come to lie along one axis of the map, step by step, before they are clipped to it.
 
     extent (R,): the roi's length; length (R,): a bin's; edges (R, P + 1): where the bins meet, not rounded; start, end
-    (R, P): each bin's own two edges, rounded to pixels where the layer does that.
+    (R, P): each bin's two edges, rounded to pixels where the layer does that.
     """
 
     extent: Array
@@ -130,17 +128,8 @@ def at_least(least: float, extent: Array) -> Array:
     return longer
 
 
-def width_problem(shape: tuple[int, ...]) -> str:
-    """What is wrong with the shape of a rois array, or ""."""
-    if len(shape) in (2, 4) and shape[1:] in ((5,), (5, 1, 1)):
-        return ""
-    return f"rois must have shape (R, 5) or (R, 5, 1, 1), got {shape}"
-
-
 def rois_problem(rois: Array, images: int, spatial_scale: float) -> str:
     """What is wrong with the values of rois (R, 5) for a batch of that many images, or ""; names the first bad row."""
-    if not math.isfinite(spatial_scale):
-        return f"spatial_scale must be finite, got {spatial_scale}"
     corners = rois[:, 1:].astype(np.float64)
     for bad, text in (
         (~np.isfinite(corners).all(axis=1), "a coordinate is NaN or infinite"),
@@ -155,20 +144,6 @@ def rois_problem(rois: Array, images: int, spatial_scale: float) -> str:
             row = int(bad.argmax())
             return f"roi {row} is {[float(v) for v in rois[row]]}: {text}"
     return ""
-
-
-def checked(x: ArrayLike, rois: ArrayLike, spatial_scale: float) -> tuple[Array, Array]:
-    """x (N, C, H, W) as float32 or float64, and rois as (R, 5) of the same type. Raises Error."""
-    x = np.asarray(x)
-    if x.dtype not in (np.float32, np.float64):
-        x = x.astype(np.float32)
-    if x.ndim != 4:
-        raise Error(f"the feature map must have 4 axes (N, C, H, W), got shape {x.shape}")
-    rois = np.asarray(rois, x.dtype)
-    problem = width_problem(rois.shape) or rois_problem(rois.reshape(-1, 5), len(x), spatial_scale)
-    if problem:
-        raise Error(problem)
-    return x, rois.reshape(-1, 5)
 
 
 def round_half_away(values: Array) -> Array:

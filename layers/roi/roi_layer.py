@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.roi import Means, PositionSensitive, Sizes, Winners, fits
 from minicaffe.errors import LayerError
 from minicaffe.layer import Count, Layer
 from minicaffe.mode import TRAIN
 
-from .roi_geometry import Array, RoiPlan, rois_problem, width_problem
+from .operator import ArgumentError, RoiOperator
+from .roi_geometry import RoiPlan
 
-MOST_SAMPLES = 1000
-"""Most samples along a side of a bin."""
+Result = TypeVar("Result")
 
 
 class RoiLayer(Layer):
-    """bottom: x (N, C, H, W); rois (R, 5) or (R, 5, 1, 1). top: y (R, ?, PH, PW). The diff of rois is zero.
+    """bottom: x (N, C, H, W); rois (R, 5) or (R, 5, 1, 1). top: y (R, C', PH, PW). The diff of rois is zero.
 
-    Forward checks the rois and plans their bins, once; backward goes by the same plan as long as the bottoms still have
-    the same rois. A subclass's setup sets spatial_scale and kernels, and it writes plan_rois, pool_cpu and pool_backward_cpu.
+    Its operator does the work. Forward checks the rois and plans their bins, once; backward uses the same plan as long as
+    the bottoms still hold the same rois.
     """
 
     num_bottom: ClassVar[Count] = 2
@@ -34,71 +33,58 @@ class RoiLayer(Layer):
     index_bottoms: tuple[int, ...] = (1,)
     weight_names = ()
     is_roi_layer = True
-    spatial_scale: float
-    kernels: Means | PositionSensitive
+    kind: ClassVar[type[RoiOperator]]
+    operator: RoiOperator
+    kernels: Means | PositionSensitive | Winners
     _planned: tuple[Any, RoiPlan[Any]] | None = None
 
-    # What a subclass writes, or takes from here.
+    @property
+    def spatial_scale(self) -> float:
+        return self.operator.spatial_scale
 
-    def plan_rois(self, rois: Array, size: tuple[int, int]) -> RoiPlan[Any]:
-        """What checked rois (R, 5), of the map's type, read of a map of size (H, W)."""
-        raise NotImplementedError
+    @spatial_scale.setter
+    def spatial_scale(self, scale: float) -> None:
+        self.operator = replace(self.operator, spatial_scale=scale)
 
-    def pool_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob], plan: RoiPlan[Any]) -> None:
-        """Forward."""
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.read_operator(self.param_block[0])
 
-    def pool_backward_cpu(self, top: Sequence[Blob], bottom: Sequence[Blob], plan: RoiPlan[Any]) -> None:
-        """Backward to bottom[0]."""
+    def read_operator(self, block: str) -> None:
+        """Make the operator, whose parameters have the names of the block's fields, and its kernels."""
+        param = getattr(self.param, block)
+        given = {field.name: getattr(param, field.name) for field in fields(self.kind)}
+        self.operator = self._named(lambda: self.kind(**given), block)
+        self.kernels = self.operator.kernels(self.dtype)
 
-    def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        """Forward; bad: the address of the flag for bad rois."""
-        self.kernels.pool(sizes, bottom[0], bottom[1], top[0], bad)
-
-    def pool_backward_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
-        """Backward to bottom[0], where it and the top have elements; bad: the address of the flag for bad rois."""
-        self.kernels.backward(sizes, bottom[1], top[0], bottom[0], bad)
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].reshape(*self._named(lambda: self.operator.check(bottom[0].shape, bottom[1].shape)))
 
     def read_scale_bottom(self, bottom: Sequence[Blob]) -> None:
         """Take spatial_scale from a bottom, in a layer that has one for it."""
 
-    # For its setup and reshape.
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        backward = propagate_down is not None
+        return self.operator.working_bytes(bottom[0], top[0], train=self.phase == TRAIN, backward=backward)
 
-    def read_pooled(self, param: Any, block: str) -> None:
-        """Take pooled_h, pooled_w and spatial_scale from param; LayerError when one is out of range."""
-        self.pooled_h = self.read_positive(param, block, "pooled_h")
-        self.pooled_w = self.read_positive(param, block, "pooled_w")
-        self.spatial_scale = self.read_scale(param, block)
+    # Where maxima differ from means.
 
-    def read_scale(self, param: Any, block: str) -> float:
-        """param.spatial_scale, or LayerError when it is not finite."""
-        scale = float(param.spatial_scale)
-        if not math.isfinite(scale):
-            raise self.error(f"spatial_scale must be finite, got {scale}", f"{block}.spatial_scale")
-        return scale
+    def pool_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob], plan: RoiPlan[Any]) -> None:
+        """Forward."""
+        self.operator.pool(bottom[0].read_data(), plan, top[0].data, None)
 
-    def read_positive(self, param: Any, block: str, field: str) -> int:
-        """The field, or LayerError when it is not > 0."""
-        value = int(getattr(param, field))
-        if value <= 0:
-            raise self.error(f"{field} must be > 0, got {value}", f"{block}.{field}")
-        return value
+    def pool_backward_cpu(self, top: Sequence[Blob], bottom: Sequence[Blob], plan: RoiPlan[Any]) -> None:
+        """Backward to bottom[0]."""
+        self.operator.pool_backward(top[0].read_diff(), plan, None, bottom[0].diff)
 
-    def check_samples(self, count: int, field: str) -> None:
-        """LayerError for more samples along a side of a bin than any map has use for: memory and time grow with them."""
-        if count > MOST_SAMPLES:
-            raise self.error(f"{field.rpartition('.')[2]} must be at most {MOST_SAMPLES}, got {count}", field)
+    def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+        """Forward; bad: the address of the flag for bad rois."""
+        assert not isinstance(self.kernels, Winners)
+        self.kernels.pool(sizes, bottom[0], bottom[1], top[0], bad)
 
-    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.check_shapes(bottom)
-        top[0].reshape(bottom[1].shape[0], bottom[0].shape[1], self.pooled_h, self.pooled_w)
-
-    def check_shapes(self, bottom: Sequence[Blob]) -> None:
-        """LayerError unless x has 4 axes and rois 5 columns."""
-        if len(bottom[0].shape) != 4:
-            raise self.error(f"the feature map must have 4 axes (N, C, H, W), got shape {bottom[0].shape}", "bottom[0]")
-        problem = width_problem(bottom[1].shape)
-        if problem:
-            raise self.error(problem, "bottom[1]")
+    def pool_backward_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
+        """Backward to bottom[0], where it and the top have elements; bad: the address of the flag for bad rois."""
+        assert not isinstance(self.kernels, Winners)
+        self.kernels.backward(sizes, bottom[1], top[0], bottom[0], bad)
 
     # On the CPU.
 
@@ -116,21 +102,16 @@ class RoiLayer(Layer):
         made_of = bottom[0].shape, self.spatial_scale, bottom[1].read_data().tobytes()
         if self._planned is None or self._planned[0] != made_of:
             rois = self._checked_rois(bottom).astype(bottom[0].dtype)
-            self._planned = made_of, self.plan_rois(rois, (bottom[0].shape[2], bottom[0].shape[3]))
+            self._planned = made_of, self.operator.plan(rois, (bottom[0].shape[2], bottom[0].shape[3]))
         return self._planned[1]
 
     def _checked_rois(self, bottom: Sequence[Blob]) -> Array:
-        """The rois as (R, 5), or LayerError that names the first bad one."""
-        rois = bottom[1].read_data().reshape(-1, 5)
-        problem = rois_problem(rois, bottom[0].shape[0], self.spatial_scale)
-        if problem:
-            raise self.error(problem, "bottom[1]")
-        return rois
+        return self._named(lambda: self.operator.check_rois(bottom[1].read_data(), bottom[0].shape[0]))
 
     # On the GPU.
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self.pool_gpu(bottom, top, self._sizes(bottom, top), self._watch(bottom))
+        self.pool_gpu(bottom, top, self._sizes(bottom), self._watch(bottom))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """A row of the map must fit in shared memory; backward_cpu serves where it does not."""
@@ -138,17 +119,14 @@ class RoiLayer(Layer):
             return
         if not fits(bottom[0].shape[3], self.dtype):
             super().backward_gpu(top, propagate_down, bottom)
-            return
-        sizes = self._sizes(bottom, top)
-        if bottom[0].count and top[0].count:
-            self.pool_backward_gpu(top, bottom, sizes, self._watch(bottom))
+        elif bottom[0].count and top[0].count:
+            self.pool_backward_gpu(top, bottom, self._sizes(bottom), self._watch(bottom))
         else:
             bottom[0].zero_diff()
 
-    def _sizes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Sizes:
+    def _sizes(self, bottom: Sequence[Blob]) -> Sizes:
         self.read_scale_bottom(bottom)
-        (images, channels, height, width), pooled = bottom[0].shape, top[0].shape[2:]
-        return Sizes(bottom[1].shape[0], images, channels, height, width, pooled[0], pooled[1], self.spatial_scale)
+        return self.operator.sizes(bottom[0].shape, bottom[1].shape[0])
 
     def _watch(self, bottom: Sequence[Blob]) -> int:
         """The address of the flag that a kernel sets to R - (first bad row): the error is then the CPU's."""
@@ -163,50 +141,53 @@ class RoiLayer(Layer):
 
         return current().current_stream.watch(error)
 
+    def _named(self, run: Callable[[], Result], block: str = "") -> Result:
+        """What run gives; its ArgumentError becomes an error that names the layer and the bottom, or the block's field."""
+        try:
+            return run()
+        except ArgumentError as error:
+            place = {"x": "bottom[0]", "rois": "bottom[1]"}.get(error.argument, f"{block}.{error.argument}")
+            raise self.error(str(error), place) from None
+
 
 class MaximaLayer(RoiLayer):
     """A RoiLayer whose y are maxima: backward sends each dy to where its maximum was.
 
-    argmax (R, C, PH, PW): the places of the maxima, -1 for none. In TRAIN forward notes them (has_argmax); in TEST that is
-    left to a backward that asks for them. A subclass's setup calls make_kernels, and it writes pool and send_back.
+    argmax (R, C, PH, PW): the places of the maxima, -1 for none. In TRAIN forward records them (has_argmax); in TEST
+    backward finds them when it needs them.
     """
 
     argmax: Blob
     has_argmax = False
+    kernels: Winners
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return self.argmax.dtype.itemsize * top[0].count if self.phase == TRAIN else 0
 
-    def pool(self, x: Array, plan: RoiPlan[Any], y: Array | None, argmax: NDArray[np.int32] | None) -> None:
-        """The maxima of x (N, C, H, W) and their places into y and argmax, where these are wanted."""
-
-    def send_back(self, dy: Array, plan: RoiPlan[Any], argmax: NDArray[np.int32], dx: Array) -> None:
-        """dx (N, C, H, W) = each dy at the pixels of its maximum."""
-
-    def make_kernels(self, stem: str) -> None:
-        self.winners = Winners(stem, self.dtype)
+    def read_operator(self, block: str) -> None:
+        super().read_operator(block)
         self.argmax = Blob((), np.int32)
 
     def pool_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob], plan: RoiPlan[Any]) -> None:
         self.has_argmax = self.phase == TRAIN
         argmax = self._room_for_argmax(top).data if self.has_argmax else None
-        self.pool(bottom[0].read_data(), plan, top[0].data, argmax)
+        self.operator.pool(bottom[0].read_data(), plan, top[0].data, argmax)
 
     def pool_backward_cpu(self, top: Sequence[Blob], bottom: Sequence[Blob], plan: RoiPlan[Any]) -> None:
         if not self.has_argmax:
-            self.pool(bottom[0].read_data(), plan, None, self._room_for_argmax(top).data)
-        self.send_back(top[0].read_diff(), plan, self.argmax.read_data(), bottom[0].diff)
+            self.operator.pool(bottom[0].read_data(), plan, None, self._room_for_argmax(top).data)
+        self.operator.pool_backward(top[0].read_diff(), plan, self.argmax.read_data(), bottom[0].diff)
 
     def pool_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         self.has_argmax = self.phase == TRAIN
         argmax = self._room_for_argmax(top).device_data("write") if self.has_argmax else 0
-        self.winners.pool(sizes, bottom[0], bottom[1], top[0].device_data("write"), argmax, bad)
+        self.kernels.pool(sizes, bottom[0], bottom[1], top[0].device_data("write"), argmax, bad)
 
     def pool_backward_gpu(self, top: Sequence[Blob], bottom: Sequence[Blob], sizes: Sizes, bad: int) -> None:
         if not self.has_argmax:
             argmax = self._room_for_argmax(top).device_data("write")
-            self.winners.pool(sizes, bottom[0], bottom[1], 0, argmax, bad)
-        self.winners.backward(sizes, bottom[1], self.argmax.device_data("read"), top[0], bottom[0], bad)
+            self.kernels.pool(sizes, bottom[0], bottom[1], 0, argmax, bad)
+        self.kernels.backward(sizes, bottom[1], self.argmax.device_data("read"), top[0], bottom[0], bad)
 
     def _room_for_argmax(self, top: Sequence[Blob]) -> Blob:
         self.argmax.reshape(top[0].shape)

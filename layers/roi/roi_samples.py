@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .roi_geometry import Array, Ints, RoiPlan
+from minicaffe.blob import Array
+
+from .operator import RoiOperator
+from .roi_geometry import Ints, RoiPlan
 
 
 class Samples(NamedTuple):
@@ -33,22 +36,28 @@ class Samples(NamedTuple):
 SamplePlan = RoiPlan[Samples]
 
 
-def mean_by_definition(plane: Array, plan: SamplePlan, r: int, ph: int, pw: int) -> float:
-    """The mean over plane (H, W) of the samples of one bin."""
-    return sum(weight * float(plane[row, column]) for row, column, weight in pixels_of_bin(plan, r, ph, pw))
+def means_by_definition(operator: RoiOperator, x: Array, plan: SamplePlan) -> Array:
+    """x (N, C, H, W) -> the means of the samples of each bin (R, C', PH, PW)."""
+    y = np.zeros((len(plan.rois), *operator.bins(x.shape[1])), x.dtype)
+    for r, c, ph, pw in np.ndindex(y.shape):
+        plane = x[plan.images[r], operator.channel(c, ph, pw)]
+        y[r, c, ph, pw] = sum(weight * float(plane[at]) for at, weight in pixels_of_bin(plan, r, ph, pw))
+    return y
 
 
-def mean_backward_by_definition(dy: float, dplane: Array, plan: SamplePlan, r: int, ph: int, pw: int) -> None:
-    """dplane (H, W) += dy of one bin at the pixels that its samples read."""
-    for row, column, weight in pixels_of_bin(plan, r, ph, pw):
-        dplane[row, column] += weight * dy
+def means_backward_by_definition(operator: RoiOperator, dy: Array, plan: SamplePlan, dx: Array) -> None:
+    """dx (N, C, H, W) += dy (R, C', PH, PW) at the pixels that the samples read."""
+    for r, c, ph, pw in np.ndindex(dy.shape):
+        dplane = dx[plan.images[r], operator.channel(c, ph, pw)]
+        for at, weight in pixels_of_bin(plan, r, ph, pw):
+            dplane[at] += weight * dy[r, c, ph, pw]
 
 
-def pixels_of_bin(plan: SamplePlan, r: int, ph: int, pw: int) -> Iterator[tuple[int, int, float]]:
-    """(row, column, weight in the mean) of every pixel that every sample of a bin reads."""
+def pixels_of_bin(plan: SamplePlan, r: int, ph: int, pw: int) -> Iterator[tuple[tuple[int, int], float]]:
+    """((row, column), weight in the mean) of every pixel that every sample of a bin reads."""
     for h, w in product(*plan.places.of(r, ph, pw)):
         for (row, weight_h), (column, weight_w) in product(_two_pixels(h, plan.size[0]), _two_pixels(w, plan.size[1])):
-            yield row, column, weight_h * weight_w / float(plan.places.per_bin[r])
+            yield (row, column), weight_h * weight_w / float(plan.places.per_bin[r])
 
 
 def _two_pixels(place: float, size: int) -> list[tuple[int, float]]:
@@ -86,8 +95,8 @@ def bilinear_taps(places: Array, size: int) -> Taps:
     used = ~np.isnan(places) & (size > 0)
     inside = np.where(used, places, 0).clip(0, max(size - 1, 0))
     low = inside.astype(np.int64)
-    share = inside - low.astype(places.dtype)
+    fraction = inside - low.astype(places.dtype)
     index = np.concatenate([low, np.minimum(low + 1, size - 1)], axis=2)
-    weight = np.concatenate([1 - share, share], axis=2)
+    weight = np.concatenate([1 - fraction, fraction], axis=2)
     used = np.concatenate([used, used], axis=2)
     return Taps(np.where(used, index, -1), np.where(used, weight, 0))

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
-from .roi_geometry import Array, Ints
+from .roi_geometry import Ints
 
 
 def longest_first(counts: Ints) -> tuple[Ints, list[int]]:

@@ -1,19 +1,19 @@
 """What the layers compute, as functions of NumPy arrays: arrays in, arrays out, no net needed.
 
-Each checks its arguments: an Error names the one at fault. Lists are taken for arrays. SSD's functions are in ops_ssd.py.
+Each checks its arguments: an Error names the one at fault. Lists are taken for arrays. The ROI functions are in rois.py,
+SSD's in ssd.py.
 """
 
 from __future__ import annotations
 
 from minicaffe.data import boxes
-from minicaffe.layers import prior_box, proposal, psroi_align, psroi_pooling, roi_pooling
+from minicaffe.layers import prior_box, proposal
 from minicaffe.layers.boxes import anchors, box_codes
 from minicaffe.layers.boxes import nms as suppression
 from minicaffe.layers.proposal import ProposalLimits
-from minicaffe.layers.roi import roi_align_max as align_max
-from minicaffe.layers.roi import roi_align_mean
 
 from . import problems as problems
+from . import rois
 from . import ssd as ops_ssd
 from .checks import ARRAY, COUNT, INTEGER, LENGTH, NUMBER, SHAPE, checked
 
@@ -69,20 +69,20 @@ _BACKWARD = {"dy": "R C PH PW", "rois": "R 5", "x_shape": SHAPE}
 _ARGMAX = {**_BACKWARD, "argmax": "int R C PH PW"}
 _GROUPED = {"dy": "R D G G", "rois": "R 5", "x_shape": SHAPE, "spatial_scale": NUMBER}
 
-roi_pool = checked(roi_pooling.roi_pool, **_GRID)
-roi_pool_argmax = checked(roi_pooling.roi_pool_argmax, **_GRID)
-roi_pool_backward = checked(roi_pooling.roi_pool_backward, problems.bad_pool_argmax, **_ARGMAX)
-roi_align = checked(roi_align_mean.roi_align, **_GRID, sampling_ratio=INTEGER)
+roi_pool = checked(rois.roi_pool, **_GRID)
+roi_pool_argmax = checked(rois.roi_pool_argmax, **_GRID)
+roi_pool_backward = checked(rois.roi_pool_backward, problems.bad_pool_argmax, **_ARGMAX)
+roi_align = checked(rois.roi_align, **_GRID, sampling_ratio=INTEGER)
 roi_align_backward = checked(
-    roi_align_mean.roi_align_backward, problems.bad_rois, **_BACKWARD, spatial_scale=NUMBER, sampling_ratio=INTEGER
+    rois.roi_align_backward, problems.bad_rois, **_BACKWARD, spatial_scale=NUMBER, sampling_ratio=INTEGER
 )
-roi_align_max = checked(align_max.roi_align_max, **_GRID)
-roi_align_max_argmax = checked(align_max.roi_align_max_argmax, **_GRID)
-roi_align_max_backward = checked(align_max.roi_align_max_backward, problems.bad_align_argmax, **_ARGMAX, spatial_scale=NUMBER)
-ps_roi_pool = checked(psroi_pooling.ps_roi_pool, group_size=COUNT, spatial_scale=NUMBER)
-ps_roi_pool_backward = checked(psroi_pooling.ps_roi_pool_backward, problems.bad_group, **_GROUPED)
-ps_roi_align = checked(psroi_align.ps_roi_align, group_size=COUNT, spatial_scale=NUMBER, sample_num=COUNT)
-ps_roi_align_backward = checked(psroi_align.ps_roi_align_backward, problems.bad_group, **_GROUPED, sample_num=COUNT)
+roi_align_max = checked(rois.roi_align_max, **_GRID)
+roi_align_max_argmax = checked(rois.roi_align_max_argmax, **_GRID)
+roi_align_max_backward = checked(rois.roi_align_max_backward, problems.bad_align_argmax, **_ARGMAX, spatial_scale=NUMBER)
+ps_roi_pool = checked(rois.ps_roi_pool, group_size=COUNT, spatial_scale=NUMBER)
+ps_roi_pool_backward = checked(rois.ps_roi_pool_backward, problems.bad_group, **_GROUPED)
+ps_roi_align = checked(rois.ps_roi_align, group_size=COUNT, spatial_scale=NUMBER, sample_num=COUNT)
+ps_roi_align_backward = checked(rois.ps_roi_align_backward, problems.bad_group, **_GROUPED, sample_num=COUNT)
 
 # SSD.
 

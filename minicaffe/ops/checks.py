@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minicaffe.blob import numbers
+from minicaffe.blob import Array, numbers
 from minicaffe.errors import Error
 
 COUNT, LENGTH, INTEGER, NUMBER, SHAPE, ARRAY = "count", "length", "integer", "number", "shape", "array"
@@ -96,7 +95,7 @@ def _shape(name: str, value: Any, lengths: dict[str, int]) -> tuple[int, ...]:
     return shape
 
 
-def _array(name: str, spec: str, value: Any, lengths: dict[str, int]) -> NDArray[Any]:
+def _array(name: str, spec: str, value: Any, lengths: dict[str, int]) -> Array:
     array = numbers(name, value)
     axes = spec.removeprefix("int ").split()
     if spec.startswith("int "):

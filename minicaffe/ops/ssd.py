@@ -6,17 +6,14 @@ prior_sides -> prior_boxes -> ssd_decode -> ssd_nms of each class: ssd_detection
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.layers.boxes import box_codes, multi_box_matching
 from minicaffe.layers.boxes.detection_rows import image_detections
 from minicaffe.proto import caffe_pb2
-
-Array = NDArray[Any]
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
 """What SSD's nets divide codes by."""

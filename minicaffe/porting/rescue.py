@@ -194,22 +194,19 @@ def _unread(layers: list[LayerParameter]) -> set[str]:
 def _detections(loss: LayerParameter) -> list[LayerParameter]:
     """The layers of SSD's test nets that correspond to the MultiBoxLoss of the train net."""
     given, (boxes, scores, priors) = loss.multibox_loss_param, loss.bottom[:3]
-    layers = []
-    bottom = scores
-    for kind in ("Reshape", "Softmax", "Flatten"):
-        name = f"{scores}_{kind.lower()}"
-        layers.append(LayerParameter(name=name, type=kind, bottom=[bottom], top=[name]))
-        bottom = name
-    layers[0].reshape_param.shape.dim.extend([0, -1, given.num_classes])
-    layers[1].softmax_param.axis = 2
-    layers[2].flatten_param.axis = 1
+    reshape = LayerParameter(name=f"{scores}_reshape", type="Reshape", bottom=[scores], top=[f"{scores}_reshape"])
+    reshape.reshape_param.shape.dim.extend([0, -1, given.num_classes])
+    softmax = LayerParameter(name=f"{scores}_softmax", type="Softmax", bottom=reshape.top, top=[f"{scores}_softmax"])
+    softmax.softmax_param.axis = 2
+    flatten = LayerParameter(name=f"{scores}_flatten", type="Flatten", bottom=softmax.top, top=[f"{scores}_flatten"])
+    flatten.flatten_param.axis = 1
     name = "detection_out"
-    output = LayerParameter(name=name, type="DetectionOutput", bottom=[boxes, bottom, priors], top=[name])
+    output = LayerParameter(name=name, type="DetectionOutput", bottom=[boxes, *flatten.top, priors], top=[name])
     param = output.detection_output_param
     param.num_classes, param.share_location, param.code_type = given.num_classes, given.share_location, given.code_type
     param.background_label_id, param.keep_top_k, param.confidence_threshold = given.background_label_id, 200, 0.01
     param.nms_param.nms_threshold, param.nms_param.top_k = 0.45, 400
-    return [*layers, output]
+    return [reshape, softmax, flatten, output]
 
 
 def _is_loss(layer: LayerParameter) -> bool:

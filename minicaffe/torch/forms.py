@@ -109,7 +109,7 @@ def form(layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob], given: Mappi
 
 
 def runs_itself(kind: type[Layer]) -> bool:
-    """Whether a type without a form of its own is an OurLayer: a built-in one that has tops."""
+    """Whether a type without a form becomes an OurLayer: a built-in one that has tops."""
     return is_built_in(kind) and kind.num_top != 0
 
 

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from minicaffe.layers.euclidean_loss import EuclideanLoss
-from minicaffe.layers.losses.loss_normalization import loss_divisor
 from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from minicaffe.layers.smooth_l1_loss import SmoothL1Loss
 from minicaffe.layers.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
@@ -48,8 +47,7 @@ def sigmoid_cross_entropy_loss(layer: SigmoidCrossEntropyLoss) -> Step:
 
 
 def _divisor(layer: SoftmaxWithLoss | SigmoidCrossEntropyLoss, kept: Tensor, images: int) -> float:
-    pre_fixed = layer.param.loss_param.pre_fixed_normalizer
-    return loss_divisor(layer.mode, images=images, positions=kept.numel(), valid=int(kept.sum()), pre_fixed=pre_fixed)
+    return layer.normalization.divisor(images=images, positions=kept.numel(), valid=int(kept.sum()))
 
 
 def smooth_l1_loss(layer: SmoothL1Loss) -> Step:

@@ -68,7 +68,7 @@ class CaffeNet(nn.Module):
         self.train(net.phase == TRAIN)
 
     def _new_name(self, layer: str) -> str:
-        """A layer's name as a Module's: no dot in it, and none that this class has already."""
+        """A layer's name as a Module's: without dots, and unlike all attributes of this class."""
         name = layer.replace(".", "_") or "_"
         while hasattr(self, name):
             name += "_"
@@ -107,7 +107,7 @@ class CaffeNet(nn.Module):
     def _run(
         self, arrays: Sequence[Tensor], inputs: dict[str, Tensor], wanted: set[str]
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Run all layers: the blobs wanted, as they are at the end, and the parts of the loss."""
+        """Run all layers: the final values of the blobs wanted, and the terms of the loss."""
         if len(arrays) > len(self.inputs):
             raise Error(f"{len(arrays)} inputs given, the net has {len(self.inputs)}: {', '.join(self.inputs)}")
         values = {**dict(zip(self.inputs, arrays)), **inputs}

@@ -1,4 +1,4 @@
-"""OurLayer: a layer of minicaffe as a step of a torch Module, on the CPU: for the types that torch has no function for."""
+"""OurLayer: a layer of minicaffe as a step of a torch Module, on the CPU, for types without a torch function."""
 
 from __future__ import annotations
 

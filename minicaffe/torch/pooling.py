@@ -19,7 +19,7 @@ Param = caffe_pb2.PoolingParameter
 
 
 def pooling(layer: Pooling) -> Step:
-    """Caffe's windows: torch's own where it has the same."""
+    """Caffe's windows: torch's function where its windows are the same."""
     param, (kernel, stride, pad) = layer.param.pooling_param, layer.sizes
     floor = param.round_mode == Param.RoundMode.Value("FLOOR")
     mean = param.pool == Param.AVE

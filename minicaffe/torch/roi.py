@@ -1,7 +1,7 @@
-"""The ROI operators as functions of tensors, with gradients: layers/ does the work on the tensors' own memory.
+"""The ROI operators as functions of tensors, with gradients: the layers' operators work on the tensors' memory.
 
 x (N, C, H, W) is float32 or float64; float16 and bfloat16 are computed in float32 and cast back, under autocast too. rois: see
-boxes.rois_table. The gradient goes to x; rois have none, and there is no second gradient. Tensors on a GPU: roi_gpu.py.
+boxes.rois_table. Only x has a gradient, and there is no second gradient. Tensors on a GPU: roi_gpu.py.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from minicaffe.errors import Error
+from minicaffe.layers.psroi_align import PsRoiAlign
+from minicaffe.layers.psroi_pooling import PsRoiPool
+from minicaffe.layers.roi.operator import RoiOperator
+from minicaffe.layers.roi.roi_align_max import RoiAlignMax
+from minicaffe.layers.roi.roi_align_mean import RoiAlign
+from minicaffe.layers.roi_pooling import RoiPool
 
 from .boxes import rois_table
-from .operators import Operator, PsRoiAlign, PsRoiPool, RoiAlign, RoiAlignMax, RoiPool
-from .roi_gpu import pool_on_gpu, spread_on_gpu
+from .roi_gpu import backward_on_gpu, pool_on_gpu
 
 Rois: TypeAlias = Tensor | Sequence[Tensor]
 Size: TypeAlias = int | tuple[int, int]
@@ -29,26 +34,23 @@ class Pool(Function):
     """An operator's forward and backward. apply(x (N, C, H, W), rois (R, 5) of x's type, operator) -> y."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rois: Tensor, operator: Operator) -> Tensor:
-        ctx.save_for_backward(x, rois)
+    def forward(ctx: Any, x: Tensor, rois: Tensor, operator: RoiOperator) -> Tensor:
         ctx.operator = operator
         if x.is_cuda:
+            ctx.save_for_backward(x, rois)
             return pool_on_gpu(operator, x, rois)
-        return torch.from_numpy(operator.pool(x.detach().numpy(), rois.numpy()))
+        y, ctx.saved = operator.forward(x.detach().numpy(), rois.numpy(), with_argmax=ctx.needs_input_grad[0])
+        return torch.from_numpy(y)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, None, None]:
-        x, rois = ctx.saved_tensors
-        if not ctx.needs_input_grad[0]:
-            return None, None, None
-        if x.is_cuda:
-            return spread_on_gpu(ctx.operator, dy.contiguous(), x, rois), None, None
-        dx = ctx.operator.spread(dy.contiguous().numpy(), x.detach().numpy(), rois.numpy())
-        return torch.from_numpy(dx).contiguous(), None, None
+        if dy.is_cuda:
+            return backward_on_gpu(ctx.operator, dy.contiguous(), *ctx.saved_tensors), None, None
+        return torch.from_numpy(ctx.operator.backward(dy.contiguous().numpy(), ctx.saved)).contiguous(), None, None
 
 
-def pooled(operator: Operator, x: Tensor, rois: Rois) -> Tensor:
+def pooled(operator: RoiOperator, x: Tensor, rois: Rois) -> Tensor:
     """y of an operator, in x's type."""
     if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
         raise Error(f"the feature map must be a floating-point tensor (N, C, H, W), got {_text(x)}")
@@ -59,6 +61,12 @@ def pooled(operator: Operator, x: Tensor, rois: Rois) -> Tensor:
 
 def _text(x: object) -> str:
     return f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+
+
+def grid(size: Size, spatial_scale: float) -> dict[str, Any]:
+    """The parameters that operators with an output size have in common."""
+    pooled_h, pooled_w = pair(size)
+    return {"pooled_h": pooled_h, "pooled_w": pooled_w, "spatial_scale": float(spatial_scale)}
 
 
 def pair(size: Size) -> tuple[int, int]:
@@ -73,27 +81,28 @@ def pair(size: Size) -> tuple[int, int]:
 
 def roi_pool(x: Tensor, rois: Rois, output_size: Size, spatial_scale: float = 1.0) -> Tensor:
     """Caffe's ROIPooling: maxima (R, C, PH, PW)."""
-    return pooled(RoiPool(*pair(output_size), float(spatial_scale)), x, rois)
+    return pooled(RoiPool(**grid(output_size, spatial_scale)), x, rois)
 
 
 def roi_align(
     x: Tensor, rois: Rois, output_size: Size, spatial_scale: float = 1.0, sampling_ratio: int = 0, aligned: bool = False
 ) -> Tensor:
     """Mask R-CNN's ROIAlign: means of bilinear samples (R, C, PH, PW). sampling_ratio 0 or -1: as many as a bin has pixels."""
-    operator = RoiAlign(*pair(output_size), float(spatial_scale), int(sampling_ratio), bool(aligned))
-    return pooled(operator, x, rois)
+    given = grid(output_size, spatial_scale)
+    return pooled(RoiAlign(**given, sampling_ratio=int(sampling_ratio), aligned=bool(aligned)), x, rois)
 
 
 def roi_align_max(x: Tensor, rois: Rois, output_size: Size, spatial_scale: float = 1.0) -> Tensor:
     """The ROIAlign written for Caffe: maxima of bilinear samples (R, C, PH, PW)."""
-    return pooled(RoiAlignMax(*pair(output_size), float(spatial_scale)), x, rois)
+    return pooled(RoiAlignMax(**grid(output_size, spatial_scale)), x, rois)
 
 
 def ps_roi_pool(x: Tensor, rois: Rois, group_size: int, spatial_scale: float = 1.0) -> Tensor:
     """R-FCN's PSROIPooling: x (N, D * G * G, H, W) -> averages (R, D, G, G). torchvision's ps_roi_pool is another function."""
-    return pooled(PsRoiPool(int(group_size), float(spatial_scale)), x, rois)
+    return pooled(PsRoiPool(group_size=int(group_size), spatial_scale=float(spatial_scale)), x, rois)
 
 
 def ps_roi_align(x: Tensor, rois: Rois, group_size: int, spatial_scale: float = 1.0, sample_num: int = 2) -> Tensor:
     """PSROIAlign: x (N, D * G * G, H, W) -> averages of sample_num^2 bilinear samples (R, D, G, G)."""
-    return pooled(PsRoiAlign(int(group_size), float(spatial_scale), int(sample_num)), x, rois)
+    operator = PsRoiAlign(group_size=int(group_size), spatial_scale=float(spatial_scale), sample_num=int(sample_num))
+    return pooled(operator, x, rois)

@@ -1,16 +1,16 @@
-"""The ROI operators on tensors that lie on a GPU: the kernels of cuda/, on the tensors' own memory. Needs minicaffe[gpu].
+"""The ROI operators on tensors on a GPU: the kernels of cuda/ work on the tensors' memory. Needs minicaffe[gpu].
 
     our stream waits for torch's current one -> kernels -> the host waits for ours, and raises what they found of bad rois
 
-So what torch queued before is done when a kernel reads, and y and dx are done when torch gets them; the host waits once
-a call. PyCUDA launches on no stream but its own, so that torch's cannot be used itself.
+So what torch queued before is done when a kernel reads, and y and dx are done when torch gets them. The host waits once a
+call. PyCUDA launches only on its own streams, so torch's stream cannot be used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,15 +18,13 @@ from torch import Tensor
 
 from minicaffe.blob import Access, Blob, DeviceArray
 from minicaffe.cuda import device as gpu
-from minicaffe.cuda.roi import Means, PositionSensitive, Sizes, Winners
+from minicaffe.cuda.roi import Winners
 from minicaffe.errors import Error
-from minicaffe.layers.roi.psroi_layer import check_channels
-
-from .operators import Operator, PsRoiAlign, PsRoiPool, RoiAlign, RoiAlignMax, RoiPool
+from minicaffe.layers.roi.operator import RoiOperator
 
 
 class Lent:
-    """A tensor's memory, as cuda/roi.py asks a blob for its own."""
+    """A tensor's memory, with the methods of a Blob that cuda/roi.py calls."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.address, self.count = tensor.data_ptr(), tensor.numel()
@@ -43,72 +41,37 @@ def lent(tensor: Tensor) -> DeviceArray:
     return Lent(tensor)
 
 
-def pool_on_gpu(operator: Operator, x: Tensor, rois: Tensor) -> Tensor:
+def pool_on_gpu(operator: RoiOperator, x: Tensor, rois: Tensor) -> Tensor:
     """y of x (N, C, H, W) and rois (R, 5), of one type, on one GPU. Raises Error for bad rois, DeviceError without PyCUDA."""
     x, rois = x.detach().contiguous(), rois.contiguous()
-    sizes = sizes_of(operator, x, rois)
-    y = x.new_zeros(sizes.rois, *_bin_shape(operator, x))
+    sizes, y = operator.sizes(x.shape, len(rois)), x.new_zeros(len(rois), *operator.bins(x.shape[1]))
     if not y.numel():
         return y
-    blobs = lent(x), lent(rois), lent(y)
     with on_gpu(x) as dtype:
-        bad = _watch(len(rois))
-        match operator:
-            case RoiPool() | RoiAlignMax():
-                Winners(_stem(operator), dtype).pool(sizes, blobs[0], blobs[1], y.data_ptr(), 0, bad)
-            case RoiAlign():
-                Means(dtype, operator.sampling_ratio, operator.aligned).pool(sizes, *blobs, bad)
-            case PsRoiPool() | PsRoiAlign():
-                _position_sensitive(operator, dtype).pool(sizes, *blobs, bad)
+        kernels, bad = operator.kernels(dtype), _watch(len(rois))
+        if isinstance(kernels, Winners):
+            kernels.pool(sizes, lent(x), lent(rois), y.data_ptr(), 0, bad)
+        else:
+            kernels.pool(sizes, lent(x), lent(rois), lent(y), bad)
     return y
 
 
-def spread_on_gpu(operator: Operator, dy: Tensor, x: Tensor, rois: Tensor) -> Tensor:
+def backward_on_gpu(operator: RoiOperator, dy: Tensor, x: Tensor, rois: Tensor) -> Tensor:
     """dx of x's shape."""
     x, rois = x.detach().contiguous(), rois.contiguous()
-    sizes, dx = sizes_of(operator, x, rois), torch.zeros_like(x)
+    sizes, dx = operator.sizes(x.shape, len(rois)), torch.zeros_like(x)
     if not dy.numel() or not dx.numel():
         return dx
     blobs = lent(rois), lent(dy), lent(dx)
     with on_gpu(x) as dtype:
-        bad = _watch(len(rois))
-        match operator:
-            case RoiPool() | RoiAlignMax():
-                winners, at = Winners(_stem(operator), dtype), Blob(dy.shape, np.int32)
-                winners.pool(sizes, lent(x), blobs[0], 0, at.device_data("write"), bad)
-                winners.backward(sizes, blobs[0], at.device_data("read"), *blobs[1:], bad)
-            case RoiAlign():
-                Means(dtype, operator.sampling_ratio, operator.aligned).backward(sizes, *blobs, bad)
-            case PsRoiPool() | PsRoiAlign():
-                _position_sensitive(operator, dtype).backward(sizes, *blobs, bad)
+        kernels, bad = operator.kernels(dtype), _watch(len(rois))
+        if isinstance(kernels, Winners):
+            argmax = Blob(dy.shape, np.int32)
+            kernels.pool(sizes, lent(x), blobs[0], 0, argmax.device_data("write"), bad)
+            kernels.backward(sizes, blobs[0], argmax.device_data("read"), *blobs[1:], bad)
+        else:
+            kernels.backward(sizes, *blobs, bad)
     return dx
-
-
-def sizes_of(operator: Operator, x: Tensor, rois: Tensor) -> Sizes:
-    """The kernels' first arguments."""
-    images, channels, height, width = x.shape
-    _, *pooled = _bin_shape(operator, x)
-    return Sizes(len(rois), images, channels, height, width, pooled[0], pooled[1], cast(Any, operator).scale)
-
-
-def _bin_shape(operator: Operator, x: Tensor) -> tuple[int, int, int]:
-    """y's axes after the rois."""
-    channels = x.shape[1]
-    if isinstance(operator, PsRoiPool | PsRoiAlign):
-        check_channels(channels, operator.group)
-        return channels // operator.group**2, operator.group, operator.group
-    sizes = cast(Any, operator)
-    return channels, sizes.height, sizes.width
-
-
-def _stem(operator: Operator) -> str:
-    return "roi_pooling" if isinstance(operator, RoiPool) else "roi_align_max"
-
-
-def _position_sensitive(operator: PsRoiPool | PsRoiAlign, dtype: np.dtype[Any]) -> PositionSensitive:
-    if isinstance(operator, PsRoiPool):
-        return PositionSensitive("psroi_pooling", dtype)
-    return PositionSensitive("psroi_align", dtype, operator.samples)
 
 
 def _watch(rois: int) -> int:

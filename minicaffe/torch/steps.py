@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,7 +47,7 @@ from minicaffe.registry import torch_form
 from .apply import Step
 from .losses import euclidean_loss, sigmoid_cross_entropy_loss, smooth_l1_loss
 from .pooling import lrn
-from .roi import ps_roi_align, ps_roi_pool, roi_align, roi_align_max, roi_pool
+from .roi import pooled
 from .shapes import crop, flatten, permute, reduction, reshape, tile
 
 Operation = caffe_pb2.EltwiseParameter
@@ -85,12 +87,18 @@ def eltwise(layer: Eltwise) -> Step:
     return run
 
 
-def roi_align_layer(layer: Any) -> Step:
-    """Both kinds; a third bottom is the spatial scale."""
-    size, fixed = (layer.pooled_h, layer.pooled_w), layer.spatial_scale
-    if isinstance(layer, ROIAlignMean):
-        return lambda x, rois: roi_align(x, rois, size, fixed, layer.sampling_ratio, layer.aligned)
-    return lambda x, rois, *scale: roi_align_max(x, rois, size, abs(scale[0].reshape(-1)[0].item()) if scale else fixed)
+def roi_layer(layer: Any) -> Step:
+    return partial(pooled, layer.operator)
+
+
+def roi_align_max(layer: Any) -> Step:
+    """A third bottom is the spatial scale."""
+
+    def run(x: Tensor, rois: Tensor, scale: Tensor | None = None) -> Tensor:
+        operator = layer.operator
+        return pooled(operator if scale is None else replace(operator, spatial_scale=abs(scale.flatten()[0].item())), x, rois)
+
+    return run
 
 
 FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
@@ -106,14 +114,14 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     Flatten: flatten,
     LRN: lrn,
     Log: lambda layer: lambda x: torch.log(layer.param.log_param.scale * x + layer.param.log_param.shift) * layer.factor,
-    PSROIAlign: lambda layer: lambda x, rois: ps_roi_align(x, rois, layer.group_size, layer.spatial_scale, layer.sample_num),
-    PSROIPooling: lambda layer: lambda x, rois: ps_roi_pool(x, rois, layer.group_size, layer.spatial_scale),
+    PSROIAlign: roi_layer,
+    PSROIPooling: roi_layer,
     Permute: permute,
     Power: power,
-    ROIAlign: roi_align_layer,
-    ROIAlignMax: roi_align_layer,
-    ROIAlignMean: roi_align_layer,
-    ROIPooling: lambda layer: lambda x, rois: roi_pool(x, rois, (layer.pooled_h, layer.pooled_w), layer.spatial_scale),
+    ROIAlign: roi_layer,
+    ROIAlignMax: roi_align_max,
+    ROIAlignMean: roi_layer,
+    ROIPooling: roi_layer,
     ReLU: lambda layer: (
         functional.relu if layer.negative_slope == 0 else lambda x: functional.leaky_relu(x, layer.negative_slope)
     ),

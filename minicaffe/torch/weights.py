@@ -144,7 +144,7 @@ class Bias(Weighted):
 class BatchNorm(nn.Module):
     """BatchNorm with Caffe's running sums as buffers: mean_sum, variance_sum, factor.
 
-    The batch's own statistics are used where the prototxt says so, or where it says nothing and the Module trains.
+    The batch's statistics are used if use_global_stats is false, or is not given and the Module trains.
     """
 
     names = ("mean_sum", "variance_sum", "factor")

@@ -75,7 +75,7 @@ def shows_rois(layer: Layer) -> TypeGuard[RoiLayer]:
 def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
     """After forward of a layer that shows_rois, from x (N, C, H, W) and rois (R, 5) to y."""
     rois = rois.reshape(-1, 5).copy()
-    group = layer.group_size if isinstance(layer, PSROILayer) else None
+    group = layer.operator.group_size if isinstance(layer, PSROILayer) else None
     item = int(rois[0, 0]) if len(rois) else 0
     kind = KINDS[type(layer)]
     return RoiShot(
@@ -89,7 +89,7 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
         channels=x.shape[1],
         map=_first_channels(x[item], 0, MAP_BYTES, (group or 1) ** 2),
         output=_first_channels(y, 1, MAP_BYTES // 2, 1),
-        geometry=_geometry(kind, layer.plan_rois(rois, x.shape[2:]), layer.spatial_scale),
+        geometry=_geometry(kind, layer.operator.plan(rois, x.shape[2:]), layer.spatial_scale),
     )
 
 

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minicaffe import TEST, Error, Net, Tracer, set_random_seed
+from minicaffe import TEST, Error, Net, Tracer, ops, set_random_seed
 from minicaffe.detection.inputs import start_backward
 from minicaffe.formats.prototxt import parse_net
-from minicaffe.layers.psroi_align import ps_roi_align_plan
-from minicaffe.layers.psroi_pooling import ps_roi_pool_plan
-from minicaffe.layers.roi.roi_align_max import roi_align_max_argmax, roi_align_max_plan
-from minicaffe.layers.roi.roi_align_mean import roi_align_plan
-from minicaffe.layers.roi_pooling import roi_pool_argmax, roi_pool_plan
+from minicaffe.layers.psroi_align import PsRoiAlign
+from minicaffe.layers.psroi_pooling import PsRoiPool
+from minicaffe.layers.roi.roi_align_max import RoiAlignMax
+from minicaffe.layers.roi.roi_align_mean import RoiAlign
+from minicaffe.layers.roi_pooling import RoiPool
 
 playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -199,10 +199,13 @@ def test_statistics_are_the_blobs(traced: tuple[Path, Net], open_page: Open) -> 
     assert int(shown["values"]) == net.blobs["pool"].count
 
 
+GRID: Any = {"pooled_h": 2, "pooled_w": 3, "spatial_scale": SCALE}
+
+
 def bins_of(layer: str) -> Any:
     if layer == "pool":
-        return roi_pool_plan(ROIS, (2, 3), SCALE, SIZE).places
-    return ps_roi_pool_plan(ROIS, 2, SCALE, SIZE).places
+        return RoiPool(**GRID).plan(ROIS, SIZE).places
+    return PsRoiPool(group_size=2, spatial_scale=SCALE).plan(ROIS, SIZE).places
 
 
 @pytest.mark.parametrize("layer", ["pool", "ps"])
@@ -210,7 +213,7 @@ def test_the_overlay_lies_on_the_cells_of_the_bin(traced: tuple[Path, Net], open
     path, net = traced
     opened, bins = open_page(path), bins_of(layer)
     y = net.blobs[layer].data
-    argmax = roi_pool_argmax(net.blobs["conv"].data, ROIS, 2, 3, SCALE)
+    argmax = ops.roi_pool_argmax(net.blobs["conv"].data, ROIS, 2, 3, SCALE)
     for r, c, ph, pw in [(0, 0, 0, 0), (0, 1, 1, 1), (1, 1, 1, 0), (1, 0, 0, 1), (2, 1, 1, 1), (2, 0, 0, 0)]:
         found = opened.select(layer, r, c, ph, pw)
         bounds = [int(found[key]) for key in ("hstart", "hend", "wstart", "wend")]
@@ -225,10 +228,10 @@ def test_the_overlay_lies_on_the_cells_of_the_bin(traced: tuple[Path, Net], open
 
 def samples_of(layer: str) -> Any:
     if layer == "align":
-        return roi_align_plan(ROIS, (2, 3), SCALE, SIZE, sampling_ratio=2, aligned=False).places
+        return RoiAlign(**GRID, sampling_ratio=2).plan(ROIS, SIZE).places
     if layer == "align_max":
-        return roi_align_max_plan(ROIS, (2, 3), SCALE, SIZE).places
-    return ps_roi_align_plan(ROIS, 2, SCALE, SIZE, 2).places
+        return RoiAlignMax(**GRID).plan(ROIS, SIZE).places
+    return PsRoiAlign(group_size=2, spatial_scale=SCALE).plan(ROIS, SIZE).places
 
 
 @pytest.mark.parametrize("layer", ["align", "align_max", "ps_align"])
@@ -236,7 +239,7 @@ def test_the_overlay_lies_on_the_samples_of_the_bin(traced: tuple[Path, Net], op
     path, net = traced
     opened, samples = open_page(path), samples_of(layer)
     y = net.blobs[layer].data
-    argmax = roi_align_max_argmax(net.blobs["conv"].data, ROIS, 2, 3, SCALE)
+    argmax = ops.roi_align_max_argmax(net.blobs["conv"].data, ROIS, 2, 3, SCALE)
     for r, c, ph, pw in [(0, 0, 0, 0), (0, 1, 1, 1), (1, 1, 1, 0), (1, 0, 0, 1), (2, 1, 1, 1)]:
         found = opened.select(layer, r, c, ph, pw)
         h, w = samples.h[r, ph], samples.w[r, pw]

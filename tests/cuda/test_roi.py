@@ -18,7 +18,7 @@ from minicaffe import TEST, TRAIN, Net
 from minicaffe.blob import Blob
 from minicaffe.cuda import device, roi
 from minicaffe.errors import LayerError
-from minicaffe.layers.psroi_pooling import ps_roi_pool_plan
+from minicaffe.layers.psroi_pooling import PsRoiPool
 
 Array = NDArray[Any]
 
@@ -163,7 +163,7 @@ def test_position_sensitive_bins_bit_for_bit(dtype: type, scale: float) -> None:
     minicaffe.set_mode_gpu()
     arguments = rois.device_data("read"), spans.device_data("write"), 0, images.device_data("write"), 0
     device.launch("psroi_pooling.bins", dtype, 500, 500, 1, 49, 38, 63, 7, 7, scale, 0, *arguments)
-    expected = ps_roi_pool_plan(rois.read_data(), 7, scale, (38, 63)).places
+    expected = PsRoiPool(group_size=7, spatial_scale=scale).plan(rois.read_data(), (38, 63)).places
     np.testing.assert_array_equal(spans.data[0, :, :, 0].T, expected.hstart)
     np.testing.assert_array_equal(spans.data[0, :, :, 1].T, expected.hend)
     np.testing.assert_array_equal(spans.data[1, :, :, 0].T, expected.wstart)

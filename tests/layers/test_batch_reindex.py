@@ -79,5 +79,5 @@ def test_numbers_that_are_no_index(index: float) -> None:
 def test_errors_of_shape() -> None:
     with pytest.raises(LayerError, match="the first bottom is a scalar, which has no items"):
         LayerCase(TEXT, 1.0, [0])
-    with pytest.raises(LayerError, match=r"the index must have one axis, its shape is \(2, 1\)"):
+    with pytest.raises(LayerError, match=r"the index must be one-dimensional, its shape is \(2, 1\)"):
         LayerCase(TEXT, X, [[0], [1]])

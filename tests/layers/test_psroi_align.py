@@ -9,12 +9,9 @@ from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
 from minicaffe.errors import LayerError
-from minicaffe.layers.psroi_align import (
-    ps_roi_align_backward_by_definition,
-    ps_roi_align_by_definition,
-    ps_roi_align_plan,
-)
+from minicaffe.layers.psroi_align import PsRoiAlign
 from minicaffe.layers.roi import psroi_bilinear
+from minicaffe.layers.roi.roi_samples import means_backward_by_definition, means_by_definition
 from minicaffe.ops import ps_roi_align, ps_roi_align_backward
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
@@ -57,11 +54,11 @@ def test_golden(case: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(cases(groups=True), st.integers(1, 4))
 def test_agrees_with_the_definition(case: Case, sample_num: int) -> None:
-    plan = ps_roi_align_plan(case.rois, case.pooled[0], case.scale, case.x.shape[2:], sample_num)
+    plan = case.plan(PsRoiAlign, sample_num=sample_num)
     y = ps_roi_align(case.x, case.rois, case.pooled[0], case.scale, sample_num)
-    np.testing.assert_allclose(y, ps_roi_align_by_definition(case.x, plan), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(y, means_by_definition(case.operator(PsRoiAlign), case.x, plan), rtol=1e-4, atol=1e-5)
     dy, expected = np.random.default_rng(1).standard_normal(y.shape).astype(np.float32), np.zeros(case.x.shape)
-    ps_roi_align_backward_by_definition(dy, plan, expected)
+    means_backward_by_definition(case.operator(PsRoiAlign), dy, plan, expected)
     dx = ps_roi_align_backward(dy, case.rois, case.scale, case.x.shape, sample_num)
     np.testing.assert_allclose(dx, expected, rtol=1e-4, atol=1e-5)
 

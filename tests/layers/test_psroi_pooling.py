@@ -8,9 +8,9 @@ from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
 from minicaffe.layers.psroi_pooling import (
+    PsRoiPool,
     ps_roi_pool_backward_by_definition,
     ps_roi_pool_by_definition,
-    ps_roi_pool_plan,
 )
 from minicaffe.layers.roi import psroi_sums
 from minicaffe.ops import ps_roi_pool, ps_roi_pool_backward
@@ -45,11 +45,11 @@ def test_golden(case: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(cases(groups=True))
 def test_agrees_with_the_definition(case: Case) -> None:
-    plan = ps_roi_pool_plan(case.rois, case.pooled[0], case.scale, case.x.shape[2:])
+    plan = case.plan(PsRoiPool)
     y = ps_roi_pool(case.x, case.rois, case.pooled[0], case.scale)
-    np.testing.assert_allclose(y, ps_roi_pool_by_definition(case.x, plan), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(y, ps_roi_pool_by_definition(case.operator(PsRoiPool), case.x, plan), rtol=1e-6, atol=1e-7)
     dy, expected = np.random.default_rng(1).standard_normal(y.shape).astype(np.float32), np.zeros(case.x.shape)
-    ps_roi_pool_backward_by_definition(dy, plan, expected)
+    ps_roi_pool_backward_by_definition(case.operator(PsRoiPool), dy, plan, expected)
     np.testing.assert_allclose(ps_roi_pool_backward(dy, case.rois, case.scale, case.x.shape), expected, rtol=1e-5, atol=1e-6)
 
 

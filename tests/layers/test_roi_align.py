@@ -10,15 +10,12 @@ from roi_cases import Case, cases, some_rois
 
 from minicaffe.errors import LayerError
 from minicaffe.layers.roi.roi_align_max import (
+    RoiAlignMax,
     roi_align_max_backward_by_definition,
     roi_align_max_by_definition,
-    roi_align_max_plan,
 )
-from minicaffe.layers.roi.roi_align_mean import (
-    roi_align_backward_by_definition,
-    roi_align_by_definition,
-    roi_align_plan,
-)
+from minicaffe.layers.roi.roi_align_mean import RoiAlign
+from minicaffe.layers.roi.roi_samples import means_backward_by_definition, means_by_definition
 from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.ops import roi_align, roi_align_backward, roi_align_max, roi_align_max_argmax, roi_align_max_backward
@@ -71,7 +68,7 @@ def test_golden(case: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(cases())
 def test_max_agrees_with_the_definition_bit_for_bit(case: Case) -> None:
-    plan = roi_align_max_plan(case.rois, case.pooled, case.scale, case.x.shape[2:])
+    plan = case.plan(RoiAlignMax)
     y, argmax = roi_align_max_by_definition(case.x, plan)
     np.testing.assert_array_equal(roi_align_max(case.x, case.rois, *case.pooled, case.scale), y)
     np.testing.assert_array_equal(roi_align_max_argmax(case.x, case.rois, *case.pooled, case.scale), argmax)
@@ -82,7 +79,7 @@ def test_max_agrees_with_the_definition_bit_for_bit(case: Case) -> None:
 @given(case=cases(dtype=np.float64))
 def test_the_max_s_backward_agrees_with_the_definition(case: Case, finite: bool) -> None:
     """Gradients that are all finite go another way than others."""
-    plan = roi_align_max_plan(case.rois, case.pooled, case.scale, case.x.shape[2:])
+    plan = case.plan(RoiAlignMax)
     argmax, expected = roi_align_max_by_definition(case.x, plan)[1], np.zeros(case.x.shape)
     dy = np.random.default_rng(1).standard_normal(argmax.shape)
     if not finite:
@@ -95,9 +92,9 @@ def test_the_max_s_backward_agrees_with_the_definition(case: Case, finite: bool)
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.integers(-1, 3), st.booleans())
 def test_mean_agrees_with_the_definition(case: Case, ratio: int, aligned: bool) -> None:
-    plan = roi_align_plan(case.rois, case.pooled, case.scale, case.x.shape[2:], sampling_ratio=ratio, aligned=aligned)
+    plan = case.plan(RoiAlign, sampling_ratio=ratio, aligned=aligned)
     y = roi_align(case.x, case.rois, *case.pooled, case.scale, sampling_ratio=ratio, aligned=aligned)
-    np.testing.assert_allclose(y, roi_align_by_definition(case.x, plan), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(y, means_by_definition(case.operator(RoiAlign), case.x, plan), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("finite", [True, False])
@@ -105,12 +102,12 @@ def test_mean_agrees_with_the_definition(case: Case, ratio: int, aligned: bool) 
 @given(case=cases(dtype=np.float64), ratio=st.integers(-1, 3), aligned=st.booleans())
 def test_the_mean_s_backward_agrees_with_the_definition(case: Case, ratio: int, aligned: bool, finite: bool) -> None:
     """Gradients that are all finite go another way than others."""
-    plan = roi_align_plan(case.rois, case.pooled, case.scale, case.x.shape[2:], sampling_ratio=ratio, aligned=aligned)
+    plan = case.plan(RoiAlign, sampling_ratio=ratio, aligned=aligned)
     dy = np.random.default_rng(1).standard_normal((len(case.rois), case.x.shape[1], *case.pooled))
     if not finite:
         dy[:1, :1, :1, :1] = np.nan
     expected = np.zeros(case.x.shape)
-    roi_align_backward_by_definition(dy, plan, expected)
+    means_backward_by_definition(case.operator(RoiAlign), dy, plan, expected)
     dx = roi_align_backward(dy, case.rois, case.scale, case.x.shape, sampling_ratio=ratio, aligned=aligned)
     np.testing.assert_allclose(dx, expected, rtol=1e-10, atol=1e-12)
 

@@ -13,7 +13,7 @@ from minicaffe import get_num_threads, set_num_threads
 from minicaffe.layers.roi import roi_align_max as roi_align_max_module
 from minicaffe.layers.roi import roi_bin_maxima
 from minicaffe.layers.roi.roi_geometry import Bins
-from minicaffe.layers.roi_pooling import roi_pool_plan
+from minicaffe.layers.roi_pooling import RoiPool
 from minicaffe.ops import (
     roi_align_max,
     roi_align_max_argmax,
@@ -39,7 +39,7 @@ def some_rois(count: int) -> Array:
 
 
 def bins_of(rois: Array, pooled: tuple[int, int], scale: float = 1, size: tuple[int, int] = SIZE) -> Bins:
-    return roi_pool_plan(rois, pooled, scale, size).places
+    return RoiPool(pooled_h=pooled[0], pooled_w=pooled[1], spatial_scale=scale).plan(rois, size).places
 
 
 def on_threads(count: int, work: Callable[[], list[Array]]) -> list[Array]:

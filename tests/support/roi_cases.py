@@ -8,6 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from minicaffe.layers.roi.operator import PositionSensitiveOperator, RoiOperator
+from minicaffe.layers.roi.roi_geometry import RoiPlan
+
 Array = NDArray[Any]
 
 
@@ -18,6 +21,15 @@ class Case(NamedTuple):
     rois: Array
     scale: float
     pooled: tuple[int, int]
+
+    def operator(self, kind: type[RoiOperator], **more: Any) -> RoiOperator:
+        """An operator with these sizes."""
+        names = ["group_size"] if issubclass(kind, PositionSensitiveOperator) else ["pooled_h", "pooled_w"]
+        return kind(**dict(zip(names, self.pooled)), spatial_scale=self.scale, **more)
+
+    def plan(self, kind: type[RoiOperator], **more: Any) -> RoiPlan[Any]:
+        """Its plan."""
+        return self.operator(kind, **more).plan(self.rois, (self.x.shape[2], self.x.shape[3]))
 
 
 @st.composite

@@ -12,7 +12,12 @@ from minicaffe import ops  # noqa: E402
 from minicaffe import torch as mt  # noqa: E402
 from minicaffe.cuda.device import current  # noqa: E402
 from minicaffe.errors import Error  # noqa: E402
-from minicaffe.torch import operators, roi_gpu  # noqa: E402
+from minicaffe.layers.psroi_align import PsRoiAlign  # noqa: E402
+from minicaffe.layers.psroi_pooling import PsRoiPool  # noqa: E402
+from minicaffe.layers.roi.roi_align_max import RoiAlignMax  # noqa: E402
+from minicaffe.layers.roi.roi_align_mean import RoiAlign  # noqa: E402
+from minicaffe.layers.roi_pooling import RoiPool  # noqa: E402
+from minicaffe.torch import roi_gpu  # noqa: E402
 
 ROIS = torch.tensor([[0, 3, 5, 40, 60], [1, 10.3, 2, 50, 33], [1, 0, 0, 5, 5]], dtype=torch.float64)
 SCALE = 0.2
@@ -169,7 +174,7 @@ def test_a_list_has_the_boxes_of_each_image():
         (lambda x: mt.roi_pool(x[0], ROIS, 2), r"\(N, C, H, W\), got torch.float64 of shape \(8, 9, 11\)"),
         (lambda x: mt.roi_pool(x.int(), ROIS, 2), "must be a floating-point tensor"),
         (lambda x: mt.roi_pool(x.numpy(), ROIS, 2), "got ndarray"),
-        (lambda x: mt.roi_pool(x, ROIS, 0), "roi_pool: pooled_h must be >= 1, got 0"),
+        (lambda x: mt.roi_pool(x, ROIS, 0), "pooled_h must be > 0, got 0"),
         (lambda x: mt.roi_pool(x, ROIS, 2.5), "an output size is a whole number, or two: height and width; got 2.5"),
         (lambda x: mt.roi_pool(x, ROIS, (2, 3, 4)), r"got \(2, 3, 4\)"),
         (lambda x: mt.roi_pool(x, ROIS + 5, 2), "roi 0"),
@@ -220,13 +225,14 @@ def test_roi_align_is_torchvisions(ratio, aligned):
 
 # The kernels, on tensors of the GPU, or of the CPU where that is the test device.
 
+GRID = {"pooled_h": 2, "pooled_w": 3, "spatial_scale": SCALE}
 KERNELS = {
-    "roi_pool": operators.RoiPool(2, 3, SCALE),
-    "roi_align": operators.RoiAlign(2, 3, SCALE, 2, False),
-    "roi_align, adaptive and aligned": operators.RoiAlign(3, 2, SCALE, 0, True),
-    "roi_align_max": operators.RoiAlignMax(2, 3, SCALE),
-    "ps_roi_pool": operators.PsRoiPool(2, SCALE),
-    "ps_roi_align": operators.PsRoiAlign(2, SCALE, 3),
+    "roi_pool": RoiPool(**GRID),
+    "roi_align": RoiAlign(**GRID, sampling_ratio=2),
+    "roi_align, adaptive and aligned": RoiAlign(pooled_h=3, pooled_w=2, spatial_scale=SCALE, aligned=True),
+    "roi_align_max": RoiAlignMax(**GRID),
+    "ps_roi_pool": PsRoiPool(group_size=2, spatial_scale=SCALE),
+    "ps_roi_align": PsRoiAlign(group_size=2, spatial_scale=SCALE, sample_num=3),
 }
 
 
@@ -245,16 +251,16 @@ def place():
 def test_kernels_on_the_memory_of_tensors(name, dtype, place):
     operator, x, rois = KERNELS[name], feature_map(dtype).to(place), ROIS.to(place, dtype)
     y = roi_gpu.pool_on_gpu(operator, x, rois)
-    want = operator.pool(x.cpu().numpy(), rois.cpu().numpy())
+    want, saved = operator.forward(x.cpu().numpy(), rois.cpu().numpy(), with_argmax=True)
     np.testing.assert_allclose(y.cpu().numpy(), want, rtol=1e-5, atol=1e-6)
     dy = torch.linspace(-1, 1, y.numel(), dtype=dtype, device=place).reshape(y.shape)
-    dx = roi_gpu.spread_on_gpu(operator, dy, x, rois)
-    want = operator.spread(dy.cpu().numpy(), x.cpu().numpy(), rois.cpu().numpy())
+    dx = roi_gpu.backward_on_gpu(operator, dy, x, rois)
+    want = operator.backward(dy.cpu().numpy(), saved)
     np.testing.assert_allclose(dx.cpu().numpy(), want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.gpu
-def test_kernels_tell_bad_rois(place):
+def test_kernels_report_bad_rois(place):
     with pytest.raises(Error, match="roi 1 is bad"):
         roi_gpu.pool_on_gpu(
             KERNELS["roi_pool"],
@@ -268,7 +274,7 @@ def test_kernels_without_rois(place):
     operator, x = KERNELS["ps_roi_align"], feature_map().to(place)
     y = roi_gpu.pool_on_gpu(operator, x, x.new_zeros(0, 5))
     assert y.shape == (0, 2, 2, 2)
-    assert not roi_gpu.spread_on_gpu(operator, y, x, x.new_zeros(0, 5)).any()
+    assert not roi_gpu.backward_on_gpu(operator, y, x, x.new_zeros(0, 5)).any()
 
 
 def test_it_is_an_attribute_of_minicaffe():

@@ -23,8 +23,8 @@ ENDS = np.array([[0, 0, 1, 1]], np.float32)
 def psroi_pooling(g: Graph, layer: PSROIPooling, bottom: list[Value], top: list[Dims]) -> list[str]:
     x, rois = bottom[0], roi_rows(g, bottom[1])
     corners = g("Mul", g("Add", rounded(g, g.columns(rois, 1, 5)), ENDS), float(layer.spatial_scale))
-    hstart, hend = _bin_pixels(g, corners, 1, layer.group_size, g.number(x, 2, np.float32), [1, 3])
-    wstart, wend = _bin_pixels(g, corners, 0, layer.group_size, g.number(x, 3, np.float32), [1, 2])
+    hstart, hend = _bin_pixels(g, corners, 1, layer.operator.group_size, g.number(x, 2, np.float32), [1, 3])
+    wstart, wend = _bin_pixels(g, corners, 0, layer.operator.group_size, g.number(x, 3, np.float32), [1, 2])
     integral = g("CumSum", g("CumSum", g.cast(x, np.float64), 3), 2)
     integral = g.reshape(g("Pad", integral, [0, 0, 1, 1, 0, 0, 0, 0]), [-1])
     wide = g("Add", g.number(x, 3), 1)
@@ -69,7 +69,7 @@ def _bin_pixels(g: Graph, corners: str, axis: int, group: int, size: str, new_ax
 
 def _planes(g: Graph, layer: PSROILayer, rois: str, pixels: str) -> str:
     """The offset in the flat map of the channel that each bin reads: (R, D, G, G)."""
-    dim, group = layer.output_dim, layer.group_size
+    dim, group = layer.output_dim, layer.operator.group_size
     channels = np.arange(dim * group**2).reshape(1, dim, group, group)
     image = g("Unsqueeze", g("Mul", images(g, rois), dim * group**2), [1, 2, 3])
     return g("Mul", g("Add", image, channels), pixels)
@@ -85,12 +85,12 @@ def psroi_align(g: Graph, layer: PSROIAlign, bottom: list[Value], top: list[Dims
     plane = g("Unsqueeze", _planes(g, layer, rois, g("Mul", g.number(x, 2), g.number(x, 3))), [4, 5])
     index = g("Add", plane, g("Add", g("Mul", rows, g.number(x, 3)), columns))
     values = g("Mul", g("Gather", g.reshape(x, [-1]), index, axis=0), g("Mul", row_weight, column_weight))
-    return [g("Div", g("ReduceSum", values, [4, 5], keepdims=0), float(layer.sample_num**2))]
+    return [g("Div", g("ReduceSum", values, [4, 5], keepdims=0), float(layer.operator.sample_num**2))]
 
 
 def _taps(g: Graph, layer: PSROIAlign, corners: str, axis: int, size: str, new_axes: list[int]) -> tuple[str, str]:
     """The two pixels of each sample and their weights, (R, G, 2 sample_num) with new_axes of length 1."""
-    group, samples = layer.group_size, layer.sample_num
+    group, samples = layer.operator.group_size, layer.operator.sample_num
     length, edges = _edges(g, corners, axis, group)
     last = g("Sub", g.cast(size, np.float32), 1.0)
     start = g("Unsqueeze", _clipped(g, g.columns(edges, 0, group), last), [2])

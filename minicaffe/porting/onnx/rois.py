@@ -14,7 +14,7 @@ from .graph import Dims, Graph, Operand, Tensor, Value
 
 @exports(ROIPooling)
 def roi_pooling(g: Graph, layer: ROIPooling, bottom: list[Value], top: list[Dims]) -> list[str]:
-    size = [layer.pooled_h, layer.pooled_w]
+    size = [layer.operator.pooled_h, layer.operator.pooled_w]
     return [g("MaxRoiPool", bottom[0], roi_rows(g, bottom[1]), pooled_shape=size, spatial_scale=layer.spatial_scale)]
 
 
@@ -23,12 +23,13 @@ def roi_align(g: Graph, layer: ROIAlign, bottom: list[Value], top: list[Dims]) -
     rois = roi_rows(g, bottom[1])
     if not isinstance(layer, ROIAlignMean):
         return [_roi_align_max(g, layer, bottom, rois)]
+    operator = layer.operator
     options = {
-        "output_height": layer.pooled_h,
-        "output_width": layer.pooled_w,
-        "sampling_ratio": max(layer.sampling_ratio, 0),
-        "spatial_scale": layer.spatial_scale,
-        "coordinate_transformation_mode": "half_pixel" if layer.aligned else "output_half_pixel",
+        "output_height": operator.pooled_h,
+        "output_width": operator.pooled_w,
+        "sampling_ratio": max(operator.sampling_ratio, 0),
+        "spatial_scale": operator.spatial_scale,
+        "coordinate_transformation_mode": "half_pixel" if operator.aligned else "output_half_pixel",
     }
     return [g("RoiAlign", bottom[0], g.columns(rois, 1, 5), images(g, rois), **options)]
 
@@ -50,15 +51,15 @@ def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) ->
     if len(bottom) > 2:
         scale = g("Abs", g.columns(g.reshape(bottom[2], [-1]), 0, 1, axis=0))
     corners = g("Mul", g.columns(rois, 1, 5), scale)
-    rows = _samples(g, corners, 1, layer.pooled_h, g.number(x, 2, np.float32))
-    columns = _samples(g, corners, 0, layer.pooled_w, g.number(x, 3, np.float32))
+    rows = _samples(g, corners, 1, layer.operator.pooled_h, g.number(x, 2, np.float32))
+    columns = _samples(g, corners, 0, layer.operator.pooled_w, g.number(x, 3, np.float32))
     channels = g("Transpose", g("Pad", x, [0, 0, 0, 0, 0, 0, 1, 1]), perm=[0, 2, 3, 1])
     pixels = g.reshape(channels, [-1], g.size(x, 1))
     wide = g("Add", g.number(x, 3), 1)
     first = g("Mul", images(g, rois), g("Mul", g("Add", g.number(x, 2), 1), wide))
     first = g("Unsqueeze", first, [1, 2])
     count = g("Shape", g("Squeeze", g.columns(rois, 0, 1), [1]))
-    shape = g("Concat", count, [layer.pooled_h, layer.pooled_w], g.size(x, 1), axis=0)
+    shape = g("Concat", count, [layer.operator.pooled_h, layer.operator.pooled_w], g.size(x, 1), axis=0)
     lowest = g("Expand", LOWEST, shape)
     row_count, column_count = (g("Squeeze", g("Shape", places, start=2, end=3), [0]) for places in (rows, columns))
 

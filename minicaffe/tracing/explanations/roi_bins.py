@@ -50,7 +50,7 @@ def roi_pooling(case: Case, at: Index) -> Explanation:
 @explains(PSROIPooling)
 def psroi_pooling(case: Case, at: Index) -> Explanation:
     r, d, gh, gw = at
-    plan, score = plan_of(case, [r]), score_map(case.layer.group_size, d, gh, gw)
+    plan, score = plan_of(case, [r]), score_map(case.layer.operator.group_size, d, gh, gw)
     clipped, cells = _bin(case, plan, score.channel, gh, gw)
     area = max(cells.size, 1)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -76,7 +76,8 @@ def _bin(case: Case, plan: BinPlan, channel: int, ph: int, pw: int) -> tuple[tup
 @explains(PSROIAlign)
 def psroi_align(case: Case, at: Index) -> Explanation:
     r, d, gh, gw = at
-    plan, count, score = plan_of(case, [r]), case.layer.sample_num, score_map(case.layer.group_size, d, gh, gw)
+    operator = case.layer.operator
+    plan, count, score = plan_of(case, [r]), operator.sample_num, score_map(operator.group_size, d, gh, gw)
     axes = ((plan.steps.h, gh, plan.size[0]), (plan.steps.w, gw, plan.size[1]))
     clipped = tuple(clipped_to(axis, i, max(n - 1, 0)) for axis, i, n in axes)
     geometry = geometry_of(case, at, plan, clipped, score.channel, partial(roi_text.psroi_align, count))
@@ -94,9 +95,9 @@ def psroi_align(case: Case, at: Index) -> Explanation:
 def roi_align_mean(case: Case, at: Index) -> Explanation:
     layer, (r, c, ph, pw) = case.layer, at
     plan = plan_of(case, [r])
-    steps, ratio = plan.steps, layer.sampling_ratio
+    steps, ratio = plan.steps, layer.operator.sampling_ratio
     clipped = ((steps.h.start[0, ph], steps.h.end[0, ph]), (steps.w.start[0, pw], steps.w.end[0, pw]))
-    geometry = geometry_of(case, at, plan, clipped, c, partial(roi_text.roi_align_mean, layer.aligned, ratio))
+    geometry = geometry_of(case, at, plan, clipped, c, partial(roi_text.roi_align_mean, layer.operator.aligned, ratio))
     taken = _bilinear(case.x[plan.images[0], c], plan.places, ph, pw)
     high, wide = (int(sample_counts(axis.length, ratio)[0]) for axis in (steps.h, steps.w))
     lost = high * wide - len(taken)

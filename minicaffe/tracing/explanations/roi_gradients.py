@@ -77,7 +77,7 @@ def _gradient(case: Case, at: Index, formula: str, mine: Array, weight: Array) -
         f"{len(mine)} of the {case.y.shape[0]} rois are in image {at[0]}",
     ]
     if isinstance(case.layer, PSROILayer):  # only bin (gh, gw) of output channel d reads channel (d * g + gh) * g + gw
-        group = case.layer.group_size
+        group = case.layer.operator.group_size
         channel, gh, gw = channel // group**2, channel // group % group, channel % group
         weight = weight * ((np.arange(group) == gh)[:, None] & (np.arange(group) == gw))
         text = str(score_map(group, channel, gh, gw)).splitlines()[0]
@@ -100,7 +100,7 @@ def _argmax(case: Case, plan: RoiPlan[Any], image: int, channel: int) -> Array:
     """The argmax (R', 1, PH, PW) of one image's rois in a channel."""
     rois, high, wide = plan.shape
     argmax = np.empty((rois, 1, high, wide), np.int32)
-    case.layer.pool(np.broadcast_to(case.x[image, channel], (image + 1, 1, *plan.size)), plan, None, argmax)
+    case.layer.operator.pool(np.broadcast_to(case.x[image, channel], (image + 1, 1, *plan.size)), plan, None, argmax)
     return argmax
 
 

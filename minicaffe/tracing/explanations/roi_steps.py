@@ -20,7 +20,7 @@ def score_map(group: int, d: int, gh: int, gw: int) -> ScoreMap:
 
 def plan_of(case: Case, rois: Array | list[int]) -> RoiPlan[Any]:
     """The layer's plan of the rois with these indices."""
-    plan: RoiPlan[Any] = case.layer.plan_rois(case.bottoms[1].reshape(-1, 5)[rois], case.x.shape[2:])
+    plan: RoiPlan[Any] = case.layer.operator.plan(case.bottoms[1].reshape(-1, 5)[rois], case.x.shape[2:])
     return plan
 
 

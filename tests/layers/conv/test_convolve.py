@@ -11,7 +11,7 @@ import pytest
 
 from minicaffe.layers.conv import convolution_blocks
 from minicaffe.layers.conv.convolve import add_weight_gradient, convolve, data_gradient
-from minicaffe.layers.conv.epilogue import Finish
+from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
 from minicaffe.threads import get_num_threads, set_num_threads
 
@@ -95,9 +95,9 @@ def test_finish_is_done_after_the_sums(window: Window, group: int, count: int, t
     x, weight, y = arrays(window, group, count)
     plain = np.empty_like(y)
     convolve(x, weight, window, group, plain)
-    finish = Finish(np.linspace(-2, 2, 8), np.linspace(3, -1, 8), 0.0)
-    finish(plain)
-    convolve(x, weight, window, group, y, finish)
+    epilogue = Epilogue(np.linspace(-2, 2, 8), np.linspace(3, -1, 8), 0.0)
+    epilogue(plain)
+    convolve(x, weight, window, group, y, epilogue)
     np.testing.assert_allclose(y, plain, atol=1e-12)
 
 

@@ -10,7 +10,7 @@ import pytest
 from minicaffe import threads
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import winograd, winograd_weights
-from minicaffe.layers.conv.epilogue import Finish
+from minicaffe.layers.conv.epilogue import Epilogue
 from minicaffe.layers.conv.window import Window
 from minicaffe.layers.conv.winograd_blocks import Tiling
 from minicaffe.layers.conv.winograd_matrices import POINTS, cook_toom
@@ -62,12 +62,12 @@ def test_forward_is_the_direct_one(name: str, count: int) -> None:
     shape, filters, group, pad, dilation = SHAPES[name]
     window = square(pad, dilation)
     x, weight = normal(*shape), normal(filters, shape[1] // group, 3, 3, seed=1)
-    finish = Finish(normal(filters, seed=2), normal(filters, seed=3), 0.25)
+    epilogue = Epilogue(normal(filters, seed=2), normal(filters, seed=3), 0.25)
     expected = np.zeros((shape[0], filters, *window.output(shape[2:])), np.float32)
     direct.convolve(x, weight, window, group, expected)
-    finish(expected)
+    epilogue(expected)
     actual = np.full_like(expected, np.nan)
-    winograd.convolve(x, weight, window, group, actual, finish)
+    winograd.convolve(x, weight, window, group, actual, epilogue)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -186,6 +186,6 @@ def test_blocks_cover_every_tile_once(tiles: int, count: int) -> None:
 def test_inputs_stay_as_they_are() -> None:
     x, weight = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1)
     before = x.copy(), weight.copy()
-    winograd.convolve(x, weight, square(), 1, np.zeros((1, 4, 9, 14), np.float32), Finish(shift=normal(4)))
+    winograd.convolve(x, weight, square(), 1, np.zeros((1, 4, 9, 14), np.float32), Epilogue(shift=normal(4)))
     np.testing.assert_array_equal(x, before[0])
     np.testing.assert_array_equal(weight, before[1])

@@ -7,9 +7,9 @@ from minicaffe.layers.losses.loss_normalization import (
     FULL,
     PRE_FIXED,
     VALID,
+    Normalization,
     ignored_label,
-    loss_divisor,
-    normalization_mode,
+    read_normalization,
 )
 from minicaffe.proto import caffe_pb2
 
@@ -20,20 +20,20 @@ LossParameter = caffe_pb2.LossParameter
     "mode, divisor", [(FULL, 12), (VALID, 5), (BATCH_SIZE, 3), (LossParameter.NONE, 1), (PRE_FIXED, 2.5)]
 )  # fmt: skip
 def test_divisor(mode, divisor):
-    assert loss_divisor(mode, images=3, positions=12, valid=5, pre_fixed=2.5) == divisor
+    assert Normalization(mode, 2.5).divisor(images=3, positions=12, valid=5) == divisor
 
 
 @pytest.mark.parametrize("mode", LossParameter.NormalizationMode.values())
 def test_divisor_is_at_least_one(mode):
-    assert loss_divisor(mode, images=0, positions=0, valid=0, pre_fixed=0.25) == 1
+    assert Normalization(mode, 0.25).divisor(images=0, positions=0, valid=0) == 1
 
 
 def test_mode():
-    assert normalization_mode(LossParameter()) == VALID
-    assert normalization_mode(LossParameter(), BATCH_SIZE) == BATCH_SIZE
-    assert normalization_mode(LossParameter(normalize=True)) == VALID
-    assert normalization_mode(LossParameter(normalize=False)) == BATCH_SIZE
-    assert normalization_mode(LossParameter(normalize=False, normalization=FULL)) == FULL
+    assert read_normalization(LossParameter()).mode == VALID
+    assert read_normalization(LossParameter(), BATCH_SIZE).mode == BATCH_SIZE
+    assert read_normalization(LossParameter(normalize=True)).mode == VALID
+    assert read_normalization(LossParameter(normalize=False)).mode == BATCH_SIZE
+    assert read_normalization(LossParameter(normalize=False, normalization=FULL)).mode == FULL
 
 
 def test_ignored_label():

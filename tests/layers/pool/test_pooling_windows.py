@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.layers.pool.pooling_windows import PoolAxis, plane_blocks, reduce_windows, spread_windows
+from minicaffe.layers.pool.pooling_windows import PoolAxis, plane_blocks, reduce_windows, windows_backward
 
 
 def axis_of(size: int, kernel: int, stride: int, pad: int, floor: bool, clip: bool) -> PoolAxis:
@@ -69,7 +69,7 @@ def test_spread_is_the_transpose_of_the_sum(rows: PoolAxis, columns: PoolAxis) -
     random = np.random.default_rng(0)
     x, dy = random.normal(size=(2, 3, rows.size, columns.size)), random.normal(size=(2, 3, rows.pooled, columns.pooled))
     dx = np.empty_like(x)
-    spread_windows(dy, rows, columns, dx)
+    windows_backward(dy, rows, columns, dx)
     assert math.isclose((reduce_windows(np.add, x, rows, columns, 0.0) * dy).sum(), (x * dx).sum(), abs_tol=1e-9)
 
 

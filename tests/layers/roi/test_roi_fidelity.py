@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 import roi_original_backward as original
 from numpy.typing import NDArray
+from roi_cases import Case
 
 from minicaffe import Net, ops
-from minicaffe.layers.roi.roi_align_max import roi_align_max_plan
+from minicaffe.layers.roi.roi_align_max import RoiAlignMax
 
 
 def winners(x: NDArray, rois: NDArray, pooled: tuple[int, int], scale: float) -> tuple[NDArray, tuple[NDArray, NDArray]]:
     """Our argmax of Caffe's ROIAlign, and the h and w that the original keeps: cut to ints, -1 for none."""
     argmax = ops.roi_align_max_argmax(x, rois, *pooled, scale)
-    samples = roi_align_max_plan(rois, pooled, scale, x.shape[2:]).places
+    samples = Case(x, rois, scale, pooled).plan(RoiAlignMax).places
     h, w = np.full(argmax.shape, -1), np.full(argmax.shape, -1)
     for r, c, ph, pw in np.argwhere(argmax >= 0):
         i, j = divmod(int(argmax[r, c, ph, pw]), x.shape[3] + 1)
@@ -80,11 +81,11 @@ def test_the_originals_rules_explain_every_recorded_diff(case: str) -> None:
     if "bottom.b2" in stored:
         scale = abs(float(stored["bottom.b2"].flat[0]))
     if case.startswith("ROIPooling"):
-        argmax = ops.roi_pool_argmax(x, rois, layer.pooled_h, layer.pooled_w, scale)
+        argmax = ops.roi_pool_argmax(x, rois, layer.operator.pooled_h, layer.operator.pooled_w, scale)
         diff = original.roi_pool_backward(dy, argmax, rois, scale, x.shape)
     elif case.startswith("ROIAlign"):
-        _, places = winners(x, rois, (layer.pooled_h, layer.pooled_w), scale)
+        _, places = winners(x, rois, (layer.operator.pooled_h, layer.operator.pooled_w), scale)
         diff = original.roi_align_backward(dy, places, rois, scale, x.shape)
     else:
-        diff = original.ps_roi_align_backward(dy, rois, scale, x.shape, layer.sample_num)
+        diff = original.ps_roi_align_backward(dy, rois, scale, x.shape, layer.operator.sample_num)
     golden.compare(diff, stored["bottom_diff.b0"], (1e-4, 1e-5), case)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
-from minicaffe.layers.psroi_align import ps_roi_align_plan
-from minicaffe.layers.psroi_pooling import ps_roi_pool_plan
-from minicaffe.layers.roi import roi_layer
-from minicaffe.layers.roi.roi_align_max import roi_align_max_plan
-from minicaffe.layers.roi.roi_align_mean import roi_align_plan
+from minicaffe.layers.psroi_align import PsRoiAlign
+from minicaffe.layers.psroi_pooling import PsRoiPool
+from minicaffe.layers.roi import operator
+from minicaffe.layers.roi.roi_align_max import RoiAlignMax
+from minicaffe.layers.roi.roi_align_mean import RoiAlign
 from minicaffe.layers.roi.roi_geometry import RoiPlan
-from minicaffe.layers.roi_pooling import roi_pool_plan
+from minicaffe.layers.roi_pooling import RoiPool
 from minicaffe.mode import TEST, TRAIN
 
 
@@ -53,19 +53,19 @@ def check_samples(case: Case, plan: RoiPlan, of_axis: Callable[..., Any], diviso
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(cases(), cases(dtype=np.float64)))
 def test_roi_pooling(case: Case) -> None:
-    check_bins(case, roi_pool_plan(case.rois, case.pooled, case.scale, case.x.shape[2:]), roi_reference.roi_pool)
+    check_bins(case, case.plan(RoiPool), roi_reference.roi_pool)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(cases(groups=True), cases(groups=True, dtype=np.float64)))
 def test_psroi_pooling(case: Case) -> None:
-    check_bins(case, ps_roi_pool_plan(case.rois, case.pooled[0], case.scale, case.x.shape[2:]), roi_reference.ps_roi_pool)
+    check_bins(case, case.plan(PsRoiPool), roi_reference.ps_roi_pool)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(cases(), cases(dtype=np.float64)))
 def test_roi_align_max(case: Case) -> None:
-    plan = roi_align_max_plan(case.rois, case.pooled, case.scale, case.x.shape[2:])
+    plan = case.plan(RoiAlignMax)
     check_samples(case, plan, roi_reference.roi_align_max, lambda high, wide: 1)
 
 
@@ -73,14 +73,14 @@ def test_roi_align_max(case: Case) -> None:
 @given(st.one_of(cases(), cases(dtype=np.float64)), st.integers(-1, 3), st.booleans())
 def test_roi_align_mean(case: Case, ratio: int, aligned: bool) -> None:
     given = {"sampling_ratio": ratio, "aligned": aligned}
-    plan = roi_align_plan(case.rois, case.pooled, case.scale, case.x.shape[2:], sampling_ratio=ratio, aligned=aligned)
+    plan = case.plan(RoiAlign, sampling_ratio=ratio, aligned=aligned)
     check_samples(case, plan, partial(roi_reference.roi_align, **given), lambda high, wide: max(high * wide, 1))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(cases(groups=True), cases(groups=True, dtype=np.float64)), st.integers(1, 4))
 def test_psroi_align(case: Case, sample_num: int) -> None:
-    plan = ps_roi_align_plan(case.rois, case.pooled[0], case.scale, case.x.shape[2:], sample_num)
+    plan = case.plan(PsRoiAlign, sample_num=sample_num)
     of_axis = partial(roi_reference.ps_roi_align, sample_num=sample_num)
     check_samples(case, plan, of_axis, lambda high, wide: sample_num**2)
 
@@ -101,9 +101,10 @@ def test_rois_are_checked_and_planned_once_for_forward_and_backward(
 ) -> None:
     case = LayerCase(f"type: '{kind.strip()}' {LAYERS[kind]}", np.ones((2, 12, 7, 9)), some_rois(), phase=phase)
     done = []
-    check, plan = roi_layer.rois_problem, case.layer.plan_rois
-    monkeypatch.setattr(roi_layer, "rois_problem", lambda *given: done.append("checked") or check(*given))
-    monkeypatch.setattr(case.layer, "plan_rois", lambda *given: done.append("planned") or plan(*given))
+    operator_class = type(case.layer.operator)
+    check, plan = operator.rois_problem, operator_class.plan
+    monkeypatch.setattr(operator, "rois_problem", lambda *given: done.append("checked") or check(*given))
+    monkeypatch.setattr(operator_class, "plan", lambda *given: done.append("planned") or plan(*given))
     (y,) = case.forward()
     case.backward(np.ones(y.shape))
     assert done == ["checked", "planned"]

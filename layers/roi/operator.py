@@ -1,0 +1,182 @@
+"""RoiOperator: one kind of pooling over rois, with its parameters, that its layer, minicaffe.ops and minicaffe.torch run.
+
+    rois (R, 5)  --plan-->  what their bins read
+    x (N, C, H, W)  --pool-->  y (R, C', PH, PW);  dy  --pool_backward-->  dx
+
+The kinds: RoiPool, RoiAlign, RoiAlignMax, PsRoiPool and PsRoiAlign, each in the file of its formula.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from minicaffe.blob import Array, Blob
+from minicaffe.cuda.roi import Means, PositionSensitive, Sizes, Winners
+from minicaffe.errors import Error
+
+from .roi_geometry import RoiPlan, rois_problem
+
+POSITIVE = ("pooled_h", "pooled_w", "group_size", "sample_num")
+
+MOST_SAMPLES = {"sampling_ratio": 1000, "sample_num": 1000}
+"""Most samples along a side of a bin. No map has use for more, and memory and time grow with them."""
+
+
+class ArgumentError(Error):
+    """A bad argument; argument: "x", "rois" or a parameter's name."""
+
+    def __init__(self, argument: str, text: str) -> None:
+        super().__init__(text)
+        self.argument = argument
+
+
+class Saved(NamedTuple):
+    """What a forward leaves for backward. argmax (R, C, PH, PW): of operators that take maxima."""
+
+    x_shape: tuple[int, ...]
+    plan: RoiPlan[Any]
+    argmax: NDArray[np.int32] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoiOperator(ABC):
+    """A kind has its parameters as fields, under the prototxt's names. Raises ArgumentError for bad ones."""
+
+    takes_maxima: ClassVar[bool] = False
+    spatial_scale: float
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name in POSITIVE and value <= 0:
+                raise ArgumentError(name, f"{name} must be > 0, got {value}")
+            if value > MOST_SAMPLES.get(name, math.inf):
+                raise ArgumentError(name, f"{name} must be at most {MOST_SAMPLES[name]}, got {value}")
+        if not math.isfinite(self.spatial_scale):
+            raise ArgumentError("spatial_scale", f"spatial_scale must be finite, got {self.spatial_scale}")
+
+    # What a kind writes.
+
+    @abstractmethod
+    def bins(self, channels: int) -> tuple[int, int, int]:
+        """y's axes after the rois, for a map with that many channels. Raises ArgumentError where it cannot have them."""
+
+    @abstractmethod
+    def plan(self, rois: Array, size: tuple[int, int]) -> RoiPlan[Any]:
+        """What the bins of checked rois (R, 5), of the map's type, read of a map of size (H, W)."""
+
+    @abstractmethod
+    def pool(self, x: Array, plan: RoiPlan[Any], y: Array | None, argmax: NDArray[np.int32] | None) -> None:
+        """Forward: into y, and argmax where y are maxima; None: not wanted."""
+
+    @abstractmethod
+    def pool_backward(self, dy: Array, plan: RoiPlan[Any], argmax: Array | None, dx: Array) -> None:
+        """Backward: overwrites dx."""
+
+    @abstractmethod
+    def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
+        """The most that forward takes beside its arrays, or with backward forward and backward. train: with argmax."""
+
+    @abstractmethod
+    def kernels(self, dtype: np.dtype[Any]) -> Winners | Means | PositionSensitive:
+        """Forward and backward on the GPU."""
+
+    def channel(self, c: int, ph: int, pw: int) -> int:
+        """The map's channel that bin (ph, pw) of y's channel c reads."""
+        return c
+
+    # Checks and sizes.
+
+    def check(self, x_shape: tuple[int, ...], rois_shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+        """y's shape (R, C', PH, PW). Raises ArgumentError unless x is (N, C, H, W), and rois (R, 5) or (R, 5, 1, 1)."""
+        if len(x_shape) != 4:
+            raise ArgumentError("x", f"the feature map must have 4 axes (N, C, H, W), got shape {x_shape}")
+        if len(rois_shape) not in (2, 4) or rois_shape[1:] not in ((5,), (5, 1, 1)):
+            raise ArgumentError("rois", f"rois must have shape (R, 5) or (R, 5, 1, 1), got {rois_shape}")
+        return rois_shape[0], *self.bins(x_shape[1])
+
+    def check_rois(self, rois: Array, images: int) -> Array:
+        """rois (R, 5) or (R, 5, 1, 1) as (R, 5). Raises ArgumentError that names the first bad one."""
+        rois = rois.reshape(-1, 5)
+        problem = rois_problem(rois, images, self.spatial_scale)
+        if problem:
+            raise ArgumentError("rois", problem)
+        return rois
+
+    def sizes(self, x_shape: tuple[int, ...], rois: int) -> Sizes:
+        """The first arguments of the kernels."""
+        images, channels, height, width = x_shape
+        _, pooled_h, pooled_w = self.bins(channels)
+        return Sizes(rois, images, channels, height, width, pooled_h, pooled_w, self.spatial_scale)
+
+    # On arrays, for minicaffe.ops and minicaffe.torch.
+
+    def forward(
+        self, x: ArrayLike, rois: ArrayLike, out: Array | None = None, *, with_argmax: bool = False
+    ) -> tuple[Array, Saved]:
+        """y of x and rois; with_argmax: with the places of the maxima, for a backward."""
+        x, saved, shape = self._plan(x, rois)
+        y = np.empty(shape, x.dtype) if out is None else out
+        if with_argmax and self.takes_maxima:
+            saved = saved._replace(argmax=np.empty(shape, np.int32))
+        self.pool(x, saved.plan, y, saved.argmax)
+        return y, saved
+
+    def find_argmax(self, x: ArrayLike, rois: ArrayLike, out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
+        """The places of the maxima alone (R, C, PH, PW)."""
+        x, saved, shape = self._plan(x, rois)
+        argmax = np.empty(shape, np.int32) if out is None else out
+        self.pool(x, saved.plan, None, argmax)
+        return argmax
+
+    def backward(self, dy: Array, saved: Saved, out: Array | None = None) -> Array:
+        """dy of y's shape -> dx (N, C, H, W)."""
+        dx = np.empty(saved.x_shape, dy.dtype) if out is None else out
+        self.pool_backward(dy, saved.plan, saved.argmax, dx)
+        return dx
+
+    def saved(self, rois: ArrayLike, dtype: DTypeLike, x_shape: tuple[int, ...], argmax: Array | None = None) -> Saved:
+        """What a forward of checked rois would leave."""
+        plan = self.plan(np.asarray(rois, dtype).reshape(-1, 5), (x_shape[2], x_shape[3]))
+        return Saved(tuple(x_shape), plan, argmax)
+
+    def _plan(self, x: ArrayLike, rois: ArrayLike) -> tuple[Array, Saved, tuple[int, int, int, int]]:
+        """x as float32 or float64, what backward needs, y's shape. The plan has a copy of rois."""
+        x = np.asarray(x)
+        x = x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
+        rois = np.array(rois, x.dtype)
+        shape = self.check(x.shape, rois.shape)
+        plan = self.plan(self.check_rois(rois, len(x)), (x.shape[2], x.shape[3]))
+        return x, Saved(x.shape, plan, None), shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridOperator(RoiOperator):
+    """A kind that pools every channel of a roi over (pooled_h, pooled_w) bins."""
+
+    pooled_h: int
+    pooled_w: int
+
+    def bins(self, channels: int) -> tuple[int, int, int]:
+        return channels, self.pooled_h, self.pooled_w
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionSensitiveOperator(RoiOperator):
+    """A kind that pools a grid of group_size x group_size bins, each from other channels."""
+
+    group_size: int
+
+    def bins(self, channels: int) -> tuple[int, int, int]:
+        group = self.group_size
+        if channels % group**2:
+            raise ArgumentError("x", f"{channels} channels are not a multiple of group_size^2 = {group**2}")
+        return channels // group**2, group, group
+
+    def channel(self, c: int, ph: int, pw: int) -> int:
+        return (c * self.group_size + ph) * self.group_size + pw
