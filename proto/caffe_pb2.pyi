@@ -545,6 +545,35 @@ class LayerParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    REORG_PARAM_FIELD_NUMBER: _builtins.int
+    REGION_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    YOLO_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
+    YOLOV3_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
+    RELU6_PARAM_FIELD_NUMBER: _builtins.int
+    SHUFFLE_CHANNEL_PARAM_FIELD_NUMBER: _builtins.int
+    UPSAMPLE_PARAM_FIELD_NUMBER: _builtins.int
+    DENSE_IMAGE_DATA_PARAM_FIELD_NUMBER: _builtins.int
+    BN_PARAM_FIELD_NUMBER: _builtins.int
+    INTERP_PARAM_FIELD_NUMBER: _builtins.int
+    SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
+    UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
+    BOX_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
+    BBOX_REG_PARAM_FIELD_NUMBER: _builtins.int
+    DECODE_BBOX_PARAM_FIELD_NUMBER: _builtins.int
+    ROI_WARPING_PARAM_FIELD_NUMBER: _builtins.int
+    MASK_RESIZE_PARAM_FIELD_NUMBER: _builtins.int
+    NORMALIZE_PARAM_FIELD_NUMBER: _builtins.int
+    PROPOSAL_PARAM_FIELD_NUMBER: _builtins.int
+    DEFORMABLE_CONVOLUTION_PARAM_FIELD_NUMBER: _builtins.int
+    DEFORMABLE_PSROI_POOLING_PARAM_FIELD_NUMBER: _builtins.int
+    PADDING_PARAM_FIELD_NUMBER: _builtins.int
+    LSTM_PARAM_FIELD_NUMBER: _builtins.int
+    REVERSE_PARAM_FIELD_NUMBER: _builtins.int
+    TRANSPOSE_PARAM_FIELD_NUMBER: _builtins.int
+    CTC_LOSS_PARAM_FIELD_NUMBER: _builtins.int
+    CTC_DECODER_PARAM_FIELD_NUMBER: _builtins.int
+    CONTINUATION_INDICATOR_PARAM_FIELD_NUMBER: _builtins.int
+    LABELSEQUENCE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     BOTTOM_FIELD_NUMBER: _builtins.int
@@ -624,6 +653,92 @@ class LayerParameter(_message.Message):
     name: _builtins.str
     type: _builtins.str
     phase: Global___Phase.ValueType
+    @_builtins.property
+    def reorg_param(self) -> Global___ReorgParameter: ...
+    @_builtins.property
+    def region_loss_param(self) -> Global___RegionLossParameter: ...
+    @_builtins.property
+    def yolo_detection_output_param(self) -> Global___YoloDetectionOutputParameter: ...
+    @_builtins.property
+    def yolov3_detection_output_param(self) -> Global___Yolov3DetectionOutputParameter: ...
+    @_builtins.property
+    def relu6_param(self) -> Global___ReLUParameter: ...
+    @_builtins.property
+    def shuffle_channel_param(self) -> Global___ShuffleChannelParameter: ...
+    @_builtins.property
+    def upsample_param(self) -> Global___UpsampleParameter:
+        """[137]"""
+
+    @_builtins.property
+    def dense_image_data_param(self) -> Global___DenseImageDataParameter:
+        """[138]"""
+
+    @_builtins.property
+    def bn_param(self) -> Global___BNParameter: ...
+    @_builtins.property
+    def interp_param(self) -> Global___InterpParameter:
+        """[143]"""
+
+    @_builtins.property
+    def seg_accuracy_param(self) -> Global___SegAccuracyParameter:
+        """[144]"""
+
+    @_builtins.property
+    def unpooling_param(self) -> Global___UnpoolingParameter:
+        """[44]"""
+
+    @_builtins.property
+    def box_output_param(self) -> Global___BoxOutputParameter: ...
+    @_builtins.property
+    def bbox_reg_param(self) -> Global___BBoxRegParameter:
+        """[154]"""
+
+    @_builtins.property
+    def decode_bbox_param(self) -> Global___DecodeBBoxParameter: ...
+    @_builtins.property
+    def roi_warping_param(self) -> Global___ROIWarpingParameter: ...
+    @_builtins.property
+    def mask_resize_param(self) -> Global___MaskResizeParameter: ...
+    @_builtins.property
+    def normalize_param(self) -> Global___NormalizeTypeParameter: ...
+    @_builtins.property
+    def proposal_param(self) -> Global___ProposalParameter: ...
+    @_builtins.property
+    def deformable_convolution_param(self) -> Global___DeformableConvolutionParameter: ...
+    @_builtins.property
+    def deformable_psroi_pooling_param(self) -> Global___DeformablePSROIPoolingParameter: ...
+    @_builtins.property
+    def padding_param(self) -> Global___PaddingParameter:
+        """[135]"""
+
+    @_builtins.property
+    def lstm_param(self) -> Global___LSTMParameter:
+        """[140]"""
+
+    @_builtins.property
+    def reverse_param(self) -> Global___ReverseParameter:
+        """[143]"""
+
+    @_builtins.property
+    def transpose_param(self) -> Global___TransposeParameter:
+        """[142]"""
+
+    @_builtins.property
+    def ctc_loss_param(self) -> Global___CTCLossParameter:
+        """[148]"""
+
+    @_builtins.property
+    def ctc_decoder_param(self) -> Global___CTCDecoderParameter:
+        """[149]"""
+
+    @_builtins.property
+    def continuation_indicator_param(self) -> Global___ContinuationIndicatorParameter:
+        """[201]"""
+
+    @_builtins.property
+    def labelsequence_accuracy_param(self) -> Global___LabelsequenceAccuracyParameter:
+        """[203]"""
+
     @_builtins.property
     def bottom(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -805,6 +920,35 @@ class LayerParameter(_message.Message):
     def __init__(
         self,
         *,
+        reorg_param: Global___ReorgParameter | None = ...,
+        region_loss_param: Global___RegionLossParameter | None = ...,
+        yolo_detection_output_param: Global___YoloDetectionOutputParameter | None = ...,
+        yolov3_detection_output_param: Global___Yolov3DetectionOutputParameter | None = ...,
+        relu6_param: Global___ReLUParameter | None = ...,
+        shuffle_channel_param: Global___ShuffleChannelParameter | None = ...,
+        upsample_param: Global___UpsampleParameter | None = ...,
+        dense_image_data_param: Global___DenseImageDataParameter | None = ...,
+        bn_param: Global___BNParameter | None = ...,
+        interp_param: Global___InterpParameter | None = ...,
+        seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
+        unpooling_param: Global___UnpoolingParameter | None = ...,
+        box_output_param: Global___BoxOutputParameter | None = ...,
+        bbox_reg_param: Global___BBoxRegParameter | None = ...,
+        decode_bbox_param: Global___DecodeBBoxParameter | None = ...,
+        roi_warping_param: Global___ROIWarpingParameter | None = ...,
+        mask_resize_param: Global___MaskResizeParameter | None = ...,
+        normalize_param: Global___NormalizeTypeParameter | None = ...,
+        proposal_param: Global___ProposalParameter | None = ...,
+        deformable_convolution_param: Global___DeformableConvolutionParameter | None = ...,
+        deformable_psroi_pooling_param: Global___DeformablePSROIPoolingParameter | None = ...,
+        padding_param: Global___PaddingParameter | None = ...,
+        lstm_param: Global___LSTMParameter | None = ...,
+        reverse_param: Global___ReverseParameter | None = ...,
+        transpose_param: Global___TransposeParameter | None = ...,
+        ctc_loss_param: Global___CTCLossParameter | None = ...,
+        ctc_decoder_param: Global___CTCDecoderParameter | None = ...,
+        continuation_indicator_param: Global___ContinuationIndicatorParameter | None = ...,
+        labelsequence_accuracy_param: Global___LabelsequenceAccuracyParameter | None = ...,
         name: _builtins.str | None = ...,
         type: _builtins.str | None = ...,
         bottom: _abc.Iterable[_builtins.str] | None = ...,
@@ -882,9 +1026,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "data_param", b"data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "relu_param", b"relu_param", "reshape_param", b"reshape_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "scale_param", b"scale_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "type", b"type", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_output_param", b"box_output_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "blobs", b"blobs", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "data_param", b"data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "relu_param", b"relu_param", "reshape_param", b"reshape_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "scale_param", b"scale_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "type", b"type", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_output_param", b"box_output_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1353,22 +1497,33 @@ Global___ArgMaxParameter: _TypeAlias = ArgMaxParameter  # noqa: Y015
 class BatchNormParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    SCALE_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    SCALE_BIAS_FIELD_NUMBER: _builtins.int
     USE_GLOBAL_STATS_FIELD_NUMBER: _builtins.int
     MOVING_AVERAGE_FRACTION_FIELD_NUMBER: _builtins.int
     EPS_FIELD_NUMBER: _builtins.int
+    scale_bias: _builtins.bool
     use_global_stats: _builtins.bool
     moving_average_fraction: _builtins.float
     eps: _builtins.float
+    @_builtins.property
+    def scale_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
     def __init__(
         self,
         *,
+        scale_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+        scale_bias: _builtins.bool | None = ...,
         use_global_stats: _builtins.bool | None = ...,
         moving_average_fraction: _builtins.float | None = ...,
         eps: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "use_global_stats", b"use_global_stats"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "scale_bias", b"scale_bias", "scale_filler", b"scale_filler", "use_global_stats", b"use_global_stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "use_global_stats", b"use_global_stats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "scale_bias", b"scale_bias", "scale_filler", b"scale_filler", "use_global_stats", b"use_global_stats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1485,6 +1640,9 @@ class ConvolutionParameter(_message.Message):
     CAFFE: ConvolutionParameter.Engine.ValueType  # 1
     CUDNN: ConvolutionParameter.Engine.ValueType  # 2
 
+    HOLE_FIELD_NUMBER: _builtins.int
+    HOLE_H_FIELD_NUMBER: _builtins.int
+    HOLE_W_FIELD_NUMBER: _builtins.int
     NUM_OUTPUT_FIELD_NUMBER: _builtins.int
     BIAS_TERM_FIELD_NUMBER: _builtins.int
     PAD_FIELD_NUMBER: _builtins.int
@@ -1503,6 +1661,11 @@ class ConvolutionParameter(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     AXIS_FIELD_NUMBER: _builtins.int
     FORCE_ND_IM2COL_FIELD_NUMBER: _builtins.int
+    hole: _builtins.int
+    """[17]"""
+    hole_h: _builtins.int
+    """[18]"""
+    hole_w: _builtins.int
     num_output: _builtins.int
     bias_term: _builtins.bool
     pad_h: _builtins.int
@@ -1530,6 +1693,9 @@ class ConvolutionParameter(_message.Message):
     def __init__(
         self,
         *,
+        hole: _builtins.int | None = ...,
+        hole_h: _builtins.int | None = ...,
+        hole_w: _builtins.int | None = ...,
         num_output: _builtins.int | None = ...,
         bias_term: _builtins.bool | None = ...,
         pad: _abc.Iterable[_builtins.int] | None = ...,
@@ -1549,9 +1715,9 @@ class ConvolutionParameter(_message.Message):
         axis: _builtins.int | None = ...,
         force_nd_im2col: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "kernel_h", b"kernel_h", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "hole", b"hole", "hole_h", b"hole_h", "hole_w", b"hole_w", "kernel_h", b"kernel_h", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "dilation", b"dilation", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "dilation", b"dilation", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "hole", b"hole", "hole_h", b"hole_h", "hole_w", b"hole_w", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1996,12 +2162,14 @@ Global___InfogainLossParameter: _TypeAlias = InfogainLossParameter  # noqa: Y015
 class InnerProductParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    NORMALIZE_FIELD_NUMBER: _builtins.int
     NUM_OUTPUT_FIELD_NUMBER: _builtins.int
     BIAS_TERM_FIELD_NUMBER: _builtins.int
     WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
     BIAS_FILLER_FIELD_NUMBER: _builtins.int
     AXIS_FIELD_NUMBER: _builtins.int
     TRANSPOSE_FIELD_NUMBER: _builtins.int
+    normalize: _builtins.bool
     num_output: _builtins.int
     bias_term: _builtins.bool
     axis: _builtins.int
@@ -2013,6 +2181,7 @@ class InnerProductParameter(_message.Message):
     def __init__(
         self,
         *,
+        normalize: _builtins.bool | None = ...,
         num_output: _builtins.int | None = ...,
         bias_term: _builtins.bool | None = ...,
         weight_filler: Global___FillerParameter | None = ...,
@@ -2020,9 +2189,9 @@ class InnerProductParameter(_message.Message):
         axis: _builtins.int | None = ...,
         transpose: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "num_output", b"num_output", "transpose", b"transpose", "weight_filler", b"weight_filler"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "normalize", b"normalize", "num_output", b"num_output", "transpose", b"transpose", "weight_filler", b"weight_filler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "num_output", b"num_output", "transpose", b"transpose", "weight_filler", b"weight_filler"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "normalize", b"normalize", "num_output", b"num_output", "transpose", b"transpose", "weight_filler", b"weight_filler"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2278,6 +2447,7 @@ class PoolingParameter(_message.Message):
     CEIL: PoolingParameter.RoundMode.ValueType  # 0
     FLOOR: PoolingParameter.RoundMode.ValueType  # 1
 
+    CEIL_MODE_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     PAD_FIELD_NUMBER: _builtins.int
     PAD_H_FIELD_NUMBER: _builtins.int
@@ -2291,6 +2461,8 @@ class PoolingParameter(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     GLOBAL_POOLING_FIELD_NUMBER: _builtins.int
     ROUND_MODE_FIELD_NUMBER: _builtins.int
+    ceil_mode: _builtins.bool
+    """[13]"""
     pool: Global___PoolingParameter.PoolMethod.ValueType
     pad: _builtins.int
     pad_h: _builtins.int
@@ -2307,6 +2479,7 @@ class PoolingParameter(_message.Message):
     def __init__(
         self,
         *,
+        ceil_mode: _builtins.bool | None = ...,
         pool: Global___PoolingParameter.PoolMethod.ValueType | None = ...,
         pad: _builtins.int | None = ...,
         pad_h: _builtins.int | None = ...,
@@ -2321,9 +2494,9 @@ class PoolingParameter(_message.Message):
         global_pooling: _builtins.bool | None = ...,
         round_mode: Global___PoolingParameter.RoundMode.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3053,6 +3226,7 @@ class DetectionOutputParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    OBJECTNESS_SCORE_FIELD_NUMBER: _builtins.int
     NUM_CLASSES_FIELD_NUMBER: _builtins.int
     SHARE_LOCATION_FIELD_NUMBER: _builtins.int
     BACKGROUND_LABEL_ID_FIELD_NUMBER: _builtins.int
@@ -3065,6 +3239,7 @@ class DetectionOutputParameter(_message.Message):
     VISUALIZE_FIELD_NUMBER: _builtins.int
     VISUALIZE_THRESHOLD_FIELD_NUMBER: _builtins.int
     SAVE_FILE_FIELD_NUMBER: _builtins.int
+    objectness_score: _builtins.float
     num_classes: _builtins.int
     share_location: _builtins.bool
     background_label_id: _builtins.int
@@ -3082,6 +3257,7 @@ class DetectionOutputParameter(_message.Message):
     def __init__(
         self,
         *,
+        objectness_score: _builtins.float | None = ...,
         num_classes: _builtins.int | None = ...,
         share_location: _builtins.bool | None = ...,
         background_label_id: _builtins.int | None = ...,
@@ -3095,9 +3271,9 @@ class DetectionOutputParameter(_message.Message):
         visualize_threshold: _builtins.float | None = ...,
         save_file: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "code_type", b"code_type", "confidence_threshold", b"confidence_threshold", "keep_top_k", b"keep_top_k", "nms_param", b"nms_param", "num_classes", b"num_classes", "save_file", b"save_file", "save_output_param", b"save_output_param", "share_location", b"share_location", "variance_encoded_in_target", b"variance_encoded_in_target", "visualize", b"visualize", "visualize_threshold", b"visualize_threshold"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "code_type", b"code_type", "confidence_threshold", b"confidence_threshold", "keep_top_k", b"keep_top_k", "nms_param", b"nms_param", "num_classes", b"num_classes", "objectness_score", b"objectness_score", "save_file", b"save_file", "save_output_param", b"save_output_param", "share_location", b"share_location", "variance_encoded_in_target", b"variance_encoded_in_target", "visualize", b"visualize", "visualize_threshold", b"visualize_threshold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "code_type", b"code_type", "confidence_threshold", b"confidence_threshold", "keep_top_k", b"keep_top_k", "nms_param", b"nms_param", "num_classes", b"num_classes", "save_file", b"save_file", "save_output_param", b"save_output_param", "share_location", b"share_location", "variance_encoded_in_target", b"variance_encoded_in_target", "visualize", b"visualize", "visualize_threshold", b"visualize_threshold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "code_type", b"code_type", "confidence_threshold", b"confidence_threshold", "keep_top_k", b"keep_top_k", "nms_param", b"nms_param", "num_classes", b"num_classes", "objectness_score", b"objectness_score", "save_file", b"save_file", "save_output_param", b"save_output_param", "share_location", b"share_location", "variance_encoded_in_target", b"variance_encoded_in_target", "visualize", b"visualize", "visualize_threshold", b"visualize_threshold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3324,6 +3500,7 @@ class MultiBoxLossParameter(_message.Message):
     MAX_NEGATIVE: MultiBoxLossParameter.MiningType.ValueType  # 1
     HARD_EXAMPLE: MultiBoxLossParameter.MiningType.ValueType  # 2
 
+    OBJECTNESS_SCORE_FIELD_NUMBER: _builtins.int
     LOC_LOSS_TYPE_FIELD_NUMBER: _builtins.int
     CONF_LOSS_TYPE_FIELD_NUMBER: _builtins.int
     LOC_WEIGHT_FIELD_NUMBER: _builtins.int
@@ -3346,6 +3523,7 @@ class MultiBoxLossParameter(_message.Message):
     NMS_PARAM_FIELD_NUMBER: _builtins.int
     SAMPLE_SIZE_FIELD_NUMBER: _builtins.int
     USE_PRIOR_FOR_NMS_FIELD_NUMBER: _builtins.int
+    objectness_score: _builtins.float
     loc_loss_type: Global___MultiBoxLossParameter.LocLossType.ValueType
     conf_loss_type: Global___MultiBoxLossParameter.ConfLossType.ValueType
     loc_weight: _builtins.float
@@ -3372,6 +3550,7 @@ class MultiBoxLossParameter(_message.Message):
     def __init__(
         self,
         *,
+        objectness_score: _builtins.float | None = ...,
         loc_loss_type: Global___MultiBoxLossParameter.LocLossType.ValueType | None = ...,
         conf_loss_type: Global___MultiBoxLossParameter.ConfLossType.ValueType | None = ...,
         loc_weight: _builtins.float | None = ...,
@@ -3395,9 +3574,9 @@ class MultiBoxLossParameter(_message.Message):
         sample_size: _builtins.int | None = ...,
         use_prior_for_nms: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "bp_inside", b"bp_inside", "code_type", b"code_type", "conf_loss_type", b"conf_loss_type", "do_neg_mining", b"do_neg_mining", "encode_variance_in_target", b"encode_variance_in_target", "ignore_cross_boundary_bbox", b"ignore_cross_boundary_bbox", "loc_loss_type", b"loc_loss_type", "loc_weight", b"loc_weight", "map_object_to_agnostic", b"map_object_to_agnostic", "match_type", b"match_type", "mining_type", b"mining_type", "neg_overlap", b"neg_overlap", "neg_pos_ratio", b"neg_pos_ratio", "nms_param", b"nms_param", "num_classes", b"num_classes", "overlap_threshold", b"overlap_threshold", "sample_size", b"sample_size", "share_location", b"share_location", "use_difficult_gt", b"use_difficult_gt", "use_prior_for_matching", b"use_prior_for_matching", "use_prior_for_nms", b"use_prior_for_nms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "bp_inside", b"bp_inside", "code_type", b"code_type", "conf_loss_type", b"conf_loss_type", "do_neg_mining", b"do_neg_mining", "encode_variance_in_target", b"encode_variance_in_target", "ignore_cross_boundary_bbox", b"ignore_cross_boundary_bbox", "loc_loss_type", b"loc_loss_type", "loc_weight", b"loc_weight", "map_object_to_agnostic", b"map_object_to_agnostic", "match_type", b"match_type", "mining_type", b"mining_type", "neg_overlap", b"neg_overlap", "neg_pos_ratio", b"neg_pos_ratio", "nms_param", b"nms_param", "num_classes", b"num_classes", "objectness_score", b"objectness_score", "overlap_threshold", b"overlap_threshold", "sample_size", b"sample_size", "share_location", b"share_location", "use_difficult_gt", b"use_difficult_gt", "use_prior_for_matching", b"use_prior_for_matching", "use_prior_for_nms", b"use_prior_for_nms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "bp_inside", b"bp_inside", "code_type", b"code_type", "conf_loss_type", b"conf_loss_type", "do_neg_mining", b"do_neg_mining", "encode_variance_in_target", b"encode_variance_in_target", "ignore_cross_boundary_bbox", b"ignore_cross_boundary_bbox", "loc_loss_type", b"loc_loss_type", "loc_weight", b"loc_weight", "map_object_to_agnostic", b"map_object_to_agnostic", "match_type", b"match_type", "mining_type", b"mining_type", "neg_overlap", b"neg_overlap", "neg_pos_ratio", b"neg_pos_ratio", "nms_param", b"nms_param", "num_classes", b"num_classes", "overlap_threshold", b"overlap_threshold", "sample_size", b"sample_size", "share_location", b"share_location", "use_difficult_gt", b"use_difficult_gt", "use_prior_for_matching", b"use_prior_for_matching", "use_prior_for_nms", b"use_prior_for_nms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "bp_inside", b"bp_inside", "code_type", b"code_type", "conf_loss_type", b"conf_loss_type", "do_neg_mining", b"do_neg_mining", "encode_variance_in_target", b"encode_variance_in_target", "ignore_cross_boundary_bbox", b"ignore_cross_boundary_bbox", "loc_loss_type", b"loc_loss_type", "loc_weight", b"loc_weight", "map_object_to_agnostic", b"map_object_to_agnostic", "match_type", b"match_type", "mining_type", b"mining_type", "neg_overlap", b"neg_overlap", "neg_pos_ratio", b"neg_pos_ratio", "nms_param", b"nms_param", "num_classes", b"num_classes", "objectness_score", b"objectness_score", "overlap_threshold", b"overlap_threshold", "sample_size", b"sample_size", "share_location", b"share_location", "use_difficult_gt", b"use_difficult_gt", "use_prior_for_matching", b"use_prior_for_matching", "use_prior_for_nms", b"use_prior_for_nms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4459,3 +4638,1094 @@ class V0LayerParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___V0LayerParameter: _TypeAlias = V0LayerParameter  # noqa: Y015
+
+@_typing.final
+class ContinuationIndicatorParameter(_message.Message):
+    """Messages and fields of yalecyu/crnn.caffe. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_STEP_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    time_step: _builtins.int
+    batch_size: _builtins.int
+    def __init__(
+        self,
+        *,
+        time_step: _builtins.int | None = ...,
+        batch_size: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "time_step", b"time_step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "time_step", b"time_step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContinuationIndicatorParameter: _TypeAlias = ContinuationIndicatorParameter  # noqa: Y015
+
+@_typing.final
+class LabelsequenceAccuracyParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLANK_LABEL_FIELD_NUMBER: _builtins.int
+    blank_label: _builtins.int
+    def __init__(
+        self,
+        *,
+        blank_label: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blank_label", b"blank_label"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blank_label", b"blank_label"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LabelsequenceAccuracyParameter: _TypeAlias = LabelsequenceAccuracyParameter  # noqa: Y015
+
+@_typing.final
+class CTCLossParameter(_message.Message):
+    """Messages and fields of ChWick/caffe, branch ctc-dev. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_DELAY_FIELD_NUMBER: _builtins.int
+    BLANK_INDEX_FIELD_NUMBER: _builtins.int
+    PREPROCESS_COLLAPSE_REPEATED_FIELD_NUMBER: _builtins.int
+    CTC_MERGE_REPEATED_FIELD_NUMBER: _builtins.int
+    LOSS_CALCULATION_T_FIELD_NUMBER: _builtins.int
+    output_delay: _builtins.int
+    blank_index: _builtins.int
+    preprocess_collapse_repeated: _builtins.bool
+    ctc_merge_repeated: _builtins.bool
+    loss_calculation_t: _builtins.int
+    def __init__(
+        self,
+        *,
+        output_delay: _builtins.int | None = ...,
+        blank_index: _builtins.int | None = ...,
+        preprocess_collapse_repeated: _builtins.bool | None = ...,
+        ctc_merge_repeated: _builtins.bool | None = ...,
+        loss_calculation_t: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blank_index", b"blank_index", "ctc_merge_repeated", b"ctc_merge_repeated", "loss_calculation_t", b"loss_calculation_t", "output_delay", b"output_delay", "preprocess_collapse_repeated", b"preprocess_collapse_repeated"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blank_index", b"blank_index", "ctc_merge_repeated", b"ctc_merge_repeated", "loss_calculation_t", b"loss_calculation_t", "output_delay", b"output_delay", "preprocess_collapse_repeated", b"preprocess_collapse_repeated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CTCLossParameter: _TypeAlias = CTCLossParameter  # noqa: Y015
+
+@_typing.final
+class CTCDecoderParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLANK_INDEX_FIELD_NUMBER: _builtins.int
+    CTC_MERGE_REPEATED_FIELD_NUMBER: _builtins.int
+    blank_index: _builtins.int
+    ctc_merge_repeated: _builtins.bool
+    def __init__(
+        self,
+        *,
+        blank_index: _builtins.int | None = ...,
+        ctc_merge_repeated: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blank_index", b"blank_index", "ctc_merge_repeated", b"ctc_merge_repeated"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blank_index", b"blank_index", "ctc_merge_repeated", b"ctc_merge_repeated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CTCDecoderParameter: _TypeAlias = CTCDecoderParameter  # noqa: Y015
+
+@_typing.final
+class LSTMParameter(_message.Message):
+    """Messages and fields of tianzhi0549/CTPN, of junhyukoh/caffe-lstm. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    CLIPPING_THRESHOLD_FIELD_NUMBER: _builtins.int
+    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    num_output: _builtins.int
+    clipping_threshold: _builtins.float
+    batch_size: _builtins.int
+    @_builtins.property
+    def weight_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        num_output: _builtins.int | None = ...,
+        clipping_threshold: _builtins.float | None = ...,
+        weight_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+        batch_size: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bias_filler", b"bias_filler", "clipping_threshold", b"clipping_threshold", "num_output", b"num_output", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bias_filler", b"bias_filler", "clipping_threshold", b"clipping_threshold", "num_output", b"num_output", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LSTMParameter: _TypeAlias = LSTMParameter  # noqa: Y015
+
+@_typing.final
+class ReverseParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AXIS_FIELD_NUMBER: _builtins.int
+    axis: _builtins.int
+    def __init__(
+        self,
+        *,
+        axis: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReverseParameter: _TypeAlias = ReverseParameter  # noqa: Y015
+
+@_typing.final
+class TransposeParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIM_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def dim(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        dim: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dim", b"dim"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransposeParameter: _TypeAlias = TransposeParameter  # noqa: Y015
+
+@_typing.final
+class PaddingParameter(_message.Message):
+    """Messages and fields of gpapan/caffe (DeepLab v1). A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAD_BEG_FIELD_NUMBER: _builtins.int
+    PAD_END_FIELD_NUMBER: _builtins.int
+    pad_beg: _builtins.int
+    pad_end: _builtins.int
+    def __init__(
+        self,
+        *,
+        pad_beg: _builtins.int | None = ...,
+        pad_end: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pad_beg", b"pad_beg", "pad_end", b"pad_end"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pad_beg", b"pad_beg", "pad_end", b"pad_end"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PaddingParameter: _TypeAlias = PaddingParameter  # noqa: Y015
+
+@_typing.final
+class DeformableConvolutionParameter(_message.Message):
+    """Messages and fields of Deformable ConvNets (makefile/frcnn, soeaver/py-RFCN-priv, unsky). A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Engine:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DeformableConvolutionParameter._Engine.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        DEFAULT: DeformableConvolutionParameter._Engine.ValueType  # 0
+        CAFFE: DeformableConvolutionParameter._Engine.ValueType  # 1
+        CUDNN: DeformableConvolutionParameter._Engine.ValueType  # 2
+
+    class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
+    DEFAULT: DeformableConvolutionParameter.Engine.ValueType  # 0
+    CAFFE: DeformableConvolutionParameter.Engine.ValueType  # 1
+    CUDNN: DeformableConvolutionParameter.Engine.ValueType  # 2
+
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    BIAS_TERM_FIELD_NUMBER: _builtins.int
+    PAD_FIELD_NUMBER: _builtins.int
+    KERNEL_SIZE_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    PAD_H_FIELD_NUMBER: _builtins.int
+    PAD_W_FIELD_NUMBER: _builtins.int
+    KERNEL_H_FIELD_NUMBER: _builtins.int
+    KERNEL_W_FIELD_NUMBER: _builtins.int
+    STRIDE_H_FIELD_NUMBER: _builtins.int
+    STRIDE_W_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
+    FORCE_ND_IM2COL_FIELD_NUMBER: _builtins.int
+    DILATION_FIELD_NUMBER: _builtins.int
+    DEFORMABLE_GROUP_FIELD_NUMBER: _builtins.int
+    num_output: _builtins.int
+    bias_term: _builtins.bool
+    group: _builtins.int
+    pad_h: _builtins.int
+    pad_w: _builtins.int
+    kernel_h: _builtins.int
+    kernel_w: _builtins.int
+    stride_h: _builtins.int
+    stride_w: _builtins.int
+    engine: Global___DeformableConvolutionParameter.Engine.ValueType
+    axis: _builtins.int
+    force_nd_im2col: _builtins.bool
+    deformable_group: _builtins.int
+    @_builtins.property
+    def pad(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def kernel_size(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def stride(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def weight_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def dilation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        num_output: _builtins.int | None = ...,
+        bias_term: _builtins.bool | None = ...,
+        pad: _abc.Iterable[_builtins.int] | None = ...,
+        kernel_size: _abc.Iterable[_builtins.int] | None = ...,
+        group: _builtins.int | None = ...,
+        stride: _abc.Iterable[_builtins.int] | None = ...,
+        weight_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+        pad_h: _builtins.int | None = ...,
+        pad_w: _builtins.int | None = ...,
+        kernel_h: _builtins.int | None = ...,
+        kernel_w: _builtins.int | None = ...,
+        stride_h: _builtins.int | None = ...,
+        stride_w: _builtins.int | None = ...,
+        engine: Global___DeformableConvolutionParameter.Engine.ValueType | None = ...,
+        axis: _builtins.int | None = ...,
+        force_nd_im2col: _builtins.bool | None = ...,
+        dilation: _abc.Iterable[_builtins.int] | None = ...,
+        deformable_group: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "deformable_group", b"deformable_group", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "kernel_h", b"kernel_h", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "deformable_group", b"deformable_group", "dilation", b"dilation", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeformableConvolutionParameter: _TypeAlias = DeformableConvolutionParameter  # noqa: Y015
+
+@_typing.final
+class DeformablePSROIPoolingParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPATIAL_SCALE_FIELD_NUMBER: _builtins.int
+    OUTPUT_DIM_FIELD_NUMBER: _builtins.int
+    GROUP_SIZE_FIELD_NUMBER: _builtins.int
+    POOLED_SIZE_FIELD_NUMBER: _builtins.int
+    PART_SIZE_FIELD_NUMBER: _builtins.int
+    SAMPLE_PER_PART_FIELD_NUMBER: _builtins.int
+    TRANS_STD_FIELD_NUMBER: _builtins.int
+    NO_TRANS_FIELD_NUMBER: _builtins.int
+    spatial_scale: _builtins.float
+    output_dim: _builtins.int
+    group_size: _builtins.int
+    pooled_size: _builtins.int
+    part_size: _builtins.int
+    sample_per_part: _builtins.int
+    trans_std: _builtins.float
+    no_trans: _builtins.bool
+    def __init__(
+        self,
+        *,
+        spatial_scale: _builtins.float | None = ...,
+        output_dim: _builtins.int | None = ...,
+        group_size: _builtins.int | None = ...,
+        pooled_size: _builtins.int | None = ...,
+        part_size: _builtins.int | None = ...,
+        sample_per_part: _builtins.int | None = ...,
+        trans_std: _builtins.float | None = ...,
+        no_trans: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group_size", b"group_size", "no_trans", b"no_trans", "output_dim", b"output_dim", "part_size", b"part_size", "pooled_size", b"pooled_size", "sample_per_part", b"sample_per_part", "spatial_scale", b"spatial_scale", "trans_std", b"trans_std"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_size", b"group_size", "no_trans", b"no_trans", "output_dim", b"output_dim", "part_size", b"part_size", "pooled_size", b"pooled_size", "sample_per_part", b"sample_per_part", "spatial_scale", b"spatial_scale", "trans_std", b"trans_std"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeformablePSROIPoolingParameter: _TypeAlias = DeformablePSROIPoolingParameter  # noqa: Y015
+
+@_typing.final
+class ProposalParameter(_message.Message):
+    """Messages and fields of happynear/caffe-windows. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEAT_STRIDE_FIELD_NUMBER: _builtins.int
+    BASE_SIZE_FIELD_NUMBER: _builtins.int
+    MIN_SIZE_FIELD_NUMBER: _builtins.int
+    RATIO_FIELD_NUMBER: _builtins.int
+    SCALE_FIELD_NUMBER: _builtins.int
+    PRE_NMS_TOPN_FIELD_NUMBER: _builtins.int
+    POST_NMS_TOPN_FIELD_NUMBER: _builtins.int
+    NMS_THRESH_FIELD_NUMBER: _builtins.int
+    feat_stride: _builtins.int
+    base_size: _builtins.int
+    min_size: _builtins.int
+    pre_nms_topn: _builtins.int
+    post_nms_topn: _builtins.int
+    nms_thresh: _builtins.float
+    @_builtins.property
+    def ratio(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        feat_stride: _builtins.int | None = ...,
+        base_size: _builtins.int | None = ...,
+        min_size: _builtins.int | None = ...,
+        ratio: _abc.Iterable[_builtins.float] | None = ...,
+        scale: _abc.Iterable[_builtins.float] | None = ...,
+        pre_nms_topn: _builtins.int | None = ...,
+        post_nms_topn: _builtins.int | None = ...,
+        nms_thresh: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["base_size", b"base_size", "feat_stride", b"feat_stride", "min_size", b"min_size", "nms_thresh", b"nms_thresh", "post_nms_topn", b"post_nms_topn", "pre_nms_topn", b"pre_nms_topn"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_size", b"base_size", "feat_stride", b"feat_stride", "min_size", b"min_size", "nms_thresh", b"nms_thresh", "post_nms_topn", b"post_nms_topn", "pre_nms_topn", b"pre_nms_topn", "ratio", b"ratio", "scale", b"scale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProposalParameter: _TypeAlias = ProposalParameter  # noqa: Y015
+
+@_typing.final
+class NormalizeTypeParameter(_message.Message):
+    """NormalizeParameter in the fork, a name that SSD had first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NORMALIZE_TYPE_FIELD_NUMBER: _builtins.int
+    FIX_GRADIENT_FIELD_NUMBER: _builtins.int
+    BP_NORM_FIELD_NUMBER: _builtins.int
+    normalize_type: _builtins.str
+    fix_gradient: _builtins.bool
+    bp_norm: _builtins.bool
+    def __init__(
+        self,
+        *,
+        normalize_type: _builtins.str | None = ...,
+        fix_gradient: _builtins.bool | None = ...,
+        bp_norm: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bp_norm", b"bp_norm", "fix_gradient", b"fix_gradient", "normalize_type", b"normalize_type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bp_norm", b"bp_norm", "fix_gradient", b"fix_gradient", "normalize_type", b"normalize_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NormalizeTypeParameter: _TypeAlias = NormalizeTypeParameter  # noqa: Y015
+
+@_typing.final
+class ROIWarpingParameter(_message.Message):
+    """Messages and fields of daijifeng001/caffe-mnc. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOLED_H_FIELD_NUMBER: _builtins.int
+    POOLED_W_FIELD_NUMBER: _builtins.int
+    SPATIAL_SCALE_FIELD_NUMBER: _builtins.int
+    pooled_h: _builtins.int
+    pooled_w: _builtins.int
+    spatial_scale: _builtins.float
+    def __init__(
+        self,
+        *,
+        pooled_h: _builtins.int | None = ...,
+        pooled_w: _builtins.int | None = ...,
+        spatial_scale: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pooled_h", b"pooled_h", "pooled_w", b"pooled_w", "spatial_scale", b"spatial_scale"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pooled_h", b"pooled_h", "pooled_w", b"pooled_w", "spatial_scale", b"spatial_scale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ROIWarpingParameter: _TypeAlias = ROIWarpingParameter  # noqa: Y015
+
+@_typing.final
+class MaskResizeParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_HEIGHT_FIELD_NUMBER: _builtins.int
+    OUTPUT_WIDTH_FIELD_NUMBER: _builtins.int
+    output_height: _builtins.int
+    output_width: _builtins.int
+    def __init__(
+        self,
+        *,
+        output_height: _builtins.int | None = ...,
+        output_width: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["output_height", b"output_height", "output_width", b"output_width"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["output_height", b"output_height", "output_width", b"output_width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MaskResizeParameter: _TypeAlias = MaskResizeParameter  # noqa: Y015
+
+@_typing.final
+class BoxOutputParameter(_message.Message):
+    """Messages and fields of zhaoweicai/mscnn and cascade-rcnn. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FG_THR_FIELD_NUMBER: _builtins.int
+    IOU_THR_FIELD_NUMBER: _builtins.int
+    NMS_TYPE_FIELD_NUMBER: _builtins.int
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    DOWNSAMPLE_RATE_FIELD_NUMBER: _builtins.int
+    FIELD_WHR_FIELD_NUMBER: _builtins.int
+    FIELD_XYR_FIELD_NUMBER: _builtins.int
+    MAX_NMS_NUM_FIELD_NUMBER: _builtins.int
+    MAX_POST_NMS_NUM_FIELD_NUMBER: _builtins.int
+    MIN_SIZE_FIELD_NUMBER: _builtins.int
+    fg_thr: _builtins.float
+    iou_thr: _builtins.float
+    nms_type: _builtins.str
+    field_whr: _builtins.float
+    field_xyr: _builtins.float
+    max_nms_num: _builtins.int
+    max_post_nms_num: _builtins.int
+    min_size: _builtins.float
+    @_builtins.property
+    def field_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def downsample_rate(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        fg_thr: _builtins.float | None = ...,
+        iou_thr: _builtins.float | None = ...,
+        nms_type: _builtins.str | None = ...,
+        field_h: _abc.Iterable[_builtins.int] | None = ...,
+        field_w: _abc.Iterable[_builtins.int] | None = ...,
+        downsample_rate: _abc.Iterable[_builtins.int] | None = ...,
+        field_whr: _builtins.float | None = ...,
+        field_xyr: _builtins.float | None = ...,
+        max_nms_num: _builtins.int | None = ...,
+        max_post_nms_num: _builtins.int | None = ...,
+        min_size: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fg_thr", b"fg_thr", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "iou_thr", b"iou_thr", "max_nms_num", b"max_nms_num", "max_post_nms_num", b"max_post_nms_num", "min_size", b"min_size", "nms_type", b"nms_type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["downsample_rate", b"downsample_rate", "fg_thr", b"fg_thr", "field_h", b"field_h", "field_w", b"field_w", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "iou_thr", b"iou_thr", "max_nms_num", b"max_nms_num", "max_post_nms_num", b"max_post_nms_num", "min_size", b"min_size", "nms_type", b"nms_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BoxOutputParameter: _TypeAlias = BoxOutputParameter  # noqa: Y015
+
+@_typing.final
+class BBoxRegParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BBOX_MEAN_FIELD_NUMBER: _builtins.int
+    BBOX_STD_FIELD_NUMBER: _builtins.int
+    CLS_AWARE_FIELD_NUMBER: _builtins.int
+    cls_aware: _builtins.bool
+    @_builtins.property
+    def bbox_mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def bbox_std(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        bbox_mean: _abc.Iterable[_builtins.float] | None = ...,
+        bbox_std: _abc.Iterable[_builtins.float] | None = ...,
+        cls_aware: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cls_aware", b"cls_aware"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bbox_mean", b"bbox_mean", "bbox_std", b"bbox_std", "cls_aware", b"cls_aware"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BBoxRegParameter: _TypeAlias = BBoxRegParameter  # noqa: Y015
+
+@_typing.final
+class DecodeBBoxParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GT_IOU_THR_FIELD_NUMBER: _builtins.int
+    gt_iou_thr: _builtins.float
+    def __init__(
+        self,
+        *,
+        gt_iou_thr: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gt_iou_thr", b"gt_iou_thr"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gt_iou_thr", b"gt_iou_thr"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecodeBBoxParameter: _TypeAlias = DecodeBBoxParameter  # noqa: Y015
+
+@_typing.final
+class UnpoolingParameter(_message.Message):
+    """Messages and fields of HyeonwooNoh/caffe (DeconvNet). A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _UnpoolMethod:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _UnpoolMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[UnpoolingParameter._UnpoolMethod.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        MAX: UnpoolingParameter._UnpoolMethod.ValueType  # 0
+        AVE: UnpoolingParameter._UnpoolMethod.ValueType  # 1
+        TILE: UnpoolingParameter._UnpoolMethod.ValueType  # 2
+
+    class UnpoolMethod(_UnpoolMethod, metaclass=_UnpoolMethodEnumTypeWrapper): ...
+    MAX: UnpoolingParameter.UnpoolMethod.ValueType  # 0
+    AVE: UnpoolingParameter.UnpoolMethod.ValueType  # 1
+    TILE: UnpoolingParameter.UnpoolMethod.ValueType  # 2
+
+    class _Engine:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[UnpoolingParameter._Engine.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        DEFAULT: UnpoolingParameter._Engine.ValueType  # 0
+        CAFFE: UnpoolingParameter._Engine.ValueType  # 1
+
+    class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
+    DEFAULT: UnpoolingParameter.Engine.ValueType  # 0
+    CAFFE: UnpoolingParameter.Engine.ValueType  # 1
+
+    UNPOOL_FIELD_NUMBER: _builtins.int
+    KERNEL_SIZE_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    PAD_FIELD_NUMBER: _builtins.int
+    KERNEL_H_FIELD_NUMBER: _builtins.int
+    KERNEL_W_FIELD_NUMBER: _builtins.int
+    STRIDE_H_FIELD_NUMBER: _builtins.int
+    STRIDE_W_FIELD_NUMBER: _builtins.int
+    PAD_H_FIELD_NUMBER: _builtins.int
+    PAD_W_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
+    UNPOOL_SIZE_FIELD_NUMBER: _builtins.int
+    UNPOOL_H_FIELD_NUMBER: _builtins.int
+    UNPOOL_W_FIELD_NUMBER: _builtins.int
+    unpool: Global___UnpoolingParameter.UnpoolMethod.ValueType
+    kernel_size: _builtins.int
+    stride: _builtins.int
+    pad: _builtins.int
+    kernel_h: _builtins.int
+    kernel_w: _builtins.int
+    stride_h: _builtins.int
+    stride_w: _builtins.int
+    pad_h: _builtins.int
+    pad_w: _builtins.int
+    engine: Global___UnpoolingParameter.Engine.ValueType
+    unpool_size: _builtins.int
+    unpool_h: _builtins.int
+    unpool_w: _builtins.int
+    def __init__(
+        self,
+        *,
+        unpool: Global___UnpoolingParameter.UnpoolMethod.ValueType | None = ...,
+        kernel_size: _builtins.int | None = ...,
+        stride: _builtins.int | None = ...,
+        pad: _builtins.int | None = ...,
+        kernel_h: _builtins.int | None = ...,
+        kernel_w: _builtins.int | None = ...,
+        stride_h: _builtins.int | None = ...,
+        stride_w: _builtins.int | None = ...,
+        pad_h: _builtins.int | None = ...,
+        pad_w: _builtins.int | None = ...,
+        engine: Global___UnpoolingParameter.Engine.ValueType | None = ...,
+        unpool_size: _builtins.int | None = ...,
+        unpool_h: _builtins.int | None = ...,
+        unpool_w: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "unpool", b"unpool", "unpool_h", b"unpool_h", "unpool_size", b"unpool_size", "unpool_w", b"unpool_w"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["engine", b"engine", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "unpool", b"unpool", "unpool_h", b"unpool_h", "unpool_size", b"unpool_size", "unpool_w", b"unpool_w"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnpoolingParameter: _TypeAlias = UnpoolingParameter  # noqa: Y015
+
+@_typing.final
+class BNParameter(_message.Message):
+    """Messages and fields of hszhao/PSPNet. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _BNMode:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _BNModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[BNParameter._BNMode.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        LEARN: BNParameter._BNMode.ValueType  # 0
+        INFERENCE: BNParameter._BNMode.ValueType  # 1
+
+    class BNMode(_BNMode, metaclass=_BNModeEnumTypeWrapper): ...
+    LEARN: BNParameter.BNMode.ValueType  # 0
+    INFERENCE: BNParameter.BNMode.ValueType  # 1
+
+    class _Engine:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[BNParameter._Engine.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        DEFAULT: BNParameter._Engine.ValueType  # 0
+        CAFFE: BNParameter._Engine.ValueType  # 1
+        CUDNN: BNParameter._Engine.ValueType  # 2
+
+    class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
+    DEFAULT: BNParameter.Engine.ValueType  # 0
+    CAFFE: BNParameter.Engine.ValueType  # 1
+    CUDNN: BNParameter.Engine.ValueType  # 2
+
+    SCALE_FILLER_FIELD_NUMBER: _builtins.int
+    SHIFT_FILLER_FIELD_NUMBER: _builtins.int
+    BN_MODE_FIELD_NUMBER: _builtins.int
+    SLOPE_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    MOMENTUM_FIELD_NUMBER: _builtins.int
+    EPS_FIELD_NUMBER: _builtins.int
+    FROZEN_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
+    bn_mode: Global___BNParameter.BNMode.ValueType
+    """[3]"""
+    momentum: _builtins.float
+    eps: _builtins.float
+    frozen: _builtins.bool
+    engine: Global___BNParameter.Engine.ValueType
+    @_builtins.property
+    def scale_filler(self) -> Global___FillerParameter:
+        """[1]"""
+
+    @_builtins.property
+    def shift_filler(self) -> Global___FillerParameter:
+        """[2]"""
+
+    @_builtins.property
+    def slope_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        scale_filler: Global___FillerParameter | None = ...,
+        shift_filler: Global___FillerParameter | None = ...,
+        bn_mode: Global___BNParameter.BNMode.ValueType | None = ...,
+        slope_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+        momentum: _builtins.float | None = ...,
+        eps: _builtins.float | None = ...,
+        frozen: _builtins.bool | None = ...,
+        engine: Global___BNParameter.Engine.ValueType | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bn_mode", b"bn_mode", "engine", b"engine", "eps", b"eps", "frozen", b"frozen", "momentum", b"momentum", "scale_filler", b"scale_filler", "shift_filler", b"shift_filler", "slope_filler", b"slope_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "bn_mode", b"bn_mode", "engine", b"engine", "eps", b"eps", "frozen", b"frozen", "momentum", b"momentum", "scale_filler", b"scale_filler", "shift_filler", b"shift_filler", "slope_filler", b"slope_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BNParameter: _TypeAlias = BNParameter  # noqa: Y015
+
+@_typing.final
+class InterpParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEIGHT_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    ZOOM_FACTOR_FIELD_NUMBER: _builtins.int
+    SHRINK_FACTOR_FIELD_NUMBER: _builtins.int
+    PAD_BEG_FIELD_NUMBER: _builtins.int
+    PAD_END_FIELD_NUMBER: _builtins.int
+    height: _builtins.int
+    width: _builtins.int
+    zoom_factor: _builtins.int
+    shrink_factor: _builtins.int
+    pad_beg: _builtins.int
+    pad_end: _builtins.int
+    def __init__(
+        self,
+        *,
+        height: _builtins.int | None = ...,
+        width: _builtins.int | None = ...,
+        zoom_factor: _builtins.int | None = ...,
+        shrink_factor: _builtins.int | None = ...,
+        pad_beg: _builtins.int | None = ...,
+        pad_end: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["height", b"height", "pad_beg", b"pad_beg", "pad_end", b"pad_end", "shrink_factor", b"shrink_factor", "width", b"width", "zoom_factor", b"zoom_factor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["height", b"height", "pad_beg", b"pad_beg", "pad_end", b"pad_end", "shrink_factor", b"shrink_factor", "width", b"width", "zoom_factor", b"zoom_factor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InterpParameter: _TypeAlias = InterpParameter  # noqa: Y015
+
+@_typing.final
+class SegAccuracyParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _AccuracyMetric:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _AccuracyMetricEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SegAccuracyParameter._AccuracyMetric.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        PixelAccuracy: SegAccuracyParameter._AccuracyMetric.ValueType  # 0
+        ClassAccuracy: SegAccuracyParameter._AccuracyMetric.ValueType  # 1
+        PixelIOU: SegAccuracyParameter._AccuracyMetric.ValueType  # 2
+
+    class AccuracyMetric(_AccuracyMetric, metaclass=_AccuracyMetricEnumTypeWrapper): ...
+    PixelAccuracy: SegAccuracyParameter.AccuracyMetric.ValueType  # 0
+    ClassAccuracy: SegAccuracyParameter.AccuracyMetric.ValueType  # 1
+    PixelIOU: SegAccuracyParameter.AccuracyMetric.ValueType  # 2
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    IGNORE_LABEL_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
+    metric: Global___SegAccuracyParameter.AccuracyMetric.ValueType
+    reset: _builtins.bool
+    @_builtins.property
+    def ignore_label(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        metric: Global___SegAccuracyParameter.AccuracyMetric.ValueType | None = ...,
+        ignore_label: _abc.Iterable[_builtins.int] | None = ...,
+        reset: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metric", b"metric", "reset", b"reset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_label", b"ignore_label", "metric", b"metric", "reset", b"reset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegAccuracyParameter: _TypeAlias = SegAccuracyParameter  # noqa: Y015
+
+@_typing.final
+class UpsampleParameter(_message.Message):
+    """Messages and fields of alexgkendall/caffe-segnet. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCALE_FIELD_NUMBER: _builtins.int
+    SCALE_H_FIELD_NUMBER: _builtins.int
+    SCALE_W_FIELD_NUMBER: _builtins.int
+    PAD_OUT_H_FIELD_NUMBER: _builtins.int
+    PAD_OUT_W_FIELD_NUMBER: _builtins.int
+    UPSAMPLE_H_FIELD_NUMBER: _builtins.int
+    UPSAMPLE_W_FIELD_NUMBER: _builtins.int
+    scale: _builtins.int
+    scale_h: _builtins.int
+    scale_w: _builtins.int
+    pad_out_h: _builtins.bool
+    pad_out_w: _builtins.bool
+    upsample_h: _builtins.int
+    upsample_w: _builtins.int
+    def __init__(
+        self,
+        *,
+        scale: _builtins.int | None = ...,
+        scale_h: _builtins.int | None = ...,
+        scale_w: _builtins.int | None = ...,
+        pad_out_h: _builtins.bool | None = ...,
+        pad_out_w: _builtins.bool | None = ...,
+        upsample_h: _builtins.int | None = ...,
+        upsample_w: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pad_out_h", b"pad_out_h", "pad_out_w", b"pad_out_w", "scale", b"scale", "scale_h", b"scale_h", "scale_w", b"scale_w", "upsample_h", b"upsample_h", "upsample_w", b"upsample_w"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pad_out_h", b"pad_out_h", "pad_out_w", b"pad_out_w", "scale", b"scale", "scale_h", b"scale_h", "scale_w", b"scale_w", "upsample_h", b"upsample_h", "upsample_w", b"upsample_w"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpsampleParameter: _TypeAlias = UpsampleParameter  # noqa: Y015
+
+@_typing.final
+class DenseImageDataParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    RAND_SKIP_FIELD_NUMBER: _builtins.int
+    SHUFFLE_FIELD_NUMBER: _builtins.int
+    NEW_HEIGHT_FIELD_NUMBER: _builtins.int
+    NEW_WIDTH_FIELD_NUMBER: _builtins.int
+    IS_COLOR_FIELD_NUMBER: _builtins.int
+    MEAN_FILE_FIELD_NUMBER: _builtins.int
+    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
+    MIRROR_FIELD_NUMBER: _builtins.int
+    CROP_WIDTH_FIELD_NUMBER: _builtins.int
+    CROP_HEIGHT_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    batch_size: _builtins.int
+    rand_skip: _builtins.int
+    shuffle: _builtins.bool
+    new_height: _builtins.int
+    new_width: _builtins.int
+    is_color: _builtins.bool
+    mean_file: _builtins.str
+    root_folder: _builtins.str
+    mirror: _builtins.bool
+    crop_width: _builtins.int
+    crop_height: _builtins.int
+    def __init__(
+        self,
+        *,
+        source: _builtins.str | None = ...,
+        batch_size: _builtins.int | None = ...,
+        rand_skip: _builtins.int | None = ...,
+        shuffle: _builtins.bool | None = ...,
+        new_height: _builtins.int | None = ...,
+        new_width: _builtins.int | None = ...,
+        is_color: _builtins.bool | None = ...,
+        mean_file: _builtins.str | None = ...,
+        root_folder: _builtins.str | None = ...,
+        mirror: _builtins.bool | None = ...,
+        crop_width: _builtins.int | None = ...,
+        crop_height: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_height", b"crop_height", "crop_width", b"crop_width", "is_color", b"is_color", "mean_file", b"mean_file", "mirror", b"mirror", "new_height", b"new_height", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_height", b"crop_height", "crop_width", b"crop_width", "is_color", b"is_color", "mean_file", b"mean_file", "mirror", b"mirror", "new_height", b"new_height", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DenseImageDataParameter: _TypeAlias = DenseImageDataParameter  # noqa: Y015
+
+@_typing.final
+class ShuffleChannelParameter(_message.Message):
+    """Messages and fields of farmingyard/ShuffleNet. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    group: _builtins.int
+    def __init__(
+        self,
+        *,
+        group: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShuffleChannelParameter: _TypeAlias = ShuffleChannelParameter  # noqa: Y015
+
+@_typing.final
+class ReorgParameter(_message.Message):
+    """Messages and fields of eric612/MobileNet-YOLO. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRIDE_FIELD_NUMBER: _builtins.int
+    REVERSE_FIELD_NUMBER: _builtins.int
+    stride: _builtins.int
+    reverse: _builtins.bool
+    def __init__(
+        self,
+        *,
+        stride: _builtins.int | None = ...,
+        reverse: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reverse", b"reverse", "stride", b"stride"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reverse", b"reverse", "stride", b"stride"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReorgParameter: _TypeAlias = ReorgParameter  # noqa: Y015
+
+@_typing.final
+class RegionLossParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIDE_FIELD_NUMBER: _builtins.int
+    NUM_CLASS_FIELD_NUMBER: _builtins.int
+    BIAS_MATCH_FIELD_NUMBER: _builtins.int
+    COORDS_FIELD_NUMBER: _builtins.int
+    NUM_FIELD_NUMBER: _builtins.int
+    SOFTMAX_FIELD_NUMBER: _builtins.int
+    JITTER_FIELD_NUMBER: _builtins.int
+    RESCORE_FIELD_NUMBER: _builtins.int
+    OBJECT_SCALE_FIELD_NUMBER: _builtins.int
+    CLASS_SCALE_FIELD_NUMBER: _builtins.int
+    NOOBJECT_SCALE_FIELD_NUMBER: _builtins.int
+    COORD_SCALE_FIELD_NUMBER: _builtins.int
+    ABSOLUTE_FIELD_NUMBER: _builtins.int
+    THRESH_FIELD_NUMBER: _builtins.int
+    RANDOM_FIELD_NUMBER: _builtins.int
+    BIASES_FIELD_NUMBER: _builtins.int
+    SOFTMAX_TREE_FIELD_NUMBER: _builtins.int
+    CLASS_MAP_FIELD_NUMBER: _builtins.int
+    side: _builtins.int
+    num_class: _builtins.int
+    bias_match: _builtins.int
+    coords: _builtins.int
+    num: _builtins.int
+    softmax: _builtins.int
+    jitter: _builtins.float
+    rescore: _builtins.int
+    object_scale: _builtins.float
+    class_scale: _builtins.float
+    noobject_scale: _builtins.float
+    coord_scale: _builtins.float
+    absolute: _builtins.int
+    thresh: _builtins.float
+    random: _builtins.int
+    softmax_tree: _builtins.str
+    class_map: _builtins.str
+    @_builtins.property
+    def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        side: _builtins.int | None = ...,
+        num_class: _builtins.int | None = ...,
+        bias_match: _builtins.int | None = ...,
+        coords: _builtins.int | None = ...,
+        num: _builtins.int | None = ...,
+        softmax: _builtins.int | None = ...,
+        jitter: _builtins.float | None = ...,
+        rescore: _builtins.int | None = ...,
+        object_scale: _builtins.float | None = ...,
+        class_scale: _builtins.float | None = ...,
+        noobject_scale: _builtins.float | None = ...,
+        coord_scale: _builtins.float | None = ...,
+        absolute: _builtins.int | None = ...,
+        thresh: _builtins.float | None = ...,
+        random: _builtins.int | None = ...,
+        biases: _abc.Iterable[_builtins.float] | None = ...,
+        softmax_tree: _builtins.str | None = ...,
+        class_map: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["absolute", b"absolute", "bias_match", b"bias_match", "class_map", b"class_map", "class_scale", b"class_scale", "coord_scale", b"coord_scale", "coords", b"coords", "jitter", b"jitter", "noobject_scale", b"noobject_scale", "num", b"num", "num_class", b"num_class", "object_scale", b"object_scale", "random", b"random", "rescore", b"rescore", "side", b"side", "softmax", b"softmax", "softmax_tree", b"softmax_tree", "thresh", b"thresh"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absolute", b"absolute", "bias_match", b"bias_match", "biases", b"biases", "class_map", b"class_map", "class_scale", b"class_scale", "coord_scale", b"coord_scale", "coords", b"coords", "jitter", b"jitter", "noobject_scale", b"noobject_scale", "num", b"num", "num_class", b"num_class", "object_scale", b"object_scale", "random", b"random", "rescore", b"rescore", "side", b"side", "softmax", b"softmax", "softmax_tree", b"softmax_tree", "thresh", b"thresh"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegionLossParameter: _TypeAlias = RegionLossParameter  # noqa: Y015
+
+@_typing.final
+class YoloDetectionOutputParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIDE_FIELD_NUMBER: _builtins.int
+    NUM_CLASSES_FIELD_NUMBER: _builtins.int
+    NUM_BOX_FIELD_NUMBER: _builtins.int
+    COORDS_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_THRESHOLD_FIELD_NUMBER: _builtins.int
+    NMS_THRESHOLD_FIELD_NUMBER: _builtins.int
+    BIASES_FIELD_NUMBER: _builtins.int
+    LABEL_MAP_FILE_FIELD_NUMBER: _builtins.int
+    side: _builtins.int
+    num_classes: _builtins.int
+    num_box: _builtins.int
+    coords: _builtins.int
+    confidence_threshold: _builtins.float
+    nms_threshold: _builtins.float
+    label_map_file: _builtins.str
+    @_builtins.property
+    def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        side: _builtins.int | None = ...,
+        num_classes: _builtins.int | None = ...,
+        num_box: _builtins.int | None = ...,
+        coords: _builtins.int | None = ...,
+        confidence_threshold: _builtins.float | None = ...,
+        nms_threshold: _builtins.float | None = ...,
+        biases: _abc.Iterable[_builtins.float] | None = ...,
+        label_map_file: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["confidence_threshold", b"confidence_threshold", "coords", b"coords", "label_map_file", b"label_map_file", "nms_threshold", b"nms_threshold", "num_box", b"num_box", "num_classes", b"num_classes", "side", b"side"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["biases", b"biases", "confidence_threshold", b"confidence_threshold", "coords", b"coords", "label_map_file", b"label_map_file", "nms_threshold", b"nms_threshold", "num_box", b"num_box", "num_classes", b"num_classes", "side", b"side"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___YoloDetectionOutputParameter: _TypeAlias = YoloDetectionOutputParameter  # noqa: Y015
+
+@_typing.final
+class Yolov3DetectionOutputParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_CLASSES_FIELD_NUMBER: _builtins.int
+    NUM_BOX_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_THRESHOLD_FIELD_NUMBER: _builtins.int
+    NMS_THRESHOLD_FIELD_NUMBER: _builtins.int
+    BIASES_FIELD_NUMBER: _builtins.int
+    ANCHORS_SCALE_FIELD_NUMBER: _builtins.int
+    MASK_GROUP_NUM_FIELD_NUMBER: _builtins.int
+    MASK_FIELD_NUMBER: _builtins.int
+    GAUSSIAN_BOX_FIELD_NUMBER: _builtins.int
+    num_classes: _builtins.int
+    num_box: _builtins.int
+    confidence_threshold: _builtins.float
+    nms_threshold: _builtins.float
+    mask_group_num: _builtins.int
+    gaussian_box: _builtins.bool
+    @_builtins.property
+    def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def anchors_scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def mask(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        num_classes: _builtins.int | None = ...,
+        num_box: _builtins.int | None = ...,
+        confidence_threshold: _builtins.float | None = ...,
+        nms_threshold: _builtins.float | None = ...,
+        biases: _abc.Iterable[_builtins.float] | None = ...,
+        anchors_scale: _abc.Iterable[_builtins.int] | None = ...,
+        mask_group_num: _builtins.int | None = ...,
+        mask: _abc.Iterable[_builtins.int] | None = ...,
+        gaussian_box: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["confidence_threshold", b"confidence_threshold", "gaussian_box", b"gaussian_box", "mask_group_num", b"mask_group_num", "nms_threshold", b"nms_threshold", "num_box", b"num_box", "num_classes", b"num_classes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_scale", b"anchors_scale", "biases", b"biases", "confidence_threshold", b"confidence_threshold", "gaussian_box", b"gaussian_box", "mask", b"mask", "mask_group_num", b"mask_group_num", "nms_threshold", b"nms_threshold", "num_box", b"num_box", "num_classes", b"num_classes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Yolov3DetectionOutputParameter: _TypeAlias = Yolov3DetectionOutputParameter  # noqa: Y015

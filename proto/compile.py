@@ -1,11 +1,13 @@
-"""Compile caffe.proto into caffe.desc (read at run time) and caffe_pb2.pyi (for editors and mypy).
+"""Compile caffe.proto and forks/*.proto into caffe.desc (read at run time) and caffe_pb2.pyi (for editors and mypy).
 
-Run `python proto/compile.py` after a change to caffe.proto; it needs grpcio-tools and mypy-protobuf (extra `dev`).
+A fork's file has the messages that it adds, and `extend MESSAGE { ... }` for fields of messages that others have too.
+Run `python proto/compile.py` after a change to a schema; it needs grpcio-tools and mypy-protobuf (extra `dev`).
 `python proto/compile.py --check` writes nothing and fails when caffe.desc is not current.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -13,15 +15,32 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 
+EXTEND = re.compile(r"^extend (\w+) \{\n(.*?)^\}\n", flags=re.M | re.S)
+
+
+def whole_schema() -> str:
+    """caffe.proto with the messages of all forks, and with the fields that they add to others' messages."""
+    forks = [path.read_text(encoding="utf-8") for path in sorted((HERE / "forks").glob("*.proto"))]
+    own = [re.sub(r"^(syntax|package)\b.*;\n", "", EXTEND.sub("", fork), flags=re.M) for fork in forks]
+    text = "\n".join([(HERE / "caffe.proto").read_text(encoding="utf-8"), *own])
+    for message, fields in (found for fork in forks for found in EXTEND.findall(fork)):
+        opened = re.compile(rf"^message {message} \{{\n", flags=re.M)
+        if not opened.search(text):
+            raise SystemExit(f"a fork extends {message}, which no schema has")
+        text = opened.sub(lambda found, fields=fields: found[0] + fields, text, count=1)
+    return text
+
+
 def compile_schema(folder: Path, *, stubs: bool) -> bytes:
-    """Run protoc on caffe.proto, with its output in folder; return the descriptor set."""
+    """Run protoc on the whole schema, with its output in folder; return the descriptor set."""
     from grpc_tools import protoc
 
     out = folder / "caffe.desc"
-    arguments = ["protoc", f"-I{HERE}", f"--descriptor_set_out={out}"]
+    (folder / "caffe.proto").write_text(whole_schema(), encoding="utf-8")
+    arguments = ["protoc", f"-I{folder}", f"--descriptor_set_out={out}"]
     if stubs:
         arguments.append(f"--mypy_out=quiet:{folder}")
-    if protoc.main([*arguments, str(HERE / "caffe.proto")]):
+    if protoc.main([*arguments, str(folder / "caffe.proto")]):
         raise SystemExit("protoc refused caffe.proto")
     return out.read_bytes()
 

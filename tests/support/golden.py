@@ -17,6 +17,8 @@ from minicaffe.net import Net
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 GOLDEN = SHARED / "golden"
+FORKS = SHARED / "golden_forks"
+"""The same of the layers of forks, a folder a type, `Type@fork` where forks disagree."""
 
 EXACT = (
     "Reshape Concat Slice Split Crop Tile Filter Flatten BatchReindex Im2col ArgMax Threshold Accuracy "
@@ -62,13 +64,14 @@ def inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def run_case(case: str, *, backward: bool = True) -> int:
+def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
     """Run one layer case and compare every array that the case stores; returns how many arrays were compared.
 
     backward=False: compare what forward gives only (where the original's backward is not the gradient).
     """
-    layer_type, name = case.split("/")
-    path = GOLDEN / f"{case}.prototxt"
+    folder, name = case.split("/")
+    layer_type = folder.split("@")[0]
+    path = root / f"{case}.prototxt"
     stored = np.load(path.with_suffix(".npz"))
     with inside(path.parent):
         net = Net(path.name, Phase(int(stored["phase"])))

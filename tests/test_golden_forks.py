@@ -1,0 +1,25 @@
+"""What the forks' own code computed, case by case (../shared/golden_forks beside the repository)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from golden import FORKS, run_case
+
+from minicaffe.layers import CATALOGUE
+
+NOT_YET: set[str] = set()
+"""Folders of types that are built, of a fork whose kind is not."""
+
+
+def cases() -> list[Any]:
+    if not FORKS.is_dir():
+        return [pytest.param(None, marks=pytest.mark.skip(reason="../shared/golden_forks is absent"))]
+    folders = [path for path in sorted(FORKS.iterdir()) if path.is_dir() and path.name.split("@")[0] in CATALOGUE]
+    return [f"{folder.name}/{path.stem}" for folder in folders for path in sorted(folder.glob("*.npz"))]
+
+
+@pytest.mark.parametrize("case", cases())
+def test_the_layer_is_the_forks(case: str) -> None:
+    assert run_case(case, root=FORKS)
