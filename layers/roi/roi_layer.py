@@ -99,7 +99,7 @@ class RoiLayer(Layer):
     def _plan(self, bottom: Sequence[Blob]) -> RoiPlan[Any]:
         """The last forward's plan, or a new one where the bottoms are not what that was made of."""
         self.read_scale_bottom(bottom)
-        made_of = bottom[0].shape, self.spatial_scale, bottom[1].read_data().tobytes()
+        made_of = bottom[0].shape, self.spatial_scale, bottom[1].read_data().tobytes()  # by value: rois may change in place
         if self._planned is None or self._planned[0] != made_of:
             rois = self._checked_rois(bottom).astype(bottom[0].dtype)
             self._planned = made_of, self.operator.plan(rois, (bottom[0].shape[2], bottom[0].shape[3]))
@@ -117,7 +117,7 @@ class RoiLayer(Layer):
         """A row of the map must fit in shared memory; backward_cpu serves where it does not."""
         if not propagate_down[0]:
             return
-        if not fits(bottom[0].shape[3], self.dtype):
+        if not fits(bottom[0].shape[3], self.dtype):  # see SHARED of cuda/roi.py
             super().backward_gpu(top, propagate_down, bottom)
         elif bottom[0].count and top[0].count:
             self.pool_backward_gpu(top, bottom, self._sizes(bottom), self._watch(bottom))
