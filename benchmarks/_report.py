@@ -117,7 +117,8 @@ def machine() -> str:
 
     instructions = "AVX-512" if "avx512" in _flags() else "AVX2" if "avx2" in _flags() else platform.machine()
     names = ("onnxruntime", "torch", "torchvision", "opencv-python-headless")
-    versions = [f"NumPy {np.__version__} ({blas_name(np.show_config(mode="dicts"))})", *filter(None, map(_version, names))]
+    blas = blas_name(np.show_config(mode="dicts"))
+    versions = [f"NumPy {np.__version__} ({blas})", *filter(None, map(_version, names))]
     return f"{available_cores()} cores of {cpu_name()} ({instructions}), {', '.join(versions)}"
 
 
