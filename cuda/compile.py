@@ -98,7 +98,11 @@ def _by_nvcc(nvcc: str, stem: str, real: str, arch: str) -> bytes:
     try:
         code: bytes = compiler.compile(
             # the kernels themselves say extern "C"; the helpers are overloaded, which that forbids
-            source.text(stem), nvcc=nvcc, options=[f"-DREAL={real}", "-fmad=false"], arch=arch, no_extern_c=True
+            source.text(stem),
+            nvcc=nvcc,
+            options=[f"-DREAL={real}", "-fmad=false"],
+            arch=arch,
+            no_extern_c=True,
         )
     except failed as error:
         raise _refused(stem, real, arch, error.stderr.strip()) from error

@@ -441,7 +441,8 @@ class Net(PycaffeNet, Hooked):
         raise Error(f'the net has no layer "{layer}"{names_near(layer, self.layer_dict)}')
 
     def __repr__(self) -> str:
-        return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers, inputs {self.inputs}, outputs {self.outputs}'
+        ends = f", inputs {self.inputs}, outputs {self.outputs}" if hasattr(self, "outputs") else ""  # not while it is built
+        return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers{ends}'
 
 
 Layer.net_class = Net
