@@ -61,7 +61,7 @@ class ProposalKernels:
         launch("proposal.proposal_rois", self.dtype, room, room, *given, rois, *(chosen or [0]))
         found = self._suppression.count()  # waits
         for blob, values in zip(top, (5, 1)):
-            blob.reshape(found, values)
+            blob.reshape(found, values)  # smaller: the memory and its numbers stay
 
     def _sorted(
         self, bottom: Sequence[Blob], most: int, min_size: float, bad_info: Callable[[int], Error]

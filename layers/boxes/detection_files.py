@@ -90,6 +90,7 @@ class DetectionFiles:
         boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
         rounded = np.floor(boxes.astype(float) * 100 + 0.5) / 100
         for (label, score), box in zip(rows[:, :2], rounded, strict=True):
+            # through str: the shortest decimal number that is this float32
             self.found.append(Found(image.name, int(label), float(str(np.float32(score))), box.tolist()))
         self.next += 1
         if self.next == self.count:

@@ -40,6 +40,7 @@ def pick(loc: Array, conf: Array, truths: Sequence[Truths], priors: Priors, mini
             boxes = priors.boxes
             if param.HasField("nms_param") and not param.use_prior_for_nms:
                 boxes = decode(loc[i, :, 0], priors, param.code_type, param.encode_variance_in_target)
+            # one match: mining needs share_location
             stays, negatives = mine(matches[0].truth, matches[0].overlap, losses, boxes, mining, param)
             matches = [matches[0]._replace(truth=stays)]
         picks.append(_picks(i, matches, negatives))
@@ -76,8 +77,8 @@ def mine(truth: Ints, overlap: Array, losses: Array, boxes: Array, mining: int, 
     """
     if mining == MAX_NEGATIVE:
         able = np.flatnonzero((truth == FREE) & (overlap < param.neg_overlap))
-        wanted = np.float32((truth >= 0).sum()) * np.float32(param.neg_pos_ratio)
-        count = int(min(np.nan_to_num(wanted), len(able)))
+        wanted = np.float32((truth >= 0).sum()) * np.float32(param.neg_pos_ratio)  # a float product, cut, as the original's
+        count = int(min(np.nan_to_num(wanted), len(able)))  # NaN: none times infinity
     else:
         able, count = np.arange(len(truth)), min(param.sample_size, len(truth))
     chosen = np.zeros(len(truth), bool)

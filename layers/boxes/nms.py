@@ -74,7 +74,7 @@ class Overlaps:
             other[...] = boxes[:, axis, None]
             np.maximum(other, self._corners[axis][: len(boxes)], out=other)
             np.subtract(out, other, out=out)
-            np.add(out, 1, out=out)
+            np.add(out, 1, out=out)  # both ends are inclusive
             np.maximum(out, self._zeros[: len(boxes)], out=out)
         shared = np.multiply(width, height, out=width)
         union = np.add(box_area(boxes)[:, None], self._areas, out=height)
@@ -88,7 +88,7 @@ class Overlaps:
 def survivors(clash: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which (N,) boxes are left when each, unless removed itself, removes the later ones that it clashes with (N, N)."""
     alive, later = np.ones(len(clash), bool), np.triu(clash, 1)
-    for i in np.flatnonzero(later.any(axis=1)):
+    for i in np.flatnonzero(later.any(axis=1)):  # the others remove none
         if alive[i]:
             alive &= ~later[i]
     return alive

@@ -47,6 +47,7 @@ class OwnFiles:
         entry = (name, _digest(content))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            # before the file: a run that is killed in between leaves no file that a later run must not replace
             if entry not in self._record():
                 self._append(entry)
         except OSError as error:
@@ -68,7 +69,7 @@ class OwnFiles:
     def _append(self, entry: tuple[str, str]) -> None:
         handle = os.open(self.folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _PLAIN, 0o666)
         try:
-            os.write(handle, json.dumps(entry).encode() + b"\n")
+            os.write(handle, json.dumps(entry).encode() + b"\n")  # one write: lines of other processes stay whole
         finally:
             os.close(handle)
         self._record().add(entry)

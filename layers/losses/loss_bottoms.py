@@ -86,7 +86,7 @@ def read_labels(
     if wrong.any():
         where = int(wrong.argmax())
         raise label_error(layer, float(flat[where]), where, split, ignore)
-    whole = np.where(kept, flat, 0).astype(np.intp)
+    whole = np.where(kept, flat, 0).astype(np.intp)  # an ignored label is no index
     return whole.reshape(split.outer, split.inner), kept.reshape(split.outer, split.inner)
 
 

@@ -41,7 +41,7 @@ class PrefetchingLayer(Layer):
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        generator = np.random.default_rng(int(rng.generator().integers(2**63)))
+        generator = np.random.default_rng(int(rng.generator().integers(2**63)))  # the prefetching thread's alone
         try:
             source = self.make_source(len(top), generator)
             shapes = source.shapes()
@@ -119,5 +119,5 @@ class Order:
         self._order = self._shuffled()
 
     def _shuffled(self) -> NDArray[np.int64]:
-        generator = np.random.default_rng([self.seed, self.epoch])
+        generator = np.random.default_rng([self.seed, self.epoch])  # so that a state need not hold the order
         return generator.permutation(self.count) if self.shuffle else np.arange(self.count)
