@@ -3,7 +3,7 @@
 
 // total (columns) += the sums of the columns of x (rows, columns). A block of 32 x 32 threads for 32 columns.
 extern "C" __global__ void column_sums(int rows, int columns, const REAL* x, REAL* total) {
-  __shared__ double part[32][33];  // row t, column t: both loops are free of bank conflicts
+  __shared__ double part[32][33];
   const int column = blockIdx.x * 32 + threadIdx.x;
   double sum = 0;
   if (column < columns)

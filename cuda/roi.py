@@ -168,7 +168,7 @@ class PositionSensitive:
         kind = self.dtype if self.samples else np.int32
         steps = self.scratch.address("steps", 2 * sizes.rois) if self.samples else 0
         images = self.scratch.address("images", sizes.rois, np.int32)
-        # (2, G, R) Extents of 2 numbers
+        # bins: (2, G, R) Extents of 2 numbers
         tables = self.scratch.address("bins", 4 * sizes.pooled_h * sizes.rois, kind), steps, images
         launch(f"{self.stem}.bins", self.dtype, sizes.rois, *sizes, self.samples, rois.device_data("read"), *tables, bad)
         return *sizes, self.samples, *tables
@@ -180,7 +180,7 @@ def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: An
     bins = min(sizes.bins, TILE)
     down = -(-bins // -(-bins // 32))  # so that the last round has few idle threads
     columns = min(COLUMNS, units)
-    # as many blocks as run at a time
+    # stack: as many blocks as a multiprocessor runs at a time
     stack = min(-(-units // max(columns, 1)), max(1, RESIDENT // (-(-SLAB * down // 32) * 32)))
     launch_blocks(kernel, dtype, (columns, stack), (SLAB, down, 1), *arguments)
 

@@ -88,8 +88,8 @@ extern "C" __global__ void weights(Shape s, const REAL* rois, int ratio, int ali
     for (int i = threadIdx.x; i < pooled_h + pooled_w; i += blockDim.x) {
       const bool columns = i >= pooled_h;
       const int bin = columns ? i - pooled_h : i;
+      // the column weights take the divisor
       t.pixels(s, columns)[bin] = fill(axis[columns], bin, columns ? width : height,
-                                       // the columns take the divisor
                                        columns && samples > 1 ? samples : REAL(1), t.of(s, columns, bin));
     }
     __syncthreads();

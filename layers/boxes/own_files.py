@@ -47,7 +47,7 @@ class OwnFiles:
         entry = (name, _digest(content))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # before the file: a run that is killed in between leaves no file that a later run must not replace
+            # before the file: a run killed in between must not leave one that no later run may replace
             if entry not in self._record():
                 self._append(entry)
         except OSError as error:

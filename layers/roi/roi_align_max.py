@@ -269,7 +269,7 @@ def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width:
     from_last = np.arange(len(values), 0, -1).astype(np.min_scalar_type(len(values)))[:, None, None]
     hits = np.multiply(hits, from_last, out=hits) if from_last.dtype == np.uint8 else hits * from_last
     greatest = np.maximum.reduce(hits, axis=0)
-    i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))  # of each count from the last
+    i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))  # [g]: of sample len - g
     number = np.asarray(i * width + j, np.int32)
     number[0] = -1
     found = np.empty(greatest.shape, np.int32)

@@ -109,7 +109,7 @@ def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Arr
     low = np.where(moving, low, 0).clip(0, total)
     high = np.where(moving, high, total).clip(0, total)
     number = low[:, :, None] + np.arange(int((high - low).max(initial=0)))
-    # operations in the original's order
+    # in the original's order of operations
     offset = (number.astype(dtype) + dtype(0.5)) * length[:, None, None] / np.maximum(count, 1)[:, None, None]
     places = start[:, :, None] + offset
     used = (number < count[:, None, None]) & (places >= -1) & (places <= size) & (size > 0)

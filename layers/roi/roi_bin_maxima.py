@@ -242,7 +242,7 @@ def ordered_keys(x: Array) -> NDArray[np.int64]:
     keys: NDArray[np.int64]
     if x.dtype == np.float32:
         bits = (values + np.float32(0)).view(np.int32)  # + 0 makes -0.0 equal to 0.0
-        keys = (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)  # order as the floats: negative ones turned round
+        keys = (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)  # ordered as the floats: negative ones inverted
     else:
         # 64 bits leave no room for the pixel: ranks in place of the values
         keys = np.unique(values, return_inverse=True)[1].reshape(values.shape).astype(np.int64)
