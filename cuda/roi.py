@@ -6,6 +6,7 @@ gathers in a fixed order, without atomic additions. See the .cu and .cuh files f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,7 +126,7 @@ class Means:
             arguments = *part, *tables, rows, int(first > 0), at, to
             launch_blocks("roi_align_mean.backward", self.dtype, (blocks, 1), (groups * 64, 1, 1), *arguments)
 
-    def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Any:
+    def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Iterator[tuple[int, Sizes, tuple[int, int]]]:
         """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
         ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)  # Table of roi_align_mean.cu
@@ -163,7 +164,7 @@ class PositionSensitive:
         last = rows, dy.device_diff("read"), dx.device_diff("write")
         launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (groups * 32, 1, 1), *arguments, *last)
 
-    def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[Any, ...]:
+    def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[float, ...]:
         """Make the table; the first arguments of pool and backward."""
         kind = self.dtype if self.samples else np.int32
         steps = self.scratch.address("steps", 2 * sizes.rois) if self.samples else 0

@@ -1,4 +1,4 @@
-"""Which anchors the RPN learns from, what it should say of them, and with what weight: the pure half of AnchorTarget.
+"""Which anchors the RPN learns from, with which labels, targets and weights: the pure half of AnchorTarget.
 
 Source: Faster R-CNN (arXiv:1506.01497), section 3.1.2; py-faster-rcnn's rpn/anchor_target_layer.py.
 """

@@ -80,7 +80,7 @@ class RoiOperator(ABC):
 
     @abstractmethod
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """The most that forward takes beside its arrays, or with backward forward and backward. train: with argmax."""
+        """Most bytes of temporary memory in forward, or with backward in either pass. train: with argmax."""
 
     @abstractmethod
     def kernels(self, dtype: np.dtype[Any]) -> Winners | Means | PositionSensitive:

@@ -238,9 +238,9 @@ def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], I
     for bins in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
         if not len(bins):  # np.split gives one empty part of nothing
             continue
-        count = tuple(int(n) for n in divmod(kinds[bins[0]], samples.w.shape[2] + 1))
-        step = max(1, VALUES // max(count[0] * count[1] * channels, 1))
-        yield from (((count[0], count[1]), bins[b : b + step]) for b in range(0, len(bins), step))
+        tall, broad = map(int, divmod(kinds[bins[0]], samples.w.shape[2] + 1))
+        step = max(1, VALUES // max(tall * broad * channels, 1))
+        yield from (((tall, broad), bins[b : b + step]) for b in range(0, len(bins), step))
 
 
 def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps) -> Array:

@@ -36,7 +36,7 @@ class RoiLayer(Layer):
     kind: ClassVar[type[RoiOperator]]
     operator: RoiOperator
     kernels: Means | PositionSensitive | Winners
-    _planned: tuple[Any, RoiPlan[Any]] | None = None
+    _planned: tuple[tuple[tuple[int, ...], float, bytes], RoiPlan[Any]] | None = None
 
     @property
     def spatial_scale(self) -> float:
