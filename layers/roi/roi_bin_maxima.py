@@ -160,7 +160,7 @@ def _cover(start: Ints, end: Ints, lengths: Sequence[int]) -> tuple[Ints, Ints, 
 def _starts(start: Ints, end: Ints, lengths: Sequence[int], pitch: int, table: int) -> list[Ints]:
     """Where in the tables each bin's first window begins, then the second ... (R, P); the last ends with the bin."""
     number, length, needed = _cover(start, end, lengths)
-    # of an empty bin, any number: _cover_image replaces it
+    # end - length: no window leaves its bin, and bins that need fewer than others repeat the last; empty ones are replaced
     return [number * table + np.minimum(start + k * length, end - length) * pitch for k in range(needed.max(initial=0))]
 
 
