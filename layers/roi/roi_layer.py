@@ -89,7 +89,7 @@ class RoiLayer(Layer):
     # On the CPU.
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._planned = None
+        self._planned = None  # a forward always checks its rois
         self.pool_cpu(bottom, top, self._plan(bottom))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
