@@ -106,7 +106,7 @@ def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
         count = maps.count * maps.outputs * maps.windows
         launch("depthwise_convolution.convolve", maps.dtype, count, count, x, weight, y, *maps.depthwise_sizes)
     elif maps.single:
-        m, k = maps.block
+        m, k = maps.block  # group g has k numbers of a row of x, and makes m of a row of y
         of_x, of_y = Matrix(x, maps.channels, stride=k), Matrix(y, maps.outputs, stride=m)
         gemm(maps.dtype, (maps.count, m, k), of_x, Matrix(weight, k, True, m * k), of_y, batch=maps.group)
     else:

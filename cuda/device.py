@@ -174,11 +174,6 @@ class Device:
             self._pool.release()
             self._pinned.release()
 
-    @property
-    def bytes_held(self) -> tuple[int, int]:
-        """Bytes of the device that are in use, and that are free for the next use."""
-        return self._pool.in_use, self._pool.held
-
 
 class _Local(threading.local):
     device: Device | None = None

@@ -49,7 +49,7 @@ class Pool:
                 try:
                     block = self._allocate(size)
                 except self._full:
-                    self._held.clear()
+                    self._held.clear()  # dropping PyCUDA's objects frees them
                     block = self._allocate(size)
             self._taken += size
         return size, block

@@ -6,6 +6,7 @@ gathers in a fixed order, without atomic additions. See the .cu and .cuh files f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -125,7 +126,7 @@ class Means:
             arguments = *part, *tables, rows, int(first > 0), at, to
             launch_blocks("roi_align_mean.backward", self.dtype, (blocks, 1), (groups * 64, 1, 1), *arguments)
 
-    def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Any:
+    def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Iterator[tuple[int, Sizes, tuple[int, int]]]:
         """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
         ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)  # Table of roi_align_mean.cu
@@ -163,12 +164,12 @@ class PositionSensitive:
         last = rows, dy.device_diff("read"), dx.device_diff("write")
         launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (groups * 32, 1, 1), *arguments, *last)
 
-    def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[Any, ...]:
+    def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[float, ...]:
         """Make the table; the first arguments of pool and backward."""
         kind = self.dtype if self.samples else np.int32
         steps = self.scratch.address("steps", 2 * sizes.rois) if self.samples else 0
         images = self.scratch.address("images", sizes.rois, np.int32)
-        # (2, G, R) Extents of 2 numbers
+        # bins: (2, G, R) Extents of 2 numbers
         tables = self.scratch.address("bins", 4 * sizes.pooled_h * sizes.rois, kind), steps, images
         launch(f"{self.stem}.bins", self.dtype, sizes.rois, *sizes, self.samples, rois.device_data("read"), *tables, bad)
         return *sizes, self.samples, *tables
@@ -180,7 +181,7 @@ def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: An
     bins = min(sizes.bins, TILE)
     down = -(-bins // -(-bins // 32))  # so that the last round has few idle threads
     columns = min(COLUMNS, units)
-    # as many blocks as run at a time
+    # stack: as many blocks as a multiprocessor runs at a time
     stack = min(-(-units // max(columns, 1)), max(1, RESIDENT // (-(-SLAB * down // 32) * 32)))
     launch_blocks(kernel, dtype, (columns, stack), (SLAB, down, 1), *arguments)
 

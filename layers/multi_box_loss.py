@@ -18,8 +18,7 @@ from minicaffe.proto import caffe_pb2
 
 from .boxes.box_codes import read_priors
 from .boxes.multi_box_matching import read_truths
-from .boxes.multi_box_mining import NONE, pick
-from .boxes.multi_box_parameters import check_parameters, mining_type
+from .boxes.multi_box_mining import NONE, check_parameters, mining_type, pick
 from .boxes.multi_box_terms import confidence_loss, confidence_targets, localisation_loss
 from .detection_output import check_predictions
 from .losses.loss import Loss

@@ -45,7 +45,7 @@ def localisation_loss(loc: Array, truths: Sequence[Truths], priors: Priors, pick
     place = (picks.image, picks.prior, picks.slot)
     own = Priors(priors.boxes[picks.prior], priors.variances[picks.prior])
     boxes = _of_truths([truth.boxes for truth in truths], picks, np.zeros((len(picks.prior), 4), loc.dtype))
-    # the codes left them to the loss
+    # encode_variance_in_target: the codes are not divided by the variances, so their differences are
     scale = 1 / own.variances if param.encode_variance_in_target else np.ones_like(own.variances)
     codes = loc[place]
     d = (codes - encode(boxes, own, param.code_type, param.encode_variance_in_target)) * scale

@@ -15,13 +15,13 @@ from minicaffe.data.boxes import box_area
 from minicaffe.mode import gpu_mode
 
 GPU_FROM = 1000
-"""Boxes below which the host is left to do it: a dozen launches and two copies wait for too little work."""
+"""Fewer boxes stay on the host: they are not worth a dozen launches and two copies."""
 
 BLOCK = 256
-"""Boxes that are decided together: against all kept so far, and then against each other."""
+"""Boxes that are decided together: first against all kept so far, then against each other."""
 
 TILE = 128
-"""Kept boxes that a block is held against at a time, so that the arrays made on the way stay in cache."""
+"""Kept boxes that a block is compared with at a time, so that the temporary arrays stay in cache."""
 
 
 def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:

@@ -78,7 +78,7 @@ class PrefetchingLayer(Layer):
         return self.source_of_batches.fingerprint()
 
     def positive(self, value: int, field: str) -> int:
-        """A size that must be there. Raises LayerError."""
+        """A size, checked to be > 0. Raises LayerError."""
         if value < 1:
             raise self.error(f"{field.rpartition('.')[2]} must be > 0, got {value}", field)
         return value

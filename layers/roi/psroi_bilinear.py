@@ -46,10 +46,11 @@ def grid_taps(plan: SamplePlan) -> GridTaps:
     """The taps of all bins."""
     samples, size = plan.places, plan.size
     rows, columns = bilinear_taps(samples.h, size[0]), bilinear_taps(samples.w, size[1])
-    row, column = (np.where(taps.pixel < 0, NONE, taps.pixel) for taps in (rows, columns))
+    row = np.where(rows.pixel < 0, NONE, rows.pixel * size[1])  # the first pixel of the row
+    column = np.where(columns.pixel < 0, NONE, columns.pixel)
     weight = columns.weight / samples.per_bin[:, None, None]
     return GridTaps(
-        np.ascontiguousarray((row * size[1]).transpose(1, 2, 0)),
+        np.ascontiguousarray(row.transpose(1, 2, 0)),
         np.ascontiguousarray(rows.weight.transpose(1, 2, 0)),
         np.ascontiguousarray(column.transpose(2, 1, 0)),
         np.ascontiguousarray(weight.transpose(2, 1, 0)),

@@ -21,6 +21,7 @@ from .roi_geometry import BinPlan, Ints
 from .row_sums import add_rows, items, longest_first, sum_rows
 
 BLOCK = 256
+"""Terms of a bin whose offsets one NumPy call computes."""
 
 CHUNK = 2**18
 """Terms that backward lists at a time, about."""

@@ -238,9 +238,9 @@ def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], I
     for bins in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
         if not len(bins):  # np.split gives one empty part of nothing
             continue
-        count = tuple(int(n) for n in divmod(kinds[bins[0]], samples.w.shape[2] + 1))
-        step = max(1, VALUES // max(count[0] * count[1] * channels, 1))
-        yield from (((count[0], count[1]), bins[b : b + step]) for b in range(0, len(bins), step))
+        tall, broad = map(int, divmod(kinds[bins[0]], samples.w.shape[2] + 1))
+        step = max(1, VALUES // max(tall * broad * channels, 1))
+        yield from (((tall, broad), bins[b : b + step]) for b in range(0, len(bins), step))
 
 
 def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps) -> Array:
@@ -269,7 +269,7 @@ def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width:
     from_last = np.arange(len(values), 0, -1).astype(np.min_scalar_type(len(values)))[:, None, None]
     hits = np.multiply(hits, from_last, out=hits) if from_last.dtype == np.uint8 else hits * from_last
     greatest = np.maximum.reduce(hits, axis=0)
-    i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))  # of each count from the last
+    i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))  # [g]: of sample len - g
     number = np.asarray(i * width + j, np.int32)
     number[0] = -1
     found = np.empty(greatest.shape, np.int32)

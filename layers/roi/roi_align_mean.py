@@ -103,13 +103,13 @@ def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Arr
     count = sample_counts(length, sampling_ratio)
     step = np.maximum(length, 0).astype(np.float64) / np.maximum(count, 1)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        low = np.floor((-1 - start) / step[:, None]) - 2  # 2: the places below are rounded, this is not
+        low = np.floor((-1 - start) / step[:, None]) - 2  # 2 more: the places are rounded to their type
         high = np.ceil((size - start) / step[:, None]) + 2
     moving, total = step[:, None] > 0, count[:, None].astype(np.float64)  # not moving: aligned and x2 <= x1
     low = np.where(moving, low, 0).clip(0, total)
     high = np.where(moving, high, total).clip(0, total)
     number = low[:, :, None] + np.arange(int((high - low).max(initial=0)))
-    # operations in the original's order
+    # in the original's order of operations
     offset = (number.astype(dtype) + dtype(0.5)) * length[:, None, None] / np.maximum(count, 1)[:, None, None]
     places = start[:, :, None] + offset
     used = (number < count[:, None, None]) & (places >= -1) & (places <= size) & (size > 0)
@@ -161,7 +161,7 @@ def _pool(x: Array, blocks: Sequence[Block], y: Array) -> None:
     for (image, rows, columns, by_row, by_column), out in zip(blocks, y):
         across = by_columns[: by_row.shape[1]]
         np.matmul(by_column, pixels[image, rows, columns], out=across[..., :c])  # (PW, w) @ (h', w, c)
-        # (PH, h') @ (h', PW * (c + PAD)): with the padding both are contiguous, which BLAS needs
+        # (PH, h') @ (h', PW * (c + PAD)): contiguous with the padding, so BLAS needs no copy
         np.matmul(by_row, across.reshape(len(across), pooled_w * (c + PAD)), out=means.reshape(pooled_h, -1))
         out[...] = channels_first
 
@@ -200,7 +200,7 @@ def _backward_by_pixels(dy: Array, plan: SamplePlan, dx: Array) -> None:
             each = dy[r].transpose(1, 2, 0).repeat(len(rows) // pooled_h, axis=0).repeat(len(columns) // pooled_w, axis=1)
             each *= weight[..., None]
             h, w = rows >= 0, columns >= 0
-            # +=  would add once where samples share a pixel
+            # += would add once where samples share a pixel
             np.add.at(pixels[image], (rows[h][:, None], columns[w]), each[h][:, w])
     dx[...] = pixels.transpose(0, 3, 1, 2)
 

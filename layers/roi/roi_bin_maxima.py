@@ -105,7 +105,7 @@ def _cover_image(plan: BinPlan, image: int, rois: Ints) -> Windows:
     steps, step = [], max(1, BINS // (high * wide))
     for part in (slice(r, r + step) for r in range(0, len(rois), step)):
         top, bottom, left, right = (array[part] for array in bins)
-        # table (i, j) starts at row (i * columns' lengths + j) * H * W
+        # table (i, j) starts at row (i * len(lengths.columns) + j) * H * W
         by_row = _starts(top, bottom, lengths.rows, size[1], len(lengths.columns) * pixels)
         by_column = _starts(left, right, lengths.columns, 1, pixels)
         empty = (bottom <= top)[:, :, None] | (right <= left)[:, None, :]  # (R', PH, PW)
@@ -160,7 +160,7 @@ def _cover(start: Ints, end: Ints, lengths: Sequence[int]) -> tuple[Ints, Ints, 
 def _starts(start: Ints, end: Ints, lengths: Sequence[int], pitch: int, table: int) -> list[Ints]:
     """Where in the tables each bin's first window begins, then the second ... (R, P); the last ends with the bin."""
     number, length, needed = _cover(start, end, lengths)
-    # of an empty bin, any number: _cover_image replaces it
+    # end - length: no window leaves its bin, and bins that need fewer than others repeat the last; empty ones are replaced
     return [number * table + np.minimum(start + k * length, end - length) * pitch for k in range(needed.max(initial=0))]
 
 
@@ -242,7 +242,7 @@ def ordered_keys(x: Array) -> NDArray[np.int64]:
     keys: NDArray[np.int64]
     if x.dtype == np.float32:
         bits = (values + np.float32(0)).view(np.int32)  # + 0 makes -0.0 equal to 0.0
-        keys = (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)  # order as the floats: negative ones turned round
+        keys = (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)  # ordered as the floats: negative ones inverted
     else:
         # 64 bits leave no room for the pixel: ranks in place of the values
         keys = np.unique(values, return_inverse=True)[1].reshape(values.shape).astype(np.int64)

@@ -36,7 +36,7 @@ class RoiLayer(Layer):
     kind: ClassVar[type[RoiOperator]]
     operator: RoiOperator
     kernels: Means | PositionSensitive | Winners
-    _planned: tuple[Any, RoiPlan[Any]] | None = None
+    _planned: tuple[tuple[tuple[int, ...], float, bytes], RoiPlan[Any]] | None = None
 
     @property
     def spatial_scale(self) -> float:
@@ -89,7 +89,7 @@ class RoiLayer(Layer):
     # On the CPU.
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._planned = None
+        self._planned = None  # a forward always checks its rois
         self.pool_cpu(bottom, top, self._plan(bottom))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -117,7 +117,7 @@ class RoiLayer(Layer):
         """A row of the map must fit in shared memory; backward_cpu serves where it does not."""
         if not propagate_down[0]:
             return
-        if not fits(bottom[0].shape[3], self.dtype):  # see SHARED of cuda/roi.py
+        if not fits(bottom[0].shape[3], self.dtype):
             super().backward_gpu(top, propagate_down, bottom)
         elif bottom[0].count and top[0].count:
             self.pool_backward_gpu(top, bottom, self._sizes(bottom), self._watch(bottom))
