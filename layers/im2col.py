@@ -62,6 +62,7 @@ class Im2col(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             dx = folded(bottom[0].diff, self.axis)
+            # (N, C, *kernel, *windows)
             columns = top[0].diff.reshape(*dx.shape[:2], *self.window.kernel, *self.window.output(dx.shape[2:]))
             dx[...] = col2im(columns, self.window, dx.shape[2:])
 
@@ -106,6 +107,7 @@ def col2im(columns: Array, window: Window, spatial: Sequence[int]) -> Array:
 
 def _zeros(maps: Sequence[int], spatial: Sequence[int], window: Window, dtype: Any) -> Array:
     """Zeros for maps of a size and the window's border around them. Raises LimitError for more than limits.bytes."""
+    # a Scratch for its limit: padding can ask for any size
     zeros = Scratch(dtype)("padded", *maps, *(s + 2 * p for s, p in zip(spatial, window.pad)))
     zeros[...] = 0
     return zeros
@@ -130,12 +132,12 @@ def inside(x: Array, window: Window, spatial: Sequence[int]) -> Array:
 def windows_of(x: Array, window: Window) -> Array:
     """Every window of a padded x (N, C, *padded) as a view (C, *kernel, N, *windows): not to be written to."""
     step_n, step_c, *steps = x.strides
-    output = tuple((n - e) // s + 1 for n, e, s in zip(x.shape[2:], window.extent, window.stride))
+    output = tuple((n - e) // s + 1 for n, e, s in zip(x.shape[2:], window.extent, window.stride))  # x is padded already
     return as_strided(
         x,
         (x.shape[1], *window.kernel, x.shape[0], *output),
         (step_c, *map(int.__mul__, steps, window.dilation), step_n, *map(int.__mul__, steps, window.stride)),
-        writeable=False,
+        writeable=False,  # windows overlap: a write would reach several
     )
 
 
@@ -145,7 +147,7 @@ def add_windows(columns: Array, window: Window, x: Array) -> None:
     taps = np.moveaxis(columns, 1 + len(window.kernel), 0)
     for tap in itertools.product(*map(range, window.kernel)):
         of_tap: Index = (slice(None), slice(None), *tap)
-        x[pixels_of_tap(tap, output, window)] += taps[of_tap]
+        x[pixels_of_tap(tap, output, window)] += taps[of_tap]  # tap by tap: one tap of all windows has no pixel twice
 
 
 def pixels_of_tap(tap: Sequence[int], output: Sequence[int], window: Window) -> Index:

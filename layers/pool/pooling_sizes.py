@@ -14,7 +14,7 @@ Pair = tuple[int, int]
 def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, Pair, Pair]:
     """Kernel ((0, 0): the whole map), stride and pad. Raises LayerError for sizes given twice, half or out of range."""
     kernel = (0, 0) if param.global_pooling else _pair(layer, param, "kernel_size", "kernel_h", "kernel_w")
-    stride = _pair(layer, param, "stride", "stride_h", "stride_w")
+    stride = _pair(layer, param, "stride", "stride_h", "stride_w")  # 1 by default, as pad is 0: caffe.proto's
     pad = _pair(layer, param, "pad", "pad_h", "pad_w")
     if param.global_pooling:
         if any(param.HasField(f) for f in ("kernel_size", "kernel_h", "kernel_w")):
@@ -29,7 +29,7 @@ def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, P
         raise layer.error(f"the stride must be > 0 on both axes, got {stride}", "pooling_param.stride")
     if any(pad) and param.pool == caffe_pb2.PoolingParameter.STOCHASTIC:
         raise layer.error("padding is for MAX and AVE pooling, not for STOCHASTIC", "pooling_param.pad")
-    if any(pad) and any(p >= k for p, k in zip(pad, kernel)):
+    if any(pad) and any(p >= k for p, k in zip(pad, kernel)):  # else a window could lie in the padding alone
         raise layer.error(f"pad {pad} must be smaller than the kernel {kernel}", "pooling_param.pad")
     return kernel, stride, pad
 
