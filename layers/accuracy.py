@@ -58,7 +58,7 @@ class Accuracy(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         labels, kept = read_labels(self, bottom[1].data, self.split, ignored_label(self.param.accuracy_param))
         right = kept & among_top(bottom[0].data.reshape(self.split), labels, self.param.accuracy_param.top_k)
-        top[0].data[...] = int(right.sum()) / max(1, int(kept.sum()))
+        top[0].data[...] = int(right.sum()) / max(1, int(kept.sum()))  # 0 of 0 is 0
         if len(top) > 1:
             seen, hits = (np.bincount(labels[which], minlength=self.split.classes) for which in (kept, right))
             top[1].data[...] = hits / np.maximum(1, seen)
@@ -68,7 +68,7 @@ class Accuracy(Layer):
         positions = outer * inner
         if len(top) > 1:
             seen = self._seen.device_data("write")
-            current().zero(seen, 4 * self._seen.count)
+            current().zero(seen, 4 * self._seen.count)  # the kernel adds to it; int32
         lanes = lanes_of(inner)
         labels = watch_labels(self, bottom[1], self.split, ignored_label(self.param.accuracy_param))
         given = (
@@ -89,4 +89,5 @@ class Accuracy(Layer):
 def among_top(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
     """Whether each of labels (outer, inner) is among the top_k highest scores of x (outer, C, inner)."""
     true = np.take_along_axis(x, labels[:, None], axis=1)
+    # ties count against the true class, which itself is one of the >=: Caffe's rule
     return np.asarray((x >= true).sum(axis=1) <= top_k)

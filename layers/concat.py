@@ -39,7 +39,7 @@ class Concat(Layer):
         top[0].reshape(shape)
         if len(bottom) == 1:
             top[0].share_data(bottom[0])
-            top[0].share_diff(bottom[0])
+            top[0].share_diff(bottom[0])  # Caffe's case of one bottom: nothing to copy in either direction
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) > 1:
@@ -55,7 +55,7 @@ class Concat(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if len(bottom) == 1:
             return
-        ends = np.cumsum([blob.shape[self.axis] for blob in bottom])
+        ends = np.cumsum([blob.shape[self.axis] for blob in bottom])  # where each bottom's part of dy ends
         parts = np.split(top[0].diff, ends[:-1], self.axis)
         for blob, part, wanted in zip(bottom, parts, propagate_down, strict=True):
             if wanted:

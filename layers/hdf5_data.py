@@ -64,7 +64,7 @@ class RowSource:
         self.file = self.order.next()
         self._load()
         self.rows = Order(len(self.arrays[0]), shuffle, generator)
-        self.row_shapes = [array.shape[1:] for array in self.arrays]
+        self.row_shapes = [array.shape[1:] for array in self.arrays]  # of the first file: the others must agree
 
     def shapes(self) -> list[tuple[int, ...]]:
         return [(self.batch_size, *shape) for shape in self.row_shapes]
@@ -73,11 +73,13 @@ class RowSource:
         batch = tuple(np.empty(shape, self.dtype) for shape in self.shapes())
         at, filled, count = 0, 0, self.batch_size * self.shard.count
         while at < count:
+            # a single file stays loaded, and its Order starts anew
             if self.rows.position == self.rows.count and len(self.files) > 1:
                 self.file = self.order.next()
                 self._load()
                 self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
             rows = self.rows.take(count - at)
+            # record p of the batch of all ranks is ours where p % count == rank; rows[0] is record `at`
             mine = rows[(self.shard.rank - at) % self.shard.count :: self.shard.count]
             for array, stored in zip(batch, self.arrays, strict=True):
                 array[filled : filled + len(mine)] = stored[mine]
@@ -99,6 +101,7 @@ class RowSource:
         self.generator.bit_generator.state = generator
 
     def fingerprint(self) -> dict[str, Any]:
+        # enough to tell one data set from another
         first, last = ([_some_rows(name, top) for top in self.names] for name in (self.files[0], self.files[-1]))
         return {"files": len(self.files), "rows": len(first[0]), "checksum": checksum(*first, *last)}
 

@@ -61,6 +61,7 @@ class ImageListSource:
         self.images, self.param, self.transformer, self.shard = images, param, transformer, shard
         generator = transformer.generator
         skip = int(generator.integers(param.rand_skip)) if param.rand_skip else 0
+        # skip and order are drawn alike in all ranks; only then each goes its way
         self.order = Order(len(images), param.shuffle, generator, skip)
         shard.rank_stream(generator)
 
@@ -73,6 +74,7 @@ class ImageListSource:
         size = self.param.batch_size
         labels = np.empty(size, self.transformer.dtype)
         for i in range(size):
+            # every rank draws for all: their orders stay alike
             listed = self.images[[self.order.next() for _ in range(self.shard.count)][self.shard.rank]]
             image = self._pixels(listed).transpose(2, 0, 1)
             if i == 0:

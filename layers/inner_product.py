@@ -41,7 +41,7 @@ class InnerProduct(Layer):
         param = self.param.inner_product_param
         if param.num_output < 1:
             raise self.error(f"num_output must be > 0, got {param.num_output}", "inner_product_param.num_output")
-        self.axis = self.axis_of(param.axis, bottom[0], "inner_product_param.axis")
+        self.axis = self.axis_of(param.axis, bottom[0], "inner_product_param.axis")  # fixed at setup, as K is
         self.transpose = param.transpose
         self.inputs = math.prod(bottom[0].shape[self.axis :])
         matrix = (self.inputs, param.num_output) if param.transpose else (param.num_output, self.inputs)
@@ -75,6 +75,7 @@ class InnerProduct(Layer):
         gemm(self.dtype, (rows, outputs, inputs), Matrix(bottom[0].device_data("read"), inputs), weight, Matrix(y, outputs))
         if len(self.blobs) > 1:
             bias = self.blobs[1].device_data("read")
+            # each number a plane, num_output channels
             launch_planes("scale.scale", self.dtype, rows * outputs, 1, outputs, y, 0, bias, y, 0)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -122,7 +123,7 @@ class InnerProduct(Layer):
 
 def multiply(a: Array, b: Array, out: Array) -> None:
     """out (I, J) = a (I, K) @ b (K, J); each thread takes some columns, and so reads its part of the weights alone."""
-    least = LEAST // max(1, a.size)
+    least = LEAST // max(1, a.size)  # columns whose products are LEAST multiplications
     run(partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts(out.shape[1], least))
 
 
@@ -132,7 +133,7 @@ def add_product(a: Array, b: Array, total: Array) -> None:
 
     def add(task: slice) -> None:
         rows = max(1, min(task.stop - task.start, BLOCK // max(1, b.shape[1])))
-        product = np.empty((rows, b.shape[1]), total.dtype)
+        product = np.empty((rows, b.shape[1]), total.dtype)  # one for the task, not one for each part
         for start in range(task.start, task.stop, rows):
             part = slice(start, min(start + rows, task.stop))
             total[part] += np.matmul(a[part], b, out=product[: part.stop - start])

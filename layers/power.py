@@ -28,6 +28,7 @@ class Power(Neuron):
     def value(self, x: Array, out: Array) -> None:
         param = self.param.power_param
         if param.power * param.scale == 0:
+            # 0.0 ** -1 raises in Python; a negative base would be complex
             out[...] = np.float64(param.shift) ** param.power if param.power else 1
             return
         np.multiply(x, param.scale, out=out)
@@ -38,6 +39,6 @@ class Power(Neuron):
     def slope(self, x: Array) -> Array:
         param = self.param.power_param
         factor = param.power * param.scale
-        if factor == 0 or param.power == 1:
+        if factor == 0 or param.power == 1:  # 0 * 0^-1 would be NaN
             return np.full_like(x, factor)
         return factor * np.power(param.shift + param.scale * x, param.power - 1)

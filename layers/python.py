@@ -92,7 +92,7 @@ def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> Non
     if folder is not None:
         _folders.folders[name.partition(".")[0]] = os.path.abspath(folder)
         if _folders not in sys.meta_path:
-            sys.meta_path.insert(0, _folders)
+            sys.meta_path.insert(0, _folders)  # before PathFinder, which would find the name on sys.path first
 
 
 def layer_class(
@@ -103,7 +103,7 @@ def layer_class(
     Raises LayerError, which says how to allow or register it.
     """
     module, name = param.python_param.module, param.python_param.layer
-    if module in _allowed:
+    if module in _allowed:  # by name: goes before a stand-in too
         return _imported(module, name, param, source)
     found = STAND_INS.get((module, name)) or registered.get(f"{module}.{name}") or registered.get(name)
     if ANY in _allowed and _exists(module):

@@ -80,6 +80,7 @@ class ReLU(Layer):
 
     def _sign_of(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob:
         """The blob whose elements are greater than 0 where x is."""
+        # otherwise y > 0 exactly where x > 0: in place y serves
         return self._sign if self.negative_slope < 0 and top[0] is bottom[0] else bottom[0]
 
 
@@ -89,20 +90,21 @@ def relu(x: Array, negative_slope: float = 0.0, out: Array | None = None) -> Arr
     if negative_slope == 0:
         _positive_part(x, y)
         return y
-    choose = np.maximum if negative_slope <= 1 else np.minimum
+    choose = np.maximum if negative_slope <= 1 else np.minimum  # a slope above 1 turns the two lines round
     return choose(x, x * negative_slope, out=y)
 
 
 def _positive_part(x: Array, y: Array) -> None:
     """y = max(x, 0), by rows of ROW numbers as far as they lie one after another."""
     axis, run = _run(x, y)
-    if run < 32:
+    if run < 32:  # rows of so few numbers do not pay
         np.maximum(x, 0, out=y)
         return
     x, y, whole = x.reshape(*x.shape[:axis], run), y.reshape(*y.shape[:axis], run), run - run % ROW
     zeros = _zeros.setdefault(x.dtype, np.zeros(ROW, x.dtype))
     if whole:
         rows = (*x.shape[:-1], whole // ROW, ROW)
+        # cutting an axis is always a view: y itself is written
         np.maximum(x[..., :whole].reshape(rows), zeros, out=y[..., :whole].reshape(rows))
     if run > whole:
         np.maximum(x[..., whole:], zeros[: run - whole], out=y[..., whole:])
@@ -121,6 +123,6 @@ def relu_backward(dy: Array, positive: Array, negative_slope: float = 0.0, out: 
     """dy: any shape; positive: x > 0, the same shape; out: where dx goes, dy itself allowed. Returns dx."""
     if negative_slope == 0:
         return np.multiply(dy, positive, out=out)
-    factor: Array = ~positive * dy.dtype.type(negative_slope)
+    factor: Array = ~positive * dy.dtype.type(negative_slope)  # slope at 0 too
     factor += positive
     return np.multiply(dy, factor, out=out)

@@ -43,13 +43,14 @@ class RNN(Recurrent):
     def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
         weight_h, weight_y, bias_y = (blob.data for blob in self.blobs[self.h_weight :])
         h = start[0]
-        self._carried, self._h, self._y = (np.empty_like(y) for _ in range(3))
+        self._carried, self._h = np.empty_like(y), np.empty_like(y)
         for t in range(len(u)):
             np.multiply(cont[t, :, None], h, out=self._carried[t])  # 0 where a sequence begins: its first step sees no state
             h = np.tanh(u[t] + self._carried[t] @ weight_h.T, out=self._h[t])
-        np.matmul(self._h, weight_y.T, out=self._y)  # y feeds nothing back: all steps at once
-        self._y += bias_y
-        y[...] = np.tanh(self._y, out=self._y)  # kept apart for backward: a layer after may overwrite y in place
+        np.matmul(self._h, weight_y.T, out=y)  # y feeds nothing back: all steps at once
+        y += bias_y
+        np.tanh(y, out=y)
+        self._y = y.copy()  # a layer after this one may overwrite y in place
         return [h]
 
     def steps_backward(self, cont: Array, dy: Array) -> Array:

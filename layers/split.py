@@ -30,7 +30,7 @@ class Split(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for blob in top:
             blob.reshape(bottom[0].shape)
-            blob.share_data(bottom[0])
+            blob.share_data(bottom[0])  # data alone: each reader writes a diff
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Nothing: the tops are the bottom's memory."""
@@ -46,7 +46,7 @@ class Split(Layer):
         def step(index: Index) -> None:
             part, *rest = dx[index], *(dy[index] for dy in others)
             if rest:
-                np.add(first[index], rest[0], out=part)
+                np.add(first[index], rest[0], out=part)  # both at once: no copy of the first
             else:
                 part[...] = first[index]
             for dy in rest[1:]:
@@ -62,6 +62,6 @@ class Split(Layer):
             current().copy(dx, diffs[0], bottom[0].count * self.dtype.itemsize)
         total, *rest = diffs
         while rest:
-            three = (*rest[:3], 0, 0)[:3]
+            three = (*rest[:3], 0, 0)[:3]  # up to three in a launch: fewer passes over dx
             self.launch("split.sum", bottom[0].count, bottom[0].count, total, *three, dx)
             total, rest = dx, rest[3:]

@@ -73,9 +73,10 @@ class WindowSource:
         objects = [window for window in file.windows if window.overlap >= param.fg_threshold]
         if wrong := [window for window in objects if window.label < 1]:
             raise DataError(f"{param.source}: an object's window has class {wrong[0].label}; classes begin at 1")
+        # the original tests fg first: no window is both
         others = [w._replace(label=0) for w in file.windows if w.overlap < min(param.bg_threshold, param.fg_threshold)]
-        count = int(np.float32(param.batch_size) * np.float32(param.fg_fraction))
-        self.draws = ((others, param.batch_size - count), (objects, count))
+        count = int(np.float32(param.batch_size) * np.float32(param.fg_fraction))  # the original multiplies floats and cuts
+        self.draws = ((others, param.batch_size - count), (objects, count))  # background first, as the original fills batches
         for windows, wanted, kind in ((others, param.batch_size - count, "background"), (objects, count, "object")):
             if wanted and not windows:
                 raise DataError(f"{param.source}: a batch takes {wanted} {kind} windows, but the file has none")
@@ -87,7 +88,7 @@ class WindowSource:
         return [(self.param.batch_size, self.channels, self.crop, self.crop), (self.param.batch_size,)]
 
     def next_batch(self) -> Batch:
-        data, labels = (np.zeros(shape, self.dtype) for shape in self.shapes())
+        data, labels = (np.zeros(shape, self.dtype) for shape in self.shapes())  # zeros: what a window has outside its image
         at = 0
         for windows, count in self.draws:
             for _ in range(count):
@@ -122,7 +123,7 @@ class WindowSource:
         x1, y1, x2, y2 = place.box
         if x1 < 0 or y1 < 0 or x2 >= width or y2 >= height or x2 < x1 or y2 < y1:
             raise DataError(f"{self._path(window.image)}: is {width} x {height}, which lacks the window {window.box}")
-        if place.height < 1 or place.width < 1:
+        if place.height < 1 or place.width < 1:  # nothing of it is left on the crop: zeros
             return
         warped = resized(pixels[y1 : y2 + 1, x1 : x2 + 1], place.height, place.width)
         rows, columns = slice(place.top, place.top + place.height), slice(place.left, place.left + place.width)
@@ -138,7 +139,7 @@ class WindowSource:
         if mean is None:
             return None
         if transform.mean_file:
-            off = max((mean.shape[2] - self.crop) // 2, 0)
+            off = max((mean.shape[2] - self.crop) // 2, 0)  # the width's for both axes, as in the original
             mean = mean[:, off : off + self.crop, off : off + self.crop]
         check_mean(mean, shape, transform.mean_file)
         return np.broadcast_to(mean, shape)
