@@ -58,7 +58,7 @@ class Accuracy(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         labels, kept = read_labels(self, bottom[1].data, self.split, ignored_label(self.param.accuracy_param))
         right = kept & among_top(bottom[0].data.reshape(self.split), labels, self.param.accuracy_param.top_k)
-        top[0].data[...] = int(right.sum()) / max(1, int(kept.sum()))  # 0 of 0 is 0
+        top[0].data[...] = int(right.sum()) / max(1, int(kept.sum()))
         if len(top) > 1:
             seen, hits = (np.bincount(labels[which], minlength=self.split.classes) for which in (kept, right))
             top[1].data[...] = hits / np.maximum(1, seen)

@@ -70,17 +70,14 @@ class AnnotatedSource(DatumSource):
         self.change = change
 
     def shapes(self) -> list[tuple[int, ...]]:
-        first = next(self.database.items(), None)
-        if first is None:
-            raise DataError(f"{self.database.path}: the database is empty")
-        channels, height, width = self._annotated(*first)[0].shape
+        channels, height, width = self._annotated(*self._item_of(self.database.items()))[0].shape
         # the size after crop and resize, which may differ from the item's
         images = (self.batch_size, channels, *self.change.size(height, width))
         labels: tuple[int, ...] = (1, 1, 1, 8)
         return [images, labels][: 1 + self.labelled]
 
     def next_batch(self) -> Batch:
-        rows = [np.zeros((0, 8))]  # concatenate needs one
+        rows = [np.zeros((0, 8))]
         for i in range(self.batch_size):
             key, value = self._next_of_shard()
             image, boxes = self._annotated(key, value)

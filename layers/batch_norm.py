@@ -56,7 +56,7 @@ class BatchNorm(Layer):
             for size in (channels_of(bottom[0].shape), channels_of(bottom[0].shape), 1):
                 self.blobs.add_blob(size)
         self.param_propagate_down = [False] * len(self.blobs)
-        while len(self.param.param) < len(self.blobs):  # a spec for each, to be set below
+        while len(self.param.param) < len(self.blobs):
             self.param.param.add()
         # whatever the prototxt says: a solver would treat the statistics as weights
         for spec in self.param.param:
@@ -105,7 +105,7 @@ class BatchNorm(Layer):
             self.launch("batch_norm.global_statistics", channels, channels, *sums, self.eps, mean, inverse_std)
         else:
             kept = 0 if self.forward_only else self._normalised.device_data("write")
-            unbiased = numbers / max(numbers - 1, 1)  # 1 for one number
+            unbiased = numbers / max(numbers - 1, 1)
             constants = self.eps, self.fraction, unbiased
             results = mean, inverse_std, *(blob.device_data("update") for blob in self.blobs)
             arguments = numbers, channels, positions, x, *constants, *results
@@ -143,7 +143,7 @@ class BatchNorm(Layer):
         sizes = count // positions, positions, channels
         inverse_std, (dy, dx) = self.inverse_std.device_data("read"), diff_pair(top[0], bottom[0])
         if self.use_global_stats:
-            launch_planes("scale.scale", self.dtype, *sizes, dy, inverse_std, 0, dx, 0)  # dy / std
+            launch_planes("scale.scale", self.dtype, *sizes, dy, inverse_std, 0, dx, 0)
             return
         y = self._normalised.device_data("read")
         mean, product = self._mean.device_data("write"), self._mean.device_diff("write")

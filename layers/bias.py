@@ -82,7 +82,7 @@ def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) ->
     """The shape of a blob laid along num_axes axes of x from axis on. Raises LayerError if x has fewer axes."""
     if num_axes < -1:
         raise layer.error(f"num_axes must be >= -1, got {num_axes}", f"{block}.num_axes")
-    if num_axes == 0:  # one number, whatever x's axes
+    if num_axes == 0:
         return ()
     start = layer.axis_of(axis, x, f"{block}.axis")
     if num_axes == -1:

@@ -55,7 +55,7 @@ class Concat(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if len(bottom) == 1:
             return
-        ends = np.cumsum([blob.shape[self.axis] for blob in bottom])  # where each bottom's part of dy ends
+        ends = np.cumsum([blob.shape[self.axis] for blob in bottom])
         parts = np.split(top[0].diff, ends[:-1], self.axis)
         for blob, part, wanted in zip(bottom, parts, propagate_down, strict=True):
             if wanted:

@@ -98,7 +98,7 @@ class Convolution(Layer):
     def _winograd_bytes(self, y: Blob) -> int:
         """Two buffers a thread, each of a block's transformed tiles, 36 numbers a tile and channel."""
         channels = max(self.channels, self.num_output) // self.group
-        tiles = min(tiles_at_once(channels), y.count // self.num_output // 16 + 1)  # a tile is 16 outputs
+        tiles = min(tiles_at_once(channels), y.count // self.num_output // 16 + 1)
         return get_num_threads() * 2 * 36 * tiles * channels * 4
 
     def _group(self, channels: int) -> int:

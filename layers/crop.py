@@ -43,7 +43,7 @@ class Crop(Layer):
                     f"offset {offset} and length {reference[i]} lead past axis {i} of shape {x}, length {x[i]}", "crop_param"
                 )
         cuts = [slice(o, o + length) for o, length in zip(offsets, reference[axis:], strict=True)]
-        self._cut = (*(slice(None),) * axis, *cuts)  # the axes before `axis` whole
+        self._cut = (*(slice(None),) * axis, *cuts)
         top[0].reshape(*x[:axis], *reference[axis:])
 
     def offsets(self, axes: int) -> list[int]:
@@ -53,7 +53,7 @@ class Crop(Layer):
             raise self.error(
                 f"{len(given)} offset given for {axes} cut axes: give none, one, or one for each", "crop_param.offset"
             )
-        return given if len(given) == axes else given * axes  # one serves all
+        return given if len(given) == axes else given * axes
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].data[...] = bottom[0].data[self._cut]
@@ -72,7 +72,7 @@ class Crop(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            bottom[0].diff[...] = 0  # what is cut away has no gradient
+            bottom[0].diff[...] = 0
             bottom[0].diff[self._cut] = top[0].diff
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

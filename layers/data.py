@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from minicaffe.access import granted_folder
+from minicaffe.blob import Array
 from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.database import Database, open_database
 from minicaffe.data.datum import datum_array, parse_datum
@@ -65,10 +67,7 @@ class DatumSource:
         shard.rank_stream(transformer.generator)
 
     def shapes(self) -> list[tuple[int, ...]]:
-        first = next(self.database.items(), None)
-        if first is None:
-            raise DataError(f"{self.database.path}: the database is empty")
-        image = self._image(*first)[0]
+        image = self._image(*self._item_of(self.database.items()))[0]
         return [(self.batch_size, *self.transformer.shape(*image.shape)), (self.batch_size,)][: 1 + self.labelled]
 
     def next_batch(self) -> Batch:
@@ -115,10 +114,15 @@ class DatumSource:
         item = next(self._items, None)
         if item is None:
             self._items = self.database.items()
-            item = next(self._items, None)
+            item = self._item_of(self._items)
+        self.last = item[0]
+        return item
+
+    def _item_of(self, items: Iterator[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
+        """The first of all items. Raises DataError where there is none."""
+        item = next(items, None)
         if item is None:
             raise DataError(f"{self.database.path}: the database is empty")
-        self.last = item[0]
         return item
 
     def _skip(self, count: int) -> None:
@@ -127,12 +131,12 @@ class DatumSource:
         while count:
             self._next()
             count -= 1
-            if self.last == first:  # round: `passed` is how many items there are
+            if self.last == first:  # once round: `passed` is how many items there are
                 count %= passed
             first = first if passed else self.last
             passed += 1
 
-    def _image(self, key: bytes, value: bytes) -> tuple[Any, int]:
+    def _image(self, key: bytes, value: bytes) -> tuple[Array, int]:
         """An item's image (C, H, W) and label."""
         datum = parse_datum(value, self._name(key))
         return datum_array(datum, self._name(key), self.transformer.color), datum.label

@@ -81,7 +81,7 @@ class DetectionOutput(Layer):
         boxes = decode(codes, priors, param.code_type, param.variance_encoded_in_target)
         scores = bottom[1].data.reshape(images, len(priors.boxes), param.num_classes).transpose(0, 2, 1)
         rows = [self._image_rows(i, boxes[i], scores[i]) for i in range(images)]
-        found = np.concatenate([np.empty((0, 7), self.dtype), *rows])  # concatenate needs one
+        found = np.concatenate([np.empty((0, 7), self.dtype), *rows])
         if not len(found):  # the original's fake rows
             found = np.full((images, 7), -1, self.dtype)
             found[:, 0] = np.arange(images)

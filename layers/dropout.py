@@ -74,7 +74,7 @@ class Dropout(Layer):
             self._times_factor(top[0].diff, bottom[0].diff, top[0] is bottom[0])
 
     def _times_factor(self, source: Array, target: Array, in_place: bool) -> None:
-        if self._does_nothing and in_place:  # TEST as a rule
+        if self._does_nothing and in_place:
             return
         x, y, factor = source.reshape(-1), target.reshape(-1), self.factor
         mask = self.mask.read_data().reshape(-1) if self.phase == TRAIN else None

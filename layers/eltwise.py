@@ -90,7 +90,7 @@ class Eltwise(Layer):
             first_coeff, *coeff = self.coeff
             for x, c in zip(rest, coeff, strict=True):
                 self.launch("eltwise.weighted_sum", count, count, first, first_coeff, x, c, y)
-                first, first_coeff = y, 1.0  # y is the sum so far
+                first, first_coeff = y, 1.0
         else:
             winner = self._winner.device_data("write")
             self.launch("eltwise.maximum", count, count, first, rest[0], y, winner)
@@ -116,7 +116,7 @@ class Eltwise(Layer):
             np.multiply(dy, self._winner.read_data().reshape(-1)[at] == i, out=dx)
         elif param.stable_prod_grad:
             dx[...] = dy
-            for other in (*xs[:i], *xs[i + 1 :]):  # each factor but x_i
+            for other in (*xs[:i], *xs[i + 1 :]):
                 dx *= other
         else:
             np.divide(y, xs[i], out=dx)  # y without x_i, cheap and undefined at x_i = 0

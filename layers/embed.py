@@ -63,7 +63,7 @@ class Embed(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy = top[0].diff.reshape(bottom[0].count, top[0].shape[-1])
         if self.param_propagate_down[0]:
-            add_rows(dy, self._index(bottom).reshape(-1), self.blobs[0].diff)  # a row may be looked up several times
+            add_rows(dy, self._index(bottom).reshape(-1), self.blobs[0].diff)
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
             self.blobs[1].diff[...] += dy.sum(axis=0)
 

@@ -62,7 +62,7 @@ class Im2col(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             dx = folded(bottom[0].diff, self.axis)
-            # (N, C, *kernel, *windows)
+
             columns = top[0].diff.reshape(*dx.shape[:2], *self.window.kernel, *self.window.output(dx.shape[2:]))
             dx[...] = col2im(columns, self.window, dx.shape[2:])
 
@@ -132,7 +132,7 @@ def inside(x: Array, window: Window, spatial: Sequence[int]) -> Array:
 def windows_of(x: Array, window: Window) -> Array:
     """Every window of a padded x (N, C, *padded) as a view (C, *kernel, N, *windows): not to be written to."""
     step_n, step_c, *steps = x.strides
-    output = tuple((n - e) // s + 1 for n, e, s in zip(x.shape[2:], window.extent, window.stride))  # x is padded already
+    output = tuple((n - e) // s + 1 for n, e, s in zip(x.shape[2:], window.extent, window.stride))
     return as_strided(
         x,
         (x.shape[1], *window.kernel, x.shape[0], *output),
@@ -147,7 +147,7 @@ def add_windows(columns: Array, window: Window, x: Array) -> None:
     taps = np.moveaxis(columns, 1 + len(window.kernel), 0)
     for tap in itertools.product(*map(range, window.kernel)):
         of_tap: Index = (slice(None), slice(None), *tap)
-        x[pixels_of_tap(tap, output, window)] += taps[of_tap]  # tap by tap: one tap of all windows has no pixel twice
+        x[pixels_of_tap(tap, output, window)] += taps[of_tap]
 
 
 def pixels_of_tap(tap: Sequence[int], output: Sequence[int], window: Window) -> Index:

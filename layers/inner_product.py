@@ -41,7 +41,7 @@ class InnerProduct(Layer):
         param = self.param.inner_product_param
         if param.num_output < 1:
             raise self.error(f"num_output must be > 0, got {param.num_output}", "inner_product_param.num_output")
-        self.axis = self.axis_of(param.axis, bottom[0], "inner_product_param.axis")  # fixed at setup, as K is
+        self.axis = self.axis_of(param.axis, bottom[0], "inner_product_param.axis")
         self.transpose = param.transpose
         self.inputs = math.prod(bottom[0].shape[self.axis :])
         matrix = (self.inputs, param.num_output) if param.transpose else (param.num_output, self.inputs)

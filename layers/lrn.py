@@ -53,7 +53,7 @@ class LRN(Layer):
         self.axes = (1, 2) if within else (0,)  # of a block
         # Caffe's WITHIN_CHANNEL ends in a Power layer whose shift is always 1
         self.size, self.beta, self.k = param.local_size, param.beta, 1.0 if within else param.k
-        self.alpha = param.alpha / param.local_size ** len(self.axes)  # local_size, or its square
+        self.alpha = param.alpha / param.local_size ** len(self.axes)
         self._ratio = Blob((0,), self.dtype)  # on the GPU: what backward adds up
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -39,7 +39,7 @@ class MultinomialLogisticLoss(ImageLoss):
         if propagate_down[0]:
             true, labels = self._true(bottom)
             scale = float(top[0].diff.item()) / max(1, self.split.outer)
-            bottom[0].diff[...] = 0  # all but the true class
+            bottom[0].diff[...] = 0
             np.put_along_axis(bottom[0].diff.reshape(self.split[:2]), labels, -scale / true, axis=1)
 
     def _true(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.intp]]:

@@ -51,7 +51,7 @@ class Normalize(Layer):
         if scale.shape and scale.count != bottom[0].shape[1]:
             raise self.error(f"the bottom has {bottom[0].shape[1]} channels, the scale is for {scale.count}", "bottom")
         top[0].reshape(bottom[0].shape)
-        groups = 1 if self.param.norm_param.across_spatial else math.prod(bottom[0].shape[2:])  # lengths of an image
+        groups = 1 if self.param.norm_param.across_spatial else math.prod(bottom[0].shape[2:])
         self._norm.reshape(bottom[0].shape[0], 1, groups)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:

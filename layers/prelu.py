@@ -38,14 +38,14 @@ class PReLU(Layer):
         self._input = Blob((0,), self.dtype)  # x, where y overwrites it
         if len(bottom[0].shape) < 2:
             raise self.error(f"needs 2 axes or more, the bottom has shape {bottom[0].shape}", "bottom")
-        if self.blobs:  # given with the layer's message
+        if self.blobs:  # as Layer.learn: those that are there stay
             return
         # a shared slope is a scalar blob, as in Caffe
         slopes = self.blobs.add_blob(*(() if param.channel_shared else (channels_of(bottom[0].shape),))).data
         if param.HasField("filler"):
             fill(slopes, param.filler)
         else:
-            slopes[...] = 0.25  # Caffe's default, and the paper's
+            slopes[...] = 0.25
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         channels = channels_of(bottom[0].shape)
@@ -96,7 +96,7 @@ class PReLU(Layer):
         if self.param_propagate_down[0]:
             dslopes = sum_products(dy, np.minimum(x, 0))  # before dx, which in place overwrites dy
             slopes = self.blobs[0]
-            slopes.diff[...] += dslopes if slopes.shape else dslopes.sum()  # weights' diffs add up until the solver clears them
+            slopes.diff[...] += dslopes if slopes.shape else dslopes.sum()
         if propagate_down[0]:
             positive = x > 0
             factor = ~positive * self._slopes()  # slope at 0, as Caffe's x <= 0

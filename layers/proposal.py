@@ -105,7 +105,7 @@ class Proposal(Layer):
         anchors = shifted_anchors(self.anchors, height, width, self.stride)
         boxes, scores = proposals(anchors, scores, deltas, info, self.limits)
         top[0].reshape(len(boxes), 5)
-        top[0].data[:, 0] = 0  # one image: its index
+        top[0].data[:, 0] = 0
         top[0].data[:, 1:] = boxes
         if len(top) > 1:
             top[1].reshape(len(boxes), 1)

@@ -103,7 +103,7 @@ def layer_class(
     Raises LayerError, which says how to allow or register it.
     """
     module, name = param.python_param.module, param.python_param.layer
-    if module in _allowed:  # by name: goes before a stand-in too
+    if module in _allowed:
         return _imported(module, name, param, source)
     found = STAND_INS.get((module, name)) or registered.get(f"{module}.{name}") or registered.get(name)
     if ANY in _allowed and _exists(module):

@@ -97,7 +97,7 @@ def relu(x: Array, negative_slope: float = 0.0, out: Array | None = None) -> Arr
 def _positive_part(x: Array, y: Array) -> None:
     """y = max(x, 0), by rows of ROW numbers as far as they lie one after another."""
     axis, run = _run(x, y)
-    if run < 32:  # rows of so few numbers do not pay
+    if run < 32:
         np.maximum(x, 0, out=y)
         return
     x, y, whole = x.reshape(*x.shape[:axis], run), y.reshape(*y.shape[:axis], run), run - run % ROW

@@ -84,7 +84,7 @@ class RoIData(Layer):
             raise self.error(f"a roidb of {len(roidb)} images has no image with boxes to train on")
         if not self.has_rpn and any("bbox_targets" not in entry for entry in entries):
             self.bbox_means, self.bbox_stds = add_bbox_regression_targets(entries, self.settings)
-        self.roidb, self.order = entries, np.zeros(0, int)  # an empty order: the next batch draws one
+        self.roidb, self.order = entries, np.zeros(0, int)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if not self.roidb:

@@ -44,7 +44,7 @@ class Slice(Layer):
         shape = list(bottom[0].shape)
         for blob, start, end in zip(top, [0, *self.points], [*self.points, shape[self.axis]], strict=True):
             blob.reshape(*shape[: self.axis], end - start, *shape[self.axis + 1 :])
-        if len(top) == 1:  # Caffe's case of one top: nothing to copy
+        if len(top) == 1:
             top[0].share_data(bottom[0])
             top[0].share_diff(bottom[0])
 
@@ -55,7 +55,7 @@ class Slice(Layer):
             if length % tops:
                 raise self.error(f"axis {self.axis} of shape {shape} has length {length}: no {tops} equal parts", "top")
             return [length // tops * i for i in range(1, tops)]
-        ends = [0, *points, length]  # equal neighbours would be an empty top
+        ends = [0, *points, length]
         if any(a >= b for a, b in pairwise(ends)):
             raise self.error(
                 f"slice_point {points} must increase, between 0 and the length {length} of axis {self.axis} of shape {shape}",

@@ -75,7 +75,7 @@ class SmoothL1Loss(DifferenceLoss):
 
     def _items(self, bottom: Sequence[Blob]) -> int:
         """N, what the loss is divided by: at least 1."""
-        return max([1, *bottom[0].shape[:1]])  # no rois: 0, not 0 / 0
+        return max([1, *bottom[0].shape[:1]])
 
     def _addresses(self, bottom: Sequence[Blob]) -> list[int]:
         """Of x, target, and the weights, 0 where there are none."""

@@ -116,6 +116,6 @@ def cross_entropy_backward(prob: Array, labels: NDArray[np.intp], kept: NDArray[
     """The gradient of cross_entropy's sum in the scores (outer, C, inner), shapes as there."""
     dx: Array = prob.copy()
     at = labels[:, None]
-    np.put_along_axis(dx, at, np.take_along_axis(dx, at, axis=1) - 1, axis=1)  # p - 1 at the true class
+    np.put_along_axis(dx, at, np.take_along_axis(dx, at, axis=1) - 1, axis=1)
     dx *= kept[:, None]
     return dx

@@ -46,7 +46,7 @@ class Split(Layer):
         def step(index: Index) -> None:
             part, *rest = dx[index], *(dy[index] for dy in others)
             if rest:
-                np.add(first[index], rest[0], out=part)  # both at once: no copy of the first
+                np.add(first[index], rest[0], out=part)
             else:
                 part[...] = first[index]
             for dy in rest[1:]:

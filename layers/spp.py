@@ -95,7 +95,7 @@ class SPP(Layer):
             end = start + y.count // max(1, images)
             y.diff[...] = dy[:, start:end].reshape(y.shape)
             pooling.backward_cpu([y], [True], [self._x])
-            dx += self._x.diff  # every level pools the whole map
+            dx += self._x.diff
             start = end
 
 

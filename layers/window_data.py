@@ -123,7 +123,7 @@ class WindowSource:
         x1, y1, x2, y2 = place.box
         if x1 < 0 or y1 < 0 or x2 >= width or y2 >= height or x2 < x1 or y2 < y1:
             raise DataError(f"{self._path(window.image)}: is {width} x {height}, which lacks the window {window.box}")
-        if place.height < 1 or place.width < 1:  # nothing of it is left on the crop: zeros
+        if place.height < 1 or place.width < 1:
             return
         warped = resized(pixels[y1 : y2 + 1, x1 : x2 + 1], place.height, place.width)
         rows, columns = slice(place.top, place.top + place.height), slice(place.left, place.left + place.width)
@@ -132,7 +132,7 @@ class WindowSource:
             values -= self.mean[:, rows, columns]
         out[:, rows, columns] = values * self.dtype.type(self.param.scale)
 
-    def _read_mean(self, transform: Any) -> Array | None:
+    def _read_mean(self, transform: caffe_pb2.TransformationParameter) -> Array | None:
         """The centre of the mean image, or the mean values, as (C, crop, crop)."""
         mean = read_mean(transform, self.dtype)
         shape = (self.channels, self.crop, self.crop)

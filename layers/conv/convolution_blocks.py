@@ -43,9 +43,6 @@ class Block:
     lane: slice
 
 
-Task = Sequence[Block]
-
-
 def cut(length: int, count: int) -> list[slice]:
     """range(length) in about `count` nearly equal parts."""
     count = max(1, min(count, length))
@@ -114,7 +111,7 @@ class Work:
         lanes = 1
         if self.groups > 1:
             groups = _more(groups, self.groups, 1)
-        elif self.lanes >= 8 * get_num_threads():  # 8 channels each, or the products are thin
+        elif self.lanes >= 8 * get_num_threads():  # at least 8 channels for each thread
             lanes = get_num_threads()
         inner = [Block(i, r, WHOLE, WHOLE) for i, r in product(cut(self.images, images), cut(self.rows, rows))]
         if lanes == groups == 1:  # each task sums its own images and rows; the caller adds the sums up
@@ -141,4 +138,4 @@ def run_tasks(
         for task in tasks[part]:
             work(task, held)
 
-    run(partial(some, part) for part in parts(len(tasks), each=2))  # two each: who is done early takes one more
+    run(partial(some, part) for part in parts(len(tasks), each=2))

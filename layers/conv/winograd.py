@@ -52,7 +52,7 @@ def convolve(
     def work(block: Block, g: int) -> None:
         scratch = taken(free)
         out = _outputs(tiling, block, x[:, channels[g]], weight[filters[g]], made[g], scratch)
-        epilogue(out, filters[g])  # on all of the block, also on what lies off the map
+        epilogue(out, filters[g])
         tiling.write(block, out, y[:, filters[g]])
         free.append(scratch)
 

@@ -59,9 +59,8 @@ class Tiling:
         """Blocks of about `tiles` tiles or fewer, about equally many for each thread."""
         rows, groups = self.tiles
         workers = threads.get_num_threads()
-        tiles = min(tiles, -(-self.planes * rows * groups * TOGETHER // workers))  # a thread's even part of them all
+        tiles = min(tiles, -(-self.planes * rows * groups * TOGETHER // workers))  # no more than an even part for each thread
         group_parts = -(-groups // MOST_GROUPS)
-        # of one plane
         row_parts = min(rows, -(-rows * groups * TOGETHER // tiles // group_parts))
         plane_parts = self.planes
         if row_parts == group_parts == 1:  # small planes: several to a block

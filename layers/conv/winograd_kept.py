@@ -50,7 +50,7 @@ def kept_bytes(weight: Array) -> int:
 
 def same_bits(a: Array, b: Array) -> bool:
     """Whether two float32 arrays of one shape hold the same bits (NaN is itself, 0 is not -0)."""
-    one, other = (array.reshape(-1).view(np.uint32) for array in (a, b))  # as integers: bits, not values
+    one, other = (array.reshape(-1).view(np.uint32) for array in (a, b))
     differ = threading.Event()
 
     def compare(part: slice) -> None:

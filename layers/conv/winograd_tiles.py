@@ -71,7 +71,7 @@ def from_tiles(tiles: Array, shape: tuple[int, int, int, int], scratch: Scratch)
     np.matmul(AT, tile_rows.swapaxes(0, 1), out=down)
     groups = columns // STEP
     out = scratch.next(*shape)
-    by_group = out.reshape(s, m, rows, groups, STEP).transpose(0, 2, 3, 1, 4)  # (S, rows, groups, M, 16)
+    by_group = out.reshape(s, m, rows, groups, STEP).transpose(0, 2, 3, 1, 4)
     # (M, 24) @ (24, 16): four tiles' 16 columns, channels first again
     np.matmul(down.reshape(s, rows, groups, len(BACK), m).swapaxes(3, 4), BACK, out=by_group)
     return out

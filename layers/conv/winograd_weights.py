@@ -59,7 +59,7 @@ def _sums(x: Array, dy: Array, window: Window) -> Array:
             partial(_transform, tiling, block, x, dy, of_x[:, a:b], of_dy[:, a:b], free=free)
             for block, (a, b) in zip(blocks, pairwise(ends), strict=True)
         )
-        # 36 tasks, each with a position to itself
+
         threads.run(partial(_add_product, of_x[i, :, j], of_dy[i, :, j], sums[i, j]) for i in range(6) for j in range(6))
     return sums
 

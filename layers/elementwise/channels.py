@@ -19,7 +19,7 @@ def channels_of(shape: tuple[int, ...]) -> int:
 
 def by_channel(x: Array) -> Array:
     """(N, C, ...) -> (N, C, P), a view."""
-    # a scalar is one number of one channel
+
     return x.reshape(x.shape[0] if x.ndim else 1, channels_of(x.shape), math.prod(x.shape[2:]))
 
 

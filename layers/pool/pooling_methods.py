@@ -87,7 +87,7 @@ def stochastic_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> tuple[Array,
     for tap, (windows, pixels) in enumerate(window_taps(rows, columns)):
         value = x[pixels]
         running[windows] += value
-        hit = (running[windows] >= threshold[windows]) & (chosen[windows] < 0)  # the first that reaches it
+        hit = (running[windows] >= threshold[windows]) & (chosen[windows] < 0)
         np.copyto(chosen[windows], tap, where=hit)
         np.copyto(y[windows], value, where=hit)
     return y, chosen

@@ -14,7 +14,7 @@ Pair = tuple[int, int]
 def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, Pair, Pair]:
     """Kernel ((0, 0): the whole map), stride and pad. Raises LayerError for sizes given twice, half or out of range."""
     kernel = (0, 0) if param.global_pooling else _pair(layer, param, "kernel_size", "kernel_h", "kernel_w")
-    stride = _pair(layer, param, "stride", "stride_h", "stride_w")  # 1 by default, as pad is 0: caffe.proto's
+    stride = _pair(layer, param, "stride", "stride_h", "stride_w")
     pad = _pair(layer, param, "pad", "pad_h", "pad_w")
     if param.global_pooling:
         if any(param.HasField(f) for f in ("kernel_size", "kernel_h", "kernel_w")):

@@ -45,7 +45,7 @@ class PoolAxis:
         """How many windows there are; below 1 where the map is too small."""
         room = self.size + 2 * self.pad - self.kernel
         pooled = (room // self.stride if self.floor else -(-room // self.stride)) + 1
-        # Caffe's clip: the last window must start before the map's end and its first padding
+        # Caffe's clip: the last window must start on the map, not in the padding behind it
         return pooled - (self.clip and (pooled - 1) * self.stride >= self.size + self.pad)
 
     def taps(self) -> Iterator[tuple[slice, slice]]:
