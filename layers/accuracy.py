@@ -71,16 +71,8 @@ class Accuracy(Layer):
             current().zero(seen, 4 * self._seen.count)  # the kernel adds to it; int32
         lanes = lanes_of(inner)
         labels = watch_labels(self, bottom[1], self.split, ignored_label(self.param.accuracy_param))
-        given = (
-            positions,
-            classes,
-            inner,
-            lanes,
-            self.param.accuracy_param.top_k,
-            bottom[0].device_data("read"),
-            *labels,
-            seen,
-        )
+        sizes = positions, classes, inner, lanes, self.param.accuracy_param.top_k
+        given = (*sizes, bottom[0].device_data("read"), *labels, seen)
         launch_loss("accuracy.accuracy", self.dtype, positions * lanes, *given, loss=top[0], fixed=None)
         if len(top) > 1:
             self.launch("accuracy.accuracy_of_classes", classes, classes, seen, top[1].device_data("write"))

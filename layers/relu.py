@@ -12,6 +12,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
+from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
 ROW = 1 << 12
@@ -52,12 +53,8 @@ class ReLU(Layer):
         each_block(x.shape, lambda index: relu(x[index], self.negative_slope, out=y[index]))
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        in_place = top[0] is bottom[0]
-        sign = 0
-        if self.negative_slope < 0 and in_place:
-            sign = self._sign.device_data("write")
-        x = bottom[0].device_data("update" if in_place else "read")
-        y = x if in_place else top[0].device_data("write")
+        sign = self._sign.device_data("write") if self.negative_slope < 0 and top[0] is bottom[0] else 0
+        x, y = data_pair(bottom[0], top[0])
         self.launch("relu.relu", top[0].count, top[0].count, x, self.negative_slope, y, sign)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
