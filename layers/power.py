@@ -12,8 +12,8 @@ from .elementwise.neuron import Neuron
 class Power(Neuron):
     """y = (shift + scale x) ^ power, dx = dy power scale (shift + scale x) ^ (power - 1).
 
-    Where power * scale is 0, y is a constant (1 for power 0) and dx is 0. A negative number to a broken power is NaN.
-    Raises no errors of its own.
+    Where power * scale is 0, y is a constant (1 for power 0) and dx is 0. A negative number to a fractional power is NaN.
+    Raises no LayerError.
 
     bottom: x (any shape). top: y (the same shape); may be in place.
     """

@@ -24,7 +24,7 @@ _zeros: dict[np.dtype[Any], Array] = {}
 class ReLU(Layer):
     """y = x where x > 0, else negative_slope * x; the slope at 0 is that of the negative side.
 
-    bottom: x (any shape). top: y (the same shape); may be in place. A NaN stays NaN. Raises no errors of its own.
+    bottom: x (any shape). top: y (the same shape); may be in place. A NaN stays NaN. Raises no LayerError.
     """
 
     type = "ReLU"

@@ -16,7 +16,7 @@ class Split(Layer):
     """Every top is the bottom; backward adds up all the tops' diffs, also those that nothing wrote (zeros).
 
     bottom: x (any shape). top[i]: x, in the bottom's memory (no copy); diffs are separate.
-    The net inserts this layer wherever a blob has more than one reader. Raises no errors of its own.
+    The net inserts this layer wherever a blob has more than one reader. Raises no LayerError.
     """
 
     type = "Split"

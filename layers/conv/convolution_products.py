@@ -42,7 +42,7 @@ def convolve(
 ) -> None:
     """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel), then the epilogue; y is overwritten.
 
-    kept: where to keep what is made of the weights until the next call; None makes it anew each time.
+    kept: keeps Winograd's factors of the weights until the next call; None computes them anew each time.
     """
     if suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None

@@ -2,8 +2,8 @@
 
     y = outputs of [ tiles of x (6, 6, T, C) @ factors of weight (6, 6, C, M) ]
 
-Fast because every step is a matrix product (winograd_tiles), on blocks of tiles that stay in a core's cache, each block a
-task of its own. Blocks that come out infinite or NaN are computed again by the direct way: Winograd overflows earlier,
+Fast because every step is a matrix product (winograd_tiles), on blocks of tiles that stay in a core's cache, each block
+a task. Blocks that come out infinite or NaN are computed again by the direct way: Winograd overflows earlier,
 and one NaN would reach its neighbours.
 """
 

@@ -2,9 +2,9 @@
 
     dweight = G^T [ sum over tiles of (BT x B) * (A dy A^T) ] G
 
-The sum over tiles is 36 matrix products, channels by tiles by filters. Tiles of x and dy are made for about MOST_TILES of
-them at a time, all threads taking blocks, and then multiplied, all threads taking positions: so no thread needs sums of
-its own (36 numbers for each filter and channel), and each number is added up in one order, whatever the threads.
+The sum over tiles is 36 matrix products, channels by tiles by filters. Tiles of x and dy are made, about MOST_BYTES at a
+time, by all threads block by block, and then multiplied by all threads position by position: so no thread needs separate
+sums (36 numbers for each filter and channel), and each number is added up in one order, whatever the threads.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     RNN:  h[t - 1] times cont[t] -> h_conted -> W_hh -> + W_xh x[t] (+ W_xh_static) -> tanh -> h[t] -> W_ho -> tanh -> o[t]
     LSTM: h[t - 1] times cont[t] -> h_conted -> W_hc -> + W_xc x[t] (+ W_xc_static) -> LSTMUnit with c[t - 1] -> c[t], h[t]
 
-The layer computes without it (recurrent.py); with debug_info it runs too, on copies, and its lines go to the log.
+The layer computes without it (base.py); with debug_info it runs too, on copies, and its lines go to the log.
 Source: Caffe's recurrent_layer.cpp, rnn_layer.cpp and lstm_layer.cpp, whose names of layers and blobs these are.
 """
 

@@ -33,7 +33,7 @@ class Run(Function):
 
 
 class OurLayer(nn.Module):
-    """A layer of the same parameters, with blobs of its own. Weights: blob0, blob1, ...
+    """A new layer of the same parameters, on separate blobs. Weights: blob0, blob1, ...
 
     It computes in the net's type; tops that have a gradient, but for losses, are of the first bottom's.
     """

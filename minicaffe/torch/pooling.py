@@ -1,4 +1,4 @@
-"""Pooling (MAX with one top, and AVE) and LRN with torch's functions; each is made of the layer."""
+"""Pooling (MAX with one top, and AVE) and LRN with torch's functions, built from their layers."""
 
 from __future__ import annotations
 

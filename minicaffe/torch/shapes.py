@@ -1,4 +1,4 @@
-"""Changes of shape with torch's functions; each is made of the layer."""
+"""Changes of shape with torch's functions, built from their layers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The types with learnable blobs as torch Modules. names: what the blobs are called, in their order.
 
-A Module is made of the layer, its bottoms and its tops; its forward takes and gives tensors in their order.
+A Module is built from the layer, its bottoms and its tops; forward takes and returns tensors in their order.
 """
 
 from __future__ import annotations

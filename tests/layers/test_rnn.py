@@ -1,4 +1,4 @@
-"""RNN. What it shares with LSTM: test_recurrent.py."""
+"""RNN. What it shares with LSTM: recurrent/test_base.py."""
 
 from __future__ import annotations
 
