@@ -41,7 +41,8 @@ class PrefetchingLayer(Layer):
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        generator = np.random.default_rng(int(rng.generator().integers(2**63)))  # the prefetching thread's alone
+        # the thread must not draw from the net's: its timing would show
+        generator = np.random.default_rng(int(rng.generator().integers(2**63)))
         try:
             source = self.make_source(len(top), generator)
             shapes = source.shapes()
@@ -51,7 +52,7 @@ class PrefetchingLayer(Layer):
             raise self.error(str(error)) from error
         for blob, shape in zip(top, shapes, strict=True):
             blob.reshape(shape)
-        self.source_of_batches = source
+        self.source_of_batches = source  # for its fingerprint: batches come through the thread
         self.prefetcher = Prefetcher(source, self.prefetched)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -60,7 +61,7 @@ class PrefetchingLayer(Layer):
         except Error as error:
             raise self.error(str(error)) from error
         for blob, array in zip(top, batch, strict=True):
-            blob.reshape(array.shape)
+            blob.reshape(array.shape)  # ImageData's batches may differ in size
             blob.data[...] = array
 
     def training_state(self) -> dict[str, Any]:
@@ -119,5 +120,6 @@ class Order:
         self._order = self._shuffled()
 
     def _shuffled(self) -> NDArray[np.int64]:
-        generator = np.random.default_rng([self.seed, self.epoch])  # so that a state need not hold the order
+        # from seed and epoch alone: a snapshot holds four numbers, not the order
+        generator = np.random.default_rng([self.seed, self.epoch])
         return generator.permutation(self.count) if self.shuffle else np.arange(self.count)
