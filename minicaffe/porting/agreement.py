@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
 from minicaffe.layers.proposal import Proposal
 from minicaffe.net import Net
-
-Array = NDArray[Any]
 
 TOLERANCE = 1e-4
 """The largest relative difference that counts as agreement."""

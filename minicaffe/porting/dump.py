@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Arrays
 from minicaffe.errors import WeightsError
 from minicaffe.formats import caffemodel, hdf5
 from minicaffe.formats.arrays import distinct, write_npz
@@ -29,7 +30,6 @@ from minicaffe.formats.wire import BYTES, VARINT, Buffer, WireError, fields
 from minicaffe.training.solver_state import read_state
 
 Path = str | os.PathLike[str]
-Arrays = dict[str, NDArray[Any]]
 
 NET, STATE, BLOB = ".caffemodel", ".solverstate", ".binaryproto"
 HDF5_NET, HDF5_STATE, HDF5_DATA = ".caffemodel.h5", ".solverstate.h5", "HDF5 data"

@@ -11,13 +11,13 @@ shares its weights, or if it computes something else (with the statistics of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm, global_statistics
@@ -27,12 +27,9 @@ from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.scale import Scale
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.parameters import Weights, put_weights, weights_of
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, linear_block
-
-Array = NDArray[Any]
-Weights = Mapping[str, Sequence[Array]]
-"""The arrays of each layer that has weights, by its name."""
 
 AFFINE = (BatchNorm, Scale, Bias)
 
@@ -101,18 +98,6 @@ def merge_net(net: Net) -> tuple[Net, Merged]:
     for name in net.inputs:
         new.blobs[name].reshape(*net.blobs[name].shape)
     return new, merged
-
-
-def weights_of(net: Net) -> dict[str, list[Array]]:
-    """The arrays of a net's layers that have weights, not copied."""
-    return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}
-
-
-def put_weights(net: Net, weights: Weights) -> None:
-    """Copy the arrays into the net's blobs."""
-    for name, blobs in net.params.items():
-        for blob, array in zip(blobs, weights[name], strict=True):
-            blob.data[...] = array.reshape(blob.shape)
 
 
 # Which layers can be folded.

@@ -17,13 +17,12 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
+from minicaffe.blob import Array
 from minicaffe.data import images
 from minicaffe.data.datum import datum_array
 from minicaffe.data.image_bytes import check_size
 from minicaffe.errors import DataError, Error
 from minicaffe.proto import caffe_pb2
-
-Array = NDArray[Any]
 
 GREY = (0.2125, 0.7154, 0.0721)
 """The weights of red, green and blue in grey, as in scikit-image."""

@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.layer import Layer
 from minicaffe.layers.psroi_align import PSROIAlign
 from minicaffe.layers.psroi_pooling import PSROIPooling
@@ -21,8 +22,6 @@ from minicaffe.registry import explains
 
 from .explanations.case import Case
 from .explanations.explanation import Explanation
-
-Array = NDArray[Any]
 
 MAP_BYTES = 3 * 2**20
 """The most bytes of a map and of its gradient; half of it for an output."""

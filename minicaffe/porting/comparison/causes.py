@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.concat import Concat
@@ -34,7 +35,6 @@ from minicaffe.proto import caffe_pb2
 
 from .changes import channels_last, interleaved, of_blob, of_bottom, of_bottoms, of_top, parameter
 from .region_causes import proposals, regions
-from .result import Array
 from .trial import Trial, Variant
 
 EPSILONS = (1e-5, 1e-3, 1e-4, 2e-5, 1e-6, 1e-8, 1e-10, 1e-12, 0.0)
@@ -149,7 +149,7 @@ def _without_padding(extra: dict[str, Any], trial: Trial) -> None:
     def tweak(layer: Layer) -> None:
         pool = layer.forward
 
-        def forward(bottom: Any, top: Any) -> None:
+        def forward(bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
             x = bottom[0].data.copy()
             bottom[0].data[...] = 1
             pool(bottom, top)

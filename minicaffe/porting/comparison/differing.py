@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
+from minicaffe.blob import Array
 from minicaffe.formats.values import is_repeated
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
@@ -62,11 +64,11 @@ def _take_param(trial: Trial, b: Layer) -> None:
     trial.param.CopyFrom(new)
 
 
-def _take_blobs(trial: Trial, blobs: list[Any]) -> None:
+def _take_blobs(trial: Trial, blobs: list[Array]) -> None:
     trial.blobs = [blob.copy() for blob in blobs]
 
 
-def _shown(block: Any, field: Any) -> str:
+def _shown(block: Message, field: FieldDescriptor) -> str:
     value = getattr(block, field.name)
     if field.enum_type:
         names = field.enum_type.values_by_number

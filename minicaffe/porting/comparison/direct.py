@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .result import Array, Tolerance
+from minicaffe.blob import Array
+
+from .result import Tolerance
 
 
 def direct_causes(a: Array, b: Array, tolerance: Tolerance) -> Iterator[str]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.errors import written_out
-
-Array = NDArray[Any]
-Arrays = dict[str, Array]
 
 MOST_CAUSES = 3
 

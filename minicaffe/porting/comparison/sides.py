@@ -13,11 +13,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from minicaffe.blob import Array, Arrays
 from minicaffe.errors import Error
 from minicaffe.files import read_text
 from minicaffe.porting.onnx.session import Session
-
-from .result import Array, Arrays
 
 Path = str | os.PathLike[str]
 

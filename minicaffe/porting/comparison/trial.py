@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array, Arrays
 from minicaffe.detection.inputs import put_array
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.net import Net
 from minicaffe.porting.layer_params import clear_fillers, input_layer
 from minicaffe.proto import caffe_pb2
-
-from .result import Array, Arrays
 
 
 @dataclass

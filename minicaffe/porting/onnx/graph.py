@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.layer import Layer
 
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-Array = NDArray[Any]
 Dims = tuple[int | str, ...]
 """A shape: a number for each fixed axis, a name for each dynamic one."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
@@ -14,7 +15,7 @@ from minicaffe.net import Net
 from minicaffe.registry import exports
 from minicaffe.version import __version__
 
-from .graph import Array, Dims, Graph, Value
+from .graph import Dims, Graph, Value
 from .sizes import symbolic_shapes
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from minicaffe.blob import Arrays
 from minicaffe.errors import Error
 from minicaffe.files import opened
-
-Arrays = dict[str, NDArray[Any]]
 
 TYPES = {
     "tensor(float)": np.float32,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER
 from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.layers.prior_box import PriorBox
 from minicaffe.registry import exports
 
-from .graph import Array, Dims, Graph, Operand, Value
+from .graph import Dims, Graph, Operand, Value
 
 
 @exports(PriorBox)

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.files import replacing
-
-from .graph import Array
 
 LIMIT = 2_000_000_000
 """The most bytes of weights in the model: a protobuf message has at most 2^31 - 1."""

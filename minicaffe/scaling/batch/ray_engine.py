@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from minicaffe.errors import Error
+from minicaffe.parameters import Weights
 
-from .detector import Arrays, Recipe
+from .detector import Recipe
 from .folder import Folder
 from .parts import Done, Part, do_part
 from .ray_pool import Pool
@@ -61,7 +62,7 @@ class Worker:
         self.failure = ""
         try:
             rules.apply()
-            arrays: Arrays = ray.get(weights[0])
+            arrays: Weights = ray.get(weights[0])
             self.detector = recipe.detector(arrays)
         except Error as error:
             self.failure = str(error)
@@ -97,7 +98,7 @@ def run_ray(
     ray: Any,
     recipe: Recipe,
     rules: Rules,
-    weights: Arrays,
+    weights: Weights,
     run: Run,
     pool: Pool,
     *,

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error
+from minicaffe.layer import Layer
 
 from .explanation import SHARE, UNDERFLOW, FunctionExplanation, GradientExplanation, SumExplanation
 from .terms import Index, Terms
 
-Array = NDArray[Any]
+L_co = TypeVar("L_co", bound=Layer, covariant=True)
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(Generic[L_co]):
     """Copies of a layer's bottoms before it ran and its tops after; dy, dx: the tops' and bottoms' diffs, in backward.
 
     number: which top is explained, or in backward which bottom.
     """
 
-    layer: Any
+    layer: L_co
     bottom_names: Sequence[str]
     top_names: Sequence[str]
     bottoms: Sequence[Array]
@@ -88,13 +89,13 @@ class Case:
         return Error(f'{self.layer.type} layer "{self.layer.name}": {message}')
 
 
-def sent(case: Case, index: Array, dy: Array, factor: Array, title: str = "factor", top: int = 0) -> Terms:
+def sent(case: Case[Layer], index: Array, dy: Array, factor: Array, title: str = "factor", top: int = 0) -> Terms:
     """Gradient terms: dy times factor (T,) from the elements index (T, axes) of a top."""
     dy, factor = np.asarray(dy, np.float64).reshape(-1), np.asarray(factor, np.float64).reshape(-1)
     with np.errstate(invalid="ignore", over="ignore"):
         return Terms.of(case.top_names[top], index, {"dy": dy, title: factor}, dy * factor)
 
 
-def one(case: Case, at: Index, factor: float, title: str = "factor", top: int = 0) -> Terms:
+def one(case: Case[Layer], at: Index, factor: float, title: str = "factor", top: int = 0) -> Terms:
     """The one gradient term of an elementwise layer."""
     return sent(case, np.array([at]), np.array([case.dy[top][at]]), np.array([factor]), title, top)

@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 
 from minicaffe.blob import put_numbers
 from minicaffe.errors import Error
+from minicaffe.layer import Layer
 from minicaffe.net import Net
 
 from .case import Case
 
 
-def with_gradients(net: Net, index: int, case: Case, dy: str | ArrayLike | None, seed: int) -> Case:
+def with_gradients(net: Net, index: int, case: Case[Layer], dy: str | ArrayLike | None, seed: int) -> Case[Layer]:
     """The case with the gradients of one backward through the layer. dy, seed: as in explain. Raises Error for another dy."""
     node = net.nodes[index]
     tops = node.tops

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array
+from minicaffe.layer import Layer
 from minicaffe.layers.euclidean_loss import EuclideanLoss
 from minicaffe.layers.losses.loss_bottoms import read_labels
 from minicaffe.layers.smooth_l1_loss import SmoothL1Loss, smooth_l1, smooth_l1_backward
@@ -15,7 +17,7 @@ from minicaffe.layers.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
 from minicaffe.layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Array, Case, one
+from .case import Case, one
 from .explanation import SHARE, Explanation, SumExplanation
 from .normalisations import softmax
 from .terms import Index, Terms, indices
@@ -23,7 +25,7 @@ from .text import number
 
 
 @explains(SoftmaxWithLoss, SoftmaxWithLossOHEM)
-def softmax_with_loss(case: Case, at: Index) -> Explanation:
+def softmax_with_loss(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
     if case.number == 1:
         return softmax(case, at)
     p, labels, kept = _true(case)
@@ -44,7 +46,7 @@ def softmax_with_loss(case: Case, at: Index) -> Explanation:
     return _looser(found, int(kept.sum()))
 
 
-def _true(case: Case) -> tuple[Array, Array, Array]:
+def _true(case: Case[SoftmaxWithLoss]) -> tuple[Array, Array, Array]:
     """The true class's probability, the labels, and which are not ignored, each (outer, inner)."""
     layer = case.layer
     x = case.x.reshape(layer.split)
@@ -54,7 +56,7 @@ def _true(case: Case) -> tuple[Array, Array, Array]:
 
 
 @explains_gradient(SoftmaxWithLoss, SoftmaxWithLossOHEM)
-def softmax_with_loss_gradient(case: Case, at: Index) -> Explanation:
+def softmax_with_loss_gradient(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
     layer = case.layer
     outer, c, inner = np.unravel_index(int(np.ravel_multi_index(at, case.x.shape)), layer.split)
     line = case.x.reshape(layer.split)[outer, :, inner]
@@ -73,7 +75,7 @@ def softmax_with_loss_gradient(case: Case, at: Index) -> Explanation:
 
 
 @explains(SmoothL1Loss)
-def smooth_l1_loss(case: Case, at: Index) -> Explanation:
+def smooth_l1_loss(case: Case[SmoothL1Loss], at: Index) -> Explanation:
     x, target, *weights = [b.reshape(-1).astype(np.float64) for b in case.bottoms]
     sigma = case.layer.sigma
     d = (x - target) * (weights[0] if weights else 1)
@@ -97,7 +99,7 @@ def _looser(found: SumExplanation, size: float) -> Explanation:
 
 
 @explains_gradient(SmoothL1Loss)
-def smooth_l1_loss_gradient(case: Case, at: Index) -> Explanation:
+def smooth_l1_loss_gradient(case: Case[SmoothL1Loss], at: Index) -> Explanation:
     i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
     x, target, *weights = [float(b.reshape(-1)[i]) for b in case.bottoms]
     w_in, w_out = weights or (1.0, 1.0)
@@ -113,13 +115,13 @@ def smooth_l1_loss_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size / _images(case))
 
 
-def _images(case: Case) -> int:
+def _images(case: Case[Layer]) -> int:
     """N, the divisor of these losses."""
     return max(1, case.x.shape[0] if case.x.ndim else 1)
 
 
 @explains(EuclideanLoss)
-def euclidean_loss(case: Case, at: Index) -> Explanation:
+def euclidean_loss(case: Case[Layer], at: Index) -> Explanation:
     x, target = (b.reshape(-1).astype(np.float64) for b in case.bottoms)
     index = indices(np.arange(x.size), case.x.shape)
     columns = {"x": x, "target": target}
@@ -129,7 +131,7 @@ def euclidean_loss(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(EuclideanLoss)
-def euclidean_loss_gradient(case: Case, at: Index) -> Explanation:
+def euclidean_loss_gradient(case: Case[Layer], at: Index) -> Explanation:
     i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
     x, target = (float(b.reshape(-1)[i]) for b in case.bottoms)
     factor = sign * (x - target) / _images(case)

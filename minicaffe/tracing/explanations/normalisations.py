@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.layers.batch_norm import BatchNorm, global_statistics
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Array, Case, one, sent
+from .case import Case, one, sent
 from .explanation import SHARE, UNDERFLOW, Explanation
 from .terms import Index, Terms, indices
 from .text import number, place, signed
 
 
-def _statistics(case: Case, at: Index) -> tuple[float, float, Array, str]:
+def _statistics(case: Case[BatchNorm], at: Index) -> tuple[float, float, Array, str]:
     """Mean, variance and all values of the channel of `at`, and the source of mean and variance."""
     layer = case.layer
     channel = at[1] if len(at) > 1 else 0
@@ -29,7 +31,7 @@ def _statistics(case: Case, at: Index) -> tuple[float, float, Array, str]:
 
 
 @explains(BatchNorm)
-def batch_norm(case: Case, at: Index) -> Explanation:
+def batch_norm(case: Case[BatchNorm], at: Index) -> Explanation:
     eps, x = case.layer.eps, float(case.x[at])
     mean, var, _, source = _statistics(case, at)
     std = (var + eps) ** 0.5
@@ -43,7 +45,7 @@ def batch_norm(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(BatchNorm)
-def batch_norm_gradient(case: Case, at: Index) -> Explanation:
+def batch_norm_gradient(case: Case[BatchNorm], at: Index) -> Explanation:
     mean, var, values, source = _statistics(case, at)
     std = (var + case.layer.eps) ** 0.5
     step = f"mean {number(mean)}, std {number(std)}: {source}"
@@ -80,7 +82,7 @@ def _lrn_scale(layer: LRN, x: Array, at: Index) -> float:
 
 
 @explains(LRN)
-def lrn(case: Case, at: Index) -> Explanation:
+def lrn(case: Case[LRN], at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
     index = _neighbours(layer, case.x.shape, at)
     around = case.x[tuple(index.T)].astype(np.float64)
@@ -98,7 +100,7 @@ def lrn(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(LRN)
-def lrn_gradient(case: Case, at: Index) -> Explanation:
+def lrn_gradient(case: Case[LRN], at: Index) -> Explanation:
     layer, here = case.layer, float(case.x[at])
     index = _neighbours(layer, case.x.shape, at)
     factor, size = np.zeros(len(index)), 0.0
@@ -116,7 +118,7 @@ def lrn_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, formula, terms, size=size * max(layer.beta, 1))
 
 
-def _along(case: Case, at: Index) -> tuple[int, Array]:
+def _along(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> tuple[int, Array]:
     """The axis of a softmax and the index (length, axes) of every element of the line through `at` along it."""
     axis = case.layer.param.softmax_param.axis % case.x.ndim
     index = np.tile(np.array(at), (case.x.shape[axis], 1))
@@ -125,7 +127,7 @@ def _along(case: Case, at: Index) -> tuple[int, Array]:
 
 
 @explains(Softmax)
-def softmax(case: Case, at: Index) -> Explanation:
+def softmax(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> Explanation:
     """Of the first bottom; SoftmaxWithLoss's second top too."""
     axis, index = _along(case, at)
     x = case.x[tuple(index.T)]
@@ -143,7 +145,7 @@ def softmax(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(Softmax)
-def softmax_gradient(case: Case, at: Index) -> Explanation:
+def softmax_gradient(case: Case[Softmax], at: Index) -> Explanation:
     axis, index = _along(case, at)
     y = case.y[tuple(index.T)].astype(np.float64)
     dy = case.dy[0][tuple(index.T)].astype(np.float64)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from minicaffe.layers.pool.pooling_methods import LOWEST, max_pool, max_pool_mask
+from minicaffe.layers.pool.pooling_windows import PoolAxis
 from minicaffe.layers.pooling import AVE, MAX, Pooling
 from minicaffe.registry import explains, explains_gradient
 
@@ -18,7 +18,7 @@ from .text import number, place
 
 
 @explains(Pooling)
-def pooling(case: Case, at: Index) -> Explanation:
+def pooling(case: Case[Pooling], at: Index) -> Explanation:
     layer, (n, c, i, j) = case.layer, at
     rows, columns = layer.rows, layer.columns
     steps: tuple[str, ...] = (_span_text("rows", rows, i), _span_text("columns", columns, j))
@@ -43,7 +43,7 @@ def pooling(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(Pooling)
-def pooling_gradient(case: Case, at: Index) -> Explanation:
+def pooling_gradient(case: Case[Pooling], at: Index) -> Explanation:
     layer, (n, c, h, w) = case.layer, at
     rows, columns = layer.rows, layer.columns
     windows = list(product(_windows(rows, h), _windows(columns, w)))
@@ -66,19 +66,19 @@ def pooling_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, formula, terms, steps=steps)
 
 
-def _span(axis: Any, i: int) -> Index:
+def _span(axis: PoolAxis, i: int) -> Index:
     """Window i of a PoolAxis, clipped to the map."""
     start, end = axis.spans()
     first = max(int(start[i]), 0)
     return first, max(min(int(end[i]), axis.size), first)
 
 
-def _windows(axis: Any, pixel: int) -> list[int]:
+def _windows(axis: PoolAxis, pixel: int) -> list[int]:
     """The windows of a PoolAxis that read a pixel."""
     return [i for i in range(axis.pooled) if pixel in range(*_span(axis, i))]
 
 
-def _span_text(name: str, axis: Any, i: int) -> str:
+def _span_text(name: str, axis: PoolAxis, i: int) -> str:
     start, end = (int(v[i]) for v in axis.spans())
     begins = f"{i} * stride {axis.stride}" + (f" - pad {axis.pad}" if axis.pad else "") + f" = {start}"
     clipped = _span(axis, i)

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from minicaffe.blob import Array
+from minicaffe.layer import Layer
 from minicaffe.layers.bias import Bias
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.eltwise import SUM as ELTWISE_SUM
@@ -14,14 +16,14 @@ from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.scale import Scale
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Array, Case, one, sent
+from .case import Case, one, sent
 from .explanation import SHARE, Explanation, MaxExplanation
 from .terms import Index, Terms, indices
 from .text import number, place, signed
 
 
 @explains(InnerProduct)
-def inner_product(case: Case, at: Index) -> Explanation:
+def inner_product(case: Case[InnerProduct], at: Index) -> Explanation:
     layer, m = case.layer, at[-1]
     x = case.x[at[:-1]]
     index = np.column_stack([*(np.full(x.size, i) for i in at[:-1]), *np.unravel_index(np.arange(x.size), x.shape)])
@@ -33,7 +35,7 @@ def inner_product(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(InnerProduct)
-def inner_product_gradient(case: Case, at: Index) -> Explanation:
+def inner_product_gradient(case: Case[InnerProduct], at: Index) -> Explanation:
     layer, dy = case.layer, case.dy[0]
     first = at[: layer.axis]
     k = int(np.ravel_multi_index(at[layer.axis :], case.x.shape[layer.axis :]))
@@ -42,19 +44,19 @@ def inner_product_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, "dx = the sum over all outputs of dy * weight", sent(case, index, dy[first], weight, "weight"))
 
 
-def _lane(case: Case, at: Index) -> int:
+def _lane(case: Case[Scale | Bias], at: Index) -> int:
     """The index into the scale or bias that applies to an element."""
     before, lanes, after = case.layer.split
     return int(np.ravel_multi_index(at, case.x.shape)) // after % lanes if before * lanes * after else 0
 
 
-def _operand(case: Case, lane: int) -> float:
+def _operand(case: Case[Layer], lane: int) -> float:
     """The scale or bias: of the second bottom, else learnt."""
     return float((case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].read_data()).reshape(-1)[lane])
 
 
 @explains(Scale)
-def scale(case: Case, at: Index) -> Explanation:
+def scale(case: Case[Scale], at: Index) -> Explanation:
     layer, lane, x = case.layer, _lane(case, at), float(case.x[at])
     factor = _operand(case, lane)
     bias = float(layer.blobs[-1].read_data().reshape(-1)[lane]) if layer.param.scale_param.bias_term else None
@@ -64,27 +66,27 @@ def scale(case: Case, at: Index) -> Explanation:
 
 
 @explains(Bias)
-def bias(case: Case, at: Index) -> Explanation:
+def bias(case: Case[Bias], at: Index) -> Explanation:
     lane = _lane(case, at)
     terms = Terms.of(case.bottom_names[0], np.array([at]), {}, np.array([case.x[at]]), "x")
     return case.sum(at, "y = x + bias", terms, bias=_operand(case, lane), steps=(f"lane {lane}",))
 
 
 @explains_gradient(Scale)
-def scale_gradient(case: Case, at: Index) -> Explanation:
+def scale_gradient(case: Case[Scale], at: Index) -> Explanation:
     if case.number:
         return _lane_gradient(case, at, "dscale = the sum of dy * x over all x that it multiplies", case.x)
     return case.gradient(at, "dx = dy * scale", one(case, at, _operand(case, _lane(case, at)), "scale"))
 
 
 @explains_gradient(Bias)
-def bias_gradient(case: Case, at: Index) -> Explanation:
+def bias_gradient(case: Case[Bias], at: Index) -> Explanation:
     if case.number:
         return _lane_gradient(case, at, "dbias = the sum of dy over all x that it is added to", np.ones_like(case.x))
     return case.gradient(at, "dx = dy", one(case, at, 1.0))
 
 
-def _lane_gradient(case: Case, at: Index, formula: str, factor: Array) -> Explanation:
+def _lane_gradient(case: Case[Scale | Bias], at: Index, formula: str, factor: Array) -> Explanation:
     """The gradient in the second bottom: the sum over all elements of its lane."""
     lane = int(np.ravel_multi_index(at, case.bottoms[1].shape)) if at else 0
     flat = np.arange(case.x.size).reshape(case.layer.split)[:, lane].reshape(-1)
@@ -93,7 +95,7 @@ def _lane_gradient(case: Case, at: Index, formula: str, factor: Array) -> Explan
 
 
 @explains(Eltwise)
-def eltwise(case: Case, at: Index) -> Explanation:
+def eltwise(case: Case[Eltwise], at: Index) -> Explanation:
     layer, operation = case.layer, case.layer.param.eltwise_param.operation
     x = np.array([b[at] for b in case.bottoms], np.float64)
     index = np.array([at] * len(x))
@@ -115,7 +117,7 @@ def eltwise(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(Eltwise)
-def eltwise_gradient(case: Case, at: Index) -> Explanation:
+def eltwise_gradient(case: Case[Eltwise], at: Index) -> Explanation:
     layer, i, param = case.layer, case.number, case.layer.param.eltwise_param
     if param.operation == ELTWISE_SUM:
         return case.gradient(at, "dx = dy * coeff", one(case, at, layer.coeff[i], "coeff"))

@@ -8,18 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.layers.psroi_align import PSROIAlign
 from minicaffe.layers.psroi_pooling import PSROIPooling
 from minicaffe.layers.roi.roi_align_max import sample_value, two_pixels
 from minicaffe.layers.roi.roi_align_mean import sample_counts
 from minicaffe.layers.roi.roi_geometry import LOWEST, BinPlan
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi.roi_samples import SamplePlan, Samples, bilinear_taps
 from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.registry import explains
 
 from . import roi_text
-from .case import Array, Case
+from .case import Case
 from .explanation import SHARE, Explanation
 from .roi_explanations import MaxBinExplanation, MeanBinExplanation, Neighbour, Pair, Sample, SamplesExplanation
 from .roi_steps import clipped_to, geometry_of, plan_of, score_map
@@ -27,7 +29,7 @@ from .terms import Index
 
 
 @explains(ROIPooling)
-def roi_pooling(case: Case, at: Index) -> Explanation:
+def roi_pooling(case: Case[RoiLayer], at: Index) -> Explanation:
     r, c, ph, pw = at
     plan = plan_of(case, [r])
     clipped, cells = _bin(case, plan, c, ph, pw)
@@ -48,7 +50,7 @@ def roi_pooling(case: Case, at: Index) -> Explanation:
 
 
 @explains(PSROIPooling)
-def psroi_pooling(case: Case, at: Index) -> Explanation:
+def psroi_pooling(case: Case[PSROIPooling], at: Index) -> Explanation:
     r, d, gh, gw = at
     plan, score = plan_of(case, [r]), score_map(case.layer.operator.group_size, d, gh, gw)
     clipped, cells = _bin(case, plan, score.channel, gh, gw)
@@ -66,7 +68,7 @@ def psroi_pooling(case: Case, at: Index) -> Explanation:
     )
 
 
-def _bin(case: Case, plan: BinPlan, channel: int, ph: int, pw: int) -> tuple[tuple[Pair, Pair], Array]:
+def _bin(case: Case[RoiLayer], plan: BinPlan, channel: int, ph: int, pw: int) -> tuple[tuple[Pair, Pair], Array]:
     """The ends of a bin's rows and columns, and a copy of its cells."""
     rows, columns = plan.places.of(0, ph, pw)
     cells: Array = case.x[plan.images[0], channel][np.ix_(rows, columns)]
@@ -74,7 +76,7 @@ def _bin(case: Case, plan: BinPlan, channel: int, ph: int, pw: int) -> tuple[tup
 
 
 @explains(PSROIAlign)
-def psroi_align(case: Case, at: Index) -> Explanation:
+def psroi_align(case: Case[PSROIAlign], at: Index) -> Explanation:
     r, d, gh, gw = at
     operator = case.layer.operator
     plan, count, score = plan_of(case, [r]), operator.sample_num, score_map(operator.group_size, d, gh, gw)
@@ -92,7 +94,7 @@ def psroi_align(case: Case, at: Index) -> Explanation:
 
 
 @explains(ROIAlignMean)
-def roi_align_mean(case: Case, at: Index) -> Explanation:
+def roi_align_mean(case: Case[ROIAlignMean], at: Index) -> Explanation:
     layer, (r, c, ph, pw) = case.layer, at
     plan = plan_of(case, [r])
     steps, ratio = plan.steps, layer.operator.sampling_ratio
@@ -106,7 +108,7 @@ def roi_align_mean(case: Case, at: Index) -> Explanation:
     return _mean(case, at, taken, plan, formula=formula, left_out=text, **geometry)
 
 
-def _mean(case: Case, at: Index, taken: tuple[Sample, ...], plan: SamplePlan, **more: Any) -> Explanation:
+def _mean(case: Case[RoiLayer], at: Index, taken: tuple[Sample, ...], plan: SamplePlan, **more: Any) -> Explanation:
     divisor = float(plan.places.per_bin[0])
     with np.errstate(invalid="ignore", over="ignore"):
         computed = float(np.sum([s.value for s in taken], dtype=np.float64) / divisor)
@@ -116,7 +118,7 @@ def _mean(case: Case, at: Index, taken: tuple[Sample, ...], plan: SamplePlan, **
 
 
 @explains(ROIAlign, ROIAlignMax)
-def roi_align_max(case: Case, at: Index) -> Explanation:
+def roi_align_max(case: Case[RoiLayer], at: Index) -> Explanation:
     r, c, ph, pw = at
     plan = plan_of(case, [r])
     taken = _max_samples(case.x[plan.images[0], c], plan, ph, pw)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
+
+from minicaffe.blob import Array
 
 from .text import number, place, table
 
-Array = NDArray[Any]
 Index = tuple[int, ...]
 
 
