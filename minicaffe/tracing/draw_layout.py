@@ -67,6 +67,7 @@ def ranked(nodes: int, edges: Sequence[Edge]) -> list[int]:
         ranks[node] = max((ranks[other] + 1 for other in before[node]), default=0)
     for node in order:
         if not before[node] and after[node]:
+            # beside its reader: a label's input does not stand at the top
             ranks[node] = min(ranks[other] for other in after[node]) - 1
     return ranks
 
@@ -86,6 +87,7 @@ def _with_waypoints(
     """Add a node of no size in each rank that an edge passes: sizes, ranks, edges of length 1, waypoints by edge."""
     all_sizes, all_ranks, links, chains = list(sizes), list(ranks), [], []
     lengths = sorted(ranks[end] - ranks[start] for start, end in edges)
+    # shortest edges first
     affordable = sum(total <= WAYPOINTS * len(sizes) for total in accumulate(length - 1 for length in lengths))
     too_long = lengths[affordable] if affordable < len(lengths) else inf
     for start, end in edges:
@@ -102,11 +104,12 @@ def _with_waypoints(
 def _untangle(order: list[list[int]], before: Near, after: Near, sweeps: int) -> None:
     """Sort each rank, in place, by the mean place of its nodes' neighbours in the previous rank."""
     for sweep in range(sweeps):
+        # down from the second rank, or up from the last but one
         near, rows = (before, order[1:]) if sweep % 2 == 0 else (after, order[-2::-1])
         place = {node: i for row in order for i, node in enumerate(row)}
         for row in rows:
             row.sort(key=lambda node: _mean([place[other] for other in near[node]], place[node]))
-            place.update({node: i for i, node in enumerate(row)})
+            place.update({node: i for i, node in enumerate(row)})  # the next rank sorts by the new order
 
 
 def _along(order: list[list[int]], sizes: Sequence[Point], before: Near, after: Near, sweeps: int) -> dict[int, float]:

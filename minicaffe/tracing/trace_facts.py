@@ -74,13 +74,13 @@ class TakenMemory:
         """Update these blobs."""
         for blob in blobs:
             memories = blob.data_memory, blob.diff_memory
-            self._users.update(map(id, memories))
+            self._users.update(map(id, memories))  # before the old ones are dropped: an unchanged memory never has 0 users
             for memory in memories:
                 taken = 0 if memory.state is MemoryState.UNINITIALISED else memory.size * memory.dtype.itemsize
                 self.bytes += taken - self._bytes.get(id(memory), 0)
                 self._bytes[id(memory)] = taken
             _, before = self._memories.get(id(blob), (blob, ()))
-            self._memories[id(blob)] = blob, memories
+            self._memories[id(blob)] = blob, memories  # the blob too, lest another one get its id
             for memory in before:
                 self._users[id(memory)] -= 1
                 if not self._users[id(memory)]:

@@ -75,7 +75,7 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
     """After forward of a layer that shows_rois, from x (N, C, H, W) and rois (R, 5) to y."""
     rois = rois.reshape(-1, 5).copy()
     group = layer.operator.group_size if isinstance(layer, PSROILayer) else None
-    item = int(rois[0, 0]) if len(rois) else 0
+    item = int(rois[0, 0]) if len(rois) else 0  # the page shows one image: that of the first roi
     kind = KINDS[type(layer)]
     return RoiShot(
         kind=kind,
@@ -86,6 +86,7 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
         output_dim=y.shape[1],
         item=item,
         channels=x.shape[1],
+        # Whole groups of score maps: an output channel of which only some bins could be shown would be of no use.
         map=_first_channels(x[item], 0, MAP_BYTES, (group or 1) ** 2),
         output=_first_channels(y, 1, MAP_BYTES // 2, 1),
         geometry=_geometry(kind, layer.operator.plan(rois, x.shape[2:]), layer.spatial_scale),
@@ -126,6 +127,7 @@ def _geometry(kind: str, plan: RoiPlan[Any], spatial_scale: float) -> dict[str, 
     }
     if kind.endswith("bins"):
         raw = Bins(h.start, h.end, w.start, w.end)._asdict()
+        # Layers of bins round the corners: the page shows both; steps.corners are the rounded ones.
         arrays |= {"start": plan.rois[:, 1:] * plan.rois.dtype.type(spatial_scale), "rounded": plan.steps.corners}
         arrays |= {f"raw_{key}": value for key, value in raw.items()}
     return arrays

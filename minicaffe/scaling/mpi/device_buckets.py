@@ -24,8 +24,9 @@ class DeviceSums:
     """Sums of device memory over the ranks."""
 
     def __init__(self) -> None:
+        # its own: MPI orders collectives by communicator, and this thread runs beside the main one
         self.comm = mpi().COMM_WORLD.Dup()
-        self.thread = ThreadPoolExecutor(1, "minicaffe exchange")
+        self.thread = ThreadPoolExecutor(1, "minicaffe exchange")  # one thread: buckets in the same order in all ranks
 
     def bucket(self, blobs: list[Blob], last: int) -> DeviceBucket:
         """A bucket that is summed here."""
@@ -49,7 +50,7 @@ class DeviceBucket(Bucket):
     def __init__(self, blobs: list[Blob], last: int, sums: DeviceSums) -> None:
         super().__init__(blobs, last)
         self.sums = sums
-        self.flat = self.flat[:0]
+        self.flat = self.flat[:0]  # the host's copy is not needed
         self.memory: DeviceMemory | None = None
 
     def start(self, ranks: Ranks) -> Done:

@@ -69,6 +69,7 @@ class Case(Generic[L_co]):
         """A SumExplanation of top[at], computed from the terms, `bias` and `divisor`."""
         bias, divisor = more.get("bias"), more.get("divisor", 1.0)
         with np.errstate(all="ignore"):
+            # np.float64: a divisor of 0 gives inf or NaN, as in the layer
             computed = float(np.float64(terms.total() + (bias or 0)) / divisor)
             tolerance = float(SHARE * np.float64(terms.size() + abs(bias or 0)) / abs(divisor))
         return SumExplanation(formula=formula, terms=terms, computed=computed, tolerance=tolerance, **more, **self.named(at))
@@ -78,7 +79,7 @@ class Case(Generic[L_co]):
     ) -> GradientExplanation:
         """A GradientExplanation of bottom[at]. size: the sum of the absolute terms, for products that are differences."""
         size = terms.size() if size is None else size
-        tolerance = SHARE * size + UNDERFLOW * (size > 0)
+        tolerance = SHARE * size + UNDERFLOW * (size > 0)  # without terms dx must be exactly 0
         named = self.named(at, backward=True)
         return GradientExplanation(
             formula=formula, terms=terms, computed=terms.total(), tolerance=tolerance, steps=steps, **named

@@ -74,6 +74,7 @@ def _connected(
     text = f"group {group} of {layer.group}: channels {group * per_group} to {group * per_group + per_group - 1}"
     every = np.repeat(channels, len(index))
     index, taps = (np.tile(array, (len(channels), 1)) for array in (index, taps))
+    # Weights are (channel of windows, channel of pixels in its group, ...); a Deconvolution's windows are its inputs.
     pair = (channel, every - group * per_group) if reads else (every, channel % (own // layer.group))
     weight = layer.blobs[0].read_data()[pair + tuple(taps.T)]
     return np.insert(index, layer.axis, every, axis=1), weight, (text,) if layer.group > 1 else ()

@@ -36,6 +36,7 @@ def _moved(at: Index, axis: int, by: int) -> Index:
 def concat(case: Case[Concat], at: Index) -> Explanation:
     axis = case.layer.axis
     ends = np.cumsum([b.shape[axis] for b in case.bottoms])
+    # right: an end belongs to the next bottom; empty bottoms are skipped
     source = int(np.searchsorted(ends, at[axis], side="right"))
     start = int(ends[source]) - case.bottoms[source].shape[axis]
     step = f"along axis {axis}, {start} to {ends[source] - 1} are bottom {source}, {case.bottom_names[source]}"
@@ -80,6 +81,7 @@ def split_gradient(case: Case[Layer], at: Index) -> Explanation:
 
 def _same_place(at: Index, shape: Index, other: Index) -> tuple[Index, str]:
     """The index into the other shape of the same memory."""
+    # Blobs are in row order, so the flat index is the same in both shapes.
     flat = int(np.ravel_multi_index(at, shape)) if at else 0
     return tuple(int(i) for i in np.unravel_index(flat, other)), f"both are number {flat} of the same memory"
 

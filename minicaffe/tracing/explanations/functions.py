@@ -32,6 +32,7 @@ from .explanation import SHARE, Explanation
 from .terms import Index
 from .text import number, signed
 
+# PReLU, ReLU and Sigmoid are no Neurons: they lack value and slope.
 Elementwise = Neuron | PReLU | ReLU | Sigmoid
 
 
@@ -83,7 +84,7 @@ def function(case: Case[Elementwise], at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
     formula, text = FORMULAS[type(layer)]
     with np.errstate(over="ignore"):
-        computed = float(case.x.dtype.type(_value(case, at)))
+        computed = float(case.x.dtype.type(_value(case, at)))  # rounded to the layer's type, so that overflow gives its inf
     slope = [f"slope = {number(_slope_of_prelu(layer, at))}"] if isinstance(layer, PReLU) else []
     steps = (f"x = {number(x)}", *slope, f"y = {text(_parameters(layer), x)} = {number(computed)}")
     return case.function(at, f"y = {formula}", computed, SHARE * max(abs(computed), _size_inside(layer, x)), *steps)
@@ -94,6 +95,7 @@ def function_gradient(case: Case[Elementwise], at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
     factor = _slope(case, at)
     steps = (f"y = {FORMULAS[type(layer)][0]}; here x = {number(x)} and f'(x) = {number(factor)}",)
+    # 1: f' may be a difference of values near 1, as 1 - tanh(x)^2
     least = abs(layer.scale) * _size_inside(layer, x) if isinstance(layer, Exp) else 1.0
     size = abs(float(case.dy[0][at])) * max(abs(factor), least)
     return case.gradient(at, "dx = dy * f'(x)", one(case, at, factor, "f'(x)"), steps=steps, size=size)
@@ -105,18 +107,18 @@ def _size_inside(layer: Elementwise, x: float) -> float:
     if isinstance(layer, Log | Power):
         inner, base = abs(p.shift) + abs(p.scale * x), abs(p.shift + p.scale * x)
         if isinstance(layer, Log):
-            return float(abs(layer.factor) * inner / max(base, 1e-30))
+            return float(abs(layer.factor) * inner / max(base, 1e-30))  # |d ln(u)| = |du / u|
         if p.power * p.scale:
-            return float(abs(p.power) * inner * (base ** (p.power - 1) if base else 0.0))
+            return float(abs(p.power) * inner * (base ** (p.power - 1) if base else 0.0))  # |d u^n| = |n u^(n - 1) du|
     if isinstance(layer, Exp):
         size = abs(layer.scale * x) + abs(layer.shift)
-        return float(size) * math.exp(min(layer.scale * x + layer.shift, 700.0))
+        return float(size) * math.exp(min(layer.scale * x + layer.shift, 700.0))  # exp overflows a float64 from 710 on
     return 1.0 if isinstance(layer, Sigmoid | BNLL | Swish) else 0.0
 
 
 def _slope_of_prelu(layer: PReLU, at: Index) -> float:
     slopes = layer.blobs[0].read_data().reshape(-1)
-    return float(slopes[at[1] if slopes.size > 1 else 0])
+    return float(slopes[at[1] if slopes.size > 1 else 0])  # channel_shared: one slope
 
 
 def _negative_slope(layer: ReLU | PReLU, at: Index) -> float:
@@ -151,6 +153,7 @@ def _slope(case: Case[Elementwise], at: Index) -> float:
 def _dropout_factor(case: Case[Dropout], at: Index) -> tuple[float, str]:
     layer = case.layer
     if layer.phase == TRAIN:
+        # The mask that the run drew; explain does not draw another.
         kept = float(layer.mask.read_data()[at])
         return kept * layer.factor, f"in TRAIN: mask {number(kept)} * {number(layer.factor)}"
     return layer.factor, f"in TEST: {number(layer.factor)}"

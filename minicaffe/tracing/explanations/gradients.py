@@ -22,7 +22,7 @@ def with_gradients(net: Net, index: int, case: Case[Layer], dy: str | ArrayLike 
     node = net.nodes[index]
     tops = node.tops
     with _only_data_gradients(net), net.running():
-        kept = [(blob, blob.read_diff().copy()) for blob in tops]
+        kept = [(blob, blob.read_diff().copy()) for blob in tops]  # a loss's diff holds its loss_weight, which must survive
         note = _put_dy(net, index, dy, seed)
         dys = [blob.read_diff().copy() for blob in tops]
         _backward(net, index)
@@ -39,7 +39,7 @@ def _put_dy(net: Net, index: int, dy: str | ArrayLike | None, seed: int) -> str:
     if dy is None and (readers := _way_to_losses(net, index)) is not None:
         for i in (index, *readers):
             for blob, weight in zip(net.nodes[i].tops, net.layers[i].loss_weights, strict=True):
-                if not weight:
+                if not weight:  # the diff of a loss is its loss_weight: left alone
                     blob.zero_diff()
         for i in reversed(readers):
             _backward(net, i)

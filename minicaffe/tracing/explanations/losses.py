@@ -29,7 +29,7 @@ def softmax_with_loss(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
     if case.number == 1:
         return softmax(case, at)
     p, labels, kept = _true(case)
-    losses = np.where(kept, -np.log(np.maximum(p, FLT_MIN)), 0.0)
+    losses = np.where(kept, -np.log(np.maximum(p, FLT_MIN)), 0.0)  # FLT_MIN, as in Caffe: a loss of 87.3, not inf
     if case.number == 2:
         i = np.unravel_index(int(np.ravel_multi_index(at, case.tops[2].shape)), p.shape)
         step = f"label {labels[i]}, p of it {number(p[i])}" if kept[i] else "the label is ignored: 0"
@@ -69,7 +69,7 @@ def softmax_with_loss_gradient(case: Case[SoftmaxWithLoss], at: Index) -> Explan
         f"p of class {c} is {number(p)}; the label is {int(labels[outer, inner]) if counts else 'ignored'}",
         f"({number(p)} - {int(true)}) / {number(divisor)} = {number(factor)}" if counts else "an ignored position: 0",
     )
-    size = abs(float(case.dy[0])) * (p + true) / divisor
+    size = abs(float(case.dy[0])) * (p + true) / divisor  # p - 1 cancels where p is near 1
     formula = "dx = dloss * (p - (1 for the true class)) / divisor"
     return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)
 

@@ -51,10 +51,11 @@ def batch_norm_gradient(case: Case[BatchNorm], at: Index) -> Explanation:
     step = f"mean {number(mean)}, std {number(std)}: {source}"
     if case.layer.use_global_stats:
         return case.gradient(at, "dx = dy / std", one(case, at, 1 / std, "1 / std"), steps=(step,))
+    # Mean and variance depend on every value of the channel, so every dy of the channel reaches this x.
     normalised = (values - mean) / std
     flat = np.arange(case.x.size).reshape(case.x.shape)
     channel = (flat[:, at[1]] if case.x.ndim > 1 else flat).reshape(-1)
-    here = channel == np.ravel_multi_index(at, case.x.shape)
+    here = channel == np.ravel_multi_index(at, case.x.shape)  # one True
     y_here, m = float(normalised[here][0]), len(channel)
     dy = case.dy[0].reshape(-1)[channel].astype(np.float64)
     terms = sent(case, indices(channel, case.x.shape), dy, (here - 1 / m - normalised * y_here / m) / std)
@@ -69,7 +70,7 @@ def _neighbours(layer: LRN, shape: Index, at: Index) -> Array:
     half = layer.size // 2
     spans = [range(at[0], at[0] + 1)]
     for axis in (1, 2, 3):
-        near = axis == 1 if len(layer.axes) == 1 else axis > 1
+        near = axis == 1 if len(layer.axes) == 1 else axis > 1  # ACROSS_CHANNELS sums along C, WITHIN_CHANNEL over H and W
         reach = half if near else 0
         spans.append(range(max(at[axis] - reach, 0), min(at[axis] + reach + 1, shape[axis])))
     return np.stack(np.meshgrid(*spans, indexing="ij"), axis=-1).reshape(-1, 4)
@@ -105,6 +106,7 @@ def lrn_gradient(case: Case[LRN], at: Index) -> Explanation:
     index = _neighbours(layer, case.x.shape, at)
     factor, size = np.zeros(len(index)), 0.0
     for i, j in enumerate(map(tuple, index.tolist())):
+        # The scale of the neighbour j, whose window holds x because windows are symmetric.
         scale = _lrn_scale(layer, case.x, j)
         direct = scale**-layer.beta if j == at else 0.0
         around = 2 * layer.alpha * layer.beta * here * float(case.x[j]) * scale ** (-layer.beta - 1)
@@ -132,7 +134,7 @@ def softmax(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> Explanation:
     axis, index = _along(case, at)
     x = case.x[tuple(index.T)]
     shifted = (x - x.max()).astype(np.float64)  # rounded as in the layer
-    power = np.exp(shifted)
+    power = np.exp(shifted)  # of a difference <= 0: no overflow
     terms = Terms.of(case.bottom_names[0], index, {"x": x, "x - max x": shifted}, power, "exp")
     total = terms.total()
     computed = float(power[at[axis]] / total)
@@ -150,6 +152,7 @@ def softmax_gradient(case: Case[Softmax], at: Index) -> Explanation:
     y = case.y[tuple(index.T)].astype(np.float64)
     dy = case.dy[0][tuple(index.T)].astype(np.float64)
     k = at[axis]
+    # The softmax's Jacobian is symmetric: dy_j/dx_k = y_k ((j == k) - y_j).
     terms = sent(case, index, dy, y[k] * ((np.arange(len(y)) == k) - y), "dy_k/dx")
     size = float(y[k] * (abs(dy[k]) + np.abs(dy * y).sum()))
     steps = (f"y, the probability here, is {number(y[k])}",)

@@ -28,10 +28,12 @@ def pooling(case: Case[Pooling], at: Index) -> Explanation:
     index = np.column_stack([np.full(len(h), n), np.full(len(h), c), h, w])
     terms = Terms.of(case.bottom_names[0], index, {}, values, "x")
     if layer.method == AVE:
+        # Caffe divides by the window clipped to the padded map, though only the part on the map is summed.
         size = int(rows.lengths(int)[i] * columns.lengths(int)[j])
         return case.sum(at, "y = the sum over the window / its size, padding counted", terms, divisor=size, steps=steps)
     if layer.method != MAX:
         raise case.error("explain covers MAX and AVE pooling, not STOCHASTIC")
+    # Caffe starts at -FLT_MAX and takes `>`: NaN never wins
     winner = int(np.fmax(values, LOWEST).argmax()) if (values > LOWEST).any() else None
     if case.number == 1:
         where = -1 if winner is None else int(h[winner] * columns.size + w[winner])
@@ -70,7 +72,7 @@ def _span(axis: PoolAxis, i: int) -> Index:
     """Window i of a PoolAxis, clipped to the map."""
     start, end = axis.spans()
     first = max(int(start[i]), 0)
-    return first, max(min(int(end[i]), axis.size), first)
+    return first, max(min(int(end[i]), axis.size), first)  # a window that lies in the padding is empty
 
 
 def _windows(axis: PoolAxis, pixel: int) -> list[int]:

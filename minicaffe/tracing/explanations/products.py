@@ -25,7 +25,7 @@ from .text import number, place, signed
 @explains(InnerProduct)
 def inner_product(case: Case[InnerProduct], at: Index) -> Explanation:
     layer, m = case.layer, at[-1]
-    x = case.x[at[:-1]]
+    x = case.x[at[:-1]]  # the item's inputs: all axes from the layer's axis on
     index = np.column_stack([*(np.full(x.size, i) for i in at[:-1]), *np.unravel_index(np.arange(x.size), x.shape)])
     weight = layer.weight_matrix(layer.blobs[0].read_data())[m].astype(np.float64)
     values = x.reshape(-1).astype(np.float64)
@@ -47,6 +47,7 @@ def inner_product_gradient(case: Case[InnerProduct], at: Index) -> Explanation:
 def _lane(case: Case[Scale | Bias], at: Index) -> int:
     """The index into the scale or bias that applies to an element."""
     before, lanes, after = case.layer.split
+    # x as (before, lanes, after)
     return int(np.ravel_multi_index(at, case.x.shape)) // after % lanes if before * lanes * after else 0
 
 
@@ -106,7 +107,7 @@ def eltwise(case: Case[Eltwise], at: Index) -> Explanation:
         return case.sum(at, "y = the sum of coeff * x", Terms(names, which, index, columns, x * coeff))
     terms = Terms(names, which, index, {}, x, "x")
     if operation == MAX:
-        winner = 0 if x[0] > x[1] else 1
+        winner = 0 if x[0] > x[1] else 1  # of equal ones Caffe takes the second
         for i in range(2, len(x)):
             winner = i if x[i] > x[winner] else winner
         formula = "y = the greatest x; the second if the first two are equal, a later one only if greater"
@@ -122,7 +123,7 @@ def eltwise_gradient(case: Case[Eltwise], at: Index) -> Explanation:
     if param.operation == ELTWISE_SUM:
         return case.gradient(at, "dx = dy * coeff", one(case, at, layer.coeff[i], "coeff"))
     if param.operation == MAX:
-        won = eltwise(replace(case, number=0), at)
+        won = eltwise(replace(case, number=0), at)  # number is a bottom here, but eltwise names a top
         assert isinstance(won, MaxExplanation)
         index = won.winner or 0
         step = f"the greatest is {place(case.bottom_names[index], at)} = {number(won.computed)}"
@@ -133,5 +134,6 @@ def eltwise_gradient(case: Case[Eltwise], at: Index) -> Explanation:
     if param.stable_prod_grad:
         return case.gradient(at, "dx = dy * the product of the other x", one(case, at, math.prod(others), "other x"))
     with np.errstate(divide="ignore", invalid="ignore"):
+        # As Caffe without stable_prod_grad: 0 / 0 is NaN where this x is 0.
         factor = float(np.float64(case.y[at]) / np.float64(case.bottoms[i][at]))
     return case.gradient(at, "dx = dy * y / x", one(case, at, factor, "y / x"))

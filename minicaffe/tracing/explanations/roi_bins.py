@@ -33,12 +33,13 @@ def roi_pooling(case: Case[RoiLayer], at: Index) -> Explanation:
     r, c, ph, pw = at
     plan = plan_of(case, [r])
     clipped, cells = _bin(case, plan, c, ph, pw)
-    kept = np.fmax(cells, cells.dtype.type(LOWEST))
+    kept = np.fmax(cells, cells.dtype.type(LOWEST))  # fmax skips NaN; LOWEST is Caffe's start of a maximum
     computed = float(kept.max()) if cells.size else 0.0
     argmax = None
     if cells.size and computed > LOWEST:
         row, column = np.unravel_index(int(kept.argmax()), cells.shape)
         argmax = (int(clipped[0][0] + row), int(clipped[1][0] + column))
+    # No tolerance: a maximum is one of the cells, bit for bit.
     return MaxBinExplanation(
         formula="y[r, c, ph, pw] = the maximum of x[image of r, c] over the cells of bin (ph, pw) of roi r",
         computed=computed,
@@ -83,6 +84,7 @@ def psroi_align(case: Case[PSROIAlign], at: Index) -> Explanation:
     axes = ((plan.steps.h, gh, plan.size[0]), (plan.steps.w, gw, plan.size[1]))
     clipped = tuple(clipped_to(axis, i, max(n - 1, 0)) for axis, i, n in axes)
     geometry = geometry_of(case, at, plan, clipped, score.channel, partial(roi_text.psroi_align, count))
+    # Samples at or past the bin's end are NaN in the plan, and the divisor still counts them.
     taken = _bilinear(case.x[plan.images[0], score.channel], plan.places, gh, gw)
     lost = count**2 - len(taken)
     text = f"; {lost} more are skipped: at or past the bin's end" * bool(lost)
@@ -158,7 +160,7 @@ def _bilinear(plane: Array, samples: Samples, ph: int, pw: int) -> tuple[Sample,
                 _neighbour(
                     plane, rows.pixel[0, ph, a], columns.pixel[0, pw, b], rows.weight[0, ph, a] * columns.weight[0, pw, b]
                 )
-                for a, b in product((i, i + len(h)), (j, j + len(w)))
+                for a, b in product((i, i + len(h)), (j, j + len(w)))  # taps: all lower neighbours, then all upper ones
             )
             found.append(Sample(h[i], w[j], around, float(np.sum([n.weight * n.value for n in around]))))
     return tuple(found)

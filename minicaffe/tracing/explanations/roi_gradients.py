@@ -29,6 +29,7 @@ from .text import number, place
 def roi_pooling_gradient(case: Case[RoiLayer], at: Index) -> Explanation:
     n, c, h, w = at
     mine, plan = _plan_of_image(case, n)
+    # The layer's argmax is flat within a channel's map.
     weight = _argmax(case, plan, n, c)[:, 0] == h * case.x.shape[3] + w
     formula = "dx[n, c, h, w] = the sum of dy over the bins whose maximum is this cell (the first of equal ones)"
     return _gradient(case, at, formula, mine, weight)
@@ -58,7 +59,7 @@ def psroi_pooling_gradient(case: Case[RoiLayer], at: Index) -> Explanation:
     n, _, h, w = at
     mine, plan = _plan_of_image(case, n)
     bins = plan.places
-    rows, columns = (bins.hstart <= h) & (h < bins.hend), (bins.wstart <= w) & (w < bins.wend)
+    rows, columns = (bins.hstart <= h) & (h < bins.hend), (bins.wstart <= w) & (w < bins.wend)  # each (R', group)
     weight = rows[:, :, None] * columns[:, None, :] / np.maximum(bins.areas(), 1)
     formula = "dx[n, c, h, w] = the sum of dy / (cells of the bin) over the rois whose bin (gh, gw) covers this cell"
     return _gradient(case, at, formula, mine, weight)
@@ -102,6 +103,7 @@ def _argmax(case: Case[RoiLayer], plan: RoiPlan[Any], image: int, channel: int) 
     """The argmax (R', 1, PH, PW) of one image's rois in a channel."""
     rois, high, wide = plan.shape
     argmax = np.empty((rois, 1, high, wide), np.int32)
+    # The rois still say image n: a view of one map stands for n + 1 images, without copies.
     case.layer.operator.pool(np.broadcast_to(case.x[image, channel], (image + 1, 1, *plan.size)), plan, None, argmax)
     return argmax
 

@@ -63,6 +63,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
         raise Error(f'{found.type} layer "{layer}": bottom {number} has no gradient ({name})')
     at = (at,) if isinstance(at, int) else at
     asked = Asked(at, roi, channel, bin, item, cell, prefix)
+    # the losses' backward needs the layers behind too
     case = _forward(net, index, number, whole=backward and dy is None, notes=notes)
     place = asked.index(case, backward)
     if backward:
@@ -81,6 +82,7 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
         if i == index:
             arrays.extend(blob.read_data().copy() for blob in blobs)
 
+    # Copied before the layer runs, because it may work in place.
     keep_bottoms = net.before_forward(partial(keep, before, bottoms))
     keep_tops = net.after_forward(partial(keep, after, tops))
     try:
@@ -106,6 +108,7 @@ def shown_name(net: Net, blob: str) -> str:
 @contextmanager
 def _statistics_kept(net: Net) -> Iterator[None]:
     """Restore the blobs that forward writes (BatchNorm's running statistics)."""
+    # Blobs that no gradient moves (lr_mult: 0) are those that a forward pass may write.
     running = [layer for layer in net.layers if layer.blobs and not any(layer.param_propagate_down)]
     kept: list[tuple[Blob, Array]] = [(b, b.read_data().copy()) for layer in running for b in layer.blobs]
     try:
