@@ -38,7 +38,7 @@ LISTS = ("weights", "stage")
 def translate(arguments: Sequence[str], known: Sequence[str]) -> list[str]:
     """arguments with the tool's spellings replaced; known: the commands of this command line. Raises click.UsageError for
     a flag with two different values."""
-    place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
+    place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), len(arguments))  # the command's name
     if place == len(arguments):
         return list(arguments)
     command, rest = arguments[place], arguments[place + 1 :]
@@ -56,7 +56,7 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
         if word == "--":
-            yield from (word, *rest)
+            yield from (word, *rest)  # what follows -- is not for us
             return
         if not word.startswith("-") or name not in TOOL_FLAGS:
             yield word

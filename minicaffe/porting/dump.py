@@ -82,6 +82,7 @@ def kind_of(buffer: Buffer) -> str:
         if count > LOOKED_AT:
             break
     messages = seen & {(2, BYTES), (3, BYTES)}
+    # BlobProto: data (packed or not), shape, double_data (not packed, packed: below), raw bytes of forks.
     if seen & {(5, BYTES), (5, 5), (7, BYTES), (8, 1), (12, BYTES)} and not messages:
         return BLOB
     if (1, VARINT) in seen and (messages or (4, VARINT) in seen) and not seen & {(2, VARINT), (3, VARINT)}:

@@ -25,7 +25,7 @@ def near_layers(net: Net, file: WeightsFile) -> list[tuple[str, str]]:
         return [(name, layer.name) for name, layer in zip(names, stored)]
     by_word: dict[str, list[LayerWeights]] = defaultdict(list)
     for layer in reversed(stored):
-        by_word[_word(layer.name)].append(layer)
+        by_word[_word(layer.name)].append(layer)  # reversed: pop() takes the first in the file
     pairs: dict[str, str] = {}
     for name in names:
         same = by_word[_word(name)]

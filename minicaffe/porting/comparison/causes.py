@@ -153,7 +153,7 @@ def _without_padding(extra: dict[str, Any], trial: Trial) -> None:
             x = bottom[0].data.copy()
             bottom[0].data[...] = 1
             pool(bottom, top)
-            ones = top[0].data.copy()
+            ones = top[0].data.copy()  # in each window the share that lies on the map
             bottom[0].data[...] = x
             pool(bottom, top)
             top[0].data[...] /= ones

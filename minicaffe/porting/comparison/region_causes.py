@@ -79,7 +79,7 @@ def _propose_without_one(layer: Layer, decoding: bool, overlaps: bool, clipping:
         deltas = by_position(bottom[1].data, 4)
         height, width = bottom[0].shape[2:]
         anchors = shifted_anchors(proposal.anchors, height, width, proposal.stride).copy()
-        anchors[:, 2:] -= decoding
+        anchors[:, 2:] -= decoding  # a bool: less 1 if set
         boxes = clip_boxes(bbox_transform_inv(anchors, deltas), info[:2] + clipping)
         limits = proposal.limits
         order = np.flatnonzero(large_enough(boxes, limits.min_size * info[2]))

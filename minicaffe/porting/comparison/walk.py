@@ -182,6 +182,7 @@ class Walk:
             for t, (blob, array) in enumerate(zip(other.nodes[j].tops, self.kept[i])):
                 name = self.net.nodes[i].top_names[t]
                 if not self.look(i, t, name, blob.read_data(), layer) and self.go_on and blob.shape == array.shape:
+                    # Go on from A's values, so that each later difference has its own cause.
                     blob.data[...] = array
 
         _run(other, look, seed)
@@ -259,6 +260,7 @@ class Walk:
         follows = any(self.sources.get(name) in self.differed for name in layer.param.bottom)
         self.differed.add(i)
         uncompared = [self.net.layers[n].name for n in segment[:-1]]
+        # A net B was given A's values, so there even a follower differs for a reason of its own.
         causes, at = ([FOLLOWS], i) if follows and other is None else self._causes(segment, top, theirs, other)
         found = _difference(self.net.layers[at], top, ours, theirs, self.result.tolerance)
         self.result.differences.append(replace(found, causes=causes, uncompared=uncompared))
@@ -272,7 +274,7 @@ class Walk:
             if not tops & needed:
                 continue
             needed -= tops
-            if self.net.layers[n].is_split:
+            if self.net.layers[n].is_split:  # passed through, but not listed: it cannot be a cause
                 needed.update(bottoms)
             elif n not in self.compared and bottoms:
                 needed.update(bottoms)
@@ -294,7 +296,7 @@ class Walk:
             return causes[:MOST_CAUSES], last
         layers, given = self._cut(indices)
         segment = Segment(layers, given, which, self.net.phase, self.net.dtype)
-        for at in reversed(range(len(indices))):
+        for at in reversed(range(len(indices))):  # the last layer is the likeliest
             for variant in self._variants(indices[at], other if at == len(indices) - 1 else None):
                 made = segment.run(at, variant.change)
                 if made is not None and tolerance.agree(_reshaped(theirs, made), theirs):
@@ -319,6 +321,7 @@ class Walk:
 
     def _value(self, name: str, before: int) -> Array:
         """The value of a blob when layer `before` read it."""
+        # the last writer: blobs may be changed in place
         n = next(n for n in range(before - 1, -1, -1) if name in self.net.nodes[n].top_names)
         return self.kept[n][self.net.nodes[n].top_names.index(name)]
 

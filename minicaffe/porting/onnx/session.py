@@ -44,7 +44,7 @@ class Session:
         self.version = f"onnxruntime {onnxruntime.__version__}"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4 if inner else 3
-        with opened(self.path):
+        with opened(self.path):  # OSError, before onnxruntime makes it something else
             pass
         try:
             if inner:
@@ -104,6 +104,6 @@ def _with_all_outputs(path: str) -> bytes:
     model = onnx.load(path, load_external_data=False)
     kept = {output.name for output in model.graph.output}
     inner = [name for node in model.graph.node for name in node.output if name and name not in kept]
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)  # onnxruntime infers their types
     serialized: bytes = model.SerializeToString()
     return serialized

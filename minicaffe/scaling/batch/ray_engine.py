@@ -107,13 +107,14 @@ def run_ray(
 ) -> None:
     """Do the remaining parts of run. tell: called after each part; say: called with a sentence for each repeated part. Raises
     Error if a part fails."""
-    rows = [{"part": pickle.dumps(part)} for part in run.to_do()]
+    rows = [{"part": pickle.dumps(part)} for part in run.to_do()]  # bytes, which Ray Data passes unchanged
     if not rows:
         return
     _quiet(ray.data.DataContext.get_current())
     stored = ray.put({name: list(arrays) for name, arrays in weights.items()})
+    # num_cpus=0: it starts beside workers that request all CPUs
     tries = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here(ray))(Tries).remote()
-    done = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+    done = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(  # a block per part: the unit of retries
         Worker,
         fn_constructor_kwargs={"recipe": recipe, "rules": rules, "weights": [stored], "folder": run.folder, "tries": tries},
         batch_size=1,

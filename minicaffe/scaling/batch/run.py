@@ -95,7 +95,7 @@ def digest(weights: Weights) -> str:
     for name, arrays in weights.items():
         found.update(name.encode("utf-8", "surrogateescape") + b"\0")
         for array in arrays:
-            found.update(f"{array.dtype.str}{array.shape}".encode())
+            found.update(f"{array.dtype.str}{array.shape}".encode())  # equal bytes of another shape are other weights
             found.update(array.reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
