@@ -125,6 +125,7 @@ def _on_ray(recipe: Recipe, weights: Weights, run: Run, options: BatchOptions, d
         problem = "not asked for" if options.device == "cpu" else gpu_problem(ray)
         if problem and options.device == "gpu":
             raise Error(f"--device gpu: {problem}")
+        # 1: an actor per CPU
         count = options.threads or (threads.get_num_threads() if os.environ.get(threads.VARIABLE) else 1)
         rules = Rules(count, gpu=not problem, modules=options.allow_module)
         actors = pool(node_resources(ray), options.workers, rules.threads, rules.gpu).at_most(run.parts_left)

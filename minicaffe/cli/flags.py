@@ -74,7 +74,7 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
             yield from (f"{option}={part}" for part in _listed(value))
             continue
         spelling = f"{word.partition('=')[0]} {value}"
-        before, other = given.setdefault(name, (value, spelling))
+        before, other = given.setdefault(name, (value, spelling))  # gflags would take the last one silently
         if before != value:
             raise click.UsageError(f"{other} and {spelling}: give one of them")
         yield f"{option}={value}"

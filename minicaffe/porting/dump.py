@@ -77,6 +77,7 @@ def kind_of(buffer: Buffer) -> str:
     seen: set[tuple[int, int]] = set()
     for count, item in enumerate(fields(buffer, 0, len(buffer))):
         seen.add((item.number, item.kind))
+        # Only a net has a string at 1; a state's field 1 is its iteration.
         if (100, BYTES) in seen or (1, BYTES) in seen:
             return NET
         if count > LOOKED_AT:

@@ -153,7 +153,7 @@ def _fit(
         return
     batch, channels = given.input_param.shape[0].dim[:2]
     for size in (*COMMON_SIZES, *range(1, min(LARGEST, MOST_TRIED // len(net.layer)))):
-        running.blobs[given.name].reshape(batch, channels, size, size)
+        running.blobs[given.name].reshape(batch, channels, size, size)  # only squares are tried
         try:
             running.reshape()
         except Error:

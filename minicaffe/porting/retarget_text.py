@@ -43,7 +43,7 @@ def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int,
         if place is None:
             layer_place = net.sources[change.layer].at()
             raise Error(f'{layer_place}: layer "{name}" has no {change.path} in the text: run `minicaffe upgrade` first')
-        first = bisect_left(tokens.starts, starts[place.line - 1] + place.column - 1)
+        first = bisect_left(tokens.starts, starts[place.line - 1] + place.column - 1)  # line and column count from 1
         done.append(_replacement(tokens, first, change))
         edits.append(Edited(place, name, change.path, change.old, change.new))
         done += _comment(plain.text, done[-1], change, classes)

@@ -63,7 +63,7 @@ def conv_params(fn: Function) -> tuple[int, NDArray[Any], NDArray[Any], NDArray[
         np.array(params.get(key, default), ndmin=1)
         for key, default in (("kernel_size", 1), ("dilation", 1), ("stride", 1), ("pad", 0))
     )
-    return params.get("axis", 1), stride, (size - 1) * dilation + 1, pad
+    return params.get("axis", 1), stride, (size - 1) * dilation + 1, pad  # extent: the pixels from the first tap to the last
 
 
 def crop_params(fn: Function) -> tuple[int, NDArray[Any]]:

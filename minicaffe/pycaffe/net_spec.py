@@ -100,7 +100,7 @@ class _Writer:
             fn = pending[-1]
             missing = [top.fn for top in fn.inputs if top.fn not in self.layers]
             if missing:
-                pending.extend(reversed(missing))
+                pending.extend(reversed(missing))  # popped in the order of the bottoms
                 continue
             pending.pop()
             if fn not in self.layers:
@@ -129,7 +129,7 @@ class _Writer:
 def _assign(layer: caffe_pb2.LayerParameter, type_name: str, key: str, value: Any) -> None:
     """Set a field of the type's parameter message if it has one of this name, else of the layer."""
     own = _param_names.get(type_name)
-    if not key.endswith("param") and own is not None:
+    if not key.endswith("param") and own is not None:  # convolution_param=dict(...) is a field of the layer
         message = getattr(layer, own + "_param")
         if key in message.DESCRIPTOR.fields_by_name:
             return assign_proto(message, key, value)

@@ -54,7 +54,7 @@ def arrange(graph: Graph, rankdir: str) -> Picture:
     """Arrange a graph whose arrows lead down (TB), up (BT), right (LR) or left (RL)."""
     sizes = [(LETTER * max(map(len, node.lines)) + 2 * PAD, LINE * len(node.lines) + 2 * PAD * 0.6) for node in graph.nodes]
     sideways = rankdir in ("LR", "RL")
-    turned = [(height, width) if sideways else (width, height) for width, height in sizes]
+    turned = [(height, width) if sideways else (width, height) for width, height in sizes]  # layout knows along and across only
     found = layout(turned, graph.edges)
     total = found.size[1]
 

@@ -17,7 +17,7 @@ from .trace_shots import MOST_TILES, SAMPLED, shot
 
 def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: bool, room: int) -> LayerFacts:
     """Of layer i, which may still be in setup. went_back: whether backward ran it; room: bytes for a blob's tiles."""
-    node = net.nodes[i] if i < len(net.nodes) else None
+    node = net.nodes[i] if i < len(net.nodes) else None  # None: in setup, or failed there
     tops, bottoms = (node.tops, node.bottoms) if node else ([], [])
     bottom_names = list(layer.param.bottom)
     top_names = node.top_names if node else list(layer.param.top)

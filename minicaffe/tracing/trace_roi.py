@@ -113,7 +113,7 @@ def add_gradients(shot: RoiShot, dy: Array, dx: Array) -> None:
 
 def _first_channels(array: Array, axis: int, room: int, multiple: int) -> NDArray[np.float32]:
     """A float32 copy of as many channels as fit: a multiple of `multiple`, at least one."""
-    one = 4 * max(array.size // max(array.shape[axis], 1), 1)
+    one = 4 * max(array.size // max(array.shape[axis], 1), 1)  # bytes of a channel in float32
     count = max(room // one // multiple, 1) * multiple
     part: NDArray[np.float32] = np.take(array, np.arange(min(count, array.shape[axis])), axis=axis).astype(np.float32)
     return part

@@ -138,7 +138,7 @@ class Tracer:
     # The hooks.
 
     def _attach(self, net: Net) -> None:
-        if self._attached:
+        if self._attached:  # watch attaches at each layer
             return
         self._attached = True
         net.before_forward(self._before_forward)

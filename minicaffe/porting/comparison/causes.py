@@ -171,6 +171,7 @@ def _lrn(layer: Layer) -> Iterator[Variant]:
         (param.alpha, ""), (param.alpha * size, "its alpha is not divided by local_size"),
         (param.alpha / size, "its alpha is divided by local_size twice"),
     ]  # fmt: skip
+    # dict: each k once, the net's first
     for (alpha, first), k in itertools.product(alphas, dict.fromkeys((param.k, 1.0, 2.0, 0.0))):
         second = "" if k == param.k else f"its k is {k:g}, not {param.k:g}"
         if first or second:
@@ -194,7 +195,7 @@ def _batch_norm(layer: Layer) -> Iterator[Variant]:
 
 def _without_factor(indices: Sequence[int], trial: Trial) -> None:
     factor = trial.blobs[2].reshape(-1)[0]
-    if factor in (0, 1):
+    if factor in (0, 1):  # 1 changes nothing; with 0 the statistics count as 0
         raise ValueError("nothing to change")
     for i in indices:
         trial.blobs[i] = trial.blobs[i] * factor

@@ -48,7 +48,7 @@ def _differing_fields(a: caffe_pb2.LayerParameter, b: caffe_pb2.LayerParameter) 
             continue
         for field in descriptor.message_type.fields:
             values = [_shown(block, field) for block in (ours, theirs)]
-            if values[0] != values[1] and "filler" not in field.name:
+            if values[0] != values[1] and "filler" not in field.name:  # weights are there already
                 found.append(f"{name}.{field.name}: {values[0]} in A, {values[1]} in B")
     return found
 

@@ -72,7 +72,7 @@ def run_onnx(path: Path, inputs: Arrays) -> Arrays:
     """Every tensor that an ONNX model computes from A's inputs, by name, and the inputs. Raises Error."""
     session = Session(path, inner=True)
     wanted = list(session.inputs)
-    if len(wanted) == len(inputs) == 1:
+    if len(wanted) == len(inputs) == 1:  # names do not matter then
         inputs = dict(zip(wanted, inputs.values()))
     lacking = [name for name in wanted if name not in inputs]
     if lacking:

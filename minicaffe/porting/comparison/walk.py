@@ -273,7 +273,7 @@ class Walk:
             tops, bottoms = set(self.net.nodes[n].top_names), self.net.nodes[n].bottom_names
             if not tops & needed:
                 continue
-            needed -= tops
+            needed -= tops  # found its writer; an earlier writer of the name does not matter
             if self.net.layers[n].is_split:  # passed through, but not listed: it cannot be a cause
                 needed.update(bottoms)
             elif n not in self.compared and bottoms:
@@ -292,7 +292,7 @@ class Walk:
             if top in self.net.nodes[n].top_names
             and tolerance.agree(self.kept[n][self.net.nodes[n].top_names.index(top)], theirs)
         ]
-        if causes or len(indices) > LONGEST or not self.net.nodes[last].bottom_names:
+        if causes or len(indices) > LONGEST or not self.net.nodes[last].bottom_names:  # an input has nothing to recompute
             return causes[:MOST_CAUSES], last
         layers, given = self._cut(indices)
         segment = Segment(layers, given, which, self.net.phase, self.net.dtype)

@@ -90,7 +90,7 @@ class Graph:
             return operand.name
         if isinstance(operand, np.ndarray | np.generic):
             return self.constant(np.asarray(operand))
-        kind = np.float32 if isinstance(operand, float) else np.int64
+        kind = np.float32 if isinstance(operand, float) else np.int64  # shapes, axes and indices are int64 in ONNX
         return self.constant(np.array(operand, kind))
 
     def constant(self, array: Array, name: str = "constant") -> str:

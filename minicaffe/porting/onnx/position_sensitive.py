@@ -34,6 +34,7 @@ def psroi_pooling(g: Graph, layer: PSROIPooling, bottom: list[Value], top: list[
     def at(row: str, column: str) -> str:
         return g("Gather", integral, g("Add", plane, g("Add", g("Mul", row, wide), column)), axis=0)
 
+    # inclusion-exclusion
     sums = g("Add", g("Sub", g("Sub", at(hend, wend), at(hend, wstart)), at(hstart, wend)), at(hstart, wstart))
     height, width = g("Sub", hend, hstart), g("Sub", wend, wstart)
     # at least 1: Where computes both of its branches

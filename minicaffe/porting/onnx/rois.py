@@ -105,7 +105,7 @@ def _taps(g: Graph, places: str, number: str, axis: int) -> tuple[list[tuple[str
     """The two pixels and weights of sample `number` in each bin, and whether the bin has it; each (R, P) with a new axis of
     length 1, so that rows lie along axis 1 and columns along axis 2."""
     place = g("Unsqueeze", g("Gather", places, number, axis=2), [axis])
-    used = g("GreaterOrEqual", place, 0.0)
+    used = g("GreaterOrEqual", place, 0.0)  # _samples marks places past the end with -1
     place = g("Max", place, 0.0)
     low, high = g("Floor", place), g("Ceil", place)
     low_weight = g("Add", g("Sub", 1.0, place), low)

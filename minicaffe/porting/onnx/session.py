@@ -87,7 +87,7 @@ class Session:
         try:
             return found.result()
         except KeyboardInterrupt:
-            options.terminate = True
+            options.terminate = True  # the thread ends at the next operator
             wait([found], PATIENCE)
             raise
 

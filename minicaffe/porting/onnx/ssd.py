@@ -59,11 +59,11 @@ def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top:
     most = g("Min", count, [nms.top_k]) if nms.HasField("top_k") and nms.top_k >= 0 else count
     best, order = g.several("TopK", 2, scores, most, axis=2)
     index = g("Tile", g("Unsqueeze", order, [3]), [1, 1, 1, 4])
-    if layer.loc_classes == 1:
+    if layer.loc_classes == 1:  # share_location: the same boxes for every class
         boxes = g("Expand", boxes, g("Concat", [1, len(classes), 1, 1], axis=0))
     ranked = g("GatherElements", boxes, index, axis=2)  # (N, K, T, 4)
     kept = _kept(g, layer, ranked, best)  # (N, K * T)
-    rows, each = _kept_of_all(g, kept, best, param.keep_top_k)
+    rows, each = _kept_of_all(g, kept, best, param.keep_top_k)  # rows: (2, n), image and class * T + rank
     image, place = (g("Squeeze", part, [0]) for part in g.several("Split", 2, rows, axis=0, num_outputs=2))
     score = g("GatherND", each, g("Transpose", rows, perm=[1, 0]))
     depth = g("Shape", best, start=2, end=3)

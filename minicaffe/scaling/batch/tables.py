@@ -66,6 +66,7 @@ class Rows:
                             yield self._picture(row, data, path, only_paths=table.columns[0] is None)
                             row += 1
                     except pyarrow_errors(Error) as error:
+                        # the next row group has pages of its own, and may be sound
                         yield from self._lost(row, group.end, error)
                     row = group.end
         except pyarrow_errors(Error) as error:

@@ -64,7 +64,7 @@ class DeviceBucket(Bucket):
         """Write the sums, times factor, to the blobs' diffs."""
         gpu, at = current(), 0
         for blob in self.blobs:
-            diff = blob.device_diff("update" if self.memory is None else "write")
+            diff = blob.device_diff("update" if self.memory is None else "write")  # a single blob was summed in place
             summed = diff if self.memory is None else self.memory.address + at * self.dtype.itemsize
             launch("eltwise.scaled", self.dtype, blob.count, blob.count, summed, factor, diff)
             at += blob.count
@@ -79,6 +79,7 @@ class DeviceBucket(Bucket):
         at = self.memory.address
         for blob in self.blobs:
             nbytes = blob.count * self.dtype.itemsize
+            # One buffer: an exchange for each blob would cost its latency each time.
             gpu.copy(at, blob.device_diff("read"), nbytes)
             at += nbytes
         return self.memory.address

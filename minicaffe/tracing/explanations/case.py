@@ -93,6 +93,7 @@ class Case(Generic[L_co]):
 def sent(case: Case[Layer], index: Array, dy: Array, factor: Array, title: str = "factor", top: int = 0) -> Terms:
     """Gradient terms: dy times factor (T,) from the elements index (T, axes) of a top."""
     dy, factor = np.asarray(dy, np.float64).reshape(-1), np.asarray(factor, np.float64).reshape(-1)
+    # A dy or x of infinity is explained too.
     with np.errstate(invalid="ignore", over="ignore"):
         return Terms.of(case.top_names[top], index, {"dy": dy, title: factor}, dy * factor)
 

@@ -27,6 +27,7 @@ def with_gradients(net: Net, index: int, case: Case[Layer], dy: str | ArrayLike 
         dys = [blob.read_diff().copy() for blob in tops]
         _backward(net, index)
         dxs = [blob.read_diff().copy() for blob in node.bottoms]
+        # Net.forward does not set a loss's diff again, so a dy of ours must not stay in it.
         for (blob, diff), weight in zip(kept, node.layer.loss_weights, strict=True):
             if weight:
                 blob.diff[...] = diff

@@ -36,14 +36,14 @@ def softmax_with_loss(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
         loss = float(losses[i])
         return case.function(at, "loss = -ln(p of the true class), not divided", loss, SHARE * (1 + abs(loss)), step)
     index = indices(np.arange(labels.size), case.bottoms[1].shape)
-    columns = {"label": case.bottoms[1].reshape(-1), "p of it": np.where(kept, p, np.nan).reshape(-1)}
+    columns = {"label": case.bottoms[1].reshape(-1), "p of it": np.where(kept, p, np.nan).reshape(-1)}  # NaN: ignored
     terms = Terms.of(case.bottom_names[1], index, columns, losses.reshape(-1), "-ln p")
     divisor = float(case.layer.divisor_for(kept))
     more: dict[str, Any] = {"divisor": divisor}
     if not kept.all():
         more["steps"] = (f"{int((~kept).sum())} positions have the ignored label {case.layer.ignore}: 0",)
     found = case.sum(at, "loss = the sum over positions of -ln(p of the true class) / divisor", terms, **more)
-    return _looser(found, int(kept.sum()))
+    return _looser(found, int(kept.sum()))  # p near 1: ln p is as far off as p, by the rounding of 1
 
 
 def _true(case: Case[SoftmaxWithLoss]) -> tuple[Array, Array, Array]:
@@ -110,6 +110,7 @@ def smooth_l1_loss_gradient(case: Case[SmoothL1Loss], at: Index) -> Explanation:
         f"d = {number(w_in)} * ({number(x)} - {number(target)}) = {number(d)}, f'(d) = {number(slope)}",
         f"{'-' * case.number}{number(slope)} * {number(w_in)} * {number(w_out)} / {_images(case)} = {number(factor)}",
     )
+    # f'(d) changes by sigma^2 per d, and d is off by the rounding of x - target.
     size = abs(float(case.dy[0]) * w_in * w_out) * (abs(slope) + case.layer.sigma**2 * abs(w_in) * (abs(x) + abs(target)))
     formula = "dx = dloss * w_in * w_out * f'(d) / N = -dtarget"
     return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size / _images(case))

@@ -21,7 +21,7 @@ def _statistics(case: Case[BatchNorm], at: Index) -> tuple[float, float, Array, 
     """Mean, variance and all values of the channel of `at`, and the source of mean and variance."""
     layer = case.layer
     channel = at[1] if len(at) > 1 else 0
-    values = (case.x[:, channel] if case.x.ndim > 1 else case.x).astype(np.float64).reshape(-1)
+    values = (case.x[:, channel] if case.x.ndim > 1 else case.x).astype(np.float64).reshape(-1)  # a vector is one channel
     if layer.use_global_stats:
         sums = [blob.read_data().astype(np.float64) for blob in layer.blobs]
         mean, var = global_statistics(*sums)

@@ -33,6 +33,7 @@ class Asked:
             (case.bottom_names[number], case.bottoms[number]) if backward else (case.top_names[number], case.tops[number])
         )
         self._check_names(case, backward)
+        # before --roi is checked, which no number could satisfy
         if case.layer.is_roi_layer and not array.shape[0] and not backward:
             raise case.error("there are no rois: nothing to explain")
         if self.at is not None:
@@ -64,6 +65,7 @@ class Asked:
         """roi, channel and bin, or item, channel and cell."""
         p = self.prefix
         first_name, last_name = ("item", "cell") if backward else ("roi", "bin")
+        # item: usually one image, so 0 by default
         first, last = (self.item or 0, self.cell) if backward else (self.roi, self.bin)
         if first is None or self.channel is None or last is None:
             start = "" if backward else f"{p}roi (0 to {shape[0] - 1}), "

@@ -23,7 +23,7 @@ def pooling(case: Case[Pooling], at: Index) -> Explanation:
     rows, columns = layer.rows, layer.columns
     steps: tuple[str, ...] = (_span_text("rows", rows, i), _span_text("columns", columns, j))
     (top, bottom), (left, right) = _span(rows, i), _span(columns, j)
-    h, w = np.mgrid[top:bottom, left:right].reshape(2, -1)
+    h, w = np.mgrid[top:bottom, left:right].reshape(2, -1)  # in row order: argmax finds the first maximum as Caffe does
     values = case.x[n, c, h, w].astype(np.float64)
     index = np.column_stack([np.full(len(h), n), np.full(len(h), c), h, w])
     terms = Terms.of(case.bottom_names[0], index, {}, values, "x")

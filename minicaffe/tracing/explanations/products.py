@@ -99,13 +99,13 @@ def _lane_gradient(case: Case[Scale | Bias], at: Index, formula: str, factor: Ar
 def eltwise(case: Case[Eltwise], at: Index) -> Explanation:
     layer, operation = case.layer, case.layer.param.eltwise_param.operation
     x = np.array([b[at] for b in case.bottoms], np.float64)
-    index = np.array([at] * len(x))
+    index = np.array([at] * len(x))  # the same place in every bottom
     names, which = tuple(case.bottom_names), np.arange(len(x))
     if operation == ELTWISE_SUM:
         coeff = np.array(layer.coeff, np.float64)
         columns = {"x": x, "coeff": coeff}
         return case.sum(at, "y = the sum of coeff * x", Terms(names, which, index, columns, x * coeff))
-    terms = Terms(names, which, index, {}, x, "x")
+    terms = Terms(names, which, index, {}, x, "x")  # no columns: x itself is the term
     if operation == MAX:
         winner = 0 if x[0] > x[1] else 1  # of equal ones Caffe takes the second
         for i in range(2, len(x)):

@@ -71,7 +71,7 @@ def psroi_pooling(case: Case[PSROIPooling], at: Index) -> Explanation:
 
 def _bin(case: Case[RoiLayer], plan: BinPlan, channel: int, ph: int, pw: int) -> tuple[tuple[Pair, Pair], Array]:
     """The ends of a bin's rows and columns, and a copy of its cells."""
-    rows, columns = plan.places.of(0, ph, pw)
+    rows, columns = plan.places.of(0, ph, pw)  # roi 0: the plan is of this roi only
     cells: Array = case.x[plan.images[0], channel][np.ix_(rows, columns)]
     return ((rows.start, rows.stop), (columns.start, columns.stop)), cells
 
@@ -82,6 +82,7 @@ def psroi_align(case: Case[PSROIAlign], at: Index) -> Explanation:
     operator = case.layer.operator
     plan, count, score = plan_of(case, [r]), operator.sample_num, score_map(operator.group_size, d, gh, gw)
     axes = ((plan.steps.h, gh, plan.size[0]), (plan.steps.w, gw, plan.size[1]))
+    # PSROIAlign clips to the last pixel, ROIAlignMax to the size
     clipped = tuple(clipped_to(axis, i, max(n - 1, 0)) for axis, i, n in axes)
     geometry = geometry_of(case, at, plan, clipped, score.channel, partial(roi_text.psroi_align, count))
     # Samples at or past the bin's end are NaN in the plan, and the divisor still counts them.

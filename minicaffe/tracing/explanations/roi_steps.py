@@ -36,7 +36,7 @@ def geometry_of(case: Case[RoiLayer], at: Index, plan: RoiPlan[Any], clipped: An
     roi, steps = plan.rois[0], plan.steps
     shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
     return {
-        "roi": Roi(r, int(roi[0]), *roi[1:]),
+        "roi": Roi(r, int(roi[0]), *roi[1:]),  # corners in the layer's type, printed with all digits
         "map": case.bottom_names[0],
         "channel": channel,
         "scale": float(shown),
