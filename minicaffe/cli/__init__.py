@@ -166,6 +166,7 @@ class _Commands(click.Group):
 
 def _paths(word: str) -> list[str]:
     """The files, folders and URIs that a word of the command line names, also as in --allow=FILE and --input data=FILE."""
+    # a file's name may have a "=" too
     texts = [word] if is_uri(word.partition("=")[0]) else [word, *word.split("=")[1:], word.partition("=")[2]]
     return [text for text in texts if text and (is_uri(text) or os.path.exists(text))]
 

@@ -60,6 +60,7 @@ def command(options: Options) -> None:
         after.save(weights_draft)
         _say(merged, len(before.param.layer), len(after.param.layer))
         if options.check:
+            # the drafts: what fails the check is not written
             _check(before, Net(net_draft, TEST, weights=weights_draft), options)
     echo(f"written: {out_net}, {out_weights}")
 
