@@ -112,7 +112,7 @@ def python_2_hint(error: BaseException) -> str:
 
 def _run(code: CodeType, name: str) -> dict[str, Any]:
     """Run the code as the module __main__, which other code may import."""
-    main = ModuleType("__main__")
+    main = ModuleType("__main__")  # pickle and multiprocessing look names up there
     main.__dict__["__file__"] = name
     before = sys.modules["__main__"]
     sys.modules["__main__"] = main
