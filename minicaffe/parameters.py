@@ -1,15 +1,23 @@
-"""The learnable blobs of a net: lr_mult, decay_mult, and sharing between layers (`param { name }`).
+"""The learnable blobs of a net: lr_mult, decay_mult, sharing between layers (`param { name }`), and their arrays.
 
 Source: Caffe's Net::AppendParam and Net::ShareWeights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from .blob import Blob
+from .blob import Array, Blob
 from .layer import Layer
 from .proto import caffe_pb2
+
+if TYPE_CHECKING:
+    from .net import Net
+
+Weights = Mapping[str, Sequence[Array]]
+"""The arrays of each layer that has weights, by its name."""
 
 
 @dataclass
@@ -88,3 +96,15 @@ class LearnableParameters:
             mults[owner.position] = mult
         owner.lr_given |= spec.HasField("lr_mult")
         owner.decay_given |= spec.HasField("decay_mult")
+
+
+def weights_of(net: Net) -> dict[str, list[Array]]:
+    """The arrays of a net's layers that have weights, not copied."""
+    return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}
+
+
+def put_weights(net: Net, weights: Weights) -> None:
+    """Copy the arrays into the net's blobs."""
+    for name, blobs in net.params.items():
+        for blob, array in zip(blobs, weights[name], strict=True):
+            blob.data[...] = array.reshape(blob.shape)

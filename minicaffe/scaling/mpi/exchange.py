@@ -40,6 +40,7 @@ class RankExchange(Exchange):
         self._begun = True
 
     def alone(self) -> AbstractContextManager[None]:
+        # rank 0 alone writes and tests; it tells the others that it is busy
         return nullcontext() if self.rank else self.ranks.busy()
 
     def gradients(self) -> AbstractContextManager[None]:
@@ -49,7 +50,7 @@ class RankExchange(Exchange):
         return self.ranks.mean(loss)
 
     def agree(self, action: Action) -> Action:
-        return ORDER[self.ranks.largest(ORDER.index(action))]
+        return ORDER[self.ranks.largest(ORDER.index(action))]  # a signal that one rank received counts for all
 
     def check_weights(self, solver: SGDSolver) -> None:
         check_same(self.ranks, weight_facts(solver.net, trained=True), f" at iteration {solver.iter}")
