@@ -26,7 +26,7 @@ COCO = (
 
 def default_names(classes: int) -> list[str] | None:
     """VOC's names for 21 classes, background included, COCO's for 81, else None."""
-    return {len(VOC): VOC, len(COCO): COCO}.get(classes)
+    return {len(VOC): VOC, len(COCO): COCO}.get(classes)  # a guess, which --classes overrides
 
 
 def read_names(path: str | PathLike[str]) -> list[str]:

@@ -30,6 +30,7 @@ def read_stored_net(path: str | os.PathLike[str]) -> tuple[caffe_pb2.NetParamete
     refuse_lookalikes(path, buffer)
     try:
         found = origin(buffer)
+        # Blobs are cut out before parsing: protobuf would copy them, and refuses more than 2 GB.
         parts = [_bare(buffer, item, found.forks) for item in fields(buffer, 0, len(buffer))]
         bare = _readable(b"".join(parts), caffe_pb2.NetParameter.DESCRIPTOR)
     except WireError as error:
