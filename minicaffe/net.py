@@ -388,12 +388,11 @@ class Net(PycaffeNet, Hooked):
             elif stored.blobs:
                 report.unused.append(stored.name)
         loaded = set(report.loaded)
-        report.missing = [name for name, blobs in self.params.items() if name not in loaded and self._owns(name, blobs)]
+        for name, blobs in self.params.items():
+            shared = all(self._learnable.is_shared(self.layer_dict[name], i) for i in range(len(blobs)))
+            if name not in loaded and not shared:
+                report.missing.append(name)
         return report
-
-    def _owns(self, name: str, blobs: Sequence[Blob]) -> bool:
-        """Whether the layer has a blob that no earlier layer owns."""
-        return not all(self._learnable.is_shared(self.layer_dict[name], i) for i in range(len(blobs)))
 
     def _load_layer(self, layer: Layer, stored: LayerWeights, file: str) -> None:
         kind = f'{layer.type} layer "{layer.name}"'

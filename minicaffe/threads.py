@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 
 from .errors import Error
-from .loops import short_buffers
 
 Task = Callable[[], object]
 
 VARIABLE = "MINICAFFE_NUM_THREADS"
 MOST = 4096
 """More threads than any machine has cores."""
+BUFFER = 512
+"""Elements of NumPy's buffer in short_buffers. Shorter rows are still copied, which costs less than a loop for each."""
 
 _count: int | None = None
 _was_set = False
@@ -135,6 +136,21 @@ def computing() -> Iterator[None]:
     """For a block that runs layer after layer: BLAS stays on one thread, NumPy's buffers are short."""
     with _blas.on_one_thread(), short_buffers():
         yield
+
+
+@contextmanager
+def short_buffers() -> Iterator[None]:
+    """In the block (in this thread), ufuncs compute on rows of at least BUFFER elements in place, several times as fast.
+
+    A ufunc over several axes (y += bias[:, None], a part of a map) copies rows shorter than its buffer of 8192 elements into
+    it, even if nothing has to be converted: adding a bias to rows of 2048 took 0.23 ns an element instead of 0.05. Results are
+    bitwise equal, except for sums over several axes of non-contiguous arrays (before NumPy 2.3: all sums).
+    """
+    before = np.setbufsize(BUFFER)
+    try:
+        yield
+    finally:
+        np.setbufsize(before)
 
 
 def _executor() -> ThreadPoolExecutor:

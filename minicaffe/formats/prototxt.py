@@ -30,9 +30,9 @@ from .source import LayerSource, Place
 from .textformat import Parser
 from .tokens import CONTROL, Text, octal
 from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
+from .weights import HDF5_SIGNATURE
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_UNKNOWN = 200
 """Most unknown fields with a warning each: finding the nearest known field takes time."""
 _HEAD = 4096
@@ -163,7 +163,7 @@ def _binary(head: bytes, file: str) -> PrototxtError:
     """The error for a file that has control characters."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return PrototxtError("this is UTF-16 text", file=file, hint="save it as UTF-8")
-    if head.startswith(_HDF5_MAGIC):
+    if head.startswith(HDF5_SIGNATURE):
         return PrototxtError(
             "this is an HDF5 file, not a prototxt", file=file, hint="give weights (.caffemodel.h5) after the net"
         )

@@ -93,11 +93,6 @@ def of_rank(own: State, first: State, generator: State) -> State:
     return {"generator": generator, "train": differing}
 
 
-def with_ranks(first: State, ranks: Sequence[State]) -> State:
-    """Rank 0's state with the parts of all ranks."""
-    return {**first, "ranks": list(ranks)}
-
-
 def encoded_state(state: State) -> bytes:
     """The state as JSON."""
     return json.dumps(state, separators=(",", ":")).encode()

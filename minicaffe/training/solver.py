@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from minicaffe.access import granted
-from minicaffe.blob import Blob
+from minicaffe.blob import Arrays, Blob
 from minicaffe.cuda.updates import Rule
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.debug_info import debug_info
@@ -44,7 +44,6 @@ from .target_scaling import folded
 logger = logging.getLogger("minicaffe.solver")
 
 SolverFile = str | os.PathLike[str] | caffe_pb2.SolverParameter
-Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
