@@ -79,14 +79,7 @@ class PrototxtError(Error):
     """A prototxt (net or solver) that cannot be read; str() is `file:line:col: message`, the source line, a caret, a hint."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        file: str = "<text>",
-        line: int = 0,
-        column: int = 0,
-        source_line: str = "",
-        hint: str = "",
+        self, message: str, *, file: str = "<text>", line: int = 0, column: int = 0, source_line: str = "", hint: str = ""
     ) -> None:
         self.message, self.file, self.line, self.column = shortened(message), shortened(file), line, column
         self.source_line, self.hint = source_line, shortened(hint)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from . import limits
-from .errors import Error, NotAFileError
+from .errors import Error, NotAFileError, os_errors_as
 
 OTHERS = {
     stat.S_IFLNK: "a link",
@@ -118,10 +118,8 @@ def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
     path's folder, path last; when the block fails all are removed, and the old files stay. Raises replacing's errors."""
     target = Path(os.path.realpath(path) if os.path.islink(path) else path)
     beside = None if _is_device(target) else target.absolute().parent
-    try:
+    with os_errors_as(Error, f"{target}: cannot be written"):
         folder = tempfile.TemporaryDirectory(dir=beside, prefix=f".{target.stem}.")
-    except OSError as error:
-        raise Error(f"{target}: cannot be written: {error.strerror or error}") from error
     with folder:
         draft = Path(folder.name) / target.name
         yield draft

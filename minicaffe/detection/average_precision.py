@@ -29,11 +29,7 @@ class ImageBoxes:
 
 
 def average_precision(
-    detections: Sequence[ImageBoxes],
-    truth: Sequence[ImageBoxes],
-    *,
-    threshold: float = 0.5,
-    voc2007: bool = False,
+    detections: Sequence[ImageBoxes], truth: Sequence[ImageBoxes], *, threshold: float = 0.5, voc2007: bool = False
 ) -> float:
     """AP of one class; entry i of both sequences is image i. NaN without a ground-truth box of the class."""
     recall, precision = precision_recall(detections, truth, threshold=threshold)

@@ -76,11 +76,7 @@ def detect(
 
 
 def score_boxes(
-    net: Net,
-    image: NDArray[np.uint8],
-    *,
-    settings: DetectionSettings | None = None,
-    proposals: ArrayLike | None = None,
+    net: Net, image: NDArray[np.uint8], *, settings: DetectionSettings | None = None, proposals: ArrayLike | None = None
 ) -> tuple[Floats, Floats]:
     """Run the net on one image, before NMS: scores (R, C), and a box for each class (R, C, 4) in pixels of the image."""
     settings = settings or net.settings

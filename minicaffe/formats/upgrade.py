@@ -17,16 +17,7 @@ from typing import Any
 from minicaffe.errors import PrototxtWarning, UpgradeError
 from minicaffe.proto import caffe_pb2
 
-from .generations import (
-    DATA_LAYERS,
-    SOLVER_TYPES,
-    TRANSFORM_FIELDS,
-    V0_FIELDS,
-    V0_SAME,
-    V0_TYPES,
-    V1_PARAM_SPEC,
-    V1_TYPES,
-)
+from .generations import DATA_LAYERS, SOLVER_TYPES, TRANSFORM_FIELDS, V0_FIELDS, V0_SAME, V0_TYPES, V1_PARAM_SPEC, V1_TYPES
 
 Warn = Callable[[str, int], None]
 """Reports a message about the block with an index."""
