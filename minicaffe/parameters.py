@@ -46,7 +46,7 @@ class LearnableParameters:
         specs = list(layer.param.param)
         if len(specs) > len(layer.blobs):
             raise layer.error(f"{len(specs)} param blocks given, but the layer has {len(layer.blobs)} learnable blobs", "param")
-        specs += [caffe_pb2.ParamSpec()] * (len(layer.blobs) - len(specs))
+        specs += [caffe_pb2.ParamSpec()] * (len(layer.blobs) - len(specs))  # lr_mult and decay_mult 1; one object, only read
         layer.param_propagate_down = [spec.lr_mult != 0 for spec in specs]
         for i, spec in enumerate(specs):
             if spec.name and spec.name in self._owners:
@@ -81,7 +81,7 @@ class LearnableParameters:
                 f'shares param "{spec.name}" with layer "{owner.layer.name}", its shape is {mine.shape}, there {theirs.shape}',
                 f"param[{i}]",
             )
-        self._shared[id(layer), i] = layer, i, owner
+        self._shared[id(layer), i] = layer, i, owner  # holding the layer keeps its id unique
         for what, mults, given in (
             ("lr_mult", self.lr_mult, owner.lr_given),
             ("decay_mult", self.decay_mult, owner.decay_given),
@@ -89,7 +89,7 @@ class LearnableParameters:
             if not spec.HasField(what):  # type: ignore[arg-type]
                 continue
             mult, owned = getattr(spec, what), mults[owner.position]
-            if given and owned != mult:
+            if given and owned != mult:  # a layer may leave it to the other, but two may not differ
                 raise layer.error(
                     f'param "{spec.name}" has {what} {mult}, but {owned} in layer "{owner.layer.name}"', f"param[{i}]"
                 )

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from minicaffe import rng
 from minicaffe.blob import Blob
 from minicaffe.training.exchange import Exchange
-from minicaffe.training.running_state import State, of_rank, with_ranks
+from minicaffe.training.running_state import State, of_rank
 from minicaffe.training.signals import Action
 from minicaffe.training.solver import SGDSolver
 
@@ -57,4 +57,4 @@ class RankExchange(Exchange):
 
     def states(self, own: State) -> State:
         first: State = self.ranks.gather(None if self.rank else own)[0]
-        return with_ranks(first, self.ranks.gather(of_rank(own, first, dict(rng.generator().bit_generator.state))))
+        return {**first, "ranks": self.ranks.gather(of_rank(own, first, dict(rng.generator().bit_generator.state)))}
