@@ -21,11 +21,11 @@ extern "C" __global__ void accuracy(int positions, int classes, int inner, int l
     }
     above = lanes_sum(above, lanes);
     if (lane || label < 0) continue;
-    const bool good = above <= top_k;
+    const bool good = above <= top_k;  // above counts the label itself
     right += good;
     counted += 1;
     if (!seen) continue;
-    atomicAdd(&seen[label], 1);
+    atomicAdd(&seen[label], 1);  // integers: the order does not matter
     if (good) atomicAdd(&seen[classes + label], 1);
   }
   put_sums(right, counted, partial);

@@ -25,6 +25,7 @@ extern "C" __global__ void arg_max(int length, int inner, int top_k, int step, c
     Found best = {0, -1};
     for (unsigned i = t; i < (unsigned)length; i += blockDim.x) {
       const Found one = {line[i * inner], (int)i};
+      // the best after the last one found
       if ((last.index < 0 || before(last, one, top_k == 1)) && before(one, best, top_k == 1)) best = one;
     }
     value[t] = best.value;

@@ -110,7 +110,7 @@ class CuBLAS:
             self._handles[stream] = self._new(stream)
         pair = self._handles[stream]
         if pair[1] != mode:
-            cublas.set_math_mode(pair[0], mode)
+            cublas.set_math_mode(pair[0], mode)  # allow_tf32 may come between two products
             pair[1] = mode
         return pair[0]
 
@@ -121,13 +121,14 @@ class CuBLAS:
             place = next((i for i, (of, _) in enumerate(self._left) if of == ordinal), None)
             pair = [self.cublas.create(), -1] if place is None else self._left.pop(place)[1]
             self.cublas.set_stream(pair[0], stream.handle.handle)
+        # a handle is not destroyed: that would wait for the device
         weakref.finalize(stream, self._left.append, (ordinal, pair)).atexit = False
         return pair
 
 
 @dataclass
 class _State:
-    lock: Any = field(default_factory=threading.RLock)
+    lock: Any = field(default_factory=threading.RLock)  # RLock: _library holds it where CuBLAS makes a handle
     tried: bool = False
     library: CuBLAS | None = None
     reason: str = ""

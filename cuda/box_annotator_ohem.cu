@@ -16,7 +16,7 @@ extern "C" __global__ void choose_hardest(int count, int inner, const REAL* rois
     for (unsigned j = lane; j < (unsigned)count; j += LANES) {
       if (rois[j / inner * 5 * inner + j % inner] != image) continue;
       const REAL other = losses[j];
-      const bool tie = other == loss || (other != other && loss != loss);
+      const bool tie = other == loss || (other != other && loss != loss);  // two NaNs are equal here
       before += other > loss || (loss != loss && other == other) || (tie && j < i);  // a NaN comes last
     }
   }

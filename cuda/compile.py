@@ -95,7 +95,7 @@ def _by_nvcc(nvcc: str, stem: str, real: str, arch: str) -> bytes:
     """PyCUDA runs nvcc and caches its output."""
     compiler = importlib.import_module("pycuda.compiler")
     failed = importlib.import_module("pycuda.driver").CompileError
-    try:
+    try:  # no_extern_c: the kernels themselves say extern "C"; some helpers are overloaded, which that forbids
         code: bytes = compiler.compile(
             source.text(stem), nvcc=nvcc, options=[f"-DREAL={real}", "-fmad=false"], arch=arch, no_extern_c=True
         )
@@ -108,6 +108,7 @@ def _by_nvrtc(stem: str, real: str, arch: str) -> bytes:
     """cuda.core calls NVRTC; the user's cache folder keeps its output."""
     version, text = nvrtc_version(), source.text(stem)
     folder: Path = importlib.import_module("platformdirs").user_cache_path("minicaffe")  # PyCUDA installs platformdirs
+    # named after all that the code depends on
     kept = folder / f"{hashlib.sha256(repr((version, real, arch, text)).encode()).hexdigest()}.cubin"
     with suppress(OSError):
         return kept.read_bytes()
@@ -119,7 +120,7 @@ def _by_nvrtc(stem: str, real: str, arch: str) -> bytes:
         raise _refused(stem, real, arch, str(error).rstrip("\0\n ")) from error
     with suppress(OSError):  # a cache that cannot be written costs time only
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(kept) as path:
+        with replacing(kept) as path:  # other processes see all of it or none
             path.write_bytes(code)
     return code
 

@@ -5,7 +5,7 @@
 // part (rows, length) -> joined.
 extern "C" __global__ void put(int rows, int length, int whole, int offset, const REAL* part, REAL* joined) {
   const unsigned row = plane_of_thread();
-  REAL* to = joined + (row * (unsigned)whole + offset);
+  REAL* to = joined + (row * (unsigned)whole + offset);  // of a row past the end too: POSITIONS then writes nothing
   POSITIONS(i, row, rows, length) to[p] = part[i];
 }
 

@@ -106,7 +106,7 @@ def convolve(maps: Maps, x: int, weight: int, y: int) -> None:
         count = maps.count * maps.outputs * maps.windows
         launch("depthwise_convolution.convolve", maps.dtype, count, count, x, weight, y, *maps.depthwise_sizes)
     elif maps.single:
-        m, k = maps.block
+        m, k = maps.block  # group g has k numbers of a row of x, and makes m of a row of y
         of_x, of_y = Matrix(x, maps.channels, stride=k), Matrix(y, maps.outputs, stride=m)
         gemm(maps.dtype, (maps.count, m, k), of_x, Matrix(weight, k, True, m * k), of_y, batch=maps.group)
     else:
@@ -150,7 +150,7 @@ def add_weight_gradient(maps: Maps, x: int, dy: int, dweight: int) -> None:
             columns, ld, stride = part.columns(x)
             gradient, dy_ld, dy_stride = part.gradient(dy)
             inner = part.images * part.windows if part.side_by_side else part.windows
-            for i in range(1 if part.side_by_side else part.images):
+            for i in range(1 if part.side_by_side else part.images):  # each adds to dweight, in order
                 of_dy = Matrix(maps.address(gradient, i * dy_stride), dy_ld, stride=m * dy_ld)
                 of_x = Matrix(maps.address(columns, i * stride), ld, transposed=True, stride=k * ld)
                 gemm(maps.dtype, (m, k, inner), of_dy, of_x, of_weight, beta=1, batch=maps.group)
@@ -256,7 +256,7 @@ def _parts(maps: Maps, side_by_side: bool = False) -> Iterator[_Part]:
     for image in range(0, maps.count, images):
         count = min(images, maps.count - image)
         for first in range(0, maps.windows, windows):
-            some = min(windows, maps.windows - first)
+            some = min(windows, maps.windows - first)  # the last part is smaller
             yield _Part(maps, image, count, first, some, workspace, side_by_side and count > 1)
 
 

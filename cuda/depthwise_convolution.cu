@@ -33,6 +33,7 @@ extern "C" __global__ void convolve(int count, const REAL* x, const REAL* weight
 extern "C" __global__ void data_gradient(int count, const REAL* dy, const REAL* weight, REAL* dx, int channels, int multiplier,
                                          Window w) {
   LOOP(i, count) {
+    // x's plane p has y's planes p * multiplier and on
     const unsigned plane = i / (unsigned)w.map(), c = plane % (unsigned)channels;
     const Place at = place_of(i % (unsigned)w.map(), w.height, w.width);
     REAL sum = 0;

@@ -71,7 +71,7 @@ class Device:
         self.spare_streams = Spares(self, self.driver.Stream)
         self.spare_events = Spares(self, self.driver.Event)
         self.stream = Stream(self)
-        atexit.register(self.release_memory)
+        atexit.register(self.release_memory)  # while the context can still be made current
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -85,7 +85,7 @@ class Device:
         except self.driver.Error as error:
             raise DeviceError(f"{self.name}: {error}") from error
         finally:
-            if before is not self and _local.device is self:
+            if before is not self and _local.device is self:  # not where push failed
                 _local.device = before
                 self._context.pop()
 
@@ -99,7 +99,7 @@ class Device:
                 yield
                 stream.synchronize()
             except BaseException:
-                stream.forget_checks()
+                stream.forget_checks()  # else the next wait would raise a finding of this run
                 raise
             finally:
                 _local.stream = before
@@ -121,7 +121,7 @@ class Device:
                 raise DeviceError(
                     f"out of memory on {self.name}: {nbytes} bytes requested, {free} of {total} bytes are free"
                 ) from None
-            self.zero(memory.address, nbytes)
+            self.zero(memory.address, nbytes)  # a block from the pool has old contents
             return memory
 
     def zero(self, address: int, nbytes: int) -> None:
@@ -170,14 +170,9 @@ class Device:
     def release_memory(self) -> None:
         """Return the pools' unused memory to the driver."""
         with self.active(), self._lock:
-            self.driver.Context.synchronize()
+            self.driver.Context.synchronize()  # kernels may still use what was returned
             self._pool.release()
             self._pinned.release()
-
-    @property
-    def bytes_held(self) -> tuple[int, int]:
-        """Bytes of the device that are in use, and that are free for the next use."""
-        return self._pool.in_use, self._pool.held
 
 
 class _Local(threading.local):

@@ -37,7 +37,7 @@ extern "C" __global__ void scaled(int count, const REAL* dy, REAL coeff, REAL* d
 
 // dx = dy where the winner is `index`, else 0.
 extern "C" __global__ void won(int count, const REAL* dy, const int* winner, int index, REAL* dx) {
-  LOOP(i, count) dx[i] = winner[i] == index ? dy[i] : dy[i] * REAL(0);
+  LOOP(i, count) dx[i] = winner[i] == index ? dy[i] : dy[i] * REAL(0);  // a product, as on the CPU: a NaN stays
 }
 
 // dx = y / x * dy.

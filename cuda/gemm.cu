@@ -11,7 +11,7 @@ __device__ void fetch(REAL tile[DEPTH][APART], const REAL* matrix, int ld, bool 
   for (int t = threadIdx.y * 16 + threadIdx.x; t < TILE * DEPTH; t += 256) {
     const int d = along ? t % DEPTH : t / TILE, i = along ? t / DEPTH : t % TILE;
     const int row = along ? first + i : first_k + d, column = along ? first_k + d : first + i;
-    tile[d][i] = first + i < count && first_k + d < k ? matrix[(long long)row * ld + column] : REAL(0);
+    tile[d][i] = first + i < count && first_k + d < k ? matrix[(long long)row * ld + column] : REAL(0);  // 0 adds nothing
   }
 }
 

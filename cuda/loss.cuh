@@ -27,7 +27,7 @@ __device__ double lanes_sum(double mine, unsigned lanes) {
     if (lane < half) part[t] += part[t + half];
     __syncthreads();
   }
-  return part[t];
+  return part[t];  // the next call first writes part[t], which only this thread reads here
 }
 
 // Backward's factor: the loss's diff over forward's divisor.

@@ -33,7 +33,7 @@ __device__ REAL sum_around(const REAL* v, int i, const Around& n, bool squared) 
 }
 
 __device__ REAL powered(REAL scale, REAL beta) {
-  return beta == REAL(0.75) ? sqrt(sqrt(scale)) * sqrt(scale) : pow(scale, beta);
+  return beta == REAL(0.75) ? sqrt(sqrt(scale)) * sqrt(scale) : pow(scale, beta);  // AlexNet's: by roots, as on the CPU
 }
 
 // y = x / (k + alpha * sum of x^2 around)^beta.

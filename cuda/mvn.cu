@@ -12,7 +12,7 @@ extern "C" __global__ void mvn(int numbers, const REAL* x, REAL eps, REAL* y, RE
   BLOCK_LOOP(i, numbers) {
     const REAL distance = from[i] - mean;
     squares += (double)distance * distance;
-    to[i] = distance;
+    to[i] = distance;  // x may be overwritten: only this thread reads number i
   }
   if (!scale) return;
   const REAL deviation = sqrt(REAL(block_sum(squares) / numbers)) + eps;

@@ -41,7 +41,7 @@ extern "C" __global__ void nms_mask(const int* count, int start, const REAL* box
   __shared__ Box others[64];
   __shared__ REAL areas[64];
   const int column = blockIdx.x, row = blockIdx.y, end = min(*count, start + SLAB);
-  if (column < row || (limit && state[0] >= limit)) return;
+  if (column < row || (limit && state[0] >= limit)) return;  // the whole block, before any barrier
   const int first = start + 64 * column, mine = start + 64 * row + threadIdx.x;
   if (first >= end) return;
   if (first + (int)threadIdx.x < end) {
@@ -53,7 +53,7 @@ extern "C" __global__ void nms_mask(const int* count, int start, const REAL* box
   const Box box = read_box(boxes, mine);
   const REAL own = area(box);
   WORD bits = 0;
-  for (int j = column == row ? threadIdx.x + 1 : 0; j < min(64, end - first); ++j)
+  for (int j = column == row ? threadIdx.x + 1 : 0; j < min(64, end - first); ++j)  // on the diagonal only later boxes
     if (clash(box, own, others[j], areas[j], threshold)) bits |= WORD(1) << j;
   mask[(mine - start) * WORDS + column] = bits;
 }
@@ -83,27 +83,27 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
     if (thread == 0) {
       WORD left = alive[w], found = 0;
       int total = before[w];
-      while (left && !(limit && total >= limit)) {
+      while (left && !(limit && total >= limit)) {  // from box to box that is left, 64 at most: one thread
         const int j = __ffsll((long long)left) - 1;
         found |= WORD(1) << j;
-        left &= ~(diagonal[64 * w + j] | WORD(1) << j);
+        left &= ~(diagonal[64 * w + j] | WORD(1) << j);  // those that clash, and j itself
         ++total;
       }
       chosen[w] = found;
       before[w + 1] = total;
     }
     __syncthreads();
-    const int word = w + 1 + thread % WORDS;
+    const int word = w + 1 + thread % WORDS;  // all threads: 8 for each later word
     if (word < WORDS && 64 * word < used) {
       WORD gone = 0;
       for (int j = thread / WORDS; j < 64; j += SCAN_THREADS / WORDS)
         if (chosen[w] >> j & 1) gone |= mask[(64 * w + j) * WORDS + word];
-      if (gone) atomicAnd(&alive[word], ~gone);
+      if (gone) atomicAnd(&alive[word], ~gone);  // bits only go: any order of the threads leaves the same
     }
   }
   for (int i = thread; i < used; i += SCAN_THREADS) {
     const WORD word = chosen[i / 64], bit = WORD(1) << i % 64;
-    if (word & bit) kept[before[i / 64] + __popcll(word & (bit - 1))] = start + i;
+    if (word & bit) kept[before[i / 64] + __popcll(word & (bit - 1))] = start + i;  // chosen bits before its own: its place
   }
   if (thread == 0) {
     state[0] = before[WORDS];
@@ -131,6 +131,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
       areas[threadIdx.x] = area(best[threadIdx.x]);
     }
     __syncthreads();
+    // no thread leaves the outer loop early: all must reach its barriers
     for (int j = 0; j < some && here && !gone; ++j) gone = clash(best[j], areas[j], box, own, threshold);
   }
   if (gone) removed[mine] = 1;

@@ -48,7 +48,7 @@ class Suppression:
         self._kept.reshape(most)
         mask, removed = self._mask.device_data("update"), self._removed.device_data("write")
         state, kept = self._state.device_data("write"), self._kept.device_data("update")
-        launch("nms.nms_start", self.dtype, max(most, 1), most, state, removed)
+        launch("nms.nms_start", self.dtype, max(most, 1), most, state, removed)  # sets the state even of no boxes
         for start in range(0, most, SLAB):
             tiles = -(-min(most - start, SLAB) // 64)
             given = (count, start, boxes, threshold, limit, state)

@@ -34,8 +34,8 @@ class Pool:
     ) -> None:
         self._allocate, self._full, self._settle, self._exact = allocate, full, settle, exact
         self._lock = threading.Lock()
-        self._returned: deque[tuple[int, Any]] = deque()
-        self._held: defaultdict[int, list[Any]] = defaultdict(list)
+        self._returned: deque[tuple[int, Any]] = deque()  # given back, perhaps still used by kernels
+        self._held: defaultdict[int, list[Any]] = defaultdict(list)  # free for the next use, by size
         self._taken = 0
 
     def take(self, nbytes: int) -> tuple[int, Any]:
@@ -49,20 +49,21 @@ class Pool:
                 try:
                     block = self._allocate(size)
                 except self._full:
-                    self._held.clear()
+                    self._held.clear()  # dropping PyCUDA's objects frees them
                     block = self._allocate(size)
             self._taken += size
         return size, block
 
     def give(self, size: int, block: Any) -> None:
         """Take a block back, on any thread, at any moment."""
+        # no lock: a collection of garbage inside take() may come here on the thread that holds it
         self._returned.append((size, block))
 
     @property
     def in_use(self) -> int:
         """Bytes that are in use."""
         with self._lock:
-            return self._taken - sum(size for size, _ in list(self._returned))
+            return self._taken - sum(size for size, _ in list(self._returned))  # a copy: give() takes no lock
 
     @property
     def held(self) -> int:
@@ -81,7 +82,7 @@ class Pool:
         """Put the returned blocks among the unused ones. Blocks that return while settle() waits are left for the next time."""
         if not self._returned:
             return
-        returned = [self._returned.popleft() for _ in range(len(self._returned))]
+        returned = [self._returned.popleft() for _ in range(len(self._returned))]  # before settle(): later ones are not covered
         self._settle()
         for size, block in returned:
             self._held[size].append(block)

@@ -69,6 +69,7 @@ extern "C" __global__ void max_pool_whole(int planes, const REAL* x, Pooling s, 
   at[m][t] = where;
   __syncthreads();
   for (unsigned half = 16; half; half /= 2) {
+    // of equals the first pixel, as a single thread finds
     if (t < half && (most[m][t + half] > most[m][t] || (most[m][t + half] == most[m][t] && at[m][t + half] < at[m][t]))) {
       most[m][t] = most[m][t + half];
       at[m][t] = at[m][t + half];

@@ -17,7 +17,7 @@ extern "C" __global__ void proposal_boxes(int anchors, int height, int width, in
   LOOP(i, plane * anchors) {
     if (i == 0)
       for (int k = 0; k < 3; ++k)
-        if (!(info[k] > 0 && info[k] - info[k] == 0)) *bad = 1;
+        if (!(info[k] > 0 && info[k] - info[k] == 0)) *bad = 1;  // inf - inf is NaN
     const int a = i / plane, at = i - a * plane;  // adjacent threads read adjacent places of the maps
     const int y = at / width, x = at - y * width;
     REAL d[4];
@@ -50,7 +50,7 @@ extern "C" __global__ void proposal_best(int most, const KEY* keys, const int* o
     const bool here = keys[i] != LEFT_OUT;
     if (i == 0 && !here) *count = 0;
     if (!here) continue;
-    if (i + 1 == (unsigned)most || keys[i + 1] == LEFT_OUT) *count = i + 1;
+    if (i + 1 == (unsigned)most || keys[i + 1] == LEFT_OUT) *count = i + 1;  // one thread writes it: the last before LEFT_OUT
     for (int k = 0; k < 4; ++k) best[4 * i + k] = boxes[4 * order[i] + k];
   }
 }
@@ -64,7 +64,7 @@ extern "C" __global__ void proposal_rois(int most, const int* count, const int* 
     rois[5 * i] = 0;
     for (int k = 0; k < 4; ++k) rois[5 * i + 1 + k] = best[4 * from + k];
     if (chosen) {
-      const int n = order[from];
+      const int n = order[from];  // row, column, anchor, as proposal_boxes numbers them
       chosen[i] = scores[(anchors + n % anchors) * plane + n / anchors];
     }
   }

@@ -8,7 +8,7 @@ Only the number of rois is copied to the host, for the shape of the top.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -20,18 +20,8 @@ from .device import current, launch
 from .nms import Suppression
 from .sort import Sorting
 
-
-class Limits(Protocol):
-    """layers/proposal.py's ProposalLimits."""
-
-    @property
-    def pre_nms_top_n(self) -> int: ...
-    @property
-    def post_nms_top_n(self) -> int: ...
-    @property
-    def nms_threshold(self) -> float: ...
-    @property
-    def min_size(self) -> float: ...
+if TYPE_CHECKING:
+    from minicaffe.layers.proposal import ProposalLimits
 
 
 class ProposalKernels:
@@ -44,7 +34,9 @@ class ProposalKernels:
         self._boxes, self._best, self._count = Blob((), dtype), Blob((), dtype), Blob((), np.int32)
         self._sorting, self._suppression = Sorting(dtype), Suppression(dtype)
 
-    def run(self, bottom: Sequence[Blob], top: Sequence[Blob], limits: Limits, bad_info: Callable[[int], Error]) -> None:
+    def run(
+        self, bottom: Sequence[Blob], top: Sequence[Blob], limits: ProposalLimits, bad_info: Callable[[int], Error]
+    ) -> None:
         """bottom: scores, deltas, im_info, a position at least; top: rois and optionally their scores, reshaped here.
         bad_info: the error for an invalid im_info, raised here."""
         height, width = bottom[0].shape[2:]
@@ -61,7 +53,7 @@ class ProposalKernels:
         launch("proposal.proposal_rois", self.dtype, room, room, *given, rois, *(chosen or [0]))
         found = self._suppression.count()  # waits
         for blob, values in zip(top, (5, 1)):
-            blob.reshape(found, values)
+            blob.reshape(found, values)  # smaller: the memory and its numbers stay
 
     def _sorted(
         self, bottom: Sequence[Blob], most: int, min_size: float, bad_info: Callable[[int], Error]

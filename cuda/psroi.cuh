@@ -46,7 +46,7 @@ extern "C" __global__ void bins(Shape s, int samples, const REAL* rois, void* ta
     for (int columns = 0; columns < 2; ++columns) {
       const REAL first = corner(columns ? roi.x1 : roi.y1) * REAL(s.scale);
       const REAL end = (corner(columns ? roi.x2 : roi.y2) + 1) * REAL(s.scale);
-      const REAL size = end - first, length = (size > REAL(0.1) ? size : REAL(0.1)) / REAL(group);
+      const REAL size = end - first, length = (size > REAL(0.1) ? size : REAL(0.1)) / REAL(group);  // the original's least size
       for (int g = 0; g < group; ++g) {
         Extent made = {0, 0};
         if (roi.image >= 0) made = extent(REAL(g) * length + first, REAL(g + 1) * length + first, columns ? s.width : s.height);
@@ -70,6 +70,7 @@ extern "C" __global__ void pool(Shape s, int samples, const void* table, const R
     __syncthreads();
     maps = stage;
   }
+  // adjacent threads: the planes of one roi, adjacent in y
   const int p = threadIdx.x % planes, bin = (first + p) % (s.pooled_h * s.pooled_w);
   if (p >= count) return;
   for (int r = threadIdx.x / planes; r < s.rois; r += blockDim.x / planes) {
@@ -90,7 +91,7 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
   const Slice of = slice_of(s, tile_rows, HIGH * WIDE);
   const int at = of.channel % (s.pooled_h * s.pooled_w), gh = at / s.pooled_w, gw = at % s.pooled_w;
   const int i = threadIdx.x / WIDE % HIGH, j = threadIdx.x % WIDE;
-  REAL* mine = sums + of.group * of.cells - of.row * s.width;
+  REAL* mine = sums + of.group * of.cells - of.row * s.width;  // indexed by the map's own rows
   of.clear(sums);
   for (int r0 = of.group; r0 < s.rois; r0 += of.groups * AHEAD) {
     bool ours[AHEAD];
@@ -98,7 +99,7 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
     REAL value[AHEAD];
 #pragma unroll
     for (int k = 0; k < AHEAD; ++k) {
-      const int r = min(r0 + k * of.groups, s.rois - 1);
+      const int r = min(r0 + k * of.groups, s.rois - 1);  // valid past the end too: loads without a branch
       ours[k] = r0 + k * of.groups < s.rois && images[r] == of.image;
       bins[k] = t.bin_at(r, gh, gw);
       value[k] = dy[(unsigned)r * s.channels + of.channel];
@@ -108,7 +109,7 @@ backward(Shape s, int samples, const void* table, const REAL* steps, const int* 
       if (!ours[k]) continue;
       const Span down = pixels(s, bins[k], false), across = pixels(s, bins[k], true);
       const int top = max(down.first, of.row), bottom = min(down.end, of.row + of.rows);
-      for (int h = top + ((i - top) & (HIGH - 1)); h < bottom; h += HIGH)
+      for (int h = top + ((i - top) & (HIGH - 1)); h < bottom; h += HIGH)  // from top on, the rows with h % HIGH == i
         for (int w = across.first + ((j - across.first) & (WIDE - 1)); w < across.end; w += WIDE)
           put_back(s, bins[k], h, w, value[k], mine[h * s.width + w]);
     }

@@ -53,6 +53,7 @@ __device__ inline REAL weight_of(const Extent& edges, REAL step, int samples, in
     if (!(place < edges.end)) break;
     const int low = (int)place, high = min(low + 1, size - 1);
     const REAL share = place - REAL(low);
+    // low and high are one at the last pixel, where share is 0
     if (pixel == low) weight = (weight < 0 ? REAL(0) : weight) + (1 - share);
     if (pixel == high) weight = (weight < 0 ? REAL(0) : weight) + share;
   }

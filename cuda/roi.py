@@ -6,6 +6,7 @@ gathers in a fixed order, without atomic additions. See the .cu and .cuh files f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +96,7 @@ class Winners:
         """dx (N, C, H, W): each dy at the place of its maximum."""
         plan, roi = self.scratch.address("plan", 4 * sizes.rois, np.int32), rois.device_data("read")
         launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
-        threads = min(-(-sizes.bins // 32) * 32, 256)
+        threads = min(-(-sizes.bins // 32) * 32, 256)  # a thread a bin; more bins take turns
         blocks, rows, groups = planes_of(sizes, self.dtype, threads)
         addresses = at, dy.device_diff("read"), dx.device_diff("write")
         block = groups * threads, 1, 1
@@ -113,7 +114,7 @@ class Means:
         """Means y (R, C, PH, PW)."""
         maps, to = self.scratch.channels_last(sizes, x), y.device_data("write")
         for first, part, tables in self._tables(sizes, rois, bad):
-            at = to + first * sizes.channels * sizes.bins * self.dtype.itemsize
+            at = to + first * sizes.channels * sizes.bins * self.dtype.itemsize  # y of the part's first roi
             launch_slabs("roi_align_mean.pool", self.dtype, part, *part, *tables, maps, at)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
@@ -125,16 +126,16 @@ class Means:
             arguments = *part, *tables, rows, int(first > 0), at, to
             launch_blocks("roi_align_mean.backward", self.dtype, (blocks, 1), (groups * 64, 1, 1), *arguments)
 
-    def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Any:
+    def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Iterator[tuple[int, Sizes, tuple[int, int]]]:
         """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
-        ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)
+        ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)  # Table of roi_align_mean.cu
         count = max(1, min(sizes.rois, TABLE // max(reals, ints)))
         tables = self.scratch.address("weights", count * reals), self.scratch.address("numbers", count * ints, np.int32)
         roi = rois.device_data("read")
         for first in range(0, sizes.rois, count):
             part = sizes._replace(rois=min(count, sizes.rois - first))
-            arguments = *part, roi + 5 * first * self.dtype.itemsize, *self.grid, *tables, bad
+            arguments = *part, roi + 5 * first * self.dtype.itemsize, *self.grid, *tables, bad  # the part's first row
             launch_blocks("roi_align_mean.weights", self.dtype, (part.rois, 1), (64, 1, 1), *arguments)
             yield first, part, tables
 
@@ -163,11 +164,12 @@ class PositionSensitive:
         last = rows, dy.device_diff("read"), dx.device_diff("write")
         launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (groups * 32, 1, 1), *arguments, *last)
 
-    def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[Any, ...]:
+    def _bins(self, sizes: Sizes, rois: DeviceArray, bad: int) -> tuple[float, ...]:
         """Make the table; the first arguments of pool and backward."""
         kind = self.dtype if self.samples else np.int32
         steps = self.scratch.address("steps", 2 * sizes.rois) if self.samples else 0
         images = self.scratch.address("images", sizes.rois, np.int32)
+        # bins: (2, G, R) Extents of 2 numbers
         tables = self.scratch.address("bins", 4 * sizes.pooled_h * sizes.rois, kind), steps, images
         launch(f"{self.stem}.bins", self.dtype, sizes.rois, *sizes, self.samples, rois.device_data("read"), *tables, bad)
         return *sizes, self.samples, *tables
@@ -179,6 +181,7 @@ def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: An
     bins = min(sizes.bins, TILE)
     down = -(-bins // -(-bins // 32))  # so that the last round has few idle threads
     columns = min(COLUMNS, units)
+    # stack: as many blocks as a multiprocessor runs at a time
     stack = min(-(-units // max(columns, 1)), max(1, RESIDENT // (-(-SLAB * down // 32) * 32)))
     launch_blocks(kernel, dtype, (columns, stack), (SLAB, down, 1), *arguments)
 
@@ -188,5 +191,5 @@ def planes_of(sizes: Sizes, dtype: np.dtype[Any], threads: int) -> tuple[int, in
     room = SHARED // dtype.itemsize
     rows = min(sizes.height, room // sizes.width)
     tiles = -(-sizes.height // rows)
-    groups = min(room // (rows * sizes.width), MOST_GROUPS, 512 // threads, max(1, sizes.rois))
+    groups = min(room // (rows * sizes.width), MOST_GROUPS, 512 // threads, max(1, sizes.rois))  # each has a copy of the rows
     return sizes.images * sizes.channels * tiles, rows, groups

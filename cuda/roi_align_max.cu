@@ -59,7 +59,7 @@ __device__ inline Span cells_of(const Shape& s, const Roi& roi, bool columns, in
   const Edges edges = edges_of(s, roi, columns, bin);
   if (!(edges.start < edges.end)) return {0, 0};
   REAL last = edges.start;
-  while (last + 1 < edges.end) last += 1;
+  while (last + 1 < edges.end) last += 1;  // the forward's places: added and rounded one by one
   return {(int)edges.start, min((int)ceil(last) + 1, columns ? s.width : s.height)};
 }
 
@@ -67,7 +67,7 @@ __device__ inline void put_back(const Shape& s, const REAL* rois, int r, int ph,
                                 int rows) {
   const Roi roi = read_roi(s, rois, r, nullptr);
   REAL h = edges_of(s, roi, false, ph).start, w = edges_of(s, roi, true, pw).start;
-  for (int i = at / (s.width + 1); i > 0; --i) h += 1;
+  for (int i = at / (s.width + 1); i > 0; --i) h += 1;  // not h + i, which rounds otherwise
   for (int j = at % (s.width + 1); j > 0; --j) w += 1;
   const REAL low_h = floor(h), low_w = floor(w), high_h = ceil(h), high_w = ceil(w);
   const REAL weight_h[2] = {1 - h + low_h, 1 - high_h + h}, weight_w[2] = {1 - w + low_w, 1 - high_w + w};

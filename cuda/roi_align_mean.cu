@@ -23,7 +23,7 @@ struct Table {
   __device__ Span* bins(const Shape& s, bool columns) const {
     return (Span*)(numbers + 6) + s.pooled_h + s.pooled_w + (columns ? s.height : 0);
   }
-  __device__ Span* read(bool columns) const { return (Span*)(numbers + 2) + columns; }
+  __device__ Span* read(bool columns) const { return (Span*)(numbers + 2) + columns; }  // numbers[1] is unused
 };
 
 __device__ inline Table table_of(const Shape& s, const REAL* weights, const int* numbers, int r) {
@@ -53,7 +53,7 @@ __device__ inline Span fill(const Axis& axis, int bin, int size, REAL divisor, R
   double low = 0, high = axis.count;
   if (axis.length > 0) {  // of a huge roi's samples, those that can be on the map
     const double step = (double)axis.length / (double)count;
-    low = min(max(floor((-1.0 - start) / step) - 2, 0.0), (double)axis.count);
+    low = min(max(floor((-1.0 - start) / step) - 2, 0.0), (double)axis.count);  // 2 more: places are rounded
     high = min(max(ceil((size - (double)start) / step) + 2, 0.0), (double)axis.count);
   }
   Span read = {0, 0};
@@ -68,7 +68,7 @@ __device__ inline Span fill(const Axis& axis, int bin, int size, REAL divisor, R
     read = {read.end ? min(read.first, pixel) : pixel, max(read.end, next + 1)};
   }
   for (int i = read.first; i < read.end; ++i)
-    if (weight[i] > 0) weight[i] /= divisor;
+    if (weight[i] > 0) weight[i] /= divisor;  // here, not in every product
   return read;
 }
 
@@ -88,6 +88,7 @@ extern "C" __global__ void weights(Shape s, const REAL* rois, int ratio, int ali
     for (int i = threadIdx.x; i < pooled_h + pooled_w; i += blockDim.x) {
       const bool columns = i >= pooled_h;
       const int bin = columns ? i - pooled_h : i;
+      // the column weights take the divisor
       t.pixels(s, columns)[bin] = fill(axis[columns], bin, columns ? width : height,
                                        columns && samples > 1 ? samples : REAL(1), t.of(s, columns, bin));
     }
@@ -155,7 +156,7 @@ backward(Shape s, const REAL* table, const int* numbers, int tile_rows, int more
   const int height = s.height, width = s.width;
   const Slice of = slice_of(s, tile_rows, SIDE * SIDE);
   const int i = threadIdx.x / SIDE % SIDE, j = threadIdx.x % SIDE;
-  REAL* mine = sums + of.group * of.cells - of.row * width;
+  REAL* mine = sums + of.group * of.cells - of.row * width;  // indexed by the map's own rows
   of.clear(sums);
   for (int r = of.group; r < s.rois; r += of.groups) {
     const Table t = table_of(s, table, numbers, r);
@@ -165,7 +166,7 @@ backward(Shape s, const REAL* table, const int* numbers, int tile_rows, int more
     const REAL *row_weights = t.of(s, false, 0), *column_weights = t.of(s, true, 0);
     const REAL* grid = dy + ((unsigned)r * s.channels + of.channel) * s.pooled_h * s.pooled_w;
     const int top = max(down.first, of.row), bottom = min(down.end, of.row + of.rows);
-    for (int h = top + ((i - top) & (SIDE - 1)); h < bottom; h += SIDE)
+    for (int h = top + ((i - top) & (SIDE - 1)); h < bottom; h += SIDE)  // from top on, the rows with h % SIDE == i
       for (int w = across.first + ((j - across.first) & (SIDE - 1)); w < across.end; w += SIDE) {
         REAL sum = 0;
         const Span high = row_bins[h], wide = column_bins[w];

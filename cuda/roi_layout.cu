@@ -5,7 +5,7 @@ constexpr int SIDE = 32;
 
 // x (images, channels, pixels) -> y (images, pixels, channels). Blocks of 32 x 8 threads; grid (any, any): tiles of 32 x 32.
 extern "C" __global__ void channels_last(int images, int channels, int pixels, const REAL* x, REAL* y) {
-  __shared__ REAL tile[SIDE][SIDE + 1];
+  __shared__ REAL tile[SIDE][SIDE + 1];  // + 1: the numbers of a column lie in different banks
   const int across = (pixels + SIDE - 1) / SIDE, down = (channels + SIDE - 1) / SIDE;
   const long long tiles = (long long)across * down * images;
   for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {

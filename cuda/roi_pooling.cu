@@ -41,6 +41,6 @@ __device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, i
 }
 
 __device__ inline void put_back(const Shape& s, const REAL*, int, int, int, int at, REAL dy, REAL* sums, int row, int rows) {
-  const int cell = at - row * s.width;
+  const int cell = at - row * s.width;  // negative, or too large, in another tile of rows
   if (cell >= 0 && cell < rows * s.width) sums[cell] += dy;
 }

@@ -37,15 +37,16 @@ __device__ void pool_slabs(const Pooling& p, REAL* y, int* at) {
     for (int first = 0; first < all; first += TILE) {
       const int count = min(TILE, all - first);
       for (int b = thread; b < count; b += threads)
-        bins[b] = bin_at(p, r, (first + b) / s.pooled_w, (first + b) % s.pooled_w);
+        bins[b] = bin_at(p, r, (first + b) / s.pooled_w, (first + b) % s.pooled_w);  // once for all channels
       __syncthreads();
       if (lane < channels)
         for (int b = threadIdx.y; b < count; b += blockDim.y) {
           int place = -1;
-          values[lane * count + b] = pooled(p, bins[b], p.x + channel + lane, place);
+          values[lane * count + b] = pooled(p, bins[b], p.x + channel + lane, place);  // channel by channel, as in y
           places[lane * count + b] = place;
         }
       __syncthreads();
+      // no barrier after this: the next round writes bins, which nobody reads now, and then waits before it writes values
       const unsigned start = ((unsigned)r * s.channels + channel) * all + first;
       if (count == all) {  // the slab's output is contiguous
         for (int i = thread; i < channels * count; i += threads) {

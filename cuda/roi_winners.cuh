@@ -33,7 +33,7 @@ __device__ inline int turns(const Shape& s, const Roi& roi, bool columns, int bi
     const Span mine = cells_of(s, roi, columns, i);
     if (mine.end <= mine.first) continue;
     all = {all.end > all.first ? min(all.first, mine.first) : mine.first, max(all.end, mine.end)};
-    for (j = max(j, i + 1); j < bins && cells_of(s, roi, columns, j).first < mine.end; ++j) {}
+    for (j = max(j, i + 1); j < bins && cells_of(s, roi, columns, j).first < mine.end; ++j) {}  // bins start in order
     most = max(most, j - i);
   }
   return most;
@@ -72,6 +72,7 @@ extern "C" __global__ void backward(Shape s, const REAL* rois, const int* plans,
   REAL* mine = sums + group * part.cells;
   part.clear(sums);
 
+  // loads of the next AHEAD steps are under way while these are added: at and dy come from global memory
   int next_at[AHEAD], next_turns[AHEAD];
   REAL next_dy[AHEAD];
   auto load = [&](int step, int k) {
@@ -96,6 +97,7 @@ extern "C" __global__ void backward(Shape s, const REAL* rois, const int* plans,
         for (int g = 0; g < groups && r + g < s.rois; ++g) {
           const Plan of = plan[r + g];
           if (of.image == part.image && of.first_row < row + rows && of.end_row > row)
+            // of all groups, which meet at the same barriers
             phases[i] = max(phases[i], (of.turns >> 16) * (of.turns & 0xFFFF));
         }
       }
@@ -114,7 +116,7 @@ extern "C" __global__ void backward(Shape s, const REAL* rois, const int* plans,
       int turn = -1;
       if (winner[k] >= 0) {
         const int high = turns[k] >> 16, low = turns[k] & 0xFFFF;
-        turn = remainder_of(ph, high) * low + remainder_of(pw, low);
+        turn = remainder_of(ph, high) * low + remainder_of(pw, low);  // equal turns: bins that never touch the same pixel
       }
       const int all = phases[step % SECTION];  // the same for every thread of the block
       for (int phase = 0; phase < all; ++phase) {
@@ -123,7 +125,7 @@ extern "C" __global__ void backward(Shape s, const REAL* rois, const int* plans,
         __syncthreads();
       }
     }
-    if ((base + AHEAD) % SECTION == 0) __syncthreads();
+    if ((base + AHEAD) % SECTION == 0) __syncthreads();  // before phases is overwritten
   }
   part.write(s, sums, false, dx);
 }

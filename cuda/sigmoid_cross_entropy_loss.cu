@@ -10,7 +10,7 @@ extern "C" __global__ void sigmoid_cross_entropy(int count, const REAL* x, const
   double sum = 0, counted = 0;
   LOOP(i, count) {
     const REAL value = x[i], kept = counts(target[i], ignores, ignore);
-    sum += ((value > 0 ? value : REAL(0)) - value * target[i] + log1p(exp(-fabs(value)))) * kept;
+    sum += ((value > 0 ? value : REAL(0)) - value * target[i] + log1p(exp(-fabs(value)))) * kept;  // exp never overflows
     counted += kept;
   }
   put_sums(sum, counted, partial);

@@ -40,7 +40,7 @@ __device__ REAL block_max(REAL mine) {
     if (t < half) part[t] = fmax(part[t], part[t + half]);
     __syncthreads();
   }
-  return part[0];
+  return part[0];  // no barrier: a kernel calls this once
 }
 
 // A block a line, for an inner axis shorter than the line. y may be x.

@@ -18,15 +18,15 @@ extern "C" __global__ void __launch_bounds__(SORT_THREADS) sort_chunks(int count
   while (size < used) size *= 2;
   for (int i = threadIdx.x; i < size; i += SORT_THREADS) {
     key[i] = i < used ? keys[start + i] : LEFT_OUT;
-    place[i] = start + i;
+    place[i] = start + i;  // after all elements for the padding: of equal keys it comes last
   }
   for (int length = 2; length <= size; length *= 2) {  // bitonic: sequences of `length`, ascending and descending in turn
     for (int apart = length / 2; apart; apart /= 2) {
       __syncthreads();
       for (int pair = threadIdx.x; pair < size / 2; pair += SORT_THREADS) {
-        const int i = 2 * pair - (pair & (apart - 1)), j = i + apart;
+        const int i = 2 * pair - (pair & (apart - 1)), j = i + apart;  // pair with a 0 inserted at the bit `apart`
         const bool later = key[i] > key[j] || (key[i] == key[j] && place[i] > place[j]);
-        if (later == ((i & length) == 0)) {
+        if (later == ((i & length) == 0)) {  // ascending where this bit is 0: in the last round, everywhere
           const KEY k = key[i];
           const int p = place[i];
           key[i] = key[j], place[i] = place[j];
@@ -49,11 +49,11 @@ extern "C" __global__ void merge_runs(int count, int run, const KEY* keys, const
     const bool second = i >= middle;
     const KEY key = keys[i];
     unsigned low = second ? base : min(middle, (unsigned)count);
-    unsigned high = second ? middle : min(middle + run, (unsigned)count);
-    const unsigned sister = low;
+    unsigned high = second ? middle : min(middle + run, (unsigned)count);  // the last run may be short or missing
+    const unsigned sister = low;  // where the other run starts
     while (low < high) {
       const unsigned half = (low + high) / 2;
-      if (keys[half] < key || (second && keys[half] == key)) low = half + 1;
+      if (keys[half] < key || (second && keys[half] == key)) low = half + 1;  // equals of the first run come first
       else high = half;
     }
     const unsigned to = (second ? i - run : i) + (low - sister);

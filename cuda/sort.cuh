@@ -7,6 +7,7 @@ __device__ __forceinline__ unsigned descending_key(float x) {
   if (x != x) return 0xfffffffeu;
   if (x == 0) x = 0;  // -0
   const unsigned bits = (unsigned)__float_as_int(x);
+  // the bits of a negative float rise as it falls; a positive one's are inverted, and lie below them
   return bits & 0x80000000u ? bits : ~(bits | 0x80000000u);
 }
 

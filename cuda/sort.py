@@ -47,7 +47,7 @@ class Sorting:
         length = CHUNK
         while length < count:
             launch("sort.merge_runs", self.dtype, count, count, length, keys[0], orders[0], keys[1], orders[1])
-            keys.reverse()
+            keys.reverse()  # merged runs are the next launch's input
             orders.reverse()
             length *= 2
         return keys[0], orders[0]

@@ -32,8 +32,8 @@ def _expanded(path: Path, seen: set[Path]) -> str:
 
     def included(match: re.Match[str]) -> str:
         other = FOLDER / match[1]
-        after = source.count("\n", 0, match.start()) + 2
-        inside = "" if other in seen else _expanded(other, seen)
+        after = source.count("\n", 0, match.start()) + 2  # the line after this one; lines count from 1
+        inside = "" if other in seen else _expanded(other, seen)  # as #pragma once
         return f'{inside}\n#line {after} "cuda/{path.name}"'
 
     return f'#line 1 "cuda/{path.name}"\n' + _INCLUDE.sub(included, source)

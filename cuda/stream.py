@@ -55,20 +55,20 @@ class Stream:
         self._workspace: DeviceMemory | None = None
 
     def __del__(self) -> None:
-        if hasattr(self, "handle"):
+        if hasattr(self, "handle"):  # absent if __init__ raised
             self.device.spare_streams.give(self.handle)
 
     def workspace(self, nbytes: int) -> int:
         """The address of nbytes for a layer until its next launches are done; their contents are lost by then.
         One for all layers: the stream keeps their launches in order."""
         if self._workspace is None or self._workspace.nbytes < nbytes:
-            self._workspace = None
+            self._workspace = None  # first back to the pool: both together may not fit
             self._workspace = self.device.allocate(nbytes)
         return self._workspace.address
 
     def watch(self, error: Callable[[int], Error]) -> int:
         """The address of an int, 0, that a kernel may set. If it did, the next synchronisation raises error(value)."""
-        if len(self._watchers) == CHECKS:
+        if len(self._watchers) == CHECKS:  # no flag is free: read them all
             self.synchronize()
         if self._flags is None:
             self._flags = self.device.allocate(4 * CHECKS)
@@ -79,7 +79,7 @@ class Stream:
     def synchronize(self) -> None:
         """Wait until all work that was sent is done, then raise the first error that a check found."""
         with self.device.active():
-            watchers, self._watchers = self._watchers, []
+            watchers, self._watchers = self._watchers, []  # an error's function may read blobs, which waits here again
             if watchers and self._flags is not None:
                 found = self._found[: len(watchers)]
                 self.device.driver.memcpy_dtoh_async(found, self._flags.address, self.handle)
@@ -88,6 +88,7 @@ class Stream:
             self.handle.synchronize()
             for watcher, value in zip(watchers, self._found.tolist() if watchers else ()):
                 if value:
+                    # the first that was watched, not the first that was set
                     raise watcher(value)
 
     def forget_checks(self) -> None:

@@ -19,7 +19,7 @@ extern "C" __global__ void update(int rule, int count, REAL* data, REAL* diff, R
     REAL g = diff[i];
     if (scale) g *= *scale;
     if (passes > 1) g /= passes;
-    if (decay != 0) g += decay * (!l1 || w != w ? w : REAL((w > 0) - (w < 0)));
+    if (decay != 0) g += decay * (!l1 || w != w ? w : REAL((w > 0) - (w < 0)));  // the sign of a NaN is NaN
     if (rule == SGD) {
       REAL h = first[i] * (REAL)keep;
       h += g * rate;

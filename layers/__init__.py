@@ -147,7 +147,7 @@ def create(
     kind = registry.find(param.type)
     if kind is None:
         raise _unknown_type(param, source)
-    if param.type == "Python" and "Python" not in registered:
+    if param.type == "Python" and "Python" not in registered:  # a registered "Python" goes before ours
         kind = layer_class(param, registered, source)
     layer = kind(param, phase=phase, dtype=dtype, source=source)
     layer.settings = settings_or_current(settings)

@@ -10,7 +10,7 @@ from .elementwise.neuron import Neuron
 
 
 class AbsVal(Neuron):
-    """y = |x|, dx = dy sign(x), 0 at x = 0. Raises no errors of its own.
+    """y = |x|, dx = dy sign(x), 0 at x = 0. Raises no LayerError.
 
     bottom: x (any shape). top: y (the same shape); may be in place.
     """

@@ -68,19 +68,11 @@ class Accuracy(Layer):
         positions = outer * inner
         if len(top) > 1:
             seen = self._seen.device_data("write")
-            current().zero(seen, 4 * self._seen.count)
+            current().zero(seen, 4 * self._seen.count)  # the kernel adds to it; int32
         lanes = lanes_of(inner)
         labels = watch_labels(self, bottom[1], self.split, ignored_label(self.param.accuracy_param))
-        given = (
-            positions,
-            classes,
-            inner,
-            lanes,
-            self.param.accuracy_param.top_k,
-            bottom[0].device_data("read"),
-            *labels,
-            seen,
-        )
+        sizes = positions, classes, inner, lanes, self.param.accuracy_param.top_k
+        given = (*sizes, bottom[0].device_data("read"), *labels, seen)
         launch_loss("accuracy.accuracy", self.dtype, positions * lanes, *given, loss=top[0], fixed=None)
         if len(top) > 1:
             self.launch("accuracy.accuracy_of_classes", classes, classes, seen, top[1].device_data("write"))
@@ -89,4 +81,5 @@ class Accuracy(Layer):
 def among_top(x: Array, labels: NDArray[np.intp], top_k: int) -> NDArray[np.bool_]:
     """Whether each of labels (outer, inner) is among the top_k highest scores of x (outer, C, inner)."""
     true = np.take_along_axis(x, labels[:, None], axis=1)
+    # ties count against the true class, which itself is one of the >=: Caffe's rule
     return np.asarray((x >= true).sum(axis=1) <= top_k)

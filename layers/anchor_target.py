@@ -64,11 +64,13 @@ class AnchorTarget(Layer):
         gt_boxes = checked_gt_boxes(self, bottom[1])
         height, width = bottom[0].shape[2:]
         anchors = shifted_anchors(self.anchors, height, width, self.stride)
+        # anchors that cross the border are neither trained nor matched
         inside = np.flatnonzero(inside_image(anchors, bottom[2].data.reshape(-1)[:2], self.border))
         overlaps = bbox_overlaps(anchors[inside], gt_boxes)
         labels = sampled(anchor_labels(overlaps, self.train), self.train)
         targets = anchor_targets(anchors[inside], gt_boxes, overlaps, self.train)
         for blob, values, fill in zip(top, (labels, targets, *anchor_weights(labels, self.train)), (-1, 0, 0, 0), strict=True):
+            # unmapped, as py-faster-rcnn calls it: label -1 outside
             whole = np.full((len(anchors), *values.shape[1:]), fill, self.dtype)
             whole[inside] = values
             blob.data[...] = by_channel(whole, height, width).reshape(blob.shape)
@@ -79,6 +81,7 @@ def checked_gt_boxes(layer: Layer, blob: Blob) -> Array:
     gt_boxes = rows(blob)
     if gt_boxes.shape[1] != 5:
         raise layer.error(f"gt_boxes must be (G, 5): x1, y1, x2, y2, class; got shape {blob.shape}", "bottom[1]")
+    # a NaN would match nothing, silently
     good = np.isfinite(gt_boxes).all(axis=1) & (gt_boxes[:, 2:4] >= gt_boxes[:, :2]).all(axis=1)
     if not good.all():
         i = int(np.flatnonzero(~good)[0])

@@ -70,10 +70,8 @@ class AnnotatedSource(DatumSource):
         self.change = change
 
     def shapes(self) -> list[tuple[int, ...]]:
-        first = next(self.database.items(), None)
-        if first is None:
-            raise DataError(f"{self.database.path}: the database is empty")
-        channels, height, width = self._annotated(*first)[0].shape
+        channels, height, width = self._annotated(*self._item_of(self.database.items()))[0].shape
+        # the size after crop and resize, which may differ from the item's
         images = (self.batch_size, channels, *self.change.size(height, width))
         labels: tuple[int, ...] = (1, 1, 1, 8)
         return [images, labels][: 1 + self.labelled]
@@ -91,6 +89,7 @@ class AnnotatedSource(DatumSource):
             except DataError as error:
                 raise DataError(f"{self._name(key)}: {error}") from error
             rows.append(np.column_stack([np.full(len(boxes), i), boxes]))
+        # the fork's convention: MultiBoxLoss skips a row of image -1
         table = np.concatenate(rows) if sum(map(len, rows)) else np.full((1, 8), -1.0)
         return (batch, table.astype(batch.dtype)[None, None]) if self.labelled else (batch,)
 

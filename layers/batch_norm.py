@@ -58,6 +58,7 @@ class BatchNorm(Layer):
         self.param_propagate_down = [False] * len(self.blobs)
         while len(self.param.param) < len(self.blobs):
             self.param.param.add()
+        # whatever the prototxt says: a solver would treat the statistics as weights
         for spec in self.param.param:
             spec.lr_mult = spec.decay_mult = 0
 
@@ -69,7 +70,7 @@ class BatchNorm(Layer):
                 "bottom",
             )
         top[0].reshape(bottom[0].shape)
-        if not (self.use_global_stats or self.forward_only):
+        if not (self.use_global_stats or self.forward_only):  # (N, C, P), only where a backward may come
             self._normalised.reshape(bottom[0].shape)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
@@ -86,6 +87,7 @@ class BatchNorm(Layer):
             affine(x, y, minus=mean, times=inverse_std)
             self.inverse_std.data[...] = inverse_std
         elif x.size:
+            # a later layer may overwrite y in place: backward needs a copy
             normalised = y if self.forward_only else by_channel(self._normalised.data)
             mean, var = batch_statistics(x, self.eps, normalised, self.inverse_std.data, out=y)
             self._keep(mean, var, x.size // x.shape[1])
@@ -118,9 +120,9 @@ class BatchNorm(Layer):
 
     def _keep(self, mean: Array, var: Array, numbers: int) -> None:
         """Add a batch's statistics, each of `numbers` numbers a channel, to the running ones."""
-        unbiased = numbers / (numbers - 1) if numbers > 1 else 1.0
+        unbiased = numbers / (numbers - 1) if numbers > 1 else 1.0  # of one number there is no estimate: Caffe leaves it
         mean_sum, var_sum, factor = (blob.data for blob in self.blobs)
-        mean_sum[...] = self.fraction * mean_sum + mean
+        mean_sum[...] = self.fraction * mean_sum + mean  # sums, not means: the factor grows along and divides them
         var_sum[...] = self.fraction * var_sum + unbiased * var
         factor[...] = self.fraction * factor + 1
 
@@ -129,7 +131,7 @@ class BatchNorm(Layer):
         if not propagate_down[0] or not dy.size:
             return
         if self.use_global_stats:
-            affine(dy, dx, times=self.inverse_std.read_data())
+            affine(dy, dx, times=self.inverse_std.read_data())  # mean and variance are constants here
         else:
             batch_norm_backward(dy, by_channel(self._normalised.read_data()), self.inverse_std.read_data(), out=dx)
 
@@ -152,7 +154,7 @@ class BatchNorm(Layer):
 
 def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[Array, Array]:
     """(C,), (C,), (1,) -> mean (C,), var (C,)."""
-    inverse = 1 / factor[0] if factor[0] != 0 else factor[0]
+    inverse = 1 / factor[0] if factor[0] != 0 else factor[0]  # before any training: mean and variance 0
     return mean_sum * inverse, var_sum * inverse
 
 
@@ -165,11 +167,11 @@ def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array
     def step(c: slice) -> None:
         own = normalised[:, c]
         mean[c] = x[:, c].mean(axis=(0, 2))
-        np.subtract(x[:, c], mean[c, None], out=own)
+        np.subtract(x[:, c], mean[c, None], out=own)  # centred first: mean(x^2) - mean^2 would cancel
         var[c] = sum_products(own, own) / numbers
         inverse_std[c] = 1 / np.sqrt(var[c] + eps)
         own *= inverse_std[c, None]
-        if normalised is not out:
+        if normalised is not out:  # last, since out may be x
             out[:, c] = own
 
     each_channels(x.shape, step)
@@ -183,7 +185,7 @@ def batch_norm_backward(dy: Array, normalised: Array, inverse_std: Array, out: A
     def step(c: slice) -> None:
         y, dx = normalised[:, c], out[:, c]
         mean = dy[:, c].mean(axis=(0, 2))
-        product = sum_products(dy[:, c], y) / numbers
+        product = sum_products(dy[:, c], y) / numbers  # both means before dx, which may be dy, is written
         np.subtract(dy[:, c], mean[:, None], out=dx)
         dx -= y * product[:, None]
         dx *= inverse_std[c, None]

@@ -41,6 +41,7 @@ class BatchReindex(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         index = self._index(bottom)
         if len(index):
+            # checked by _index; mode raise would buffer out
             np.take(bottom[0].data, index, axis=0, out=top[0].data, mode="clip")
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -73,6 +74,6 @@ def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:
     """total[index[m]] += rows[m] for every m; rows (M, ...), index (M), total (N, ...). Equal indices are added up first."""
     if not len(index):
         return
-    order = np.argsort(index, kind="stable")
-    starts = np.flatnonzero(np.diff(index[order], prepend=-1))
+    order = np.argsort(index, kind="stable")  # equal indices together, in their order; add.at takes them one by one
+    starts = np.flatnonzero(np.diff(index[order], prepend=-1))  # no index is -1: the first one starts a run too
     total[index[order[starts]]] += np.add.reduceat(rows[order], starts, axis=0)

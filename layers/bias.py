@@ -65,7 +65,7 @@ class Bias(Layer):
         elif self.param_propagate_down[0]:
             self.blobs[0].diff[...] += sum_channels(dy).reshape(self.blobs[0].shape)
         if propagate_down[0] and bottom[0] is not top[0]:
-            bottom[0].diff[...] = top[0].diff
+            bottom[0].diff[...] = top[0].diff  # in place it is one blob
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         before, lanes, after = self.split
@@ -97,7 +97,7 @@ def learnt_shape(layer: Layer, x: Blob, axis: int, num_axes: int, block: str) ->
 
 def split_shape(layer: Layer, x: Blob, weight: Blob, axis: int, field: str) -> tuple[int, int, int]:
     """x's shape as (before, along weight's axes, after), weight starting at axis. Raises LayerError where they do not match."""
-    start = layer.axis_of(axis, x, field) if weight.shape else 0
+    start = layer.axis_of(axis, x, field) if weight.shape else 0  # a scalar lies along no axis, so that axis may be any
     end = start + len(weight.shape)
     if x.shape[start:end] != weight.shape:
         raise layer.error(f"shape {weight.shape} does not lie along axis {start} on of the bottom's shape {x.shape}", field)

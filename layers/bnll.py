@@ -11,7 +11,7 @@ from .sigmoid import sigmoid
 
 
 class BNLL(Neuron):
-    """y = ln(1 + exp(x)), dx = dy / (1 + exp(-x)); no x overflows. Raises no errors of its own.
+    """y = ln(1 + exp(x)), dx = dy / (1 + exp(-x)); no x overflows. Raises no LayerError.
 
     bottom: x (any shape). top: y (the same shape); may be in place.
     """

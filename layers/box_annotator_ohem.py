@@ -74,6 +74,7 @@ class BoxAnnotatorOHEM(Layer):
         wrong = current().current_stream.watch(lambda left: self._no_index(self._images(bottom[0]), top[0].count - left))
         chosen, kept = self._chosen.device_data("write"), top[0].device_data("write")
         given = (count, inner, rois, losses, labels, param.roi_per_img, param.ignore_label, chosen, kept, wrong)
+        # 8 warps in a block, one for each roi
         launch_blocks("box_annotator_ohem.choose_hardest", self.dtype, (-(-count // 8), 1), (256, 1, 1), *given)
         count, kept = top[1].count, top[1].device_data("write")
         self.launch("box_annotator_ohem.keep_hardest", count, count, channels, inner, chosen, weights, kept)
@@ -87,9 +88,9 @@ class BoxAnnotatorOHEM(Layer):
 
 def hardest(images: Array, losses: Array, per_image: int) -> NDArray[np.bool_]:
     """Which rois (R,) are among the per_image of largest loss (R,) of their image (R,); ties go to the earlier roi."""
-    order = np.lexsort((-losses, images))
+    order = np.lexsort((-losses, images))  # by image, then by loss, largest first; lexsort is stable
     _, first, counts = np.unique(images[order], return_index=True, return_counts=True)
-    rank = np.arange(len(order)) - np.repeat(first, counts)
+    rank = np.arange(len(order)) - np.repeat(first, counts)  # place among the rois of the same image
     chosen = np.zeros(len(order), bool)
     chosen[order[rank < per_image]] = True
     return chosen

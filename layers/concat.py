@@ -39,7 +39,7 @@ class Concat(Layer):
         top[0].reshape(shape)
         if len(bottom) == 1:
             top[0].share_data(bottom[0])
-            top[0].share_diff(bottom[0])
+            top[0].share_diff(bottom[0])  # Caffe's case of one bottom: nothing to copy in either direction
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) > 1:

@@ -59,7 +59,7 @@ class ContrastiveLoss(DifferenceLoss):
 
 def same_kind(y: Blob) -> NDArray[np.bool_]:
     """Which pairs (N,) are of the same kind: y, cut to a whole number, is not 0."""
-    return np.asarray(np.trunc(y.data.reshape(-1)) != 0)
+    return np.asarray(np.trunc(y.data.reshape(-1)) != 0)  # Caffe's static_cast<int>
 
 
 def contrastive(d: Array, same: NDArray[np.bool_], margin: float, legacy: bool = False) -> Array:
@@ -73,5 +73,6 @@ def contrastive_backward(d: Array, same: NDArray[np.bool_], margin: float, legac
     """The gradient (N, C) in d of half the sum of contrastive's losses."""
     squared = np.square(d).sum(axis=1)
     distance = np.sqrt(squared)
+    # 1e-4 is Caffe's: two equal features have no direction
     apart = -(squared < margin).astype(d.dtype) if legacy else -np.maximum(margin - distance, 0) / (distance + 1e-4)
     return np.asarray(d * np.where(same, 1, apart)[:, None])

@@ -52,6 +52,7 @@ class Convolution(Layer):
         param = self.param.convolution_param
         self.axis = self.axis_of(param.axis, bottom[0], "convolution_param.axis")
         self.spatial_axes = len(bottom[0].shape) - self.axis - 1
+        # without any, an inner product
         self.window = read_window(self, self.spatial_axes) if self.spatial_axes else PIXEL
         self.channels, self.num_output = bottom[0].shape[self.axis], param.num_output
         if self.channels < 1:
@@ -64,7 +65,7 @@ class Convolution(Layer):
                 raise self.error(f"{what} ({count}) must be divisible by group ({self.group})", "convolution_param.group")
         shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
-        self._factors = KeptFactors() if self.phase == TEST else None
+        self._factors = KeptFactors() if self.phase == TEST else None  # in TRAIN the weights change with every step
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return sum(blob.count for blob in top) * (self.blobs[0].count // self.num_output)
@@ -82,12 +83,14 @@ class Convolution(Layer):
         if propagate_down is None:
             return forward
         wanted = (blob for blob, wants in zip(bottom, propagate_down, strict=True) if wants)
+        # factors are four times the weights
         return forward + data_bytes(wanted) + (5 if winograd else 1) * data_bytes(self.blobs[:1])
 
     def _by_winograd(self, x: Blob, y: Blob) -> bool:
         """Whether forward, at these shapes, takes Winograd's way."""
         if self.spatial_axes != 2 or self.axis != 1:
             return False
+        # `suits` looks at types and shapes: nothing is allocated
         arrays = (np.broadcast_to(np.zeros((), blob.dtype), blob.shape) for blob in (x, self.blobs[0], y))
         maps, weight, out = arrays
         return suits(maps, weight, self.window, self.group, out, kept=self.phase != TRAIN)
@@ -132,7 +135,7 @@ class Convolution(Layer):
         """forward_cpu, and then on the same blobs what comes after it, one Epilogue after the other."""
         weight = self.blobs[0].data
         bias = [Epilogue(shift=self.blobs[1].data)] if len(self.blobs) > 1 else []
-        epilogue = joined([*bias, *after], self.dtype)
+        epilogue = joined([*bias, *after], self.dtype)  # the bias comes first: it is part of y
         for x, y in zip(bottom, top, strict=True):
             self._product(self._maps(x.data), weight, self._maps(y.data), epilogue)
 
@@ -175,7 +178,7 @@ class Convolution(Layer):
     def _maps(self, x: Array) -> Array:
         """x (..., C, *map) as (N, C, *map), or without spatial axes as maps of one pixel (N, C, 1); a view."""
         maps = folded(x, self.axis)
-        return maps if self.spatial_axes else maps[:, :, None]
+        return maps if self.spatial_axes else maps[:, :, None]  # PIXEL wants one spatial axis
 
     # What Deconvolution turns around.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from minicaffe.access import granted_folder
+from minicaffe.blob import Array
 from minicaffe.data.data_transformer import DataTransformer, warn_of_no_effect
 from minicaffe.data.database import Database, open_database
 from minicaffe.data.datum import datum_array, parse_datum
@@ -60,14 +62,12 @@ class DatumSource:
         self.transformer, self.labelled = transformer, labelled
         self.last: bytes | None = None
         self._items = database.items()
+        # drawn from the generator that all ranks have alike; then each goes its way
         self._skip(int(transformer.generator.integers(param.rand_skip)) if param.rand_skip else 0)
         shard.rank_stream(transformer.generator)
 
     def shapes(self) -> list[tuple[int, ...]]:
-        first = next(self.database.items(), None)
-        if first is None:
-            raise DataError(f"{self.database.path}: the database is empty")
-        image = self._image(*first)[0]
+        image = self._image(*self._item_of(self.database.items()))[0]
         return [(self.batch_size, *self.transformer.shape(*image.shape)), (self.batch_size,)][: 1 + self.labelled]
 
     def next_batch(self) -> Batch:
@@ -77,21 +77,23 @@ class DatumSource:
             image, labels[i] = self._image(key, value)
             try:
                 if i == 0:
+                    # the first image's size is the batch's
                     batch = np.empty((self.batch_size, *self.transformer.shape(*image.shape)), self.transformer.dtype)
+                # another size is a DataError
                 self.transformer.transform(image, batch[i])
             except DataError as error:
                 raise DataError(f"{self._name(key)}: {error}") from error
         return (batch, labels) if self.labelled else (batch,)
 
     def state(self) -> dict[str, Any]:
-        key = None if self.last is None else self.last.decode("latin-1")
+        key = None if self.last is None else self.last.decode("latin-1")  # latin-1: a character for each byte, and back
         return {"key": key, **self.shard.state(self.transformer.generator)}
 
     def restore(self, state: dict[str, Any]) -> None:
         fields = Fields(state)
         last = None if fields.get("key") is None else fields.text("key").encode("latin-1")
         items = self.database.items(last or b"")
-        if last is not None and next(items, (None,))[0] != last:
+        if last is not None and next(items, (None,))[0] != last:  # items(last) begins with the last one taken: pass it
             raise ValueError(f'"key": {self._name(last)} is not in the database')
         self.shard.restore(self.transformer.generator, state)
         self.last, self._items = last, items
@@ -102,7 +104,7 @@ class DatumSource:
 
     def _next_of_shard(self) -> tuple[bytes, bytes]:
         """This rank's one of the next so many items as there are ranks."""
-        for i in range(self.shard.count):
+        for i in range(self.shard.count):  # all ranks pass all items, and so stay at one place
             item = self._next()
             if self.shard.takes(i):
                 mine = item
@@ -112,10 +114,15 @@ class DatumSource:
         item = next(self._items, None)
         if item is None:
             self._items = self.database.items()
-            item = next(self._items, None)
+            item = self._item_of(self._items)
+        self.last = item[0]
+        return item
+
+    def _item_of(self, items: Iterator[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
+        """The first of all items. Raises DataError where there is none."""
+        item = next(items, None)
         if item is None:
             raise DataError(f"{self.database.path}: the database is empty")
-        self.last = item[0]
         return item
 
     def _skip(self, count: int) -> None:
@@ -124,12 +131,12 @@ class DatumSource:
         while count:
             self._next()
             count -= 1
-            if self.last == first:
+            if self.last == first:  # once round: `passed` is how many items there are
                 count %= passed
             first = first if passed else self.last
             passed += 1
 
-    def _image(self, key: bytes, value: bytes) -> tuple[Any, int]:
+    def _image(self, key: bytes, value: bytes) -> tuple[Array, int]:
         """An item's image (C, H, W) and label."""
         datum = parse_datum(value, self._name(key))
         return datum_array(datum, self._name(key), self.transformer.color), datum.label

@@ -31,7 +31,7 @@ class Deconvolution(Convolution):
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return sum(blob.count for blob in bottom) * math.prod(self.blobs[0].shape[1:])
 
-    def _by_winograd(self, x: Blob, y: Blob) -> bool:
+    def _by_winograd(self, x: Blob, y: Blob) -> bool:  # a stride of 1, which it needs, is rare; no factors are kept
         return False
 
     def _weight_shape(self) -> tuple[int, ...]:
@@ -47,6 +47,7 @@ class Deconvolution(Convolution):
         return output
 
     def _product(self, x: Array, weight: Array, y: Array, epilogue: Epilogue) -> None:
+        # the epilogue cannot follow block by block: neighbouring blocks add to the same pixels
         data_gradient(x, weight, self.window, self.group, y)
         each_block(y.shape, lambda index: epilogue(y[index], index[1]))
 
@@ -54,7 +55,7 @@ class Deconvolution(Convolution):
         convolve(dy, weight, self.window, self.group, dx)
 
     def _add_weight_gradient(self, x: Array, dy: Array) -> None:
-        add_weight_gradient(dy, x, self.window, self.group, self.blobs[0].diff)
+        add_weight_gradient(dy, x, self.window, self.group, self.blobs[0].diff)  # x and dy change places, as in the two above
 
     def _maps_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> gpu.Maps:
         shape = top[0].shape

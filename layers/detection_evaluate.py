@@ -76,10 +76,10 @@ class DetectionEvaluate(Layer):
         rows = [np.array([[-1, k, (counted[:, 1] == k).sum(), -1, -1] for k in self.classes]).reshape(-1, 5)]
         for image in np.unique(found[:, 0]):
             mine, true = found[found[:, 0] == image], truths[truths[:, 0] == image]
-            for k in np.unique(mine[mine[:, 1] != -1, 1]):
+            for k in np.unique(mine[mine[:, 1] != -1, 1]):  # -1: the row of an image without detections
                 rows.append(self._judged(mine[mine[:, 1] == k], true[true[:, 1] == k]))
             if self.images:
-                self.next_image = (self.next_image + 1) % len(self.images)
+                self.next_image = (self.next_image + 1) % len(self.images)  # after the last image from the first again
         table = np.concatenate(rows)
         top[0].reshape(1, 1, len(table), 5)
         top[0].data[0, 0] = table
@@ -123,10 +123,10 @@ def judge(overlaps: Array, threshold: float, ignored: NDArray[np.bool_]) -> tupl
     not count, a detection of which is neither."""
     right, wrong = np.zeros(len(overlaps), bool), np.ones(len(overlaps), bool)
     if overlaps.shape[1]:
-        own = overlaps.argmax(axis=1)
+        own = overlaps.argmax(axis=1)  # each detection's best true box, taken or not, as VOC's devkit judges
         near = overlaps.max(axis=1) >= threshold
         counts = near & ~ignored[own]
-        first = np.unique(own[counts], return_index=True)[1]
+        first = np.unique(own[counts], return_index=True)[1]  # of each true box the best detection; later ones are wrong
         right[np.flatnonzero(counts)[first]] = True
         wrong = ~right & ~(near & ignored[own])
     return right, wrong

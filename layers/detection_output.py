@@ -76,12 +76,13 @@ class DetectionOutput(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.detection_output_param
         images, priors = bottom[0].shape[0], read_priors(self, bottom[2].data, param.code_type)
+        # (N, L, P, 4): class after class
         codes = bottom[0].data.reshape(images, len(priors.boxes), self.loc_classes, 4).transpose(0, 2, 1, 3)
         boxes = decode(codes, priors, param.code_type, param.variance_encoded_in_target)
         scores = bottom[1].data.reshape(images, len(priors.boxes), param.num_classes).transpose(0, 2, 1)
         rows = [self._image_rows(i, boxes[i], scores[i]) for i in range(images)]
         found = np.concatenate([np.empty((0, 7), self.dtype), *rows])
-        if not len(found):
+        if not len(found):  # the original's fake rows
             found = np.full((images, 7), -1, self.dtype)
             found[:, 0] = np.arange(images)
         top[0].reshape(1, 1, len(found), 7)

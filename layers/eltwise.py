@@ -119,7 +119,7 @@ class Eltwise(Layer):
             for other in (*xs[:i], *xs[i + 1 :]):
                 dx *= other
         else:
-            np.divide(y, xs[i], out=dx)
+            np.divide(y, xs[i], out=dx)  # y without x_i, cheap and undefined at x_i = 0
             dx *= dy
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -156,10 +156,11 @@ def weighted_sum(xs: Sequence[Array], coeff: Sequence[float], out: Array) -> Arr
 
 def first_maximum(xs: Sequence[Array], out: Array) -> NDArray[np.int32]:
     """Arrays of one shape -> which array each maximum comes from; the maxima go to out (none of xs)."""
+    # Caffe's comparison, not np.maximum: ties and NaN go to x_1
     winner: NDArray[np.int32] = np.where(xs[0] > xs[1], np.int32(0), np.int32(1))
     out[...] = np.where(winner == 0, xs[0], xs[1])
     for i, x in enumerate(xs[2:], 2):
-        greater = x > out
+        greater = x > out  # strictly: Caffe's later bottoms lose ties
         np.copyto(out, x, where=greater)
         winner[greater] = i
     return winner

@@ -10,7 +10,7 @@ from .elementwise.neuron import Neuron
 
 
 class ELU(Neuron):
-    """y = x where x > 0, else alpha (exp(x) - 1). Raises no errors of its own.
+    """y = x where x > 0, else alpha (exp(x) - 1). Raises no LayerError.
 
     bottom: x (any shape). top: y (the same shape); may be in place.
     """

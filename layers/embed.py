@@ -51,7 +51,7 @@ class Embed(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         weight, y = self.blobs[0].data, top[0].data
-        np.take(weight, self._index(bottom), axis=0, out=y, mode="clip")
+        np.take(weight, self._index(bottom), axis=0, out=y, mode="clip")  # checked by _index; mode raise would buffer out
         if len(self.blobs) > 1:
             y += self.blobs[1].data
 

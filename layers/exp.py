@@ -29,7 +29,7 @@ class Exp(Neuron):
         if param.base != -1 and param.base <= 0:
             raise self.error(f"base must be > 0, or -1 for e, got {param.base:g}", "exp_param.base")
         log_base = 1.0 if param.base == -1 else math.log(param.base)
-        self.scale, self.shift = log_base * param.scale, log_base * param.shift
+        self.scale, self.shift = log_base * param.scale, log_base * param.shift  # base ^ z = e ^ (z ln base)
 
     def constants(self) -> tuple[float, float, float]:
         return self.scale, self.shift, 0.0

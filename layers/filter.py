@@ -50,7 +50,8 @@ class Filter(Layer):
                 raise self.error(
                     f"bottom {i} of shape {x.shape} must have as many items as the selector, {selector.count}", f"bottom[{i}]"
                 )
-        self._selected = np.flatnonzero(selector.read_data())
+        self._selected = np.flatnonzero(selector.read_data())  # at reshape, which comes before each forward
+        # Caffe's first_reshape_: the selector is not computed yet
         items = len(self._selected) if self._selector_known else selector.count
         self._selector_known = True
         for x, y in zip(data, top, strict=True):
@@ -80,7 +81,7 @@ class Filter(Layer):
                 dx[self._selected] = y.diff
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        places = self._device_table(bottom[-1].count) + 4 * len(self._selected)
+        places = self._device_table(bottom[-1].count) + 4 * len(self._selected)  # past the first table, of int32
         for x, y, wanted in zip(bottom, top, propagate_down):
             if wanted:
                 dy, dx = y.device_diff("read"), x.device_diff("write")

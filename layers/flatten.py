@@ -30,7 +30,7 @@ class Flatten(Layer):
         if end <= start:
             raise self.error(f"end_axis {param.end_axis} is before axis {param.axis} in shape {shape}", "flatten_param")
         top[0].reshape(*shape[:start], math.prod(shape[start:end]), *shape[end:])
-        top[0].share_data(bottom[0])
+        top[0].share_data(bottom[0])  # at each reshape: the bottom may have got new memory
         top[0].share_diff(bottom[0])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

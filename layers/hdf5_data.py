@@ -61,10 +61,8 @@ class RowSource:
         self.files, self.names, self.batch_size, self.dtype = files, names, batch_size, dtype
         self.shuffle, self.generator, self.shard = shuffle, generator, shard
         self.order = Order(len(files), shuffle, generator)
-        self.file = self.order.next()
-        self._load()
-        self.rows = Order(len(self.arrays[0]), shuffle, generator)
-        self.row_shapes = [array.shape[1:] for array in self.arrays]
+        self._load(self.order.next())
+        self.row_shapes = [array.shape[1:] for array in self.arrays]  # of the first file: the others must agree
 
     def shapes(self) -> list[tuple[int, ...]]:
         return [(self.batch_size, *shape) for shape in self.row_shapes]
@@ -73,11 +71,11 @@ class RowSource:
         batch = tuple(np.empty(shape, self.dtype) for shape in self.shapes())
         at, filled, count = 0, 0, self.batch_size * self.shard.count
         while at < count:
+            # a single file stays loaded, and its Order starts anew
             if self.rows.position == self.rows.count and len(self.files) > 1:
-                self.file = self.order.next()
-                self._load()
-                self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
+                self._load(self.order.next())
             rows = self.rows.take(count - at)
+            # record p of the batch of all ranks is ours where p % count == rank; rows[0] is record `at`
             mine = rows[(self.shard.rank - at) % self.shard.count :: self.shard.count]
             for array, stored in zip(batch, self.arrays, strict=True):
                 array[filled : filled + len(mine)] = stored[mine]
@@ -92,27 +90,27 @@ class RowSource:
         fields = Fields(state)
         file, generator = fields.whole("file", 0, len(self.files) - 1), fields.generator("generator")
         self.order.restore(fields.inner("files"))
-        self.file = file
-        self._load()
-        self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
+        self._load(file)
         self.rows.restore(fields.inner("rows"))
         self.generator.bit_generator.state = generator
 
     def fingerprint(self) -> dict[str, Any]:
+        # enough to tell one data set from another
         first, last = ([_some_rows(name, top) for top in self.names] for name in (self.files[0], self.files[-1]))
         return {"files": len(self.files), "rows": len(first[0]), "checksum": checksum(*first, *last)}
 
-    def _load(self) -> None:
-        """Read the datasets of self.file."""
-        name = self.files[self.file]
-        with _opened(name) as file:
-            self.arrays = [_dataset(file, top, name).astype(self.dtype, copy=False) for top in self.names]
+    def _load(self, file: int) -> None:
+        """Read a file's datasets, and begin with their rows."""
+        self.file, name = file, self.files[file]
+        with _opened(name) as opened:
+            self.arrays = [_dataset(opened, top, name).astype(self.dtype, copy=False) for top in self.names]
         if len({len(array) for array in self.arrays}) > 1:
             lengths = ", ".join(f'"{top}" {len(array)}' for top, array in zip(self.names, self.arrays, strict=True))
             raise DataError(f"{name}: its datasets differ in length: {lengths}")
         for top, array, shape in zip(self.names, self.arrays, getattr(self, "row_shapes", []), strict=False):
             if array.shape[1:] != shape:
                 raise DataError(f'{name}: the rows of "{top}" have shape {array.shape[1:]}, those of {self.files[0]} {shape}')
+        self.rows = Order(len(self.arrays[0]), self.shuffle, self.generator)
 
 
 @contextmanager

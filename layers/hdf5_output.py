@@ -52,7 +52,7 @@ class HDF5Output(Layer):
             for name, blob in zip(("data", "label"), bottom, strict=True)
         }
         try:
-            if self.begun:
+            if self.begun:  # only a file that this layer began is added to
                 self._add(rows)
             else:
                 self._begin(rows)
@@ -65,6 +65,7 @@ class HDF5Output(Layer):
         try:
             with replacing(self.file_name) as temporary, require_h5py().File(temporary, "w") as file:
                 for name, values in rows.items():
+                    # the first axis may grow: later forwards add rows
                     file.create_dataset(name, data=values, maxshape=(None, *values.shape[1:]), chunks=True)
         except Error as error:
             raise self.error(str(error), "hdf5_output_param.file_name") from error

@@ -41,6 +41,7 @@ class HingeLoss(ImageLoss):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             margins, sides = self._margins(bottom)
+            # the margin is 0 where it does not count, and so is its sign
             slopes = 2 * margins if self.squared else np.sign(margins)
             scale = float(top[0].diff.item()) / max(1, self.split.outer)
             bottom[0].diff[...] = (-sides * slopes * scale).reshape(bottom[0].shape)
@@ -50,5 +51,5 @@ class HingeLoss(ImageLoss):
         labels, _ = read_labels(self, bottom[1].data, self.split, None)
         x = bottom[0].data.reshape(self.split[:2])
         sides = np.full(x.shape, -1, x.dtype)
-        np.put_along_axis(sides, labels, 1, axis=1)
+        np.put_along_axis(sides, labels, 1, axis=1)  # 1 at the label, -1 elsewhere: each class against the rest
         return np.maximum(0, 1 - sides * x), sides

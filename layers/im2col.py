@@ -62,6 +62,7 @@ class Im2col(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             dx = folded(bottom[0].diff, self.axis)
+
             columns = top[0].diff.reshape(*dx.shape[:2], *self.window.kernel, *self.window.output(dx.shape[2:]))
             dx[...] = col2im(columns, self.window, dx.shape[2:])
 
@@ -106,6 +107,7 @@ def col2im(columns: Array, window: Window, spatial: Sequence[int]) -> Array:
 
 def _zeros(maps: Sequence[int], spatial: Sequence[int], window: Window, dtype: Any) -> Array:
     """Zeros for maps of a size and the window's border around them. Raises LimitError for more than limits.bytes."""
+    # a Scratch for its limit: padding can ask for any size
     zeros = Scratch(dtype)("padded", *maps, *(s + 2 * p for s, p in zip(spatial, window.pad)))
     zeros[...] = 0
     return zeros
@@ -135,7 +137,7 @@ def windows_of(x: Array, window: Window) -> Array:
         x,
         (x.shape[1], *window.kernel, x.shape[0], *output),
         (step_c, *map(int.__mul__, steps, window.dilation), step_n, *map(int.__mul__, steps, window.stride)),
-        writeable=False,
+        writeable=False,  # windows overlap: a write would reach several
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from minicaffe.formats.checksum import checksum
 from minicaffe.proto import caffe_pb2
 
 from .reading.prefetching import Order, PrefetchingLayer
+
+Y = TypeVar("Y")
 
 
 class ImageData(PrefetchingLayer):
@@ -61,6 +64,7 @@ class ImageListSource:
         self.images, self.param, self.transformer, self.shard = images, param, transformer, shard
         generator = transformer.generator
         skip = int(generator.integers(param.rand_skip)) if param.rand_skip else 0
+        # skip and order are drawn alike in all ranks; only then each goes its way
         self.order = Order(len(images), param.shuffle, generator, skip)
         shard.rank_stream(generator)
 
@@ -73,6 +77,7 @@ class ImageListSource:
         size = self.param.batch_size
         labels = np.empty(size, self.transformer.dtype)
         for i in range(size):
+            # every rank draws for all: their orders stay alike
             listed = self.images[[self.order.next() for _ in range(self.shard.count)][self.shard.rank]]
             image = self._pixels(listed).transpose(2, 0, 1)
             if i == 0:
@@ -100,13 +105,13 @@ class ImageListSource:
     def _pixels(self, listed: Listed) -> Pixels:
         """An image as the layer reads it (H, W, C)."""
         param = self.param
-        pixels: Pixels = self._named(listed, self._read, param.root_folder + listed.name)
+        pixels = self._named(listed, self._read, param.root_folder + listed.name)
         return self._named(listed, resized, pixels, param.new_height, param.new_width) if param.new_height else pixels
 
     def _read(self, name: str) -> Pixels:
         return read_image(granted(name), self.param.is_color)
 
-    def _named(self, listed: Listed, step: Any, *arguments: Any) -> Any:
+    def _named(self, listed: Listed, step: Callable[..., Y], *arguments: object) -> Y:
         """step(*arguments), its error with the image's line in the list."""
         try:
             return step(*arguments)

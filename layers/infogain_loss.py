@@ -71,7 +71,7 @@ class InfogainLoss(SoftmaxWithLoss):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
         weight, kept = self._weights(bottom)
-        losses = -weight * np.log(np.maximum(prob, LOG_THRESHOLD))
+        losses = -weight * np.log(np.maximum(prob, LOG_THRESHOLD))  # at least Caffe's kLOG_THRESHOLD
         self.divisor.data[...] = self.divisor_for(kept)
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
         if len(top) > 1:
@@ -90,6 +90,7 @@ class InfogainLoss(SoftmaxWithLoss):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             weight, _ = self._weights(bottom)
+            # -sum_j H_j log p_j gives p_k sum_j H_j - H_k in x_k
             dx = self.prob.data * weight.sum(axis=1, keepdims=True) - weight
             dx *= float(top[0].diff.item()) / float(self.divisor.read_data())
             bottom[0].diff[...] = dx.reshape(bottom[0].shape)
@@ -110,4 +111,4 @@ class InfogainLoss(SoftmaxWithLoss):
         """The rows of H at the labels (outer, C, inner), 0 where ignored, and which labels count (outer, inner)."""
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         matrix = self._matrix(bottom).read_data().reshape(self.split.classes, self.split.classes)
-        return np.moveaxis(matrix[labels], 2, 1) * kept[:, None], kept
+        return np.moveaxis(matrix[labels], 2, 1) * kept[:, None], kept  # (outer, inner, C) to (outer, C, inner)

@@ -75,6 +75,7 @@ class InnerProduct(Layer):
         gemm(self.dtype, (rows, outputs, inputs), Matrix(bottom[0].device_data("read"), inputs), weight, Matrix(y, outputs))
         if len(self.blobs) > 1:
             bias = self.blobs[1].device_data("read")
+            # each number a plane, num_output channels
             launch_planes("scale.scale", self.dtype, rows * outputs, 1, outputs, y, 0, bias, y, 0)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -122,7 +123,7 @@ class InnerProduct(Layer):
 
 def multiply(a: Array, b: Array, out: Array) -> None:
     """out (I, J) = a (I, K) @ b (K, J); each thread takes some columns, and so reads its part of the weights alone."""
-    least = LEAST // max(1, a.size)
+    least = LEAST // max(1, a.size)  # columns whose products are LEAST multiplications
     run(partial(np.matmul, a, b[:, part], out=out[:, part]) for part in parts(out.shape[1], least))
 
 
@@ -132,7 +133,7 @@ def add_product(a: Array, b: Array, total: Array) -> None:
 
     def add(task: slice) -> None:
         rows = max(1, min(task.stop - task.start, BLOCK // max(1, b.shape[1])))
-        product = np.empty((rows, b.shape[1]), total.dtype)
+        product = np.empty((rows, b.shape[1]), total.dtype)  # one for the task, not one for each part
         for start in range(task.start, task.stop, rows):
             part = slice(start, min(start + rows, task.stop))
             total[part] += np.matmul(a[part], b, out=product[: part.stop - start])

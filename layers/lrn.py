@@ -51,6 +51,7 @@ class LRN(Layer):
             raise self.error(f"local_size must be odd, got {param.local_size}", "lrn_param.local_size")
         within = param.norm_region == WITHIN_CHANNEL
         self.axes = (1, 2) if within else (0,)  # of a block
+        # Caffe's WITHIN_CHANNEL ends in a Power layer whose shift is always 1
         self.size, self.beta, self.k = param.local_size, param.beta, 1.0 if within else param.k
         self.alpha = param.alpha / param.local_size ** len(self.axes)
         self._ratio = Blob((0,), self.dtype)  # on the GPU: what backward adds up
@@ -74,6 +75,7 @@ class LRN(Layer):
     def _neighbours(self, x: Blob) -> tuple[int, ...]:
         """Length and stride of the one or two axes that sums go over, and how far they reach."""
         _, c, h, w = x.shape
+        # the second axis of one element adds nothing across channels
         return (*((h, w, w, 1) if len(self.axes) == 2 else (c, h * w, 1, 1)), self.size // 2)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -83,7 +85,8 @@ class LRN(Layer):
     def _backward(self, scratch: Scratch, x: Array, dy: Array, dx: Array) -> None:
         scale = self._scale(x, scratch)
         direct = powered(scale, self.beta, scratch)
-        np.divide(dy, direct, out=direct)
+        np.divide(dy, direct, out=direct)  # dy scale^-beta: through x in the numerator
+        # x_j is in the scale of its neighbours: 2 alpha beta x_j * sum over them of dy x scale^(-beta - 1)
         ratio = np.divide(x, scale, out=scale)
         ratio *= direct
         around = neighbour_sum(ratio, self.axes, self.size, scratch)
@@ -124,8 +127,10 @@ class LRN(Layer):
         some maps each (maps, H, W) within a channel, some pixels of every map (C, pixels) of an image across channels."""
         n, c, h, w = arrays[0].shape
         if len(self.axes) == 2:
+            # a neighbourhood spans the map: never cut one
             step, maps = max(BLOCK // max(h * w, 1), 1), [x.reshape(n * c, h, w) for x in arrays]
             return [tuple(x[start : start + step] for x in maps) for start in range(0, n * c, step)]
+        # it spans the channels, and no pixel beside
         step, flat = max(BLOCK // max(c, 1), SHORTEST_RUN), [x.reshape(n, c, h * w) for x in arrays]
         starts = range(0, h * w, step)
         return [tuple(x[image, :, start : start + step] for x in flat) for image in range(n) for start in starts]
@@ -139,6 +144,7 @@ def neighbour_sum(x: Array, axes: Sequence[int], size: int, scratch: Scratch, fu
         padded = scratch("padded", len(source) + 2 * half, *source.shape[1:])
         padded[:half] = padded[half + len(source) :] = 0
         function(source, out=padded[half : half + len(source)])
+        # squared once, on the first axis; `padded` is free again
         x, function = np.moveaxis(window_sum(padded, 2 * half + 1, scratch), 0, axis), np.positive
     return x
 
@@ -148,16 +154,16 @@ def window_sum(x: Array, size: int, scratch: Scratch) -> Array:
 
     windows: the sums over 1, 2, 4, ... places; the size's binary digits say which of them to add up.
     """
-    length, windows, width, done = len(x) - size + 1, x, 1, 1
+    length, windows, width, done = len(x) - size + 1, x, 1, 1  # size is odd: x itself is the first summand
     total, out = x[:length], scratch("total", length, *x.shape[1:])
     while 2 * width <= size:
         next_windows = scratch(f"windows {width}", len(windows) - width, *x.shape[1:])
         windows = np.add(windows[:-width], windows[width:], out=next_windows)
         width *= 2
         if size & width:
-            total = np.add(total, windows[done : done + length], out=out)
+            total = np.add(total, windows[done : done + length], out=out)  # done: how many places of each window are in total
             done += width
-    if size == 1:
+    if size == 1:  # the loop has not run: total is still x
         out[...] = total
     return out
 
@@ -169,7 +175,7 @@ def powered(scale: Array, beta: float, scratch: Scratch) -> Array:
     if beta != 0.75:
         np.power(scale, scale.dtype.type(beta), out=power)
         return power
-    root = np.sqrt(scale, out=scratch("root", *scale.shape))
+    root = np.sqrt(scale, out=scratch("root", *scale.shape))  # s^0.75 = s^0.5 * s^0.25
     np.sqrt(root, out=power)
     power *= root
     return power

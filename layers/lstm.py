@@ -35,21 +35,22 @@ class LSTM(Recurrent):
         weight_h = self.blobs[self.h_weight].data
         self._carried = np.empty_like(y)
         self._gates = np.empty((*y.shape[:2], 4, self.units), y.dtype)
-        self._c = np.empty((len(y) + 1, *y.shape[1:]), y.dtype)
+        self._c = np.empty((len(y) + 1, *y.shape[1:]), y.dtype)  # c before each step, and after the last
         h, self._c[0] = start
         for t in range(len(u)):
             np.multiply(cont[t, :, None], h, out=self._carried[t])
+            # cont 0 forgets twice: h in carried, c through f's factor
             self._gates[t] = activated(u[t] + self._carried[t] @ weight_h.T, cont[t])
             lstm_step(self._gates[t], self._c[t], c=self._c[t + 1], h=y[t])
-            h = y[t]
+            h = y[t]  # read once, before the net goes on: the top may be overwritten later
         return [h, self._c[-1]]
 
     def steps_backward(self, cont: Array, dy: Array) -> Array:
         weight_h = self.blobs[self.h_weight].data
         du = np.empty((*dy.shape[:2], 4 * self.units), dy.dtype)
-        dh = dc = np.zeros(dy.shape[1:], dy.dtype)
+        dh = dc = np.zeros(dy.shape[1:], dy.dtype)  # no gradient from the next batch, as in Caffe
         for t in reversed(range(len(dy))):
             du[t], dc = lstm_step_gradient(self._gates[t], self._c[t], self._c[t + 1], dc=dc, dh=dy[t] + dh)
-            dh = cont[t, :, None] * (du[t] @ weight_h)
+            dh = cont[t, :, None] * (du[t] @ weight_h)  # dc has cont in it, through f
         self.add_gradient(self.h_weight, du.reshape(-1, 4 * self.units), self._carried.reshape(-1, self.units))
         return du

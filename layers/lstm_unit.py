@@ -51,7 +51,7 @@ class LSTMUnit(Layer):
         dgates, dc_before = lstm_step_gradient(
             self._gates, bottom[0].data[0], top[0].data[0], dc=top[0].diff[0], dh=top[1].diff[0]
         )
-        for i, gradient in enumerate((dc_before, dgates)):
+        for i, gradient in enumerate((dc_before, dgates)):  # cont has no gradient
             if propagate_down[i]:
                 bottom[i].diff[0] = gradient
 
@@ -63,7 +63,7 @@ def activated(gates: Array, cont: Array) -> Array:
     x = gates.reshape(y.shape)
     sigmoid(x[:, :3], out=y[:, :3])
     np.tanh(x[:, 3], out=y[:, 3])
-    y[:, 1] *= cont[:, None]
+    y[:, 1] *= cont[:, None]  # f is 0 where a sequence begins: c_before is forgotten
     return y
 
 
@@ -79,10 +79,10 @@ def lstm_step_gradient(gates: Array, c_before: Array, c: Array, *, dc: Array, dh
     """Gradients in the gates before their activation (N, 4 D) and in c_before (N, D), from those in c and h (N, D)."""
     i, f, o, g = (gates[:, k] for k in range(4))
     tanh_c = np.tanh(c)
-    dc = dc + dh * o * (1 - tanh_c * tanh_c)
+    dc = dc + dh * o * (1 - tanh_c * tanh_c)  # a new array: dc may be a top's diff
     dgates = np.empty_like(gates)
     dgates[:, 0] = dc * g * i * (1 - i)
-    dgates[:, 1] = dc * c_before * f * (1 - f)
+    dgates[:, 1] = dc * c_before * f * (1 - f)  # f has cont in it: exact for 0 and 1
     dgates[:, 2] = dh * tanh_c * o * (1 - o)
     dgates[:, 3] = dc * i * (1 - g * g)
     return dgates.reshape(len(gates), gates.shape[1] * gates.shape[2]), dc * f

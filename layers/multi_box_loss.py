@@ -18,8 +18,7 @@ from minicaffe.proto import caffe_pb2
 
 from .boxes.box_codes import read_priors
 from .boxes.multi_box_matching import read_truths
-from .boxes.multi_box_mining import NONE, pick
-from .boxes.multi_box_parameters import check_parameters, mining_type
+from .boxes.multi_box_mining import NONE, check_parameters, mining_type, pick
 from .boxes.multi_box_terms import confidence_loss, confidence_targets, localisation_loss
 from .detection_output import check_predictions
 from .losses.loss import Loss
@@ -50,7 +49,7 @@ class MultiBoxLoss(Loss):
         self.mining = mining_type(self, param)
         check_parameters(self, param, self.mining)
         self.normalization = read_normalization(self.param.loss_param)
-        counts = list(self.param.propagate_down[:2]) or [True, True]
+        counts = list(self.param.propagate_down[:2]) or [True, True]  # the fork reads it as which terms to add up
         self.weights = (param.loc_weight * counts[0], float(counts[1]))
         self.background_counts = self.mining != NONE or param.conf_loss_type == Param.SOFTMAX
 
@@ -78,6 +77,7 @@ class MultiBoxLoss(Loss):
         conf_losses, self.conf_diff = confidence_loss(conf, targets, param)
         if self.mining != NONE:
             kept = np.zeros(conf.shape[:2], bool)
+            # positives and mined negatives; the others add nothing
             kept[picks.image, picks.prior] = kept[picks.negative_image, picks.negative_prior] = True
             conf_losses, self.conf_diff = conf_losses * kept, self.conf_diff * kept[..., None]
         terms = (loc_losses.sum(dtype=np.float64), conf_losses.sum(dtype=np.float64))

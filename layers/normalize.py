@@ -116,7 +116,7 @@ class Normalize(Layer):
         if groups == 1:
             launch_sums("normalize.image_sums", self.dtype, top.shape[0], channels * positions, *arguments)
         else:
-            blocks = -(-self._norm.count // 32)
+            blocks = -(-self._norm.count // 32)  # 32 neighbouring positions, 16 threads of each
             launch_blocks("normalize.position_sums", self.dtype, (blocks, 1), (32, 16, 1), self._norm.count, *arguments)
 
     def _sizes(self, x: Blob) -> tuple[int, int, int]:
@@ -132,7 +132,8 @@ def lengths(x: Array, eps: float, across_spatial: bool) -> Array:
 
 def normalize_backward(x: Array, g: Array, norm: Array) -> Array:
     """The gradient in x (N, C, P) of x / norm, given the one in the quotient g (N, C, P) and norm (N, 1, P or 1)."""
-    axes = (1, 2) if norm.shape[2] == 1 != x.shape[2] else 1
+    axes = (1, 2) if norm.shape[2] == 1 != x.shape[2] else 1  # one length for an image of several positions
     along = (g * x).sum(axis=axes, keepdims=True)
+    # the part of g along x changes only the length, which is divided out
     dx: Array = (g - x * (along / np.square(norm))) / norm
     return dx

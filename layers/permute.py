@@ -54,7 +54,7 @@ class Permute(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            bottom[0].diff[...] = top[0].diff.transpose(np.argsort(self.order))
+            bottom[0].diff[...] = top[0].diff.transpose(np.argsort(self.order))  # argsort inverts a permutation
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
@@ -70,7 +70,7 @@ def steps_of(shape: tuple[int, ...]) -> list[int]:
 def on_device(table: Blob, numbers: ArrayLike) -> int:
     """The address of numbers (K,) on the GPU; copied there only when they are not what table (of int32) holds."""
     array = np.asarray(numbers, np.int32)
-    if not np.array_equal(table.read_data(), array):
+    if not np.array_equal(table.read_data(), array):  # the same at every forward, as a rule
         table.reshape(array.shape)
         table.data[...] = array
     return table.device_data("read")

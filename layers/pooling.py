@@ -57,7 +57,7 @@ class Pooling(Layer):
         if len(shape) != 4:
             raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
         param, spatial = self.param.pooling_param, shape[2:]
-        kernel = spatial if param.global_pooling else self._kernel
+        kernel = spatial if param.global_pooling else self._kernel  # at each reshape: the map's size may change
         floor = param.round_mode == caffe_pb2.PoolingParameter.RoundMode.Value("FLOOR")
         self.rows, self.columns = pool_axes(spatial, kernel, self._stride, self._pad, floor)
         pooled = (self.rows.pooled, self.columns.pooled)
@@ -80,7 +80,7 @@ class Pooling(Layer):
         x, rows, columns = _planes(bottom[0].data), self.rows, self.columns
         y, *mask = (_planes(blob.data) for blob in top)
         if self.method == STOCHASTIC and self.phase == TRAIN:
-            self._chosen = np.empty(y.shape, np.int32)
+            self._chosen = np.empty(y.shape, np.int32)  # backward goes where forward drew
             for block in plane_blocks(x):  # one after the other: they draw from one generator
                 y[block], self._chosen[block] = methods.stochastic_pool(x[block], rows, columns)
             return
@@ -89,6 +89,7 @@ class Pooling(Layer):
             if self.method == MAX:
                 methods.max_pool(x[block], rows, columns, y[block], scratch)
                 if mask:
+                    # from x and y while both are in cache
                     mask[0][block] = methods.max_pool_mask(x[block], y[block], rows, columns, scratch)
             elif self.method == AVE:
                 methods.ave_pool(x[block], rows, columns, y[block], scratch)
@@ -112,7 +113,7 @@ class Pooling(Layer):
         """A thread for each window, or 32 where a map has no other and it is large."""
         rows, columns = self.rows, self.columns
         if rows.pooled * columns.pooled == 1 and rows.size * columns.size > 32:
-            blocks = -(-windows // 8)
+            blocks = -(-windows // 8)  # 8 warps in a block, each with a window
             launch_blocks(f"{kernel}_whole", self.dtype, (blocks, 1), (32, 8, 1), windows, x, *self._geometry(), *results)
         else:
             self.launch(kernel, windows, windows, x, *self._geometry(), *results)
@@ -120,6 +121,7 @@ class Pooling(Layer):
     def _geometry(self) -> tuple[int, ...]:
         """The kernels' H, W, PH, PW, and kernel (no more than the padded map), stride and pad on both axes."""
         r, c = self.rows, self.columns
+        # the sum of a place and any kernel must fit an int
         kernel = min(r.kernel, r.size + 2 * r.pad), min(c.kernel, c.size + 2 * c.pad)
         return r.size, c.size, r.pooled, c.pooled, *kernel, r.stride, c.stride, r.pad, c.pad
 
@@ -152,6 +154,7 @@ class Pooling(Layer):
                 return
             self._argmax.reshape(top[0].shape)
             argmax = self._argmax.device_data("write")
+            # no y, no mask: the winners alone
             self._launch_windows("pooling.max_pool", top[0].count, bottom[0].device_data("read"), 0, 0, argmax)
             self.launch("pooling.max_pool_backward", count, count, dy, argmax, *sizes, dx)
 

@@ -38,8 +38,9 @@ class PReLU(Layer):
         self._input = Blob((0,), self.dtype)  # x, where y overwrites it
         if len(bottom[0].shape) < 2:
             raise self.error(f"needs 2 axes or more, the bottom has shape {bottom[0].shape}", "bottom")
-        if self.blobs:
+        if self.blobs:  # as Layer.learn: those that are there stay
             return
+        # a shared slope is a scalar blob, as in Caffe
         slopes = self.blobs.add_blob(*(() if param.channel_shared else (channels_of(bottom[0].shape),))).data
         if param.HasField("filler"):
             fill(slopes, param.filler)
@@ -67,7 +68,7 @@ class PReLU(Layer):
         x = by_channel(bottom[0].data)
         if top[0] is bottom[0] and not self.forward_only:
             self._input.data[...] = bottom[0].data
-        negative = np.minimum(x, 0) * self._slopes()
+        negative = np.minimum(x, 0) * self._slopes()  # before y, which may be x, is written
         y = by_channel(top[0].data)
         np.maximum(x, 0, out=y)
         y += negative
@@ -93,12 +94,12 @@ class PReLU(Layer):
         x = by_channel((self._input if top[0] is bottom[0] else bottom[0]).read_data())
         dy = by_channel(top[0].diff)
         if self.param_propagate_down[0]:
-            dslopes = sum_products(dy, np.minimum(x, 0))
+            dslopes = sum_products(dy, np.minimum(x, 0))  # before dx, which in place overwrites dy
             slopes = self.blobs[0]
             slopes.diff[...] += dslopes if slopes.shape else dslopes.sum()
         if propagate_down[0]:
             positive = x > 0
-            factor = ~positive * self._slopes()
+            factor = ~positive * self._slopes()  # slope at 0, as Caffe's x <= 0
             factor += positive
             np.multiply(dy, factor, out=by_channel(bottom[0].diff))
 

@@ -99,12 +99,12 @@ class PriorBox(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         size = bottom[0].shape[2:]
         image = self.image or bottom[1].shape[2:]
-        step = self.step or (image[0] / max(size[0], 1), image[1] / max(size[1], 1))
+        step = self.step or (image[0] / max(size[0], 1), image[1] / max(size[1], 1))  # a map of no rows has no boxes: any step
         boxes = prior_boxes(self.sides, size, image, step, self.param.prior_box_param.offset)
         if self.param.prior_box_param.clip:
             np.clip(boxes, 0, 1, out=boxes)
         top[0].data[0, 0] = boxes.reshape(-1)
-        top[0].data[0, 1].reshape(-1, 4)[...] = self.variance
+        top[0].data[0, 1].reshape(-1, 4)[...] = self.variance  # one variance, or 4, for every box
 
 
 def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:
@@ -119,9 +119,9 @@ def aspect_ratios(given: Sequence[float], flip: bool) -> list[float]:
 def prior_sides(min_sizes: Sequence[float], max_sizes: Sequence[float], ratios: Sequence[float]) -> Array:
     """Widths and heights (K, 2) in pixels of the boxes at one position, in float32 as the original has them."""
     sides: list[tuple[float, float]] = []
-    for i, size in enumerate(map(int, min_sizes)):
+    for i, size in enumerate(map(int, min_sizes)):  # the original keeps sizes as int
         sides.append((size, size))
-        if len(max_sizes):
+        if len(max_sizes):  # the square between min and max comes second
             sides.append((float(np.sqrt(size * int(max_sizes[i]))),) * 2)
         sides += [(size * float(np.sqrt(r)), size / float(np.sqrt(r))) for r in ratios if abs(r - 1) >= 1e-6]
     return np.array(sides, np.float32).reshape(-1, 2)
@@ -131,6 +131,7 @@ def prior_boxes(
     sides: Array, size: Sequence[int], image: Sequence[float], step: Sequence[float], offset: float = 0.5
 ) -> NDArray[np.float64]:
     """Boxes (H, W, K, 4) of sides (K, 2) = width, height, in parts of the image; size, image, step: (height, width)."""
+    # the original's centres are float, its halves and quotients double
     x = ((np.arange(size[1]) + offset) * step[1]).astype(np.float32)
     y = ((np.arange(size[0]) + offset) * step[0]).astype(np.float32)
     centres = np.stack(np.meshgrid(x, y), axis=2)[:, :, None].astype(np.float64)

@@ -99,7 +99,7 @@ class Proposal(Layer):
             raise self._no_image(bottom[2])
         scores = by_position(bottom[0].data[:, len(self.anchors) :], 1)[:, 0]
         deltas = by_position(bottom[1].data, 4)
-        if self.unnormalise:
+        if self.unnormalise:  # py-R-FCN trains the RPN on normalised targets
             deltas = deltas * np.array(self.stds, self.dtype) + np.array(self.means, self.dtype)
         height, width = bottom[0].shape[2:]
         anchors = shifted_anchors(self.anchors, height, width, self.stride)
@@ -132,8 +132,9 @@ def limits_of(settings: DetectionSettings, phase: Phase) -> ProposalLimits:
 def proposals(anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits) -> tuple[Array, Array]:
     """Boxes (R, 4) and their scores (R,), best first; anchors (N, 4), scores (N,), deltas (N, 4), im_info (3,)."""
     boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
+    # min_size is of the unscaled image, boxes of the scaled one
     kept = np.flatnonzero(large_enough(boxes, limits.min_size * im_info[2]))
-    order = kept[np.argsort(-scores[kept], kind="stable")]
+    order = kept[np.argsort(-scores[kept], kind="stable")]  # stable: of equal scores the earlier anchor
     if limits.pre_nms_top_n > 0:
         order = order[: limits.pre_nms_top_n]
     dets = np.column_stack([boxes[order], scores[order]])

@@ -34,7 +34,7 @@ class PsRoiPool(PositionSensitiveOperator):
     def plan(self, rois: Array, size: tuple[int, int]) -> BinPlan:
         """rois rounded to pixels with the end one further, then scaled, then cut into bins."""
         rounded = round_half_away(rois[:, 1:])
-        rounded[:, 2:] += 1
+        rounded[:, 2:] += 1  # the end is one past the last pixel, before scaling
         corners = rounded * rois.dtype.type(self.spatial_scale)
 
         def cut(first: Array, end: Array, count: int) -> AxisSteps:
@@ -50,7 +50,7 @@ class PsRoiPool(PositionSensitiveOperator):
         def means(maps: Array, part: GridPart, scratch: Scratch) -> Array:
             area = areas[part.rois, part.gh, part.columns].T
             sums = sum_bins(maps, bin_spans(plan, part), scratch).reshape(*area.shape, len(maps))
-            sums /= area[..., None]
+            sums /= area[..., None]  # an empty bin: sum 0, area at least 1
             return sums
 
         pool_in_parts(x, plan, y, 2 * 8 * x[:1].size, means)

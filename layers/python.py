@@ -92,7 +92,7 @@ def allow_module(name: str, folder: str | os.PathLike[str] | None = None) -> Non
     if folder is not None:
         _folders.folders[name.partition(".")[0]] = os.path.abspath(folder)
         if _folders not in sys.meta_path:
-            sys.meta_path.insert(0, _folders)
+            sys.meta_path.insert(0, _folders)  # before PathFinder, which would find the name on sys.path first
 
 
 def layer_class(

@@ -30,8 +30,9 @@ class Reduction(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, shape = self.param.reduction_param, bottom[0].shape
-        axis = self.axis_of(param.axis, bottom[0], "reduction_param.axis") if shape else 0
+        axis = self.axis_of(param.axis, bottom[0], "reduction_param.axis") if shape else 0  # a scalar has no axis 0
         self._split = math.prod(shape[:axis]), math.prod(shape[axis:])
+        # MEAN is SUM with the number in coeff
         self.coeff = param.coeff / max(self._split[1], 1) if param.operation == MEAN else param.coeff
         self.copies = (1, 1) if param.operation == ASUM else (0, 0)
         top[0].reshape(shape[:axis])
@@ -52,7 +53,7 @@ class Reduction(Layer):
         dy = self.coeff * top[0].diff.reshape(-1, 1)
         operation = self.param.reduction_param.operation
         if operation == ASUM:
-            np.multiply(np.sign(x), dy, out=dx)
+            np.multiply(np.sign(x), dy, out=dx)  # 0 at 0, as Caffe's sign
         elif operation == SUMSQ:
             np.multiply(x, 2 * dy, out=dx)
         else:

@@ -12,6 +12,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, each_block
+from minicaffe.cuda.pairs import data_pair
 from minicaffe.layer import Layer
 
 ROW = 1 << 12
@@ -23,7 +24,7 @@ _zeros: dict[np.dtype[Any], Array] = {}
 class ReLU(Layer):
     """y = x where x > 0, else negative_slope * x; the slope at 0 is that of the negative side.
 
-    bottom: x (any shape). top: y (the same shape); may be in place. A NaN stays NaN. Raises no errors of its own.
+    bottom: x (any shape). top: y (the same shape); may be in place. A NaN stays NaN. Raises no LayerError.
     """
 
     type = "ReLU"
@@ -52,12 +53,8 @@ class ReLU(Layer):
         each_block(x.shape, lambda index: relu(x[index], self.negative_slope, out=y[index]))
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        in_place = top[0] is bottom[0]
-        sign = 0
-        if self.negative_slope < 0 and in_place:
-            sign = self._sign.device_data("write")
-        x = bottom[0].device_data("update" if in_place else "read")
-        y = x if in_place else top[0].device_data("write")
+        sign = self._sign.device_data("write") if self.negative_slope < 0 and top[0] is bottom[0] else 0
+        x, y = data_pair(bottom[0], top[0])
         self.launch("relu.relu", top[0].count, top[0].count, x, self.negative_slope, y, sign)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -80,6 +77,7 @@ class ReLU(Layer):
 
     def _sign_of(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> Blob:
         """The blob whose elements are greater than 0 where x is."""
+        # otherwise y > 0 exactly where x > 0: in place y serves
         return self._sign if self.negative_slope < 0 and top[0] is bottom[0] else bottom[0]
 
 
@@ -89,7 +87,7 @@ def relu(x: Array, negative_slope: float = 0.0, out: Array | None = None) -> Arr
     if negative_slope == 0:
         _positive_part(x, y)
         return y
-    choose = np.maximum if negative_slope <= 1 else np.minimum
+    choose = np.maximum if negative_slope <= 1 else np.minimum  # a slope above 1 turns the two lines round
     return choose(x, x * negative_slope, out=y)
 
 
@@ -103,6 +101,7 @@ def _positive_part(x: Array, y: Array) -> None:
     zeros = _zeros.setdefault(x.dtype, np.zeros(ROW, x.dtype))
     if whole:
         rows = (*x.shape[:-1], whole // ROW, ROW)
+        # cutting an axis is always a view: y itself is written
         np.maximum(x[..., :whole].reshape(rows), zeros, out=y[..., :whole].reshape(rows))
     if run > whole:
         np.maximum(x[..., whole:], zeros[: run - whole], out=y[..., whole:])
@@ -121,6 +120,6 @@ def relu_backward(dy: Array, positive: Array, negative_slope: float = 0.0, out: 
     """dy: any shape; positive: x > 0, the same shape; out: where dx goes, dy itself allowed. Returns dx."""
     if negative_slope == 0:
         return np.multiply(dy, positive, out=out)
-    factor: Array = ~positive * dy.dtype.type(negative_slope)
+    factor: Array = ~positive * dy.dtype.type(negative_slope)  # slope at 0 too
     factor += positive
     return np.multiply(dy, factor, out=out)

@@ -34,12 +34,13 @@ class Reshape(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(self.new_shape(bottom[0].shape))
-        top[0].share_data(bottom[0])
+        top[0].share_data(bottom[0])  # at each reshape: the bottom may have got new memory
         top[0].share_diff(bottom[0])
 
     def replaced_axes(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """The half-open range of the bottom's axes that shape.dim replaces."""
         param, axes = self.param.reshape_param, len(shape)
+        # -1 is past the last axis, not the last: to insert one there
         start = param.axis if param.axis >= 0 else axes + param.axis + 1
         if not 0 <= start <= axes:
             raise self.error(f"axis {param.axis} is out of range for shape {shape}", "reshape_param.axis")

@@ -40,6 +40,7 @@ class ROIAlign(RoiLayer):
         if cls is not ROIAlign:
             return super().__new__(cls)
         align = param.roi_align_param
+        # an explicit pool decides, else a sampling_ratio, 0 too
         mean = align.pool == align.AVE if align.HasField("pool") else align.HasField("sampling_ratio")
         return super().__new__(ROIAlignMean if mean else ROIAlignMax)
 
@@ -70,7 +71,7 @@ class ROIAlignMax(ROIAlign, MaximaLayer):
 
     def read_scale_bottom(self, bottom: Sequence[Blob]) -> None:
         if len(bottom) > 2:
-            scale = abs(float(bottom[2].read_data().reshape(-1)[0]))
+            scale = abs(float(bottom[2].read_data().reshape(-1)[0]))  # the original takes fabs
             if not math.isfinite(scale):
                 raise self.error(f"the third bottom's spatial scale must be finite, got {scale}", "bottom[2]")
             self.spatial_scale = scale

@@ -54,13 +54,14 @@ class RoIData(Layer):
         self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")
         self.shard = current_shard(self.phase)
         self.has_rpn = len(top) == 3
-        self.makes_rois = not self.has_rpn
+        self.makes_rois = not self.has_rpn  # of the instance: the type has both forms
         self.roidb: Roidb = []
         self.order = np.zeros(0, int)
         self.bbox_means: Array | None = None
         self.bbox_stds: Array | None = None
         train = self.settings.train
         self.images_per_batch = 1 if self.has_rpn else train.ims_per_batch
+        # the largest there can be; forward gives each batch its size
         top[0].reshape(self.images_per_batch, 3, max(train.scales), train.max_size)
         columns = 4 * (2 if train.agnostic else self.num_classes)
         shapes = [(1, 3), (1, 5)] if self.has_rpn else [(1, n, 1, 1) for n in (5, 1, columns, columns, columns)]
@@ -125,6 +126,7 @@ class RoIData(Layer):
 
     def _next_batch(self) -> Array:
         """Indices of this rank's next images: each rank in turn takes a batch of the order that all have alike."""
+        # every rank draws for all: their orders stay alike
         return [self._next_of_order() for _ in range(self.shard.count)][self.shard.rank]
 
     def _next_of_order(self) -> Array:

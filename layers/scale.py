@@ -39,7 +39,7 @@ class Scale(Layer):
         param = self.param.scale_param
         self._input = Blob((0,), self.dtype)
         if len(bottom) == 2:
-            self.weight_names = ("bias",)
+            self.weight_names = ("bias",)  # the scale is the second bottom
         if self.blobs:
             return
         shape = (
@@ -103,9 +103,10 @@ class Scale(Layer):
             self.blobs[-1].diff[...] += sum_channels(dy).reshape(self.blobs[-1].shape)
         learnt = len(bottom) == 1
         if self.param_propagate_down[0] if learnt else propagate_down[1]:
+            # before dx, which in place overwrites dy
             x = (self._kept(bottom, top) or bottom[0]).read_data().reshape(self.split)
             dscale = sum_products(dy, x).reshape(scale.shape)
-            scale.diff[...] = scale.diff + dscale if learnt else dscale
+            scale.diff[...] = scale.diff + dscale if learnt else dscale  # weights' diffs add up, a bottom's is overwritten
         if propagate_down[0]:
             affine(dy, bottom[0].diff.reshape(self.split), times=scale.data.reshape(-1))
 

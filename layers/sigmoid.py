@@ -40,7 +40,7 @@ class Sigmoid(Layer):
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
             y = top[0].data
-            np.multiply(top[0].diff, y * (1 - y), out=bottom[0].diff)
+            np.multiply(top[0].diff, y * (1 - y), out=bottom[0].diff)  # from y: x may have been overwritten
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
@@ -50,7 +50,7 @@ class Sigmoid(Layer):
 
 def sigmoid(x: Array, *, out: Array | None = None) -> Array:
     """1 / (1 + exp(-x)), of x's shape; out (may be x itself) receives it if given."""
-    y: Array = np.multiply(x, 0.5, out=out)
+    y: Array = np.multiply(x, 0.5, out=out)  # (1 + tanh(x / 2)) / 2: exp(-x) would overflow
     np.tanh(y, out=y)
     y *= 0.5
     y += 0.5

@@ -76,10 +76,12 @@ class SigmoidCrossEntropyLoss(Loss):
     def _target(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.bool_]]:
         """The targets, and which of them count, in x's shape."""
         target = bottom[1].data.reshape(bottom[0].shape)
+        # Caffe's static_cast<int>
         kept = np.ones(target.shape, bool) if self.ignore is None else np.trunc(target) != self.ignore
         return target, kept
 
 
 def sigmoid_cross_entropy(x: Array, target: Array) -> Array:
     """-(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) for each element, of x's shape."""
+    # the same sum, rewritten so that exp sees no number above 0
     return np.asarray(np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x))))

@@ -11,7 +11,7 @@ from minicaffe.layer import Layer
 class Silence(Layer):
     """Does nothing with its bottoms; their diffs become 0.
 
-    bottom[i]: any shapes. No top. Raises no errors of its own.
+    bottom[i]: any shapes. No top. Raises no LayerError.
     """
 
     type = "Silence"

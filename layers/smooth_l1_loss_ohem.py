@@ -54,7 +54,7 @@ class SmoothL1LossOHEM(DifferenceLoss):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         d = weighted_difference(*self._arrays(bottom), out=self.difference.data)
-        losses = smooth_l1(d).sum(axis=1, keepdims=True)
+        losses = smooth_l1(d).sum(axis=1, keepdims=True)  # (R, 1, H, W): BoxAnnotatorOHEM ranks these
         top[0].data[...] = losses.sum(dtype=np.float64) / self._divisor(bottom[0])
         if len(top) > 1:
             top[1].data[...] = losses

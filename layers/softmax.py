@@ -59,6 +59,7 @@ class Softmax(Layer):
 
 def softmax(x: Array, axis: int = 1, *, out: Array | None = None) -> Array:
     """Probabilities along axis, of x's shape; out (may be x itself) receives them if given."""
+    # exp cannot overflow; initial is for an axis of length 0
     y: Array = np.subtract(x, x.max(axis=axis, keepdims=True, initial=-np.inf), out=out)
     np.exp(y, out=y)
     y /= y.sum(axis=axis, keepdims=True)
@@ -67,6 +68,6 @@ def softmax(x: Array, axis: int = 1, *, out: Array | None = None) -> Array:
 
 def softmax_backward(y: Array, dy: Array, axis: int = 1, *, out: Array | None = None) -> Array:
     """The gradient in x of softmax, given its result y and the gradient dy in it, both of x's shape; out may be dy itself."""
-    dx: Array = np.subtract(dy, (dy * y).sum(axis=axis, keepdims=True), out=out)
+    dx: Array = np.subtract(dy, (dy * y).sum(axis=axis, keepdims=True), out=out)  # the sum is taken before out, which may be dy
     dx *= y
     return dx

@@ -64,6 +64,7 @@ class SoftmaxWithLoss(Loss):
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         losses = cross_entropy(prob, labels, kept)
         self.divisor.data[...] = self.divisor_for(kept)
+
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
         for blob, values in zip(top[1:], (prob, losses), strict=False):
             blob.data[...] = values.reshape(blob.shape)
@@ -106,7 +107,7 @@ class SoftmaxWithLoss(Loss):
 def cross_entropy(prob: Array, labels: NDArray[np.intp], kept: NDArray[np.bool_]) -> Array:
     """Losses (outer, inner) of prob (outer, C, inner) at labels (outer, inner); 0 where kept (outer, inner) is False."""
     true = np.take_along_axis(prob, labels[:, None], axis=1)[:, 0]
-    losses: Array = -np.log(np.maximum(true, prob.dtype.type(FLT_MIN)))
+    losses: Array = -np.log(np.maximum(true, prob.dtype.type(FLT_MIN)))  # Caffe's max(p, FLT_MIN): the loss stays finite
     losses[~kept] = 0
     return losses
 

@@ -16,7 +16,7 @@ class Split(Layer):
     """Every top is the bottom; backward adds up all the tops' diffs, also those that nothing wrote (zeros).
 
     bottom: x (any shape). top[i]: x, in the bottom's memory (no copy); diffs are separate.
-    The net inserts this layer wherever a blob has more than one reader. Raises no errors of its own.
+    The net inserts this layer wherever a blob has more than one reader. Raises no LayerError.
     """
 
     type = "Split"
@@ -30,7 +30,7 @@ class Split(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         for blob in top:
             blob.reshape(bottom[0].shape)
-            blob.share_data(bottom[0])
+            blob.share_data(bottom[0])  # data alone: each reader writes a diff
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Nothing: the tops are the bottom's memory."""
@@ -62,6 +62,6 @@ class Split(Layer):
             current().copy(dx, diffs[0], bottom[0].count * self.dtype.itemsize)
         total, *rest = diffs
         while rest:
-            three = (*rest[:3], 0, 0)[:3]
+            three = (*rest[:3], 0, 0)[:3]  # up to three in a launch: fewer passes over dx
             self.launch("split.sum", bottom[0].count, bottom[0].count, total, *three, dx)
             total, rest = dx, rest[3:]

@@ -45,13 +45,14 @@ class SPP(Layer):
         shape = bottom[0].shape
         if len(shape) != 4:
             raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
-        if shape[2:] != self._spatial:
+        if shape[2:] != self._spatial:  # kernels and pads depend on the map's size
             self.levels = [(self._pooling(bottom[0], level), Blob((), self.dtype)) for level in range(self.height)]
             self._spatial = shape[2:]
-        self._x.reshape(shape)
+        self._x.reshape(shape)  # x's data with a diff that each level may overwrite
         for pooling, y in self.levels:
             pooling.reshape(bottom, [y])
         bins = sum(4**level for level in range(self.height))
+        # Caffe skips Flatten and Concat for one level
         top[0].reshape(*((*shape[:2], 1, 1) if self.height == 1 else (shape[0], shape[1] * bins)))
 
     def _pooling(self, bottom: Blob, level: int) -> Pooling:
@@ -71,13 +72,14 @@ class SPP(Layer):
         pool.kernel_h, pool.kernel_w = pool.stride_h, pool.stride_w = kernel
         pool.pad_h, pool.pad_w = pad
         pooling = Pooling(inner, phase=self.phase, dtype=self.dtype, source=self.source)
-        pooling.setup([bottom], [bottom])
+        pooling.setup([bottom], [bottom])  # setup counts the tops and looks no further
         return pooling
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         images = bottom[0].shape[0]
         for pooling, y in self.levels:
             pooling.forward_cpu(bottom, [y])
+        # an empty batch has 0 / 1 numbers an image
         parts = [y.data.reshape(images, y.count // max(1, images)) for _, y in self.levels]
         np.concatenate(parts, axis=1, out=top[0].data.reshape(images, top[0].count // max(1, images)))
 

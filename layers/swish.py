@@ -11,7 +11,7 @@ from .sigmoid import sigmoid
 
 
 class Swish(Neuron):
-    """y = x s with s = 1 / (1 + exp(-beta x)); dx = dy (s + beta y (1 - s)). Raises no errors of its own.
+    """y = x s with s = 1 / (1 + exp(-beta x)); dx = dy (s + beta y (1 - s)). Raises no LayerError.
 
     bottom: x (any shape). top: y (the same shape); may be in place.
     """

@@ -10,7 +10,7 @@ from .elementwise.neuron import Neuron
 
 
 class TanH(Neuron):
-    """y = tanh(x), dx = dy (1 - y^2). Raises no errors of its own.
+    """y = tanh(x), dx = dy (1 - y^2). Raises no LayerError.
 
     bottom: x (any shape). top: y (the same shape); may be in place.
     """

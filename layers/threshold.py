@@ -12,7 +12,7 @@ from .elementwise.neuron import Neuron
 class Threshold(Neuron):
     """y = 1 where x > threshold, else 0. Its gradient is 0: nothing is propagated through it.
 
-    bottom: x (any shape). top: y (the same shape); may be in place. Raises no errors of its own.
+    bottom: x (any shape). top: y (the same shape); may be in place. Raises no LayerError.
     """
 
     type = "Threshold"

@@ -33,7 +33,7 @@ class Tile(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
         axis = self.axis_of(self.param.tile_param.axis, bottom[0], "tile_param.axis")
-        self._split = math.prod(shape[:axis]), 1, math.prod(shape[axis:])
+        self._split = math.prod(shape[:axis]), 1, math.prod(shape[axis:])  # tiled whole: (before, tiles, axis and after)
         top[0].reshape(*shape[:axis], self.tiles * shape[axis], *shape[axis + 1 :])
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

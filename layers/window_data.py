@@ -73,9 +73,10 @@ class WindowSource:
         objects = [window for window in file.windows if window.overlap >= param.fg_threshold]
         if wrong := [window for window in objects if window.label < 1]:
             raise DataError(f"{param.source}: an object's window has class {wrong[0].label}; classes begin at 1")
+        # the original tests fg first: no window is both
         others = [w._replace(label=0) for w in file.windows if w.overlap < min(param.bg_threshold, param.fg_threshold)]
-        count = int(np.float32(param.batch_size) * np.float32(param.fg_fraction))
-        self.draws = ((others, param.batch_size - count), (objects, count))
+        count = int(np.float32(param.batch_size) * np.float32(param.fg_fraction))  # the original multiplies floats and cuts
+        self.draws = ((others, param.batch_size - count), (objects, count))  # background first, as the original fills batches
         for windows, wanted, kind in ((others, param.batch_size - count, "background"), (objects, count, "object")):
             if wanted and not windows:
                 raise DataError(f"{param.source}: a batch takes {wanted} {kind} windows, but the file has none")
@@ -87,7 +88,7 @@ class WindowSource:
         return [(self.param.batch_size, self.channels, self.crop, self.crop), (self.param.batch_size,)]
 
     def next_batch(self) -> Batch:
-        data, labels = (np.zeros(shape, self.dtype) for shape in self.shapes())
+        data, labels = (np.zeros(shape, self.dtype) for shape in self.shapes())  # zeros: what a window has outside its image
         at = 0
         for windows, count in self.draws:
             for _ in range(count):
@@ -131,14 +132,14 @@ class WindowSource:
             values -= self.mean[:, rows, columns]
         out[:, rows, columns] = values * self.dtype.type(self.param.scale)
 
-    def _read_mean(self, transform: Any) -> Array | None:
+    def _read_mean(self, transform: caffe_pb2.TransformationParameter) -> Array | None:
         """The centre of the mean image, or the mean values, as (C, crop, crop)."""
         mean = read_mean(transform, self.dtype)
         shape = (self.channels, self.crop, self.crop)
         if mean is None:
             return None
         if transform.mean_file:
-            off = max((mean.shape[2] - self.crop) // 2, 0)
+            off = max((mean.shape[2] - self.crop) // 2, 0)  # the width's for both axes, as in the original
             mean = mean[:, off : off + self.crop, off : off + self.crop]
         check_mean(mean, shape, transform.mean_file)
         return np.broadcast_to(mean, shape)

@@ -154,6 +154,7 @@ def _html(shown: Any) -> str:
     return html(shown)
 
 
+# Here, because the engine must not import tracing.
 Net._repr_html_ = Blob._repr_html_ = _html  # type: ignore[attr-defined]
 
 

@@ -71,7 +71,7 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer
     """path, as named by a prototxt (or another namer), if it is allowed or in a folder of beside. Raises DataError."""
     name = os.fspath(path)
     try:
-        os.stat(name)
+        os.stat(name)  # realpath reports neither a loop of links nor a name that is too long
     except FileNotFoundError:
         pass
     except ValueError:
@@ -81,7 +81,7 @@ def granted(path: str | os.PathLike[str], *beside: str | os.PathLike[str], namer
             raise DataError(f"{name[:200]}: {error.strerror}") from error
     real = os.path.realpath(path)
     folders = [os.path.realpath(os.getcwd()), *_allowed, *map(os.path.realpath, beside)]
-    if any(Path(real).is_relative_to(folder) for folder in folders):
+    if any(Path(real).is_relative_to(folder) for folder in folders):  # by parts: /database is not in /data
         return name
     folder = real if os.path.isdir(real) else os.path.dirname(real)
     leads = f" (which is {real})" if real != os.path.abspath(name) else ""
@@ -115,6 +115,7 @@ def granted_uri(uri: str) -> str:
             f' where that is allowed: --allow "{place}", or minicaffe.allow_path("{place}")'
         )
     start, _, options = host.partition("?")
+    # Unquoted first, so that a quoted path is not quoted twice.
     path = quote(unquote_to_bytes(uri.partition("?")[0][len(start) :].encode("utf-8", "surrogateescape")))
     return f"{start}{path}{'?' * bool(options)}{options}"
 

@@ -63,7 +63,7 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         real = self.real(spec.name)
         assert real is not None
         module = importlib.import_module(real)
-        self._specs[spec.name] = module.__spec__
+        self._specs[spec.name] = module.__spec__  # importlib replaces it by the alias's before exec_module
         return module
 
     def exec_module(self, module: ModuleType) -> None:

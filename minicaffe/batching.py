@@ -50,7 +50,7 @@ def forward_backward_all(
 def batches(net: Net, inputs: Mapping[str, ArrayLike]) -> Iterator[Arrays]:
     """Arrays (items, ...) in parts of the net's batch size, the last padded with zeros."""
     arrays, items = _arrays(inputs)
-    size = net.blobs[net.inputs[0]].shape[0]
+    size = net.blobs[net.inputs[0]].shape[0]  # as in pycaffe, the first input's
     for start in range(0, items, size):
         yield {name: _padded(array[start : start + size], size) for name, array in arrays.items()}
 
@@ -69,11 +69,12 @@ def _arrays(inputs: Mapping[str, ArrayLike]) -> tuple[Arrays, int]:
 
 
 def _copies(arrays: Arrays) -> Arrays:
-    return {name: np.array(array, ndmin=1) for name, array in arrays.items()}
+    return {name: np.array(array, ndmin=1) for name, array in arrays.items()}  # a scalar loss gets an axis to join along
 
 
 def _joined(runs: Sequence[Arrays], items: int) -> Arrays:
     """The batches' arrays joined, without the padding."""
+    # A scalar top gives one value for each batch, fewer than items.
     return {name: np.concatenate([run[name] for run in runs])[:items] for name in runs[0]} if runs else {}
 
 

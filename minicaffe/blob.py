@@ -70,6 +70,7 @@ class SyncedMemory:
         """The first count elements as a writable flat array on the host."""
         if self._host is None:
             self._host = self._new_host()
+        # A write of fewer elements than the device holds leaves the others, whose only copy is there.
         if self.state is MemoryState.DEVICE and (access != "write" or count < self._held):
             self._copy_to_host()
         if access != "read":
@@ -86,12 +87,12 @@ class SyncedMemory:
         with gpu.active():
             stream = gpu.current_stream
             if self._writer is not None and self._writer is not stream:
-                self._writer.synchronize()
+                self._writer.synchronize()  # streams are not ordered: kernels on that one may still write
             memory = self._device
             if memory is None or self._held < count or memory.device is not gpu:
                 memory = self._grow(gpu, count)
             if self.state is MemoryState.HOST and (access != "write" or count < self._held):
-                gpu.to_device(memory.address, self.host(self._held, "read"))
+                gpu.to_device(memory.address, self.host(self._held, "read"))  # not only count: one state is for all of them
                 self.state, self._writer = MemoryState.SYNCED, stream
             if access != "read":
                 self.state, self._writer = MemoryState.DEVICE, stream
@@ -109,6 +110,7 @@ class SyncedMemory:
     def _new_host(self) -> Array:
         if self.gone:
             raise Error(self.gone)
+        # What was on the GPU once goes there again, and copies from page-locked memory are faster.
         if self._device is not None or (self.pinned and gpu_mode()):
             from .cuda.device import current
 
@@ -119,7 +121,7 @@ class SyncedMemory:
         memory, host = self._device, self._host
         if memory is not None and host is not None:
             memory.device.to_host(host[: self._held], memory.address, self._writer)
-        self.state, self._writer = MemoryState.SYNCED, None
+        self.state, self._writer = MemoryState.SYNCED, None  # to_host has waited for the writer
 
     def _grow(self, gpu: Device, count: int) -> DeviceMemory:
         """Allocate memory for count elements on gpu and copy the contents there."""
@@ -131,11 +133,12 @@ class SyncedMemory:
             self._device, self._held = None, 0
         size, old, held = self.dtype.itemsize, self._device, self._held
         memory = gpu.allocate(count * size)
+        # Otherwise device() uploads the contents next, if anything is to be read.
         if self.state in (MemoryState.DEVICE, MemoryState.SYNCED):
             if old is not None:
                 gpu.copy(memory.address, old.address, held * size)
             if self._host is not None:
-                gpu.to_device(memory.address + held * size, self._host[held:count])
+                gpu.to_device(memory.address + held * size, self._host[held:count])  # beyond held only the host has contents
         self._device, self._held, self._writer = memory, count, gpu.current_stream
         return memory
 
@@ -186,6 +189,7 @@ class Blob:
         """Change the shape (ints, or one sequence of them); the memory is kept when the new count fits in it."""
         shape = checked_shape(dims)
         self._shape, self._count = shape, math.prod(shape)
+        # As in Caffe, growing drops the contents, and blobs that shared the old memory keep it.
         if self._count > self.data_memory.size:
             self.data_memory = SyncedMemory(self._count, self.dtype, self._pinned)
         if self._count > self.diff_memory.size:
@@ -194,7 +198,7 @@ class Blob:
     @property
     def data(self) -> Array:
         """The values: a writable view, of the blob's shape."""
-        return self.data_memory.host(self._count).reshape(self._shape)
+        return self.data_memory.host(self._count).reshape(self._shape)  # "update": the caller may write to the view
 
     @data.setter
     def data(self, values: object) -> NoReturn:
@@ -307,7 +311,7 @@ class Blob:
         return self.data_memory is other.data_memory
 
     def _check_shareable(self, other: Blob) -> None:
-        if self._count != other._count or self.dtype != other.dtype:
+        if self._count != other._count or self.dtype != other.dtype:  # Caffe compares counts, not shapes: Reshape shares too
             raise BlobError(f"blobs of shapes {self._shape} and {other._shape} cannot share memory")
 
     def __repr__(self) -> str:
@@ -362,6 +366,7 @@ def put_numbers(name: str, target: Array, values: ArrayLike) -> None:
     """Copy values to a blob's array. Raises Error, with the blob's name, unless they fit."""
     array = numbers(name, values)
     wrong = f'"{name}" has shape {target.shape}, but the array given has {array.shape}'
+    # NumPy would broadcast a single item over the batch.
     if array.ndim and target.ndim and array.shape[:1] != target.shape[:1]:
         raise Error(f"{wrong}: not batch sized (net.blobs['{name}'].reshape(...) first)")
     try:

@@ -36,6 +36,7 @@ def lifetimes(nodes: Sequence[Node], keep: Iterable[str]) -> Lifetimes:
     for i, node in enumerate(nodes):
         tops = zip(node.top_names, node.tops, strict=True)
         made.append({name: blob for name, blob in tops if name not in kept and name not in node.bottom_names})
+        # made[i] too: a top that nobody reads ends with its own layer.
         last.update((name, i) for name in (*node.bottom_names, *made[i]) if name not in kept)
     ends: list[list[str]] = [[] for _ in nodes]
     for name, i in last.items():
@@ -61,4 +62,5 @@ class BlobMemory:
         """Layer i has run."""
         for name in self._lives.ends[i]:
             if name not in self.asked_for:
+                # Only this blob's reference to the memory: Split's and Reshape's tops, which share it, keep it.
                 self._blobs[name].give_back(GONE.format(name, name))

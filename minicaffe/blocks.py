@@ -31,7 +31,7 @@ def blocks(shape: Sequence[int], size: int | None = None) -> list[Index]:
     left, cuts = BLOCK if size is None else size, []
     for length in reversed(shape):
         step = max(1, min(length, left))
-        left //= step
+        left //= step  # what an index of the next outer axis has room for; 1 or 0 cuts that axis into single indices
         cuts.append([slice(start, min(start + step, length)) for start in range(0, length, step)])
     return list(product(*reversed(cuts)))
 
@@ -39,7 +39,7 @@ def blocks(shape: Sequence[int], size: int | None = None) -> list[Index]:
 def each_block(shape: Sequence[int], step: Callable[[Index], object], size: int | None = None) -> None:
     """Call step(index) for every block of an array of this shape, on all threads; a step may write to its block only."""
     todo = blocks(shape, size)
-    run(partial(_steps, step, todo[part]) for part in parts(len(todo), each=2))
+    run(partial(_steps, step, todo[part]) for part in parts(len(todo), each=2))  # two each: threads end at unequal times
 
 
 def _steps(step: Callable[[Index], object], indices: Sequence[Index]) -> None:

@@ -65,6 +65,7 @@ def _backward_lines(net: Net, i: int, whole: bool) -> None:
                 logger.info(
                     "    [Backward] Layer %s, bottom blob %s diff: %g", layer.name, name, mean_abs(net.blobs[name].diff)
                 )
+        # Caffe numbers these, named or not.
         for j, (blob, needs) in enumerate(zip(layer.blobs, layer.param_propagate_down, strict=True)):
             if needs:
                 logger.info("    [Backward] Layer %s, param blob %d diff: %g", layer.name, j, mean_abs(blob.diff))

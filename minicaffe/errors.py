@@ -39,13 +39,13 @@ def on_one_line(text: str) -> str:
 
 def _code(character: re.Match[str]) -> str:
     code = ord(character[0])
-    code -= 0xDC00 * (0xDC80 <= code <= 0xDCFF)
+    code -= 0xDC00 * (0xDC80 <= code <= 0xDCFF)  # surrogateescape's form of a byte
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def shortened(text: str) -> str:
     """written_out, without the middle of each word, or of a text, that is too long."""
-    cut = _cut_down(text)
+    cut = _cut_down(text)  # before escaping, which takes time on ten million letters; and after it, as escapes are longer
     written = written_out(cut)
     return cut if written == cut else _cut_down(written)
 
@@ -79,14 +79,7 @@ class PrototxtError(Error):
     """A prototxt (net or solver) that cannot be read; str() is `file:line:col: message`, the source line, a caret, a hint."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        file: str = "<text>",
-        line: int = 0,
-        column: int = 0,
-        source_line: str = "",
-        hint: str = "",
+        self, message: str, *, file: str = "<text>", line: int = 0, column: int = 0, source_line: str = "", hint: str = ""
     ) -> None:
         self.message, self.file, self.line, self.column = shortened(message), shortened(file), line, column
         self.source_line, self.hint = source_line, shortened(hint)
@@ -96,9 +89,9 @@ class PrototxtError(Error):
         where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         lines = [f"{where}: {self.message}"]
         if self.source_line.strip():
-            first = max(0, self.column - 100)
+            first = max(0, self.column - 100)  # of a line of any length, show the part around the column
             shown = self.source_line[first : first + 120].rstrip()
-            shown = "".join(c if c.isprintable() else " " for c in shown)
+            shown = "".join(c if c.isprintable() else " " for c in shown)  # one column each (a tab too), for the caret
             lines += [f"  {shown}", "  " + " " * (self.column - 1 - first) + "^"]
         if self.hint:
             lines.append(f"hint: {self.hint}")

@@ -41,7 +41,7 @@ class Chain:
         if epilogues is None:
             return False
         first = self.nodes[0]
-        first.layer.guard(lambda: _run(first, epilogues))
+        first.layer.guard(lambda: _run(first, epilogues))  # errors name the first layer, whatever the step
         self.together = True
         return True
 
@@ -50,7 +50,7 @@ class Chain:
         if self.together and self.backward_lacks():
             self.together = False
             for node in self.nodes:
-                node.layer.forward_pass(node.bottoms, node.tops)
+                node.layer.forward_pass(node.bottoms, node.tops)  # the first one makes the shared top anew
 
     def backward_lacks(self) -> bool:
         """Whether backward needs a value inside the chain: Scale's gradient is the product of dy and its input."""
@@ -62,10 +62,11 @@ class Chain:
         epilogues = []
         for node in self.nodes:
             node.layer.reshape_pass(node.bottoms, node.tops)
-            if takes_epilogue(node.layer):
+            if takes_epilogue(node.layer):  # the first layer, a convolution or the like
                 continue
             epilogue = epilogue_of(node.layer, node.bottoms)
             if epilogue is None:
+                # The layers then run one by one and are reshaped again, which changes nothing.
                 return None
             epilogues.append(epilogue)
         return epilogues
@@ -82,9 +83,10 @@ class ExecutionPlan:
         """The layers from first to last that the caller has to run, in order. Chains are run here, unless one_by_one."""
         i = first
         while i <= last:
-            chain = self.chains.get(i)
+            chain = self.chains.get(i)  # none for the rest of a chain that begins before `first`
             if self.memory:
                 self.memory.before(i)
+            # Asked even if the chain may not run: forward notes that, and before_backward relies on it.
             if chain is not None and chain.forward(i + len(chain.nodes) - 1 <= last and not one_by_one):
                 count = len(chain.nodes)
             else:
@@ -116,7 +118,7 @@ def _chains(nodes: Sequence[Node]) -> Iterator[Chain]:
 
 def _begins(node: Node) -> bool:
     layer = node.layer
-    if len(node.tops) != 1 or any(layer.loss_weights):
+    if len(node.tops) != 1 or any(layer.loss_weights):  # a chain skips forward_pass, which adds up the loss
         return False
     return takes_epilogue(layer) or may_be_epilogue(layer)
 
@@ -143,7 +145,7 @@ def _run(first: Node, epilogues: Sequence[Epilogue]) -> None:
 
     def step(index: Index) -> None:
         if tops[0] is not bottoms[0]:
-            y[index] = x[index]
+            y[index] = x[index]  # the epilogue then works in place, on a block that is still in cache
         epilogue(y[index], index[1])
 
     each_block(y.shape, step)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from . import limits
-from .errors import Error, NotAFileError
+from .errors import Error, NotAFileError, os_errors_as
 
 OTHERS = {
     stat.S_IFLNK: "a link",
@@ -35,14 +35,14 @@ def opened(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
     OSError as open does.
     """
     name = os.fspath(path)
-    flags = ("O_NONBLOCK", "O_BINARY") if follow else ("O_NONBLOCK", "O_BINARY", "O_NOFOLLOW")
+    flags = ("O_NONBLOCK", "O_BINARY") if follow else ("O_NONBLOCK", "O_BINARY", "O_NOFOLLOW")  # opening a pipe would wait
     try:
         _check_kind(os.stat(name, follow_symlinks=follow), name)
     except ValueError as error:  # a NUL in it
         raise NotAFileError(errno.EINVAL, f"no file has such a name ({error})", repr(name)) from error
     handle = os.open(name, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
     try:
-        _check_kind(os.fstat(handle), name)
+        _check_kind(os.fstat(handle), name)  # again: the name may lead elsewhere by now
         return open(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -62,7 +62,7 @@ def read_bytes(path: str | os.PathLike[str], limit: str = "text") -> bytes:
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         limits.check(f"{os.fspath(path)}: the file", size, limit)
-        data = file.read(size + 1)
+        data = file.read(size + 1)  # one more, to notice a file that has grown
         while size < len(data) <= getattr(limits, limit):  # files in /proc have size 0; and a file may grow
             if not (more := file.read(1 << 20)):
                 break
@@ -99,8 +99,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         if old:
             os.close(os.open(temporary, os.O_CREAT | os.O_EXCL, 0o600))
         yield temporary
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
+        with open(temporary, "rb+") as file:  # writable, as Windows needs it for fsync
+            os.fsync(file.fileno())  # before the rename, or a crash could leave the name without the data
         if old:
             _take_permissions(temporary, old)
         temporary.replace(target)
@@ -118,26 +118,24 @@ def replacing_together(path: str | os.PathLike[str]) -> Iterator[Path]:
     path's folder, path last; when the block fails all are removed, and the old files stay. Raises replacing's errors."""
     target = Path(os.path.realpath(path) if os.path.islink(path) else path)
     beside = None if _is_device(target) else target.absolute().parent
-    try:
+    with os_errors_as(Error, f"{target}: cannot be written"):
         folder = tempfile.TemporaryDirectory(dir=beside, prefix=f".{target.stem}.")
-    except OSError as error:
-        raise Error(f"{target}: cannot be written: {error.strerror or error}") from error
     with folder:
         draft = Path(folder.name) / target.name
         yield draft
-        for file in sorted(draft.parent.iterdir(), key=lambda file: file == draft):
+        for file in sorted(draft.parent.iterdir(), key=lambda file: file == draft):  # False, the companions, first
             with replacing(target.with_name(file.name)) as temporary:
                 if temporary.exists():
-                    file.chmod(0o600)
+                    file.chmod(0o600)  # replacing() will give it the old file's permissions
                 shutil.move(file, temporary)
 
 
 def _take_permissions(file: Path, old: os.stat_result) -> None:
     """Give file another's permissions and, if allowed, owner and group. If the group cannot be set, the file's group gets the
     permissions of others."""
-    mode = stat.S_IMODE(old.st_mode) & 0o777
+    mode = stat.S_IMODE(old.st_mode) & 0o777  # without setuid, setgid and sticky
     if hasattr(os, "chown"):
-        for uid, gid in ((old.st_uid, -1), (-1, old.st_gid)):
+        for uid, gid in ((old.st_uid, -1), (-1, old.st_gid)):  # one by one: often only the group may be changed
             with suppress(OSError):
                 os.chown(file, uid, gid)
     if file.stat().st_gid != old.st_gid:
@@ -157,7 +155,7 @@ def _copied_to(target: Path) -> Iterator[Path]:
         try:
             with open(Path(folder) / target.name, "rb") as source, open(target, "wb", buffering=0) as file:
                 shutil.copyfileobj(source, file)
-        except BrokenPipeError:
+        except BrokenPipeError:  # `| head` has seen enough: the command line ends quietly
             raise
         except OSError as error:
             raise Error(f"{target}: cannot be written: {error.strerror or error}") from error

@@ -71,7 +71,7 @@ def _positive_unitball(array: Array, param: caffe_pb2.FillerParameter) -> None:
         raise FillerError("the positive_unitball filler needs at least one axis, got a scalar")
     _draw_uniform(array, 0.0, 1.0)
     if array.size:
-        rows = array.reshape(array.shape[0], -1)
+        rows = array.reshape(array.shape[0], -1)  # a view: the array is contiguous
         rows /= rows.sum(axis=1, keepdims=True)
 
 
@@ -109,7 +109,7 @@ def fan(shape: tuple[int, ...], variance_norm: int) -> float:
     of this shape."""
     count = math.prod(shape)
     fan_in = count / shape[0] if shape else 1.0
-    fan_out = count / shape[1] if len(shape) > 1 else float(count)
+    fan_out = count / shape[1] if len(shape) > 1 else float(count)  # an absent legacy axis has length 1
     if variance_norm == caffe_pb2.FillerParameter.AVERAGE:
         return (fan_in + fan_out) / 2
     return fan_out if variance_norm == caffe_pb2.FillerParameter.FAN_OUT else fan_in

@@ -102,9 +102,9 @@ def check_layer_gradient(  # noqa: PLR0913 - public, by keyword
         numeric = run.numeric(blob, step)
         smooth = np.ones(blob.shape, bool) if kink is None else np.abs(run.start(blob) - kink) > kink_range
         rms = float(np.sqrt(np.mean(numeric[smooth] ** 2))) if smooth.any() else 0.0
-        scale = np.maximum(np.maximum(np.abs(gradient), np.abs(numeric)), max(rms, 1e-8))
+        scale = np.maximum(np.maximum(np.abs(gradient), np.abs(numeric)), max(rms, 1e-8))  # 1e-8: a gradient of zeros
         error = np.where(smooth, np.abs(gradient - numeric) / scale, 0.0)
-        error = np.where(np.isfinite(error), error, np.inf)
+        error = np.where(np.isfinite(error), error, np.inf)  # NaN would lose every comparison below
         elements += int(smooth.sum())
         if error.size and error.max() > worst:
             at = tuple(int(k) for k in np.unravel_index(int(error.argmax()), error.shape))
@@ -129,7 +129,7 @@ class _Run:
         self._start: dict[int, NDArray[Any]] = {id(blob): blob.data.copy() for blob in [*bottom, *layer.blobs]}
         self._forward()
         random = np.random.default_rng(seed)
-        counted = [not layer.is_loss or bool(w) for w in layer.loss_weights]
+        counted = [not layer.is_loss or bool(w) for w in layer.loss_weights]  # a loss has no gradient in its other tops
         self.weights = [random.uniform(0.5, 1.5, t.shape) * random.choice([-1, 1], t.shape) * c for t, c in zip(top, counted)]
 
     def start(self, blob: Blob) -> NDArray[Any]:
@@ -165,11 +165,11 @@ class _Run:
         return gradient
 
     def _forward(self) -> None:
-        rng.set_random_seed(self.seed)
+        rng.set_random_seed(self.seed)  # the same Dropout mask and samples in every forward
         self.layer.forward_pass(self.bottom, self.top)
 
     def _restore(self) -> None:
-        for blob in [*self.bottom, *self.layer.blobs]:
+        for blob in [*self.bottom, *self.layer.blobs]:  # forward may change them: in place, BatchNorm's statistics
             blob.data[...] = self._start[id(blob)]
 
 

@@ -44,6 +44,7 @@ class Hooked:
     @property
     def forward_is_watched(self) -> bool:
         """Whether a hook is called between the layers of a forward."""
+        # A chain would skip them.
         return any(self._hooks[when] for when in ("before_forward", "after_reshape", "after_forward"))
 
     def _hook(self, when: str, hook: Hook) -> Hook:

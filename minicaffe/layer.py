@@ -130,6 +130,7 @@ class Layer:
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """forward_cpu on the GPU; by default that on the CPU."""
+        # forward_cpu takes bottom.data, which counts as a write.
         with only_read(blob.data_memory for blob in bottom if blob not in top):
             self.forward_cpu(bottom, top)
 
@@ -138,6 +139,7 @@ class Layer:
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """backward_cpu on the GPU; by default that on the CPU."""
+        # Of these only the bottoms' diffs are written, which in place are the tops' too.
         data = [blob.data_memory for blob in [*bottom, *top]]
         with only_read(data + [blob.diff_memory for blob in top if blob not in bottom]):
             self.backward_cpu(top, propagate_down, bottom)
@@ -196,7 +198,7 @@ class Layer:
             elif self._gpu_methods_apply:
                 self.forward_gpu(bottom, top)
             else:
-                Layer.forward_gpu(self, bottom, top)
+                Layer.forward_gpu(self, bottom, top)  # the base's, which runs the overridden forward_cpu
 
     def backward(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         """Run backward on the CPU or the GPU, as the mode says."""
@@ -220,7 +222,7 @@ class Layer:
         self._check_reshape(top)
         self.loss_weights = self._read_loss_weights(len(top))
         self._put_loss_weights(top)
-        if not self.param_propagate_down:
+        if not self.param_propagate_down:  # a layer alone; a net sets it from lr_mult afterwards
             self.param_propagate_down = [True] * len(self.blobs)
 
     def reshape_pass(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -232,7 +234,7 @@ class Layer:
         self.reshape_pass(bottom, top)
         if reshaped:
             reshaped()
-        self._put_loss_weights(top)
+        self._put_loss_weights(top)  # a new shape may mean new memory, without them
         self.guard(lambda: self.forward(bottom, top))
         return sum(
             weight * float(blob.read_data().sum(dtype=np.float64))
@@ -256,8 +258,9 @@ class Layer:
             return
         for shape in shapes[: len(fillers)]:
             self.blobs.add_blob(*shape)
+        # Before any memory is taken.
         limits.check("the layer", sum(blob.count for blob in self.blobs) * self.dtype.itemsize, "bytes")
-        for blob, filler in zip(self.blobs, fillers, strict=False):
+        for blob, filler in zip(self.blobs, fillers, strict=False):  # without bias_term its filler is left over
             if not leaves_zeros(filler):
                 fill(blob.data, filler)
 
@@ -293,7 +296,7 @@ class Layer:
             raise self.error(f"out of memory: {error}") from error
         except DeviceError as error:
             raise DeviceError(str(self.error(str(error)))) from error
-        except Error:
+        except Error:  # it names its layer or file already
             raise
         except Exception as error:
             note = str(self.error("its code raised this error"))
@@ -340,7 +343,7 @@ def gpu_methods_apply(kind: type[Layer]) -> bool:
     def definer(method: str) -> int:
         return next(i for i, base in enumerate(kind.__mro__) if method in vars(base))
 
-    none = kind.__mro__.index(Layer)
+    none = kind.__mro__.index(Layer)  # a GPU method of the base runs the CPU method, so it always matches
     pairs = [(definer(f"{way}_cpu"), definer(f"{way}_gpu")) for way in ("forward", "backward")]
     return all(gpu <= cpu or gpu == none for cpu, gpu in pairs)
 

@@ -82,4 +82,4 @@ class _Limits(ModuleType):
         super().__setattr__(name, value if inner else _whole(name, value))
 
 
-sys.modules[__name__].__class__ = _Limits
+sys.modules[__name__].__class__ = _Limits  # a module has no setattr hook, but its class may have one

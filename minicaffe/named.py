@@ -78,7 +78,7 @@ def names_near(name: str, known: Iterable[str]) -> str:
 
 def check_names(given: Iterable[str], wanted: Sequence[str], what: str, whose: str) -> None:
     """Raise Error, with the missing and the unknown names, unless exactly the wanted names are given."""
-    have, need = set(given), dict.fromkeys(wanted)
+    have, need = set(given), dict.fromkeys(wanted)  # a dict, to list what is missing in the net's order
     if have == need.keys():
         return
     parts = [f"{what} {sorted(have)} do not match {whose} {list(wanted)}"]

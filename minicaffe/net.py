@@ -121,12 +121,12 @@ class Net(PycaffeNet, Hooked):
         self.lock = RLock()
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
-        sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)
+        sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)  # none for a NetParameter
         layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
         unread: dict[str, None] = {}
         for param, source in layers:
             self._add_layer(param, source, unread, watch)
-        self.outputs = sorted(unread)
+        self.outputs = sorted(unread)  # alphabetical, as Caffe's std::set is
         self.layer_dict = Layers((layer.name, layer) for layer in self.layers)
         self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
         self._learnable.share()
@@ -134,7 +134,7 @@ class Net(PycaffeNet, Hooked):
         self.plan = ExecutionPlan(self.nodes, self._memory(keep))
         if self.param.force_backward:
             self.force_backward()
-        del self.param.layer[:]
+        del self.param.layer[:]  # from here on, as in Caffe, what was built: filtered, with splits; save() writes it
         self.param.layer.extend(layer.param for layer in self.layers)
         if weights is not None:
             self.copy_from(weights)
@@ -156,22 +156,23 @@ class Net(PycaffeNet, Hooked):
         node = self._append_node(layer, unread)
         layer.connect(node.bottoms, node.tops, partial(watch, self, layer, "setup") if watch else None)
         self.layers.append(layer)
-        given = set(node.bottoms)
+        given = set(node.bottoms)  # an in-place top takes no further memory
         self._check_size(layer, [blob for blob in node.tops if blob not in given])
         if watch:
             watch(self, layer, "reshape")
         for name, weight in zip(node.top_names, layer.loss_weights, strict=True):
             self.blob_loss_weights[name] = weight
         self._check_new_name(layer)
-        node.needs_backward = self._learnable.add_layer(layer) or any(node.bottom_needs)
+        node.needs_backward = self._learnable.add_layer(layer) or any(node.bottom_needs)  # add_layer must run in any case
         for name in node.top_names:
-            self._blob_needs[name] = self._blob_needs.get(name, False) or node.needs_backward
+            self._blob_needs[name] = self._blob_needs.get(name, False) or node.needs_backward  # in place, a need below stays
 
     def _append_node(self, layer: Layer, unread: dict[str, None]) -> Node:
         """Add the layer's node, and the blobs of tops that are not in place."""
         param = layer.param
         names = list(param.bottom)
         bottoms = [self.blobs[name] for name in names]
+        # A given propagate_down decides alone: true asks for a gradient even if nothing below learns.
         needs = [bool(p) for p in param.propagate_down] or [self._blob_needs[name] for name in names]
         for name in names:
             unread.pop(name, None)
@@ -185,8 +186,8 @@ class Net(PycaffeNet, Hooked):
         param = layer.param
         names, earlier = list(param.top), set[str]()
         for j, name in enumerate(names):
-            in_place = j < len(param.bottom) and param.bottom[j] == name
-            if in_place and not layer.in_place and type(layer).forward is Layer.forward:
+            in_place = j < len(param.bottom) and param.bottom[j] == name  # Caffe's rule: the bottom of the same index
+            if in_place and not layer.in_place and type(layer).forward is Layer.forward:  # pycaffe lets Python layers decide
                 raise layer.error(
                     f'cannot run in place: bottom and top are both "{name}"; give the top another name', f"top[{j}]"
                 )
@@ -203,7 +204,7 @@ class Net(PycaffeNet, Hooked):
             while len(tops) < max(wanted, 1):
                 names.append(AUTOMATIC)
                 tops.append(Blob((), self.dtype))
-                self.blobs[AUTOMATIC] = tops[-1]
+                self.blobs[AUTOMATIC] = tops[-1]  # of several only the last one; the nodes have all
         return names, tops
 
     def _check_size(self, layer: Layer, tops: Sequence[Blob]) -> None:
@@ -307,8 +308,8 @@ class Net(PycaffeNet, Hooked):
         """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo)."""
         if self.plan.memory:
             raise Error('backward reads blobs that keep="outputs" has freed: make the net with keep="all"')
-        self.plan.before_backward()
         with self.running(), computing():
+            self.plan.before_backward()
             for i in range(start, end - 1, -1):
                 node = self.nodes[i]
                 self._call("before_backward", i)
@@ -323,7 +324,7 @@ class Net(PycaffeNet, Hooked):
     def running(self) -> Iterator[None]:
         """Around each pass. Raises Error if another thread runs the net. In GPU mode kernels run on the net's own stream, and
         the end waits for it."""
-        if not self.lock.acquire(blocking=False):
+        if not self.lock.acquire(blocking=False):  # reentrant: a thread that holds net.lock may run the net
             raise Error(
                 f'net "{self.name}" is running in another thread: give each thread its own net (share_with shares the'
                 " weights), or hold net.lock while a thread runs it and reads its blobs"
@@ -387,12 +388,11 @@ class Net(PycaffeNet, Hooked):
             elif stored.blobs:
                 report.unused.append(stored.name)
         loaded = set(report.loaded)
-        report.missing = [name for name, blobs in self.params.items() if name not in loaded and self._owns(name, blobs)]
+        for name, blobs in self.params.items():
+            shared = all(self._learnable.is_shared(self.layer_dict[name], i) for i in range(len(blobs)))
+            if name not in loaded and not shared:
+                report.missing.append(name)
         return report
-
-    def _owns(self, name: str, blobs: Sequence[Blob]) -> bool:
-        """Whether the layer has a blob that no earlier layer owns."""
-        return not all(self._learnable.is_shared(self.layer_dict[name], i) for i in range(len(blobs)))
 
     def _load_layer(self, layer: Layer, stored: LayerWeights, file: str) -> None:
         kind = f'{layer.type} layer "{layer.name}"'
@@ -401,6 +401,7 @@ class Net(PycaffeNet, Hooked):
         if lacking or len(given_blobs) > len(layer.blobs):
             count = sum(given is not None for given in stored.blobs)
             raise WeightsError(f"{kind} has {len(layer.blobs)} blobs, but {file} stores {count} for it")
+        # All shapes before any value is written.
         for i, (blob, given) in enumerate(zip(layer.blobs, stored.blobs, strict=False)):
             if given is not None and not given.fits(blob.shape):
                 place = f" ({layer.source.at()})" if layer.source else ""
@@ -420,7 +421,7 @@ class Net(PycaffeNet, Hooked):
                     f'layer "{name}": weights {[b.shape for b in mine]} cannot share with {[b.shape for b in blobs]}'
                 )
             for blob, theirs in zip(mine, blobs, strict=True):
-                blob.share_data(theirs)
+                blob.share_data(theirs)  # not the diff: each net computes its own gradients
 
     def save(self, path: str | PathLike[str], *, diffs: bool = False) -> None:
         """Write the net with its weights, and with diffs their diffs, as a .caffemodel, or as HDF5 if path ends in .h5."""
@@ -441,7 +442,8 @@ class Net(PycaffeNet, Hooked):
         raise Error(f'the net has no layer "{layer}"{names_near(layer, self.layer_dict)}')
 
     def __repr__(self) -> str:
-        return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers, inputs {self.inputs}, outputs {self.outputs}'
+        ends = f", inputs {self.inputs}, outputs {self.outputs}" if hasattr(self, "outputs") else ""  # not while it is built
+        return f'Net "{self.name}", {self.phase}: {len(self.layers)} layers{ends}'
 
 
 Layer.net_class = Net

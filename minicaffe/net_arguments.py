@@ -17,11 +17,7 @@ from .proto import caffe_pb2
 
 
 def sorted_arguments(
-    args: tuple[Any, ...],
-    phase: int | None,
-    level: int,
-    stages: Sequence[str] | None,
-    weights: str | PathLike[str] | None,
+    args: tuple[Any, ...], phase: int | None, level: int, stages: Sequence[str] | None, weights: str | PathLike[str] | None
 ) -> tuple[int, int, Sequence[str] | None, str | PathLike[str] | None]:
     """(phase, level, stages, weights) from Net's positional arguments: these, or the legacy (weights, phase)."""
     if args and not isinstance(args[0], int):

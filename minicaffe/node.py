@@ -36,8 +36,9 @@ def drop_unasked_gradients(nodes: Sequence[Node]) -> None:
     under_loss: set[str] = set()
     declined: set[str] = set()
     for node in reversed(nodes):
-        if node.needs_backward and all(name in declined for name in node.top_names):
+        if node.needs_backward and all(name in declined for name in node.top_names):  # after splits a top has one reader
             node.needs_nothing()
+        # Backwards through the net, so under_loss already holds what every later loss reads.
         if any(w or name in under_loss for w, name in zip(node.layer.loss_weights, node.top_names, strict=True)):
             under_loss.update(node.bottom_names)
         else:

@@ -1,15 +1,23 @@
-"""The learnable blobs of a net: lr_mult, decay_mult, and sharing between layers (`param { name }`).
+"""The learnable blobs of a net: lr_mult, decay_mult, sharing between layers (`param { name }`), and their arrays.
 
 Source: Caffe's Net::AppendParam and Net::ShareWeights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from .blob import Blob
+from .blob import Array, Blob
 from .layer import Layer
 from .proto import caffe_pb2
+
+if TYPE_CHECKING:
+    from .net import Net
+
+Weights = Mapping[str, Sequence[Array]]
+"""The arrays of each layer that has weights, by its name."""
 
 
 @dataclass
@@ -38,7 +46,7 @@ class LearnableParameters:
         specs = list(layer.param.param)
         if len(specs) > len(layer.blobs):
             raise layer.error(f"{len(specs)} param blocks given, but the layer has {len(layer.blobs)} learnable blobs", "param")
-        specs += [caffe_pb2.ParamSpec()] * (len(layer.blobs) - len(specs))
+        specs += [caffe_pb2.ParamSpec()] * (len(layer.blobs) - len(specs))  # lr_mult and decay_mult 1; one object, only read
         layer.param_propagate_down = [spec.lr_mult != 0 for spec in specs]
         for i, spec in enumerate(specs):
             if spec.name and spec.name in self._owners:
@@ -73,7 +81,7 @@ class LearnableParameters:
                 f'shares param "{spec.name}" with layer "{owner.layer.name}", its shape is {mine.shape}, there {theirs.shape}',
                 f"param[{i}]",
             )
-        self._shared[id(layer), i] = layer, i, owner
+        self._shared[id(layer), i] = layer, i, owner  # holding the layer keeps its id unique
         for what, mults, given in (
             ("lr_mult", self.lr_mult, owner.lr_given),
             ("decay_mult", self.decay_mult, owner.decay_given),
@@ -81,10 +89,22 @@ class LearnableParameters:
             if not spec.HasField(what):  # type: ignore[arg-type]
                 continue
             mult, owned = getattr(spec, what), mults[owner.position]
-            if given and owned != mult:
+            if given and owned != mult:  # a layer may leave it to the other, but two may not differ
                 raise layer.error(
                     f'param "{spec.name}" has {what} {mult}, but {owned} in layer "{owner.layer.name}"', f"param[{i}]"
                 )
             mults[owner.position] = mult
         owner.lr_given |= spec.HasField("lr_mult")
         owner.decay_given |= spec.HasField("decay_mult")
+
+
+def weights_of(net: Net) -> dict[str, list[Array]]:
+    """The arrays of a net's layers that have weights, not copied."""
+    return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}
+
+
+def put_weights(net: Net, weights: Weights) -> None:
+    """Copy the arrays into the net's blobs."""
+    for name, blobs in net.params.items():
+        for blob, array in zip(blobs, weights[name], strict=True):
+            blob.data[...] = array.reshape(blob.shape)

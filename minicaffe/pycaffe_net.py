@@ -85,6 +85,7 @@ class PycaffeNet:
         if first is None or not first.takes_arrays:
             kind = f'a {first.type} ("{first.name}")' if first is not None else "absent"
             raise Error(f"set_input_arrays needs a MemoryData as the net's first layer; it is {kind}")
+        # takes_arrays says that this layer has a reset, which Layer lacks.
         cast(Any, first).reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
 
     _set_input_arrays = set_input_arrays

@@ -91,13 +91,13 @@ def load_packages() -> None:
     """Import the entry points of installed packages, once each; one that fails is a warning."""
     if _scanned == sys.path:
         return
-    _scanned[:] = sys.path
+    _scanned[:] = sys.path  # a folder added since may hold further packages
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=GROUP):
         if entry.value in _loaded:
             continue
-        _loaded.add(entry.value)
+        _loaded.add(entry.value)  # before the import, which may itself look up types
         try:
             entry.load()
         except Exception as error:
@@ -128,6 +128,7 @@ class Table(Generic[Entry]):
         def decorate(function: Decorated) -> Decorated:
             built_in = getattr(function, "__module__", "").startswith(f"{self.room}.")
             for kind in kinds:
+                # The room is imported at first use, perhaps after the user's entry.
                 if not (built_in and kind in self._entries):
                     self._entries[kind] = function  # type: ignore[assignment]
                     if subclasses:
@@ -164,7 +165,7 @@ class Table(Generic[Entry]):
         return sorted(name for name, kind in types.items() if kind in kinds)
 
     def _fill(self) -> None:
-        importlib.import_module(self.room)
+        importlib.import_module(self.room)  # again, it is one look-up in sys.modules
 
 
 explains: Table[Callable[..., Any]] = Table("explain", "minicaffe.tracing.explanations")
@@ -202,5 +203,5 @@ def outputs_of(layer: caffe_pb2.LayerParameter) -> int:
 
 def group_cells(layer: caffe_pb2.LayerParameter) -> int:
     """group_size^2 of a position-sensitive layer."""
-    block: Any = getattr(layer, class_of(layer).param_block[0])
+    block: Any = getattr(layer, class_of(layer).param_block[0])  # psroi_pooling_param or psroi_align_param
     return int(block.group_size) ** 2

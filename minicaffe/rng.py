@@ -38,7 +38,7 @@ def set_random_seed(seed: int) -> None:
 
 def of_rank(generator: np.random.Generator, rank: int) -> np.random.Generator:
     """A rank's own generator, from one that is equal on all ranks; that one's state does not change."""
-    return np.random.default_rng([int(deepcopy(generator).integers(2**63)), rank])
+    return np.random.default_rng([int(deepcopy(generator).integers(2**63)), rank])  # SeedSequence separates the ranks' streams
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def insert_splits(layers: LayerList) -> LayerList:
         for j, blob in enumerate(original.bottom):
             top = source_of[i, j]
             if readers[top] > 1:
-                param.bottom[j] = split_blob_name(layers[top[0]][0].name, blob, top[1], used[top])
+                param.bottom[j] = split_blob_name(layers[top[0]][0].name, blob, top[1], used[top])  # readers take tops in order
                 used[top] += 1
         result.append((param, source))
         for j, blob in enumerate(original.top):
@@ -38,8 +38,8 @@ def insert_splits(layers: LayerList) -> LayerList:
                 weight = loss_weight.get((i, j), 0.0)
                 result.append((_split(param.name, blob, j, readers[i, j], weight), source))
                 if weight:
-                    param.ClearField("loss_weight")
-                    used[i, j] += 1
+                    param.ClearField("loss_weight")  # also the other tops' weights, as in Caffe
+                    used[i, j] += 1  # the split's first top carries the loss; the readers get the following ones
     return result
 
 
@@ -56,8 +56,8 @@ def _trace(layers: LayerList) -> tuple[dict[Top, Top], Counter[Top], dict[Top, f
             source_of[i, j] = last[blob]
             readers[last[blob]] += 1
         for j, blob in enumerate(param.top):
-            last[blob] = (i, j)
-        for j, weight in enumerate(param.loss_weight[: len(param.top)]):
+            last[blob] = (i, j)  # later readers of an in-place blob read its last writer's top
+        for j, weight in enumerate(param.loss_weight[: len(param.top)]):  # the layer reports surplus ones
             if weight:
                 loss_weight[i, j] = weight
                 readers[i, j] += 1

@@ -277,7 +277,7 @@ def test_errors_name_their_layer(monkeypatch: pytest.MonkeyPatch) -> None:
         net.forward()
     net = net_of(TEXT)
 
-    def no_memory(*_: Any) -> None:
+    def no_memory(*_: Any, **__: Any) -> None:
         raise MemoryError("of 3 TiB")
 
     monkeypatch.setattr("minicaffe.layers.convolution.convolve", no_memory)

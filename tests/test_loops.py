@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minicaffe.loops import BUFFER, short_buffers
-from minicaffe.threads import computing, get_num_threads, run, set_num_threads
+from minicaffe.threads import BUFFER, computing, get_num_threads, run, set_num_threads, short_buffers
 
 
 def test_ends_with_the_block_and_with_an_error() -> None:

@@ -1,4 +1,4 @@
-"""Which anchors the RPN learns from, what it should say of them, and with what weight: the pure half of AnchorTarget.
+"""Which anchors the RPN learns from, with which labels, targets and weights: the pure half of AnchorTarget.
 
 Source: Faster R-CNN (arXiv:1506.01497), section 3.1.2; py-faster-rcnn's rpn/anchor_target_layer.py.
 """
@@ -27,6 +27,7 @@ def anchor_labels(overlaps: Array, settings: TrainSettings) -> Array:
     background = most < settings.rpn_negative_overlap
     labels[background] = 0
     best_of_gt = overlaps.max(axis=0, initial=0.0)
+    # > 0: in the original a gt box that no anchor overlaps makes all anchors positive
     labels[((overlaps == best_of_gt) & (best_of_gt > 0)).any(axis=1)] = 1
     if overlaps.shape[1]:
         labels[most >= settings.rpn_positive_overlap] = 1
@@ -43,7 +44,7 @@ def sampled(labels: Array, settings: TrainSettings) -> Array:
         found = np.flatnonzero(labels == label)
         if len(found) > room:
             labels[rng.generator().choice(found, size=len(found) - room, replace=False)] = -1
-        room = settings.rpn_batchsize - int((labels == 1).sum())
+        room = settings.rpn_batchsize - int((labels == 1).sum())  # fewer positives: more negatives
     return labels
 
 

@@ -29,9 +29,9 @@ def generate_anchors(
     """Anchors (len(ratios) * len(scales), 4), ratios outermost; halves round to even, as the originals' do."""
     ratio = np.asarray(ratios, np.float64)
     width = np.round(np.sqrt(base_size * base_size / ratio))
-    height = np.round(width * ratio)
+    height = np.round(width * ratio)  # of the rounded width, as the original
     sides = np.stack([width, height], axis=1)[:, None, :] * np.asarray(scales, np.float64)[None, :, None]
-    half = 0.5 * (sides.reshape(-1, 2) - 1)
+    half = 0.5 * (sides.reshape(-1, 2) - 1)  # - 1: both corners are inclusive
     centre = 0.5 * (base_size - 1)
     return np.concatenate([centre - half, centre + half], axis=1)
 

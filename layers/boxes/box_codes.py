@@ -102,6 +102,7 @@ def nms(
     for i in range(len(order)):
         if most[i] <= overlap:
             kept.append(i)
+            # no box is dropped yet: with eta a lower overlap counts when its turn comes
             most[i + 1 :] = np.maximum(most[i + 1 :], jaccard(ranked[i : i + 1], ranked[i + 1 :])[0])
             if eta < 1 and overlap > 0.5:
                 overlap *= eta

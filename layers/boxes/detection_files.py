@@ -4,7 +4,7 @@
     COCO:   PREFIX + ".json": [{"image_id": ..., "category_id": class, "bbox": [x, y, width, height], "score": ...}, ...]
     ILSVRC: PREFIX + ".txt": image label score xmin ymin xmax ymax
 
-The folder is made when the first are written; a file that is there is replaced if a run wrote it (own_files.py).
+The folder is created with the first file; an existing file is replaced only if a run wrote it (own_files.py).
 Source: the SSD fork's detection_output_layer.cpp (save_output_param).
 """
 
@@ -51,10 +51,10 @@ class Found(NamedTuple):
 
 
 class DetectionFiles:
-    """Takes the detections of one image after the other, and writes the files anew when the last one's are there.
+    """Collects the detections image by image, and writes the files after the last one.
 
-    The images are those of name_size_file, or the first num_test_image of them; then the first comes again.
-    Raises DataError for a bad label map, list, format or directory, and for a file that is there and no run's.
+    The images are those of name_size_file, or its first num_test_image; then the first comes again.
+    Raises DataError for a bad label map, list, format or directory, and for an existing file that no run wrote.
     """
 
     def __init__(self, param: caffe_pb2.SaveOutputParameter, labels: list[int]) -> None:
@@ -90,6 +90,7 @@ class DetectionFiles:
         boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
         rounded = np.floor(boxes.astype(float) * 100 + 0.5) / 100
         for (label, score), box in zip(rows[:, :2], rounded, strict=True):
+            # through str: the shortest decimal number that is this float32
             self.found.append(Found(image.name, int(label), float(str(np.float32(score))), box.tolist()))
         self.next += 1
         if self.next == self.count:
@@ -101,7 +102,7 @@ class DetectionFiles:
         return {"next": self.next, "found": [list(one) for one in self.found]}
 
     def restore(self, fields: Fields) -> None:
-        """Go on from a state(). Raises ValueError for one that no detections of these images give."""
+        """Go on from a state(). Raises ValueError for a state that does not fit these images."""
         following = fields.whole("next", 0, self.count - 1)
         names = {image.name for image in self.images}
         found = [self._found(one, f"{fields.path('found')}[{i}]", names) for i, one in enumerate(fields.items("found"))]
@@ -117,7 +118,7 @@ class DetectionFiles:
         return Found(image, label, number(fields.get("score"), fields.path("score")), box)
 
     def _texts(self) -> dict[str, str]:
-        """The files' names and what is in them."""
+        """The files' contents by name."""
         prefix, kind = self.param.output_name_prefix, self.param.output_format
         if kind == "VOC":
             lines = {label: [line(one) for one in self.found if one.label == label] for label in self.labels}

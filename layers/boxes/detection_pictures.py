@@ -1,6 +1,6 @@
-"""Pictures of what was found: a frame, the class and the score around each detection, on the images that the net got.
+"""Pictures of the detections, each with a frame, its class and its score, on the net's input images.
 
-The images are made bytes again: data / scale + mean, and resize_param, as transform_param says. Source: the SSD fork's
+The images become bytes again: data / scale + mean, then resize_param, as in transform_param. Source: the SSD fork's
 detection_output_layer.cpp (visualize), which shows them in a window and writes a video.
 """
 
@@ -48,8 +48,8 @@ def pictures_asked(layer: Layer, bottoms: int) -> DetectionPictures | None:
 
 
 class DetectionPictures:
-    """Writes a picture for each image: save_file "found.png" gives found_000001.png, found_000002.png, ..., and a name that
-    is no picture's, like "found.avi", the same. A file that is there is replaced if a run wrote it (own_files.py).
+    """Writes a picture for each image: save_file "found.png" gives found_000001.png, found_000002.png, ...; so does
+    a name without a picture's suffix, such as "found.avi". An existing file is replaced only if a run wrote it (own_files.py).
     Raises DataError for images and means that do not fit, and for files that cannot be written."""
 
     def __init__(
@@ -82,7 +82,7 @@ class DetectionPictures:
         self.own.write(f"{self.file.stem}_{self.written:06d}{suffix}", content.getvalue())
 
     def pixels(self, image: Array) -> Pixels:
-        """An image (C, H, W) as the net got it as bytes (H, W, 3), blue, green, red."""
+        """The net's input image (C, H, W) as bytes (H, W, 3) in BGR order."""
         channels, height, width = image.shape
         if channels not in (1, 3):
             raise DataError(f"visualize needs images of 1 or 3 channels, got {channels}")

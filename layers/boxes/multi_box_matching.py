@@ -75,7 +75,7 @@ def find_matches(codes: Array, truths: Truths, priors: Priors, param: caffe_pb2.
         truth, overlap = _match(priors.boxes, truths.boxes, threshold, param.ignore_cross_boundary_bbox)
         if param.share_location:
             return [Match(0, truth, overlap)]
-        owner = np.where(truth >= 0, truths.labels[np.maximum(truth, 0)], FREE)
+        owner = np.where(truth >= 0, truths.labels[np.maximum(truth, 0)], FREE)  # maximum: a valid index for FREE and IGNORED
         return [Match(k, np.where(owner == k, truth, FREE), overlap) for k in slots]
     matches = []
     for k in slots:
@@ -103,12 +103,12 @@ def match(overlaps: Array, threshold: float | None, ignored: NDArray[np.bool_]) 
     best = overlaps.max(axis=1, initial=0)
     if threshold is not None and overlaps.size:
         near = (best >= threshold) & (best > 0)
-        truth[near] = overlaps.argmax(axis=1)[near]
+        truth[near] = overlaps.argmax(axis=1)[near]  # first, for the bipartite matches to overwrite
     left = overlaps.copy()
     for _ in range(overlaps.shape[1]):
         i, j = np.unravel_index(int(left.argmax()), left.shape) if left.size else (0, 0)
         if not left.size or left[i, j] <= 0:
             break
         truth[i], best[i] = j, overlaps[i, j]
-        left[i], left[:, j] = 0, 0
+        left[i], left[:, j] = 0, 0  # both are taken
     return truth, best

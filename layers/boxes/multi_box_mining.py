@@ -4,8 +4,8 @@
     HARD_EXAMPLE: the sample_size worst priors, matched or free, by their whole loss
     with nms_param, of two that overlap more than nms_threshold only the worse one counts
 
-Source: the SSD fork's bbox_util.cpp (MineHardExamples). There a top_k that is not given is 0, so that nothing is mined;
-here it is no limit.
+Source: the SSD fork's multibox_loss_layer.cpp and bbox_util.cpp (MineHardExamples). There an absent top_k
+is 0, so that nothing is mined; here it is no limit.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array
+from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
 from .box_codes import Priors, box_areas, decode, nms
@@ -30,6 +31,51 @@ SMALL = 1e-5
 """A box of a smaller area than this is never mined where nms_param is given."""
 
 
+def mining_type(layer: Layer, param: Param) -> int:
+    """mining_type; the legacy do_neg_mining counts where it is not given. Raises LayerError where they contradict."""
+    if not param.HasField("do_neg_mining"):
+        return param.mining_type
+    if not param.HasField("mining_type"):
+        return MAX_NEGATIVE if param.do_neg_mining else NONE
+    if param.do_neg_mining != (param.mining_type != NONE):
+        name = Param.MiningType.Name(param.mining_type)
+        says = f"do_neg_mining: {str(param.do_neg_mining).lower()} and mining_type: {name} contradict each other"
+        raise layer.error(says + "; leave do_neg_mining out", "multibox_loss_param.do_neg_mining")
+    return param.mining_type
+
+
+def check_parameters(layer: Layer, param: Param, mining: int) -> None:
+    """Raises LayerError for parameters that do not go together."""
+    agnostic, background = param.map_object_to_agnostic, param.background_label_id
+    wrong = [
+        (not param.num_classes, "num_classes", "needs num_classes > 0"),
+        (
+            param.conf_loss_type == Param.SOFTMAX and background >= param.num_classes,
+            "background_label_id",
+            f"with SOFTMAX, background_label_id must be below num_classes {param.num_classes}, got {background}",
+        ),
+        (
+            agnostic and (param.num_classes != 2 or background != 0),
+            "map_object_to_agnostic",
+            f"map_object_to_agnostic needs num_classes 2 and background_label_id 0, got {param.num_classes} and {background}",
+        ),
+        (mining != NONE and not param.share_location, "share_location", "mining needs share_location: true"),
+        (
+            mining == MAX_NEGATIVE and not param.neg_pos_ratio > 0,
+            "neg_pos_ratio",
+            f"neg_pos_ratio must be > 0, got {param.neg_pos_ratio:g}",
+        ),
+        (
+            mining == HARD_EXAMPLE and param.sample_size < 1,
+            "sample_size",
+            f"sample_size must be > 0, got {param.sample_size}",
+        ),
+    ]
+    for is_wrong, field, message in wrong:
+        if is_wrong:
+            raise layer.error(message, f"multibox_loss_param.{field}")
+
+
 def pick(loc: Array, conf: Array, truths: Sequence[Truths], priors: Priors, mining: int, param: Param) -> Picks:
     """The priors to learn from, of a batch's codes (N, P, L, 4), scores (N, P, C) and true boxes."""
     picks = []
@@ -40,6 +86,7 @@ def pick(loc: Array, conf: Array, truths: Sequence[Truths], priors: Priors, mini
             boxes = priors.boxes
             if param.HasField("nms_param") and not param.use_prior_for_nms:
                 boxes = decode(loc[i, :, 0], priors, param.code_type, param.encode_variance_in_target)
+            # one match: mining needs share_location
             stays, negatives = mine(matches[0].truth, matches[0].overlap, losses, boxes, mining, param)
             matches = [matches[0]._replace(truth=stays)]
         picks.append(_picks(i, matches, negatives))
@@ -60,7 +107,7 @@ def _picks(image: int, matches: Sequence[Match], negatives: Ints) -> Picks:
 def _losses(
     loc: Array, conf: Array, truths: Truths, priors: Priors, matches: Sequence[Match], *, mining: int, param: Param
 ) -> Array:
-    """What each prior (P,) of one image (loc, conf: a batch of one) loses as things are: the measure for mining."""
+    """The current loss of each prior (P,) of one image (loc, conf: a batch of one), by which mining ranks them."""
     all_matched = _picks(0, matches, np.zeros(0, np.intp))
     targets = confidence_targets(conf.shape, [truths], all_matched, True, param)
     losses: Array = confidence_loss(conf, targets, param)[0][0]
@@ -76,8 +123,8 @@ def mine(truth: Ints, overlap: Array, losses: Array, boxes: Array, mining: int, 
     """
     if mining == MAX_NEGATIVE:
         able = np.flatnonzero((truth == FREE) & (overlap < param.neg_overlap))
-        wanted = np.float32((truth >= 0).sum()) * np.float32(param.neg_pos_ratio)
-        count = int(min(np.nan_to_num(wanted), len(able)))
+        wanted = np.float32((truth >= 0).sum()) * np.float32(param.neg_pos_ratio)  # a float product, cut, as the original's
+        count = int(min(np.nan_to_num(wanted), len(able)))  # NaN: none times infinity
     else:
         able, count = np.arange(len(truth)), min(param.sample_size, len(truth))
     chosen = np.zeros(len(truth), bool)

@@ -45,6 +45,7 @@ def localisation_loss(loc: Array, truths: Sequence[Truths], priors: Priors, pick
     place = (picks.image, picks.prior, picks.slot)
     own = Priors(priors.boxes[picks.prior], priors.variances[picks.prior])
     boxes = _of_truths([truth.boxes for truth in truths], picks, np.zeros((len(picks.prior), 4), loc.dtype))
+    # encode_variance_in_target: the codes are not divided by the variances, so their differences are
     scale = 1 / own.variances if param.encode_variance_in_target else np.ones_like(own.variances)
     codes = loc[place]
     d = (codes - encode(boxes, own, param.code_type, param.encode_variance_in_target)) * scale
@@ -70,7 +71,7 @@ def confidence_targets(
     labels = _of_truths([truth.labels for truth in truths], picks, np.zeros(len(picks.prior), np.intp))
     if param.conf_loss_type == Param.SOFTMAX:
         last = np.full(shape[:2], -1)
-        last[picks.image, picks.prior] = labels
+        last[picks.image, picks.prior] = labels  # softmax has one class a prior: the last of several matches
         labels = last[picks.image, picks.prior]
     targets[picks.image, picks.prior] = False
     targets[picks.image, picks.prior, labels] = True

@@ -15,13 +15,13 @@ from minicaffe.data.boxes import box_area
 from minicaffe.mode import gpu_mode
 
 GPU_FROM = 1000
-"""Boxes below which the host is left to do it: a dozen launches and two copies wait for too little work."""
+"""Fewer boxes stay on the host: they are not worth a dozen launches and two copies."""
 
 BLOCK = 256
-"""Boxes that are decided together: against all kept so far, and then against each other."""
+"""Boxes that are decided together: first against all kept so far, then against each other."""
 
 TILE = 128
-"""Kept boxes that a block is held against at a time, so that the arrays made on the way stay in cache."""
+"""Kept boxes that a block is compared with at a time, so that the temporary arrays stay in cache."""
 
 
 def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
@@ -74,7 +74,7 @@ class Overlaps:
             other[...] = boxes[:, axis, None]
             np.maximum(other, self._corners[axis][: len(boxes)], out=other)
             np.subtract(out, other, out=out)
-            np.add(out, 1, out=out)
+            np.add(out, 1, out=out)  # both ends are inclusive
             np.maximum(out, self._zeros[: len(boxes)], out=out)
         shared = np.multiply(width, height, out=width)
         union = np.add(box_area(boxes)[:, None], self._areas, out=height)
@@ -88,7 +88,7 @@ class Overlaps:
 def survivors(clash: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which (N,) boxes are left when each, unless removed itself, removes the later ones that it clashes with (N, N)."""
     alive, later = np.ones(len(clash), bool), np.triu(clash, 1)
-    for i in np.flatnonzero(later.any(axis=1)):
+    for i in np.flatnonzero(later.any(axis=1)):  # the others remove none
         if alive[i]:
             alive &= ~later[i]
     return alive

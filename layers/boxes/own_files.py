@@ -1,6 +1,6 @@
-"""The files that a layer writes into a folder: one that is there already is replaced only if such a layer wrote it.
+"""Files that a layer writes into a folder: an existing one is replaced only if such a layer wrote it.
 
-.minicaffe_wrote, in the folder, has a line for each file before it is written: ["found.json", SHA-256 of what is written].
+The folder's .minicaffe_wrote gets a line for each file before the file is written: ["found.json", SHA-256 of what is written].
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RECORD = ".minicaffe_wrote"
 
 
 class OwnFiles:
-    """The files of a folder, which is made when the first is written. Raises DataError for a folder that cannot be one."""
+    """The files of a folder, which is created with the first. Raises DataError where no folder can be."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class OwnFiles:
             raise DataError(f"{folder}: {nearest} is no folder, and nothing can be written into it")
 
     def check(self, name: str) -> None:
-        """Raises DataError for a file that may not be named here, or that is there and was not written by a run."""
+        """Raises DataError for a file that may not be named here, or for an existing one that no run wrote."""
         path = self.folder / name
         granted(path)
         if Path(name).name != name or "\\" in name:
@@ -47,6 +47,7 @@ class OwnFiles:
         entry = (name, _digest(content))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            # before the file: a run killed in between must not leave one that no later run may replace
             if entry not in self._record():
                 self._append(entry)
         except OSError as error:
@@ -55,7 +56,7 @@ class OwnFiles:
             temporary.write_bytes(content)
 
     def _record(self) -> set[tuple[str, str]]:
-        """What runs wrote, read once; a line that was cut off is none."""
+        """What runs wrote, read once; incomplete lines are ignored."""
         if self._written is None:
             self._written = set()
             with suppress(OSError), opened(self.folder / RECORD, follow=False) as lines:
@@ -68,7 +69,7 @@ class OwnFiles:
     def _append(self, entry: tuple[str, str]) -> None:
         handle = os.open(self.folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _PLAIN, 0o666)
         try:
-            os.write(handle, json.dumps(entry).encode() + b"\n")
+            os.write(handle, json.dumps(entry).encode() + b"\n")  # one write: lines of other processes stay whole
         finally:
             os.close(handle)
         self._record().add(entry)

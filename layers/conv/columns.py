@@ -36,8 +36,8 @@ class Columns:
     ) -> None:
         self.window, self.count, self.groups, self.first, self.output = window, count, groups, first, output
         self.runs, self.scratch = runs_of(window, output), scratch
-        self.direct = window.pointwise and count == 1
-        gaps = self.runs.gapped / math.prod(output) - 1
+        self.direct = window.pointwise and count == 1  # several images' channels do not lie in one matrix
+        gaps = self.runs.gapped / math.prod(output) - 1  # numbers in gaps, for each window
         narrow = output[-1] < WIDE or filters < FEW
         self.gapped = not self.direct and count == 1 and narrow and 0 < gaps * filters < GAPS_COST
         self.length = self.runs.length if self.gapped else count * math.prod(output)
@@ -49,8 +49,10 @@ class Columns:
         channels, taps = x.shape[1], len(self.runs.starts)
         values = self.scratch("columns", channels, taps, self.length)
         if self.gapped:
+            # without border and stride the map is its phase
             phases = self._in_place(x) if self.window.dense else self._laid_out(x).reshape(channels, -1)
             for tap, start in enumerate(self.runs.starts):
+                # the run may pass from row to row: what lies between is a gap
                 values[:, tap] = phases[:, start : start + self.length]
         else:
             phases = self._laid_out(x)
@@ -63,10 +65,11 @@ class Columns:
         """dy (N, G * M, *output) as (G, M, windows), as the columns stand; 0 in the gaps."""
         if self.gapped:
             rows = self.scratch("beside", dy.shape[1], self.runs.gapped)
-            rows[...] = 0
+            rows[...] = 0  # what the columns hold in the gaps must add nothing
             self.runs.tight(rows)[...] = dy[0]
             rows = rows[:, : self.length]
         else:
+            # as the columns of several images: image after image in each channel
             rows = dy[0] if self.count == 1 else dy.swapaxes(0, 1)
         return rows.reshape(self.groups, dy.shape[1] // self.groups, self.length)
 
@@ -75,8 +78,9 @@ class Columns:
         where they stand alike there, else to be `put` there."""
         shape = (*matrix.shape[:2], self.length)
         if self.count == 1 and not self.gapped:
-            product = y.reshape(shape)
+            product = y.reshape(shape)  # a view: BLAS writes to y
         else:
+            # with room for the last row's gap, which `tight` needs
             product = self.scratch("product", matrix.shape[0] * matrix.shape[1], self._room)[:, : self.length]
             product = product.reshape(shape)
         np.matmul(matrix, columns, out=product)
@@ -85,6 +89,7 @@ class Columns:
     def put(self, product: Array, y: Array) -> None:
         """What multiplied returned, put into y (N, G * M, *output)."""
         if self.gapped:
+            # the memory that multiplied has written to
             y[0] = self.runs.tight(self.scratch("product", product.shape[1], self._room))
         elif self.count > 1:
             y.swapaxes(0, 1)[...] = product.reshape(product.shape[1], self.count, *self.output)
@@ -120,4 +125,4 @@ class Columns:
     def _in_place(self, x: Array) -> Array:
         """x (1, C, *map) itself as its only phase, flattened from row `first` on."""
         rows = x[0, :, self.first : self.first + self.runs.size[0]]
-        return rows.reshape(len(rows), -1)
+        return rows.reshape(len(rows), -1)  # a view: a channel's rows lie one after another

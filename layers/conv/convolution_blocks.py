@@ -43,9 +43,6 @@ class Block:
     lane: slice
 
 
-Task = Sequence[Block]
-
-
 def cut(length: int, count: int) -> list[slice]:
     """range(length) in about `count` nearly equal parts."""
     count = max(1, min(count, length))
@@ -67,26 +64,29 @@ class Work:
     def sizes(self) -> tuple[int, int, int]:
         """How many parts images, rows and groups are cut into, for the sake of cache and memory."""
         image = self.rows * self.row
+        # windows whose columns take BLOCK_BYTES
         fitting = max(LEAST, BLOCK_BYTES // self.column_bytes) if self.column_bytes else MOST_DIRECT
-        if image > fitting:
+        if image > fitting:  # rows are cut; columns are then of one group at a time
             at_once = max(1, fitting // self.row)
             return self.images, math.ceil(self.rows / at_once), self.groups if self.column_bytes else 1
-        groups = min(self.groups, fitting // image)
-        column_bytes = self.groups * self.column_bytes or JOINED_BYTES
+        groups = min(self.groups, fitting // image)  # groups whose columns fit together
+        column_bytes = self.groups * self.column_bytes or JOINED_BYTES  # without columns the number of windows decides
         if groups < self.groups or (image >= JOINED and image * column_bytes >= JOINED_BYTES):
             return self.images, 1, math.ceil(self.groups / groups)
+        # small images: several in one product, all groups
         return math.ceil(self.images / max(1, fitting // (image * groups))), 1, 1
 
     def forward(self) -> list[Block]:
         """Blocks that can be computed in any order."""
         images, rows, groups = self.sizes()
         threads, lanes = get_num_threads(), 1
+        # with 4 blocks a thread or more, one that gets a block more hardly shows
         if (images * rows * groups) % threads and images * rows * groups < 4 * threads:
             if self.groups > 1:
                 groups = _more(groups, self.groups, images * rows)
             elif self.rows * self.row >= threads * LEAST_SHARED:
                 rows = _more(rows, self.rows, images)
-            elif images * rows < threads:
+            elif images * rows < threads:  # the last resort: each part of the filters makes the same columns
                 lanes = threads
         cuts = cut(self.images, images), cut(self.groups, groups), cut(self.rows, rows), cut(self.lanes, lanes)
         return [Block(i, r, g, lane) for i, g, r, lane in product(*cuts)]
@@ -101,6 +101,7 @@ class Work:
             else:
                 lanes = _more(1, self.lanes, images)
         cuts = cut(self.images, images), cut(self.groups, groups), cut(self.lanes, lanes)
+        # neighbouring rows of windows add to the same pixels: one task, in order
         return [[Block(i, r, g, lane) for r in cut(self.rows, rows)] for i, g, lane in product(*cuts)]
 
     def over_channels(self) -> list[list[Block]]:
@@ -110,10 +111,10 @@ class Work:
         lanes = 1
         if self.groups > 1:
             groups = _more(groups, self.groups, 1)
-        elif self.lanes >= 8 * get_num_threads():
+        elif self.lanes >= 8 * get_num_threads():  # at least 8 channels for each thread
             lanes = get_num_threads()
         inner = [Block(i, r, WHOLE, WHOLE) for i, r in product(cut(self.images, images), cut(self.rows, rows))]
-        if lanes == groups == 1:
+        if lanes == groups == 1:  # each task sums its own images and rows; the caller adds the sums up
             inner = [Block(b.images, b.rows, slice(0, self.groups), slice(0, self.lanes)) for b in inner]
             return [inner[part] for part in parts(len(inner))]
         cuts = cut(self.groups, groups), cut(self.lanes, lanes)

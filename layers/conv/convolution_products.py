@@ -42,7 +42,7 @@ def convolve(
 ) -> None:
     """y (N, M, *windows) = x (N, C, *map) convolved with weight (M, C / group, *kernel), then the epilogue; y is overwritten.
 
-    kept: where to keep what is made of the weights until the next call; None makes it anew each time.
+    kept: keeps Winograd's factors of the weights until the next call; None computes them anew each time.
     """
     if suits(x, weight, window, group, y, kept is not None):
         factors = kept.factors(weight, group) if kept else None
@@ -54,6 +54,7 @@ def convolve(
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
     """dx (N, C, *map) from dy (N, M, *windows) and weight (M, C / group, *kernel): convolve's transpose; overwrites dx."""
     if suits(dy, weight, window, group, dx, kept=False):
+        # a stride of 1 makes the gradient a convolution too
         winograd.convolve(dy, winograd.turned(weight, group), winograd.turned_window(window), group, dx)
     else:
         direct.data_gradient(dy, weight, window, group, dx)
@@ -61,6 +62,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
     """Add to dweight (M, C / group, *kernel) what dy (N, M, *windows) and x (N, C, *map) give."""
+    # Winograd declines where the sums are not finite
     if suits(x, dweight, window, group, dy, kept=False) and winograd_weights.add_weight_gradient(x, dy, window, group, dweight):
         return
     direct.add_weight_gradient(x, dy, window, group, dweight)
@@ -81,7 +83,7 @@ def suits(x: Array, weight: Array, window: Window, group: int, y: Array, kept: b
         return False
     if way == "winograd":
         return True
-    tiling = Tiling(len(x), y.shape[2:], (0, 0), window.dilation)
+    tiling = Tiling(len(x), y.shape[2:], (0, 0), window.dilation)  # padding does not change how many tiles the outputs make
     rows, groups = tiling.tiles
     tiles = tiling.planes * rows * groups * TOGETHER
     return (
@@ -105,6 +107,6 @@ def _can(x: Array, weight: Array, window: Window, y: Array) -> bool:
         window.kernel == (3, 3)
         and window.stride == (1, 1)
         and all(array.dtype == np.float32 for array in (x, weight, y))
-        and min(y.shape) > 0
+        and min(y.shape) > 0  # Tiling.blocks divides by the number of groups
         and len(x) > 0
     )

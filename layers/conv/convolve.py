@@ -34,8 +34,9 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
             columns = _columns(block, out, window, filters, scratch)
             factor = matrix[block.groups, block.lane].reshape(columns.groups, -1, matrix.shape[2] * matrix.shape[3])
             product = columns.multiplied(factor, columns.of(_part(xs, block)), out)
+            # lanes are cut only where there is one group: the block's filters follow one another in y
             start = block.groups.start * filters + block.lane.start
-            epilogue(product, slice(start, start + out.shape[1]))
+            epilogue(product, slice(start, start + out.shape[1]))  # while the product is in cache
             columns.put(product, out)
 
     blocks = _work(y, matrix, window, lanes=filters).forward() if y.size else []
@@ -52,10 +53,10 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
             to, part = _part(dxs, block, block.lane), _part(dys, block)[:, :, block.rows]
             columns = _columns(block, part, window, filters, scratch)
             factor = matrix[block.groups, :, block.lane].reshape(columns.groups, filters, -1).swapaxes(1, 2)
-            if columns.direct:
+            if columns.direct:  # a pixel lies in one window only: the product is its gradient
                 columns.multiplied(factor, columns.beside(part), to[:, :, block.rows])
                 continue
-            if block.rows.start == 0:
+            if block.rows.start == 0:  # a task's first rows clear dx, then all rows add to it
                 to[...] = 0
             product = scratch("gradient", *factor.shape[:2], columns.length)
             columns.add_back(_multiply(factor, columns.beside(part), product), to)
@@ -80,7 +81,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
             product = np.matmul(columns.beside(part), values.swapaxes(1, 2))
             total = product if total is None else np.add(total, product, out=total)
         if total is not None:
-            sums[id(task)] = total
+            sums[id(task)] = total  # added up below in the tasks' order: rounding does not depend on the threads
 
     run_tasks(tasks, work, partial(Scratch, dweight.dtype))
     for task in tasks:

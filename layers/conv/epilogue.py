@@ -45,10 +45,10 @@ def joined(epilogues: Sequence[Epilogue], dtype: DTypeLike) -> Epilogue:
     for one in epilogues:
         if one.scale is not None:
             scale = one.scale if scale is None else scale * one.scale
-            shift = None if shift is None else shift * one.scale
+            shift = None if shift is None else shift * one.scale  # (y + shift) * scale = y * scale + shift * scale
         if one.shift is not None:
             shift = one.shift if shift is None else shift + one.shift
-    slope = epilogues[-1].negative_slope if epilogues else None
+    slope = epilogues[-1].negative_slope if epilogues else None  # a ReLU before a scale could not be joined
     return Epilogue(
         None if scale is None else scale.astype(dtype, copy=False),
         None if shift is None else shift.astype(dtype, copy=False),

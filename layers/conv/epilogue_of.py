@@ -34,6 +34,7 @@ TAKES_EPILOGUE = (Convolution, DepthwiseConvolution, Eltwise)
 
 def takes_epilogue(layer: Layer) -> TypeGuard[Convolution | Eltwise]:
     """Whether the layer can apply what comes after it as its last step."""
+    # not a derived class, which may compute anything; an Epilogue's channels are axis 1
     return type(layer) in TAKES_EPILOGUE and not (isinstance(layer, Convolution) and layer.axis != 1)
 
 
@@ -52,7 +53,7 @@ def may_be_epilogue(layer: Layer) -> bool:
     Classes derived from ours may compute anything."""
     if isinstance(layer, BatchNorm) and not layer.use_global_stats:
         return False
-    if isinstance(layer, ReLU) and layer.negative_slope < 0:
+    if isinstance(layer, ReLU) and layer.negative_slope < 0:  # in place its backward needs the sign that y loses
         return False
     return type(layer) in EPILOGUES and len(layer.param.bottom) == 1
 
@@ -70,6 +71,7 @@ def epilogue_of(layer: Layer, bottom: Sequence[Blob]) -> Epilogue | None:
     if isinstance(layer, BatchNorm):
         return _batch_norm(layer)
     shape = bottom[0].shape
+    # channel by channel along axis 1, and nothing else
     if not isinstance(layer, Scale | Bias) or tuple(layer.split) != (shape[0], shape[1], math.prod(shape[2:])):
         return None
     if isinstance(layer, Bias):
@@ -81,8 +83,8 @@ def epilogue_of(layer: Layer, bottom: Sequence[Blob]) -> Epilogue | None:
 def _batch_norm(layer: BatchNorm) -> Epilogue:
     mean, var = global_statistics(*(blob.read_data() for blob in layer.blobs))
     inverse_std = 1 / np.sqrt(var + layer.eps)
-    layer.inverse_std.data[...] = inverse_std
-    return Epilogue(inverse_std.astype(np.float64), -mean.astype(np.float64) * inverse_std)
+    layer.inverse_std.data[...] = inverse_std  # as forward leaves it: backward may follow
+    return Epilogue(inverse_std.astype(np.float64), -mean.astype(np.float64) * inverse_std)  # float64 until all are joined
 
 
 def _vector(blob: Blob) -> NDArray[np.float64]:

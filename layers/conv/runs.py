@@ -47,7 +47,7 @@ class Runs:
         """Lay x (N, C, *map) out in to (C, N, phases, *size), for the windows from row `first` on."""
         for i, phase in enumerate(self.phases):
             inner, source = self._inside(phase, x.shape[2:], first)
-            if inner[1:] != tuple(slice(0, n) for n in self.size):
+            if inner[1:] != tuple(slice(0, n) for n in self.size):  # the phase has a border, or rows past the map: zeros
                 to[:, :, i] = 0
             to[:, :, i][inner] = x[source].swapaxes(0, 1)
 
@@ -69,10 +69,12 @@ class Runs:
         source: list[Any] = [...]
         for axis, (a, n, size) in enumerate(zip(phase, spatial, self.size)):
             stride = self.window.stride[axis]
+            # the map's row (column, ...) that the phase begins with; below 0 in the padding
             at = a - self.window.pad[axis] + (first * stride if axis == 0 else 0)
-            low = min(size, max(0, -(at // stride)))
+            low = min(size, max(0, -(at // stride)))  # ceil(-at / stride): the first on the map
             high = max(low, min(size, (n - 1 - at) // stride + 1))
             inner.append(slice(low, high))
+            # an empty slice where high is low
             source.append(slice(at + low * stride, at + max(low, high - 1) * stride + (high > low), stride))
         return tuple(inner), tuple(source)
 
@@ -80,13 +82,14 @@ class Runs:
 @lru_cache(maxsize=512)
 def runs_of(window: Window, output: tuple[int, ...]) -> Runs:
     """The runs of `output` windows on each axis."""
+    # tap t is so many windows, and a phase, away from its window's start
     steps = [[divmod(t * d, s) for t in range(k)] for k, d, s in zip(window.kernel, window.dilation, window.stride)]
-    size = tuple(n + axis[-1][0] for n, axis in zip(output, steps))
-    pitch = [math.prod(size[i + 1 :]) for i in range(len(size))]
+    size = tuple(n + axis[-1][0] for n, axis in zip(output, steps))  # the last tap reaches furthest
+    pitch = [math.prod(size[i + 1 :]) for i in range(len(size))]  # numbers from one window to the next on each axis
     taps = [tuple(zip(*tap)) for tap in itertools.product(*steps)]  # ((row, column), (phase of rows, of columns))
     phases = sorted({phase for _, phase in taps})
     number = {phase: i for i, phase in enumerate(phases)}
     starts = [number[phase] * math.prod(size) + sum(map(int.__mul__, at, pitch)) for at, phase in taps]
     places = [(..., number[phase], *(slice(q, q + n) for q, n in zip(at, output))) for at, phase in taps]
-    length = sum((n - 1) * p for n, p in zip(output, pitch)) + 1
+    length = sum((n - 1) * p for n, p in zip(output, pitch)) + 1  # from the first window to the last, gaps between included
     return Runs(window, output, size, tuple(phases), tuple(starts), tuple(places), length, output[0] * pitch[0])

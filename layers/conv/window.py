@@ -79,6 +79,7 @@ def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | Non
     param: Message = layer.param.convolution_param
     path = f"convolution_param.{field}"
     listed = tuple(getattr(param, field))
+    # dilation has no _h and _w in caffe.proto
     if what != "dilation" and (param.HasField(f"{what}_h") or param.HasField(f"{what}_w")):
         if listed:
             raise layer.error(f"{field} and {what}_h, {what}_w are both given: give one of them", path)
@@ -91,6 +92,7 @@ def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | Non
         raise layer.error(f"{field} is missing: give {field}, or {what}_h and {what}_w", path)
     if len(listed) not in (0, 1, axes):
         raise layer.error(f"{len(listed)} values of {field} given for {axes} spatial axes: give one, or one for each", path)
+    # `or 0` is for mypy: kernel_size, without a default, has raised
     return listed if len(listed) == axes else (listed[0] if listed else default or 0,) * axes
 
 

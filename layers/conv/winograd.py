@@ -2,8 +2,8 @@
 
     y = outputs of [ tiles of x (6, 6, T, C) @ factors of weight (6, 6, C, M) ]
 
-Fast because every step is a matrix product (winograd_tiles), on blocks of tiles that stay in a core's cache, each block a
-task of its own. Blocks that come out infinite or NaN are computed again by the direct way: Winograd overflows earlier,
+Fast because every step is a matrix product (winograd_tiles), on blocks of tiles that stay in a core's cache, each block
+a task. Blocks that come out infinite or NaN are computed again by the direct way: Winograd overflows earlier,
 and one NaN would reach its neighbours.
 """
 
@@ -47,7 +47,7 @@ def convolve(
     made = factors_of(weight, group) if factors is None else factors
     tiling = Tiling(len(x), y.shape[2:], window.pad, window.dilation)
     channels, filters = channels_of(x.shape[1], group), channels_of(y.shape[1], group)
-    free: list[Scratch] = []
+    free: list[Scratch] = []  # as many as threads have run at once; append and pop are atomic
 
     def work(block: Block, g: int) -> None:
         scratch = taken(free)
@@ -65,7 +65,7 @@ def factors_of(weight: Array, group: int) -> Array:
     m, c = len(weight) // group, weight.shape[1]
     filters = weight.reshape(group, m, c, 9).transpose(0, 2, 3, 1)
     factors = np.empty((group, 36, c, m), np.float32)
-    by_channel = factors.swapaxes(1, 2)
+    by_channel = factors.swapaxes(1, 2)  # (group, C, 36, M): the products land transposed, without a copy
     threads.run(partial(np.matmul, FACTOR, filters[:, part], out=by_channel[:, part]) for part in threads.parts(c, 32))
     return factors.reshape(group, 6, 6, c, m)
 
@@ -73,6 +73,7 @@ def factors_of(weight: Array, group: int) -> Array:
 def turned(weight: Array, group: int) -> Array:
     """The weights (C, M / group, 3, 3) of the convolution that is the data gradient of one with weight (M, C / group, 3, 3)."""
     m, c = weight.shape[:2]
+    # a correlation's gradient correlates with kernels turned by 180 degrees, filters and channels exchanged
     filters: Array = weight.reshape(group, m // group, c, 3, 3)[..., ::-1, ::-1].swapaxes(1, 2)
     return filters.reshape(group * c, m // group, 3, 3)
 
@@ -84,7 +85,7 @@ def turned_window(window: Window) -> Window:
 
 def tiles_at_once(channels: int) -> int:
     """Tiles of a block, measured: many channels need many tiles, since each block reads all factors from memory."""
-    return 192 if channels <= 256 else 256
+    return 192 if channels <= 256 else 256  # with 192 tiles and 256 channels a thread's tiles take 7 MB
 
 
 def channels_of(channels: int, group: int) -> list[slice]:
@@ -103,14 +104,15 @@ def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
 def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Array, scratch: Scratch) -> Array:
     """The block's outputs (S, M, rows, columns), in scratch: of weight (M, C, 3, 3), whose factors are (6, 6, C, M)."""
     slab = read(tiling, block, x, scratch)
+    # the border of 1 on each side is no output
     s, rows, columns, m = len(slab), slab.shape[2] - 2, slab.shape[3] - 2, len(weight)
     with np.errstate(invalid="ignore", over="ignore"):
         tiles = to_tiles(slab, ACROSS, BT, scratch)
         products = scratch.next(6, s * (rows // TILE) * (columns // TILE), 6, m)
-        np.matmul(tiles.swapaxes(1, 2), factors, out=products.swapaxes(1, 2))
+        np.matmul(tiles.swapaxes(1, 2), factors, out=products.swapaxes(1, 2))  # (6, 6, T, C) @ (6, 6, C, M): the 36 products
         out = from_tiles(products, (s, m, rows, columns), scratch)
         if not all_finite(out):
-            out = scratch.last(*out.shape)
+            # the slab's buffer has been overwritten: read again; in a task, run computes on this thread alone
             convolve_directly(read(tiling, block, x, scratch), weight, UNPADDED, 1, out)
     return out
 
@@ -118,4 +120,4 @@ def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Arr
 def all_finite(x: Array) -> bool:
     """Whether no number of a contiguous x is infinite or NaN; False too where squares overflow. Much cheaper than isfinite."""
     flat = x.reshape(-1)
-    return math.isfinite(np.dot(flat, flat))
+    return math.isfinite(np.dot(flat, flat))  # squares cannot cancel: an inf or a NaN stays in the sum

@@ -59,13 +59,13 @@ class Tiling:
         """Blocks of about `tiles` tiles or fewer, about equally many for each thread."""
         rows, groups = self.tiles
         workers = threads.get_num_threads()
-        tiles = min(tiles, -(-self.planes * rows * groups * TOGETHER // workers))
+        tiles = min(tiles, -(-self.planes * rows * groups * TOGETHER // workers))  # no more than an even part for each thread
         group_parts = -(-groups // MOST_GROUPS)
-        row_parts = min(rows, -(-rows * groups * TOGETHER // max(tiles, 1) // group_parts) or 1)
+        row_parts = min(rows, -(-rows * groups * TOGETHER // tiles // group_parts))
         plane_parts = self.planes
-        if row_parts == group_parts == 1:
-            plane_parts = min(self.planes, -(-self.planes * rows * groups * TOGETHER // max(tiles, 1)))
-        elif plane_parts * row_parts * group_parts < 4 * workers:
+        if row_parts == group_parts == 1:  # small planes: several to a block
+            plane_parts = min(self.planes, -(-self.planes * rows * groups * TOGETHER // tiles))
+        elif plane_parts * row_parts * group_parts < 4 * workers:  # few blocks: all threads should get equally many
             while row_parts < rows and plane_parts * row_parts * group_parts % workers:
                 row_parts += 1
         parts = (_parts(self.planes, plane_parts), _parts(rows, row_parts), _parts(groups, group_parts))
@@ -77,7 +77,7 @@ class Tiling:
             image, offsets = self._place(plane)
             first = self._first(block, offsets, self.pad)
             (rows, rows_of_x), (columns, columns_of_x) = map(_overlap, first, self.dilation, slab.shape[2:], x.shape[2:])
-            to[:, : rows.start] = 0
+            to[:, : rows.start] = 0  # scratch holds old numbers: what lies off the map must be cleared
             to[:, rows.stop :] = 0
             to[:, rows, : columns.start] = 0
             to[:, rows, columns.stop :] = 0
@@ -89,6 +89,7 @@ class Tiling:
             image, offsets = self._place(plane)
             first = self._first(block, offsets, (0, 0))
             (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.dilation, out.shape[2:], y.shape[2:])
+            # what the last tiles have past the map's end is left out
             y[image, :, rows_of_y, columns_of_y] = part[:, rows, columns]
 
     def _place(self, plane: int) -> tuple[int, tuple[int, int]]:
@@ -99,6 +100,7 @@ class Tiling:
     def _first(self, block: Block, offsets: Sequence[int], pad: Sequence[int]) -> tuple[int, int]:
         """Row and column of the map at which the block begins."""
         starts = (TILE * block.rows.start, STEP * block.groups.start)
+        # neighbours in a sub-map are d apart on the map
         row, column = (s * d + o - p for s, d, o, p in zip(starts, self.dilation, offsets, pad))
         return row, column
 
@@ -110,7 +112,7 @@ def _parts(length: int, count: int) -> list[range]:
 
 def _overlap(first: int, step: int, count: int, size: int) -> tuple[slice, slice]:
     """Which of the `count` positions first, first + step, ... lie in range(size): the slices of the count and of the range."""
-    low = min(count, max(0, -(first // step)))
-    high = max(low, min(count, -((first - size) // step)))
+    low = min(count, max(0, -(first // step)))  # ceil(-first / step): the first that is not below 0
+    high = max(low, min(count, -((first - size) // step)))  # ceil((size - first) / step): one past the last below size
     inside = slice(first + low * step, first + (high - 1) * step + 1, step) if high > low else slice(0, 0)
     return slice(low, high), inside

@@ -36,8 +36,9 @@ class KeptFactors:
         """factors_of(weight, group), made anew only when the weights have changed."""
         kept = self._of
         if kept is None or kept[0].shape != weight.shape or len(kept[1]) != group or not same_bits(kept[0], weight):
-            self._of = kept = None
+            self._of = kept = None  # free the old factors before the new ones are made
             copy = weight.copy()
+            # made of the copy: a write to the weights meanwhile cannot part the two
             kept = self._of = copy, factors_of(copy, group)
         return kept[1]
 

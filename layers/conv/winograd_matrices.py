@@ -27,13 +27,14 @@ Matrix = Array
 
 def cook_toom(points: tuple[float, ...]) -> tuple[Matrix, Matrix, Matrix]:
     """AT (4, 6), G (6, 3) and BT (6, 6) for five points and infinity, in float64."""
-    a, g, b = np.zeros((6, 4)), np.zeros((6, 3)), np.zeros((6, 6))
+    a, g, b = np.zeros((6, 4)), np.zeros((6, 3)), np.zeros((6, 6))  # a is A = AT^T: row i has the powers of point i
     for i, point in enumerate(points):
         others = [other for other in points if other != point]
         a[i] = point ** np.arange(4)
+        # Lagrange's divisors go into G, which is applied once to the weights: AT and BT stay short numbers
         g[i] = point ** np.arange(3) / np.prod([point - other for other in others])
-        b[i, :5] = np.poly(others)[::-1]
-    a[5, 3] = g[5, 2] = 1
+        b[i, :5] = np.poly(others)[::-1]  # the polynomial that is 0 at all other points, lowest power first
+    a[5, 3] = g[5, 2] = 1  # at infinity only the leading coefficient counts
     b[5] = np.poly(points)[::-1]
     return a.T, g, b
 
@@ -43,7 +44,7 @@ def side_by_side(matrix: Matrix, step: int) -> Matrix:
     rows, columns = matrix.shape
     out = np.zeros((TOGETHER, rows, columns + step * (TOGETHER - 1)), matrix.dtype)
     for i in range(TOGETHER):
-        out[i, :, i * step : i * step + columns] = matrix
+        out[i, :, i * step : i * step + columns] = matrix  # tile i reads (or writes) from column i * step on
     return out.reshape(TOGETHER * rows, -1)
 
 

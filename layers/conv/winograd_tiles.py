@@ -28,10 +28,6 @@ class Scratch:
     def next(self, *shape: int) -> Array:
         """An array in the buffer that was not used last; its former content is lost."""
         self._buffers.reverse()
-        return self.last(*shape)
-
-    def last(self, *shape: int) -> Array:
-        """An array in the buffer that was used last."""
         count = math.prod(shape)
         if self._buffers[0].size < count:
             self._buffers[0] = np.empty(count, np.float32)
@@ -55,11 +51,14 @@ def to_tiles(slab: Array, across: Array, down: Array, scratch: Scratch, tiles: A
     overlap = across.shape[1] - STEP
     rows, groups = (height - overlap) // TILE, (width - overlap) // STEP
     by_group = scratch.next(s, height, groups, len(across), c)
+    # (24, 16 + o) @ (S, H, groups, 16 + o, C): groups overlap in memory; BLAS takes the last two axes as a transpose
     np.matmul(across, _strided(slab, (s, height, groups, STEP + overlap, c), (0, 2, (3, STEP), 3, 1)), out=by_group)
-    length = groups * len(across) * c
+    length = groups * len(across) * c  # numbers of a row of tiles: groups, 4 tiles of 6, channels
     if tiles is None:
         tiles = scratch.next(6, s * rows * length // (6 * c), 6, c)
+    # each row of tiles sees 4 + o rows and begins 4 further
     by_row = _strided(by_group.reshape(s, height, length), (s, rows, down.shape[1], length), (0, (1, TILE), 1, 2))
+    # the 6 results of a row of tiles go to the 6 planes of tiles; T counts planes, rows of tiles, tiles
     np.matmul(down, by_row, out=tiles.reshape(6, s, rows, length).transpose(1, 2, 0, 3))
     return tiles
 
@@ -73,6 +72,7 @@ def from_tiles(tiles: Array, shape: tuple[int, int, int, int], scratch: Scratch)
     groups = columns // STEP
     out = scratch.next(*shape)
     by_group = out.reshape(s, m, rows, groups, STEP).transpose(0, 2, 3, 1, 4)
+    # (M, 24) @ (24, 16): four tiles' 16 columns, channels first again
     np.matmul(down.reshape(s, rows, groups, len(BACK), m).swapaxes(3, 4), BACK, out=by_group)
     return out
 
@@ -80,5 +80,5 @@ def from_tiles(tiles: Array, shape: tuple[int, int, int, int], scratch: Scratch)
 def _strided(x: Array, shape: tuple[int, ...], axes: tuple[int | tuple[int, int], ...]) -> Array:
     """A view of a contiguous x whose axes run along the given axes of x, in steps of 1 or of (axis, step)."""
     steps = [x.strides[axis] if isinstance(axis, int) else x.strides[axis[0]] * axis[1] for axis in axes]
-    view: Array = np.ndarray(shape, x.dtype, x, 0, steps)
+    view: Array = np.ndarray(shape, x.dtype, x, 0, steps)  # unlike as_strided it refuses to reach past the buffer
     return view

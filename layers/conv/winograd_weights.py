@@ -2,9 +2,9 @@
 
     dweight = G^T [ sum over tiles of (BT x B) * (A dy A^T) ] G
 
-The sum over tiles is 36 matrix products, channels by tiles by filters. Tiles of x and dy are made for about MOST_TILES of
-them at a time, all threads taking blocks, and then multiplied, all threads taking positions: so no thread needs sums of
-its own (36 numbers for each filter and channel), and each number is added up in one order, whatever the threads.
+The sum over tiles is 36 matrix products, channels by tiles by filters. Tiles of x and dy are made, about MOST_BYTES at a
+time, by all threads block by block, and then multiplied by all threads position by position: so no thread needs separate
+sums (36 numbers for each filter and channel), and each number is added up in one order, whatever the threads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
     """
     channels, filters = channels_of(x.shape[1], group), channels_of(dy.shape[1], group)
     sums = [_sums(x[:, channels[g]], dy[:, filters[g]], window) for g in range(group)]
-    if not all(map(all_finite, sums)):
+    if not all(map(all_finite, sums)):  # before anything is added: dweight must be unchanged if not
         return False
     for g in range(group):
         _fold(sums[g], dweight[filters[g]])
@@ -49,7 +49,9 @@ def _sums(x: Array, dy: Array, window: Window) -> Array:
     c, m = x.shape[1], dy.shape[1]
     tiling = Tiling(len(x), dy.shape[2:], window.pad, window.dilation)
     sums = np.zeros((6, 6, c, m), np.float32)
+    # a tile has 36 float32 numbers, 144 bytes, for each channel and filter
     for blocks in _batches(list(tiling.blocks(tiles_at_once(max(c, m)))), MOST_BYTES // (144 * (c + m))):
+        # where each block's tiles lie among the batch's
         ends = list(accumulate((_tiles(block) for block in blocks), initial=0))
         of_x, of_dy = np.empty((6, ends[-1], 6, c), np.float32), np.empty((6, ends[-1], 6, m), np.float32)
         free: list[Scratch] = []
@@ -57,6 +59,7 @@ def _sums(x: Array, dy: Array, window: Window) -> Array:
             partial(_transform, tiling, block, x, dy, of_x[:, a:b], of_dy[:, a:b], free=free)
             for block, (a, b) in zip(blocks, pairwise(ends), strict=True)
         )
+
         threads.run(partial(_add_product, of_x[i, :, j], of_dy[i, :, j], sums[i, j]) for i in range(6) for j in range(6))
     return sums
 
@@ -64,7 +67,7 @@ def _sums(x: Array, dy: Array, window: Window) -> Array:
 def _transform(tiling: Tiling, block: Block, x: Array, dy: Array, of_x: Array, of_dy: Array, *, free: list[Scratch]) -> None:
     """The block's tiles of x and dy into of_x (6, T, 6, C) and of_dy (6, T, 6, M)."""
     scratch = taken(free)
-    unpadded = replace(tiling, pad=(0, 0))
+    unpadded = replace(tiling, pad=(0, 0))  # a tile of dy is the 4x4 outputs that the 6x6 of x give
     height, width = block.inputs
     with np.errstate(invalid="ignore", over="ignore"):
         slab = scratch.next(len(block.planes), x.shape[1], height, width)
@@ -72,7 +75,7 @@ def _transform(tiling: Tiling, block: Block, x: Array, dy: Array, of_x: Array, o
         to_tiles(slab, ACROSS, BT, scratch, of_x)
         slab = scratch.next(len(block.planes), dy.shape[1], height - 2, width - 2)
         unpadded.read(block, dy, slab)
-        to_tiles(slab, BACK, A, scratch, of_dy)
+        to_tiles(slab, BACK, A, scratch, of_dy)  # A dy A^T: from_tiles' matrices transposed, tiles that do not overlap
     free.append(scratch)
 
 
@@ -88,7 +91,7 @@ def _fold(sums: Array, dweight: Array) -> None:
     by_channel, filters = sums.reshape(36, c, m).transpose(1, 2, 0), dweight.reshape(m, c, 9).swapaxes(0, 1)
 
     def fold(part: slice) -> None:
-        filters[part] += by_channel[part] @ FACTOR
+        filters[part] += by_channel[part] @ FACTOR  # G^T S G of all filters, flattened: S @ kron(G, G)
 
     threads.run(partial(fold, part) for part in threads.parts(c, 32))
 

@@ -19,13 +19,14 @@ def channels_of(shape: tuple[int, ...]) -> int:
 
 def by_channel(x: Array) -> Array:
     """(N, C, ...) -> (N, C, P), a view."""
+
     return x.reshape(x.shape[0] if x.ndim else 1, channels_of(x.shape), math.prod(x.shape[2:]))
 
 
 def sum_products(a: Array, b: Array) -> Array:
     """(N, C, P), (N, C, P) -> (C,): the sum of a * b in each channel."""
     total = np.empty(a.shape[1], a.dtype)
-    each_channels(a.shape, lambda c: np.einsum("ncp,ncp->c", a[:, c], b[:, c], out=total[c]))
+    each_channels(a.shape, lambda c: np.einsum("ncp,ncp->c", a[:, c], b[:, c], out=total[c]))  # no product array
     return total
 
 
@@ -55,7 +56,7 @@ def affine(
             kept[index] = source
         for operation, vector in steps:
             operation(source, vector[index[1], None], out=part)
-            source = part
+            source = part  # the next step works in place, in out
 
     each_block(x.shape, step)
 
@@ -63,4 +64,5 @@ def affine(
 def each_channels(shape: tuple[int, ...], step: Callable[[slice], object]) -> None:
     """Call step(channels) for every few channels of an array (N, C, P), of about a block in the whole batch, on all threads."""
     n, c, p = shape
+    # a channel is never cut: its sum is one number
     each_block((c,), lambda index: step(index[0]), max(1, blocks.BLOCK // max(1, n * p)))

@@ -58,7 +58,7 @@ class Neuron(Layer):
 
         def step(index: Index) -> None:
             if kept is not None:
-                kept[index] = x[index]
+                kept[index] = x[index]  # before y, the same memory, is written
             with np.errstate(all="ignore"):
                 self.value(x[index], y[index])
 
@@ -67,7 +67,7 @@ class Neuron(Layer):
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         count = top[0].count
         x, y = data_pair(bottom[0], top[0])
-        kept = self._input.device_data("write") if top[0] is bottom[0] else 0
+        kept = self._input.device_data("write") if top[0] is bottom[0] else 0  # also in TEST: the kernel writes it on the way
         self.launch(f"neuron.{self.kernel}", count, count, x, *self.constants(), y, kept)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

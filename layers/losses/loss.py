@@ -26,7 +26,7 @@ class Loss(Layer):
 
 
 class ImageLoss(Loss):
-    """A loss of scores against one whole label an image, every value after the first axis being a class.
+    """A loss of scores against one whole label an image; every value after the first axis is a class.
 
     bottom: scores (N, ...); labels (N,). Raises LayerError for another number of labels.
     """

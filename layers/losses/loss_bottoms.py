@@ -31,22 +31,18 @@ def class_axis(layer: Layer, scores: Blob, axis: int, field: str) -> ClassAxis:
 
 def check_label_count(layer: Layer, split: ClassAxis, bottom: Sequence[Blob]) -> None:
     """One label for each position of the scores, and as many along the first axis."""
-    scores, labels = bottom[0].shape, bottom[1].shape
-    if split.outer * split.inner != math.prod(labels):
-        wanted = (
-            f"{split.outer * split.inner} labels ({split.outer} x {split.inner} positions around its {split.classes} classes)"
-        )
+    scores, labels, positions = bottom[0].shape, bottom[1].shape, split.outer * split.inner
+    if positions != math.prod(labels):
+        wanted = f"{positions} labels ({split.outer} x {split.inner} positions around its {split.classes} classes)"
         raise layer.error(f"scores of shape {scores} need {wanted}, got {math.prod(labels)} of shape {labels}", "bottom[1]")
     check_first_axis(layer, bottom, 1)
 
 
 def check_first_axis(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
     """bottom[i] has as many images (or rois) as bottom[0]."""
-    if bottom[0].shape[:1] != bottom[i].shape[:1]:
-        raise layer.error(
-            f"bottoms 0 and {i} must have the same first axis, got shapes {bottom[0].shape} and {bottom[i].shape}",
-            f"bottom[{i}]",
-        )
+    first, other = bottom[0].shape, bottom[i].shape
+    if first[:1] != other[:1]:
+        raise layer.error(f"bottoms 0 and {i} must have the same first axis, got shapes {first} and {other}", f"bottom[{i}]")
 
 
 def check_same_size(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
@@ -62,10 +58,9 @@ def check_same_size(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
 
 def check_same_shape(layer: Layer, bottom: Sequence[Blob], i: int) -> None:
     """bottom[i] has bottom[0]'s shape, up to trailing axes of 1: (N, 8) is (N, 8, 1, 1)."""
-    if _trimmed(bottom[0].shape) != _trimmed(bottom[i].shape):
-        raise layer.error(
-            f"bottoms 0 and {i} must have the same shape, got {bottom[0].shape} and {bottom[i].shape}", f"bottom[{i}]"
-        )
+    first, other = bottom[0].shape, bottom[i].shape
+    if _trimmed(first) != _trimmed(other):
+        raise layer.error(f"bottoms 0 and {i} must have the same shape, got {first} and {other}", f"bottom[{i}]")
 
 
 def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -86,7 +81,7 @@ def read_labels(
     if wrong.any():
         where = int(wrong.argmax())
         raise label_error(layer, float(flat[where]), where, split, ignore)
-    whole = np.where(kept, flat, 0).astype(np.intp)
+    whole = np.where(kept, flat, 0).astype(np.intp)  # an ignored label is no index
     return whole.reshape(split.outer, split.inner), kept.reshape(split.outer, split.inner)
 
 

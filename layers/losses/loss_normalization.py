@@ -40,7 +40,7 @@ def read_normalization(param: caffe_pb2.LossParameter, default: int = VALID) -> 
     if param.HasField("normalization"):
         mode: int = param.normalization
     elif param.HasField("normalize"):
-        mode = VALID if param.normalize else BATCH_SIZE
+        mode = VALID if param.normalize else BATCH_SIZE  # Caffe's meaning of the legacy field
     else:
         mode = default
     return Normalization(mode, param.pre_fixed_normalizer)

@@ -25,10 +25,11 @@ MOST_TAPS = 25
 def first_maximum(x: Array, y: Array, lowest: float, rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> NDArray[np.intp]:
     """Index h * W + w of the first pixel of each window of x (M, H, W) that equals its maximum y (M, PH, PW), -1 where that is
     not above lowest: (M, PH, PW). The definition, for windows of any size."""
+    # still: no tap so far equals the maximum
     still, before = y > lowest, np.zeros(y.shape, np.min_scalar_type(rows.kernel * columns.kernel))
     for windows, pixels in window_taps(rows, columns):
         part = still[windows]
-        part &= x[pixels] != y[windows]
+        part &= x[pixels] != y[windows]  # a tap off the map leaves `still` alone and counts as passed
         before += still
     taps = np.add.outer(rows.offsets() * columns.size, columns.offsets()).reshape(-1)
     return _indices(taps, before, y > lowest, rows, columns)
@@ -40,14 +41,14 @@ def first_maximum_dealt(
     """The same, on a map that has been dealt out."""
     maps, (height, width) = len(x), (_reach(axis) for axis in (rows, columns))
     wanted = scratch("wanted", maps, height, width)
-    wanted[...] = lowest
+    wanted[...] = lowest  # what is no window is not above lowest: it is found at once
     wanted[:, : rows.pooled, : columns.pooled] = y
     greatest, still = wanted.reshape(-1), np.greater(wanted, lowest).reshape(-1)
     before, other = np.zeros(still.shape, np.uint8), np.ones(still.shape, bool)
     for tap in _taps(x, rows, columns, scratch):  # what lies past a tap's end is no window
         np.not_equal(tap, greatest[: len(tap)], out=other[: len(tap)])
         still &= other
-        before += still.view(np.uint8)
+        before += still.view(np.uint8)  # at most 25 taps fit a byte
     found = before.reshape(maps, height, width)[:, : rows.pooled, : columns.pooled]
     offsets = (np.arange(axis.kernel) - axis.pad for axis in (rows, columns))
     taps = np.add.outer(next(offsets) * columns.size, next(offsets)).reshape(-1)
@@ -58,7 +59,7 @@ def _indices(
     taps: NDArray[np.intp], before: Array, won: NDArray[np.bool_], rows: PoolAxis, columns: PoolAxis
 ) -> NDArray[np.intp]:
     """Each window's pixel: taps (K,) from its place of stride x stride on, of which `before` says the one; -1 where not won."""
-    mask = np.take(taps, before, mode="clip")
+    mask = np.take(taps, before)  # a window that won has a tap for its maximum: `before` is its number
     mask += np.add.outer(np.arange(rows.pooled) * rows.stride * columns.size, np.arange(columns.pooled) * columns.stride)
     if not won.all():
         mask[~won] = -1
@@ -76,19 +77,20 @@ def _taps(x: Array, rows: PoolAxis, columns: PoolAxis, scratch: Scratch) -> Iter
     dealt: dict[tuple[int, int], Array] = {}
     for r, c in np.ndindex(rows.kernel, columns.kernel):
         phase = r % rows.stride, c % columns.stride
-        if phase not in dealt:
+        if phase not in dealt:  # taps a stride apart look at the same map, shifted
             plane = dealt[phase] = scratch(f"dealt {phase}", *shape)
-            plane[...] = np.nan
+            plane[...] = np.nan  # NaN equals no maximum: a pixel off the map is never found
             to_rows, from_rows = _dealt(rows, phase[0])
             to_columns, from_columns = _dealt(columns, phase[1])
             plane[:, to_rows, to_columns] = x[:, from_rows, from_columns]
+        # one run for all maps: its start moves by whole rows and pixels
         yield dealt[phase].reshape(-1)[r // rows.stride * shape[2] + c // columns.stride :]
 
 
 def _dealt(axis: PoolAxis, phase: int) -> tuple[slice, slice]:
     """Where the pixels phase - pad, phase - pad + stride, ... that lie on the map go, and which they are."""
     offset = phase - axis.pad
-    first = max(0, -(offset // axis.stride))
+    first = max(0, -(offset // axis.stride))  # ceil(-offset / stride): the first on the map
     last = min(_reach(axis) - 1, (axis.size - 1 - offset) // axis.stride)
     pixels = slice(first * axis.stride + offset, max(last * axis.stride + offset + 1, 0), axis.stride)
     return slice(first, last + 1), pixels

@@ -20,6 +20,7 @@ LOWEST = float(-np.finfo(np.float32).max)
 
 def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
     """x (..., H, W) -> the maxima y (..., PH, PW), in out if given."""
+    # fmax, not maximum: a NaN loses, as with Caffe's >
     return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
 
 
@@ -43,13 +44,14 @@ def max_pool_gradient(
     y = max_pool(x, rows, columns, scratch("maxima", *dy.shape), scratch)
     index = max_pool_mask(x, y, rows, columns, scratch)
     won = index >= 0
+    # from an index of the map to one of all maps
     index += np.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1) * (rows.size * columns.size)
     places, gradient = (index.reshape(-1), dy.reshape(-1)) if won.all() else (index[won], dy[won])
     dx[...] = 0
-    if rows.overlap or columns.overlap:
+    if rows.overlap or columns.overlap:  # a pixel may win several windows
         np.add.at(dx.reshape(-1), places, gradient)
     else:
-        dx.reshape(-1)[places] = gradient
+        dx.reshape(-1)[places] = gradient  # much faster than add.at
 
 
 def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
@@ -74,11 +76,13 @@ def _sizes(rows: PoolAxis, columns: PoolAxis, like: Array) -> Array:
 
 def stochastic_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> tuple[Array, Array]:
     """x (..., H, W) >= 0 -> a pixel of each window, drawn with probability x / sum(x): y and which tap (..., PH, PW)."""
+    # running: the sum of a window's pixels up to this tap
     running, y = np.zeros((2, *x.shape[:-2], rows.pooled, columns.pooled), x.dtype)
     chosen = np.full(y.shape, -1, np.int32)
     for windows, pixels in window_taps(rows, columns):
         running[windows] += x[pixels]
     threshold = rng.generator().random(y.shape, y.dtype) * running
+    # the same sums in the same order reach the threshold, at the last tap if not before
     running[...] = 0
     for tap, (windows, pixels) in enumerate(window_taps(rows, columns)):
         value = x[pixels]
@@ -101,7 +105,7 @@ def weighted_pool(x: Array, rows: PoolAxis, columns: PoolAxis) -> Array:
     """Stochastic pooling's expectation, for TEST: sum(x^2) / sum(x) of each window, 0 where sum(x) is not above 0."""
     total = reduce_windows(np.add, x, rows, columns, 0.0)
     squares = reduce_windows(np.add, x * x, rows, columns, 0.0)
-    y = np.zeros_like(total)
+    y = np.zeros_like(total)  # Caffe's value where a window sums to 0
     np.divide(squares, total, out=y, where=total > 0)
     return y
 
@@ -111,7 +115,8 @@ def weighted_pool_gradient(dy: Array, x: Array, rows: PoolAxis, columns: PoolAxi
     total = reduce_windows(np.add, x, rows, columns, 0.0)
     scaled = np.divide(dy, total, out=np.zeros_like(total), where=total > 0)
     windows_backward(scaled, rows, columns, dx)
-    dx *= 2 * x
+    dx *= 2 * x  # dy x^2 / sum: the square's derivative, then the sum's
+    # dx still lacks -y / sum of every window
     weighted = np.empty_like(dx)
     windows_backward(scaled * weighted_pool(x, rows, columns), rows, columns, weighted)
     dx -= weighted

@@ -29,7 +29,7 @@ def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, P
         raise layer.error(f"the stride must be > 0 on both axes, got {stride}", "pooling_param.stride")
     if any(pad) and param.pool == caffe_pb2.PoolingParameter.STOCHASTIC:
         raise layer.error("padding is for MAX and AVE pooling, not for STOCHASTIC", "pooling_param.pad")
-    if any(pad) and any(p >= k for p, k in zip(pad, kernel)):
+    if any(pad) and any(p >= k for p, k in zip(pad, kernel)):  # else a window could lie in the padding alone
         raise layer.error(f"pad {pad} must be smaller than the kernel {kernel}", "pooling_param.pad")
     return kernel, stride, pad
 

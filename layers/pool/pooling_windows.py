@@ -45,13 +45,15 @@ class PoolAxis:
         """How many windows there are; below 1 where the map is too small."""
         room = self.size + 2 * self.pad - self.kernel
         pooled = (room // self.stride if self.floor else -(-room // self.stride)) + 1
+        # Caffe's clip: the last window must start on the map, not in the padding behind it
         return pooled - (self.clip and (pooled - 1) * self.stride >= self.size + self.pad)
 
     def taps(self) -> Iterator[tuple[slice, slice]]:
         """For each tap of the kernel: the windows in which it lies on the map, and the pixels it lies on."""
-        for tap in range(min(self.kernel, self.size + self.pad)):
+        for tap in range(min(self.kernel, self.size + self.pad)):  # later taps lie past the map, whatever the window
             offset = tap - self.pad
             first = max(0, -(offset // self.stride))
+            # the last window whose pixel is still below size
             last = min(self.pooled - 1, (self.size - 1 - offset) // self.stride)
             if first <= last:
                 pixels = slice(first * self.stride + offset, last * self.stride + offset + 1, self.stride)
@@ -59,6 +61,7 @@ class PoolAxis:
 
     def offsets(self) -> NDArray[np.intp]:
         """Each tap's pixel in the window that starts at -pad, in the order of taps()."""
+        # a tap off the map in all windows has no entry, as in taps()
         return np.array([pixels.start - windows.start * self.stride for windows, pixels in self.taps()], np.intp)
 
     @property
@@ -116,19 +119,20 @@ def reduce_windows(
     end = left + columns.size
     width = -(-max(end, left - columns.pad + columns.reach) // line) * line
     by_row = scratch("by row", *x.shape[:-2], rows.pooled, width)
-    by_row[..., :left] = by_row[..., end:] = start
+    by_row[..., :left] = by_row[..., end:] = start  # the padding, and what fills up the last line
     reduce_rows(operation, x, rows, start, by_row[..., left:end])
     y = np.empty((*by_row.shape[:-1], columns.pooled), x.dtype) if out is None else out
     first, taps = left - columns.pad, min(columns.kernel, columns.size + columns.pad)
     last = first + (columns.pooled - 1) * columns.stride + 1
-    if width > 4 * columns.pooled:
+    if width > 4 * columns.pooled:  # few windows: picking each tap's pixels beats passes over all
         y[...] = by_row[..., first : last : columns.stride]
         for tap in range(1, taps):
+            # by_row has the padding: no tap leaves it
             operation(y, by_row[..., first + tap : last + tap : columns.stride], out=y)
     else:
         y[...] = _reduce_runs(operation, by_row, taps, scratch)[..., first : last : columns.stride]
     empty = scratch("empty", *y.shape)
-    empty[...] = start
+    empty[...] = start  # an array: fmax of an array and a number takes ten times as long
     return operation(y, empty, out=y)  # type: ignore[no-any-return]
 
 
@@ -139,7 +143,7 @@ def _reduce_runs(operation: np.ufunc, x: Array, taps: int, scratch: Scratch) -> 
     windows, flat = scratch("windows", *x.shape), x.reshape(-1)
     length = max(flat.size - taps + 1, 0)
     total = windows.reshape(-1)[:length]
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # what crosses the end of a row may overflow; nobody takes it
         operation(flat[:length], flat[1 : length + 1], out=total)
         for tap in range(2, taps):
             operation(total, flat[tap : length + tap], out=total)
@@ -150,7 +154,7 @@ def reduce_rows(operation: np.ufunc, x: Array, rows: PoolAxis, start: float, y: 
     """y (..., PH, W): operation over the rows of every window of x (..., H, W); start where there is none."""
     (windows, pixels), *taps = rows.taps()
     y[..., : windows.start, :] = y[..., windows.stop :, :] = start
-    if taps and taps[0][0] == windows:
+    if taps and taps[0][0] == windows:  # two taps in the first pass: no copy of the first
         operation(x[..., pixels, :], x[..., taps.pop(0)[1], :], out=y[..., windows, :])
     else:
         y[..., windows, :] = x[..., pixels, :]
@@ -161,7 +165,7 @@ def reduce_rows(operation: np.ufunc, x: Array, rows: PoolAxis, start: float, y: 
 
 def windows_backward(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
     """dx (..., H, W) = the sum of the dy (..., PH, PW) of the windows that each pixel lies in; dx is overwritten."""
-    by_row = np.zeros((*dy.shape[:-1], columns.size), dy.dtype)
+    by_row = np.zeros((*dy.shape[:-1], columns.size), dy.dtype)  # columns first: rows are then whole passes
     for windows, pixels in columns.taps():
         by_row[..., pixels] += dy[..., windows]
     dx[...] = 0

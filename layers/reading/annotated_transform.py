@@ -89,7 +89,7 @@ class AnnotatedTransform:
         boxes = self._seen(seen, boxes)
         if self.param.mirror and self.random.integers(2):
             pixels = pixels[:, ::-1]
-            boxes[:, [2, 4]] = 1 - boxes[:, [4, 2]]
+            boxes[:, [2, 4]] = 1 - boxes[:, [4, 2]]  # xmin and xmax change places
         factors = extrapolation(pixels.shape[:2], self.param.resize_param)
         if factors is not None:
             boxes[:, 2:6] *= factors

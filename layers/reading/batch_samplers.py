@@ -52,7 +52,7 @@ def sample_box(sampler: caffe_pb2.Sampler, random: np.random.Generator) -> Array
     scale = random.uniform(sampler.min_scale, sampler.max_scale)
     ratio = random.uniform(max(sampler.min_aspect_ratio, scale**2), min(sampler.max_aspect_ratio, 1 / scale**2))
     size = np.array([scale * np.sqrt(ratio), scale / np.sqrt(ratio)])
-    low = random.uniform(0, np.maximum(1 - size, 0))
+    low = random.uniform(0, np.maximum(1 - size, 0))  # maximum: a rounded size may pass 1
     return np.concatenate([low, low + size])
 
 
@@ -72,7 +72,7 @@ def satisfies(box: Array, objects: Array, wanted: caffe_pb2.SampleConstraint) ->
         if low is not None or high is not None:
             values = measure()
             standing &= (values >= (-np.inf if low is None else low)) & (values <= (np.inf if high is None else high))
-            met |= standing
+            met |= standing  # the original's: meeting the first of several bounds is enough
     return bool(met.any())
 
 

@@ -1,4 +1,4 @@
-"""The images that detections are of: their names and sizes, and boxes in their pixels.
+"""The images of detections: their names and sizes, and boxes in their pixels.
 
 Source: the SSD fork's detection_output_layer.cpp, detection_evaluate_layer.cpp (name_size_file) and bbox_util.cpp (OutputBBox).
 """

@@ -41,6 +41,7 @@ class PrefetchingLayer(Layer):
         raise NotImplementedError
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        # the thread must not draw from the net's: its timing would show
         generator = np.random.default_rng(int(rng.generator().integers(2**63)))
         try:
             source = self.make_source(len(top), generator)
@@ -51,7 +52,7 @@ class PrefetchingLayer(Layer):
             raise self.error(str(error)) from error
         for blob, shape in zip(top, shapes, strict=True):
             blob.reshape(shape)
-        self.source_of_batches = source
+        self.source_of_batches = source  # for its fingerprint: batches come through the thread
         self.prefetcher = Prefetcher(source, self.prefetched)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -60,7 +61,7 @@ class PrefetchingLayer(Layer):
         except Error as error:
             raise self.error(str(error)) from error
         for blob, array in zip(top, batch, strict=True):
-            blob.reshape(array.shape)
+            blob.reshape(array.shape)  # ImageData's batches may differ in size
             blob.data[...] = array
 
     def training_state(self) -> dict[str, Any]:
@@ -78,7 +79,7 @@ class PrefetchingLayer(Layer):
         return self.source_of_batches.fingerprint()
 
     def positive(self, value: int, field: str) -> int:
-        """A size that must be there. Raises LayerError."""
+        """A size, checked to be > 0. Raises LayerError."""
         if value < 1:
             raise self.error(f"{field.rpartition('.')[2]} must be > 0, got {value}", field)
         return value
@@ -119,5 +120,6 @@ class Order:
         self._order = self._shuffled()
 
     def _shuffled(self) -> NDArray[np.int64]:
+        # from seed and epoch alone: a snapshot holds four numbers, not the order
         generator = np.random.default_rng([self.seed, self.epoch])
         return generator.permutation(self.count) if self.shuffle else np.arange(self.count)

@@ -26,7 +26,7 @@ def shuffled(roidb: Sequence[Entry], images_per_batch: int, aspect_grouping: boo
     inds = np.concatenate([generator.permutation(np.flatnonzero(wide)), generator.permutation(np.flatnonzero(~wide))])
     whole = len(inds) // images_per_batch * images_per_batch
     batches = inds[:whole].reshape(-1, images_per_batch)
-    return np.concatenate([generator.permutation(batches).reshape(-1), inds[whole:]])
+    return np.concatenate([generator.permutation(batches).reshape(-1), inds[whole:]])  # an incomplete batch stays last
 
 
 def gt_of(entry: Entry, scale: float) -> Array:
@@ -46,8 +46,9 @@ def batch_rois(
     for i, (entry, scale) in enumerate(zip(entries, scales, strict=True)):
         chosen, foreground = sample_rois(entry["max_overlaps"], per_image, train)
         labels = entry["max_classes"][chosen].copy()
-        labels[foreground:] = 0
+        labels[foreground:] = 0  # the sampled background, whose best gt box has another class
         rois = np.column_stack([np.full(len(chosen), i), entry["boxes"][chosen] * scale])
+        # bbox_targets (R, 5): class, then the four targets
         targets, weights = class_targets(
             entry["bbox_targets"][chosen, 0] * (labels > 0), entry["bbox_targets"][chosen, 1:], columns, train
         )

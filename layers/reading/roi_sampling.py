@@ -43,7 +43,7 @@ def class_targets(labels: Array, targets: Array, num_classes: int, settings: Tra
     of_class = np.zeros((len(labels), num_classes, 4))
     weights = np.zeros_like(of_class)
     at = np.flatnonzero(labels > 0)
-    columns = np.ones(len(at), int) if settings.agnostic else labels[at].astype(int)
+    columns = np.ones(len(at), int) if settings.agnostic else labels[at].astype(int)  # column 1: of [background, object]
     of_class[at, columns] = targets[at]
     weights[at, columns] = settings.bbox_inside_weights
     flat = (len(labels), 4 * num_classes)

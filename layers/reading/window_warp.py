@@ -29,6 +29,7 @@ def placed(box: Box, image: tuple[int, int], crop: int, context_pad: int, square
         return Placed(box, crop, crop)
     x1, y1, x2, y2 = _widened(box, crop, context_pad, square)
     f = np.float32
+    # in float32, as the original: float64 would place some crops a pixel away
     scale_x, scale_y = f(crop) / f(x2 - x1 + 1), f(crop) / f(y2 - y1 + 1)
     left, top = max(0, -x1), max(0, -y1)
     right, bottom = max(0, x2 - image[1] + 1), max(0, y2 - image[0] + 1)
@@ -59,4 +60,4 @@ def _widened(box: Box, crop: int, context_pad: int, square: bool) -> Box:
 
 def _round(value: np.floating[Any]) -> int:
     """C's round: halves away from zero."""
-    return int(math.copysign(math.floor(abs(float(value)) + 0.5), float(value)))
+    return int(math.copysign(math.floor(abs(float(value)) + 0.5), float(value)))  # exact: 0.5 is added in float64

@@ -68,12 +68,13 @@ class Recurrent(Layer):
         wide, fillers = self.gates * units, [param.weight_filler, param.bias_filler]
         shapes: list[tuple[int, ...]] = [(wide, self.inputs[0]), (wide,)]
         shapes += [(wide, size) for size in self.inputs[1:]] + [(wide, units)]
+        # weight_x and bias; weights without a bias; the subclass's pairs
         used = fillers + fillers[:1] * (len(shapes) - 2) + fillers * 2
         self.learn(shapes + self.more_shapes(units), used)
         static = ["weight_static"] * self.static
         self.weight_names = ("weight_x", "bias", *static, "weight_h", *self.more_names)
         self.h_weight = len(shapes) - 1
-        self._last = [Blob((), self.dtype) for _ in self.states]
+        self._last = [Blob((), self.dtype) for _ in self.states]  # zeros until the first batch has passed
         self._unrolled: Unrolled | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -87,7 +88,7 @@ class Recurrent(Layer):
         if self.static and bottom[2].shape[:1] != x[1:2]:
             raise self.error(f"the static input must have {x[1]} streams first, its shape is {bottom[2].shape}", "bottom[2]")
         sizes = [math.prod(x[2:])] + ([math.prod(bottom[2].shape[1:])] if self.static else [])
-        for i, had, now in zip((0, 2), self.inputs, sizes):
+        for i, had, now in zip((0, 2), self.inputs, sizes):  # bottom 1 is cont
             if had != now:
                 raise self.error(f"its weights take {had} inputs from bottom {i}, it now gives {now}", f"bottom[{i}]")
         state = (1, x[1], self.units)
@@ -116,26 +117,26 @@ class Recurrent(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         steps, streams = bottom[1].shape
-        u = self._rows(bottom[0], 0) @ self.blobs[0].data.T
+        u = self._rows(bottom[0], 0) @ self.blobs[0].data.T  # all steps in one product: only weight_h has to wait for them
         u += self.blobs[1].data
         u = u.reshape(steps, streams, u.shape[1])
         if self.static:
-            u += self._rows(bottom[2], 1) @ self.blobs[2].data.T
+            u += self._rows(bottom[2], 1) @ self.blobs[2].data.T  # (S, gates D), the same at every step
         start = [blob.data[0].copy() for blob in bottom[self.exposed] or self._last]
         if self.param.recurrent_param.debug_info:
             self._show_forward(bottom, start)
         last = self.steps(u, bottom[1].data, start, top[0].data)
         for blob, state in zip(top[1:] or self._last, last, strict=True):
-            blob.data[0] = state
+            blob.data[0] = state  # the next batch goes on from here
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if self._unrolled is not None:
             self._unrolled.backward(self.blobs, top[0].diff)
         for blob, wanted in zip(bottom[self.exposed], propagate_down[self.exposed], strict=True):
             if wanted:
-                blob.diff[...] = 0
+                blob.diff[...] = 0  # Caffe propagates nothing to first states
         du = self.steps_backward(bottom[1].data, top[0].diff)
-        flat, summed = du.reshape(du.shape[0] * du.shape[1], du.shape[2]), du.sum(axis=0)
+        flat, summed = du.reshape(du.shape[0] * du.shape[1], du.shape[2]), du.sum(axis=0)  # the static input is in every step
         self.add_gradient(0, flat, self._rows(bottom[0], 0))
         self.add_gradient(1, flat)
         if propagate_down[0]:
@@ -177,7 +178,7 @@ class Recurrent(Layer):
             shape, values = pair(fields.get(name), fields.path(name))
             array = np.array(numbers(values, f"{name}[1]"), self.dtype)
             same_shape(shape, f"{name}[0]", (1, len(array) // self.units, self.units))
-            found.append(array.reshape(shape))
+            found.append(array.reshape(shape))  # all are read before one is restored
         for blob, array in zip(self._last, found, strict=True):
             blob.reshape(array.shape)
             blob.data[...] = array

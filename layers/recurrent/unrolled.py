@@ -3,7 +3,7 @@
     RNN:  h[t - 1] times cont[t] -> h_conted -> W_hh -> + W_xh x[t] (+ W_xh_static) -> tanh -> h[t] -> W_ho -> tanh -> o[t]
     LSTM: h[t - 1] times cont[t] -> h_conted -> W_hc -> + W_xc x[t] (+ W_xc_static) -> LSTMUnit with c[t - 1] -> c[t], h[t]
 
-The layer computes without it (recurrent.py); with debug_info it runs too, on copies, and its lines go to the log.
+The layer computes without it (base.py); with debug_info it runs too, on copies, and its lines go to the log.
 Source: Caffe's recurrent_layer.cpp, rnn_layer.cpp and lstm_layer.cpp, whose names of layers and blobs these are.
 """
 
@@ -45,8 +45,8 @@ class Unrolled:
     def backward(self, weights: Sequence[Blob], dy: Array) -> None:
         """Run backward from dy (T, S, D), on top of copies of the weights' diffs; each layer writes its lines."""
         for mine, blob in zip(self.net.learnable_params, weights, strict=True):
-            mine.diff[...] = blob.diff
-        self.net.nodes[self.last].tops[0].diff[...] = dy
+            mine.diff[...] = blob.diff  # Caffe's diffs add up: the lines show sums
+        self.net.nodes[self.last].tops[0].diff[...] = dy  # in place of the pseudo-loss's diff
         with debug_info(self.net, whole=False):
             self.net.backward_from_to(self.last, 0)
 
@@ -65,7 +65,7 @@ def unrolled_net(kept: Sequence[str], name: str, units: int, inputs: Mapping[str
     static = [f"{w}_x_static"] if "x_static" in inputs else []
     for top in static:
         _product(net, top, "x_static", f"{top}_preshape", wide, [f"{w}_static"], axis=1, propagate_down=[True])
-        shape = {"shape": {"dim": [1, -1, wide]}}
+        shape = {"shape": {"dim": [1, -1, wide]}}  # one more axis, of steps: Eltwise adds it to each
         _add(net, f"{top}_reshape", "Reshape", [f"{top}_preshape"], [top], reshape_param=shape)
     _add(net, f"{w}_x_slice", "Slice", [f"{w}_x"], [f"{w}_x_{t}" for t in numbers], slice_param={"axis": 0})
     for t in numbers:
@@ -73,10 +73,10 @@ def unrolled_net(kept: Sequence[str], name: str, units: int, inputs: Mapping[str
         _add(net, scaled, "Scale", [f"h_{t - 1}", f"cont_{t}"], [scaled], scale_param={"axis": 0})
         (_lstm_step if lstm else _rnn_step)(net, t, units, static)
     if lstm:
-        _add(net, "", "Split", [f"c_{steps}"], ["c_T"])
+        _add(net, "", "Split", [f"c_{steps}"], ["c_T"])  # nameless in Caffe too
     y = "h" if lstm else "o"
     _add(net, f"{y}_concat", "Concat", [f"{y}_{t}" for t in numbers], [y], concat_param={"axis": 0})
-    for layer in net.layer if name else ():
+    for layer in net.layer if name else ():  # as Caffe names them; the pseudo-loss comes after
         layer.name = f"{name}_{layer.name}"
     _add(net, f"{y}_pseudoloss", "Reduction", [y], [f"{y}_pseudoloss"], loss_weight=[1])
     return net

@@ -80,7 +80,7 @@ class RoiOperator(ABC):
 
     @abstractmethod
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
-        """The most that forward takes beside its arrays, or with backward forward and backward. train: with argmax."""
+        """Most bytes of temporary memory in forward, or with backward in either pass. train: with argmax."""
 
     @abstractmethod
     def kernels(self, dtype: np.dtype[Any]) -> Winners | Means | PositionSensitive:
@@ -96,7 +96,7 @@ class RoiOperator(ABC):
         """y's shape (R, C', PH, PW). Raises ArgumentError unless x is (N, C, H, W), and rois (R, 5) or (R, 5, 1, 1)."""
         if len(x_shape) != 4:
             raise ArgumentError("x", f"the feature map must have 4 axes (N, C, H, W), got shape {x_shape}")
-        if len(rois_shape) not in (2, 4) or rois_shape[1:] not in ((5,), (5, 1, 1)):
+        if rois_shape[1:] not in ((5,), (5, 1, 1)):
             raise ArgumentError("rois", f"rois must have shape (R, 5) or (R, 5, 1, 1), got {rois_shape}")
         return rois_shape[0], *self.bins(x_shape[1])
 

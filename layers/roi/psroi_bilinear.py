@@ -37,7 +37,7 @@ class GridTaps(NamedTuple):
     def of(self, part: GridPart, pixels: int) -> GridTaps:
         """A part's rows (KH, R) and columns (KW, P, R), on the maps of its P places, one after another."""
         columns = self.columns[:, part.columns][..., part.rois]
-        start = np.arange(columns.shape[1])[:, None] * pixels
+        start = np.arange(columns.shape[1])[:, None] * pixels  # where each place's map starts
         weight = self.column_weight[:, part.columns][..., part.rois]
         return GridTaps(self.rows[part.gh][:, part.rois], self.row_weight[part.gh][:, part.rois], columns + start, weight)
 
@@ -46,10 +46,11 @@ def grid_taps(plan: SamplePlan) -> GridTaps:
     """The taps of all bins."""
     samples, size = plan.places, plan.size
     rows, columns = bilinear_taps(samples.h, size[0]), bilinear_taps(samples.w, size[1])
-    row, column = (np.where(taps.pixel < 0, NONE, taps.pixel) for taps in (rows, columns))
+    row = np.where(rows.pixel < 0, NONE, rows.pixel * size[1])  # the first pixel of the row
+    column = np.where(columns.pixel < 0, NONE, columns.pixel)
     weight = columns.weight / samples.per_bin[:, None, None]
     return GridTaps(
-        np.ascontiguousarray((row * size[1]).transpose(1, 2, 0)),
+        np.ascontiguousarray(row.transpose(1, 2, 0)),
         np.ascontiguousarray(rows.weight.transpose(1, 2, 0)),
         np.ascontiguousarray(column.transpose(2, 1, 0)),
         np.ascontiguousarray(weight.transpose(2, 1, 0)),
@@ -62,6 +63,7 @@ def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
     maps = scratch("maps", places * pixels + 1, dim, dtype=x.dtype)
     maps[:-1].reshape(places, pixels, dim)[...] = x.transpose(1, 2, 0)
     maps[-1] = 0  # what clip makes of NONE
+    # (KW, P, R * D), (KH, R * D)
     by_column, by_row = _for_channels(taps.column_weight, dim), _for_channels(taps.row_weight, dim)
     values = scratch("values", *by_column.shape, dtype=x.dtype)
     row_mean = scratch("row mean", *by_column.shape[1:], dtype=x.dtype)
@@ -82,18 +84,18 @@ def part_backward(dy: Array, taps: GridTaps, pixels: int, scratch: Scratch) -> A
     places, rois, dim = dy.shape
     maps = scratch("maps", places * pixels, dim, dtype=dy.dtype)
     maps[...] = 0
-    each = len(taps.rows) * len(taps.columns) * dy[:, :1].nbytes
+    each = len(taps.rows) * len(taps.columns) * dy[:, :1].nbytes  # bytes of a roi's weighted rows
     step = max(1, CHUNK // max(each, 1))
     for some in (slice(r, r + step) for r in range(0, rois, step)):
         by_row = _for_channels(taps.row_weight[:, some], dim)
         by_column = _for_channels(taps.column_weight[..., some], dim)
-        weighted = scratch("weighted", len(by_row), *by_column.shape, dtype=dy.dtype)
+        weighted = scratch("weighted", len(by_row), *by_column.shape, dtype=dy.dtype)  # (KH, KW, P, R' * D)
         mine = dy[:, some].reshape(places, -1)
         with np.errstate(invalid="ignore", over="ignore"):
             for out, weight in zip(weighted, by_row):
                 np.multiply(by_column, mine * weight, out=out)
-        target = (taps.rows[:, None, None, some] + taps.columns[..., some]).ravel()
-        source = np.flatnonzero(target < len(maps))
+        target = (taps.rows[:, None, None, some] + taps.columns[..., some]).ravel()  # (KH, KW, P, R'), as weighted
+        source = np.flatnonzero(target < len(maps))  # without the NONEs
         add_rows(weighted.reshape(-1, dim), source, target[source], maps, scratch)
     return maps.reshape(places, pixels, dim)
 

@@ -72,11 +72,12 @@ def pool_in_parts(x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Work
 
     size: bytes that are worked on for an image.
     """
-    x = np.ascontiguousarray(x)
+    x = np.ascontiguousarray(x)  # else _maps would copy the whole image for every part
     if not x.size:
-        y[...] = 0
+        y[...] = 0  # no part runs: size is 0
 
     def pool(part: GridPart, scratch: Scratch) -> None:
+        # the first index makes a view, so that rois may be an array of indices
         y[:, :, part.gh, part.columns][part.rois] = means(_maps(x, plan, part), part, scratch).transpose(1, 2, 0)
 
     _run_parts(pool, plan, size)
@@ -85,7 +86,7 @@ def pool_in_parts(x: Array, plan: RoiPlan[Any], y: Array, size: int, means: Work
 def backward_in_parts(dy: Array, plan: RoiPlan[Any], dx: Array, size: int, back: Work) -> None:
     """dy (R, D, G, G) -> dx (N, D * G * G, H, W): back(dy (P, R, D) of a part's P places in the grid) -> (P, H * W, D)."""
     for image in set(range(len(dx))).difference(plan.images.tolist()):
-        dx[image] = 0
+        dx[image] = 0  # no part writes the maps of an image without rois
 
     def backward(part: GridPart, scratch: Scratch) -> None:
         mine = dy[:, :, part.gh, part.columns][part.rois].transpose(2, 0, 1)
@@ -124,6 +125,6 @@ def _columns(group: int, size: int) -> list[slice]:
 def _grid_parts(images: Ints, group: int, size: int) -> Iterator[GridPart]:
     for image in np.unique(images).tolist():
         mine = np.flatnonzero(images == image)
-        rois = slice(None) if len(mine) == len(images) else mine
+        rois = slice(None) if len(mine) == len(images) else mine  # a slice takes views, indices copy
         for gh in range(group):
             yield from (GridPart(image, rois, gh, columns) for columns in _columns(group, size))

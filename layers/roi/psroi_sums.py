@@ -21,6 +21,7 @@ from .roi_geometry import BinPlan, Ints
 from .row_sums import add_rows, items, longest_first, sum_rows
 
 BLOCK = 256
+"""Terms of a bin whose offsets one NumPy call computes."""
 
 CHUNK = 2**18
 """Terms that backward lists at a time, about."""
@@ -47,7 +48,7 @@ def bin_spans(plan: BinPlan, part: GridPart) -> Spans:
     top, bottom = bins.hstart[rois, gh], bins.hend[rois, gh]
     left, right = bins.wstart[rois, columns].T, bins.wend[rois, columns].T
     pixels = size[0] * size[1]
-    first = np.arange(len(left))[:, None] * (2 * pixels) + top * size[1] + left
+    first = np.arange(len(left))[:, None] * (2 * pixels) + top * size[1] + left  # (P, R)
     width = (right - left).clip(0)
     height = np.broadcast_to((bottom - top).clip(0), width.shape)
     return Spans(first.ravel(), height.ravel(), width.ravel(), pixels, size[1])
@@ -57,8 +58,9 @@ def sum_bins(x: Array, spans: Spans, scratch: Scratch) -> Array:
     """x (D, P, H * W), the maps of P places -> the sums (B, D) over their bins, in float64, in scratch."""
     dim, places, pixels = x.shape
     maps = scratch("maps", places, 2, pixels, dim, dtype=np.float64)
-    maps[:, 0] = x.transpose(1, 2, 0)
+    maps[:, 0] = x.transpose(1, 2, 0)  # (P, H * W, D)
     with np.errstate(invalid="ignore"):
+        # pairs across the end of a row are made too, and never read: a bin's pairs lie inside it
         np.add(maps[:, 0, :-1], maps[:, 0, 1:], out=maps[:, 1, :-1])
     order, having = longest_first(spans.terms())
     sums = scratch("of bins", len(order), dim, dtype=np.float64)
@@ -76,12 +78,12 @@ def bins_backward(dy: Array, spans: Spans, scratch: Scratch) -> Array:
     for bins in _slices(spans.terms()):
         some = spans._replace(first=spans.first[bins], height=spans.height[bins], width=spans.width[bins])
         order, having = longest_first(some.terms())
-        target = np.concatenate([order[:0], *_terms(some, order, having)])
+        target = np.concatenate([order[:0], *_terms(some, order, having)])  # order[:0]: there may be no terms
         source = np.concatenate([order[:0], *(order[:n] for n in having)]) + bins.start
         add_rows(dy, source, target, maps.reshape(-1, dim), scratch)
     with np.errstate(invalid="ignore"):
-        maps[:, 0] += maps[:, 1]
-        maps[:, 0, 1:] += maps[:, 1, :-1]
+        maps[:, 0] += maps[:, 1]  # a pair's dy goes to its first pixel ...
+        maps[:, 0, 1:] += maps[:, 1, :-1]  # ... and to its second
     return maps[:, 0]
 
 
@@ -92,7 +94,7 @@ def listed_bytes(terms: int) -> int:
 
 def _slices(terms: Ints) -> list[slice]:
     """The bins (B,) in slices of about CHUNK terms."""
-    ends = np.flatnonzero(np.diff(terms.cumsum() // CHUNK, append=-1)) + 1
+    ends = np.flatnonzero(np.diff(terms.cumsum() // CHUNK, append=-1)) + 1  # -1: the last bin ends a slice
     return [slice(a, b) for a, b in pairwise([0, *ends.tolist()])]
 
 
@@ -101,9 +103,10 @@ def _terms(spans: Spans, order: Ints, having: Sequence[int]) -> Iterator[Ints]:
     is left of a row of odd length from the first."""
     first, width = spans.first[order], spans.width[order]
     widths = np.arange(int(width.max(initial=0)) + 1)
-    pairs = np.maximum((widths + 1) // 2, 1)
+    pairs = np.maximum((widths + 1) // 2, 1)  # terms in a row of each width; 1: no division by 0
     for start in range(0, len(having), BLOCK):
         row, pair = np.divmod(np.arange(start, min(start + BLOCK, len(having)))[:, None], pairs)
+        # the second map follows after `pixels` rows
         offsets = row * spans.row + 2 * pair + np.where(2 * pair + 1 < widths, spans.pixels, 0)
         for n, offset in zip(having[start:], offsets):
             yield offset.take(width[:n]) + first[:n]

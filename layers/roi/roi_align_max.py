@@ -116,9 +116,10 @@ class RoiAlignMax(GridOperator):
 def _axis_samples(steps: AxisSteps, size: int) -> Array:
     """Places (R, pooled, K) along an axis of that size, a running sum of ones from the bin's start, NaN from its end on."""
     start, end = steps.start.clip(0, size), steps.end.clip(0, size)
+    # + 1: rounded places may be one more
     places = np.ones((*start.shape, int(np.ceil(end - start).max(initial=0)) + 1), start.dtype)
     places[:, :, 0] = start
-    np.cumsum(places, axis=2, out=places)
+    np.cumsum(places, axis=2, out=places)  # as the original's loop adds and rounds, unlike start + i
     return np.where(places < end[:, :, None], places, start.dtype.type(np.nan))
 
 
@@ -156,6 +157,7 @@ def sample_value(plane: Array, h: Any, w: Any) -> Any:
 
 def four_pixels(h: Any, w: Any, size: tuple[int, ...]) -> Iterator[tuple[int, int, Any]]:
     """(row, column, weight) of the pixels of the map that a sample at h, w reads."""
+    # the ceil's row first: the original's order of additions
     for (row, row_weight), (column, column_weight) in product(reversed(two_pixels(h, size[0])), two_pixels(w, size[1])):
         if row >= 0 and column >= 0:
             yield row, column, column_weight * row_weight
@@ -215,8 +217,8 @@ def _greatest(
         with np.errstate(invalid="ignore", over="ignore"):
             values = _values_at(table, first, size[1] + 1, rows.of((r, i), count[0]), columns.of((r, j), count[1]))
         if not clean:
-            np.fmax(values, table.dtype.type(LOWEST), out=values)
-        of_bins = np.maximum.reduce(values, axis=0)
+            np.fmax(values, table.dtype.type(LOWEST), out=values)  # NaN and -inf never win
+        of_bins = np.maximum.reduce(values, axis=0)  # (B, C)
         maxima[bins] = of_bins
         if argmax:
             numbers[bins] = _first_greatest(values, of_bins, count, size[1] + 1)
@@ -231,14 +233,14 @@ def _padded(rows: int, channels: int, dtype: Any) -> Array:
 def _alike(samples: Samples, channels: int) -> Iterator[tuple[tuple[int, int], Ints]]:
     """(SH, SW), and the bins, counted in (R, PH, PW), with that number of samples each way; as many bins as a step takes."""
     high, wide = (np.count_nonzero(~np.isnan(axis), axis=2) for axis in (samples.h, samples.w))
-    kinds = (high[:, :, None] * (samples.w.shape[2] + 1) + wide[:, None, :]).ravel()
+    kinds = (high[:, :, None] * (samples.w.shape[2] + 1) + wide[:, None, :]).ravel()  # SH and SW in one number
     order = np.argsort(kinds, kind="stable")
     for bins in np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1):
-        if not len(bins):
+        if not len(bins):  # np.split gives one empty part of nothing
             continue
-        count = tuple(int(n) for n in divmod(kinds[bins[0]], samples.w.shape[2] + 1))
-        step = max(1, VALUES // max(count[0] * count[1] * channels, 1))
-        yield from (((count[0], count[1]), bins[b : b + step]) for b in range(0, len(bins), step))
+        tall, broad = map(int, divmod(kinds[bins[0]], samples.w.shape[2] + 1))
+        step = max(1, VALUES // max(tall * broad * channels, 1))
+        yield from (((tall, broad), bins[b : b + step]) for b in range(0, len(bins), step))
 
 
 def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps) -> Array:
@@ -250,8 +252,8 @@ def _values_at(table: Array, first: Ints, width: int, rows: Taps, columns: Taps)
     part = np.empty(values.shape, table.dtype)
     for row, row_weight in ((rows.high, rows.high_weight), (rows.low, rows.low_weight)):
         for column, column_weight in ((columns.low, columns.low_weight), (columns.high, columns.high_weight)):
-            pixel = (first + row * width)[:, None] + column
-            table.take(pixel, axis=0, out=part, mode="clip")
+            pixel = (first + row * width)[:, None] + column  # (SH, SW, B)
+            table.take(pixel, axis=0, out=part, mode="clip")  # "clip": "raise" would copy out
             part *= (column_weight * row_weight[:, None])[..., None]
             values += part
     samples: Array = values.reshape(len(values) * values.shape[1], *values.shape[2:])
@@ -267,7 +269,7 @@ def _first_greatest(values: Array, maxima: Array, count: tuple[int, int], width:
     from_last = np.arange(len(values), 0, -1).astype(np.min_scalar_type(len(values)))[:, None, None]
     hits = np.multiply(hits, from_last, out=hits) if from_last.dtype == np.uint8 else hits * from_last
     greatest = np.maximum.reduce(hits, axis=0)
-    i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))
+    i, j = np.divmod(len(values) - np.arange(len(values) + 1), max(count[1], 1))  # [g]: of sample len - g
     number = np.asarray(i * width + j, np.int32)
     number[0] = -1
     found = np.empty(greatest.shape, np.int32)
@@ -295,7 +297,8 @@ def _axis(places: Array, size: int) -> Axis:
     of_used = taps(places[used])
     weights = np.zeros((size + 1, len(of_used.low)), places.dtype)
     for pixel, weight in ((of_used.low, of_used.low_weight), (of_used.high, of_used.high_weight)):
-        weights[pixel, np.arange(len(pixel))] += weight
+        weights[pixel, np.arange(len(pixel))] += weight  # at a whole coordinate, low and high add up
+    # bottom: without the zero border
     top, bottom = int(of_used.low.min(initial=size)), min(int(of_used.high.max(initial=-1)) + 1, size)
     return Axis(top, weights[top:bottom], counts.cumsum() - counts)
 
@@ -309,11 +312,12 @@ def _add_matrices(dy: Array, argmax: Array, images: Ints, axes: list[tuple[Axis,
             continue
         (high, tall), (wide, broad) = rows.weights.shape, columns.weights.shape
         won = argmax[r, block]
+        # from i * (W + 1) + j in the bin to i * broad + j, then from the bin to the roi
         number = won + won // (w + 1) * (broad - w - 1) + np.add.outer(rows.starts * broad, columns.starts)
         number[won < 0] = tall * broad  # one past the samples
         each = np.zeros((tall * broad + 1, c), dx.dtype)
         each.reshape(-1)[number * c + channel] = dy[r, block]
-        across = np.matmul(columns.weights, each[:-1].reshape(tall, broad, c))
+        across = np.matmul(columns.weights, each[:-1].reshape(tall, broad, c))  # (tall, wide, c)
         pixels = np.matmul(rows.weights, across.reshape(tall, wide * c))
         own = dx[images[r], rows.first : rows.first + high, columns.first : columns.first + wide]
         own += pixels.reshape(own.shape)
@@ -323,7 +327,7 @@ def _add_at_pixels(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> Non
     """pool_backward for dy with NaN: a matrix's zero times NaN is NaN, so this writes only the pixels that are read."""
     _, c, h, w = dx.shape
     plane = (plan.images[:, None] * c + np.arange(c))[:, :, None, None]
-    sums = np.zeros(dx.size)
+    sums = np.zeros(dx.size)  # float64, as bincount adds
     step = max(1, CHUNK // max(dy[:1].size, 1))
     for part in (slice(r, r + step) for r in range(0, len(dy), step)):
         samples = Samples(*(array[part] for array in plan.places))

@@ -105,9 +105,10 @@ def _cover_image(plan: BinPlan, image: int, rois: Ints) -> Windows:
     steps, step = [], max(1, BINS // (high * wide))
     for part in (slice(r, r + step) for r in range(0, len(rois), step)):
         top, bottom, left, right = (array[part] for array in bins)
+        # table (i, j) starts at row (i * len(lengths.columns) + j) * H * W
         by_row = _starts(top, bottom, lengths.rows, size[1], len(lengths.columns) * pixels)
         by_column = _starts(left, right, lengths.columns, 1, pixels)
-        empty = (bottom <= top)[:, :, None] | (right <= left)[:, None, :]
+        empty = (bottom <= top)[:, :, None] | (right <= left)[:, None, :]  # (R', PH, PW)
         rows = (np.where(empty, lengths.tables * pixels, i[:, :, None] + j[:, None, :]) for i in by_row for j in by_column)
         steps.append((part, [row.ravel() for row in rows]))
     return Windows(image, rois, size, lengths, steps)
@@ -123,7 +124,7 @@ def best_lengths(bins: Bins, pixels: int, times: int = 1) -> Lengths:
     costs = {}
     for (rows, high), (columns, wide) in product(by_row, by_column):
         lengths = Lengths(rows, columns)
-        if lengths.tables * pixels <= max(MOST_ROWS, pixels):
+        if lengths.tables * pixels <= max(MOST_ROWS, pixels):  # always true of the single length 1
             costs[lengths] = lengths.tables * pixels + of_roi * int((2 * high * wide - 1).sum())
     return min(costs, key=lambda lengths: costs[lengths])
 
@@ -151,7 +152,7 @@ def _cover(start: Ints, end: Ints, lengths: Sequence[int]) -> tuple[Ints, Ints, 
     The number of their length and the length (R, P), and how many are needed (R,).
     """
     extent = np.maximum(end - start, 1)
-    number = np.searchsorted(lengths, extent, side="right") - 1
+    number = np.searchsorted(lengths, extent, side="right") - 1  # lengths[0] is 1: never -1
     length = np.asarray(lengths)[number]
     return number, length, (-(-extent // length)).max(axis=1, initial=1)
 
@@ -159,6 +160,7 @@ def _cover(start: Ints, end: Ints, lengths: Sequence[int]) -> tuple[Ints, Ints, 
 def _starts(start: Ints, end: Ints, lengths: Sequence[int], pitch: int, table: int) -> list[Ints]:
     """Where in the tables each bin's first window begins, then the second ... (R, P); the last ends with the bin."""
     number, length, needed = _cover(start, end, lengths)
+    # end - length: no window leaves its bin, and bins that need fewer than others repeat the last; empty ones are replaced
     return [number * table + np.minimum(start + k * length, end - length) * pitch for k in range(needed.max(initial=0))]
 
 
@@ -195,7 +197,7 @@ def _find_block(x: Array, windows: Windows, order: Order, y: Array) -> None:
     room = np.empty((2, most, len(x)), tables.dtype)
     for part, (first, *others) in windows.steps:
         maxima, another = room[:, : len(first)]
-        tables.take(first, axis=0, out=maxima, mode="clip")
+        tables.take(first, axis=0, out=maxima, mode="clip")  # "clip": "raise" would copy out
         for rows in others:
             tables.take(rows, axis=0, out=another, mode="clip")
             np.maximum(maxima, another, out=maxima)
@@ -212,9 +214,11 @@ def window_tables(x: Array, lengths: Lengths, width: int, empty: float) -> Array
     tables[-1] = empty
     of_size = tables[:-1].reshape(len(lengths.rows), len(lengths.columns), pixels, channels)
     of_size[0, 0] = x
+    # on the flat map: a window past a row's end goes on in the next row, and no bin asks for it
     for i, j in product(range(len(lengths.rows)), range(len(lengths.columns))):
         count = max(pixels - (lengths.rows[i] - 1) * width - (lengths.columns[j] - 1), 0)
         if j:
+            # a window is two of the shorter ones, `step` apart
             before, step = of_size[i, j - 1], lengths.columns[j] - lengths.columns[j - 1]
         elif i:
             before, step = of_size[i - 1, 0], (lengths.rows[i] - lengths.rows[i - 1]) * width
@@ -238,11 +242,12 @@ def ordered_keys(x: Array) -> NDArray[np.int64]:
     keys: NDArray[np.int64]
     if x.dtype == np.float32:
         bits = (values + np.float32(0)).view(np.int32)  # + 0 makes -0.0 equal to 0.0
-        keys = (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)
+        keys = (bits ^ (bits >> 31 & 0x7FFFFFFF)).astype(np.int64)  # ordered as the floats: negative ones inverted
     else:
+        # 64 bits leave no room for the pixel: ranks in place of the values
         keys = np.unique(values, return_inverse=True)[1].reshape(values.shape).astype(np.int64)
     keys <<= PIXEL_BITS
-    keys |= np.arange(len(values) - 1, -1, -1)[:, None]
+    keys |= np.arange(len(values) - 1, -1, -1)[:, None]  # of equal values the earlier pixel is greater
     keys[values <= LOWEST] = never(len(values))
     return keys
 

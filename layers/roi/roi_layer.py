@@ -36,7 +36,7 @@ class RoiLayer(Layer):
     kind: ClassVar[type[RoiOperator]]
     operator: RoiOperator
     kernels: Means | PositionSensitive | Winners
-    _planned: tuple[Any, RoiPlan[Any]] | None = None
+    _planned: tuple[tuple[tuple[int, ...], float, bytes], RoiPlan[Any]] | None = None
 
     @property
     def spatial_scale(self) -> float:
@@ -89,7 +89,7 @@ class RoiLayer(Layer):
     # On the CPU.
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        self._planned = None
+        self._planned = None  # a forward always checks its rois
         self.pool_cpu(bottom, top, self._plan(bottom))
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -99,7 +99,7 @@ class RoiLayer(Layer):
     def _plan(self, bottom: Sequence[Blob]) -> RoiPlan[Any]:
         """The last forward's plan, or a new one where the bottoms are not what that was made of."""
         self.read_scale_bottom(bottom)
-        made_of = bottom[0].shape, self.spatial_scale, bottom[1].read_data().tobytes()
+        made_of = bottom[0].shape, self.spatial_scale, bottom[1].read_data().tobytes()  # by value: rois may change in place
         if self._planned is None or self._planned[0] != made_of:
             rois = self._checked_rois(bottom).astype(bottom[0].dtype)
             self._planned = made_of, self.operator.plan(rois, (bottom[0].shape[2], bottom[0].shape[3]))

@@ -20,8 +20,9 @@ from .roi_geometry import Ints
 def longest_first(counts: Ints) -> tuple[Ints, list[int]]:
     """counts (B,) of terms -> the sums by falling count (B,), and for each k how many of them have more than k terms."""
     most = int(counts.max(initial=0))
+    # a stable sort of 8 or 16 bits is NumPy's radix sort
     order = np.argsort((most - counts).astype(np.min_scalar_type(most)), kind="stable")
-    having: list[int] = np.searchsorted(-counts[order], -np.arange(most)).tolist()
+    having: list[int] = np.searchsorted(-counts[order], -np.arange(most)).tolist()  # the negated counts rise
     return order, having
 
 
@@ -34,9 +35,10 @@ def sum_rows(rows: Array, terms: Iterable[Ints], having: Sequence[int], count: i
     """The sums (count, D) of rows (M, D), in scratch; the k-th of terms is one row of each of the first having[k] sums."""
     shape = (count, rows.shape[1])
     sums, term = scratch("sums", *shape, dtype=rows.dtype), scratch("term", *shape, dtype=rows.dtype)
-    sums[having[0] if having else 0 :] = 0
+    sums[having[0] if having else 0 :] = 0  # those without terms; the first terms overwrite the others
     with np.errstate(invalid="ignore", over="ignore"):
         for k, (n, index) in enumerate(zip(having, terms)):
+            # the indices are valid: "clip" only spares the copy of out that "raise" makes
             items(rows).take(index, out=items(term if k else sums)[:n], mode="clip")
             if k:
                 sums[:n] += term[:n]
@@ -48,19 +50,19 @@ def add_rows(rows: Array, source: Ints, target: Ints, total: Array, scratch: Scr
 
     The pairs are sorted as numbers, target before source, so that the terms of each sum lie side by side.
     """
-    bits = len(rows).bit_length()
+    bits = len(rows).bit_length()  # of a source, below len(rows)
     keys = (target << bits) + source
     keys = keys.astype(np.int32 if len(total) << bits < 2**31 else np.int64, copy=False)
     keys.sort()
     target, source = keys >> bits, (keys & ((1 << bits) - 1)).astype(np.intp)
-    first = np.flatnonzero(np.concatenate([target[:1] == target[:1], target[1:] != target[:-1]]))
+    first = np.flatnonzero(np.concatenate([target[:1] == target[:1], target[1:] != target[:-1]]))  # [True], or [] of no pairs
     order, having = longest_first(np.diff(first, append=len(keys)))
     first = first[order]
-    terms = (source[first[:n] + k] for k, n in enumerate(having))
+    terms = (source[first[:n] + k] for k, n in enumerate(having))  # sorted keys: source rises within a target
     sums = sum_rows(rows, terms, having, len(first), scratch)
     place = target[first].astype(np.intp)
     before = scratch("term", *sums.shape, dtype=sums.dtype)
     items(total).take(place, out=items(before), mode="clip")
     with np.errstate(invalid="ignore", over="ignore"):
         sums += before
-    items(total)[place] = items(sums)
+    items(total)[place] = items(sums)  # no place occurs twice

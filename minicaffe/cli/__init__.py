@@ -121,13 +121,14 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"minicaffe.cli.{cmd_name.replace('-', '_')}").command
-        if all(param.name != ALLOW.name for param in command.params):
+        if all(param.name != ALLOW.name for param in command.params):  # once: the module's command is kept between calls
             command.params += [ALLOW, LIMIT]
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = translate(args, list(COMMANDS))
         ctx.meta[WORDS] = list(words)
+        # Before any option's callback may read a file.
         ctx.with_resource(allowing(path for word in words for path in _paths(word)))
         return super().parse_args(ctx, words)
 
@@ -165,6 +166,7 @@ class _Commands(click.Group):
 
 def _paths(word: str) -> list[str]:
     """The files, folders and URIs that a word of the command line names, also as in --allow=FILE and --input data=FILE."""
+    # a file's name may have a "=" too
     texts = [word] if is_uri(word.partition("=")[0]) else [word, *word.split("=")[1:], word.partition("=")[2]]
     return [text for text in texts if text and (is_uri(text) or os.path.exists(text))]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from minicaffe.scaling.batch.parts import Done
 
 from .terminal import echo
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 INTERVAL = 10.0
 """Seconds between lines."""
@@ -20,8 +23,7 @@ class BatchDisplay:
     def __init__(self, todo: int) -> None:
         self.todo, self.done = todo, Done()
         self.start = self.seconds = 0.0
-        self._bar: Any = None
-        self._task: Any = None
+        self._bar: Progress | None = None
 
     def __enter__(self) -> BatchDisplay:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn

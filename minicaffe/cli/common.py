@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error, on_one_line, shortened
 
 from .terminal import echo
@@ -49,13 +50,14 @@ def check_no_input(option: str, path: str, inputs: Iterable[str | None]) -> None
     """Raises Error for an output that is one of the inputs, also under another name."""
     found = identity(path)
     for given in inputs:
-        if given and os.path.isfile(path) and identity(given) == found:
+        if given and os.path.isfile(path) and identity(given) == found:  # by inode: links and other spellings of the path too
             also = f" ({given})" * (given != path)
             raise Error(f"{option} {path}: this is an input{also}, and would be replaced; give another name")
 
 
 def check_apart(option: str, path: str | None, other: str, second: str | None) -> None:
     """Raises Error for two options that name the same output file."""
+    # Two outputs may both be /dev/null.
     if not path or not second or (os.path.exists(path) and not os.path.isfile(path)):
         return
     if os.path.realpath(path) == os.path.realpath(second):
@@ -107,7 +109,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(shortened(on_one_line(cell)) if isinstance(cell, str) else cell for cell in row))
-    console = PlainConsole(width=None if sys.stdout.isatty() else 160)
+    console = PlainConsole(width=None if sys.stdout.isatty() else 160)  # a pipe has no width
     if console.is_terminal:
         console.print(table)
         return
@@ -116,7 +118,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
     echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def statistics_text(array: np.ndarray[Any, Any]) -> str:
+def statistics_text(array: Array) -> str:
     """min / mean / max, or the number of NaN and infinite values."""
     if not array.size:
         return "empty"

@@ -35,7 +35,7 @@ class PlainConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             if segment.control:
-                yield segment
+                yield segment  # Rich's own cursor movements
             else:
                 style = segment.style.update_link(None) if segment.style and segment.style.link else segment.style
                 yield Segment(self._shown(segment.text), style)

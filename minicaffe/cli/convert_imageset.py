@@ -68,7 +68,7 @@ def command(options: Options) -> None:
                 warn(f"{list_file}:{image.line}: left out: {error}")
                 skipped += 1
                 continue
-            lengths.setdefault(len(datum.data), image.name)
+            lengths.setdefault(len(datum.data), image.name)  # Caffe's check_size compares lengths, not shapes
             if options.check_size and len(lengths) > 1:
                 first, other = lengths.values()
                 raise Error(f"{list_file}:{image.line}: {other} is not of the size of {first}")
@@ -79,7 +79,7 @@ def command(options: Options) -> None:
 def _datum(image: Listed, options: Options) -> caffe_pb2.Datum:
     """An image as stored: its pixels, its file unchanged, or its pixels encoded in another format, size or colour."""
     root, color = options.root, not options.gray
-    slash = "/" if root and not root.endswith("/") and not image.name.startswith("/") else ""
+    slash = "/" if root and not root.endswith("/") and not image.name.startswith("/") else ""  # Caffe joins without a slash
     path = Path(granted(root + slash + image.name))
     pixels = read_image(path, color)
     if options.resize_width and options.resize_height:
@@ -91,6 +91,6 @@ def _datum(image: Listed, options: Options) -> caffe_pb2.Datum:
             raise DataError(f"{path}: its name does not end in an image format: give --encode-type")
         return image_datum(pixels, image.label)
     same = not options.resize_width and {"jpeg": "jpg"}.get(suffix, suffix) == {"jpeg": "jpg"}.get(kind, kind)
-    if same and (read_image(path, None).shape[2] == 3) == color:
+    if same and (read_image(path, None).shape[2] == 3) == color:  # the file itself, with its quality, if nothing changes
         return encoded_datum(read_bytes(path, "bytes"), image.label)
     return encoded_datum(encode_image(pixels, kind, str(path)), image.label)

@@ -13,7 +13,8 @@ import click
 from minicaffe import threads
 from minicaffe.access import is_uri
 from minicaffe.errors import Error
-from minicaffe.scaling.batch.detector import Arrays, Detector, Recipe, weights_of
+from minicaffe.parameters import Weights, weights_of
+from minicaffe.scaling.batch.detector import Detector, Recipe
 from minicaffe.scaling.batch.folder import Folder
 from minicaffe.scaling.batch.lock import locked
 from minicaffe.scaling.batch.parts import PART_SIZE, Done, run_local
@@ -112,7 +113,7 @@ def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
     return display.done
 
 
-def _on_ray(recipe: Recipe, weights: Arrays, run: Run, options: BatchOptions, display: BatchDisplay) -> str:
+def _on_ray(recipe: Recipe, weights: Weights, run: Run, options: BatchOptions, display: BatchDisplay) -> str:
     """Where it ran, for the summary."""
     from minicaffe.scaling.batch.ray_cluster import connected, gpu_problem, node_resources
     from minicaffe.scaling.batch.ray_engine import run_ray
@@ -124,6 +125,7 @@ def _on_ray(recipe: Recipe, weights: Arrays, run: Run, options: BatchOptions, di
         problem = "not asked for" if options.device == "cpu" else gpu_problem(ray)
         if problem and options.device == "gpu":
             raise Error(f"--device gpu: {problem}")
+        # 1: an actor per CPU
         count = options.threads or (threads.get_num_threads() if os.environ.get(threads.VARIABLE) else 1)
         rules = Rules(count, gpu=not problem, modules=options.allow_module)
         actors = pool(node_resources(ray), options.workers, rules.threads, rules.gpu).at_most(run.parts_left)

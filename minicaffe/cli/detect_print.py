@@ -59,11 +59,12 @@ def nothing_found(detector: Detector, best: float, cfg: str | None) -> None:
 def picture_names(folder: Path, images: Sources, inputs: Sequence[str | None]) -> list[Path]:
     """The picture's name for each image: STEM.png in the folder, or STEM-2.png and so on, so that names are unique and no
     picture replaces an image or one of the inputs."""
-    known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}
+    known = {found for path in (*inputs, *images.names()) if path and (found := identity(path))}  # by inode: links too
     names: dict[Path, None] = {}
     numbers: dict[str, Iterator[str]] = {}
     for name in images.names():
         stem = Path(name).stem
+        # goes on from the last image of this stem: linear time
         endings = numbers.setdefault(stem, chain([""], (f"-{n}" for n in count(2))))
         tries = (folder / f"{stem}{ending}.png" for ending in endings)
         names[next(path for path in tries if path not in names and identity(path) not in known)] = None

@@ -56,7 +56,7 @@ def _driver_library() -> Finding:
     found = ctypes.util.find_library(name)
     if found is None:
         try:
-            ctypes.CDLL("libcuda.so.1")
+            ctypes.CDLL("libcuda.so.1")  # find_library needs ldconfig or a compiler
             found = "libcuda.so.1"
         except OSError:
             advice = "install NVIDIA's driver for the card; in a container, start it with --gpus all"

@@ -59,6 +59,7 @@ def command(options: Options) -> None:
     """
     options.use_device()
     net = options.load(options.net, (*options.weights, *options.more_weights), no_zeros=True)
+    # backward starts from the losses
     for note in options.fill(net, options.seed, until=None if options.backward else options.layer):
         warn(note)
     found = explain(

@@ -51,7 +51,7 @@ def command(options: Options) -> None:
     options.reshape(net)
     arrays = _arrays(net, options) if options.check else {}
     opset = DEFAULT_OPSET if options.opset is None else options.opset
-    with replacing_together(out) as draft:
+    with replacing_together(out) as draft:  # the model and its file of weights appear together, or neither
         data = export_onnx(net, draft, opset=opset, until=until, fold=options.fold)
         size = draft.stat().st_size / 2**20
         _print_axes(draft)

@@ -38,7 +38,7 @@ LISTS = ("weights", "stage")
 def translate(arguments: Sequence[str], known: Sequence[str]) -> list[str]:
     """arguments with the tool's spellings replaced; known: the commands of this command line. Raises click.UsageError for
     a flag with two different values."""
-    place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
+    place = next((i for i, word in enumerate(arguments) if not word.startswith("-")), len(arguments))  # the command's name
     if place == len(arguments):
         return list(arguments)
     command, rest = arguments[place], arguments[place + 1 :]
@@ -56,7 +56,7 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
         name, equals, value = word.lstrip("-").partition("=")
         name = name.replace("-", "_")
         if word == "--":
-            yield from (word, *rest)
+            yield from (word, *rest)  # what follows -- is not for us
             return
         if not word.startswith("-") or name not in TOOL_FLAGS:
             yield word
@@ -74,7 +74,7 @@ def _translated(words: Sequence[str]) -> Iterator[str]:
             yield from (f"{option}={part}" for part in _listed(value))
             continue
         spelling = f"{word.partition('=')[0]} {value}"
-        before, other = given.setdefault(name, (value, spelling))
+        before, other = given.setdefault(name, (value, spelling))  # gflags would take the last one silently
         if before != value:
             raise click.UsageError(f"{other} and {spelling}: give one of them")
         yield f"{option}={value}"

@@ -17,10 +17,12 @@ from minicaffe import rng, threads
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.inputs import fill_inputs, make_up_weights
 from minicaffe.errors import DeviceError, Error, WeightsError
+from minicaffe.formats.prototxt import NetFile
 from minicaffe.formats.weights import read_weights
 from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
 from minicaffe.porting.near_layers import near_text
+from minicaffe.proto import caffe_pb2
 
 from .common import listed, warn
 from .options import FiniteRange, option
@@ -73,7 +75,7 @@ def use_device(device: str | None, gpu: str | None) -> None:
     kind, _, number = (device or "cpu").partition(":")
     if kind not in ("cpu", "gpu", "auto") or (number and (kind != "gpu" or not (number.isdecimal() and len(number) < 10))):
         raise Error(given)
-    click.get_current_context().call_on_close(set_mode_cpu)
+    click.get_current_context().call_on_close(set_mode_cpu)  # the mode is global, and main may be called again in this process
     set_mode_cpu()
     if kind == "cpu":
         return
@@ -125,7 +127,13 @@ class StateOptions:
         """The detection settings of the nets: the defaults, unless a command has --cfg."""
         return DetectionSettings()
 
-    def build(self, net: Any, phase: Phase | None = None, watch: Watch | None = None, keep: Keep = "all") -> Net:
+    def build(
+        self,
+        net: str | NetFile | caffe_pb2.NetParameter,
+        phase: Phase | None = None,
+        watch: Watch | None = None,
+        keep: Keep = "all",
+    ) -> Net:
         """The net of a prototxt. watch, keep: see Net."""
         phase = self.phase if phase is None else phase
         return Net(net, phase, self.level, list(self.stages), watch=watch, keep=keep, settings=self.settings)
@@ -144,7 +152,7 @@ class StateOptions:
 
         watch, keep: see Net. no_zeros: weights without a file and a filler are Gaussian. Raises WeightsError.
         """
-        rng.set_random_seed(self.seed)
+        rng.set_random_seed(self.seed)  # before Net: fillers draw when layers are set up
         loaded = self.build(net, watch=watch, keep=keep)
         missing = set(loaded.params)
         for file in weights:

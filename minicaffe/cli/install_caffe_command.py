@@ -36,7 +36,7 @@ def scripts(python: str, windows: bool) -> dict[str, str]:
         if windows:
             made[f"{name}.cmd"] = f'@rem written by {MARK}\r\n@"{python}" -m minicaffe{command} %*\r\n'
         else:
-            quoted = "'" + python.replace("'", "'\\''") + "'"
+            quoted = "'" + python.replace("'", "'\\''") + "'"  # a path may have spaces and quotes
             made[name] = f'#!/bin/sh\n# written by {MARK}\nexec {quoted} -m minicaffe{command} "$@"\n'
     return made
 
@@ -56,7 +56,7 @@ def install(folder: Path, remove: bool = False) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in made.items():
         with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="")
+            temporary.write_text(text, encoding="utf-8", newline="")  # .cmd files need their \r\n, and get no second \r
             temporary.chmod(0o755)
     return list(made)
 

@@ -36,5 +36,5 @@ def command(options: Options) -> None:
 
 def _line(text: str) -> str:
     """A docstring's first paragraph on one line, without what only a reader of the source needs."""
-    line = text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no errors of its own.")
+    line = text.split("\n\n", maxsplit=1)[0].replace("\n", " ").removesuffix(" Raises no LayerError.")
     return re.sub(r" \(see the module[^)]*\)", "", line)

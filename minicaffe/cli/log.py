@@ -45,7 +45,7 @@ def logging_to(show: Callable[[logging.LogRecord], None], file: str | None = Non
         for name in LOGGERS:
             stack.enter_context(_handled(name, show))
         if file:
-            lines = stack.enter_context(open(file, "ab", buffering=0))
+            lines = stack.enter_context(open(file, "ab", buffering=0))  # unbuffered: nothing is lost if the process is killed
             for name in LOGGERS:
                 stack.enter_context(_handled(name, lambda record: _add(lines, record)))
         yield

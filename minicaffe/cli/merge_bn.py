@@ -11,8 +11,9 @@ from minicaffe.filter import filter_layers
 from minicaffe.formats.prototxt import NetFile, read_net, to_text
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.parameters import put_weights, weights_of
 from minicaffe.porting.agreement import differences, run_of
-from minicaffe.porting.merge_bn import Merged, merge_batch_norm, put_weights, weights_of
+from minicaffe.porting.merge_bn import Merged, merge_batch_norm
 from minicaffe.proto import caffe_pb2
 
 from .agreement import check_option, print_agreement
@@ -59,6 +60,7 @@ def command(options: Options) -> None:
         after.save(weights_draft)
         _say(merged, len(before.param.layer), len(after.param.layer))
         if options.check:
+            # the drafts: what fails the check is not written
             _check(before, Net(net_draft, TEST, weights=weights_draft), options)
     echo(f"written: {out_net}, {out_weights}")
 

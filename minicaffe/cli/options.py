@@ -47,7 +47,7 @@ def argument(**attributes: Any) -> Any:
 def parameters(options: type) -> Iterator[click.Parameter]:
     """click's parameters for a dataclass: those of its own fields, then those of its bases."""
     fields, types = {field.name: field.metadata for field in dataclasses.fields(options)}, get_type_hints(options)
-    for kind in inspect.getmro(options):
+    for kind in inspect.getmro(options):  # dataclasses.fields lists the bases' first; --help should not
         for name in inspect.get_annotations(kind):
             if metadata := fields.pop(name, None):
                 yield _parameter(name, types[name], **metadata)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import IO, Any, TextIO, cast
@@ -24,7 +24,7 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False, **style: Any) ->
     stream = sys.stderr if err else sys.stdout
     text = written_out(text)
     if style and stream.isatty():
-        text, stream = click.style(text, **style), unguarded(stream)
+        text, stream = click.style(text, **style), unguarded(stream)  # escaped already; the guard would escape the style too
     click.echo(text, stream, nl, color=True)
 
 
@@ -39,9 +39,9 @@ class Guarded:
 
     def write(self, text: str) -> int:
         self.stream.write(fitted(written_out(text), self.stream))
-        return len(text)
+        return len(text)  # what the caller wrote, not what became of it
 
-    def writelines(self, lines: Any) -> None:
+    def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
 
@@ -69,6 +69,7 @@ def guarded() -> Iterator[None]:
     try:
         yield
     except Exception:
+        # Python prints the traceback after this block, when the guards are gone.
         sys.excepthook = _print_exception
         raise
     finally:

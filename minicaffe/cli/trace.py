@@ -114,7 +114,7 @@ def _fill(net: Net, options: Options, say: Callable[[str], None]) -> NDArray[np.
     names, files = image_inputs(net), options.files(net)
     file = next((file for name, file in files.items() if name in names and Path(file).suffix.lower() != ".npy"), None)
     if file and ssd_layer(net):
-        image = load_image(file)
+        image = load_image(file)  # SSD's means are not those of the settings
         size = net.blobs[names[0]].shape[2:]
         put_array(net, names[0], prepare_ssd_image(image, size, options.mean or SSD_MEANS, options.factor))
         return image

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minicaffe.tracing.trace import BlobShot, Step
 from minicaffe.tracing.trace_shots import Statistics
@@ -14,6 +14,7 @@ from minicaffe.tracing.tracer import Tracer
 from .common import print_table, shape_text, warn
 
 if TYPE_CHECKING:
+    from rich.live import Live
     from rich.text import Text
 
 COLUMNS = ("layer", "type", "blobs", "ms", "min / mean / max")
@@ -28,7 +29,7 @@ class TraceTable:
         self._tracer = tracer
         self._rows: list[list[str | Text]] = []
         self._bad: list[str] = []
-        self._live: Any = None
+        self._live: Live | None = None
 
     def __enter__(self) -> TraceTable:
         self._tracer.on_step = self._step
@@ -68,15 +69,15 @@ class TraceTable:
             if blob.shot.statistics.nan or blob.shot.statistics.inf:
                 self._bad.append(f'{step.kind} of layer "{layer.name}": {blob.name}')
         if self._live:
-            self._show()
+            self._show(self._live)
 
-    def _show(self) -> None:
+    def _show(self, live: Live) -> None:
         from rich.table import Table
 
         table = Table(*COLUMNS, box=None)
-        for row in self._rows[-max(self._live.console.height - ROOM, 4) :]:
+        for row in self._rows[-max(live.console.height - ROOM, 4) :]:  # Live cannot scroll: only what fits
             table.add_row(*row)
-        self._live.update(table, refresh=True)
+        live.update(table, refresh=True)
 
 
 def _columns(blob: BlobShot, ms: str) -> list[str | Text]:

@@ -107,7 +107,7 @@ def command(options: Options) -> None:
         trainer = get_solver(param, folder=Path(path).parent, settings=settings, seed=seed)
         echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
         with job.train(trainer) if job else nullcontext():
-            for file in options.weights if state is None else ():
+            for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start
                 _load(trainer, file)
             _set_roidb(trainer, settings, options)
             if state:
@@ -150,7 +150,7 @@ def _solver(path: str, options: Options) -> tuple[caffe_pb2.SolverParameter, Pat
     param.train_state.stage.extend(options.stages)
     state = _state(param, options.snapshot, Path(path).parent)
     if options.weights or state:
-        param.ClearField("weights")
+        param.ClearField("weights")  # the command line replaces the solver's weights
     return param, state
 
 
@@ -214,11 +214,11 @@ def _solve(trainer: SGDSolver, options: Options, alone: bool) -> None:
     checked = check_finite(trainer.net, lambda: f"iteration {trainer.iter}") if options.check_finite else nullcontext()
     first = trainer.exchange.rank == 0
     noted = partial(_say_noted, trainer.param.snapshot_after_train) if alone else None
-    usr1 = None if alone else "stop"
+    usr1 = None if alone else "stop"  # mpiexec forwards SIGUSR1 to the ranks
     with checked, signal_actions(options.sigint_effect, options.sighup_effect, sigusr1=usr1, noted=noted) as request:
         trainer.set_action_function(request)
         _show_progress(trainer, options.iterations, options.log if first else None)
-    if options.out and first:
+    if options.out and first:  # rank 0: all ranks have the same weights
         trainer.save(options.out)
         echo(f"written: {options.out}")
 

@@ -34,7 +34,7 @@ def check_distortion(param: caffe_pb2.DistortionParameter) -> None:
 
 def distorted(pixels: Pixels, param: caffe_pb2.DistortionParameter, random: np.random.Generator) -> Pixels:
     """pixels (H, W, C) with brightness, contrast, saturation, hue and order of channels changed at random."""
-    contrast_first = random.random() > 0.5
+    contrast_first = random.random() > 0.5  # the fork distorts in either of two orders
     if random.random() < param.brightness_prob:
         pixels = as_bytes(pixels.astype(np.float32) + random.uniform(-param.brightness_delta, param.brightness_delta))
     if contrast_first:
@@ -102,9 +102,9 @@ def hsv_of(pixels: Pixels) -> Pixels:
     blue, green, red = np.moveaxis(pixels.astype(np.float32), 2, 0)
     value = pixels.max(axis=2).astype(np.float32)
     span = value - pixels.min(axis=2)
-    safe = np.maximum(span, 1)
+    safe = np.maximum(span, 1)  # grey has span 0, and hue 0 below
     turns = [(green - blue) / safe, 2 + (blue - red) / safe, 4 + (red - green) / safe]
-    hue = np.rint(np.select([value == red, value == green], turns[:2], turns[2]) * 30) % 180
+    hue = np.rint(np.select([value == red, value == green], turns[:2], turns[2]) * 30) % 180  # a sixth is 30 steps
     saturation = 255 * span / np.maximum(value, 1)
     return as_bytes(np.stack([np.where(span > 0, hue, 0), saturation, value], axis=2))
 
@@ -113,7 +113,7 @@ def bgr_of(hsv: Pixels) -> Pixels:
     """The inverse of hsv_of; hue is taken modulo 180."""
     hue, saturation, value = np.moveaxis(hsv.astype(np.float32), 2, 0)
     channels = []
-    for offset in (1, 3, 5):
+    for offset in (1, 3, 5):  # V - V S clip(min(k, 4 - k), 0, 1) with k = (offset + H / 60 degrees) mod 6: blue, green, red
         at = (offset + hue / 30) % 6
         channels.append(value * (1 - saturation / 255 * np.clip(np.minimum(at, 4 - at), 0, 1)))
     return as_bytes(np.stack(channels, axis=2))

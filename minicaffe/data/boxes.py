@@ -27,13 +27,13 @@ def box_area(boxes: Array) -> Array:
 def bbox_overlaps(boxes: Array, others: Array) -> Array:
     """Intersection over union (N, K), in float64, of boxes (N, 4) with others (K, 4)."""
     a, b = np.asarray(boxes, np.float64), np.asarray(others, np.float64)
-    ax1, ay1, ax2, ay2 = a.T[:4, None]
+    ax1, ay1, ax2, ay2 = a.T[:4, None]  # (1, N) against (K, 1): the inner loop is over the N boxes, usually anchors
     bx1, by1, bx2, by2 = b.T[:4, :, None]
     width = np.minimum(ax2, bx2) - np.maximum(ax1, bx1) + 1
     height = np.minimum(ay2, by2) - np.maximum(ay1, by1) + 1
     shared = np.maximum(width, 0) * np.maximum(height, 0)
     union = box_area(a) + box_area(b)[:, None] - shared
-    overlaps: Array = np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0).T
+    overlaps: Array = np.divide(shared, union, out=np.zeros_like(shared), where=shared > 0).T  # the union may be 0
     return overlaps
 
 

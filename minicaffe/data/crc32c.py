@@ -37,7 +37,8 @@ def crc32c(data: bytes | memoryview) -> int:
     checksum = 0
     for i in range(0, len(padded), PIECE):
         rows = padded[i : i + PIECE].reshape(-1, ROW)
-        for row in np.bitwise_xor.reduce(effects.take(rows + places, mode="wrap"), axis=1).tolist():
+        for row in np.bitwise_xor.reduce(effects.take(rows + places, mode="wrap"), axis=1).tolist():  # "wrap" checks no index
+            # To go on from a CRC is to XOR it into the next four bytes and begin with 0.
             checksum = a[checksum & 255] ^ b[checksum >> 8 & 255] ^ c[checksum >> 16 & 255] ^ d[checksum >> 24] ^ row
     return checksum ^ 0xFFFFFFFF
 

@@ -110,8 +110,8 @@ class DataTransformer:
         if shape != out.shape:
             raise DataError(f"the image gives {shape}, but the batch began with {out.shape}: give all images one size")
         flip = self.mirror and bool(self.generator.integers(2))
-        image = self.change(image.transpose(1, 2, 0), self.generator)[0].transpose(2, 0, 1)
-        own = self._window(*image.shape[1:])
+        image = self.change(image.transpose(1, 2, 0), self.generator)[0].transpose(2, 0, 1)  # OpenCV's order of axes
+        own = self._window(*image.shape[1:])  # after the mirror's draw, as in Caffe
         out[...] = image[:, own.rows, own.columns]
         if self.mean is not None:
             out -= mean_part(self.mean, out.shape, window or own, self.mean_file)
@@ -138,7 +138,7 @@ def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | N
         mean = read_binaryproto(granted(param.mean_file))
     except (WeightsError, OSError) as error:
         raise DataError(f"mean_file: {error}") from error
-    if mean.size != np.prod(mean.shape[-3:]) or mean.ndim < 3:
+    if mean.size != np.prod(mean.shape[-3:]) or mean.ndim < 3:  # a legacy shape begins with num 1
         raise DataError(f"mean_file {param.mean_file}: holds shape {mean.shape}, not one image")
     return mean.reshape(mean.shape[-3:]).astype(dtype)
 
@@ -146,7 +146,7 @@ def read_mean(param: caffe_pb2.TransformationParameter, dtype: Any) -> Array | N
 def mean_part(mean: Array, shape: tuple[int, ...], window: Window, file: str) -> Array:
     """The mean to subtract from a crop (C, H, W): mean values, the window of a mean image of the whole image's size, or a mean
     image of the crop's size. Raises DataError for another shape."""
-    if file and mean.shape == shape:
+    if file and mean.shape == shape:  # a mean of the crop's size is subtracted whole, wherever the crop is
         return mean
     check_mean(mean, (shape[0], window.height, window.width), file)
     return mean[:, window.rows, window.columns] if file else mean

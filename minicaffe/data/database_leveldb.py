@@ -41,10 +41,10 @@ class LevelDatabase:
         count, last = 0, None
         try:
             for key, value in self._entries(start):
-                if key.name == last:
+                if key.name == last:  # an older entry of the same key
                     continue
                 last = key.name
-                if -key.age & 255 == VALUE:
+                if -key.age & 255 == VALUE:  # not a deletion
                     count += 1
                     yield key.name, bytes(value)
         except DataError as error:
@@ -58,18 +58,20 @@ class LevelDatabase:
 
         A table is opened when its first key is reached, so of consecutive tables only one is open at a time."""
         held = Held()
+        # Popped from the end.
         tables = sorted(((table.first, path, table) for path, table in self.tables if table.last.name >= start), reverse=True)
         heap: list[tuple[Key, int, memoryview, Iterator[tuple[Key, memoryview]]]] = []
 
         def add(records: Iterator[tuple[Key, memoryview]]) -> None:
             first = next(records, None)
             if first is not None:
+                # The number of tables left differs in each item, so a tie of keys never compares values.
                 heappush(heap, (first[0], len(tables), first[1], records))
 
         recent = sorted(name for name in self.recent if name >= start)
         add((Key(name, self.recent[name][0]), self.recent[name][1]) for name in recent)
         while heap or tables:
-            while tables and (not heap or tables[-1][0] <= heap[0][0]):
+            while tables and (not heap or tables[-1][0] <= heap[0][0]):  # a table's first key is known without opening it
                 _, path, table = tables.pop()
                 add(TableReader(path, table, held).records(start))
             if not heap:
@@ -119,6 +121,7 @@ class LevelDatabase:
             )
         if tables and not manifest.log and not manifest.tables:
             raise DataError(f"{manifest.path}: damaged LevelDB: its end is missing: it names none of the tables beside it")
+        # As LevelDB recovers.
         used = sorted(number for number in numbers if number >= manifest.log or number == manifest.previous_log)
         return [os.path.join(self.path, f"{number:06d}.log") for number in used]
 

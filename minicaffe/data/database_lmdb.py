@@ -63,7 +63,7 @@ class LmdbDatabase:
             self.length = os.fstat(start.fileno()).st_size
             first = self._meta(start.read(HEADER.size + META.size))
             start.seek(first.page_size)
-            second = self._meta(start.read(HEADER.size + META.size))
+            second = self._meta(start.read(HEADER.size + META.size))  # LMDB writes the two in turn
         self.meta = max(first, second, key=lambda meta: meta.transaction)
         if self.meta.flags:
             raise DataError(f"{path}: the LMDB has flags {self.meta.flags:#x} (duplicate or reversed keys), unlike Caffe's")
@@ -77,7 +77,7 @@ class LmdbDatabase:
         with os_errors_as(DataError, f"{self.path}: cannot be read"), opened(self.file) as file:
             walk = _Walk(self, file, start)
             yield from walk.below(self.meta.root, 0)
-        if not start and walk.count != self.meta.entries:
+        if not start and walk.count != self.meta.entries:  # a pass from `start` skips pages
             raise self._damaged(f"it declares {self.meta.entries} items, but has {walk.count}")
 
     def count(self) -> int | None:
@@ -116,7 +116,7 @@ class _Walk:
             raise self._damaged(number, "the tree is too deep")
         keys = [self._key(number, page, at) for at in nodes]
         for i, at in enumerate(nodes):
-            if i + 1 < len(nodes) and keys[i + 1] <= self.start:
+            if i + 1 < len(nodes) and keys[i + 1] <= self.start:  # all keys below are less than the next branch key
                 continue
             low, high, upper, _ = NODE.unpack_from(page, at)
             yield from self.below(low | high << 16 | upper << 32, depth + 1)
@@ -144,7 +144,7 @@ class _Walk:
 
     def _key(self, number: int, page: bytes, at: int) -> bytes:
         begin = at + NODE.size
-        length = NODE.unpack_from(page, at)[3] if begin <= self.size else self.size
+        length = NODE.unpack_from(page, at)[3] if begin <= self.size else self.size  # else its header is outside the page
         if begin + length > self.size:
             raise self._damaged(number, "a key extends beyond it")
         return page[begin : begin + length]
@@ -155,7 +155,7 @@ class _Walk:
             raise self._damaged(number, "a value extends beyond it")
         limits.check(f"{self.database.path}: a value", length, "bytes")
         first = int.from_bytes(place, "little")
-        count = -(-(HEADER.size + length) // self.size)
+        count = -(-(HEADER.size + length) // self.size)  # only the first overflow page has a header
         content = self._read(first, count)
         (found, _, flags, low, high) = HEADER.unpack_from(content)
         if found != first or flags & KINDS != OVERFLOW or low | high << 16 < count:
@@ -169,7 +169,7 @@ class _Walk:
         kind = flags & KINDS
         if found != number or kind not in (BRANCH, LEAF) or not HEADER.size <= lower <= upper <= self.size or lower % 2:
             raise self._damaged(number, "it is not a valid page of items")
-        nodes = struct.unpack_from(f"<{(lower - HEADER.size) // 2}H", page, HEADER.size)
+        nodes = struct.unpack_from(f"<{(lower - HEADER.size) // 2}H", page, HEADER.size)  # 16-bit offsets follow the header
         if nodes and not upper <= min(nodes) <= max(nodes):
             raise self._damaged(number, "a node is outside it")
         return page, kind, nodes
@@ -198,7 +198,7 @@ class LmdbWriter:
 
     def __init__(self, folder: Path) -> None:
         self.lmdb = optional_module("lmdb", 'Writing an LMDB needs py-lmdb: pip install "minicaffe[lmdb]"')
-        self.environment = self.lmdb.open(str(folder), map_size=1 << 26, sync=False, lock=False)
+        self.environment = self.lmdb.open(str(folder), map_size=1 << 26, sync=False, lock=False)  # nobody else opens it yet
         self.waiting: list[tuple[bytes, bytes]] = []
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -208,8 +208,8 @@ class LmdbWriter:
                 f'an LMDB takes keys of 1 to {most} bytes, but "{key[:60].decode("utf-8", "replace")}..." has {len(key):,}: '
                 "shorten the name, or make a LevelDB (--backend leveldb)"
             )
-        self.waiting.append((key, value))
-        if len(self.waiting) >= 1000:
+        self.waiting.append((key, value))  # kept until committed: a full map loses the whole transaction
+        if len(self.waiting) >= 1000:  # as Caffe's convert_imageset commits
             self._commit()
 
     def close(self) -> None:

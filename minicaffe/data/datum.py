@@ -35,6 +35,7 @@ def datum_array(datum: caffe_pb2.Datum, name: str, color: bool | None = None) ->
     if datum.encoded:
         return np.moveaxis(read_image(datum.data, color, name), 2, 0)
     shape = (datum.channels, datum.height, datum.width)
+    # As in Caffe, bytes are preferred to floats.
     values: NDArray[Any] = np.frombuffer(datum.data, np.uint8) if datum.data else np.array(datum.float_data, np.float32)
     if min(shape) < 1 or values.size != np.prod(shape):
         raise DataError(f"{name}: {values.size} values stored for {shape[0]} channels of {shape[1]} x {shape[2]}")

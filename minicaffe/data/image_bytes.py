@@ -141,7 +141,7 @@ def _stored_tags(image: Any) -> list[int]:
         file.seek(image.tag_v2.offset)
         count = int.from_bytes(file.read(8 if large else 2), order)
         entry = 20 if large else 12
-        data = file.read(min(count, 1 << 16) * entry)
+        data = file.read(min(count, 1 << 16) * entry)  # a classic TIFF's count has 16 bits
     return [int.from_bytes(data[at : at + 2], order) for at in range(0, len(data), entry)]
 
 
@@ -187,13 +187,13 @@ def _webp_pixels(head: bytes) -> int:
     """Height x width from the first 30 bytes of a WebP file, for which Pillow takes memory on opening; 0 for other files."""
     if head[8:15] != b"WEBPVP8" or len(head) < 30:
         return 0
-    if head[15:16] == b"X":
+    if head[15:16] == b"X":  # extended: 24 bits each, less 1
         width, height = (int.from_bytes(head[at : at + 3], "little") + 1 for at in (24, 27))
-    elif head[15:16] == b"L":
+    elif head[15:16] == b"L":  # lossless: 14 bits each, less 1
         bits = int.from_bytes(head[21:25], "little")
         width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
     else:
-        width, height = (int.from_bytes(head[at : at + 2], "little") & 0x3FFF for at in (26, 28))
+        width, height = (int.from_bytes(head[at : at + 2], "little") & 0x3FFF for at in (26, 28))  # lossy; 2 bits are a scale
     return width * height
 
 
@@ -219,7 +219,7 @@ def _eight_bits(image: Any) -> Any:
     """A 16-bit image as an 8-bit one; any other unchanged."""
     from PIL import Image
 
-    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I") else image
+    return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if image.mode.startswith("I") else image  # I;16, I
 
 
 def _channels(image: Any, color: bool | None, format_: str) -> Pixels:
@@ -265,9 +265,10 @@ def resized(pixels: Pixels, height: int, width: int) -> Pixels:
     check_size("an image resized to", height, width)
     low, high, part = _samples(pixels.shape[0], height)
     x_low, x_high, x_part = _samples(pixels.shape[1], width)
-    used, (low, high) = used_of(low, high)
+    used, (low, high) = used_of(low, high)  # rows that no sample reads are not converted
     wide = pixels[used].astype(np.int32)
     rows = wide[:, x_low] * (2048 - x_part)[:, None] + wide[:, x_high] * x_part[:, None]
+    # As OpenCV's VResizeLinear for bytes: weights of 11 bits, and low bits dropped at these points.
     upper = (rows[low] >> 4) * (2048 - part)[:, None, None] >> 16
     lower = (rows[high] >> 4) * part[:, None, None] >> 16
     whole: NDArray[np.int32] = (upper + lower + 2) >> 2

@@ -60,6 +60,7 @@ def resize_bilinear(image: Array, height: int, width: int, scale: float | None =
     check_size("an image resized to", height, width)
     left_at, right_at, x_part = _samples(image.shape[1], width, scale, image.dtype)
     used, (left_at, right_at) = used_of(left_at, right_at)
+    # The rows come first: drop the columns that no sample reads.
     image = image if len(used) == image.shape[1] else image[:, used]
     low, high, part = _samples(image.shape[0], height, scale, image.dtype)
     upper = image[low]
@@ -71,6 +72,7 @@ def resize_bilinear(image: Array, height: int, width: int, scale: float | None =
 
 def _samples(old: int, new: int, scale: float | None, dtype: Any) -> tuple[Array, Array, Array]:
     """For each new position: the pixel before it, the one after, and the position between them."""
+    # OpenCV maps by a given factor, not by the rounded sizes.
     at = (np.arange(new) + 0.5) * (1 / scale if scale else old / new) - 0.5
     at = np.clip(at, 0, old - 1)
     low = np.floor(at).astype(int)
@@ -84,6 +86,7 @@ def scaled_image(image: Array, pixel_means: Sequence[float], target: int, max_si
     height, width = image.shape[:2]
     scale = scale_for(height, width, target, max_size)
     centred = image.astype(np.float32) - np.array(pixel_means, np.float32)
+    # round, like OpenCV's cvRound, rounds half to even.
     return resize_bilinear(centred, max(round(height * scale), 1), max(round(width * scale), 1), scale), scale
 
 

@@ -39,7 +39,7 @@ class LevelFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        if os.path.islink(path):
+        if os.path.islink(path):  # for a clear message; follow=False refuses a link that is put there meanwhile
             raise DataError(f"{path}: links in a LevelDB are not followed: replace the link by the file")
         try:
             self.file = opened(path, follow=False)

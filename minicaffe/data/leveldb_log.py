@@ -50,8 +50,8 @@ def records(file: LevelFile) -> Iterator[tuple[int, memoryview]]:
     for start in range(0, file.length, BLOCK):
         block = memoryview(file.read(start, min(BLOCK, file.length - start)))
         at = 0
-        while at < len(block) and at + PART.size <= BLOCK:
-            if record is None:
+        while at < len(block) and at + PART.size <= BLOCK:  # a header never spans two blocks
+            if record is None:  # errors give the offset of the whole record
                 begin = start + at
             kind, part, at = _part(block, at, begin)
             if (kind in (FULL, FIRST)) != (record is None):
@@ -75,9 +75,9 @@ def _part(block: memoryview, at: int, begin: int) -> tuple[int, memoryview, int]
     checksum, length, kind = PART.unpack_from(block, at)
     end = at + PART.size + length
     if end > len(block):
-        cut = len(block) < BLOCK and at + PART.size + length <= BLOCK
+        cut = len(block) < BLOCK and at + PART.size + length <= BLOCK  # only in the file's last block
         raise LogError(begin, TORN if cut else "a record is longer than its block")
-    if not matches(checksum, block[at + PART.size - 1 : end]):
+    if not matches(checksum, block[at + PART.size - 1 : end]):  # from the kind, the header's last byte
         raise LogError(begin, "a record does not match its checksum")
     if kind not in (FULL, FIRST, MIDDLE, LAST):
         raise LogError(begin, f"a record has the unknown kind {kind}")
@@ -101,7 +101,7 @@ def read_logs(paths: Sequence[str], sequence: int) -> Recent:
                     first, count = _head(place, record)
                     if first > expected:
                         raise LogError(place, f"entries {expected:,} to {first - 1:,} are missing")
-                    if first < expected and exactly:
+                    if first < expected and exactly:  # tables may hold the first log's beginning, but logs do not overlap
                         raise LogError(place, f"entry {first:,} occurs twice")
                     needed = taken + ENTRY_BYTES * (len(recent) + count)
                     limits.check(f"{path}: together with the memory of its entries, it", needed, "bytes")
@@ -118,7 +118,7 @@ def _head(place: int, record: memoryview) -> tuple[int, int]:
     if len(record) < BATCH.size:
         raise LogError(place, "a write is too short")
     first, count = BATCH.unpack_from(record)
-    if count > (len(record) - BATCH.size) // 2:
+    if count > (len(record) - BATCH.size) // 2:  # an entry has at least its kind and a length
         raise LogError(place, f"a write of {len(record):,} bytes declares {count:,} entries")
     return first, count
 

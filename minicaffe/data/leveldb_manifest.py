@@ -122,7 +122,7 @@ class _Edits:
                     number(), key()  # the start of the next compaction of a level
                 elif tag == 6:
                     number()  # the level
-                    self.tables.pop(number(), None)
+                    self.tables.pop(number(), None)  # merged, or moved to another level, which adds it again
                 elif tag == 7:
                     number()  # the level, which is not needed: sequence numbers order the entries
                     table = Table(number(), number(), key(), key())

@@ -58,14 +58,14 @@ class TableReader:
         """Keys and values, in the table's order, from the first name >= start. Raises DataError."""
         last: Key | None = None
         for at, size, until in self._places():
-            if until.name < start:
+            if until.name < start:  # until is at least the block's last key
                 continue
             block = self._block(at, size, f" of records (keys up to {until.name[:100]!r})")
             for stored, value in self._entries(at, block):
                 key = self._key(at, stored)
                 if last is None and start <= self.table.first.name and key != self.table.first:
                     raise self._damaged(at, "its first key differs from the manifest")
-                if (last is not None and key <= last) or key > until:
+                if (last is not None and key <= last) or key > until:  # the merge relies on the order
                     raise self._damaged(at, "its keys are out of order")
                 last = key
                 if key.name >= start:
@@ -126,7 +126,7 @@ class TableReader:
             size, _ = varint(data, 0, len(data))
         except WireError as error:
             raise self._damaged(at, f"its length for Snappy is damaged ({error.message})") from error
-        if size > MOST_RATIO * len(data):
+        if size > MOST_RATIO * len(data):  # before memory is taken for it
             raise self._damaged(at, f"its {len(data):,} bytes declare {size:,} unpacked bytes, more than Snappy can pack")
         self.held.check(self.path, size)
         unpacked = bytearray(size)
@@ -141,7 +141,7 @@ class TableReader:
     def _entries(self, at: int, block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         """The keys and values in a block."""
         restarts = int.from_bytes(block[-4:], "little")
-        end = len(block) - 4 * (restarts + 1)
+        end = len(block) - 4 * (restarts + 1)  # the restarts' offsets and their number end the block
         if end <= 0:
             raise self._damaged(at, "it has no records")
         key, i = b"", 0

@@ -52,7 +52,7 @@ def noisy(pixels: Pixels, param: caffe_pb2.NoiseParameter, random: np.random.Gen
     if param.erode:
         pixels = eroded(pixels)
     if param.posterize:
-        pixels = pixels // 64 * 64 + 32
+        pixels = pixels // 64 * 64 + 32  # four levels
     if param.inverse:
         pixels = 255 - pixels
     if param.saltpepper:
@@ -68,7 +68,7 @@ def blurred(pixels: Pixels) -> Pixels:
     kernel /= kernel.sum()
     height, width = pixels.shape[:2]
     wide = np.pad(pixels, ((3, 3), (3, 3), (0, 0)), "reflect").astype(np.float32)
-    rows = np.sum([weight * wide[k : k + height] for k, weight in enumerate(kernel)], axis=0)
+    rows = np.sum([weight * wide[k : k + height] for k, weight in enumerate(kernel)], axis=0)  # separable: rows, then columns
     return as_bytes(np.sum([weight * rows[:, k : k + width] for k, weight in enumerate(kernel)], axis=0))
 
 
@@ -77,10 +77,10 @@ def equalised(pixels: Pixels, equalise: Callable[[Pixels], Pixels]) -> Pixels:
     if pixels.shape[2] != 3:
         return equalise(pixels[:, :, 0])[:, :, None]
     blue, green, red = np.moveaxis(pixels.astype(np.int64), 2, 0)
-    luma = _shifted(1868 * blue + 9617 * green + 4899 * red)
-    cr, cb = (np.clip(_shifted(weight * (c - luma)), -128, 127) for weight, c in ((11682, red), (9241, blue)))
+    luma = _shifted(1868 * blue + 9617 * green + 4899 * red)  # 0.114, 0.587 and 0.299 in 1 / 2^14
+    cr, cb = (np.clip(_shifted(weight * (c - luma)), -128, 127) for weight, c in ((11682, red), (9241, blue)))  # 0.713, 0.564
     level = equalise(luma.astype(np.uint8)).astype(np.int64)
-    colours = [_shifted(29049 * cb), _shifted(-5636 * cb - 11698 * cr), _shifted(22987 * cr)]
+    colours = [_shifted(29049 * cb), _shifted(-5636 * cb - 11698 * cr), _shifted(22987 * cr)]  # 1.773; 0.344, 0.714; 1.403
     return np.clip(level[:, :, None] + np.stack(colours, axis=2), 0, 255).astype(np.uint8)
 
 
@@ -127,7 +127,7 @@ def lab_of(pixels: Pixels) -> NDArray[np.float32]:
     if pixels.shape[2] != 3:
         raise DataError(f"L*a*b* needs images of 3 channels, got {pixels.shape[2]}")
     levels = np.arange(256) / 255
-    linear = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+    linear = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)  # sRGB's transfer function
     xyz = linear[pixels] @ BGR_TO_XYZ.T / WHITE
-    x, y, z = np.moveaxis(np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116), 2, 0)
+    x, y, z = np.moveaxis(np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116), 2, 0)  # CIE: linear near black
     return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=2).astype(np.float32)

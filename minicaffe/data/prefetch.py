@@ -68,7 +68,7 @@ class Prefetcher:
     def restore(self, state: State) -> None:
         """Discard the prepared batches and continue from a state."""
         if self._thread is not None:
-            _end(self._thread, *_running[self._thread])
+            _end(self._thread, *_running[self._thread])  # waits, since the thread uses the source until it ends
         self._thread, self._failure = None, None
         self.source.restore(state)
         self._state = self.source.state()
@@ -78,7 +78,7 @@ class Prefetcher:
         ended = threading.Event()
         arguments = (self.source, self._queue, ended)
         self._thread = threading.Thread(target=_make, args=arguments, name="minicaffe-prefetch", daemon=True)
-        _running[self._thread] = (self._queue, ended)
+        _running[self._thread] = (self._queue, ended)  # weak: an ended thread leaves by itself
         weakref.finalize(self, ended.set)  # nothing that locks: garbage collection may run while a lock is held
         self._thread.start()
 
@@ -97,7 +97,7 @@ def _make(source: Source, made: queue.Queue[Any], ended: threading.Event) -> Non
             item = error
         while not ended.is_set():
             try:
-                made.put(item, timeout=0.25)
+                made.put(item, timeout=0.25)  # wakes to look at `ended`: with a full queue nobody else wakes it
                 break
             except queue.Full:
                 continue

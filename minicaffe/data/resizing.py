@@ -57,7 +57,7 @@ def fitted_size(height: int, width: int, param: caffe_pb2.ResizeParameter) -> tu
     high, wide = param.height, param.width
     if param.resize_mode == Param.WARP:
         return high, wide
-    if (width * high > wide * height) == (param.resize_mode == Param.FIT_LARGE_SIZE_AND_PAD):
+    if (width * high > wide * height) == (param.resize_mode == Param.FIT_LARGE_SIZE_AND_PAD):  # the width decides
         return max(wide * height // width, 1), wide
     return high, max(high * width // height, 1)
 
@@ -89,14 +89,14 @@ def interpolated(pixels: Pixels, height: int, width: int, mode: int) -> Pixels:
     if mode == Param.LINEAR:
         return resized(pixels, height, width)
     if mode == Param.NEAREST:
-        rows, columns = (np.arange(new) * size // new for new, size in zip((height, width), old))
+        rows, columns = (np.arange(new) * size // new for new, size in zip((height, width), old))  # OpenCV takes no half pixel
         nearest: Pixels = pixels[rows[:, None], columns]
         return nearest
     if mode == Param.AREA and height <= old[0] and width <= old[1]:
         return as_bytes(averaged(averaged(pixels, height, 0), width, 1))
     taps = area_taps if mode == Param.AREA else cubic_taps if mode == Param.CUBIC else lanczos_taps
     (y, y_weights), (x, x_weights) = (_clipped(taps(size, new), size) for size, new in zip(old, (height, width)))
-    used, x = used_of(*x)
+    used, x = used_of(*x)  # the rows come first: drop the columns that no sample reads
     rows_done = _weighted(pixels[:, used].astype(np.float32), y, y_weights, 0)
     return as_bytes(_weighted(rows_done, x, x_weights, 1))
 
@@ -105,9 +105,9 @@ def averaged(values: Array, new: int, axis: int) -> Array:
     """values averaged over `new` equal parts of this axis; a pixel on an edge counts by the part that is inside."""
     old = values.shape[axis]
     values = np.moveaxis(values, axis, 0).astype(np.float64)
-    sums = np.concatenate([np.zeros_like(values[:1]), values.cumsum(axis=0)])
+    sums = np.concatenate([np.zeros_like(values[:1]), values.cumsum(axis=0)])  # sums[i]: of the pixels before edge i
     edges = np.arange(new + 1) * (old / new)
-    low = np.minimum(edges.astype(int), old - 1)
+    low = np.minimum(edges.astype(int), old - 1)  # the last edge is the end of the last pixel
     part = (edges - low).reshape(-1, *[1] * (values.ndim - 1))
     at_edges = sums[low] + part * values[low]
     return np.moveaxis(np.diff(at_edges, axis=0) * (new / old), 0, axis)
@@ -128,8 +128,8 @@ def cubic_taps(old: int, new: int) -> Taps:
     """Four pixels by Keys' cubic with a = -0.75."""
     low, part = _positions(old, new)
     t = np.abs(part[:, None] - np.arange(-1, 3))
-    near = (1.25 * t - 2.25) * t**2 + 1
-    far = -0.75 * (((t - 5) * t + 8) * t - 4)
+    near = (1.25 * t - 2.25) * t**2 + 1  # (a + 2) t^3 - (a + 3) t^2 + 1
+    far = -0.75 * (((t - 5) * t + 8) * t - 4)  # a (t^3 - 5 t^2 + 8 t - 4)
     return low - 1, np.where(t <= 1, near, far)
 
 
@@ -160,6 +160,6 @@ def _weighted(values: Array, at: NDArray[np.int64], weights: Array, axis: int) -
     shape = [1] * values.ndim
     shape[axis] = -1
     total = np.float32(0)
-    for places, weight in zip(at, weights, strict=True):
+    for places, weight in zip(at, weights, strict=True):  # tap by tap: all at once would take 4 or 8 times the memory
         total = total + weight.astype(np.float32).reshape(shape) * values.take(places, axis=axis)
     return np.asarray(total)

@@ -123,9 +123,9 @@ def add_flipped(roidb: Sequence[Entry]) -> Roidb:
 def _mirrored(entry: Entry) -> Entry:
     entry = _sized(entry)
     boxes, last = box_array(entry), entry["width"] - 1
-    entry["boxes"] = np.column_stack([last - boxes[:, 2], boxes[:, 1], last - boxes[:, 0], boxes[:, 3]])
+    entry["boxes"] = np.column_stack([last - boxes[:, 2], boxes[:, 1], last - boxes[:, 0], boxes[:, 3]])  # x1 and x2 swap
     entry["flipped"] = not entry.get("flipped", False)
-    entry.pop("bbox_targets", None)
+    entry.pop("bbox_targets", None)  # they were the old boxes'
     return entry
 
 

@@ -129,7 +129,7 @@ class _Classes:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
-        self._numbers = {name: k for k, name in reversed(list(enumerate(names)))}
+        self._numbers = {name: k for k, name in reversed(list(enumerate(names)))}  # of two equal names the first counts
 
     def number(self, value: Any, place: str) -> int:
         """The number of a class, given by name or number. Raises DataError."""
@@ -158,6 +158,7 @@ def _voc_image(inside: _Inside, stem: str, known: _Classes) -> Entry:
     try:
         root = ElementTree.fromstring(read_bytes(path))
         objects = [o for o in root.iter("object") if int(o.findtext("difficult", "0") or 0) == 0]
+        # VOC counts pixels from 1; check_boxes reports NaN.
         corners = [[float(o.findtext(f"bndbox/{c}", "nan")) - 1 for c in ("xmin", "ymin", "xmax", "ymax")] for o in objects]
         labels = [known.number((o.findtext("name") or "").strip().lower(), path) for o in objects]
         size = [_whole(float(root.findtext(f"size/{side}") or 0), f"{path}: {side}") for side in ("width", "height")]
@@ -172,14 +173,14 @@ def _voc_image(inside: _Inside, stem: str, known: _Classes) -> Entry:
 
 def _coco(content: dict[str, Any], folder: Path) -> tuple[Roidb, list[str]]:
     """COCO instances. Crowds and boxes without area inside the image are left out, as in the originals."""
-    categories = sorted(content["categories"], key=lambda category: category["id"])
+    categories = sorted(content["categories"], key=lambda category: category["id"])  # ids have gaps: 1 to 90 for 80 classes
     number = {category["id"]: k for k, category in enumerate(categories, 1)}
     found: dict[Any, list[tuple[list[float], int]]] = {image["id"]: [] for image in content["images"]}
     size = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
     for item in content["annotations"]:
         x, y, w, h = item["bbox"]
         width, height = size[item["image_id"]]
-        box = [max(0, x), max(0, y), min(width - 1, x + max(0, w - 1)), min(height - 1, y + max(0, h - 1))]
+        box = [max(0, x), max(0, y), min(width - 1, x + max(0, w - 1)), min(height - 1, y + max(0, h - 1))]  # inclusive ends
         if not item.get("iscrowd") and item.get("area", w * h) > 0 and box[2] >= box[0] and box[3] >= box[1]:
             found[item["image_id"]].append((box, number[item["category_id"]]))
     inside = _Inside(folder)

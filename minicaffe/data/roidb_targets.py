@@ -21,12 +21,12 @@ Array = NDArray[Any]
 def add_bbox_regression_targets(roidb: Sequence[Entry], settings: DetectionSettings) -> tuple[Array, Array]:
     """Set the normalised bbox_targets of every prepared entry; returns the means and stds (K, 4), K = 2 if agnostic."""
     train = settings.train
-    classes = 2 if train.agnostic else roidb[0]["gt_overlaps"].shape[1]
+    classes = 2 if train.agnostic else roidb[0]["gt_overlaps"].shape[1]  # background and object
     for entry in roidb:
         entry["bbox_targets"] = regression_targets(entry, train.bbox_thresh)
     means, stds = np.zeros((classes, 4)), np.ones((classes, 4))
     if train.bbox_normalize_targets_precomputed:
-        means[:], stds[:] = train.bbox_normalize_means, train.bbox_normalize_stds
+        means[:], stds[:] = train.bbox_normalize_means, train.bbox_normalize_stds  # the same four for every class
     elif train.bbox_normalize_targets:
         targets = np.concatenate([entry["bbox_targets"] for entry in roidb])
         means, stds = target_statistics(targets, classes, train.agnostic, settings.eps)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from minicaffe.errors import Error, SettingsError
+from minicaffe.errors import Error, SettingsError, os_errors_as
 from minicaffe.files import read_text
 from minicaffe.formats.param_str import read_yaml
 from minicaffe.nearest import nearest
@@ -172,9 +172,8 @@ def settings_from(given: str | PathLike[str] | Mapping[str, Any] | DetectionSett
 def read_settings(path: str | PathLike[str], base: DetectionSettings | None = None) -> DetectionSettings:
     """The settings of a yml file over base (default: the defaults). Raises SettingsError, which names the file and key."""
     try:
-        text = read_text(path)
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot read the settings: {error.strerror}") from error
+        with os_errors_as(SettingsError, f"{path}: cannot read the settings"):
+            text = read_text(path)
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path}: cannot read the settings: not a text file") from error
     try:
@@ -195,7 +194,7 @@ def _merged(settings: T, values: Any, prefix: str) -> T:
     changes: dict[str, Any] = {}
     for key, value in values.items():
         name = str(key).lower()
-        if name not in kinds or str(key) != name.upper():
+        if name not in kinds or str(key) != name.upper():  # keys are case-sensitive in the originals
             near = nearest(f"{prefix}{key}".upper(), [prefix + kind.upper() for kind in kinds], least=0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise SettingsError(f"unknown setting {prefix}{key}{hint}")
@@ -208,13 +207,13 @@ def _merged(settings: T, values: Any, prefix: str) -> T:
 def _checked(value: Any, kind: Any, key: str) -> Any:
     """value as kind. An int also serves as a float, a list (of lists) as a tuple."""
     if get_origin(kind) is tuple:
-        items, wanted = _flat(value), get_args(kind)
+        items, wanted = _flat(value), get_args(kind)  # the originals nest PIXEL_MEANS in three lists
         length = None if Ellipsis in wanted else len(wanted)
         if not isinstance(value, list | tuple) or not items or length not in (None, len(items)):
             raise SettingsError(f"{key} must be a list of {length or 'one or more'} numbers, got {value!r}")
         return tuple(_checked(item, wanted[0], key) for item in items)
     fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
-    if not fits or (isinstance(value, bool) and kind is not bool):
+    if not fits or (isinstance(value, bool) and kind is not bool):  # bool is an int in Python
         names = {float: "a number", int: "a whole number", bool: "True or False", str: "a string"}
         raise SettingsError(f"{key} must be {names[kind]}, got {value!r}")
     return float(value) if kind is float else value

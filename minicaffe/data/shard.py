@@ -34,13 +34,13 @@ class Shard:
 
     def rank_stream(self, generator: np.random.Generator) -> None:
         """Move a generator that is equal in all ranks to this rank's stream of random numbers."""
-        if self.count > 1:
+        if self.count > 1:  # alone, the generator stays as it was seeded
             generator.bit_generator.state = of_rank(generator, self.rank).bit_generator.state
 
     def state(self, generator: np.random.Generator) -> dict[str, Any]:
         """The state of this rank's generator, as JSON."""
         state: dict[str, Any] = {"generator": generator.bit_generator.state}
-        return state if self.count == 1 else state | {"share": [self.rank, self.count]}
+        return state if self.count == 1 else state | {"share": [self.rank, self.count]}  # the name in stored states
 
     def restore(self, generator: np.random.Generator, state: dict[str, Any]) -> None:
         """Restore state()'s result; another rank's generator is moved to this rank's stream. Raises ValueError."""

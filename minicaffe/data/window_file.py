@@ -39,7 +39,7 @@ class _Tokens:
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path, self.line = path, 1
         found = ((token, number) for number, line in enumerate(text_lines(path), 1) for token in line.split())
-        self.tokens = list(found)[::-1]
+        self.tokens = list(found)[::-1]  # reversed, to be popped from the end
 
     def text(self, what: str) -> str:
         if not self.tokens:
@@ -73,6 +73,7 @@ def read_window_file(path: str | PathLike[str]) -> WindowFile:
         if (index := tokens.whole("the image's index")) != len(images):
             raise DataError(f"{path}:{tokens.line}: the image has index {index}, expected {len(images)}")
         images.append(tokens.text("the image's path"))
+        # The last image's count, as in Caffe.
         channels, _, _ = (tokens.whole(what) for what in ("the channels", "the height", "the width"))
         windows += [_window(tokens, index) for _ in range(tokens.whole("the number of windows"))]
     if not images:

@@ -29,11 +29,7 @@ class ImageBoxes:
 
 
 def average_precision(
-    detections: Sequence[ImageBoxes],
-    truth: Sequence[ImageBoxes],
-    *,
-    threshold: float = 0.5,
-    voc2007: bool = False,
+    detections: Sequence[ImageBoxes], truth: Sequence[ImageBoxes], *, threshold: float = 0.5, voc2007: bool = False
 ) -> float:
     """AP of one class; entry i of both sequences is image i. NaN without a ground-truth box of the class."""
     recall, precision = precision_recall(detections, truth, threshold=threshold)
@@ -52,6 +48,7 @@ def precision_recall(
         found_scores = np.zeros(len(found.boxes)) if found.scores is None else np.asarray(found.scores, np.float64)
         order = np.argsort(-found_scores, kind="stable")
         scores.append(found_scores[order])
+        # Boxes are taken within an image, so all images can be ranked together afterwards.
         hits.append(true_positives(np.asarray(found.boxes)[order], np.asarray(true.boxes), threshold))
     ranked = np.concatenate(hits)[np.argsort(-np.concatenate(scores), kind="stable")]
     if not total:
@@ -68,7 +65,7 @@ def true_positives(boxes: NDArray[Any], truth: NDArray[Any], threshold: float) -
     overlaps = bbox_overlaps(boxes, truth)
     taken: set[int] = set()
     for i, (best, overlap) in enumerate(zip(overlaps.argmax(axis=1).tolist(), overlaps.max(axis=1).tolist(), strict=True)):
-        if overlap >= threshold and best not in taken:
+        if overlap >= threshold and best not in taken:  # a second detection of a box is false, even if another box is free
             hit[i] = True
             taken.add(best)
     return hit
@@ -76,7 +73,7 @@ def true_positives(boxes: NDArray[Any], truth: NDArray[Any], threshold: float) -
 
 def all_point_area(recall: Floats, precision: Floats) -> float:
     """The area under the best precision at each recall or beyond."""
-    best_beyond = np.maximum.accumulate(precision[::-1])[::-1]
+    best_beyond = np.maximum.accumulate(precision[::-1])[::-1]  # makes the curve fall monotonically
     return float((np.diff(recall, prepend=0.0) * best_beyond).sum())
 
 

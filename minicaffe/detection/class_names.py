@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from os import PathLike
 
+from minicaffe.data.roidb_files import VOC_CLASSES
 from minicaffe.errors import Error
 from minicaffe.files import read_text
 
-VOC = (
-    "__background__ aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person "
-    "pottedplant sheep sofa train tvmonitor"
-).split()
+VOC = list(VOC_CLASSES)
 """PASCAL VOC's 20 classes after the background, in py-faster-rcnn's order."""
 
 COCO = (
@@ -26,7 +24,7 @@ COCO = (
 
 def default_names(classes: int) -> list[str] | None:
     """VOC's names for 21 classes, background included, COCO's for 81, else None."""
-    return {len(VOC): VOC, len(COCO): COCO}.get(classes)
+    return {len(VOC): VOC, len(COCO): COCO}.get(classes)  # a guess, which --classes overrides
 
 
 def read_names(path: str | PathLike[str]) -> list[str]:

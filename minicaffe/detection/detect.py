@@ -76,11 +76,7 @@ def detect(
 
 
 def score_boxes(
-    net: Net,
-    image: NDArray[np.uint8],
-    *,
-    settings: DetectionSettings | None = None,
-    proposals: ArrayLike | None = None,
+    net: Net, image: NDArray[np.uint8], *, settings: DetectionSettings | None = None, proposals: ArrayLike | None = None
 ) -> tuple[Floats, Floats]:
     """Run the net on one image, before NMS: scores (R, C), and a box for each class (R, C, 4) in pixels of the image."""
     settings = settings or net.settings
@@ -95,7 +91,7 @@ def score_boxes(
     if "rois" in net.inputs:
         rois, again = scaled_proposals(np.asarray(proposals, np.float32), scale, settings.dedup_boxes)
         put_array(net, "rois", rois)
-    net.forward(blobs=[name for name in READ if name in net.blobs])
+    net.forward(blobs=[name for name in READ if name in net.blobs])  # named, so that keep="outputs" keeps them
     scores, boxes = read_boxes(net, scale, image.shape[:2], settings)
     return (scores, boxes) if again is None else (scores[again], boxes[again])
 
@@ -103,7 +99,7 @@ def score_boxes(
 def read_boxes(net: Net, scale: float, size: Sequence[int], settings: DetectionSettings) -> tuple[Floats, Floats]:
     """Scores (R, C) and boxes (R, C, 4) of the net's last pass, on an image of size (height, width) scaled by scale."""
     boxes = rows(net.blobs["rois"])[:, 1:5] / np.float32(scale)
-    scores = rows(net.blobs["cls_prob"]).copy()
+    scores = rows(net.blobs["cls_prob"]).copy()  # the next run overwrites the blob
     moved = _class_boxes(net, boxes, scores.shape[1], settings.test.bbox_reg)
     return scores, clip_boxes(moved.reshape(-1, 4), size).reshape(moved.shape)
 
@@ -140,8 +136,9 @@ def scaled_proposals(boxes: Floats, scale: float, dedup: float) -> tuple[Floats,
     rois = np.concatenate([np.zeros((len(boxes), 1), np.float32), boxes * np.float32(scale)], axis=1)
     if dedup <= 0:
         return rois, np.arange(len(rois))
+    # Rois in the same cells of the map pool the same values, so the net runs on one of them.
     _, first, again = np.unique(np.round(rois * np.float32(dedup)), axis=0, return_index=True, return_inverse=True)
-    return rois[first], again.reshape(-1)
+    return rois[first], again.reshape(-1)  # NumPy 2.0.0 gives it a second axis
 
 
 def pick(
@@ -150,10 +147,10 @@ def pick(
     """The detections of scores (R, C) and boxes (R, C, 4): NMS within each class but 0, then the best of all classes."""
     rois, classes = np.zeros(0, np.int64), np.zeros(0, np.int64)
     for k in range(1, scores.shape[1]):
-        likely = np.flatnonzero(scores[:, k] > threshold)
+        likely = np.flatnonzero(scores[:, k] > threshold)  # before NMS, whose time is quadratic
         kept = likely[nms(np.concatenate([boxes[likely, k], scores[likely, k, None]], axis=1), nms_threshold)]
         rois, classes = np.append(rois, kept), np.append(classes, np.full(len(kept), k))
-    best = np.argsort(-scores[rois, classes], kind="stable")[:max_detections]
+    best = np.argsort(-scores[rois, classes], kind="stable")[:max_detections]  # a roi may be there under several classes
     rois, classes = rois[best], classes[best]
     return Detections(boxes[rois, classes], scores[rois, classes], classes)
 
@@ -185,7 +182,7 @@ def _class_boxes(net: Net, boxes: Floats, classes: int, regress: bool) -> Floats
         moved: Floats = bbox_transform_inv(boxes, deltas).reshape(len(boxes), classes, 4)
         return moved
     if deltas.shape[1] == 8:
-        return np.repeat(bbox_transform_inv(boxes, deltas[:, 4:])[:, None], classes, axis=1)
+        return np.repeat(bbox_transform_inv(boxes, deltas[:, 4:])[:, None], classes, axis=1)  # the first 4 are the background's
     raise Error(
         f"{net.file}: bbox_pred has {deltas.shape[1]} values for each roi; the {classes} classes of cls_prob "
         f"need {4 * classes} (a box for each class) or 8 (class-agnostic)"

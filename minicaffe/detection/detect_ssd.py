@@ -75,7 +75,7 @@ def pick_rows(rows: NDArray[Any], size: Sequence[int], *, threshold: float = 0.0
     likely = rows[(rows[:, 1] >= 0) & (rows[:, 2] >= threshold)]
     best = likely[np.argsort(-likely[:, 2], kind="stable")[:max_detections]]
     height, width = size
-    boxes = best[:, 3:] * np.array([width, height, width, height], np.float32)
+    boxes = best[:, 3:] * np.array([width, height, width, height], np.float32)  # the net's corners are relative, 0 to 1
     inside = np.clip(boxes, 0, np.array([width - 1, height - 1, width - 1, height - 1]))
     return Detections(inside.astype(np.float32), best[:, 2].astype(np.float32), best[:, 1].astype(np.int64))
 

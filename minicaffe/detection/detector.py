@@ -97,7 +97,7 @@ def load(
     classes: the names in the net's order, the background first; or a file, one name a line. The rest: see Detector.
     Layers that the weights lack produce a warning. Raises Error, PrototxtError, WeightsError, SettingsError.
     """
-    if not isinstance(net, Net):
+    if not isinstance(net, Net):  # nobody else can ask for this one's inner blobs
         net = Net(net, TEST, keep="outputs", settings=None if cfg is None else settings_from(cfg))
     elif cfg is not None:
         raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
@@ -105,12 +105,7 @@ def load(
         raise Error(f"{net.file}: cfg has no effect: the prototxt of an SSD net fixes its size and suppression")
     names = read_names(classes) if isinstance(classes, str | PathLike) else classes
     detector = Detector(
-        net,
-        classes=names,
-        threshold=threshold,
-        max_detections=max_detections,
-        means=means,
-        scale_factor=scale_factor,
+        net, classes=names, threshold=threshold, max_detections=max_detections, means=means, scale_factor=scale_factor
     )
     count, holder = class_count(net)
     if names and len(names) != count:

@@ -80,13 +80,14 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
     done, normal = [], []
     for name in names:
         blobs = net.params[name]
+        # Variance 0 would divide by the root of eps.
         if isinstance(net.layer_dict[name], BatchNorm) and not blobs[1].data.any():
-            blobs[1].data[...], blobs[2].data[...] = 1, 1
+            blobs[1].data[...], blobs[2].data[...] = 1, 1  # the variance, and the factor that divides both sums
             normal.append(name)
             continue
         for blob in blobs:
             if len(blob.shape) > 1 and blob.count and not blob.data.any():
-                std = (2 / (blob.count / blob.shape[0])) ** 0.5
+                std = (2 / (blob.count / blob.shape[0])) ** 0.5  # MSRA's, which keeps values in range through ReLUs
                 blob.data[...] = random.standard_normal(blob.shape, np.float32) * np.float32(std)
                 done.append(name)
     gaussian = f"{len(done)} of these layers name no weight_filler and got Gaussian values (seed {seed})" if done else ""
@@ -97,7 +98,7 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
 def put_array(net: Net, name: str, array: NDArray[Any]) -> None:
     """Copy an array into an input blob, which takes its shape."""
     values = numbers(name, array)
-    net.blobs[name].reshape(values.shape)
+    net.blobs[name].reshape(values.shape)  # the other layers follow in forward
     net.blobs[name].data[...] = values
 
 
@@ -131,7 +132,7 @@ def _make_up(net: Net, name: str, random: np.random.Generator, seed: int) -> str
     if name == "rois" and blob.count % 5 == 0:
         corners = random.uniform(0, [width, height], (blob.count // 5, 2, 2))
         rois = blob.data.reshape(-1, 5)
-        rois[:, 0], rois[:, 1:3], rois[:, 3:] = 0, corners.min(axis=1), corners.max(axis=1)
+        rois[:, 0], rois[:, 1:3], rois[:, 3:] = 0, corners.min(axis=1), corners.max(axis=1)  # all on image 0
         return f"input rois not given: {len(rois)} random boxes in {width} x {height} pixels (seed {seed})"
     if "label" in name:
         blob.data[...] = 0

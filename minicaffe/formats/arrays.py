@@ -81,7 +81,7 @@ def write_npz(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[Any]]) 
             entry_name = f"{_entry_name(name)}.npy"
             if (length := len(entry_name.encode())) > _LONGEST_NAME:
                 raise Error(f"{os.fspath(path)}: an array's name has {length} bytes; an .npz allows {_LONGEST_NAME}")
-            with archive.open(entry_name, "w", force_zip64=True) as entry:
+            with archive.open(entry_name, "w", force_zip64=True) as entry:  # the size is unknown yet, and may be over 2 GB
                 np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
 
 
@@ -106,7 +106,7 @@ def _entry_name(name: str) -> str:
 
 def _array_name(entry_name: str) -> str:
     """The inverse of _entry_name. A name that it would not have written (%41, from other programs) is unchanged."""
-    name = unquote(entry_name, errors="surrogateescape")
+    name = unquote(entry_name, errors="surrogateescape")  # bytes that are not UTF-8 become surrogates, as in names of files
     return name if _entry_name(name) == entry_name else entry_name
 
 
@@ -131,7 +131,7 @@ def _read(file: IO[bytes], size: int, path: str) -> Array:
     if int.from_bytes(length, "little") > LONGEST_HEADER:
         raise ValueError(f"the header has {int.from_bytes(length, 'little')} bytes, more than {LONGEST_HEADER}")
     header = io.BytesIO(length + file.read(int.from_bytes(length, "little")))
-    shape, fortran, dtype = read_header.get(version, npy.read_array_header_2_0)(header)
+    shape, fortran, dtype = read_header.get(version, npy.read_array_header_2_0)(header)  # 3.0: as 2.0, but UTF-8
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     count = math.prod(shape)
@@ -139,6 +139,7 @@ def _read(file: IO[bytes], size: int, path: str) -> Array:
         raise ValueError(f"shape {shape} needs {count * dtype.itemsize} bytes, but only {size} are stored")
     limits.check(f"{path}: an array of shape {shape}", count * dtype.itemsize, "bytes")
     values: Array = np.ndarray(count, dtype, _bytes(file, count * dtype.itemsize))  # frombuffer takes no items of 0 bytes
+    # Column-major values are the row-major ones of the transpose.
     return values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
 
 
@@ -146,7 +147,7 @@ def _bytes(file: IO[bytes], count: int) -> bytearray:
     """The next count bytes. Raises EOFError where there are fewer."""
     data, filled = bytearray(count), 0
     while filled < count:
-        part = file.read(min(count - filled, 1 << 20))
+        part = file.read(min(count - filled, 1 << 20))  # in pieces: a zip's stream gives a copy of each
         if not part:
             raise EOFError(f"{count} bytes of values are needed, but only {filled} are stored")
         data[filled : filled + len(part)] = part

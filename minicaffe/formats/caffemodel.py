@@ -47,6 +47,7 @@ class BlobWeights:
 
     def read(self, dtype: DTypeLike) -> NDArray[Any]:
         """The values as dtype, of this shape."""
+        # The empty array is for a blob without values: np.concatenate needs at least one array.
         flat = self.chunks[0] if len(self.chunks) == 1 else np.concatenate([np.zeros(0, dtype), *self.chunks])
         with np.errstate(all="ignore"):
             return flat.astype(dtype, copy=False).reshape(self.shape)
@@ -56,6 +57,7 @@ class BlobWeights:
         flat, done = target.reshape(-1), 0
         for chunk in self.chunks:
             values, place = chunk.reshape(-1), flat[done : done + chunk.size]
+            # In parallel also for float32: copying takes the mapped file's page faults.
             threads.run(partial(_cast, place[part], values[part]) for part in threads.parts(chunk.size, 2**18, 4))
             done += chunk.size
 
@@ -89,7 +91,7 @@ class _Numbers(NamedTuple):
     name: int
     type: int
     blobs: int
-    inner: int = 0
+    inner: int = 0  # no field has the number 0
 
 
 V0, V1, V2 = _Numbers(1, 2, 50), _Numbers(4, 5, 6, inner=1), _Numbers(1, 2, 7)
@@ -130,7 +132,7 @@ def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str) -> Lay
                 old = _layer(buffer, item, V0, "V0 layer")
     except WireError as error:
         raise error.within(f'{place} "{name}"' if name else place) from error
-    return old or LayerWeights(name, kind, blobs)
+    return old or LayerWeights(name, kind, blobs)  # around a V0 layer, V1 holds only its bottoms and tops
 
 
 def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWeights:
@@ -156,6 +158,7 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
             raw = item
     if raw is not None and raw_type not in RAW_TYPES:
         raise WireError(raw.offset, f"raw data has the unknown type {raw_type} (0 is double, 1 float, 2 fp16)")
+    # As in Caffe's FromProto, doubles are preferred to floats.
     chunks = stored[DOUBLE] or stored[FLOAT] or ([numbers(buffer, raw, RAW_TYPES[raw_type])] if raw is not None else [])
     shape = tuple(dims) if shaped else tuple(legacy.get(i, 0) for i in (1, 2, 3, 4)) if legacy else ()
     if whole:
@@ -166,7 +169,7 @@ def blob(buffer: Buffer, start: int, end: int, *, whole: bool = True) -> BlobWei
 def _check_shape(offset: int, shape: tuple[int, ...], count: int) -> None:
     if len(shape) > MAX_AXES or any(dim < 0 for dim in shape):
         raise WireError(offset, f"no blob can have the shape {shape[:MAX_AXES]}")
-    if math.prod(max(dim, 1) for dim in shape) > limits.blob_elements:
+    if math.prod(max(dim, 1) for dim in shape) > limits.blob_elements:  # an axis of 0 must not hide the others
         what = f"shape {shape} exceeds the {limits.blob_elements} values that a blob may have"
         raise WireError(offset, f"{what}: {limits.raising('blob_elements')}")
     if math.prod(shape) != count:
@@ -179,7 +182,7 @@ def _dims(buffer: Buffer, message: Field, most: int) -> list[int]:
     for item in fields(buffer, *_span(message)):
         if item.number == 1 and item.kind == BYTES:
             at = item.start
-            while at < item.end and len(dims) <= most:
+            while at < item.end and len(dims) <= most:  # a packed field may hold millions
                 dim, at = varint(buffer, at, item.end)
                 dims.append(signed(dim))
         elif item.number == 1:
@@ -208,7 +211,7 @@ def _text(buffer: Buffer, item: Field) -> str:
 
 def _type(buffer: Buffer, item: Field, version: _Numbers) -> str:
     """A layer's type by V2's name, if that is known."""
-    if version is not V1:
+    if version is not V1:  # V1's type is an enum, V0's and V2's are texts
         text = _text(buffer, item)
         if version is V2:
             return text

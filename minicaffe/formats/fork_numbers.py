@@ -107,7 +107,7 @@ def origin(buffer: Buffer) -> Origin:
     found = [evidence for layer in raw_layers(buffer) for evidence in _evidence(buffer, layer)]
     every = list(dict.fromkeys(fork for evidence in found for fork in evidence.forks))
     common = [fork for fork in every if all(fork in evidence.forks for evidence in found)]
-    return Origin(tuple(common or every), found)
+    return Origin(tuple(common or every), found)  # contradictory evidence: all that it names
 
 
 def _evidence(buffer: Buffer, layer: RawLayer) -> Iterator[Evidence]:
@@ -160,7 +160,7 @@ def todays_layer(buffer: Buffer, item: Field, forks: tuple[str, ...]) -> bytes:
         if inner.number == 7:
             continue
         if inner.number in numbers and inner.kind == BYTES:
-            if name in _LAYER:
+            if name in _LAYER:  # otherwise our schema lacks the block too
                 parts.append(delimited(_LAYER[name].number, buffer[inner.start : inner.end]))
         elif inner.number in _MESSAGES and inner.kind != BYTES:
             continue  # NVIDIA's integers
@@ -177,8 +177,8 @@ def _todays_block(buffer: Buffer, block: Field, forks: tuple[str, ...]) -> bytes
     for item in fields(buffer, block.start, block.end):
         raw = bytes(buffer[item.offset : item.end])
         if (block.number, item.number) == (LOSS, 3) and forks and set(forks) <= set(PRE_FIXED_3) and item.value in (3, 4):
-            raw = encoded(3 << 3 | VARINT) + encoded(7 - item.value)
-        elif (block.number, item.number, forks) in UNSUPPORTED:
+            raw = encoded(3 << 3 | VARINT) + encoded(7 - item.value)  # these forks have our 3 and 4 exchanged
+        elif (block.number, item.number, forks) in UNSUPPORTED:  # dropped only if the fork is certain
             continue
         parts.append(raw)
     return b"".join(parts)

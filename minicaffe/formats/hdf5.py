@@ -67,7 +67,7 @@ def reading(path: Path) -> Iterator[Any]:
     h5py = require_h5py()
     outer = _seen.set(_Seen())
     try:
-        opened(path).close()
+        opened(path).close()  # refuses pipes and devices, on which h5py would block
         with h5py.File(path, "r") as file:
             yield file
     except NotAFileError as error:
@@ -106,7 +106,7 @@ def write_hdf5(path: Path, param: caffe_pb2.NetParameter, blobs: Mapping[str, Se
                 continue
             group = data.require_group(layer.name)
             for i, blob in enumerate(blobs.get(layer.name, ())):
-                if id(blob.data_memory) not in written:
+                if id(blob.data_memory) not in written:  # shared blobs have one memory
                     group.create_dataset(str(i), data=blob.data)
                     written.add(id(blob.data_memory))
                 if diffs:
@@ -127,6 +127,7 @@ def _groups(parent: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         child = child_of(parent, name)
         if not isinstance(child, group):
             continue
+        # A group with a number for a name is the end of a layer's name, such as "fire/1".
         nested = [key for key in child if not NUMBER.fullmatch(key) or isinstance(child_of(child, key), group)]
         if nested:
             yield from _groups(child, f"{prefix}{name}/")
@@ -138,7 +139,7 @@ def _blobs(path: Path, name: str, group: Any) -> list[Any]:
     """A layer's datasets by number, checked; None for a missing one."""
     inner = require_h5py().Group
     indices = {int(key): key for key in group if NUMBER.fullmatch(key) and not isinstance(child_of(group, key), inner)}
-    if indices and max(indices) > len(indices) + 64:
+    if indices and max(indices) > len(indices) + 64:  # shared blobs are missing, but not millions
         raise WeightsError(f'{path}: layer "{name}" has a dataset {max(indices)} but only {len(indices)} datasets')
     blobs = [None] * (max(indices, default=-1) + 1)
     for i, key in sorted(indices.items()):
@@ -163,7 +164,7 @@ def child_of(group: Any, name: str) -> Any:
             return None
         group = group[part]
         seen.taken += 1
-        seen.objects.add(hash(group))
+        seen.objects.add(hash(group))  # h5py's hash is of the object's address in the file, whatever link led there
     if seen.taken > 2 * len(seen.objects) + limits.layers:  # each dataset is looked up twice: to list it and to read it
         count = f"its {len(seen.objects):,} groups and datasets have too many links"
         raise LimitError(f"{group.file.filename}: {count}: {limits.raising('layers')}")
@@ -197,6 +198,7 @@ def read_text_dataset(group: Any, name: str, place: str) -> bytes:
 def _checked(group: Any, name: str, place: str, kinds: str, wanted: str) -> Any:
     """The dataset, if it is stored in this file and its values are of these kinds and within the limits."""
     dataset = child_of(group, name)
+    # Virtual and external datasets have their values in other files.
     if not isinstance(dataset, require_h5py().Dataset) or dataset.is_virtual or dataset.external:
         raise WeightsError(f"{place}: not a dataset stored in this file")
     if dataset.shape is None or dataset.dtype.kind not in kinds:
@@ -219,13 +221,14 @@ def _values(dataset: Any, place: str, rows: int | None = None) -> NDArray[Any]:
     if not dataset.chunks:
         return np.asarray(dataset[:rows] if dataset.shape and rows is not None else dataset[...])
     types = require_h5py().h5t
+    # The chunks' bytes are viewed as dtype, so the file's type must be laid out exactly as NumPy's.
     if dataset.dtype.hasobject or dataset.id.get_type() != types.py_create(dataset.dtype, logical=True):
         raise WeightsError(f"{place}: its chunks hold values of an unsupported type")
     shape = (len(dataset) if rows is None else min(rows, len(dataset)), *dataset.shape[1:])
     chunks = Chunks(dataset, place)
-    values = np.full(shape, dataset.fillvalue, dataset.dtype)
+    values = np.full(shape, dataset.fillvalue, dataset.dtype)  # which missing chunks keep
     for start in product(*(range(0, n, c) for n, c in zip(shape, dataset.chunks, strict=True))):
         if (chunk := chunks.read(start)) is not None:
             region = values[tuple(slice(at, at + c) for at, c in zip(start, dataset.chunks, strict=True))]
-            region[...] = chunk[tuple(slice(n) for n in region.shape)]
+            region[...] = chunk[tuple(slice(n) for n in region.shape)]  # chunks at the edge extend beyond the dataset
     return values

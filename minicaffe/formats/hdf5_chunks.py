@@ -48,8 +48,8 @@ class Chunks:
             skipped, data = self.dataset.id.read_direct_chunk(start, out=self.packed)
         except ValueError as error:  # larger than self.packed
             raise self._error(start, f"more than the {self.size} bytes of a chunk are stored") from error
-        for i, code in reversed(list(enumerate(self.filters))):
-            if not skipped >> i & 1:
+        for i, code in reversed(list(enumerate(self.filters))):  # the last filter applied is undone first
+            if not skipped >> i & 1:  # bit i: filter i was not applied to this chunk
                 data = self._undone(code, data, start)
         if len(data) != self.size:
             raise self._error(start, f"it has {len(data)} bytes, not {self.size}")
@@ -60,7 +60,7 @@ class Chunks:
         """Where the stored chunks start; None if all chunks are stored. Raises WeightsError if most are missing."""
         shape, chunks, count = self.dataset.shape, self.dataset.chunks, self.dataset.id.get_num_chunks()
         wanted = prod(-(-n // c) for n, c in zip(shape, chunks, strict=True))
-        if wanted > 2 * count + 64:
+        if wanted > 2 * count + 64:  # a few bytes could otherwise declare any number of chunks to fill
             raise WeightsError(f"{self.place}: shape {shape} needs {wanted} chunks, but {count} are stored")
         if wanted <= count:
             return None
@@ -72,7 +72,7 @@ class Chunks:
         """Undo a filter."""
         if code == DEFLATE:
             try:
-                inflated = zlib.decompressobj().decompress(data, self.most + 1)
+                inflated = zlib.decompressobj().decompress(data, self.most + 1)  # a byte more, to notice that it goes on
             except zlib.error as error:
                 raise self._error(start, str(error)) from error
             if len(inflated) > self.most:
@@ -85,8 +85,8 @@ class Chunks:
             return data
         width = self.dataset.dtype.itemsize
         whole = len(data) // width * width
-        swapped = np.frombuffer(data, np.uint8, whole).reshape(width, -1).T.tobytes()
-        return swapped if whole == len(data) else swapped + bytes(data[whole:])
+        swapped = np.frombuffer(data, np.uint8, whole).reshape(width, -1).T.tobytes()  # (byte, value) -> (value, byte)
+        return swapped if whole == len(data) else swapped + bytes(data[whole:])  # the rest was not shuffled
 
     def _error(self, start: tuple[int, ...], what: str) -> WeightsError:
         return WeightsError(f"{self.place}: damaged HDF5 file: the chunk at {start}: {what}")
@@ -95,9 +95,10 @@ class Chunks:
 def fletcher32(data: Any) -> int:
     """HDF5's checksum: over 16-bit big-endian words; an odd last byte is the high byte of a word."""
     first = second = 0
-    for at in range(0, len(data), 1 << 17):
+    for at in range(0, len(data), 1 << 17):  # 2^16 words, whose weighted sum fits in 64 bits
         block = bytes(data[at : at + (1 << 17)])
         part = np.frombuffer(block + b"\0" * (len(block) % 2), ">u2").astype(np.uint64)
+        # After each word the original adds first to second: a word counts once for itself and each later one.
         second += first * len(part) + int((part * np.arange(len(part), 0, -1, dtype=np.uint64)).sum())
         first += int(part.sum())
     return _folded(second) << 16 | _folded(first)

@@ -22,6 +22,7 @@ LOOKALIKES = {
     rb"II\*\0|MM\0\*": ("a TIFF picture", PICTURES),
     rb"(?s)RIFF.{4}WEBP": ("a WebP picture", PICTURES),
     rb"\x93NUMPY": ("a NumPy array (.npy)", "minicaffe run NET WEIGHTS --input BLOB=FILE reads it"),
+    # A zip's first entry: 26 bytes of header, then its name.
     rb"(?s)PK\x03\x04.{26}[^\0]*\.npy": ("an .npz of arrays", "minicaffe compare NET FILE reads it, by the names of blobs"),
     rb"(?s)PK\x03\x04.{26}[^/\0]*/(data\.pkl|\.format|byteorder)": (
         "a PyTorch file (.pt, .pth)",
@@ -32,7 +33,8 @@ LOOKALIKES = {
     rb"\x1f\x8b|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!": ("a packed file", "unpack it first"),
     rb"(?s).{257}ustar": ("a tar archive", "unpack it first"),
     rb"%PDF-": ("a PDF", ""),
-    rb"(?s).{8}\{\"": ("a safetensors file", ""),
+    rb"(?s).{8}\{\"": ("a safetensors file", ""),  # the length of the JSON, then the JSON
+    # MDB_page's header, then MDB_meta's magic number.
     rb"(?s).{16}\xde\xc0\xef\xbe": ("an LMDB database", "give its folder as a Data layer's source"),
 }
 """Pattern of the first bytes: what the file is, and advice."""

@@ -56,10 +56,10 @@ def _loader() -> Any:
     def as_tuple(loader: yaml.SafeLoader, node: yaml.Node) -> tuple[Any, ...]:
         if not isinstance(node, yaml.SequenceNode):
             raise yaml.constructor.ConstructorError(None, None, "a tuple must be a list", node.start_mark)
-        return tuple(loader.construct_sequence(node, deep=True))
+        return tuple(loader.construct_sequence(node, deep=True))  # deep: PyYAML would fill the inner lists only later
 
     def as_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
-        value: int = loader.construct_yaml_int(node)
+        value: int = loader.construct_yaml_int(node)  # also 0x10, 1_000 and 1:30 (base 60), as the originals read them
         if not -(2**63) <= value < 2**64:
             raise yaml.constructor.ConstructorError(None, None, "a whole number beyond 64 bits", node.start_mark)
         return value

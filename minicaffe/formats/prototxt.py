@@ -30,9 +30,9 @@ from .source import LayerSource, Place
 from .textformat import Parser
 from .tokens import CONTROL, Text, octal
 from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
+from .weights import HDF5_SIGNATURE
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 MOST_UNKNOWN = 200
 """Most unknown fields with a warning each: finding the nearest known field takes time."""
 _HEAD = 4096
@@ -141,7 +141,7 @@ def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
         raise _binary(text[:_HEAD].encode("utf-8", "surrogatepass"), file)
     parser = Parser(Text(text, file), strict=strict)
     parser.parse(message)
-    if not parser.root.offsets and not parser.layers and not parser.unknown:
+    if not parser.root.offsets and not parser.layers and not parser.unknown:  # a layer's offsets are not in root's
         raise PrototxtError("the file holds only blanks and comments", file=file)
     _warn_unknown(parser, message)
     return parser
@@ -151,7 +151,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """The file's text; bytes that are not UTF-8 (in old comments) become surrogates. Raises PrototxtError."""
     try:
         data = read_bytes(path)
-        if CONTROL.search(data[:_HEAD].decode("latin-1")):
+        if CONTROL.search(data[:_HEAD].decode("latin-1")):  # latin-1 decodes any bytes, and its controls are ASCII's
             raise _binary(data[:_HEAD], str(path))
         return data.decode("utf-8", "surrogateescape")
     except (OSError, ValueError) as error:
@@ -163,7 +163,7 @@ def _binary(head: bytes, file: str) -> PrototxtError:
     """The error for a file that has control characters."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return PrototxtError("this is UTF-16 text", file=file, hint="save it as UTF-8")
-    if head.startswith(_HDF5_MAGIC):
+    if head.startswith(HDF5_SIGNATURE):
         return PrototxtError(
             "this is an HDF5 file, not a prototxt", file=file, hint="give weights (.caffemodel.h5) after the net"
         )
@@ -179,7 +179,7 @@ def _binary(head: bytes, file: str) -> PrototxtError:
 
 
 def _refuse_mixed(parser: Parser) -> None:
-    first = {layer.name: layer.start for layer in reversed(parser.layers)}
+    first = {layer.name: layer.start for layer in reversed(parser.layers)}  # reversed, so that the first of each name stays
     if len(first) == 2:
         lines = " and ".join(f"{name} (line {parser.text.line(start)})" for name, start in sorted(first.items()))
         raise parser.text.error(f"the net mixes {lines}", max(first.values()), ONE_GENERATION)
@@ -204,9 +204,9 @@ def _input_source(parser: Parser) -> LayerSource:
         name, _, index = path.rstrip("]").partition("[")
         if name == "input":
             offsets[f"top[{index}]"] = offset
-        elif name == "input_shape" and "]" not in index:
+        elif name == "input_shape" and "]" not in index:  # not input_shape[0].dim[1]
             offsets[f"input_param.shape[{index}]"] = offset
-        elif name == "input_dim" and int(index) % 4 == 0:
+        elif name == "input_dim" and int(index) % 4 == 0:  # four for each input: num, channels, height, width
             offsets.setdefault(f"input_param.shape[{int(index) // 4}]", offset)
     return LayerSource(parser.text.place(parser.root.offsets["input[0]"]), _Places(parser.text, offsets))
 

@@ -30,6 +30,7 @@ def read_stored_net(path: str | os.PathLike[str]) -> tuple[caffe_pb2.NetParamete
     refuse_lookalikes(path, buffer)
     try:
         found = origin(buffer)
+        # Blobs are cut out before parsing: protobuf would copy them, and refuses more than 2 GB.
         parts = [_bare(buffer, item, found.forks) for item in fields(buffer, 0, len(buffer))]
         bare = _readable(b"".join(parts), caffe_pb2.NetParameter.DESCRIPTOR)
     except WireError as error:
@@ -51,17 +52,16 @@ def _bare(buffer: Buffer, item: Field, forks: tuple[str, ...]) -> bytes:
     if item.kind == BYTES and item.number == 100:
         return todays_layer(buffer, item, forks)
     if item.kind == BYTES and item.number == 2:
-        inner = [f for f in fields(buffer, item.start, item.end) if f.number != V1_BLOBS]
-        return delimited(2, b"".join(_bare_v0(buffer, f) for f in inner))
+        return delimited(2, b"".join(_bare_v1(buffer, f) for f in fields(buffer, item.start, item.end)))
     return bytes(buffer[item.offset : item.end])
 
 
-def _bare_v0(buffer: Buffer, item: Field) -> bytes:
-    """A V1 layer's field, a V0 layer without its blobs."""
-    if item.number != V0_LAYER or item.kind != BYTES:
-        return bytes(buffer[item.offset : item.end])
-    inner = [f for f in fields(buffer, item.start, item.end) if f.number != V0_BLOBS]
-    return delimited(V0_LAYER, b"".join(bytes(buffer[f.offset : f.end]) for f in inner))
+def _bare_v1(buffer: Buffer, item: Field) -> bytes:
+    """A V1 layer's field; b"" for its blobs, and a V0 layer without them."""
+    if item.number == V0_LAYER and item.kind == BYTES:
+        inner = fields(buffer, item.start, item.end)
+        return delimited(V0_LAYER, b"".join(bytes(buffer[f.offset : f.end]) for f in inner if f.number != V0_BLOBS))
+    return b"" if item.number == V1_BLOBS else bytes(buffer[item.offset : item.end])
 
 
 def _readable(data: bytes, descriptor: Descriptor) -> bytes:

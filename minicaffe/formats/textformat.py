@@ -17,7 +17,7 @@ from . import hints
 from .tokens import END, NAME, NUMBER, STRING, Text
 from .values import Field, ValueReader, is_repeated, is_required
 
-MAX_DEPTH = 100
+MAX_DEPTH = 100  # far from Python's recursion limit
 _CLOSER = {"{": "}", "<": ">", "[": "]"}
 
 
@@ -68,7 +68,7 @@ class Parser(ValueReader):
         while True:
             word = words[self.at]
             if kinds[self.at] != NAME:
-                if word == block.closer:
+                if word == block.closer:  # the text's closer "" is END's word
                     break
                 self._no_name(schema, block)
                 continue
@@ -88,7 +88,7 @@ class Parser(ValueReader):
         for name in schema.required:
             if name not in seen:
                 raise self.text.error(f"{block.name or schema.name} has no {name}, which is required", block.start)
-        self.at += kinds[self.at] != END
+        self.at += kinds[self.at] != END  # END stays under the cursor, so no loop runs past it
 
     def _field(self, message: Message, known: Field, block: Block) -> None:
         """Read a known field: its value or list of values."""
@@ -118,7 +118,7 @@ class Parser(ValueReader):
         path = block.prefix + known.name
         if known.repeated:
             values = getattr(message, known.name)
-            path = f"{path}[{len(values)}]"
+            path = f"{path}[{len(values)}]"  # the index that the value is about to get
         if known.message is not None:
             block.offsets[path] = start
             inner = self._open(known, block, start, path)
@@ -126,7 +126,7 @@ class Parser(ValueReader):
                 child = values.add()
             else:
                 child = getattr(message, known.name)
-                child.SetInParent()
+                child.SetInParent()  # an empty block counts as given
             self._fields(child, inner)
             return
         value = self.value(known)
@@ -146,10 +146,10 @@ class Parser(ValueReader):
             raise self.error(f"blocks are nested more than {MAX_DEPTH} deep")
         self.at += 1
         if known.owner == "NetParameter" and block is self.root and known.name in ("layer", "layers"):
-            layer = Block(known.name, start, _CLOSER[word], depth=block.depth + 1)
+            layer = Block(known.name, start, _CLOSER[word], depth=block.depth + 1)  # paths in a layer are relative to it
             self.layers.append(layer)
             return layer
-        return Block(known.name, start, _CLOSER[word], path + ".", block.offsets, block.depth + 1)
+        return Block(known.name, start, _CLOSER[word], path + ".", block.offsets, block.depth + 1)  # in the outer one's offsets
 
     # Errors and unknown fields.
 

@@ -18,10 +18,11 @@ NAME, NUMBER, STRING, PUNCTUATION, END, BAD = 1, 2, 3, 4, 5, 6
 _TOKEN = re.compile(
     r"""\s*(?:\#[^\n]*\s*)*
     (?:([A-Za-z_]\w*)
-    |(\.?\d[\w.]*(?:(?<=[eE])[+-][\w.]*)*)
+    |(\.?\d[\w.]*(?:(?<=[eE])[+-][\w.]*)*)  # 1e-5; values.py refuses 12ab
     |("[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"|'[^'\\\n]*(?:\\[^\n][^'\\\n]*)*')
     |([{}<>:\[\],;/.-])
-    |(\Z)
+    |(\Z)  # END
+    # BAD
     |(.))""",
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
@@ -67,6 +68,7 @@ class Tokens:
         self.kinds: list[int] = []
         self.words: list[str] = []
         self.starts: list[int] = []
+        # The loop is the parser's slowest.
         add_kind, add_word, add_start = self.kinds.append, self.words.append, self.starts.append
         for match in _TOKEN.finditer(text.text):
             kind = match.lastindex or END
@@ -86,7 +88,7 @@ def unquote(word: str, what: str) -> bytes:
         return body.encode("utf-8", "surrogateescape")
     parts, at = [], 0
     for match in _ESCAPE.finditer(body):
-        parts += [body[at : match.start()].encode("utf-8", "surrogateescape"), _escape(match, what)]
+        parts += [body[at : match.start()].encode("utf-8", "surrogateescape"), _escape(match, what)]  # surrogates back to bytes
         at = match.end()
     parts.append(body[at:].encode("utf-8", "surrogateescape"))
     return b"".join(parts)

@@ -17,16 +17,7 @@ from typing import Any
 from minicaffe.errors import PrototxtWarning, UpgradeError
 from minicaffe.proto import caffe_pb2
 
-from .generations import (
-    DATA_LAYERS,
-    SOLVER_TYPES,
-    TRANSFORM_FIELDS,
-    V0_FIELDS,
-    V0_SAME,
-    V0_TYPES,
-    V1_PARAM_SPEC,
-    V1_TYPES,
-)
+from .generations import DATA_LAYERS, SOLVER_TYPES, TRANSFORM_FIELDS, V0_FIELDS, V0_SAME, V0_TYPES, V1_PARAM_SPEC, V1_TYPES
 
 Warn = Callable[[str, int], None]
 """Reports a message about the block with an index."""
@@ -92,7 +83,7 @@ def _v0_to_v1(net: caffe_pb2.NetParameter, warn: Warn) -> list[int]:
     old = list(net.layers)
     origins = _fold_padding(old)
     layers = [_v0_layer(old[i], i, warn) if old[i].HasField("layer") else old[i] for i in origins]
-    new = caffe_pb2.NetParameter(layers=layers)
+    new = caffe_pb2.NetParameter(layers=layers)  # copies, independent of net.layers, which is emptied next
     del net.layers[:]
     net.layers.extend(new.layers)
     return origins
@@ -113,6 +104,7 @@ def _fold_padding(layers: Sequence[caffe_pb2.V1LayerParameter]) -> list[int]:
                 raise UpgradeError(f'padding layer "{pad.name}" must have one bottom and one top', i)
             own.pad = pad.pad
             layer.bottom[j] = padding.bottom[0]
+        # None: a later layer that writes the same name hides the padding.
         padding_top.update(dict.fromkeys(layer.top, layer if layer.layer.type == "padding" else None))
     return [i for i, layer in enumerate(layers) if layer.layer.type != "padding"]
 
@@ -165,7 +157,7 @@ def _move_transform_fields(net: caffe_pb2.NetParameter) -> None:
     if not any(block.HasField(name) for _, block in blocks for name in TRANSFORM_FIELDS):
         return
     for layer, block in blocks:
-        block.SetInParent()
+        block.SetInParent()  # as Caffe's mutable_...: once any data layer needs it, all get both blocks
         layer.transform_param.SetInParent()
         for name in TRANSFORM_FIELDS:
             if block.HasField(name):
@@ -183,7 +175,7 @@ def _v1_to_v2(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
         elif name in V1_PARAM_SPEC:
             while len(new.param) < len(value):
                 new.param.add()
-            for spec, entry in zip(new.param, value, strict=False):
+            for spec, entry in zip(new.param, value, strict=False):  # the four lists may differ in length
                 setattr(spec, V1_PARAM_SPEC[name], entry)
         elif name == "name":
             new.name = value

@@ -138,10 +138,10 @@ class ValueReader:
         word = self.words[self.at]
         if self.kinds[self.at] != NUMBER or not _INTEGER.fullmatch(word):
             raise self.error(f"{known.name} takes a whole number, got {self.shown()}")
-        if len(word) > 64:
+        if len(word) > 64:  # int() of many digits takes quadratic time
             raise self.error(f"{known.name}: a number of {len(word)} digits is out of range", first)
         octal = len(word) > 1 and word[0] == "0" and word[1] not in "xX"
-        number = int(word, 8) if octal else int(word, 0)
+        number = int(word, 8) if octal else int(word, 0)  # C's 017, which int(word, 0) refuses
         number = -number if negative else number
         if not least <= number <= most:
             raise self.error(f"{known.name}: {number} is out of range ({least} to {most})", first)
@@ -155,12 +155,12 @@ class ValueReader:
         if self.kinds[self.at] == NUMBER and _FLOAT.fullmatch(word):
             number = float(word.rstrip("fF"))
         elif self.kinds[self.at] == NUMBER and _INTEGER.fullmatch(word) and len(word) <= 64:
-            number = float(int(word, 16))
+            number = float(int(word, 16))  # only 0x... comes here: _FLOAT takes 017, as 17
         elif self.kinds[self.at] == NAME and word.lower() in ("inf", "infinity", "inff", "nan", "nanf"):
             number = float(word.lower().rstrip("f") if word.lower() in ("inff", "nanf") else word)
         else:
             raise self.error(f"{known.name} takes a number, got {self.shown()}")
         if known.single and abs(number) > _LARGEST_FLOAT:
-            number = float("inf") if number >= _ROUNDS_TO_INFINITY else _LARGEST_FLOAT
+            number = float("inf") if number >= _ROUNDS_TO_INFINITY else _LARGEST_FLOAT  # as C rounds a double to float
         self.at += 1
         return -number if negative else number

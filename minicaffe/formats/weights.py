@@ -95,7 +95,7 @@ def write_caffemodel(
     """
     check_names(path, param, blobs)
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(caffe_pb2.NetParameter(name=param.name).SerializeToString())
+        file.write(caffe_pb2.NetParameter(name=param.name).SerializeToString())  # serialised fields may be concatenated
         for layer in param.layer:
             _write_layer(file, layer, blobs.get(layer.name, ()), diffs)
 
@@ -111,7 +111,7 @@ def _write_layer(file: BinaryIO, layer: caffe_pb2.LayerParameter, blobs: Sequenc
     bare = caffe_pb2.LayerParameter()
     bare.CopyFrom(layer)
     bare.ClearField("blobs")
-    parts: list[bytes | memoryview] = [bare.SerializeToString()]
+    parts: list[bytes | memoryview] = [bare.SerializeToString()]  # lengths come first; values are views, not copies
     for blob in blobs:
         stored = [*encoded_blob(blob.data), *(_encoded_values(blob.diff, 6, 9) if diffs else ())]
         parts += [header(7, sum(memoryview(part).nbytes for part in stored)), *stored]
@@ -149,7 +149,7 @@ def refuse_lookalikes(path: Path, buffer: Buffer, wanted: str = "weights") -> No
     start = bytes(buffer[:START])
     if found := lookalike(start, wanted):
         raise WeightsError(f"{path}: this is {found}")
-    if wanted == "weights" and re.match(rb"\x08[^\x12]{1,5}\x12", start):
+    if wanted == "weights" and re.match(rb"\x08[^\x12]{1,5}\x12", start):  # SolverState's iter, then learned_net
         raise WeightsError(f"{path}: this is a .solverstate, not weights: give the .caffemodel beside it")
 
 

@@ -55,7 +55,7 @@ def varint(buffer: Buffer | memoryview, at: int, end: int) -> tuple[int, int]:
         byte = buffer[at + i]
         value |= (byte & 127) << 7 * i
         if byte < 128:
-            return value & (2**64 - 1), at + i + 1
+            return value & (2**64 - 1), at + i + 1  # as protobuf, without the tenth byte's surplus bits
     raise WireError(at, "a number of more than 10 bytes")
 
 
@@ -92,7 +92,7 @@ def fields(buffer: Buffer, start: int, end: int) -> Iterator[Field]:
             if WIDTHS[kind] > end - at:
                 raise WireError(offset, f"field {number} needs {WIDTHS[kind]} bytes, but {end - at} are left")
             stride = at - offset + WIDTHS[kind]
-            count = _run(buffer, offset, end, stride) if tag < 128 else 1
+            count = _run(buffer, offset, end, stride) if tag < 128 else 1  # unpacked floats are read as one strided array
             yield Field(number, kind, offset, at, at + (count - 1) * stride + WIDTHS[kind], count, stride)
             at = offset + count * stride
         else:
@@ -109,7 +109,7 @@ def _run(buffer: Buffer, offset: int, end: int, stride: int) -> int:
         same = tags == tag
         if not same.all():
             return count + int(same.argmin())
-        count, window = count + width, window * 2
+        count, window = count + width, window * 2  # short runs cost little, long ones few steps
     return count
 
 
@@ -117,7 +117,7 @@ def numbers(buffer: Buffer, field: Field, dtype: np.dtype[Any]) -> NDArray[Any]:
     """The values of a repeated fixed-width field, packed or not, as a view of the buffer. Raises WireError."""
     if field.kind == BYTES:
         count, rest = divmod(field.end - field.start, dtype.itemsize)
-        if rest and field.whole:
+        if rest and field.whole:  # fields() raises a better error for one that is cut off
             raise WireError(field.offset, f"{field.end - field.start} bytes are not a whole number of {dtype.name} values")
         return np.frombuffer(buffer, dtype, count, field.start) if count else np.zeros(0, dtype)
     if WIDTHS.get(field.kind) != dtype.itemsize:

@@ -38,9 +38,13 @@ def bad_group(given: Arguments) -> str:
 
 
 def bad_sides(given: Arguments) -> str:
-    """A box without a width or height has no logarithm."""
-    for name in ("boxes", "targets"):
-        flat = ~(given[name][:, 2:] - given[name][:, :2] + 1 > 0).all(axis=1)
+    return _flat_box(given, ["boxes", "targets"], 1)  # Faster R-CNN's boxes have both corners inside
+
+
+def _flat_box(given: Arguments, names: list[str], inclusive: int) -> str:
+    """The first box without a width or height: it has no logarithm."""
+    for name in names:
+        flat = ~(given[name][:, 2:] - given[name][:, :2] + inclusive > 0).all(axis=1)
         if flat.any():
             row = int(flat.argmax())
             return f"{name} {row} has no width or height: {given[name][row].tolist()}"
@@ -84,15 +88,10 @@ def bad_variances(given: Arguments) -> str:
 
 
 def bad_codes(given: Arguments) -> str:
-    """A prior without a size is no measure, and a box without one has no logarithm."""
+    """A prior without a size is no measure."""
     code = code_number(given["code"])
     names = [] if code == box_codes.CORNER else ["priors"] if code == box_codes.CORNER_SIZE else ["priors", "boxes"]
-    for name in (one for one in names if one in given):
-        flat = ~(given[name][:, 2:] - given[name][:, :2] > 0).all(axis=1)
-        if flat.any():
-            row = int(flat.argmax())
-            return f"{name} {row} has no width or height: {given[name][row].tolist()}"
-    return bad_variances(given)
+    return _flat_box(given, [name for name in names if name in given], 0) or bad_variances(given)
 
 
 def bad_detections(given: Arguments) -> str:

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
 from minicaffe.layers.proposal import Proposal
 from minicaffe.net import Net
-
-Array = NDArray[Any]
 
 TOLERANCE = 1e-4
 """The largest relative difference that counts as agreement."""
@@ -80,6 +77,7 @@ def run_of(net: Net, names: Iterable[str], *, until: str | None = None) -> Run:
 
 def _scores(layer: Proposal, bottoms: list[Blob]) -> Array:
     """The scores (R,) of the proposals."""
+    # The net's Proposal may have one top: run again with two, which gives the scores.
     rois, scores = Blob(dtype=layer.dtype), Blob(dtype=layer.dtype)
     layer.forward_cpu(bottoms, [rois, scores])
     values: Array = scores.data[:, 0].copy()
@@ -103,6 +101,7 @@ def differences(ours: Run, theirs: Mapping[str, Array]) -> list[Difference]:
         if name not in ours.blobs:
             raise Error(f"output {name} is not a blob of the net")
         order, note = orders.get(ours.made_of.get(name, ""), (None, ""))
+        # only outputs with a row per roi
         rows = array[order] if order is not None and array.shape[:1] == order.shape else array
         found.append(difference(name, ours.blobs[name], rows, note if name in orders else ""))
     return found
@@ -128,7 +127,7 @@ def matched(ours: Array, theirs: Array, scores: Array) -> tuple[NDArray[np.intp]
     if ours.shape != theirs.shape:
         return None, ""
     tolerance = TOLERANCE * float(np.abs(ours).max(initial=0))
-    moved = np.flatnonzero(~(np.abs(ours - theirs).max(axis=1) <= tolerance))
+    moved = np.flatnonzero(~(np.abs(ours - theirs).max(axis=1) <= tolerance))  # ~(<=): NaN counts as moved
     if not moved.size:
         return None, ""
     order, lost = np.arange(len(ours)), 0

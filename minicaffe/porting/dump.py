@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Arrays
 from minicaffe.errors import WeightsError
 from minicaffe.formats import caffemodel, hdf5
 from minicaffe.formats.arrays import distinct, write_npz
@@ -29,7 +30,6 @@ from minicaffe.formats.wire import BYTES, VARINT, Buffer, WireError, fields
 from minicaffe.training.solver_state import read_state
 
 Path = str | os.PathLike[str]
-Arrays = dict[str, NDArray[Any]]
 
 NET, STATE, BLOB = ".caffemodel", ".solverstate", ".binaryproto"
 HDF5_NET, HDF5_STATE, HDF5_DATA = ".caffemodel.h5", ".solverstate.h5", "HDF5 data"
@@ -77,11 +77,13 @@ def kind_of(buffer: Buffer) -> str:
     seen: set[tuple[int, int]] = set()
     for count, item in enumerate(fields(buffer, 0, len(buffer))):
         seen.add((item.number, item.kind))
+        # Only a net has a string at 1; a state's field 1 is its iteration.
         if (100, BYTES) in seen or (1, BYTES) in seen:
             return NET
         if count > LOOKED_AT:
             break
     messages = seen & {(2, BYTES), (3, BYTES)}
+    # BlobProto: data (packed or not), shape, double_data (not packed, packed: below), raw bytes of forks.
     if seen & {(5, BYTES), (5, 5), (7, BYTES), (8, 1), (12, BYTES)} and not messages:
         return BLOB
     if (1, VARINT) in seen and (messages or (4, VARINT) in seen) and not seen & {(2, VARINT), (3, VARINT)}:

@@ -11,13 +11,12 @@ shares its weights, or if it computes something else (with the statistics of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm, global_statistics
@@ -27,14 +26,12 @@ from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.scale import Scale
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.parameters import Weights, put_weights, weights_of
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, linear_block
 
-Array = NDArray[Any]
-Weights = Mapping[str, Sequence[Array]]
-"""The arrays of each layer that has weights, by its name."""
-
 AFFINE = (BatchNorm, Scale, Bias)
+LinearBlock = caffe_pb2.ConvolutionParameter | caffe_pb2.InnerProductParameter
 
 
 @dataclass(frozen=True)
@@ -70,11 +67,11 @@ def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights) -> Merged:
     shared = {name for name, count in names.items() if count > 1}
     into: dict[int, int] = {}
     for i, layer in enumerate(new.layer):
-        if class_of(layer) not in AFFINE:
+        if class_of(layer) not in AFFINE:  # exactly: a derived class may compute something else
             continue
         try:
             source = sources[i][0]
-            root = into.get(source, source)
+            root = into.get(source, source)  # the source may be folded already: a chain of BatchNorm and Scale
             _check_readers(layer, new.layer[root], readers[source])
             _check_linear(new.layer[root], shared)
             _fold(new.layer[root], layer, merged)
@@ -103,18 +100,6 @@ def merge_net(net: Net) -> tuple[Net, Merged]:
     return new, merged
 
 
-def weights_of(net: Net) -> dict[str, list[Array]]:
-    """The arrays of a net's layers that have weights, not copied."""
-    return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}
-
-
-def put_weights(net: Net, weights: Weights) -> None:
-    """Copy the arrays into the net's blobs."""
-    for name, blobs in net.params.items():
-        for blob, array in zip(blobs, weights[name], strict=True):
-            blob.data[...] = array.reshape(blob.shape)
-
-
 # Which layers can be folded.
 
 
@@ -127,7 +112,7 @@ def _trace(param: caffe_pb2.NetParameter) -> tuple[list[list[int]], Counter[int]
         made = [last[name] for name in layer.bottom]
         sources.append([index for index, _ in made])
         readers.update(index for index, top in made if top == 0)
-        last.update((name, (i, j)) for j, name in enumerate(layer.top))
+        last.update((name, (i, j)) for j, name in enumerate(layer.top))  # after its bottoms are looked up: it may be in place
     return sources, readers
 
 
@@ -160,26 +145,27 @@ def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merge
     count = block.num_output
     factor, shift = _affine(layer, merged.weights[layer.name], merged.notes)
     _check_axis(root, layer, arrays[0], factor.size, count)
+    # One value for all outputs, or one each.
     factor, shift = (np.broadcast_to(values.reshape(-1), count) for values in (factor, shift))
     bias = arrays[1].astype(np.float64) if len(arrays) > 1 else np.zeros(count)
     dtype = arrays[0].dtype
     merged.weights[root.name] = [
-        scaled(class_of(root), arrays[0], factor, block).astype(dtype),
+        scaled(class_of(root), arrays[0], factor, block).astype(dtype),  # folded in float64, rounded once
         (bias * factor + shift).astype(dtype),
     ]
     if len(arrays) == 1:
         block.bias_term = True
-        if len(root.param) == 1:
+        if len(root.param) == 1:  # the new bias needs its own lr_mult, lest it get the default
             root.param.add(lr_mult=root.param[0].lr_mult, decay_mult=root.param[0].decay_mult)
 
 
-def scaled(kind: type[Layer], weight: Array, factor: Array, block: Any) -> Array:
+def scaled(kind: type[Layer], weight: Array, factor: Array, block: LinearBlock) -> Array:
     """weight of a linear layer of class kind times factor (num_output,) along its outputs; block: its parameters."""
-    if kind is Deconvolution:  # (C, num_output / group, *kernel)
+    if kind is Deconvolution and isinstance(block, caffe_pb2.ConvolutionParameter):  # (C, num_output / group, *kernel)
         split = weight.reshape(block.group, -1, *weight.shape[1:])
         lanes = factor.reshape(block.group, 1, weight.shape[1], *[1] * (weight.ndim - 2))
         return (split * lanes).reshape(weight.shape)
-    if kind is InnerProduct and block.transpose:  # (K, num_output)
+    if isinstance(block, caffe_pb2.InnerProductParameter) and block.transpose:  # (K, num_output)
         return weight * factor.astype(np.float64)
     return weight * factor.astype(np.float64).reshape(-1, *[1] * (weight.ndim - 1))
 
@@ -209,6 +195,7 @@ def _check_axis(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter,
     if class_of(layer) is not BatchNorm and size == 1:
         return
     axis = {BatchNorm: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
+    # behind: spatial axes
     outputs, behind = getattr(root, linear_block(root)).axis, 0 if class_of(root) is InnerProduct else weight.ndim - 2
     if size != count or axis != (outputs if axis >= 0 else -1 - behind):
         outputs_of = f'the {count} outputs of {root.type} layer "{root.name}"'

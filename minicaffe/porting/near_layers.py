@@ -25,14 +25,14 @@ def near_layers(net: Net, file: WeightsFile) -> list[tuple[str, str]]:
         return [(name, layer.name) for name, layer in zip(names, stored)]
     by_word: dict[str, list[LayerWeights]] = defaultdict(list)
     for layer in reversed(stored):
-        by_word[_word(layer.name)].append(layer)
+        by_word[_word(layer.name)].append(layer)  # reversed: pop() takes the first in the file
     pairs: dict[str, str] = {}
     for name in names:
         same = by_word[_word(name)]
         if same and _fits(net, name, same[-1]):
             pairs[name] = same.pop().name
     left = {word: layers[-1] for word, layers in by_word.items() if layers}
-    for name in [name for name in names if name not in pairs][:MOST]:
+    for name in [name for name in names if name not in pairs][:MOST]:  # comparing names takes quadratic time
         fitting = [word for word in list(left)[:MOST] if _fits(net, name, left[word])]
         for word in nearest(_word(name), fitting, least=LEAST):
             pairs[name] = left.pop(word).name

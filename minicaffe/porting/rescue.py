@@ -123,6 +123,7 @@ def _of_test(layers: list[LayerParameter], notes: list[str]) -> list[LayerParame
     given = {top for layer in layers if in_test(layer) for top in layer.top}
     kept = []
     for layer in layers:
+        # data layers of TRAIN stay: they become inputs
         if in_test(layer) or not layer.bottom or not given.issuperset(layer.top):
             kept.append(layer)
         else:
@@ -149,7 +150,7 @@ def _without_splits(layers: list[LayerParameter]) -> list[LayerParameter]:
             kept.append(layer)
         for top in layer.top:
             if top not in layer.bottom:
-                names.pop(top, None)
+                names.pop(top, None)  # written anew: the name no longer stands for a Split's bottom
     return kept
 
 
@@ -158,8 +159,10 @@ def _without_losses(layers: list[LayerParameter], notes: list[str]) -> tuple[lis
     losses = [layer for layer in layers if _is_loss(layer)]
     kept = [x for x in layers if not _is_loss(x) and class_of(x) not in ENDS and x.type != OLD_END]
     wanted = _unread(layers) & {name for layer in kept if layer.bottom for name in layer.top}
+    # GoogLeNet's auxiliary classifiers weigh 0.3 beside 1; the two losses of a detector weigh the same.
     heaviest = max((weight_of(layer) for layer in losses), default=0.0)
     names = Counter(name for layer in kept for name in [layer.name, *layer.top])
+    # A train net may compute the probabilities already, for accuracy or an RPN.
     computed = {(class_of(layer), layer.bottom[0]) for layer in kept if layer.bottom}
     for layer in losses:
         predicted = list(layer.bottom[: 2 if class_of(layer) is ContrastiveLoss else 1])
@@ -195,7 +198,7 @@ def _detections(loss: LayerParameter) -> list[LayerParameter]:
     """The layers of SSD's test nets that correspond to the MultiBoxLoss of the train net."""
     given, (boxes, scores, priors) = loss.multibox_loss_param, loss.bottom[:3]
     reshape = LayerParameter(name=f"{scores}_reshape", type="Reshape", bottom=[scores], top=[f"{scores}_reshape"])
-    reshape.reshape_param.shape.dim.extend([0, -1, given.num_classes])
+    reshape.reshape_param.shape.dim.extend([0, -1, given.num_classes])  # (N, P * K) to (N, P, K): a softmax per prior
     softmax = LayerParameter(name=f"{scores}_softmax", type="Softmax", bottom=reshape.top, top=[f"{scores}_softmax"])
     softmax.softmax_param.axis = 2
     flatten = LayerParameter(name=f"{scores}_flatten", type="Flatten", bottom=softmax.top, top=[f"{scores}_flatten"])
@@ -240,7 +243,7 @@ def _leave_out_training(layers: list[LayerParameter], weights: WeightsFile) -> N
         del layer.param[:]
         if any(names):
             layer.param.extend([caffe_pb2.ParamSpec(name=name) for name in names])
-        layer.batch_norm_param.ClearField("use_global_stats")
+        layer.batch_norm_param.ClearField("use_global_stats")  # the block may be empty now: removed below
         if layer.name in stored:
             clear_fillers(layer)
         if layer.HasField("batch_norm_param") and not layer.batch_norm_param.ListFields():

@@ -78,7 +78,7 @@ def _shape(name: str, source: LayerParameter | None, readers: _Readers) -> tuple
     if channels is None:
         return readers.features(name), True
     crop = _crop(source) if source is not None else 0
-    return (1, channels, crop or 224, crop or 224), bool(crop)
+    return (1, channels, crop or 224, crop or 224), bool(crop)  # 224: ImageNet's usual crop
 
 
 def _crop(source: LayerParameter) -> int:
@@ -99,6 +99,7 @@ class _Readers:
     def _first(self, wanted: Callable[[LayerParameter], bool]) -> dict[str, int]:
         """For each blob, the first wanted layer that depends on it."""
         found: dict[str, int] = {}
+        # backwards, so that what depends on a blob is known before its maker
         for i, layer in reversed(list(enumerate(self._layers))):
             at = i if wanted(layer) else min((found[top] for top in layer.top if top in found), default=None)
             if at is not None:
@@ -115,10 +116,11 @@ class _Readers:
         assert blob is not None
         kind = class_of(layer)
         if kind in (Convolution, DepthwiseConvolution):
+            # (outputs, inputs / group, ...)
             return blob.shape[0] if kind.depthwise else blob.shape[1] * max(layer.convolution_param.group, 1)
         if kind in BY_CHANNEL:
             return int(np.prod(blob.shape))
-        return blob.shape[0] if kind is Deconvolution else None
+        return blob.shape[0] if kind is Deconvolution else None  # (inputs, outputs / group, ...)
 
     def features(self, name: str) -> tuple[int, ...]:
         """The shape of an InnerProduct's bottom: a vector along its axis."""
@@ -137,20 +139,21 @@ def _fit(
 ) -> None:
     """Find the height and width at which the map before the first InnerProduct fits its weights."""
     at = next((i for i, layer in enumerate(layers) if class_of(layer) is InnerProduct and layer.name in stored), None)
+    # behind rois the size does not depend on the image
     if at is None or any(class_of(layer).is_roi_layer for layer in layers[:at]):
         notes.append(f"The size of {given.name} is not in the file: use any that the layers accept.")
         return
     wanted = _length(layers[at], stored)
     net = caffe_pb2.NetParameter(layer=[*inputs, *_before(layers[:at], layers[at].bottom[0])])
     for layer in net.layer:
-        clear_fillers(layer)
+        clear_fillers(layer)  # only shapes matter: no time for random weights
     try:
         running = Net(net)
     except Error:
         return
     batch, channels = given.input_param.shape[0].dim[:2]
     for size in (*COMMON_SIZES, *range(1, min(LARGEST, MOST_TRIED // len(net.layer)))):
-        running.blobs[given.name].reshape(batch, channels, size, size)
+        running.blobs[given.name].reshape(batch, channels, size, size)  # only squares are tried
         try:
             running.reshape()
         except Error:

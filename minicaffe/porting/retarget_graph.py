@@ -58,7 +58,7 @@ class Graph:
                 self.readers[maker].append(i)
             for name in layer.bottom:
                 unread.pop(name, None)
-            for name in layer.top or [f"(top of layer {i})"]:
+            for name in layer.top or [f"(top of layer {i})"]:  # a layer without tops is an end too
                 last[name] = unread[name] = i
         self.ends = sorted(set(unread.values()))
 
@@ -79,8 +79,9 @@ class Graph:
             if kind.linear or kind.position_sensitive:
                 found.layers.append(i)
                 return []
-            if self.layers[i].type == "Python":
+            if self.layers[i].type == "Python":  # unknown: the search ends here
                 return []
+            # others' later bottoms are labels, rois or weights
             makers = self.makers[i] if kind in (Eltwise, Concat) else self.makers[i][:1]
             for maker in makers:
                 found.passed.setdefault(maker, []).append(i)

@@ -30,12 +30,13 @@ def plan_heads(plan: Plan) -> None:
             plan.found(outputs_of(graph.layers[i]), i)
         _resize(plan, graph, heads.layers, 1)
         plan.reshapes(heads.paths(heads.layers), {plan.old: plan.new})
-    scores = {change.layer for change in plan.changes}
+    scores = {change.layer for change in plan.changes}  # the other heads behind rois may be boxes
     for graph in graphs:
         heads = _heads(graph, graph.ends)
         plan.reshapes(heads.paths(i for i in heads.layers if i in scores), {plan.old: plan.new})
         boxes = [i for i in heads.layers if i not in scores and plan.old and _is_per_class(plan, graph, i)]
         _resize(plan, graph, boxes, 4)
+        # A Reshape of boxes writes 4 C in one dim, or C beside a 4.
         plan.reshapes(heads.paths(boxes), {4 * plan.old: 4 * plan.new, plan.old: plan.new})
 
 
@@ -70,6 +71,7 @@ def _resize(plan: Plan, graph: Graph, heads: Sequence[int], values: int) -> None
     for i in heads:
         plan.resize(i, old, new)
         if graph.kinds[i].position_sensitive and graph.makers[i]:
+            # The score maps before it have output_dim * group_size^2 channels.
             makers.setdefault(group_cells(graph.layers[i]), []).append(graph.makers[i][0])
     for cells, starts in makers.items():
         before = graph.heads(starts)
@@ -101,7 +103,7 @@ def _plan_ssd_end(plan: Plan, graph: Graph, end: int, makers: dict[int, list[int
     plan.change(end, f"{kind.param_block[0]}.num_classes", plan.old, plan.new)
     if kind is DetectionOutput and block.save_output_param.label_map_file:
         plan.note(end, f"its label_map_file {block.save_output_param.label_map_file} must list the new classes")
-    if kind is not DetectionEvaluate and len(graph.makers[end]) > 2:
+    if kind is not DetectionEvaluate and len(graph.makers[end]) > 2:  # its bottoms: boxes, scores, priors
         makers[1].append(graph.makers[end][1])
         if not block.share_location:
             makers[4].append(graph.makers[end][0])

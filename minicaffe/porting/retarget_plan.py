@@ -113,7 +113,7 @@ class Plan:
         names = {layer.name for layer in self.net.param.layer}
         for i in self.resized:
             old = self.layer(i).name
-            new = f"{old.removesuffix(f'_{self.old}')}_{self.new}"
+            new = f"{old.removesuffix(f'_{self.old}')}_{self.new}"  # cls_score_21 of an earlier change becomes cls_score_5
             if new in names:
                 raise Error(f'{self.net.sources[i].at("name")}: cannot rename layer "{old}": "{new}" is already a layer')
             self.renamed[old] = new

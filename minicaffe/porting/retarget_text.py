@@ -43,16 +43,16 @@ def edit(text: str, net: NetFile, changes: Iterable[Change], classes: tuple[int,
         if place is None:
             layer_place = net.sources[change.layer].at()
             raise Error(f'{layer_place}: layer "{name}" has no {change.path} in the text: run `minicaffe upgrade` first')
-        first = bisect_left(tokens.starts, starts[place.line - 1] + place.column - 1)
+        first = bisect_left(tokens.starts, starts[place.line - 1] + place.column - 1)  # line and column count from 1
         done.append(_replacement(tokens, first, change))
         edits.append(Edited(place, name, change.path, change.old, change.new))
         done += _comment(plain.text, done[-1], change, classes)
     parts, at = [], 0
-    for begin, end, value in sorted(set(done)):
+    for begin, end, value in sorted(set(done)):  # from the front; TEST and TRAIN give the same edit twice
         parts += [plain.text[at:begin], value]
         at = end
     new = "".join([*parts, plain.text[at:]])
-    ending = "\r\n" if "\r\n" in text else "\n"
+    ending = "\r\n" if "\r\n" in text else "\n"  # Text has \n only
     return visible(new).replace("\n", ending), sorted(edits, key=lambda e: (e.place.line, e.place.column))
 
 
@@ -60,7 +60,7 @@ def _replacement(tokens: Tokens, first: int, change: Change) -> tuple[int, int, 
     """(begin, end, new text) of a change. first: the token of the field's name, or of a list's value."""
     at = first
     if tokens.kinds[at] == NAME:
-        at += 1 + (tokens.words[at + 1] == ":")
+        at += 1 + (tokens.words[at + 1] == ":")  # skip the name and its colon, if any
     old, new = str(change.old), str(change.new)
     if tokens.kinds[at] != STRING:
         return tokens.starts[at], tokens.starts[at] + len(tokens.words[at]), new

@@ -63,7 +63,7 @@ def conv_params(fn: Function) -> tuple[int, NDArray[Any], NDArray[Any], NDArray[
         np.array(params.get(key, default), ndmin=1)
         for key, default in (("kernel_size", 1), ("dilation", 1), ("stride", 1), ("pad", 0))
     )
-    return params.get("axis", 1), stride, (size - 1) * dilation + 1, pad
+    return params.get("axis", 1), stride, (size - 1) * dilation + 1, pad  # extent: the pixels from the first tap to the last
 
 
 def crop_params(fn: Function) -> tuple[int, NDArray[Any]]:
@@ -85,7 +85,7 @@ def coord_map(fn: Function) -> Map:
         return None, 1, 0
     if kind is Crop:
         axis, offset = crop_params(fn)
-        return axis - 1, 1, -offset
+        return axis - 1, 1, -offset  # a map's axis is the last one that it does not act on
     raise UndefinedMapException(f"{fn.type_name} does not map coordinates")
 
 
@@ -95,7 +95,7 @@ def compose(base_map: Map, next_map: Map) -> Map:
     axis2, a2, b2 = next_map
     if axis1 is not None and axis2 is not None and axis1 != axis2:
         raise AxisMismatchException(f"one map acts from axis {axis1} on, the other from axis {axis2}")
-    return axis2 if axis1 is None else axis1, a1 * a2, a1 * b2 + b1
+    return axis2 if axis1 is None else axis1, a1 * a2, a1 * b2 + b1  # a1 (a2 x + b2) + b1
 
 
 def inverse(coord_map: Map) -> Map:
@@ -117,11 +117,12 @@ def _maps_down(top: Top) -> dict[Top, Map]:
     """top and every top below it that maps coordinates to it, nearest first, with its map to top."""
     maps: dict[Top, Map] = {top: (None, 1, 0)}
     frontier = [top]
-    for current in frontier:
+    for current in frontier:  # grows in the loop: breadth first
         try:
             step = coord_map(current.fn)
         except UndefinedMapException:
             continue
+        # the second gives only the size
         bottoms = current.fn.inputs[:1] if types.get(current.fn.type_name) is Crop else current.fn.inputs
         for bottom in bottoms:
             if bottom not in maps:

@@ -17,13 +17,12 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
+from minicaffe.blob import Array
 from minicaffe.data import images
 from minicaffe.data.datum import datum_array
 from minicaffe.data.image_bytes import check_size
 from minicaffe.errors import DataError, Error
 from minicaffe.proto import caffe_pb2
-
-Array = NDArray[Any]
 
 GREY = (0.2125, 0.7154, 0.0721)
 """The weights of red, green and blue in grey, as in scikit-image."""
@@ -125,6 +124,7 @@ def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) 
         return _spline(image, height, width, interp_order)
     if interp_order != 0:
         raise DataError(f"interp_order must be 0 (nearest), 1 (bilinear) or 2 to 5 (splines), got {interp_order}")
+    # pixel centres
     rows, columns = (((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip((height, width), image.shape))
     nearest: NDArray[np.float32] = image[rows[:, None], columns]
     return nearest
@@ -153,7 +153,7 @@ def oversample(images: Sequence[ArrayLike], crop_dims: Sequence[int]) -> NDArray
     down, right = size - crop
     starts = [(0, 0), (0, right), (down, 0), (down, right), tuple((size - crop) // 2)]
     crops = np.stack([[image[y : y + crop[0], x : x + crop[1]] for y, x in starts] for image in stack])
-    both: NDArray[np.float32] = np.concatenate([crops, crops[:, :, :, ::-1]], axis=1)
+    both: NDArray[np.float32] = np.concatenate([crops, crops[:, :, :, ::-1]], axis=1)  # crops: (N, 5, h, w, C)
     return both.reshape(-1, *both.shape[2:])
 
 
@@ -236,7 +236,7 @@ class Transformer:
         elif array.ndim == 2 or (array.ndim == 3 and array.shape[0] == shape[0]):
             array = array.reshape(-1, *array.shape[-2:])
             if array.shape[1:] != shape[1:]:
-                array = resize_image(array.transpose(1, 2, 0), shape[1:]).transpose(2, 0, 1)
+                array = resize_image(array.transpose(1, 2, 0), shape[1:]).transpose(2, 0, 1)  # resize_image takes channels last
         else:
             raise Error(f'a mean of shape {array.shape} does not fit the input "{in_}" of {shape}')
         self.mean[in_] = array

@@ -42,7 +42,7 @@ def assign_proto(proto: Message, name: str, val: Any) -> None:
             else:
                 field.append(item)
     elif isinstance(val, Mapping):
-        field.SetInParent()
+        field.SetInParent()  # an empty dict too makes the message present
         _assign_all(field, val)
     elif isinstance(val, Message):
         field.CopyFrom(val)
@@ -100,7 +100,7 @@ class _Writer:
             fn = pending[-1]
             missing = [top.fn for top in fn.inputs if top.fn not in self.layers]
             if missing:
-                pending.extend(reversed(missing))
+                pending.extend(reversed(missing))  # popped in the order of the bottoms
                 continue
             pending.pop()
             if fn not in self.layers:
@@ -109,6 +109,7 @@ class _Writer:
     def _layer(self, fn: Function) -> caffe_pb2.LayerParameter:
         layer = caffe_pb2.LayerParameter(type=fn.type_name)
         layer.bottom.extend(self.layers[top.fn].top[top.n] for top in fn.inputs)
+        # in place: names of bottoms
         layer.top.extend(layer.bottom if fn.in_place else [self._name(top, fn.type_name) for top in fn.tops])
         layer.name = self._name(fn.tops[0] if fn.tops else fn, fn.type_name)
         for key, value in fn.params.items():
@@ -128,7 +129,7 @@ class _Writer:
 def _assign(layer: caffe_pb2.LayerParameter, type_name: str, key: str, value: Any) -> None:
     """Set a field of the type's parameter message if it has one of this name, else of the layer."""
     own = _param_names.get(type_name)
-    if not key.endswith("param") and own is not None:
+    if not key.endswith("param") and own is not None:  # convolution_param=dict(...) is a field of the layer
         message = getattr(layer, own + "_param")
         if key in message.DESCRIPTOR.fields_by_name:
             return assign_proto(message, key, value)
@@ -207,7 +208,7 @@ class Layers:
     """L: every attribute is a layer type."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("__"):
+        if name.startswith("__"):  # copy and inspect ask for these
             raise AttributeError(name)
         return layer_function(name)
 

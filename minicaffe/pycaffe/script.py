@@ -60,13 +60,13 @@ def run_script(path: str | os.PathLike[str], arguments: Sequence[str] = (), *, c
 
     serve_as_caffe()
     allow_module(ANY)
-    allow_path("/")
+    allow_path("/")  # everything: the script may open any file anyway
     restore_old_names()
     init_log()
     if cpu:
         _stay_on_cpu()
     sys.argv = [name, *arguments]
-    sys.path.insert(0, os.path.dirname(os.path.realpath(name)))
+    sys.path.insert(0, os.path.dirname(os.path.realpath(name)))  # as python does
     return _run(code, name)
 
 
@@ -112,7 +112,7 @@ def python_2_hint(error: BaseException) -> str:
 
 def _run(code: CodeType, name: str) -> dict[str, Any]:
     """Run the code as the module __main__, which other code may import."""
-    main = ModuleType("__main__")
+    main = ModuleType("__main__")  # pickle and multiprocessing look names up there
     main.__dict__["__file__"] = name
     before = sys.modules["__main__"]
     sys.modules["__main__"] = main
@@ -131,4 +131,4 @@ def _stay_on_cpu() -> None:
 
     for name in ("set_mode_gpu", "set_device"):
         setattr(minicaffe, name, ignored)
-        setattr(sys.modules["minicaffe.pycaffe"], name, ignored)
+        setattr(sys.modules["minicaffe.pycaffe"], name, ignored)  # also caffe.pycaffe and caffe._caffe

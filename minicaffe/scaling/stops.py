@@ -41,6 +41,7 @@ def held_back() -> Iterator[None]:
     with _handled(STOPS, note):
         yield
     if received:
+        # To the handler that was there before, which _handled has restored.
         signal.raise_signal(received[0])
 
 
@@ -49,12 +50,13 @@ def _handled(numbers: Sequence[int], handler: Callable[[int, Any], object]) -> I
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    # signal.signal works in the main thread only.
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
         for number, earlier in before.items():
-            signal.signal(number, earlier or signal.SIG_DFL)
+            signal.signal(number, earlier or signal.SIG_DFL)  # None: the handler was not set from Python
 
 
 def _terminate(*_: object) -> None:

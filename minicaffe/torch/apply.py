@@ -38,4 +38,5 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.scale_train:
             return functional.dropout(x, self.ratio, self.training)
+        # torch scales while training, this Caffe form in TEST
         return functional.dropout(x, self.ratio) * (1 - self.ratio) if self.training else x * (1 - self.ratio)

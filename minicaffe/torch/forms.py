@@ -27,7 +27,7 @@ from minicaffe.layers.split import Split
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import is_built_in, torch_form
 
-from . import losses, shapes, steps, weights  # noqa: F401  # steps adds forms too
+from . import losses, steps, weights  # noqa: F401  # steps adds forms too
 from .apply import Apply, Step
 from .apply import Dropout as DropoutModule
 from .our_layer import OurLayer
@@ -59,7 +59,8 @@ def split(layer: Split, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
 
 @torch_form(Slice)
 def slices(layer: Slice, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
-    return shapes.slices(layer, len(top))
+    points = list(layer.param.slice_param.slice_point) or len(top)  # a number: so many equal parts
+    return lambda x: x.tensor_split(points, layer.axis)
 
 
 @torch_form(Scale)

@@ -78,6 +78,7 @@ class CaffeNet(nn.Module):
         """Note the layer's weights; those that it shares with a layer before become one Parameter."""
         for i, name in enumerate(weight_names(module)):
             blob = layer.blobs[i]
+            # shared by param's name, so by memory
             owner = next((weight for weight in self._weights if weight.blob.shares_data_with(blob)), None)
             if owner is None:
                 specs = layer.param.param
@@ -118,7 +119,7 @@ class CaffeNet(nn.Module):
             tops = getattr(self, step.module)(*(values[name] for name in step.bottoms))
             tops = (tops,) if isinstance(tops, Tensor) else tops
             for name in step.bottoms:
-                if last[name] == i and name not in wanted:
+                if last[name] == i and name not in wanted:  # before the tops: in place these have the same name
                     values.pop(name, None)
             values.update(zip(step.tops, tops))
             losses += [weight * top.sum() for weight, top in zip(step.loss_weights, tops) if weight]

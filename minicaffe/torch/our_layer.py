@@ -22,7 +22,7 @@ class Run(Function):
 
     @staticmethod
     def forward(ctx: Any, step: OurLayer, *given: Tensor) -> tuple[Tensor, ...]:
-        ctx.step, ctx.run = step, object()
+        ctx.step, ctx.run = step, object()  # a token: this forward and no other
         ctx.save_for_backward(*given)
         return step.run(given, ctx.run)
 
@@ -33,7 +33,7 @@ class Run(Function):
 
 
 class OurLayer(nn.Module):
-    """A layer of the same parameters, with blobs of its own. Weights: blob0, blob1, ...
+    """A new layer of the same parameters, on separate blobs. Weights: blob0, blob1, ...
 
     It computes in the net's type; tops that have a gradient, but for losses, are of the first bottom's.
     """
@@ -65,21 +65,23 @@ class OurLayer(nn.Module):
         self.layer.forward_pass(self.bottoms, self.tops)
         self.last = run
         device = given[0].device if given else None
+        # copies: the next forward overwrites the blobs
         return tuple(torch.tensor(blob.read_data(), device=device) for blob in self.tops)
 
     def gradients(
         self, given: Sequence[Tensor], run: object, dtops: Sequence[Tensor], needed: Sequence[bool]
     ) -> list[Tensor | None]:
         """The gradients in bottoms and weights that are needed."""
-        if self.last is not run:
+        if self.last is not run:  # another forward has used the blobs since: compute this one again
             self.run(given, run)
         for blob, dtop in zip(self.tops, dtops, strict=True):
             blob.diff[...] = self._array(dtop)
         count = len(self.bottoms)
+        # labels and rois: None, not zeros
         wanted = [n and i not in self.layer.index_bottoms for i, n in enumerate(needed[:count])]
         self.layer.param_propagate_down = list(needed[count:])
         for blob in self.layer.blobs:
-            blob.zero_diff()
+            blob.zero_diff()  # a layer adds to weights' diffs, torch adds up itself
         self.layer.backward_pass(self.tops, wanted, self.bottoms)
         flags = [*wanted, *needed[count:]]
         blobs = zip([*self.bottoms, *self.layer.blobs], given, flags, strict=True)

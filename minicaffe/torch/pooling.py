@@ -1,4 +1,4 @@
-"""Pooling (MAX with one top, and AVE) and LRN with torch's functions; each is made of the layer."""
+"""Pooling (MAX with one top, and AVE) and LRN with torch's functions, built from their layers."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ def _padded_pool(x: Tensor, axes: tuple[PoolAxis, PoolAxis], mean: bool) -> Tens
     ends = [(a.pad, (a.pooled - 1) * a.stride + a.kernel - a.size - a.pad) for a in axes]
     kernel, stride = (tuple(getattr(a, name) for a in axes) for name in ("kernel", "stride"))
     if not mean:
-        covered = functional.pad(x, (*ends[1], *ends[0]), value=-torch.inf)
-        return functional.max_pool2d(covered, kernel, stride).clamp(min=LOWEST)
+        covered = functional.pad(x, (*ends[1], *ends[0]), value=-torch.inf)  # pad takes the last axis first; below 0 it cuts
+        return functional.max_pool2d(covered, kernel, stride).clamp(min=LOWEST)  # Caffe's maximum of nothing
     covered = functional.pad(x, (*ends[1], *ends[0]))
     sizes = torch.outer(*(torch.from_numpy(a.lengths("f8")) for a in axes)).to(x)
+    # sums; the divisors are Caffe's, which clip to size + pad
     return functional.avg_pool2d(covered, kernel, stride, divisor_override=1) / sizes
 
 
@@ -56,5 +57,5 @@ def lrn(layer: Layer) -> Step:
     param = layer.param.lrn_param
     size, alpha, beta = param.local_size, param.alpha, param.beta
     if param.norm_region != WITHIN_CHANNEL:
-        return lambda x: functional.local_response_norm(x, size, alpha, beta, param.k)
-    return lambda x: x / (1 + alpha * functional.avg_pool2d(x * x, size, 1, size // 2)) ** beta
+        return lambda x: functional.local_response_norm(x, size, alpha, beta, param.k)  # torch divides alpha by size too
+    return lambda x: x / (1 + alpha * functional.avg_pool2d(x * x, size, 1, size // 2)) ** beta  # k is 1 here, as in Caffe

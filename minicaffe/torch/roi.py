@@ -54,7 +54,7 @@ def pooled(operator: RoiOperator, x: Tensor, rois: Rois) -> Tensor:
     """y of an operator, in x's type."""
     if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point():
         raise Error(f"the feature map must be a floating-point tensor (N, C, H, W), got {_text(x)}")
-    given = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    given = x if x.dtype in (torch.float32, torch.float64) else x.float()  # NumPy and the kernels have no bfloat16
     y: Tensor = Pool.apply(given, rois_table(rois, given), operator)
     return y.to(x.dtype)
 
@@ -71,7 +71,7 @@ def grid(size: Size, spatial_scale: float) -> dict[str, Any]:
 
 def pair(size: Size) -> tuple[int, int]:
     """An output size, one number or (height, width)."""
-    both: Any = (size, size) if hasattr(size, "__index__") else size
+    both: Any = (size, size) if hasattr(size, "__index__") else size  # also NumPy's and torch's whole numbers
     try:
         h, w = both
         return operator_index(h), operator_index(w)

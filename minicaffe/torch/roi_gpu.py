@@ -66,7 +66,7 @@ def backward_on_gpu(operator: RoiOperator, dy: Tensor, x: Tensor, rois: Tensor) 
     with on_gpu(x) as dtype:
         kernels, bad = operator.kernels(dtype), _watch(len(rois))
         if isinstance(kernels, Winners):
-            argmax = Blob(dy.shape, np.int32)
+            argmax = Blob(dy.shape, np.int32)  # found again: a forward without gradient needs none
             kernels.pool(sizes, lent(x), blobs[0], 0, argmax.device_data("write"), bad)
             kernels.backward(sizes, blobs[0], argmax.device_data("read"), *blobs[1:], bad)
         else:
@@ -88,7 +88,7 @@ def on_gpu(x: Tensor) -> Iterator[np.dtype[Any]]:
     with gpu.chosen(x.device.index or 0) as device:
         stream = device.stream
         if x.is_cuda:
-            ours = torch.cuda.ExternalStream(stream.handle.handle, device=x.device)
+            ours = torch.cuda.ExternalStream(stream.handle.handle, device=x.device)  # PyCUDA's stream, as torch sees it
             ours.wait_stream(torch.cuda.current_stream(x.device))
         with device.running(stream):
             yield dtype

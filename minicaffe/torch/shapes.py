@@ -1,4 +1,4 @@
-"""Changes of shape with torch's functions; each is made of the layer."""
+"""Changes of shape with torch's functions, built from their layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from torch import Tensor
 from minicaffe.layer import Layer
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reshape import Reshape
-from minicaffe.layers.slice import Slice
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step
@@ -23,15 +22,6 @@ def reshape(layer: Reshape) -> Step:
 def flatten(layer: Layer) -> Step:
     param = layer.param.flatten_param
     return lambda x: x.flatten(param.axis, param.end_axis)
-
-
-def slices(layer: Slice, tops: int) -> Step:
-    points = list(layer.param.slice_param.slice_point)
-
-    def run(x: Tensor) -> tuple[Tensor, ...]:
-        return x.tensor_split(points or tops, layer.axis)
-
-    return run
 
 
 def permute(layer: Permute) -> Step:

@@ -31,6 +31,7 @@ from minicaffe.layers.psroi_pooling import PSROIPooling
 from minicaffe.layers.reduction import Reduction
 from minicaffe.layers.relu import ReLU
 from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.layers.sigmoid import Sigmoid
@@ -58,6 +59,7 @@ def power(layer: Layer) -> Step:
 
     def run(x: Tensor) -> Tensor:
         if param.power * param.scale == 0:
+            # a constant, without a gradient, as the layer
             return torch.full_like(x, param.shift**param.power if param.power else 1)
         y = x * param.scale + param.shift
         return y if param.power == 1 else y**param.power
@@ -87,11 +89,11 @@ def eltwise(layer: Eltwise) -> Step:
     return run
 
 
-def roi_layer(layer: Any) -> Step:
+def roi_layer(layer: RoiLayer) -> Step:
     return partial(pooled, layer.operator)
 
 
-def roi_align_max(layer: Any) -> Step:
+def roi_align_max(layer: ROIAlignMax) -> Step:
     """A third bottom is the spatial scale."""
 
     def run(x: Tensor, rois: Tensor, scale: Tensor | None = None) -> Tensor:

@@ -1,6 +1,6 @@
 """The types with learnable blobs as torch Modules. names: what the blobs are called, in their order.
 
-A Module is made of the layer, its bottoms and its tops; its forward takes and gives tensors in their order.
+A Module is built from the layer, its bottoms and its tops; forward takes and returns tensors in their order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def copied(layer: Layer, index: int) -> Tensor:
 def learnt(layer: Layer, index: int) -> nn.Parameter:
     """A copy of a layer's blob as a Parameter, frozen where its lr_mult is 0."""
     specs = layer.param.param
-    frozen = index < len(specs) and specs[index].lr_mult == 0
+    frozen = index < len(specs) and specs[index].lr_mult == 0  # Caffe's way to freeze a weight
     return nn.Parameter(copied(layer, index), requires_grad=not frozen)
 
 
@@ -44,7 +44,7 @@ class Weighted(nn.Module):
         super().__init__()
         self.names = self.names[: len(layer.blobs)]
         for name in ("weight", "bias"):
-            self.register_parameter(name, None)
+            self.register_parameter(name, None)  # self.bias is None where there is none
         for i, name in enumerate(self.names):
             setattr(self, name, learnt(layer, i))
 
@@ -99,7 +99,7 @@ class PReLU(Weighted):
     """PReLU."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.prelu(x, self.weight.reshape(-1))
+        return functional.prelu(x, self.weight.reshape(-1))  # a shared slope is a scalar here, (1,) in torch
 
 
 class Parameter(Weighted):
@@ -112,6 +112,7 @@ class Parameter(Weighted):
 def along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
     """weight in a shape that goes with x where it lies along x's axes from axis on."""
     start = axis % x.ndim if weight.ndim else 0
+    # ones for the axes after it, so that it broadcasts
     return weight.reshape(weight.shape + (1,) * (x.ndim - start - weight.ndim))
 
 
@@ -162,8 +163,9 @@ class BatchNorm(nn.Module):
         table = x.reshape(-1, channels, *x.shape[2:])
         if self.training if self.use_global is None else not self.use_global:
             self._keep(table.detach(), channels)
+            # torch's running means are not Caffe's sums: _keep has those
             return functional.batch_norm(table, None, None, training=True, eps=self.eps).reshape(x.shape)
-        inverse = torch.where(self.factor == 0, self.factor, 1 / self.factor)
+        inverse = torch.where(self.factor == 0, self.factor, 1 / self.factor)  # untrained: mean and variance 0, as in Caffe
         mean, variance = self.mean_sum * inverse, self.variance_sum * inverse
         return functional.batch_norm(table, mean, variance, eps=self.eps).reshape(x.shape)
 
@@ -171,6 +173,7 @@ class BatchNorm(nn.Module):
         """Add the batch's statistics to the running sums."""
         rows = x.transpose(0, 1).reshape(channels, -1)
         self.mean_sum.mul_(self.fraction).add_(rows.mean(1))
+        # times m / (m - 1), as Caffe keeps it
         self.variance_sum.mul_(self.fraction).add_(rows.var(1, unbiased=rows.shape[1] > 1))
         self.factor.mul_(self.fraction).add_(1)
 

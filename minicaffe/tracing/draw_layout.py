@@ -67,6 +67,7 @@ def ranked(nodes: int, edges: Sequence[Edge]) -> list[int]:
         ranks[node] = max((ranks[other] + 1 for other in before[node]), default=0)
     for node in order:
         if not before[node] and after[node]:
+            # beside its reader: a label's input does not stand at the top
             ranks[node] = min(ranks[other] for other in after[node]) - 1
     return ranks
 
@@ -86,8 +87,9 @@ def _with_waypoints(
     """Add a node of no size in each rank that an edge passes: sizes, ranks, edges of length 1, waypoints by edge."""
     all_sizes, all_ranks, links, chains = list(sizes), list(ranks), [], []
     lengths = sorted(ranks[end] - ranks[start] for start, end in edges)
+    # shortest edges first
     affordable = sum(total <= WAYPOINTS * len(sizes) for total in accumulate(length - 1 for length in lengths))
-    too_long = lengths[affordable] if affordable < len(lengths) else inf
+    too_long = lengths[affordable] if affordable < len(lengths) else inf  # this length and longer ones go straight
     for start, end in edges:
         chain = []
         for rank in range(ranks[start] + 1, ranks[end] if ranks[end] - ranks[start] < too_long else 0):
@@ -102,11 +104,13 @@ def _with_waypoints(
 def _untangle(order: list[list[int]], before: Near, after: Near, sweeps: int) -> None:
     """Sort each rank, in place, by the mean place of its nodes' neighbours in the previous rank."""
     for sweep in range(sweeps):
+        # down from the second rank, or up from the last but one
         near, rows = (before, order[1:]) if sweep % 2 == 0 else (after, order[-2::-1])
         place = {node: i for row in order for i, node in enumerate(row)}
         for row in rows:
+            # stable: equal nodes keep their order
             row.sort(key=lambda node: _mean([place[other] for other in near[node]], place[node]))
-            place.update({node: i for i, node in enumerate(row)})
+            place.update({node: i for i, node in enumerate(row)})  # the next rank sorts by the new order
 
 
 def _along(order: list[list[int]], sizes: Sequence[Point], before: Near, after: Near, sweeps: int) -> dict[int, float]:
@@ -128,7 +132,7 @@ def _spaced(row: Sequence[int], wanted: Mapping[int, float], sizes: Sequence[Poi
         right[b] = max(right[b], right[a] + (sizes[a][0] + sizes[b][0]) / 2 + GAP_ALONG)
     for b, a in pairwise(reversed(row)):
         left[a] = min(left[a], left[b] - (sizes[a][0] + sizes[b][0]) / 2 - GAP_ALONG)
-    return {node: (right[node] + left[node]) / 2 for node in row}
+    return {node: (right[node] + left[node]) / 2 for node in row}  # both keep the gaps, and so does their mean
 
 
 def _across(order: list[list[int]], sizes: Sequence[Point]) -> tuple[dict[int, float], float]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
 
 from minicaffe import limits
 
 from .draw_layout import layout
+
+if TYPE_CHECKING:
+    from PIL import ImageFont
 
 LETTER, LINE, FONT = 6.6, 16.0, 12
 """Width of a letter, height of a line and size of the font, in pixels."""
@@ -51,7 +54,7 @@ def arrange(graph: Graph, rankdir: str) -> Picture:
     """Arrange a graph whose arrows lead down (TB), up (BT), right (LR) or left (RL)."""
     sizes = [(LETTER * max(map(len, node.lines)) + 2 * PAD, LINE * len(node.lines) + 2 * PAD * 0.6) for node in graph.nodes]
     sideways = rankdir in ("LR", "RL")
-    turned = [(height, width) if sideways else (width, height) for width, height in sizes]
+    turned = [(height, width) if sideways else (width, height) for width, height in sizes]  # layout knows along and across only
     found = layout(turned, graph.edges)
     total = found.size[1]
 
@@ -101,7 +104,7 @@ def svg(graph: Graph, rankdir: str) -> str:
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}" rx="{radius:.1f}"'
             f' fill="{node.fill}" stroke="{RULE}"/>'
         )
-        first = (top + bottom) / 2 - LINE * (len(node.lines) - 1) / 2 + 4
+        first = (top + bottom) / 2 - LINE * (len(node.lines) - 1) / 2 + 4  # y is the baseline, 4 below a letter's middle
         for i, line in enumerate(node.lines):
             weight = ' font-weight="bold"' * (i == 0 and not node.round)
             out.append(
@@ -130,14 +133,14 @@ def png(graph: Graph, rankdir: str) -> bytes:
         first = (box[1] + box[3]) / 2 - LINE * len(node.lines) / 2
         for i, line in enumerate(node.lines):
             left, top, right, bottom = pen.textbbox((0, 0), line, font=font)
-            x = (box[0] + box[2] - (right - left)) / 2 - left
+            x = (box[0] + box[2] - (right - left)) / 2 - left  # textbbox begins at the ink, not at 0
             pen.text((x, first + i * LINE + (LINE - (bottom - top)) / 2 - top), line, fill=INK, font=font)
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def _font() -> Any:
+def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     """Pillow's font; of size FONT if Pillow is 10.1 or newer."""
     from PIL import ImageFont
 

@@ -52,7 +52,7 @@ def memory_needs(net: Net) -> MemoryNeeds:
     ]
     cached = sum(node.layer.cached_bytes(node.bottoms, node.tops) for node in net.nodes)
     chains = [] if training else [chain for chain in net.plan.chains.values() if not chain.backward_lacks()]
-    joined = {id(node) for chain in chains for node in chain.nodes}
+    joined = {id(node) for chain in chains for node in chain.nodes}  # a chain runs as one: its layers keep nothing for backward
     for_backward = sum(node.layer.kept_bytes(node.bottoms, node.tops) for node in net.nodes if id(node) not in joined)
     weights = _bytes(net.learnable_params)
     return MemoryNeeds(
@@ -100,6 +100,7 @@ def _most_alive(net: Net, working: Sequence[int]) -> int:
         holders[id(blob.data_memory)] += 1
         return (_bytes([blob]) if holders[id(blob.data_memory)] == 1 else 0) - before
 
+    # Inputs and outputs live for the whole run.
     taken += sum(begin(name, blob) for name, blob in net.blobs.items() if name not in inner)
     for made, ends, works in zip(lives.made, lives.ends, working, strict=True):
         taken += sum(begin(name, blob) for name, blob in made.items())

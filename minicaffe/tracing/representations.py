@@ -59,6 +59,7 @@ def trace_html(trace: Trace) -> str:
     """The page of a trace in a frame."""
     source = escape(page(trace), quote=True)
     style = f"width: 100%; height: {FRAME_HEIGHT}px; border: 1px solid #8888"
+    # The sandbox keeps the page's script, and the names in it, away from the notebook.
     return f'<iframe title="trace" sandbox="allow-scripts" style="{style}" srcdoc="{source}"></iframe>'
 
 
@@ -94,6 +95,7 @@ def _maps(values: NDArray[Any]) -> str:
     except ImportError:
         return ""
     sheet = _sheet(found.pixels)
+    # 0 to 254 stretched to 255
     rgb = np.repeat((sheet.astype(np.uint16) * 255 // 254).clip(0, 255).astype(np.uint8)[..., None], 3, axis=2)
     rgb[sheet == NOT_FINITE] = (220, 0, 0)
     file = io.BytesIO()

@@ -60,6 +60,7 @@ def summarize(net: Net, rois: int | None = None) -> NetSummary:
     layers = []
     for node in net.nodes:
         layer, bottoms, tops = node.layer, node.bottoms, node.tops
+        # In-place tops, and views such as Reshape's, need no memory.
         own = [top for top in tops if not any(top is b or top.shares_data_with(b) for b in bottoms) and id(top) not in counted]
         own = [] if layer.is_split else own
         counted.update(id(top) for top in own)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from minicaffe.cuda.device import current
 from minicaffe.cuda.stream import Stopwatch
@@ -18,7 +17,7 @@ class Times:
         self._forward = [0.0] * len(net.layers)
         self._backward = [0.0] * len(net.layers)
         self._running: list[tuple[list[float], int, Stopwatch]] = []
-        self._start: Any = None
+        self._start: Stopwatch | float = 0.0
         net.before_forward(self._begin)
         net.before_backward(self._begin)
         net.after_forward(lambda i: self._end(self._forward, i))
@@ -42,7 +41,7 @@ class Times:
     def _end(self, times: list[float], i: int) -> None:
         if isinstance(self._start, Stopwatch):
             self._start.stop()
-            self._running.append((times, i, self._start))
+            self._running.append((times, i, self._start))  # read later: to wait for the event here would stall the GPU
         else:
             times[i] += (time.perf_counter() - self._start) * 1e3
 

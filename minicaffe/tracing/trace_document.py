@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from minicaffe.version import __version__
 
 from .trace import LayerFacts, ParamShot, Picture, Step, Trace
-from .trace_graph import graph
+from .trace_graph import Json, graph
 from .trace_roi import RoiShot
 from .trace_shots import Shot, Statistics, Tiles
-
-Json = dict[str, Any]
 
 FORMAT = 1
 
@@ -35,7 +33,7 @@ class Arrays:
             return None
         raw = np.ascontiguousarray(array, "<" + dtype).tobytes()
         reference = {"at": self._at, "dtype": dtype, "shape": list(array.shape)}
-        raw += bytes(-len(raw) % 4)
+        raw += bytes(-len(raw) % 4)  # aligned, so that a reader can make views
         self._parts.append(raw)
         self._at += len(raw)
         return reference
@@ -80,7 +78,7 @@ def _step(step: Step, arrays: Arrays) -> Json:
     return {
         "kind": step.kind,
         "layer": step.layer,
-        "ms": None if step.ms is None or step.ms != step.ms else round(step.ms, 4),
+        "ms": None if step.ms is None or step.ms != step.ms else round(step.ms, 4),  # != itself: NaN, which JSON lacks
         "bytes": step.bytes,
         "shapes": [list(shape) for shape in step.shapes],
         "blobs": [{"name": blob.name, "role": blob.role, "part": blob.part, **_shot(blob.shot, arrays)} for blob in step.blobs],
@@ -118,6 +116,7 @@ def _tiles(tiles: Tiles | None, arrays: Arrays) -> Json | None:
 
 def _roi(roi: RoiShot, arrays: Arrays) -> Json:
     geometry = {key: arrays.put(value, "i4" if value.dtype.kind == "i" else "f4") for key, value in roi.geometry.items()}
+    # raw_ ones too
     bins = {key: geometry.pop(key) for key in list(geometry) if key.endswith(("hstart", "hend", "wstart", "wend"))}
     return {
         **{key: getattr(roi, key) for key in ("kind", "spatial_scale", "group", "output_dim", "item", "explained")},

@@ -17,7 +17,7 @@ from .trace_shots import MOST_TILES, SAMPLED, shot
 
 def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: bool, room: int) -> LayerFacts:
     """Of layer i, which may still be in setup. went_back: whether backward ran it; room: bytes for a blob's tiles."""
-    node = net.nodes[i] if i < len(net.nodes) else None
+    node = net.nodes[i] if i < len(net.nodes) else None  # None: in setup, or failed there
     tops, bottoms = (node.tops, node.bottoms) if node else ([], [])
     bottom_names = list(layer.param.bottom)
     top_names = node.top_names if node else list(layer.param.top)
@@ -74,13 +74,13 @@ class TakenMemory:
         """Update these blobs."""
         for blob in blobs:
             memories = blob.data_memory, blob.diff_memory
-            self._users.update(map(id, memories))
+            self._users.update(map(id, memories))  # before the old ones are dropped: an unchanged memory never has 0 users
             for memory in memories:
                 taken = 0 if memory.state is MemoryState.UNINITIALISED else memory.size * memory.dtype.itemsize
                 self.bytes += taken - self._bytes.get(id(memory), 0)
                 self._bytes[id(memory)] = taken
             _, before = self._memories.get(id(blob), (blob, ()))
-            self._memories[id(blob)] = blob, memories
+            self._memories[id(blob)] = blob, memories  # the blob too, lest another one get its id
             for memory in before:
                 self._users[id(memory)] -= 1
                 if not self._users[id(memory)]:

@@ -57,11 +57,12 @@ def _boxes(layers: list[LayerFacts]) -> tuple[list[list[int]], list[tuple[int, i
         else:
             box_of[i] = [i]
             boxes.append(box_of[i])
+            # one edge for a blob that is two bottoms
             edges += [(writer[name], i, name) for name in dict.fromkeys(layer.bottoms) if name in writer]
             read.update(layer.bottoms)
         for name in layer.tops:
             writer[name] = i
-            read.discard(name)
+            read.discard(name)  # overwritten: the new contents have no reader yet
     return boxes, edges
 
 

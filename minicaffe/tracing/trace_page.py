@@ -27,8 +27,9 @@ def page(trace: Trace) -> str:
     data, arrays = document(trace)
     parts = {
         "title": escape(on_one_line(trace.name or os.path.basename(trace.file))),
+        # Without "<", no name of a layer can close the script element.
         "trace": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
-        "arrays": base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode(),
+        "arrays": base64.b64encode(gzip.compress(arrays, 6, mtime=0)).decode(),  # mtime=0: the same trace gives the same file
     }
 
     def part(match: re.Match[str]) -> str:

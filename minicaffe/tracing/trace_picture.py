@@ -60,7 +60,7 @@ def _detections(net: Net, size: tuple[int, ...], scale: float) -> tuple[Detectio
 def _input_width(net: Net, width: int) -> float:
     """The width, without padding, of the net's input for an image of that width."""
     if "im_info" in net.inputs and net.blobs["im_info"].count >= 3:
-        return float(net.blobs["im_info"].read_data().reshape(-1)[2]) * width
+        return float(net.blobs["im_info"].read_data().reshape(-1)[2]) * width  # im_info: height, width, scale
     for name in net.inputs:
         if len(net.blobs[name].shape) == 4:
             return float(net.blobs[name].shape[3])

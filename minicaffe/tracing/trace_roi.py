@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.layer import Layer
 from minicaffe.layers.psroi_align import PSROIAlign
 from minicaffe.layers.psroi_pooling import PSROIPooling
@@ -21,8 +22,6 @@ from minicaffe.registry import explains
 
 from .explanations.case import Case
 from .explanations.explanation import Explanation
-
-Array = NDArray[Any]
 
 MAP_BYTES = 3 * 2**20
 """The most bytes of a map and of its gradient; half of it for an output."""
@@ -76,7 +75,7 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
     """After forward of a layer that shows_rois, from x (N, C, H, W) and rois (R, 5) to y."""
     rois = rois.reshape(-1, 5).copy()
     group = layer.operator.group_size if isinstance(layer, PSROILayer) else None
-    item = int(rois[0, 0]) if len(rois) else 0
+    item = int(rois[0, 0]) if len(rois) else 0  # the page shows one image: that of the first roi
     kind = KINDS[type(layer)]
     return RoiShot(
         kind=kind,
@@ -87,6 +86,7 @@ def roi_shot(layer: RoiLayer, x: Array, rois: Array, y: Array) -> RoiShot:
         output_dim=y.shape[1],
         item=item,
         channels=x.shape[1],
+        # Whole groups of score maps: an output channel of which only some bins could be shown would be of no use.
         map=_first_channels(x[item], 0, MAP_BYTES, (group or 1) ** 2),
         output=_first_channels(y, 1, MAP_BYTES // 2, 1),
         geometry=_geometry(kind, layer.operator.plan(rois, x.shape[2:]), layer.spatial_scale),
@@ -113,7 +113,7 @@ def add_gradients(shot: RoiShot, dy: Array, dx: Array) -> None:
 
 def _first_channels(array: Array, axis: int, room: int, multiple: int) -> NDArray[np.float32]:
     """A float32 copy of as many channels as fit: a multiple of `multiple`, at least one."""
-    one = 4 * max(array.size // max(array.shape[axis], 1), 1)
+    one = 4 * max(array.size // max(array.shape[axis], 1), 1)  # bytes of a channel in float32
     count = max(room // one // multiple, 1) * multiple
     part: NDArray[np.float32] = np.take(array, np.arange(min(count, array.shape[axis])), axis=axis).astype(np.float32)
     return part
@@ -127,6 +127,7 @@ def _geometry(kind: str, plan: RoiPlan[Any], spatial_scale: float) -> dict[str, 
     }
     if kind.endswith("bins"):
         raw = Bins(h.start, h.end, w.start, w.end)._asdict()
+        # Layers of bins round the corners: the page shows both; steps.corners are the rounded ones.
         arrays |= {"start": plan.rois[:, 1:] * plan.rois.dtype.type(spatial_scale), "rounded": plan.steps.corners}
         arrays |= {f"raw_{key}": value for key, value in raw.items()}
     return arrays

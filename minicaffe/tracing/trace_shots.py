@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from minicaffe.blob import Array
 
 BINS = 32
 SAMPLED = 2**18
@@ -94,6 +93,7 @@ def statistics(array: Array) -> Statistics:
     zeros = 1 - np.count_nonzero(array) / count if count else 0.0
     values = array.reshape(-1)
     with np.errstate(invalid="ignore", over="ignore"):
+        # One NaN or infinity makes the sum NaN or infinite.
         total = values.sum(dtype=np.float64)
     if not np.isfinite(total):  # cheaper than a look at each
         finite = np.isfinite(values)
@@ -121,11 +121,12 @@ def histogram(array: Array, found: Statistics, bins: int = BINS) -> Histogram | 
     low, high = found.min, found.max
     if low is None or high is None:
         return None
-    every = max(1, -(-array.size // SAMPLED))
+    every = max(1, -(-array.size // SAMPLED))  # ceil
     values = array.reshape(-1)[::every].astype(np.float64)
     if found.nan or found.inf:
         values = values[np.isfinite(values)]
     place = (values - low) * (bins / (high - low) if high > low else 0)
+    # the maximum, at place bins, goes in the last bin
     counts = np.bincount(place.astype(np.int64).clip(0, bins - 1), minlength=bins)
     return Histogram(low, high, counts.tolist(), every)
 
@@ -136,7 +137,7 @@ def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | No
         return None
     maps = array.reshape(-1, *array.shape[2:]) if weights else array[0]
     channels, height, width = maps.shape
-    room = max(tile_bytes // min(channels, 32), 64)
+    room = max(tile_bytes // min(channels, 32), 64)  # large enough to recognise: with many channels some are left out instead
     factor = 1
     while -(-height // factor) * -(-width // factor) > room:
         factor += 1
@@ -155,6 +156,7 @@ def shrunk(maps: Array, factor: int) -> Array:
         starts = np.arange(0, size, factor)
         lengths = np.diff([*starts, size]).reshape((-1, 1) if axis == 1 else (1, -1))
         with np.errstate(invalid="ignore", over="ignore"):
+            # means of means are exact: all columns of a block are of one height
             maps = np.add.reduceat(maps, starts, axis=axis) / lengths
     return maps
 
@@ -164,7 +166,7 @@ def grey(maps: Array) -> tuple[NDArray[np.uint8], list[float], list[float]]:
     finite = np.isfinite(maps)
     low = np.where(finite, maps, np.inf).min(axis=(1, 2), keepdims=True)
     high = np.where(finite, maps, -np.inf).max(axis=(1, 2), keepdims=True)
-    low, high = np.where(np.isfinite(low), low, 0), np.where(np.isfinite(high), high, 0)
+    low, high = np.where(np.isfinite(low), low, 0), np.where(np.isfinite(high), high, 0)  # a map without finite values
     with np.errstate(invalid="ignore"):
         pixels = np.rint((np.where(finite, maps, low) - low) * (254 / np.where(high > low, high - low, 1)))
     pixels = np.where(finite, pixels, NOT_FINITE).astype(np.uint8)

@@ -112,12 +112,13 @@ class Tracer:
         if moment == "created":
             self.net, self._making = net, layer
             self._attach(net)
-            self._begin("setup", len(net.layers))
+            self._begin("setup", len(net.layers))  # the layer joins net.layers after its reshape
         elif moment == "setup":
             self._end("setup", len(net.layers))
             self._begin("reshape", len(net.layers))
         else:
             self._making = None
+            # Now it has joined.
             self._end("reshape", len(net.layers) - 1)
 
     def detach(self) -> None:
@@ -137,7 +138,7 @@ class Tracer:
     # The hooks.
 
     def _attach(self, net: Net) -> None:
-        if self._attached:
+        if self._attached:  # watch attaches at each layer
             return
         self._attached = True
         net.before_forward(self._before_forward)
@@ -148,7 +149,7 @@ class Tracer:
             net.after_backward(self._after_backward)
 
     def _before_forward(self, i: int) -> None:
-        if i in self._went_forward:
+        if i in self._went_forward:  # a layer for the second time: a new pass has begun
             self._forget()
         if not self._went_forward:
             self._taken.look(self._all_blobs())
@@ -248,7 +249,7 @@ class Tracer:
             shots = sum(len(node.tops) + len(node.layer.blobs) for node in self._traced.nodes)
             self._shots = len(self._traced.nodes), shots
         if self.backward:
-            shots *= 2
+            shots *= 2  # a data and a diff picture of each blob
         return min(MOST_OF_ONE, self._tile_bytes // max(shots, 1))
 
     def _collect(self) -> Trace:
@@ -257,6 +258,7 @@ class Tracer:
             layer_facts(net, i, layer, self._rois.get(i), i in self._went_back, room) for i, layer in enumerate(self._layers())
         ]
         passes = [f"{self._passes + 1} forward passes ran: the last is shown"] if self._passes else []
+        # else the outputs are of no or of half a pass
         done = self.error is None and any(step.kind == "forward" for step in self.steps)
         return Trace(
             name=net.name,

@@ -60,9 +60,9 @@ def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> An
     if param.lr_policy == "inv":
         return base * (1 + gamma * iteration) ** -power
     if param.lr_policy == "poly":
-        return base * max(0.0, 1 - iteration / max(max_iter, 1)) ** power
+        return base * max(0.0, 1 - iteration / max(max_iter, 1)) ** power  # beyond max_iter: 0, not a complex power
     if param.lr_policy == "sigmoid":
-        return base / (1 + math.exp(min(-gamma * (iteration - param.stepsize), 700.0)))
+        return base / (1 + math.exp(min(-gamma * (iteration - param.stepsize), 700.0)))  # exp overflows above 709
     return base
 
 
@@ -71,5 +71,6 @@ def current_step(param: caffe_pb2.SolverParameter, iteration: int) -> int:
     if param.lr_policy == "step":
         return iteration // param.stepsize
     if param.lr_policy == "multistep":
+        # Caffe counts up one stepvalue a call; equal if they ascend.
         return sum(iteration >= value for value in param.stepvalue)
     return 0

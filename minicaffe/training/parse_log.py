@@ -45,7 +45,7 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
     outputs: set[str] = set()
     for number, seconds, line in _timed(text.splitlines(), _year(path)):
         if found := ITERATION.search(line):
-            if len(found[1]) > 18:
+            if len(found[1]) > 18:  # float("1" * 400) would be infinity, and int() of millions of digits fails
                 raise Error(f"{path}:{number}: an iteration cannot have {len(found[1]):,} digits: {found[1][:18]}...")
             iteration = int(found[1])
         if found := RATE.search(line):
@@ -63,7 +63,7 @@ def parse_log(path: str | os.PathLike[str]) -> tuple[list[Row], list[Row]]:
         raise Error(f'{path}: not a log of Caffe: no line has an iteration ("{example}")')
     for kind in rows.values():
         if len(kind) > 1 and math.isnan(kind[0]["LearningRate"]):
-            kind[0]["LearningRate"] = kind[1]["LearningRate"]
+            kind[0]["LearningRate"] = kind[1]["LearningRate"]  # Caffe logs the rate after the first outputs
     return rows["Train"], rows["Test"]
 
 
@@ -94,7 +94,7 @@ def _timed(lines: Iterable[str], year: int) -> Iterator[tuple[int, float, str]]:
         if not found:
             continue
         month, day, hour, minute, second, micro = map(int, found.groups())
-        if last is not None and month < last.month:
+        if last is not None and month < last.month:  # past New Year
             year += 1
         try:
             last = datetime(year, month, day, hour, minute, second, micro)

@@ -63,10 +63,13 @@ def restore_running_state(state: State, net: Net, test_nets: Sequence[Net], loss
     With the same number of ranks each continues its own state; another number of ranks draws other random numbers."""
     fields, shard = Fields(state), current_shard()
     ranks = [Fields(rank, f"ranks[{i}]") for i, rank in enumerate(fields.items("ranks"))] if "ranks" in fields else []
+    # Of a single process: its generator is the shared one, and no layer's state differs from rank 0's.
     own = ranks[shard.rank if len(ranks) == shard.count else 0] if ranks else Fields({**state, "train": {}})
+    # Read before any layer is restored, so that damage here changes nothing.
     shared, mine, shown = fields.generator("generator"), own.generator("generator"), fields.numbers("losses")
     tests = [Fields(test, f"test[{i}]") for i, test in enumerate(fields.items("test"))]
     for trained, parts in [(net, (fields.inner("train"), own.inner("train"))), *zip(test_nets, zip(tests), strict=False)]:
+        # The rank's part comes second and replaces rank 0's of the same layer.
         for name, layer_state in {name: states.inner(name) for states in parts for name in states.values}.items():
             if name in trained.layer_dict:
                 _restore_layer(trained.layer_dict[name], layer_state)
@@ -88,11 +91,6 @@ def of_rank(own: State, first: State, generator: State) -> State:
     """A rank's part of the state: its generator, and the layers' states that differ from rank 0's, which is first."""
     differing = {name: part for name, part in own["train"].items() if part != first["train"].get(name)}
     return {"generator": generator, "train": differing}
-
-
-def with_ranks(first: State, ranks: Sequence[State]) -> State:
-    """Rank 0's state with the parts of all ranks."""
-    return {**first, "ranks": list(ranks)}
 
 
 def encoded_state(state: State) -> bytes:
@@ -127,6 +125,7 @@ def put_weights(kept: Sequence[State], blobs: Sequence[Blob], name: str) -> None
     """kept_weights' inverse: write the data into the blobs. name: the field's, for errors. Raises ValueError."""
     if len(kept) != len(blobs):
         raise wrong(name, f"a list of {len(blobs)} arrays", kept)
+    # All are checked before the first is written.
     arrays = [_array(Fields(values, f"{name}[{i}]"), blob) for i, (values, blob) in enumerate(zip(kept, blobs, strict=True))]
     for array, blob in zip(arrays, blobs, strict=True):
         blob.data[...] = array

@@ -59,11 +59,12 @@ def signal_actions(
             noted(number, actions[number])
 
     def request() -> Action:
+        # One a call, in the order of actions: a snapshot that was asked for is written before the stop.
         return next((action for number, action in actions.items() if seen.pop(number, False)), Action.NONE)
 
     before: dict[int, Any] = {}
     try:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread():  # signal.signal raises in any other
             for number in actions:
                 before[number] = signal.signal(number, note)
         yield request

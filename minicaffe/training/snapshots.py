@@ -42,9 +42,9 @@ def write(solver: SGDSolver, running: State) -> Path:
     model, file = paths(param, solver.iter)
     for written in (model, file):
         granted(written, solver.folder)
-    unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}
+    unfolded = {layer.name: kept_weights(layer.blobs) for layer in folded_layers(net, settings)}  # folding and back would round
     with os_errors_as(Error, f"{file}: cannot be replaced"):
-        file.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)  # first: an old state must not name new weights
     with folded(net, settings):
         net.save(model, diffs=param.snapshot_diff)
     history = [blob.read_data() for blob in solver.history_blobs]
@@ -66,7 +66,7 @@ def read(path: File, shapes: Sequence[tuple[int, ...]]) -> tuple[TrainingState, 
     if len(state.history) != len(shapes):
         raise WeightsError(f"{path}: {len(state.history)} history blobs, but this solver keeps {len(shapes)} for its net")
     for i, (array, shape) in enumerate(zip(state.history, shapes, strict=True)):
-        if array.size != math.prod(shape):
+        if array.size != math.prod(shape):  # not the shape: old states have 4 axes
             raise WeightsError(f"{path}: history blob {i} has shape {array.shape}, but the net's blob has {shape}")
     return state, decoded_state(state.running, path)
 

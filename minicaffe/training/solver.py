@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from minicaffe.access import granted
-from minicaffe.blob import Blob
+from minicaffe.blob import Arrays, Blob
 from minicaffe.cuda.updates import Rule
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.debug_info import debug_info
@@ -44,7 +44,6 @@ from .target_scaling import folded
 logger = logging.getLogger("minicaffe.solver")
 
 SolverFile = str | os.PathLike[str] | caffe_pb2.SolverParameter
-Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -100,9 +99,10 @@ class SGDSolver:
         self.net: Net = solver_nets.train_net(self.param, self.folder, settings)
         self.settings = self.net.settings
         for names in self.param.weights:
-            for name in names.split(","):
+            for name in names.split(","):  # as caffe train --weights takes them
                 self.net.copy_from(solver_nets.found(name.strip(), self.folder))
         self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder, self.settings)
+        # All first arrays, then all second ones, as Caffe stores them.
         self.history_blobs = [Blob(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._stop_at = self.param.max_iter
@@ -153,13 +153,14 @@ class SGDSolver:
         logger.info("Solving %s", self.net.name)
         logger.info("Learning Rate Policy: %s", self.param.lr_policy)
         self.step(max(self._stop_at - self.iter, 0))
+        # At a multiple of snapshot, step has just written it.
         if self.param.snapshot_after_train and not (self.param.snapshot and self.iter % self.param.snapshot == 0):
             self.snapshot()
         if self.stopped:
             logger.info("Optimization stopped early.")
             return
         if self._due(self.param.display):
-            self.net.forward()
+            self.net.forward()  # as Caffe: the loss of the final weights, which no iteration has computed
             self._losses.append(self.exchange.mean(sum(loss_parts(self.net).values())))
             logger.info("Iteration %d, loss = %g", self.iter, self.smoothed_loss)
         if self._due(self.param.test_interval):
@@ -168,7 +169,7 @@ class SGDSolver:
 
     def step(self, iterations: int) -> None:
         """Train for more iterations, or until a stop is requested."""
-        if not self._resumed:
+        if not self._resumed:  # Caffe's Step begins a new average; a restored training continues the old one
             self._losses.clear()
         self._resumed = self.stopped = False
         self.exchange.begin(self, iterations)
@@ -176,7 +177,7 @@ class SGDSolver:
         start, began = self.iter, time.perf_counter()
         while self.iter < start + iterations:
             if self._due(self.param.test_interval) and (self.iter or self.param.test_initialization):
-                self._before_tests = self._running_state()
+                self._before_tests = self._running_state()  # a snapshot during the tests must resume before them
                 self.test_all()
                 if self.stopped:
                     break
@@ -184,10 +185,10 @@ class SGDSolver:
             lr = self.lr
             self._iteration()
             rate = (self.iter - start) / max(time.perf_counter() - began, 1e-9)
-            lr = lr if self.iter == self._stop_at else self.lr
+            lr = lr if self.iter == self._stop_at else self.lr  # there is no next update
             for report in self._progress:
                 report(Progress(self.iter, self.smoothed_loss, self._losses[-1], lr, rate))
-            action = self.exchange.agree(self._request())
+            action = self.exchange.agree(self._request())  # all ranks stop after the same iteration
             if self._due(self.param.snapshot) or action is Action.SNAPSHOT:
                 self.snapshot()
             if action is Action.STOP:
@@ -199,11 +200,11 @@ class SGDSolver:
         for on_start, _ in self._callbacks:
             on_start()
         with debug_info(self.net, self.param.debug_info and self._due(self.param.display)):
-            loss = sum(self.net.forward_backward() for _ in range(self.param.iter_size - 1))
+            loss = sum(self.net.forward_backward() for _ in range(self.param.iter_size - 1))  # the diffs add up
             with self.exchange.gradients():
                 loss += self.net.forward_backward()
         loss /= self.param.iter_size
-        if not math.isfinite(loss):
+        if not math.isfinite(loss):  # before the update, so the weights stay finite
             self._losses.append(loss)
             parts = ", ".join(f"{name} = {value:g}" for name, value in loss_parts(self.net).items())
             raise SolverError(f"iteration {self.iter}: the loss is {loss} ({parts}); the weights were not updated")
@@ -239,7 +240,7 @@ class SGDSolver:
         """Run one test net; returns {} after a stop, and in ranks other than 0, which only wait."""
         net, batches = self.test_nets[index], self.param.test_iter[index]
         logger.info("Iteration %d, Testing net (#%d)", self.iter, index)
-        net.share_with(self.net)
+        net.share_with(self.net)  # each time, as in Caffe
         means: Arrays = {}
         loss = 0.0
         with debug_info(net, self.param.debug_info):
@@ -252,6 +253,7 @@ class SGDSolver:
                 with self.exchange.alone():
                     outputs = net.forward()
                 for name, array in outputs.items():
+                    # New arrays: outputs are views.
                     means[name] = means[name] + array / batches if name in means else array / batches
                 loss += sum(loss_parts(net).values()) / batches
         if self.exchange.rank:
@@ -300,7 +302,7 @@ class SGDSolver:
                 restore_running_state(running, self.net, self.test_nets, self._losses)
         snapshots.load_weights(path, state, running, self)
         for history, array in zip(self.history, state.history, strict=True):
-            history[...] = array.reshape(history.shape)
+            history[...] = array.reshape(history.shape)  # old states have shapes of 4 axes
         self.iter, self._before_tests = state.iteration, None
         self._resumed = self._resumed or bool(running)
 

@@ -30,7 +30,7 @@ class SolverLog:
     def train(self, iteration: int, display: int, loss: float, net: Net) -> None:
         """Log the speed since the previous line, the smoothed loss, and each output of the train net."""
         seconds = time.perf_counter() - self._began
-        rate = (iteration - self._last) / (seconds or 1)
+        rate = (iteration - self._last) / (seconds or 1)  # a clock of coarse steps may show 0
         logger.info("Iteration %d (%g iter/s, %gs/%d iters), loss = %g", iteration, rate, seconds, display, loss)
         self.start(iteration)
         net_outputs("Train", net, {name: net.blobs[name].data for name in net.outputs})
@@ -40,7 +40,7 @@ def net_outputs(which: str, net: Net, outputs: Mapping[str, NDArray[np.floating]
     """Log a line for each number of a net's outputs: `    Test net output #0: loss = 0.5 (* 1 = 0.5 loss)`."""
     number = 0
     for name, values in outputs.items():
-        for value in np.ravel(values):
+        for value in np.ravel(values):  # as in Caffe, each element has a number
             logger.info("    %s net output #%d: %s", which, number, scored(name, float(value), net.blob_loss_weights[name]))
             number += 1
 

@@ -32,7 +32,7 @@ def test_nets(param: caffe_pb2.SolverParameter, folder: Path, settings: Detectio
     if iterations < len(sources) or (generic is None and iterations != len(sources)):
         raise SolverError(f"{iterations} test_iter given for {len(sources)} test nets: give one for each")
     if generic is not None:
-        sources += [generic] * (iterations - len(sources))
+        sources += [generic] * (iterations - len(sources))  # Caffe: the other test_iters are for net, in phase TEST
     if sources and param.test_interval <= 0:
         raise SolverError(f"test_interval must be > 0 when there are test nets, got {param.test_interval}")
     states = list(param.test_state)
@@ -60,7 +60,7 @@ def found(name: str, folder: Path, *beside: Path) -> Path:
 
 def _candidates(name: Path, folder: Path) -> Iterator[Path]:
     yield name
-    yield from (place / name for place in (folder, *folder.parents))
+    yield from (place / name for place in (folder, *folder.parents))  # a solver names paths from its project's root
     if name.parent.name == folder.name:
         yield folder / name.name
 

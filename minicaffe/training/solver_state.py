@@ -59,7 +59,7 @@ def write_state(path: Path, state: TrainingState) -> None:
     if state.running:
         head.minicaffe_running_state = state.running
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(head.SerializeToString())
+        file.write(head.SerializeToString())  # its history follows: a message's fields may be concatenated
         for array in state.history:
             start, values = encoded_blob(array)
             file.write(header(3, len(start) + values.nbytes))
@@ -83,7 +83,7 @@ def read_state(path: Path) -> TrainingState:
             elif item.number == 3 and item.kind == BYTES:
                 part = caffemodel.blob(buffer, item.start, item.end, whole=item.whole)
                 history += [part.array] if item.whole else []  # fields() raises next for a part
-            elif item.number not in SSD_FIELDS or item.kind == BYTES:
+            elif item.number not in SSD_FIELDS or item.kind == BYTES:  # Caffe writes no other, so the file is something else
                 raise WireError(item.offset, f"a SolverState has no field {item.number} of wire type {item.kind}")
     except WireError as error:
         raise file_error(path, error, ".solverstate") from error

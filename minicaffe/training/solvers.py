@@ -101,6 +101,7 @@ class AdamSolver(SGDSolver):
         return Rule("Adam", self._corrected(rate), keep=param.momentum, keep2=param.momentum2, delta=param.delta)
 
     def _corrected(self, rate: float) -> float:
+        # Caffe's t counts from 1.
         return rate * updates.adam_correction(self.iter + 1, self.param.momentum, self.param.momentum2)
 
 

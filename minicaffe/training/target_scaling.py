@@ -56,7 +56,7 @@ def unfold(net: Net, settings: DetectionSettings) -> None:
     """
     for layer, means, stds in _box_layers(net, settings):
         divisors = np.where(stds == 0, 1, stds)
-        _fold(layer, -means / divisors, 1 / divisors)
+        _fold(layer, -means / divisors, 1 / divisors)  # b = (b' - mean) / std = b' (1 / std) + (-mean / std)
 
 
 def fold(
@@ -79,7 +79,7 @@ def per_output(values: Sequence[float], outputs: int, cells: int = 1) -> Floats:
     repeats, rest = divmod(outputs, len(values) * cells)
     if rest or not repeats:
         raise ValueError(f"{outputs} outputs are not a multiple of {len(values)} values times {cells} cells")
-    return np.repeat(np.tile(np.asarray(values, np.float64), repeats), cells)
+    return np.repeat(np.tile(np.asarray(values, np.float64), repeats), cells)  # channel (class * 4 + coordinate) * cells + cell
 
 
 def _box_layers(net: Net, settings: DetectionSettings) -> Iterator[tuple[Layer, Floats, Floats]]:
@@ -88,7 +88,7 @@ def _box_layers(net: Net, settings: DetectionSettings) -> Iterator[tuple[Layer, 
     if train.bbox_reg and train.bbox_normalize_targets:
         statistics = _target_statistics(net, settings)
         for name in net.params:
-            if statistics and BOX_LAYER.fullmatch(name):
+            if statistics and BOX_LAYER.fullmatch(name):  # by name, as the originals find them
                 yield _expanded(net, name, *statistics)
     if train.rpn_normalize_targets and "rpn_bbox_pred" in net.params:
         yield _expanded(net, "rpn_bbox_pred", train.rpn_normalize_means, train.rpn_normalize_stds)
@@ -123,7 +123,7 @@ def _group_cells(net: Net, layer: Layer) -> int:
     for reader in net.layers:
         if not blobs & set(net.bottom_names[reader.name][:1]):
             continue
-        if reader.is_split:
+        if reader.is_split:  # it comes before the layers that read its tops
             blobs.update(net.top_names[reader.name])
         elif reader.position_sensitive:
             return group_cells(reader.param)

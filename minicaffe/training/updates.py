@@ -54,7 +54,7 @@ def sgd(diff: Array, history: Array, rate: float, momentum: float) -> None:
 
 def nesterov(diff: Array, history: Array, rate: float, momentum: float) -> None:
     """h' = momentum h + rate g; step = (1 + momentum) h' - momentum h."""
-    before = momentum * history
+    before = momentum * history  # a part's size: apply_update goes part by part
     diff *= rate
     np.add(before, diff, out=history)
     np.multiply(history, 1 + momentum, out=diff)
@@ -89,7 +89,7 @@ def adam(  # noqa: PLR0917 - the symbols of its formula
     includes adam_correction."""
     _average(mean, diff, momentum)
     _average(square, diff * diff, momentum2)
-    diff[...] = mean
+    diff[...] = mean  # g is in both averages now
     _divide_by_root(diff, square, rate, delta)
 
 
@@ -107,7 +107,7 @@ def _average(average: Array, value: Array, keep: float) -> None:
 def _divide_by_root(diff: Array, square: Array, rate: float, delta: float) -> None:
     """diff *= rate / (sqrt(square) + delta), in place."""
     root = np.sqrt(square)
-    root += delta
+    root += delta  # outside of the root, as in Caffe: Adam's epsilon hat
     diff /= root
     diff *= rate
 
@@ -122,6 +122,7 @@ def apply_update(solver: SGDSolver, rate: float) -> None:
 
 def _has_kernel(kind: type[SGDSolver]) -> bool:
     """Whether the class that defines the rule also defines its kernel; a user's class may override gradient_to_step only."""
+    # The class nearest to kind.
     rule = next(base for base in kind.__mro__ if {"gradient_to_step", "kernel"} & vars(base).keys())
     return "kernel" in vars(rule)
 
@@ -129,6 +130,7 @@ def _has_kernel(kind: type[SGDSolver]) -> bool:
 def _on_host(solver: SGDSolver, rate: float) -> None:
     param = solver.param
     if param.clip_gradients >= 0:
+        # Before the division by iter_size, as in Caffe: the limit is for the sum.
         clip([blob.diff for blob in solver.net.learnable_params], param.clip_gradients)
     for blob, histories, local_rate, decay in _blobs(solver, rate):
         arrays = [array.reshape(-1) for array in (blob.data, blob.diff, *(each.data for each in histories))]
@@ -147,7 +149,7 @@ def _step(solver: SGDSolver, arrays: Sequence[NDArray[Any]], rate: float, decay:
 
 def _on_gpu(solver: SGDSolver, rate: float) -> None:
     param, blobs = solver.param, solver.net.learnable_params
-    with solver.net.running():
+    with solver.net.running():  # on the net's stream, after its backward
         scale = clip_scale(blobs, param.clip_gradients) if param.clip_gradients >= 0 and blobs else 0
         for blob, histories, local_rate, decay in _blobs(solver, rate):
             rule, l1 = solver.kernel(local_rate), param.regularization_type == "L1"
@@ -160,4 +162,4 @@ def _blobs(solver: SGDSolver, rate: float) -> Iterator[tuple[Blob, list[Blob], f
     blobs = net.learnable_params
     for i, blob in enumerate(blobs):
         decay = solver.param.weight_decay * net.params_weight_decay[i]
-        yield blob, solver.history_blobs[i :: len(blobs)], rate * net.params_lr[i], decay
+        yield blob, solver.history_blobs[i :: len(blobs)], rate * net.params_lr[i], decay  # all first arrays, then all second

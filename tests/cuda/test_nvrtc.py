@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,6 +46,18 @@ def test_every_file_compiles(no_nvcc: None, stem: str) -> None:
         assert code.startswith(b"\x7fELF")
         for name in source.signatures(stem):
             assert name.encode() in code
+
+
+@nvrtc
+def test_the_kernels_of_the_guide_compile(no_nvcc: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "adding-a-layer.md"
+    block = re.search(r"^```cuda\n// cuda/(\w+)\.cu\n(.*?)^```", guide.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert block
+    shutil.copytree(source.FOLDER, tmp_path / "cuda")
+    (tmp_path / "cuda" / f"{block[1]}.cu").write_text(block[2], encoding="utf-8")
+    monkeypatch.setattr(source, "FOLDER", tmp_path / "cuda")
+    assert compiler.compiled(block[1], np.dtype(np.float32), (9, 0)).startswith(b"\x7fELF")
+    assert len(source.signatures(block[1])) == 3
 
 
 @nvrtc

@@ -19,6 +19,7 @@ from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettin
 from minicaffe.errors import SettingsError
 from minicaffe.formats.prototxt import NetFile, parse_net
 from minicaffe.mode import Phase
+from minicaffe.parameters import weights_of
 from minicaffe.porting.comparison import compare
 from minicaffe.porting.merge_bn import merge_net
 from minicaffe.proto import caffe_pb2
@@ -116,7 +117,8 @@ def test_a_solver_gives_its_nets_the_settings() -> None:
 
 def test_a_recipe_sent_to_a_worker_gives_its_net_the_settings() -> None:
     recipe = pickle.loads(pickle.dumps(Recipe("detector.prototxt", DETECTOR, proposing(3), proposals="boxes.npy")))
-    assert recipe.detector({}).net.settings == proposing(3)
+    weights = weights_of(Net(parse_net(DETECTOR), TEST))
+    assert recipe.detector(weights).net.settings == proposing(3)
     assert current() == DetectionSettings()
 
 

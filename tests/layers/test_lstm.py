@@ -1,4 +1,4 @@
-"""LSTM. What it shares with RNN: test_recurrent.py."""
+"""LSTM. What it shares with RNN: recurrent/test_base.py."""
 
 from __future__ import annotations
 

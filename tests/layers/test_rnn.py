@@ -1,4 +1,4 @@
-"""RNN. What it shares with LSTM: test_recurrent.py."""
+"""RNN. What it shares with LSTM: recurrent/test_base.py."""
 
 from __future__ import annotations
 
@@ -55,3 +55,13 @@ def test_gradient(steps: int) -> None:
     x, static = random.normal(size=(steps, 2, 3)), random.normal(size=(2, 5))
     LayerCase(text("num_output: 4"), x, cont).check_gradient()
     LayerCase(text("num_output: 4"), x, cont, static).check_gradient()
+
+
+def test_a_layer_after_it_may_overwrite_the_top_in_place() -> None:
+    random = np.random.default_rng(0)
+    case = LayerCase(text("num_output: 4"), random.normal(size=(3, 2, 5)), np.ones((3, 2)))
+    case.forward()
+    dy = random.normal(size=(3, 2, 4))
+    expected = case.backward(dy)[0].copy()
+    case.top[0].data[...] = 7
+    np.testing.assert_array_equal(case.backward(dy)[0], expected)

@@ -32,13 +32,13 @@ class Tripled(Layer):
 
 
 @explains(Tripled)
-def explained(case: Case, at: tuple[int, ...]) -> Explanation:
+def explained(case: Case[Tripled], at: tuple[int, ...]) -> Explanation:
     x = float(case.x[at])
     return FunctionExplanation(formula="y = 3 x", computed=3 * x, steps=(f"3 * {x} = {3 * x}",), **case.named(at))
 
 
 @explains_gradient(Tripled)
-def gradient_explained(case: Case, at: tuple[int, ...]) -> Explanation:
+def gradient_explained(case: Case[Tripled], at: tuple[int, ...]) -> Explanation:
     return case.gradient(at, "dx = 3 dy", one(case, at, 3.0))
 
 

@@ -15,7 +15,8 @@ from minicaffe.cli import main
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.net import Net
-from minicaffe.porting.merge_bn import Merged, merge_batch_norm, merge_net, weights_of
+from minicaffe.parameters import weights_of
+from minicaffe.porting.merge_bn import Merged, merge_batch_norm, merge_net
 
 MODELS = Path(__file__).parents[3] / "shared" / "models"
 needs_models = pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is absent")

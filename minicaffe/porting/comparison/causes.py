@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.concat import Concat
@@ -34,7 +35,6 @@ from minicaffe.proto import caffe_pb2
 
 from .changes import channels_last, interleaved, of_blob, of_bottom, of_bottoms, of_top, parameter
 from .region_causes import proposals, regions
-from .result import Array
 from .trial import Trial, Variant
 
 EPSILONS = (1e-5, 1e-3, 1e-4, 2e-5, 1e-6, 1e-8, 1e-10, 1e-12, 0.0)
@@ -149,11 +149,11 @@ def _without_padding(extra: dict[str, Any], trial: Trial) -> None:
     def tweak(layer: Layer) -> None:
         pool = layer.forward
 
-        def forward(bottom: Any, top: Any) -> None:
+        def forward(bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
             x = bottom[0].data.copy()
             bottom[0].data[...] = 1
             pool(bottom, top)
-            ones = top[0].data.copy()
+            ones = top[0].data.copy()  # in each window the share that lies on the map
             bottom[0].data[...] = x
             pool(bottom, top)
             top[0].data[...] /= ones
@@ -171,6 +171,7 @@ def _lrn(layer: Layer) -> Iterator[Variant]:
         (param.alpha, ""), (param.alpha * size, "its alpha is not divided by local_size"),
         (param.alpha / size, "its alpha is divided by local_size twice"),
     ]  # fmt: skip
+    # dict: each k once, the net's first
     for (alpha, first), k in itertools.product(alphas, dict.fromkeys((param.k, 1.0, 2.0, 0.0))):
         second = "" if k == param.k else f"its k is {k:g}, not {param.k:g}"
         if first or second:
@@ -194,7 +195,7 @@ def _batch_norm(layer: Layer) -> Iterator[Variant]:
 
 def _without_factor(indices: Sequence[int], trial: Trial) -> None:
     factor = trial.blobs[2].reshape(-1)[0]
-    if factor in (0, 1):
+    if factor in (0, 1):  # 1 changes nothing; with 0 the statistics count as 0
         raise ValueError("nothing to change")
     for i in indices:
         trial.blobs[i] = trial.blobs[i] * factor

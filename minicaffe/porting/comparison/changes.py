@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .result import Array
+from minicaffe.blob import Array
+
 from .trial import Change, Trial
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
 
+from minicaffe.blob import Array
 from minicaffe.formats.values import is_repeated
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
@@ -46,7 +48,7 @@ def _differing_fields(a: caffe_pb2.LayerParameter, b: caffe_pb2.LayerParameter) 
             continue
         for field in descriptor.message_type.fields:
             values = [_shown(block, field) for block in (ours, theirs)]
-            if values[0] != values[1] and "filler" not in field.name:
+            if values[0] != values[1] and "filler" not in field.name:  # weights are there already
                 found.append(f"{name}.{field.name}: {values[0]} in A, {values[1]} in B")
     return found
 
@@ -62,11 +64,11 @@ def _take_param(trial: Trial, b: Layer) -> None:
     trial.param.CopyFrom(new)
 
 
-def _take_blobs(trial: Trial, blobs: list[Any]) -> None:
+def _take_blobs(trial: Trial, blobs: list[Array]) -> None:
     trial.blobs = [blob.copy() for blob in blobs]
 
 
-def _shown(block: Any, field: Any) -> str:
+def _shown(block: Message, field: FieldDescriptor) -> str:
     value = getattr(block, field.name)
     if field.enum_type:
         names = field.enum_type.values_by_number

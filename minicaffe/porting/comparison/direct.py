@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .result import Array, Tolerance
+from minicaffe.blob import Array
+
+from .result import Tolerance
 
 
 def direct_causes(a: Array, b: Array, tolerance: Tolerance) -> Iterator[str]:
@@ -38,10 +40,11 @@ def _made(a: Array, b: Array) -> Iterator[tuple[str, Array]]:
     if a.ndim == 2 and len(a) > 1:
         order = np.lexsort(b.T[::-1])
         rows = np.empty_like(a)
+        # Both sorted by all columns, the first first; A's sorted rows take B's places.
         rows[order] = a[np.lexsort(a.T[::-1])]
         yield "its rows are A's in another order", rows
     square = float((a.astype(np.float64) ** 2).sum())
-    factor = float((a.astype(np.float64) * b).sum()) / square if square and np.isfinite(square) else 1.0
+    factor = float((a.astype(np.float64) * b).sum()) / square if square and np.isfinite(square) else 1.0  # least squares
     if np.isfinite(factor) and factor:
         yield f"it is A's times {factor:.6g}", a * factor
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Blob
 from minicaffe.data.boxes import bbox_transform_inv, clip_boxes, large_enough
 from minicaffe.layer import Layer
 from minicaffe.layers.boxes.anchors import by_position, shifted_anchors
@@ -73,13 +73,13 @@ def _propose_without_one(layer: Layer, decoding: bool, overlaps: bool, clipping:
     assert isinstance(layer, Proposal)
     proposal = layer
 
-    def forward(bottom: Any, top: Any) -> None:
+    def forward(bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         info = bottom[2].data.reshape(-1)[:3]
         scores = by_position(bottom[0].data[:, len(proposal.anchors) :], 1)[:, 0]
         deltas = by_position(bottom[1].data, 4)
         height, width = bottom[0].shape[2:]
         anchors = shifted_anchors(proposal.anchors, height, width, proposal.stride).copy()
-        anchors[:, 2:] -= decoding
+        anchors[:, 2:] -= decoding  # a bool: less 1 if set
         boxes = clip_boxes(bbox_transform_inv(anchors, deltas), info[:2] + clipping)
         limits = proposal.limits
         order = np.flatnonzero(large_enough(boxes, limits.min_size * info[2]))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.errors import written_out
-
-Array = NDArray[Any]
-Arrays = dict[str, Array]
 
 MOST_CAUSES = 3
 
@@ -28,13 +25,14 @@ class Tolerance:
         if self.atol is not None:
             return self.atol
         finite = np.abs(a[np.isfinite(a)])
-        return float(finite.max(initial=0.0)) * self.rtol / 10 + 1e-12
+        return float(finite.max(initial=0.0)) * self.rtol / 10 + 1e-12  # 1e-12: a blob of zeros
 
     def beyond(self, a: Array, b: Array) -> NDArray[np.bool_]:
         """Where two arrays of one shape differ by more; NaN agrees with NaN, infinity with itself."""
         a, b = a.astype(np.float64), b.astype(np.float64)
         with np.errstate(invalid="ignore"):
             near = np.abs(a - b) <= self.of(a) + self.rtol * np.abs(a)
+        # near an infinite a would be anything
         same: NDArray[np.bool_] = near & np.isfinite(a) | (a == b) | (np.isnan(a) & np.isnan(b))
         return ~same
 

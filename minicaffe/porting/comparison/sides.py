@@ -13,11 +13,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from minicaffe.blob import Array, Arrays
 from minicaffe.errors import Error
 from minicaffe.files import read_text
 from minicaffe.porting.onnx.session import Session
-
-from .result import Array, Arrays
 
 Path = str | os.PathLike[str]
 
@@ -73,7 +72,7 @@ def run_onnx(path: Path, inputs: Arrays) -> Arrays:
     """Every tensor that an ONNX model computes from A's inputs, by name, and the inputs. Raises Error."""
     session = Session(path, inner=True)
     wanted = list(session.inputs)
-    if len(wanted) == len(inputs) == 1:
+    if len(wanted) == len(inputs) == 1:  # names do not matter then
         inputs = dict(zip(wanted, inputs.values()))
     lacking = [name for name in wanted if name not in inputs]
     if lacking:

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array, Arrays
 from minicaffe.detection.inputs import put_array
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.net import Net
 from minicaffe.porting.layer_params import clear_fillers, input_layer
 from minicaffe.proto import caffe_pb2
-
-from .result import Array, Arrays
 
 
 @dataclass
@@ -57,14 +56,14 @@ class Segment:
         """The compared blob with layer `at` changed; None if the change does not apply."""
         params = [_bare(layer.param) for layer in self.layers]
         for i, param in enumerate(params):
-            param.name = f"layer {i}"
+            param.name = f"layer {i}"  # unique, whatever the names in A
         trial = Trial(params[at], [blob.read_data().copy() for blob in self.layers[at].blobs])
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
                 change(trial)
                 return self._run(params, at, trial)
-        except (Error, ValueError, IndexError, TypeError, ZeroDivisionError):
+        except (Error, ValueError, IndexError, TypeError, ZeroDivisionError):  # the hypothesis does not fit this layer: no news
             return None
 
     def _run(self, params: list[caffe_pb2.LayerParameter], at: int, trial: Trial) -> Array:

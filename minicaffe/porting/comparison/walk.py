@@ -6,17 +6,19 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from minicaffe import rng
+from minicaffe.blob import Array, Arrays
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.inputs import fill_inputs, make_up_weights, put_array
 from minicaffe.errors import Error, WeightsError
 from minicaffe.formats.arrays import read_npz
 from minicaffe.formats.weights import WeightsFile, read_weights
+from minicaffe.hooks import Hook
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
 from minicaffe.net import Net
@@ -25,7 +27,7 @@ from minicaffe.porting.near_layers import near_text
 from .causes import variants
 from .differing import parameter_variants
 from .direct import direct_causes
-from .result import MOST_CAUSES, Array, Arrays, Comparison, Difference, Tolerance
+from .result import MOST_CAUSES, Comparison, Difference, Tolerance
 from .sides import Name, Names, run_onnx
 from .trial import Segment, Variant
 
@@ -34,12 +36,13 @@ LONGEST = 8
 """Layers since the last compared blob, at most, that are searched for a cause."""
 
 Source = str | os.PathLike[str] | Net
+Other = Source | Mapping[str, ArrayLike]
 Weights = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def compare(  # noqa: PLR0913 - public, by keyword
     a: Source,
-    b: Source | Mapping[str, ArrayLike],
+    b: Other,
     *,
     weights_a: Weights = (),
     weights_b: Weights = (),
@@ -72,19 +75,19 @@ def compare(  # noqa: PLR0913 - public, by keyword
     result.notes += _fill(net, inputs or {}, arrays, pairs, seed)
     walk = Walk(net, result, go_on, pairs)
     walk.run_a(seed)
-    if arrays is None and not _is_onnx(b):
-        other = _net(b, state, seed, net.settings)  # type: ignore[arg-type]
-        result.notes += [note for file in _files(weights_b) for note in load_fitting(other, file)]
-        walk.beside_net(other, bool(_files(weights_b)) or isinstance(b, Net), seed)
-    else:
-        if arrays is None:
-            fed = {pairs.get(name, Name(name)).name: net.blobs[name].data.copy() for name in net.inputs}
-            arrays = run_onnx(b, fed)  # type: ignore[arg-type]
+    if _is_file(b, ".onnx"):
+        arrays = run_onnx(b, {pairs.get(name, Name(name)).name: net.blobs[name].data.copy() for name in net.inputs})
+    if arrays is not None:
         walk.beside_arrays(arrays)
+        return result
+    assert not isinstance(b, Mapping)
+    other = _net(b, state, seed, net.settings)
+    result.notes += [note for file in _files(weights_b) for note in load_fitting(other, file)]
+    walk.beside_net(other, bool(_files(weights_b)) or isinstance(b, Net), seed)
     return result
 
 
-def _net(source: Source, state: tuple[Any, ...], seed: int, settings: DetectionSettings | None) -> Net:
+def _net(source: Source, state: tuple[Phase, int, Sequence[str]], seed: int, settings: DetectionSettings | None) -> Net:
     if isinstance(source, Net):
         return source
     rng.set_random_seed(seed)
@@ -111,20 +114,18 @@ def load_fitting(net: Net, path: str | os.PathLike[str]) -> list[str]:
     return [f"{path} does not fit {net.file} in {', '.join(left)}"] if left else []
 
 
-def _title(b: Any) -> str:
+def _title(b: Other) -> str:
     return str(b.file) if isinstance(b, Net) else f"{len(b)} arrays" if isinstance(b, Mapping) else str(b)
 
 
-def _is_onnx(b: Any) -> bool:
-    return isinstance(b, str | os.PathLike) and Path(b).suffix == ".onnx"
+def _is_file(b: Other, suffix: str) -> TypeGuard[str | os.PathLike[str]]:
+    return isinstance(b, str | os.PathLike) and Path(b).suffix == suffix
 
 
-def _arrays(b: Any) -> Arrays | None:
+def _arrays(b: Other) -> Arrays | None:
     if isinstance(b, Mapping):
         return {name: np.asarray(array) for name, array in b.items()}
-    if isinstance(b, str | os.PathLike) and Path(b).suffix == ".npz":
-        return read_npz(b)
-    return None
+    return read_npz(b) if _is_file(b, ".npz") else None
 
 
 def _fill(net: Net, inputs: Mapping[str, ArrayLike], arrays: Arrays | None, names: Mapping[str, Name], seed: int) -> list[str]:
@@ -181,6 +182,7 @@ class Walk:
             for t, (blob, array) in enumerate(zip(other.nodes[j].tops, self.kept[i])):
                 name = self.net.nodes[i].top_names[t]
                 if not self.look(i, t, name, blob.read_data(), layer) and self.go_on and blob.shape == array.shape:
+                    # Go on from A's values, so that each later difference has its own cause.
                     blob.data[...] = array
 
         _run(other, look, seed)
@@ -258,6 +260,7 @@ class Walk:
         follows = any(self.sources.get(name) in self.differed for name in layer.param.bottom)
         self.differed.add(i)
         uncompared = [self.net.layers[n].name for n in segment[:-1]]
+        # A net B was given A's values, so there even a follower differs for a reason of its own.
         causes, at = ([FOLLOWS], i) if follows and other is None else self._causes(segment, top, theirs, other)
         found = _difference(self.net.layers[at], top, ours, theirs, self.result.tolerance)
         self.result.differences.append(replace(found, causes=causes, uncompared=uncompared))
@@ -270,8 +273,8 @@ class Walk:
             tops, bottoms = set(self.net.nodes[n].top_names), self.net.nodes[n].bottom_names
             if not tops & needed:
                 continue
-            needed -= tops
-            if self.net.layers[n].is_split:
+            needed -= tops  # found its writer; an earlier writer of the name does not matter
+            if self.net.layers[n].is_split:  # passed through, but not listed: it cannot be a cause
                 needed.update(bottoms)
             elif n not in self.compared and bottoms:
                 needed.update(bottoms)
@@ -289,11 +292,11 @@ class Walk:
             if top in self.net.nodes[n].top_names
             and tolerance.agree(self.kept[n][self.net.nodes[n].top_names.index(top)], theirs)
         ]
-        if causes or len(indices) > LONGEST or not self.net.nodes[last].bottom_names:
+        if causes or len(indices) > LONGEST or not self.net.nodes[last].bottom_names:  # an input has nothing to recompute
             return causes[:MOST_CAUSES], last
         layers, given = self._cut(indices)
         segment = Segment(layers, given, which, self.net.phase, self.net.dtype)
-        for at in reversed(range(len(indices))):
+        for at in reversed(range(len(indices))):  # the last layer is the likeliest
             for variant in self._variants(indices[at], other if at == len(indices) - 1 else None):
                 made = segment.run(at, variant.change)
                 if made is not None and tolerance.agree(_reshaped(theirs, made), theirs):
@@ -318,6 +321,7 @@ class Walk:
 
     def _value(self, name: str, before: int) -> Array:
         """The value of a blob when layer `before` read it."""
+        # the last writer: blobs may be changed in place
         n = next(n for n in range(before - 1, -1, -1) if name in self.net.nodes[n].top_names)
         return self.kept[n][self.net.nodes[n].top_names.index(name)]
 
@@ -352,7 +356,7 @@ class Walk:
                 result.missing.append(name)
 
 
-def _run(net: Net, hook: Any, seed: int) -> None:
+def _run(net: Net, hook: Hook, seed: int) -> None:
     rng.set_random_seed(seed)
     net.after_forward(hook)
     try:

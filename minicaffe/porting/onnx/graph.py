@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike
 
+from minicaffe.blob import Array
 from minicaffe.layer import Layer
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import GraphProto, NodeProto, ValueInfoProto
 
-Array = NDArray[Any]
 Dims = tuple[int | str, ...]
 """A shape: a number for each fixed axis, a name for each dynamic one."""
 
@@ -41,7 +41,7 @@ Operand = Union[str, Value, float, int, Sequence[int], Array, "np.generic[Any]",
 Emitter = Callable[["Graph", Any, list[Value], list[Dims]], list[str]]
 """(graph, layer, bottoms, the tops' shapes) -> the names of the tensors that are the tops."""
 
-Tensor = tuple[str, Any, int]
+Tensor = tuple[str, DTypeLike, int]
 """A tensor of a sub-graph: name, dtype, number of axes."""
 
 SHARED = 64
@@ -55,7 +55,7 @@ class Graph:
         self.nodes: list[NodeProto] = []
         self.scope: str = parent.scope if parent else ""
         self.constants: dict[str, Array] = parent.constants if parent else {}
-        self._names: set[str] = parent._names if parent else set()
+        self._names: set[str] = parent._names if parent else set()  # shared: a sub-graph must not hide an outer name
         self._known: dict[Any, str] = parent._known if parent else {}
 
     def reserve(self, name: str) -> str:
@@ -90,7 +90,7 @@ class Graph:
             return operand.name
         if isinstance(operand, np.ndarray | np.generic):
             return self.constant(np.asarray(operand))
-        kind = np.float32 if isinstance(operand, float) else np.int64
+        kind = np.float32 if isinstance(operand, float) else np.int64  # shapes, axes and indices are int64 in ONNX
         return self.constant(np.array(operand, kind))
 
     def constant(self, array: Array, name: str = "constant") -> str:
@@ -108,6 +108,7 @@ class Graph:
         """A learnable blob of a layer in float32, reshaped if shape is given. Blobs that layers share become one constant."""
         blob = layer.blobs[i].read_data()
         array = np.asarray(blob, np.float32).reshape(blob.shape if shape is None else tuple(shape))
+        # The address in the net, which lives as long as the graph: shared blobs have the same.
         key = ("weight", blob.__array_interface__["data"][0], array.shape)
         if key not in self._known:
             self._known[key] = self.constant(array, f"blobs.{i}")
@@ -126,7 +127,7 @@ class Graph:
         """The length of one axis as int64 (1,)."""
         return self.shape(x, axis, axis + 1)
 
-    def number(self, x: Value, axis: int, dtype: Any = np.int64) -> str:
+    def number(self, x: Value, axis: int, dtype: DTypeLike = np.int64) -> str:
         """The length of one axis as a scalar."""
         scalar = self("Squeeze", self.size(x, axis), [0])
         return scalar if dtype == np.int64 else self.cast(scalar, dtype)
@@ -139,9 +140,10 @@ class Graph:
         else:
             target = self("Concat", *(p for p in parts if not isinstance(p, list | tuple) or p), axis=0)
         inferred = any(-1 in numbers for numbers in lists)
+        # Without allowzero a length of 0 (no rois) would copy x's; with a -1 ONNX forbids it.
         return self("Reshape", x, target, allowzero=None if inferred else 1)
 
-    def cast(self, x: Operand, dtype: Any) -> str:
+    def cast(self, x: Operand, dtype: DTypeLike) -> str:
         from onnx import helper
 
         return self("Cast", x, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
@@ -150,16 +152,16 @@ class Graph:
         """x[:, start:end], or that part of another axis."""
         return self("Slice", x, [start], [end], [axis])
 
-    def arange(self, end: Operand, dtype: Any = np.int64) -> str:
+    def arange(self, end: Operand, dtype: DTypeLike = np.int64) -> str:
         """0, 1, ..., end - 1; end a scalar int64."""
         numbers = self("Range", 0, end, 1)
         return numbers if dtype == np.int64 else self.cast(numbers, dtype)
 
-    def sub_graph(self, inputs: Sequence[Tensor], body: Callable[[Graph, list[str]], list[Tensor]]) -> Any:
+    def sub_graph(self, inputs: Sequence[Tensor], body: Callable[[Graph, list[str]], list[Tensor]]) -> GraphProto:
         """A GraphProto for a Loop, made by body(graph, the inputs' names) -> outputs; it may read this graph's tensors."""
         from onnx import helper
 
-        def info(tensor: Tensor) -> Any:
+        def info(tensor: Tensor) -> ValueInfoProto:
             name, dtype, axes = tensor
             return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [None] * axes)
 

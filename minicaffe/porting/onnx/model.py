@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST
@@ -14,11 +15,11 @@ from minicaffe.net import Net
 from minicaffe.registry import exports
 from minicaffe.version import __version__
 
-from .graph import Array, Dims, Graph, Value
+from .graph import Dims, Graph, Value
 from .sizes import symbolic_shapes
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 OLDEST_OPSET = 18
 """The first opset in which reductions take their axes as an input, and Split its number of parts."""
@@ -26,7 +27,7 @@ OLDEST_OPSET = 18
 DEFAULT_OPSET = 18
 
 
-def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None) -> tuple[Any, dict[str, Array]]:
+def onnx_model(net: Net, *, opset: int = DEFAULT_OPSET, until: str | None = None) -> tuple[ModelProto, dict[str, Array]]:
     """The ModelProto of net, or of what the layer `until` needs, without weights, and the weights by name.
 
     Raises Error, and LayerError for a layer without an ONNX form.
@@ -108,12 +109,12 @@ def _instead(net: Net, bottoms: Sequence[str]) -> str:
 
 def _assembled(
     graph: Graph, net: Net, inputs: Sequence[str], outputs: Sequence[str], values: dict[str, Value], opset: int
-) -> Any:
+) -> ModelProto:
     from onnx import helper
 
     _name_after_blobs(graph, outputs, values)
 
-    def info(name: str) -> Any:
+    def info(name: str) -> ValueInfoProto:
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), values[name].dims)
 
     whole = helper.make_graph(graph.nodes, net.name or "net", [info(n) for n in inputs], [info(n) for n in outputs])
@@ -127,7 +128,7 @@ def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Va
     """Give tensors the names of the net's blobs; of a blob changed in place, the last tensor gets it."""
     made = {name for node in graph.nodes for name in node.output}
     renamed: dict[str, str] = {}
-    for blob in (*outputs, *values):
+    for blob in (*outputs, *values):  # outputs first: their names are the model's interface
         name = values[blob].name
         if name in made and name not in renamed:
             renamed[name] = blob
@@ -140,6 +141,7 @@ def _name_after_blobs(graph: Graph, outputs: Sequence[str], values: dict[str, Va
         if name != blob:
             from onnx import helper
 
+            # The tensor has another blob's name, or is an input or a weight, which cannot be renamed.
             graph.nodes.append(helper.make_node("Identity", [name], [blob], name=graph.reserve(f"{blob}/Identity")))
 
 

@@ -69,8 +69,9 @@ def lrn(g: Graph, layer: LRN, bottom: list[Value], top: list[Dims]) -> list[str]
     """LRN; within a channel the mean of squares is an AveragePool."""
     x, size = bottom[0], layer.size
     if len(layer.axes) == 1:
-        alpha = float(layer.param.lrn_param.alpha)
+        alpha = float(layer.param.lrn_param.alpha)  # ONNX divides it by size too
         return [g("LRN", x, size=size, alpha=alpha, beta=float(layer.beta), bias=float(layer.k))]
+    # always size^2, as Caffe
     around = {"kernel_shape": [size, size], "pads": [size // 2] * 4, "strides": [1, 1], "count_include_pad": 1}
     mean = g("AveragePool", g("Mul", x, x), **around)
     scale = g("Add", g("Mul", mean, float(layer.param.lrn_param.alpha)), 1.0)

@@ -35,6 +35,7 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
         if len(top) > 1:
             raise layer.error("the mask of global pooling has no ONNX form", "top[1]")
         return [g("GlobalMaxPool" if layer.method == MAX else "GlobalAveragePool", x)]
+    # Caffe's divisor counts padding, but not what ceil adds behind it; ONNX has no such mode.
     counts_padding = layer.method == AVE and any(a.pad and not a.floor for a in axes)
     if counts_padding or any(_needs_padding(a, length) for a, length in zip(axes, x.dims[2:])):
         return _padded(g, layer, x, len(top))
@@ -44,6 +45,7 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
     if len(top) == 1:
         return [g("MaxPool", x, **window)]
     y, index = g.several("MaxPool", 2, x, **window)
+    # ONNX's index is flat over N and C too
     return [y, g.cast(g("Mod", index, g("Mul", g.number(x, 2), g.number(x, 3))), np.float32)]
 
 
@@ -58,7 +60,7 @@ def _axes(layer: Pooling, x: Value) -> tuple[PoolAxis, ...]:
 
 def _needs_padding(axis: PoolAxis, length: int | str) -> bool:
     room = axis.size + 2 * axis.pad - axis.kernel
-    left_out = axis.pooled <= -(-room // axis.stride) and not axis.floor
+    left_out = axis.pooled <= -(-room // axis.stride) and not axis.floor  # Caffe left out a window that ONNX's ceil_mode has
     return (axis.stride > axis.kernel and not axis.clip and not axis.floor) or (isinstance(length, int) and left_out)
 
 
@@ -74,17 +76,19 @@ def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
     axes = _axes(layer, x)
     kernel, stride, pad = (np.array([getattr(a, what) for a in axes]) for what in ("kernel", "stride", "pad"))
     room = g("Add", g.shape(x, 2), 2 * pad - kernel)
+    # Caffe, if padded: the last window begins on the map or in the first pad
     most = g("Div", g("Add", g.shape(x, 2), pad - 1 + NO_END * (not pad.any())), stride)
     steps = g("Min", g("Div", g("Add", room, stride - 1), stride), most)  # Div rounds to 0: the room is >= 1 - stride
     past = g("Sub", g("Add", g("Mul", steps, stride), kernel), g("Add", g.shape(x, 2), pad))
     ends = g("Concat", [0, 0, *pad.tolist(), 0, 0], g("Max", past, np.zeros(2, np.int64)), axis=0)
     window = {"kernel_shape": kernel.tolist(), "strides": stride.tolist()}
     if layer.method == MAX:
-        return [g("MaxPool", g("Pad", x, ends, np.float32(LOWEST)), **window)]
+        return [g("MaxPool", g("Pad", x, ends, np.float32(LOWEST)), **window)]  # LOWEST never wins, as in Caffe
+    # the padded map counts, beyond it nothing
     ones = g("Expand", 1.0, g("Concat", [1, 1], g("Add", g.shape(x, 2), 2 * pad), axis=0))
     beyond = g("Sub", ends, np.array([0, 0, *pad, 0, 0, *pad]))
     divisor = g("AveragePool", g("Pad", ones, g("Max", beyond, np.zeros(8, np.int64))), **window)
-    return [g("Div", g("AveragePool", g("Pad", x, ends), **window), divisor)]
+    return [g("Div", g("AveragePool", g("Pad", x, ends), **window), divisor)]  # sum / size over count / size
 
 
 @exports(SPP)

@@ -25,7 +25,8 @@ def psroi_pooling(g: Graph, layer: PSROIPooling, bottom: list[Value], top: list[
     corners = g("Mul", g("Add", rounded(g, g.columns(rois, 1, 5)), ENDS), float(layer.spatial_scale))
     hstart, hend = _bin_pixels(g, corners, 1, layer.operator.group_size, g.number(x, 2, np.float32), [1, 3])
     wstart, wend = _bin_pixels(g, corners, 0, layer.operator.group_size, g.number(x, 3, np.float32), [1, 2])
-    integral = g("CumSum", g("CumSum", g.cast(x, np.float64), 3), 2)
+    integral = g("CumSum", g("CumSum", g.cast(x, np.float64), 3), 2)  # float64: differences of large sums
+    # a row and a column of 0 in front: sums over [0, i)
     integral = g.reshape(g("Pad", integral, [0, 0, 1, 1, 0, 0, 0, 0]), [-1])
     wide = g("Add", g.number(x, 3), 1)
     plane = _planes(g, layer, rois, g("Mul", g("Add", g.number(x, 2), 1), wide))
@@ -33,8 +34,10 @@ def psroi_pooling(g: Graph, layer: PSROIPooling, bottom: list[Value], top: list[
     def at(row: str, column: str) -> str:
         return g("Gather", integral, g("Add", plane, g("Add", g("Mul", row, wide), column)), axis=0)
 
+    # inclusion-exclusion
     sums = g("Add", g("Sub", g("Sub", at(hend, wend), at(hend, wstart)), at(hstart, wend)), at(hstart, wstart))
     height, width = g("Sub", hend, hstart), g("Sub", wend, wstart)
+    # at least 1: Where computes both of its branches
     area = g.cast(g("Mul", g("Max", height, 1), g("Max", width, 1)), np.float64)
     full = g("And", g("Greater", height, 0), g("Greater", width, 0))
     return [g.cast(g("Where", full, g("Div", sums, area), np.array(0.0)), np.float32)]
@@ -98,7 +101,7 @@ def _taps(g: Graph, layer: PSROIAlign, corners: str, axis: int, size: str, new_a
     step = g("Unsqueeze", g("Div", length, float(samples + 1)), [2])
     places = g("Add", start, g("Mul", np.arange(1, samples + 1, dtype=np.float32)[None, None], step))
     used = g("Less", places, end)
-    inside = g("Where", used, places, 0.0)
+    inside = g("Where", used, places, 0.0)  # Gather needs valid pixels for unused samples too; their weight is 0
     low = g("Floor", inside)
     high = g("Min", g("Add", low, 1.0), last)
     pixel = g.cast(g("Concat", low, high, axis=2), np.int64)

@@ -31,7 +31,7 @@ def _convolved(g: Graph, layer: Convolution, x: Value, dims: Dims) -> str:
     if axis != 1:
         flat = g.reshape(x, [-1], g.shape(x, axis))
     if not layer.spatial_axes:
-        flat = g("Unsqueeze", flat, [2])
+        flat = g("Unsqueeze", flat, [2])  # Conv wants at least one spatial axis
     y = g(
         "ConvTranspose" if isinstance(layer, Deconvolution) else "Conv",
         flat,

@@ -24,7 +24,7 @@ def proposal(g: Graph, layer: Proposal, bottom: list[Value], top: list[Dims]) ->
     count, limits = len(layer.anchors), layer.limits
     foreground = g.columns(scores, count, 2 * count)
     score = g.reshape(g("Transpose", foreground, perm=[0, 2, 3, 1]), [-1])
-    moves = g.reshape(g("Transpose", deltas, perm=[0, 2, 3, 1]), [-1, 4])
+    moves = g.reshape(g("Transpose", deltas, perm=[0, 2, 3, 1]), [-1, 4])  # rows in order h, w, anchor, as the scores
     flat_info = g.reshape(info, [-1])
     height, width, scale = (g.columns(flat_info, i, i + 1, axis=0) for i in range(3))
     boxes = clipped(g, decoded(g, _shifted_anchors(g, layer, scores), moves), height, width)
@@ -40,7 +40,7 @@ def proposal(g: Graph, layer: Proposal, bottom: list[Value], top: list[Dims]) ->
         np.array([limits.nms_threshold], np.float32),
     )
     index = g("Squeeze", g.columns(kept, 2, 3), [1])
-    rois = g("Pad", g("Gather", boxes, index, axis=0), [0, 1, 0, 0])
+    rois = g("Pad", g("Gather", boxes, index, axis=0), [0, 1, 0, 0])  # a column of 0: the only image
     return [rois, g("Unsqueeze", g("Gather", best, index, axis=0), [1])][: len(top)]
 
 

@@ -53,6 +53,7 @@ def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) ->
     corners = g("Mul", g.columns(rois, 1, 5), scale)
     rows = _samples(g, corners, 1, layer.operator.pooled_h, g.number(x, 2, np.float32))
     columns = _samples(g, corners, 0, layer.operator.pooled_w, g.number(x, 3, np.float32))
+    # The row and column of 0 behind the map are Caffe's cells outside it: ceil may give H or W.
     channels = g("Transpose", g("Pad", x, [0, 0, 0, 0, 0, 0, 1, 1]), perm=[0, 2, 3, 1])
     pixels = g.reshape(channels, [-1], g.size(x, 1))
     wide = g("Add", g.number(x, 3), 1)
@@ -80,7 +81,7 @@ def _roi_align_max(g: Graph, layer: ROIAlign, bottom: list[Value], rois: str) ->
 
     body = g.sub_graph([("sample", np.int64, 0), ("proceed", bool, 0), ("best", np.float32, 4)], one_more)
     best = g("Loop", g("Mul", row_count, column_count), np.array(True), lowest, body=body)
-    seen = g("And", _has_sample(g, rows, 2), _has_sample(g, columns, 1))
+    seen = g("And", _has_sample(g, rows, 2), _has_sample(g, columns, 1))  # an empty bin is 0, not LOWEST
     return g("Transpose", g("Where", g("Unsqueeze", seen, [3]), best, 0.0), perm=[0, 3, 1, 2])
 
 
@@ -91,11 +92,12 @@ def _samples(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
     edges = g("Add", g("Mul", np.arange(pooled + 1, dtype=np.float32)[None], length), first)
     edges = g("Max", g("Min", edges, size), 0.0)
     start, end = g.columns(edges, 0, pooled), g.columns(edges, 1, pooled + 1)
+    # The 0 is for no rois at all, of which ReduceMax has no maximum.
     longest = g("Concat", g.reshape(g("Ceil", g("Sub", end, start)), [-1]), np.zeros(1, np.float32), axis=0)
     steps = g.cast(g("ReduceMax", longest, [0]), np.int64)
     start = g("Unsqueeze", start, [2])
     ones = g("Expand", 1.0, g("Concat", g("Shape", start, start=0, end=2), steps, axis=0))
-    places = g("CumSum", g("Concat", start, ones, axis=2), 2)
+    places = g("CumSum", g("Concat", start, ones, axis=2), 2)  # start + 1 + 1 + ..., rounded as in the original's loop
     return g("Where", g("Less", places, g("Unsqueeze", end, [2])), places, -1.0)
 
 
@@ -103,7 +105,7 @@ def _taps(g: Graph, places: str, number: str, axis: int) -> tuple[list[tuple[str
     """The two pixels and weights of sample `number` in each bin, and whether the bin has it; each (R, P) with a new axis of
     length 1, so that rows lie along axis 1 and columns along axis 2."""
     place = g("Unsqueeze", g("Gather", places, number, axis=2), [axis])
-    used = g("GreaterOrEqual", place, 0.0)
+    used = g("GreaterOrEqual", place, 0.0)  # _samples marks places past the end with -1
     place = g("Max", place, 0.0)
     low, high = g("Floor", place), g("Ceil", place)
     low_weight = g("Add", g("Sub", 1.0, place), low)

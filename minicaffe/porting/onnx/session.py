@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from minicaffe.blob import Arrays
 from minicaffe.errors import Error
 from minicaffe.files import opened
-
-Arrays = dict[str, NDArray[Any]]
 
 TYPES = {
     "tensor(float)": np.float32,
@@ -45,7 +44,7 @@ class Session:
         self.version = f"onnxruntime {onnxruntime.__version__}"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4 if inner else 3
-        with opened(self.path):
+        with opened(self.path):  # OSError, before onnxruntime makes it something else
             pass
         try:
             if inner:
@@ -88,7 +87,7 @@ class Session:
         try:
             return found.result()
         except KeyboardInterrupt:
-            options.terminate = True
+            options.terminate = True  # the thread ends at the next operator
             wait([found], PATIENCE)
             raise
 
@@ -105,6 +104,6 @@ def _with_all_outputs(path: str) -> bytes:
     model = onnx.load(path, load_external_data=False)
     kept = {output.name for output in model.graph.output}
     inner = [name for node in model.graph.node for name in node.output if name and name not in kept]
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)  # onnxruntime infers their types
     serialized: bytes = model.SerializeToString()
     return serialized

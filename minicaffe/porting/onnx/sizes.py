@@ -43,6 +43,7 @@ def symbolic_shapes(net: Net, layers: Sequence[Layer]) -> dict[str, Dims]:
     done: set[tuple[str, int]] = set()
     for name, axis in _candidates(net, layers):
         alike = [n for n in net.inputs if base[n][axis : axis + 1] == base[name][axis : axis + 1]]
+        # Alone first; the inputs of an Eltwise, for instance, are accepted only with the same length.
         for together in ([name], alike) if (name, axis) not in done else ():
             given = {n: (*base[n][:axis], _twice(base[n][axis]), *base[n][axis + 1 :]) for n in together}
             shapes = _shapes_with(net, layers, given, base)

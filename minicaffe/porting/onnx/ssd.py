@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.layers.boxes.box_codes import CENTER_SIZE, CORNER
 from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.layers.prior_box import PriorBox
 from minicaffe.registry import exports
 
-from .graph import Array, Dims, Graph, Operand, Value
+from .graph import Dims, Graph, Operand, Value
 
 
 @exports(PriorBox)
@@ -58,15 +59,15 @@ def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top:
     most = g("Min", count, [nms.top_k]) if nms.HasField("top_k") and nms.top_k >= 0 else count
     best, order = g.several("TopK", 2, scores, most, axis=2)
     index = g("Tile", g("Unsqueeze", order, [3]), [1, 1, 1, 4])
-    if layer.loc_classes == 1:
+    if layer.loc_classes == 1:  # share_location: the same boxes for every class
         boxes = g("Expand", boxes, g("Concat", [1, len(classes), 1, 1], axis=0))
     ranked = g("GatherElements", boxes, index, axis=2)  # (N, K, T, 4)
     kept = _kept(g, layer, ranked, best)  # (N, K * T)
-    rows, each = _kept_of_all(g, kept, best, param.keep_top_k)
+    rows, each = _kept_of_all(g, kept, best, param.keep_top_k)  # rows: (2, n), image and class * T + rank
     image, place = (g("Squeeze", part, [0]) for part in g.several("Split", 2, rows, axis=0, num_outputs=2))
     score = g("GatherND", each, g("Transpose", rows, perm=[1, 0]))
     depth = g("Shape", best, start=2, end=3)
-    label = g("Gather", classes.astype(np.float32), g("Div", place, depth), axis=0)
+    label = g("Gather", classes.astype(np.float32), g("Div", place, depth), axis=0)  # place = class * T + rank
     box = g("GatherND", g.reshape(ranked, images, [-1, 4]), g("Transpose", rows, perm=[1, 0]))
     columns = [g("Unsqueeze", part, [1]) for part in (g.cast(image, np.float32), label, score)]
     found = g("Concat", *columns, box, axis=1)
@@ -76,7 +77,7 @@ def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top:
 def _class_boxes(g: Graph, layer: DetectionOutput, loc: Value, priors: Value, classes: Array) -> str:
     """The decoded boxes (N, L, P, 4)."""
     param = layer.param.detection_output_param
-    table = g.reshape(priors, [2, -1, 4])
+    table = g.reshape(priors, [2, -1, 4])  # priors, then their variances
     prior, variance = g.several("Split", 2, table, axis=0, num_outputs=2)
     codes = g.reshape(loc, g.size(loc, 0), [-1, layer.loc_classes, 4])
     codes = g("Transpose", codes, perm=[0, 2, 1, 3])
@@ -106,7 +107,7 @@ def _kept(g: Graph, layer: DetectionOutput, ranked: str, best: str) -> str:
         "NonMaxSuppression",
         g.reshape(sound, [-1], tall, [4]),
         g.reshape(best, [-1, 1], tall),
-        [2**31 - 1],
+        [2**31 - 1],  # no limit per class: keep_top_k comes later, over all classes
         np.array([param.nms_param.nms_threshold], np.float32),
         np.array([least], np.float32) if np.isfinite(least) else None,
     )
@@ -122,6 +123,7 @@ def _kept_of_all(g: Graph, kept: str, best: str, most: int) -> tuple[str, str]:
     scores = g("Reshape", best, g("Shape", kept))
     wanted: Operand = g.cast(kept, bool)
     if most > -1:
+        # Fewer boxes than keep_top_k may be left: And with wanted drops what TopK takes beyond them.
         masked = g("Where", wanted, scores, np.float32(-np.inf))
         count = g("Min", g("Shape", kept, start=1, end=2), [most])
         _, order = g.several("TopK", 2, masked, count, axis=1)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.files import replacing
 
-from .graph import Array
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 LIMIT = 2_000_000_000
 """The most bytes of weights in the model: a protobuf message has at most 2^31 - 1."""
@@ -21,7 +23,7 @@ SMALL = 1024
 """Weights of fewer bytes stay in the model: shape inference reads them."""
 
 
-def write_model(model: Any, weights: Mapping[str, Array], path: str | os.PathLike[str]) -> str | None:
+def write_model(model: ModelProto, weights: Mapping[str, Array], path: str | os.PathLike[str]) -> str | None:
     """Write a model and its weights, checked with onnx's checker and shape inference. The name of the file of weights, if
     any."""
     import onnx
@@ -40,14 +42,14 @@ def write_model(model: Any, weights: Mapping[str, Array], path: str | os.PathLik
     return data
 
 
-def _put_inside(model: Any, weights: Mapping[str, Array]) -> None:
+def _put_inside(model: ModelProto, weights: Mapping[str, Array]) -> None:
     from onnx import numpy_helper
 
     for name, array in weights.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
 
 
-def _write_beside(model: Any, weights: Mapping[str, Array], path: Path) -> str:
+def _write_beside(model: ModelProto, weights: Mapping[str, Array], path: Path) -> str:
     """Write all but the small weights to a separate file without a copy: one alone may exceed a message."""
     from onnx import TensorProto, helper
 
@@ -61,5 +63,5 @@ def _write_beside(model: Any, weights: Mapping[str, Array], path: Path) -> str:
             weight.data_type = helper.np_dtype_to_tensor_dtype(array.dtype)
             for key, value in {"location": data.name, "offset": file.tell(), "length": array.nbytes}.items():
                 weight.external_data.add(key=key, value=str(value))
-            file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+            file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)  # ONNX stores little-endian
     return data.name

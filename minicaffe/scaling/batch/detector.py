@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,11 +28,9 @@ from minicaffe.formats.arrays import read_npy
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST
 from minicaffe.net import Net
+from minicaffe.parameters import Weights, put_weights
 
 from .sources import Picture
-
-Arrays = Mapping[str, Sequence[NDArray[Any]]]
-"""Weights by layer."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +70,14 @@ class Recipe:
     level: int = 0
     stages: tuple[str, ...] = ()
 
-    def detector(self, weights: Arrays) -> Detector:
+    def detector(self, weights: Weights) -> Detector:
         """A new net with these weights. The prototxt's warnings were shown when the recipe was made."""
         rng.set_random_seed(self.seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file, stages = parse_net(self.text, self.net), list(self.stages)
             net = Net(file, TEST, self.level, stages, keep="outputs", settings=self.settings)
-        for name, arrays in weights.items():
-            for blob, array in zip(net.params[name], arrays, strict=True):
-                blob.data[...] = array
+        put_weights(net, weights)
         return Detector(net, self)
 
 
@@ -115,11 +110,6 @@ class Detector:
             raise
         except Exception as error:  # better lose an image than a batch
             return Row(picture.name, failure=error)
-
-
-def weights_of(net: Net) -> Arrays:
-    """The net's weights by layer, as views."""
-    return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}
 
 
 def best_score(net: Net) -> float:

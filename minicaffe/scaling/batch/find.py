@@ -75,7 +75,7 @@ def read_list(name: str) -> list[str]:
         content = read_uri(name, limits.lists) if is_uri(name) else read_bytes(name, "lists")
     except OSError as error:
         raise DataError(f"{name}: cannot read the list: {error.strerror or error}") from error
-    lines = content.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").split("\n")
+    lines = content.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").split("\n")  # names of files need not be UTF-8
     files = [line.strip() for line in lines if line.strip()]
     if not files or any("\0" in file for file in files):
         raise DataError(f"{name}: this is not a list of files" if files else f"{name}: the list names no images")

@@ -45,6 +45,7 @@ class Folder:
             if any(name.endswith(".parquet") for name in found):
                 raise Error(f"{self.place}: has Parquet files that no run of `minicaffe detect` wrote: give another --out")
             self._put(MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+        # Also if just written: without locks another run may have claimed the folder at the same time.
         self.check(manifest)
         return _parts(found)
 
@@ -78,7 +79,7 @@ class Folder:
         name = f"part-{number:05d}.parquet"
         try:
             with system.open_input_file(f"{path}/{name}") as file:
-                return bool(pa.parquet.read_table(file, columns=["error"])["error"].null_count)
+                return bool(pa.parquet.read_table(file, columns=["error"])["error"].null_count)  # null: no error
         except pyarrow_errors() as error:
             raise Error(f"{inside(self.place, name)}: cannot be read: {error}") from error
 
@@ -95,7 +96,7 @@ class Folder:
                 temporary.write_bytes(content)
             return
         system, path = located(self.place)
-        temporary_name = f"{path}/.{name}.{secrets.token_hex(4)}"
+        temporary_name = f"{path}/.{name}.{secrets.token_hex(4)}"  # ".": readers of Parquet folders skip it
         try:
             with system.open_output_stream(temporary_name) as stream:
                 stream.write(content)

@@ -40,6 +40,7 @@ def locked(place: str) -> Iterator[None]:
     try:
         yield
     finally:
+        # Unlinked before the lock ends, so that no other run can have locked this file meanwhile.
         with suppress(OSError):
             (folder / LOCK).unlink()
         os.close(handle)
@@ -48,12 +49,14 @@ def locked(place: str) -> Iterator[None]:
 def _taken(path: Path, place: str) -> int:
     """The descriptor of the locked file. Its last holder removes it, so the locked file must still exist."""
     while True:
+        # No link out of the folder is followed, and a FIFO of this name does not block.
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
         if not _flock(handle):
             content = os.read(handle, 1000)
             os.close(handle)
             raise Error(f"{place}: another run writes there now{_holder(content)}: wait for its end, or give another --out")
         with suppress(FileNotFoundError):
+            # Between open and flock the last holder may have unlinked the file: a lock on it would keep out nobody.
             if os.path.samestat(os.fstat(handle), os.lstat(path)):
                 mine = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
                 os.ftruncate(handle, 0)

@@ -59,7 +59,7 @@ def read_footer(file: Any) -> tuple[RowGroup, ...]:
     """The row groups of a pyarrow.NativeFile. Raises DataError if it is damaged, LimitError if the footer needs more than
     limits.bytes of memory."""
     size = file.size()
-    end = file.read_at(8, size - 8) if size > 12 else b""
+    end = file.read_at(8, size - 8) if size > 12 else b""  # 12: "PAR1" at both ends, and the length
     length = int.from_bytes(end[:4], "little")
     if end[4:] != b"PAR1" or length > size - 12:
         raise DataError("it does not end as a Parquet file does")
@@ -70,7 +70,7 @@ def read_footer(file: Any) -> tuple[RowGroup, ...]:
     if rows != field(footer, 3, I64):
         raise DataError("the numbers of rows in its footer do not agree")
     if rows > size:
-        raise DataError(f"{rows:,} rows in {size:,} bytes")
+        raise DataError(f"{rows:,} rows in {size:,} bytes")  # images take more than a byte each
     if sum(chunk.packed for group in groups for chunk in group.chunks) > size:
         raise DataError("its columns overlap")
     return groups
@@ -82,6 +82,7 @@ def check_pages(file: Any, chunk: Chunk, name: str) -> None:
     for page in pages(file, chunk):
         takes = COPIES * page.unpacked + A_VALUE * page.values
         limits.check(f"the memory for a page of {name}", takes + dictionary, "bytes")
+        # The dictionary stays in memory while the chunk's pages are read.
         dictionary += takes if page.kind == DICTIONARY else 0
 
 
@@ -100,6 +101,7 @@ def pages(file: Any, chunk: Chunk) -> Iterator[Page]:
 def _page(content: bytes) -> Page:
     """The page whose header starts content."""
     fields, length = read_struct(content)
+    # data page, dictionary page, data page v2
     of_kinds = [found for number in (5, 7, 8) if (found := field(fields, number, STRUCT))]
     kind, unpacked, packed = (_natural(fields, number, I32) for number in (1, 2, 3))
     return Page(kind, unpacked, packed, max((_natural(found, 1, I32) for found in of_kinds), default=0), length)
@@ -109,6 +111,7 @@ def _chunk(fields: Fields) -> Chunk:
     metadata = field(fields, 3, STRUCT) or {}
     unpacked, packed, start = (_natural(metadata, number, I64) for number in (6, 7, 9))
     dictionary = field(metadata, 11, I64) or 0
+    # some writers set 0 where there is none
     return Chunk(unpacked, packed, dictionary if 0 < dictionary < start else start)
 
 

@@ -49,7 +49,7 @@ class Done(NamedTuple):
 
 
 def part_count(images: int, size: int) -> int:
-    return -(-images // size)
+    return -(-images // size)  # ceil
 
 
 def parts_to_do(images: Sources, size: int, done: Iterable[int]) -> Iterator[Part]:

@@ -53,6 +53,7 @@ def check_opens(uri: str) -> None:
     require_pyarrow()
     if not is_remote(uri):
         return
+    # -I ignores the environment and the working directory; sys.path is handed over.
     command = [sys.executable, "-I", "-c", PROBE, uri, *sys.path]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
@@ -85,7 +86,7 @@ def read_uri(name: str, most: int) -> bytes:
         system, path = _folder(urlunsplit(uri._replace(path=folder + "/")))
         path = f"{path.rstrip('/')}/{unquote(last)}"
         if system.type_name == "local":
-            opened(path).close()
+            opened(path).close()  # raises for a FIFO or a device, which would block
         with system.open_input_file(path) as file:
             if (size := file.size()) > most:
                 raise DataError(f"{name}: it has {size:,} bytes; at most {most:,} are read")

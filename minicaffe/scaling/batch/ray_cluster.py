@@ -102,7 +102,7 @@ def speaks_grpc(connection: socket.socket) -> bool:
             frame += more
     except (TimeoutError, ConnectionError):
         return False
-    return len(frame) == 9 and frame[3] == 4
+    return len(frame) == 9 and frame[3] == 4  # 24 bits of length, then the type
 
 
 def quiet() -> None:
@@ -119,7 +119,7 @@ def no_stderr() -> Iterator[None]:
     before = os.dup(2)
     null = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(null, 2)
+        os.dup2(null, 2)  # the descriptor: Ray's core is C++ and bypasses sys.stderr
         yield
     finally:
         os.dup2(before, 2)
@@ -136,7 +136,7 @@ def gpu_problem(ray: Any) -> str:
     """Why actors cannot use the cluster's GPUs, or "". Checked on a node with a GPU."""
     if not any(node.get("GPU") for node in node_resources(ray)):
         return "the Ray cluster has no GPU"
-    probe = ray.remote(num_cpus=0, num_gpus=1, max_retries=0)(_gpu_problem)
+    probe = ray.remote(num_cpus=0, num_gpus=1, max_retries=0)(_gpu_problem)  # no CPU: they may all be requested
     problem: str = ray.get(probe.remote())
     return problem
 

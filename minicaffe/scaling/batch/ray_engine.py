@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from minicaffe.errors import Error
+from minicaffe.parameters import Weights
 
-from .detector import Arrays, Recipe
+from .detector import Recipe
 from .folder import Folder
 from .parts import Done, Part, do_part
 from .ray_pool import Pool
@@ -61,7 +62,7 @@ class Worker:
         self.failure = ""
         try:
             rules.apply()
-            arrays: Arrays = ray.get(weights[0])
+            arrays: Weights = ray.get(weights[0])
             self.detector = recipe.detector(arrays)
         except Error as error:
             self.failure = str(error)
@@ -97,7 +98,7 @@ def run_ray(
     ray: Any,
     recipe: Recipe,
     rules: Rules,
-    weights: Arrays,
+    weights: Weights,
     run: Run,
     pool: Pool,
     *,
@@ -106,13 +107,14 @@ def run_ray(
 ) -> None:
     """Do the remaining parts of run. tell: called after each part; say: called with a sentence for each repeated part. Raises
     Error if a part fails."""
-    rows = [{"part": pickle.dumps(part)} for part in run.to_do()]
+    rows = [{"part": pickle.dumps(part)} for part in run.to_do()]  # bytes, which Ray Data passes unchanged
     if not rows:
         return
     _quiet(ray.data.DataContext.get_current())
     stored = ray.put({name: list(arrays) for name, arrays in weights.items()})
+    # num_cpus=0: it starts beside workers that request all CPUs
     tries = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here(ray))(Tries).remote()
-    done = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+    done = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(  # a block per part: the unit of retries
         Worker,
         fn_constructor_kwargs={"recipe": recipe, "rules": rules, "weights": [stored], "folder": run.folder, "tries": tries},
         batch_size=1,

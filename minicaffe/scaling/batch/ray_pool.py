@@ -42,10 +42,11 @@ def pool(nodes: Sequence[dict[str, float]], workers: int | None, threads: int, g
         if not sum(gpus):
             raise Error(f"the Ray cluster has no GPU for an actor ({has})")
         size = min(workers or sum(gpus), sum(gpus))
-        per_node = [cpu / many for cpu, many in zip(cpus, gpus) if many]
+        per_node = [cpu / many for cpu, many in zip(cpus, gpus) if many]  # CPUs per GPU
         return Pool(size, round(min(FRACTION, FRACTION * min(per_node)), 4), 1.0)
     size = workers or max(1, sum(int(cpu // threads) for cpu in cpus))
     each = FRACTION * threads
+    # actors that fit, node by node; 1e-9 against rounding
     while sum(int(FRACTION * cpu / each + 1e-9) for cpu in cpus) < size:
         each *= FRACTION
         if each < LEAST_FRACTION:

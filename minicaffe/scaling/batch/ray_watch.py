@@ -41,6 +41,7 @@ def _watch(address: str, over: threading.Event) -> None:
             resume = "finished parts stay, and the same command resumes the run"
             sys.stderr.write(f"minicaffe: Ray at {address} has not answered for {LOST:g} s: {resume}\n")
             sys.stderr.flush()
+            # Without clean-up: ray.shutdown would wait for the head.
             os._exit(1)
 
 

@@ -25,7 +25,7 @@ class Rules:
         """Apply them to this process. Raises DeviceError if a GPU is wanted and there is none."""
         from minicaffe.layers.python import allow_module
 
-        if os.path.isdir(self.folder):
+        if os.path.isdir(self.folder):  # a worker on another machine may lack it
             os.chdir(self.folder)
         threads.set_num_threads(self.threads)
         for name, most in self.limits.items():

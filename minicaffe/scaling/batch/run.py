@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from minicaffe.errors import Error
+from minicaffe.parameters import Weights
 
-from .detector import Arrays, Recipe
+from .detector import Recipe
 from .folder import Folder
 from .parts import Part, part_count, parts_to_do
 from .sources import Sources
@@ -67,14 +68,14 @@ class Run:
             raise Error(f"all {len(self.images)} images failed: the column error has the reasons")
 
 
-def begin(images: Sources, folder: Folder, recipe: Recipe, weights: Arrays, part_size: int) -> Run:
+def begin(images: Sources, folder: Folder, recipe: Recipe, weights: Weights, part_size: int) -> Run:
     """Claim the folder. Raises Error if it belongs to another run."""
     settings = manifest(images, recipe, weights, part_size)
     done = folder.claim(settings)
     return Run(images, folder, part_size, frozenset(i for i in done if i < part_count(len(images), part_size)), settings)
 
 
-def manifest(images: Sources, recipe: Recipe, weights: Arrays, part_size: int) -> dict[str, Any]:
+def manifest(images: Sources, recipe: Recipe, weights: Weights, part_size: int) -> dict[str, Any]:
     """Everything that determines the files of a run."""
     options = dataclasses.asdict(recipe)
     del options["net"], options["text"]
@@ -88,13 +89,13 @@ def manifest(images: Sources, recipe: Recipe, weights: Arrays, part_size: int) -
     }
 
 
-def digest(weights: Arrays) -> str:
+def digest(weights: Weights) -> str:
     """A hexadecimal digest of all weights."""
     found = hashlib.sha256()
     for name, arrays in weights.items():
         found.update(name.encode("utf-8", "surrogateescape") + b"\0")
         for array in arrays:
-            found.update(f"{array.dtype.str}{array.shape}".encode())
+            found.update(f"{array.dtype.str}{array.shape}".encode())  # equal bytes of another shape are other weights
             found.update(array.reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 

@@ -82,7 +82,7 @@ class Sources:
     _ends: list[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_ends", list(accumulate(map(len, self.stretches))))
+        object.__setattr__(self, "_ends", list(accumulate(map(len, self.stretches))))  # the class is frozen
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -90,7 +90,7 @@ class Sources:
     def cut(self, start: int, stop: int) -> Sources:
         """The images from start to stop."""
         found: list[Stretch] = []
-        i = bisect_right(self._ends, start)
+        i = bisect_right(self._ends, start)  # the stretch with image `start`; right: empty stretches are skipped
         while i < len(self._ends) and start < stop:
             first = self._ends[i] - len(self.stretches[i])
             end = min(stop, self._ends[i])

@@ -66,6 +66,7 @@ class Rows:
                             yield self._picture(row, data, path, only_paths=table.columns[0] is None)
                             row += 1
                     except pyarrow_errors(Error) as error:
+                        # the next row group has pages of its own, and may be sound
                         yield from self._lost(row, group.end, error)
                     row = group.end
         except pyarrow_errors(Error) as error:
@@ -138,6 +139,7 @@ def _read(table: Table, group: Group) -> Iterator[tuple[bytes | None, str | None
     data, path = table.columns
     names = [name for name in table.columns if name]
     rows = table.reader.iter_batches(1, row_groups=[group.number], columns=names, use_threads=False)
+    # iter_batches cannot seek: the first rows are dropped
     for row in islice(rows, group.skipped, group.skipped + group.end - group.first):
         yield _value(row, data), _value(row, path)
 
@@ -180,9 +182,10 @@ def _opened(file: str, base: str) -> Iterator[Table]:
     system, path = located(file, base)
     with system.open_input_file(path) as opened:
         groups = read_footer(opened)
-        reader = parquet.ParquetFile(opened, pre_buffer=False)
+        reader = parquet.ParquetFile(opened, pre_buffer=False)  # pre_buffer would load whole column chunks
         found = columns(reader.schema_arrow, file)
         paths = (reader.schema.column(i).path for i in range(len(reader.schema)))
         read = tuple(name for name in found if name)
+        # A struct's leaves have paths such as image.bytes; the dots keep "path" from matching "path2".
         leaves = {i: path for i, path in enumerate(paths) if any(f"{path}.".startswith(f"{name}.") for name in read)}
         yield Table(opened, reader, groups, found, leaves)

@@ -44,8 +44,9 @@ class _Reader:
         fields: Fields = {}
         number = 0
         while head := self._byte():
+            # the high bits are the step from the field before; 0: written out
             number = number + (head >> 4) if head >> 4 else self._zigzag()
-            kind = head & 15
+            kind = head & 15  # of booleans the kind is the value
             if number in fields:
                 raise IndexError
             fields[number] = kind, None if kind in (_TRUE, _FALSE) else self._value(kind, depth)
@@ -68,7 +69,8 @@ class _Reader:
 
     def _list(self, depth: int) -> list[Any]:
         head = self._byte()
-        size = head >> 4 if head >> 4 < 15 else self._varint()
+        size = head >> 4 if head >> 4 < 15 else self._varint()  # 15: the size follows
+        # every value takes a byte, so a false size ends in IndexError
         return [self._value(head & 15, depth) for _ in range(size)]
 
     def _skip(self, count: int) -> bytes:
@@ -87,4 +89,4 @@ class _Reader:
 
     def _zigzag(self) -> int:
         found = self._varint()
-        return (found >> 1) ^ -(found & 1)
+        return (found >> 1) ^ -(found & 1)  # 0, -1, 1, -2, ...

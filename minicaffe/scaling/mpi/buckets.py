@@ -37,7 +37,7 @@ class Bucket:
     def start(self, ranks: Ranks) -> Done:
         """Start summing the gradients, in one flat copy or, of a single blob, in place."""
         if len(self.blobs) == 1:
-            self.flat = self.blobs[0].diff.reshape(-1)
+            self.flat = self.blobs[0].diff.reshape(-1)  # a view: the sum arrives in the diff
         else:
             np.concatenate([blob.read_diff().reshape(-1) for blob in self.blobs], out=self.flat)
         return ranks.start_sum(self.flat)
@@ -71,7 +71,7 @@ class Gradients:
             yield
         finally:
             self.net.remove_hook(self._hook)
-        self._start(0)
+        self._start(0)  # what is left: all buckets if not overlapped
         for bucket, summed in self._started:
             self.ranks.wait(summed, "the sum of gradients")
             bucket.put(1 / self.ranks.count)
@@ -85,7 +85,7 @@ class Gradients:
     def _start(self, done: int) -> None:
         """Start the buckets that are complete after the backward of layer `done`."""
         for bucket in self.buckets[len(self._started) :]:
-            if bucket.last < done:
+            if bucket.last < done:  # buckets are sorted by last, so the rest is not complete either
                 break
             self._started.append((bucket, bucket.start(self.ranks)))
 
@@ -111,4 +111,4 @@ def _finished(net: Net) -> Sequence[tuple[int, Blob]]:
             if wanted and node.needs_backward:
                 first.setdefault(id(blob.diff_memory), i)  # one memory for all users of a shared blob
     found = [(first[id(blob.diff_memory)], blob) for blob in net.learnable_params if id(blob.diff_memory) in first]
-    return sorted(found, key=lambda pair: -pair[0])
+    return sorted(found, key=lambda pair: -pair[0])  # stable: within a layer the same order in all ranks

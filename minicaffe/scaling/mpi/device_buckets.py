@@ -24,8 +24,9 @@ class DeviceSums:
     """Sums of device memory over the ranks."""
 
     def __init__(self) -> None:
+        # its own: MPI orders collectives by communicator, and this thread runs beside the main one
         self.comm = mpi().COMM_WORLD.Dup()
-        self.thread = ThreadPoolExecutor(1, "minicaffe exchange")
+        self.thread = ThreadPoolExecutor(1, "minicaffe exchange")  # one thread: buckets in the same order in all ranks
 
     def bucket(self, blobs: list[Blob], last: int) -> DeviceBucket:
         """A bucket that is summed here."""
@@ -49,7 +50,7 @@ class DeviceBucket(Bucket):
     def __init__(self, blobs: list[Blob], last: int, sums: DeviceSums) -> None:
         super().__init__(blobs, last)
         self.sums = sums
-        self.flat = self.flat[:0]
+        self.flat = self.flat[:0]  # the host's copy is not needed
         self.memory: DeviceMemory | None = None
 
     def start(self, ranks: Ranks) -> Done:
@@ -63,7 +64,7 @@ class DeviceBucket(Bucket):
         """Write the sums, times factor, to the blobs' diffs."""
         gpu, at = current(), 0
         for blob in self.blobs:
-            diff = blob.device_diff("update" if self.memory is None else "write")
+            diff = blob.device_diff("update" if self.memory is None else "write")  # a single blob was summed in place
             summed = diff if self.memory is None else self.memory.address + at * self.dtype.itemsize
             launch("eltwise.scaled", self.dtype, blob.count, blob.count, summed, factor, diff)
             at += blob.count
@@ -78,6 +79,7 @@ class DeviceBucket(Bucket):
         at = self.memory.address
         for blob in self.blobs:
             nbytes = blob.count * self.dtype.itemsize
+            # One buffer: an exchange for each blob would cost its latency each time.
             gpu.copy(at, blob.device_diff("read"), nbytes)
             at += nbytes
         return self.memory.address

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from minicaffe import rng
 from minicaffe.blob import Blob
 from minicaffe.training.exchange import Exchange
-from minicaffe.training.running_state import State, of_rank, with_ranks
+from minicaffe.training.running_state import State, of_rank
 from minicaffe.training.signals import Action
 from minicaffe.training.solver import SGDSolver
 
@@ -40,6 +40,7 @@ class RankExchange(Exchange):
         self._begun = True
 
     def alone(self) -> AbstractContextManager[None]:
+        # rank 0 alone writes and tests; it tells the others that it is busy
         return nullcontext() if self.rank else self.ranks.busy()
 
     def gradients(self) -> AbstractContextManager[None]:
@@ -49,11 +50,11 @@ class RankExchange(Exchange):
         return self.ranks.mean(loss)
 
     def agree(self, action: Action) -> Action:
-        return ORDER[self.ranks.largest(ORDER.index(action))]
+        return ORDER[self.ranks.largest(ORDER.index(action))]  # a signal that one rank received counts for all
 
     def check_weights(self, solver: SGDSolver) -> None:
         check_same(self.ranks, weight_facts(solver.net, trained=True), f" at iteration {solver.iter}")
 
     def states(self, own: State) -> State:
         first: State = self.ranks.gather(None if self.rank else own)[0]
-        return with_ranks(first, self.ranks.gather(of_rank(own, first, dict(rng.generator().bit_generator.state))))
+        return {**first, "ranks": self.ranks.gather(of_rank(own, first, dict(rng.generator().bit_generator.state)))}

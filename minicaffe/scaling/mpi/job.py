@@ -65,7 +65,7 @@ def training(timeout: float = TIMEOUT) -> Iterator[Job]:
             yield job
     except BaseException as error:
         succeeded = isinstance(error, SystemExit) and not error.code
-        if job.count > 1 and not succeeded:
+        if job.count > 1 and not succeeded:  # others would wait for this rank until the timeout
             _abort(job, error)
         raise
 

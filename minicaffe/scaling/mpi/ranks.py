@@ -38,10 +38,11 @@ class Ranks:
 
     def __init__(self, timeout: float) -> None:
         world = mpi().COMM_WORLD
+        # Copies of the communicator, so that no message here meets one of the user's or of the roll call.
         self.comm, self.roll_call = world.Dup(), RollCall(world.Dup())
         self.rank, self.count, self.timeout = int(self.comm.rank), int(self.comm.size), timeout
         self._number = 0
-        self.hosts: list[str] = []
+        self.hosts: list[str] = []  # empty while gather runs: name() must work in its errors
         self.hosts = [str(host) for host in self.gather(platform.node())]
 
     def name(self, rank: int) -> str:
@@ -67,6 +68,7 @@ class Ranks:
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks (JSON values), in order of ranks."""
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        # Two steps: the lengths first, then texts of different lengths.
         lengths = np.zeros(self.count, np.int64)
         self.wait(_started(self.comm.Iallgather(np.array([len(text)], np.int64), lengths)), "a comparison")
         all_texts = np.empty(int(lengths.sum()), np.uint8)
@@ -91,7 +93,7 @@ class Ranks:
                 elif now - looked > EVERY:
                     self.roll_call.answer(self._number)
                     looked = now
-                time.sleep(0 if now - began < SPIN else PAUSE)
+                time.sleep(0 if now - began < SPIN else PAUSE)  # 0 yields the core to a rank that shares it
         except mpi().Exception as error:
             raise Error(f"the exchange with the other ranks failed at {what}: {error}") from error
 

@@ -51,8 +51,8 @@ class RollCall:
         while time.monotonic() < until and answers.keys() != others and not done():
             for rank, word, about in self._received():
                 if word is Word.ASK:
-                    self._send(rank, Word.HERE, number)
-                elif about == number:
+                    self._send(rank, Word.HERE, number)  # two ranks may ask each other
+                elif about == number:  # an answer to an earlier question may come late
                     answers[rank] = word
             time.sleep(0.01)
         return answers
@@ -66,6 +66,7 @@ class RollCall:
     @contextmanager
     def busy(self) -> Iterator[None]:
         """A block without MPI calls, in which a thread answers that this rank is busy."""
+        # The block makes no MPI calls, so the thread's never overlap with others: SERIALIZED is enough.
         if self.comm.size == 1 or mpi().Query_thread() < mpi().THREAD_SERIALIZED:
             yield
             return

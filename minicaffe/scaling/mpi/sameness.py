@@ -28,6 +28,7 @@ SOLVER_PATHS = ("net", "train_net", "test_net", "net_param", "train_net_param", 
 
 def check_same(ranks: Ranks, facts: Facts, when: str = "") -> None:
     """Raises SolverError in every rank if one differs from rank 0; it names the rank, the fact and when."""
+    # Eight letters per rank in the usual case; the facts themselves only if they differ.
     if len(set(ranks.gather(_text(json.dumps(facts))))) == 1:
         return
     gathered = ranks.gather(facts)
@@ -55,6 +56,7 @@ def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
 
 def weight_facts(net: Net, trained: bool = False) -> Facts:
     """A checksum of each layer's weights; trained: of those that updates change, because BatchNorm's means differ by rank."""
+    # by memory: shared blobs
     moving = {id(blob.data_memory) for blob, lr in zip(net.learnable_params, net.params_lr, strict=True) if lr}
     weights = {
         name: [blob.read_data() for blob in blobs if not trained or id(blob.data_memory) in moving]

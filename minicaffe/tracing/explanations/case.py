@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minicaffe.blob import Array
 from minicaffe.errors import Error
+from minicaffe.layer import Layer
 
 from .explanation import SHARE, UNDERFLOW, FunctionExplanation, GradientExplanation, SumExplanation
 from .terms import Index, Terms
 
-Array = NDArray[Any]
+L_co = TypeVar("L_co", bound=Layer, covariant=True)
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(Generic[L_co]):
     """Copies of a layer's bottoms before it ran and its tops after; dy, dx: the tops' and bottoms' diffs, in backward.
 
     number: which top is explained, or in backward which bottom.
     """
 
-    layer: Any
+    layer: L_co
     bottom_names: Sequence[str]
     top_names: Sequence[str]
     bottoms: Sequence[Array]
@@ -68,6 +69,7 @@ class Case:
         """A SumExplanation of top[at], computed from the terms, `bias` and `divisor`."""
         bias, divisor = more.get("bias"), more.get("divisor", 1.0)
         with np.errstate(all="ignore"):
+            # np.float64: a divisor of 0 gives inf or NaN, as in the layer
             computed = float(np.float64(terms.total() + (bias or 0)) / divisor)
             tolerance = float(SHARE * np.float64(terms.size() + abs(bias or 0)) / abs(divisor))
         return SumExplanation(formula=formula, terms=terms, computed=computed, tolerance=tolerance, **more, **self.named(at))
@@ -77,7 +79,7 @@ class Case:
     ) -> GradientExplanation:
         """A GradientExplanation of bottom[at]. size: the sum of the absolute terms, for products that are differences."""
         size = terms.size() if size is None else size
-        tolerance = SHARE * size + UNDERFLOW * (size > 0)
+        tolerance = SHARE * size + UNDERFLOW * (size > 0)  # without terms dx must be exactly 0
         named = self.named(at, backward=True)
         return GradientExplanation(
             formula=formula, terms=terms, computed=terms.total(), tolerance=tolerance, steps=steps, **named
@@ -88,13 +90,14 @@ class Case:
         return Error(f'{self.layer.type} layer "{self.layer.name}": {message}')
 
 
-def sent(case: Case, index: Array, dy: Array, factor: Array, title: str = "factor", top: int = 0) -> Terms:
+def sent(case: Case[Layer], index: Array, dy: Array, factor: Array, title: str = "factor", top: int = 0) -> Terms:
     """Gradient terms: dy times factor (T,) from the elements index (T, axes) of a top."""
     dy, factor = np.asarray(dy, np.float64).reshape(-1), np.asarray(factor, np.float64).reshape(-1)
+    # A dy or x of infinity is explained too.
     with np.errstate(invalid="ignore", over="ignore"):
         return Terms.of(case.top_names[top], index, {"dy": dy, title: factor}, dy * factor)
 
 
-def one(case: Case, at: Index, factor: float, title: str = "factor", top: int = 0) -> Terms:
+def one(case: Case[Layer], at: Index, factor: float, title: str = "factor", top: int = 0) -> Terms:
     """The one gradient term of an elementwise layer."""
     return sent(case, np.array([at]), np.array([case.dy[top][at]]), np.array([factor]), title, top)

@@ -3,41 +3,41 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.deconvolution import Deconvolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Array, Case, sent
+from .case import Case, sent
 from .explanation import Explanation
 from .terms import Index, Terms
 
 
 @explains(Convolution, DepthwiseConvolution)
-def convolution(case: Case, at: Index) -> Explanation:
+def convolution(case: Case[Convolution], at: Index) -> Explanation:
     return _sum(case, at, True, "the bias + the sum over channels and taps of weight * x")
 
 
 @explains(Deconvolution)
-def deconvolution(case: Case, at: Index) -> Explanation:
+def deconvolution(case: Case[Convolution], at: Index) -> Explanation:
     return _sum(case, at, False, "the bias + the sum over the pixels x whose kernel reaches this one of weight * x")
 
 
 @explains_gradient(Convolution, DepthwiseConvolution)
-def convolution_gradient(case: Case, at: Index) -> Explanation:
+def convolution_gradient(case: Case[Convolution], at: Index) -> Explanation:
     return _gradient(case, at, False, "dx = the sum over the windows that read x of dy * weight")
 
 
 @explains_gradient(Deconvolution)
-def deconvolution_gradient(case: Case, at: Index) -> Explanation:
+def deconvolution_gradient(case: Case[Convolution], at: Index) -> Explanation:
     return _gradient(case, at, True, "dx = the sum over the pixels that x's kernel reaches of dy * weight")
 
 
-def _sum(case: Case, at: Index, reads: bool, text: str) -> Explanation:
+def _sum(case: Case[Convolution], at: Index, reads: bool, text: str) -> Explanation:
     layer = case.layer
     index, weight, steps = _connected(layer, case.bottoms[case.number].shape, at, reads, layer.channels, layer.num_output)
     x = case.bottoms[case.number][tuple(index.T)].astype(np.float64)
@@ -52,14 +52,16 @@ def _sum(case: Case, at: Index, reads: bool, text: str) -> Explanation:
     return case.sum(at, f"y = {text}", terms, bias=bias, steps=steps)
 
 
-def _gradient(case: Case, at: Index, reads: bool, formula: str) -> Explanation:
+def _gradient(case: Case[Convolution], at: Index, reads: bool, formula: str) -> Explanation:
     layer, dy = case.layer, case.dy[case.number]
     index, weight, steps = _connected(layer, dy.shape, at, reads, layer.num_output, layer.channels)
     terms = sent(case, index, dy[tuple(index.T)], weight, "weight", case.number)
     return case.gradient(at, formula, terms, steps=steps)
 
 
-def _connected(layer: Any, shape: Index, at: Index, reads: bool, others: int, own: int) -> tuple[Array, Array, tuple[str, ...]]:
+def _connected(
+    layer: Convolution, shape: Index, at: Index, reads: bool, others: int, own: int
+) -> tuple[Array, Array, tuple[str, ...]]:
     """What weights connect with the element `at`: index (T, axes) into an array of `shape`, weights (T,), the group as text.
 
     reads: `at` is a window that reads the elements; otherwise a pixel that they read. others, own: the numbers of channels of
@@ -72,12 +74,13 @@ def _connected(layer: Any, shape: Index, at: Index, reads: bool, others: int, ow
     text = f"group {group} of {layer.group}: channels {group * per_group} to {group * per_group + per_group - 1}"
     every = np.repeat(channels, len(index))
     index, taps = (np.tile(array, (len(channels), 1)) for array in (index, taps))
+    # Weights are (channel of windows, channel of pixels in its group, ...); a Deconvolution's windows are its inputs.
     pair = (channel, every - group * per_group) if reads else (every, channel % (own // layer.group))
     weight = layer.blobs[0].read_data()[pair + tuple(taps.T)]
     return np.insert(index, layer.axis, every, axis=1), weight, (text,) if layer.group > 1 else ()
 
 
-def _places(layer: Any, shape: Index, at: Index, reads: bool) -> tuple[Array, Array]:
+def _places(layer: Convolution, shape: Index, at: Index, reads: bool) -> tuple[Array, Array]:
     """Pixels (T, axes without C) that the window `at` reads, or windows that read the pixel `at`, and their taps."""
     axis, window = layer.axis, layer.window
     here, sizes = at[axis + 1 :], shape[axis + 1 :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicaffe.layer import Layer
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.flatten import Flatten
 from minicaffe.layers.reshape import Reshape
@@ -17,13 +18,13 @@ from .terms import Index, Terms
 from .text import number, place
 
 
-def _copy(case: Case, at: Index, source: int, index: Index, step: str) -> Explanation:
+def _copy(case: Case[Layer], at: Index, source: int, index: Index, step: str) -> Explanation:
     value = float(case.bottoms[source][index])
     copied = f"y = {place(case.bottom_names[source], index)} = {number(value)}"
     return case.function(at, "y = one x, copied", value, 0.0, step, copied)
 
 
-def _copied_to(case: Case, at: Index, top: int, index: Index, step: str) -> Explanation:
+def _copied_to(case: Case[Layer], at: Index, top: int, index: Index, step: str) -> Explanation:
     return case.gradient(at, "dx = the dy of its copy", one(case, index, 1.0, top=top), steps=(step,), size=0.0)
 
 
@@ -32,9 +33,10 @@ def _moved(at: Index, axis: int, by: int) -> Index:
 
 
 @explains(Concat)
-def concat(case: Case, at: Index) -> Explanation:
+def concat(case: Case[Concat], at: Index) -> Explanation:
     axis = case.layer.axis
     ends = np.cumsum([b.shape[axis] for b in case.bottoms])
+    # right: an end belongs to the next bottom; empty bottoms are skipped
     source = int(np.searchsorted(ends, at[axis], side="right"))
     start = int(ends[source]) - case.bottoms[source].shape[axis]
     step = f"along axis {axis}, {start} to {ends[source] - 1} are bottom {source}, {case.bottom_names[source]}"
@@ -42,7 +44,7 @@ def concat(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(Concat)
-def concat_gradient(case: Case, at: Index) -> Explanation:
+def concat_gradient(case: Case[Concat], at: Index) -> Explanation:
     axis = case.layer.axis
     start = sum(b.shape[axis] for b in case.bottoms[: case.number])
     step = f"along axis {axis}, bottom {case.number} begins at {start} of the top"
@@ -50,7 +52,7 @@ def concat_gradient(case: Case, at: Index) -> Explanation:
 
 
 @explains(Slice)
-def slice_(case: Case, at: Index) -> Explanation:
+def slice_(case: Case[Slice], at: Index) -> Explanation:
     axis = case.layer.axis
     start = [0, *case.layer.points][case.number]
     step = f"along axis {axis}, top {case.number}, {case.top_names[case.number]}, begins at {start} of the bottom"
@@ -58,7 +60,7 @@ def slice_(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(Slice)
-def slice_gradient(case: Case, at: Index) -> Explanation:
+def slice_gradient(case: Case[Slice], at: Index) -> Explanation:
     axis, starts = case.layer.axis, [0, *case.layer.points]
     top = int(np.searchsorted(starts, at[axis], side="right")) - 1
     step = f"along axis {axis}, it is in top {top}, {case.top_names[top]}, which begins at {starts[top]}"
@@ -66,12 +68,12 @@ def slice_gradient(case: Case, at: Index) -> Explanation:
 
 
 @explains(Split)
-def split(case: Case, at: Index) -> Explanation:
+def split(case: Case[Layer], at: Index) -> Explanation:
     return _copy(case, at, 0, at, "every top of a Split is its bottom")
 
 
 @explains_gradient(Split)
-def split_gradient(case: Case, at: Index) -> Explanation:
+def split_gradient(case: Case[Layer], at: Index) -> Explanation:
     dy = np.array([diff[at] for diff in case.dy], np.float64)
     terms = Terms(tuple(case.top_names), np.arange(len(dy)), np.array([at] * len(dy)).reshape(len(dy), -1), {}, dy, "dy")
     return case.gradient(at, "dx = the sum of dy of all tops", terms)
@@ -79,16 +81,17 @@ def split_gradient(case: Case, at: Index) -> Explanation:
 
 def _same_place(at: Index, shape: Index, other: Index) -> tuple[Index, str]:
     """The index into the other shape of the same memory."""
+    # Blobs are in row order, so the flat index is the same in both shapes.
     flat = int(np.ravel_multi_index(at, shape)) if at else 0
     return tuple(int(i) for i in np.unravel_index(flat, other)), f"both are number {flat} of the same memory"
 
 
 @explains(Flatten, Reshape)
-def reshaped(case: Case, at: Index) -> Explanation:
+def reshaped(case: Case[Layer], at: Index) -> Explanation:
     index, step = _same_place(at, case.y.shape, case.x.shape)
     return _copy(case, at, 0, index, f"{step}: no number moves, only the shape changes")
 
 
 @explains_gradient(Flatten, Reshape)
-def reshaped_gradient(case: Case, at: Index) -> Explanation:
+def reshaped_gradient(case: Case[Layer], at: Index) -> Explanation:
     return _copied_to(case, at, 0, *_same_place(at, case.x.shape, case.y.shape))

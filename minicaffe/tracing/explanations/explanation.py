@@ -52,7 +52,7 @@ class Explanation:
 
     def verdict(self) -> str:
         both = f"computed here {exact(self.computed)}, by the layer {exact(self.value)}"
-        if self.computed == self.value or not self.tolerance:
+        if self.computed == self.value or not self.tolerance:  # a tolerance of 0 claims equality to the last bit
             return f"{both}: {'equal, bit for bit' if self.agrees else 'THEY DIFFER'}"
         apart = f"{abs(self.computed - self.value):.2g} apart"
         bound = f"{self.tolerance:.2g}, {SHARE:g} of the absolute terms"

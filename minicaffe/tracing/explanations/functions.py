@@ -13,6 +13,7 @@ from minicaffe.layers.abs_val import AbsVal
 from minicaffe.layers.bnll import BNLL
 from minicaffe.layers.clip import Clip
 from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.elementwise.neuron import Neuron
 from minicaffe.layers.elu import ELU
 from minicaffe.layers.exp import Exp
 from minicaffe.layers.log import Log
@@ -30,6 +31,9 @@ from .case import Case, one
 from .explanation import SHARE, Explanation
 from .terms import Index
 from .text import number, signed
+
+# PReLU, ReLU and Sigmoid are no Neurons: they lack value and slope.
+Elementwise = Neuron | PReLU | ReLU | Sigmoid
 
 
 def _line(p: Any, x: float) -> str:
@@ -76,56 +80,56 @@ def _parameters(layer: Layer) -> Any:
 
 
 @explains(*FORMULAS)
-def function(case: Case, at: Index) -> Explanation:
+def function(case: Case[Elementwise], at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
     formula, text = FORMULAS[type(layer)]
     with np.errstate(over="ignore"):
-        computed = float(case.x.dtype.type(_value(case, at)))
-    slope = [f"slope = {number(_slope_of_prelu(case, at))}"] if isinstance(layer, PReLU) else []
+        computed = float(case.x.dtype.type(_value(case, at)))  # rounded to the layer's type, so that overflow gives its inf
+    slope = [f"slope = {number(_slope_of_prelu(layer, at))}"] if isinstance(layer, PReLU) else []
     steps = (f"x = {number(x)}", *slope, f"y = {text(_parameters(layer), x)} = {number(computed)}")
     return case.function(at, f"y = {formula}", computed, SHARE * max(abs(computed), _size_inside(layer, x)), *steps)
 
 
 @explains_gradient(*FORMULAS)
-def function_gradient(case: Case, at: Index) -> Explanation:
+def function_gradient(case: Case[Elementwise], at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
     factor = _slope(case, at)
     steps = (f"y = {FORMULAS[type(layer)][0]}; here x = {number(x)} and f'(x) = {number(factor)}",)
+    # 1: f' may be a difference of values near 1, as 1 - tanh(x)^2
     least = abs(layer.scale) * _size_inside(layer, x) if isinstance(layer, Exp) else 1.0
     size = abs(float(case.dy[0][at])) * max(abs(factor), least)
     return case.gradient(at, "dx = dy * f'(x)", one(case, at, factor, "f'(x)"), steps=steps, size=size)
 
 
-def _size_inside(layer: Any, x: float) -> float:
+def _size_inside(layer: Elementwise, x: float) -> float:
     """How large the terms inside a function are: the rounding of their sum shows in its value."""
     p = _parameters(layer)
     if isinstance(layer, Log | Power):
         inner, base = abs(p.shift) + abs(p.scale * x), abs(p.shift + p.scale * x)
         if isinstance(layer, Log):
-            return float(abs(layer.factor) * inner / max(base, 1e-30))
+            return float(abs(layer.factor) * inner / max(base, 1e-30))  # |d ln(u)| = |du / u|
         if p.power * p.scale:
-            return float(abs(p.power) * inner * (base ** (p.power - 1) if base else 0.0))
+            return float(abs(p.power) * inner * (base ** (p.power - 1) if base else 0.0))  # |d u^n| = |n u^(n - 1) du|
     if isinstance(layer, Exp):
         size = abs(layer.scale * x) + abs(layer.shift)
-        return float(size) * math.exp(min(layer.scale * x + layer.shift, 700.0))
+        return float(size) * math.exp(min(layer.scale * x + layer.shift, 700.0))  # exp overflows a float64 from 710 on
     return 1.0 if isinstance(layer, Sigmoid | BNLL | Swish) else 0.0
 
 
-def _slope_of_prelu(case: Case, at: Index) -> float:
-    slopes = case.layer.blobs[0].read_data().reshape(-1)
-    return float(slopes[at[1] if slopes.size > 1 else 0])
+def _slope_of_prelu(layer: PReLU, at: Index) -> float:
+    slopes = layer.blobs[0].read_data().reshape(-1)
+    return float(slopes[at[1] if slopes.size > 1 else 0])  # channel_shared: one slope
 
 
-def _negative_slope(case: Case, at: Index) -> float:
-    """Of a ReLU or PReLU."""
-    return float(case.layer.negative_slope) if isinstance(case.layer, ReLU) else _slope_of_prelu(case, at)
+def _negative_slope(layer: ReLU | PReLU, at: Index) -> float:
+    return layer.negative_slope if isinstance(layer, ReLU) else _slope_of_prelu(layer, at)
 
 
-def _value(case: Case, at: Index) -> Any:
+def _value(case: Case[Elementwise], at: Index) -> Any:
     """f(x) of one element in float64."""
     layer, x = case.layer, np.array([case.x[at]], np.float64)
     if isinstance(layer, ReLU | PReLU):
-        return x[0] if not x[0] <= 0 else _negative_slope(case, at) * x[0]
+        return x[0] if not x[0] <= 0 else _negative_slope(layer, at) * x[0]
     if isinstance(layer, Sigmoid):
         return sigmoid(x)[0]
     y = np.empty_like(x)
@@ -134,11 +138,11 @@ def _value(case: Case, at: Index) -> Any:
     return y[0]
 
 
-def _slope(case: Case, at: Index) -> float:
+def _slope(case: Case[Elementwise], at: Index) -> float:
     """f'(x) of one element, in the layer's type."""
     layer, x = case.layer, np.array([case.x[at]], case.x.dtype)
     if isinstance(layer, ReLU | PReLU):
-        return 1.0 if x[0] > 0 else _negative_slope(case, at)
+        return 1.0 if x[0] > 0 else _negative_slope(layer, at)
     if isinstance(layer, Sigmoid):
         y = float(sigmoid(x)[0])
         return y * (1 - y)
@@ -146,16 +150,17 @@ def _slope(case: Case, at: Index) -> float:
         return float(layer.slope(x)[0])
 
 
-def _dropout_factor(case: Case, at: Index) -> tuple[float, str]:
+def _dropout_factor(case: Case[Dropout], at: Index) -> tuple[float, str]:
     layer = case.layer
     if layer.phase == TRAIN:
+        # The mask that the run drew; explain does not draw another.
         kept = float(layer.mask.read_data()[at])
         return kept * layer.factor, f"in TRAIN: mask {number(kept)} * {number(layer.factor)}"
     return layer.factor, f"in TEST: {number(layer.factor)}"
 
 
 @explains(Dropout)
-def dropout(case: Case, at: Index) -> Explanation:
+def dropout(case: Case[Dropout], at: Index) -> Explanation:
     (factor, text), x = _dropout_factor(case, at), float(case.x[at])
     y = x * factor
     steps = (f"factor {text}", f"y = {number(x)} * {number(factor)} = {number(y)}")
@@ -163,6 +168,6 @@ def dropout(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(Dropout)
-def dropout_gradient(case: Case, at: Index) -> Explanation:
+def dropout_gradient(case: Case[Dropout], at: Index) -> Explanation:
     factor, text = _dropout_factor(case, at)
     return case.gradient(at, "dx = dy * factor", one(case, at, factor), steps=(f"factor {text}",))

@@ -11,21 +11,23 @@ from numpy.typing import ArrayLike
 
 from minicaffe.blob import put_numbers
 from minicaffe.errors import Error
+from minicaffe.layer import Layer
 from minicaffe.net import Net
 
 from .case import Case
 
 
-def with_gradients(net: Net, index: int, case: Case, dy: str | ArrayLike | None, seed: int) -> Case:
+def with_gradients(net: Net, index: int, case: Case[Layer], dy: str | ArrayLike | None, seed: int) -> Case[Layer]:
     """The case with the gradients of one backward through the layer. dy, seed: as in explain. Raises Error for another dy."""
     node = net.nodes[index]
     tops = node.tops
     with _only_data_gradients(net), net.running():
-        kept = [(blob, blob.read_diff().copy()) for blob in tops]
+        kept = [(blob, blob.read_diff().copy()) for blob in tops]  # a loss's diff holds its loss_weight, which must survive
         note = _put_dy(net, index, dy, seed)
         dys = [blob.read_diff().copy() for blob in tops]
         _backward(net, index)
         dxs = [blob.read_diff().copy() for blob in node.bottoms]
+        # Net.forward does not set a loss's diff again, so a dy of ours must not stay in it.
         for (blob, diff), weight in zip(kept, node.layer.loss_weights, strict=True):
             if weight:
                 blob.diff[...] = diff
@@ -38,7 +40,7 @@ def _put_dy(net: Net, index: int, dy: str | ArrayLike | None, seed: int) -> str:
     if dy is None and (readers := _way_to_losses(net, index)) is not None:
         for i in (index, *readers):
             for blob, weight in zip(net.nodes[i].tops, net.layers[i].loss_weights, strict=True):
-                if not weight:
+                if not weight:  # the diff of a loss is its loss_weight: left alone
                     blob.zero_diff()
         for i in reversed(readers):
             _backward(net, i)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array
+from minicaffe.layer import Layer
 from minicaffe.layers.euclidean_loss import EuclideanLoss
 from minicaffe.layers.losses.loss_bottoms import read_labels
 from minicaffe.layers.smooth_l1_loss import SmoothL1Loss, smooth_l1, smooth_l1_backward
@@ -15,7 +17,7 @@ from minicaffe.layers.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
 from minicaffe.layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Array, Case, one
+from .case import Case, one
 from .explanation import SHARE, Explanation, SumExplanation
 from .normalisations import softmax
 from .terms import Index, Terms, indices
@@ -23,28 +25,28 @@ from .text import number
 
 
 @explains(SoftmaxWithLoss, SoftmaxWithLossOHEM)
-def softmax_with_loss(case: Case, at: Index) -> Explanation:
+def softmax_with_loss(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
     if case.number == 1:
         return softmax(case, at)
     p, labels, kept = _true(case)
-    losses = np.where(kept, -np.log(np.maximum(p, FLT_MIN)), 0.0)
+    losses = np.where(kept, -np.log(np.maximum(p, FLT_MIN)), 0.0)  # FLT_MIN, as in Caffe: a loss of 87.3, not inf
     if case.number == 2:
         i = np.unravel_index(int(np.ravel_multi_index(at, case.tops[2].shape)), p.shape)
         step = f"label {labels[i]}, p of it {number(p[i])}" if kept[i] else "the label is ignored: 0"
         loss = float(losses[i])
         return case.function(at, "loss = -ln(p of the true class), not divided", loss, SHARE * (1 + abs(loss)), step)
     index = indices(np.arange(labels.size), case.bottoms[1].shape)
-    columns = {"label": case.bottoms[1].reshape(-1), "p of it": np.where(kept, p, np.nan).reshape(-1)}
+    columns = {"label": case.bottoms[1].reshape(-1), "p of it": np.where(kept, p, np.nan).reshape(-1)}  # NaN: ignored
     terms = Terms.of(case.bottom_names[1], index, columns, losses.reshape(-1), "-ln p")
     divisor = float(case.layer.divisor_for(kept))
     more: dict[str, Any] = {"divisor": divisor}
     if not kept.all():
         more["steps"] = (f"{int((~kept).sum())} positions have the ignored label {case.layer.ignore}: 0",)
     found = case.sum(at, "loss = the sum over positions of -ln(p of the true class) / divisor", terms, **more)
-    return _looser(found, int(kept.sum()))
+    return _looser(found, int(kept.sum()))  # p near 1: ln p is as far off as p, by the rounding of 1
 
 
-def _true(case: Case) -> tuple[Array, Array, Array]:
+def _true(case: Case[SoftmaxWithLoss]) -> tuple[Array, Array, Array]:
     """The true class's probability, the labels, and which are not ignored, each (outer, inner)."""
     layer = case.layer
     x = case.x.reshape(layer.split)
@@ -54,7 +56,7 @@ def _true(case: Case) -> tuple[Array, Array, Array]:
 
 
 @explains_gradient(SoftmaxWithLoss, SoftmaxWithLossOHEM)
-def softmax_with_loss_gradient(case: Case, at: Index) -> Explanation:
+def softmax_with_loss_gradient(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
     layer = case.layer
     outer, c, inner = np.unravel_index(int(np.ravel_multi_index(at, case.x.shape)), layer.split)
     line = case.x.reshape(layer.split)[outer, :, inner]
@@ -67,13 +69,13 @@ def softmax_with_loss_gradient(case: Case, at: Index) -> Explanation:
         f"p of class {c} is {number(p)}; the label is {int(labels[outer, inner]) if counts else 'ignored'}",
         f"({number(p)} - {int(true)}) / {number(divisor)} = {number(factor)}" if counts else "an ignored position: 0",
     )
-    size = abs(float(case.dy[0])) * (p + true) / divisor
+    size = abs(float(case.dy[0])) * (p + true) / divisor  # p - 1 cancels where p is near 1
     formula = "dx = dloss * (p - (1 for the true class)) / divisor"
     return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)
 
 
 @explains(SmoothL1Loss)
-def smooth_l1_loss(case: Case, at: Index) -> Explanation:
+def smooth_l1_loss(case: Case[SmoothL1Loss], at: Index) -> Explanation:
     x, target, *weights = [b.reshape(-1).astype(np.float64) for b in case.bottoms]
     sigma = case.layer.sigma
     d = (x - target) * (weights[0] if weights else 1)
@@ -97,7 +99,7 @@ def _looser(found: SumExplanation, size: float) -> Explanation:
 
 
 @explains_gradient(SmoothL1Loss)
-def smooth_l1_loss_gradient(case: Case, at: Index) -> Explanation:
+def smooth_l1_loss_gradient(case: Case[SmoothL1Loss], at: Index) -> Explanation:
     i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
     x, target, *weights = [float(b.reshape(-1)[i]) for b in case.bottoms]
     w_in, w_out = weights or (1.0, 1.0)
@@ -108,18 +110,19 @@ def smooth_l1_loss_gradient(case: Case, at: Index) -> Explanation:
         f"d = {number(w_in)} * ({number(x)} - {number(target)}) = {number(d)}, f'(d) = {number(slope)}",
         f"{'-' * case.number}{number(slope)} * {number(w_in)} * {number(w_out)} / {_images(case)} = {number(factor)}",
     )
+    # f'(d) changes by sigma^2 per d, and d is off by the rounding of x - target.
     size = abs(float(case.dy[0]) * w_in * w_out) * (abs(slope) + case.layer.sigma**2 * abs(w_in) * (abs(x) + abs(target)))
     formula = "dx = dloss * w_in * w_out * f'(d) / N = -dtarget"
     return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size / _images(case))
 
 
-def _images(case: Case) -> int:
+def _images(case: Case[Layer]) -> int:
     """N, the divisor of these losses."""
     return max(1, case.x.shape[0] if case.x.ndim else 1)
 
 
 @explains(EuclideanLoss)
-def euclidean_loss(case: Case, at: Index) -> Explanation:
+def euclidean_loss(case: Case[Layer], at: Index) -> Explanation:
     x, target = (b.reshape(-1).astype(np.float64) for b in case.bottoms)
     index = indices(np.arange(x.size), case.x.shape)
     columns = {"x": x, "target": target}
@@ -129,7 +132,7 @@ def euclidean_loss(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(EuclideanLoss)
-def euclidean_loss_gradient(case: Case, at: Index) -> Explanation:
+def euclidean_loss_gradient(case: Case[Layer], at: Index) -> Explanation:
     i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
     x, target = (float(b.reshape(-1)[i]) for b in case.bottoms)
     factor = sign * (x - target) / _images(case)

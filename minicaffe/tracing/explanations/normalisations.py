@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.layers.batch_norm import BatchNorm, global_statistics
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Array, Case, one, sent
+from .case import Case, one, sent
 from .explanation import SHARE, UNDERFLOW, Explanation
 from .terms import Index, Terms, indices
 from .text import number, place, signed
 
 
-def _statistics(case: Case, at: Index) -> tuple[float, float, Array, str]:
+def _statistics(case: Case[BatchNorm], at: Index) -> tuple[float, float, Array, str]:
     """Mean, variance and all values of the channel of `at`, and the source of mean and variance."""
     layer = case.layer
     channel = at[1] if len(at) > 1 else 0
-    values = (case.x[:, channel] if case.x.ndim > 1 else case.x).astype(np.float64).reshape(-1)
+    values = (case.x[:, channel] if case.x.ndim > 1 else case.x).astype(np.float64).reshape(-1)  # a vector is one channel
     if layer.use_global_stats:
         sums = [blob.read_data().astype(np.float64) for blob in layer.blobs]
         mean, var = global_statistics(*sums)
@@ -29,7 +31,7 @@ def _statistics(case: Case, at: Index) -> tuple[float, float, Array, str]:
 
 
 @explains(BatchNorm)
-def batch_norm(case: Case, at: Index) -> Explanation:
+def batch_norm(case: Case[BatchNorm], at: Index) -> Explanation:
     eps, x = case.layer.eps, float(case.x[at])
     mean, var, _, source = _statistics(case, at)
     std = (var + eps) ** 0.5
@@ -43,16 +45,17 @@ def batch_norm(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(BatchNorm)
-def batch_norm_gradient(case: Case, at: Index) -> Explanation:
+def batch_norm_gradient(case: Case[BatchNorm], at: Index) -> Explanation:
     mean, var, values, source = _statistics(case, at)
     std = (var + case.layer.eps) ** 0.5
     step = f"mean {number(mean)}, std {number(std)}: {source}"
     if case.layer.use_global_stats:
         return case.gradient(at, "dx = dy / std", one(case, at, 1 / std, "1 / std"), steps=(step,))
+    # Mean and variance depend on every value of the channel, so every dy of the channel reaches this x.
     normalised = (values - mean) / std
     flat = np.arange(case.x.size).reshape(case.x.shape)
     channel = (flat[:, at[1]] if case.x.ndim > 1 else flat).reshape(-1)
-    here = channel == np.ravel_multi_index(at, case.x.shape)
+    here = channel == np.ravel_multi_index(at, case.x.shape)  # one True
     y_here, m = float(normalised[here][0]), len(channel)
     dy = case.dy[0].reshape(-1)[channel].astype(np.float64)
     terms = sent(case, indices(channel, case.x.shape), dy, (here - 1 / m - normalised * y_here / m) / std)
@@ -67,7 +70,7 @@ def _neighbours(layer: LRN, shape: Index, at: Index) -> Array:
     half = layer.size // 2
     spans = [range(at[0], at[0] + 1)]
     for axis in (1, 2, 3):
-        near = axis == 1 if len(layer.axes) == 1 else axis > 1
+        near = axis == 1 if len(layer.axes) == 1 else axis > 1  # ACROSS_CHANNELS sums along C, WITHIN_CHANNEL over H and W
         reach = half if near else 0
         spans.append(range(max(at[axis] - reach, 0), min(at[axis] + reach + 1, shape[axis])))
     return np.stack(np.meshgrid(*spans, indexing="ij"), axis=-1).reshape(-1, 4)
@@ -80,7 +83,7 @@ def _lrn_scale(layer: LRN, x: Array, at: Index) -> float:
 
 
 @explains(LRN)
-def lrn(case: Case, at: Index) -> Explanation:
+def lrn(case: Case[LRN], at: Index) -> Explanation:
     layer, x = case.layer, float(case.x[at])
     index = _neighbours(layer, case.x.shape, at)
     around = case.x[tuple(index.T)].astype(np.float64)
@@ -98,11 +101,12 @@ def lrn(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(LRN)
-def lrn_gradient(case: Case, at: Index) -> Explanation:
+def lrn_gradient(case: Case[LRN], at: Index) -> Explanation:
     layer, here = case.layer, float(case.x[at])
     index = _neighbours(layer, case.x.shape, at)
     factor, size = np.zeros(len(index)), 0.0
     for i, j in enumerate(map(tuple, index.tolist())):
+        # The scale of the neighbour j, whose window holds x because windows are symmetric.
         scale = _lrn_scale(layer, case.x, j)
         direct = scale**-layer.beta if j == at else 0.0
         around = 2 * layer.alpha * layer.beta * here * float(case.x[j]) * scale ** (-layer.beta - 1)
@@ -116,7 +120,7 @@ def lrn_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, formula, terms, size=size * max(layer.beta, 1))
 
 
-def _along(case: Case, at: Index) -> tuple[int, Array]:
+def _along(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> tuple[int, Array]:
     """The axis of a softmax and the index (length, axes) of every element of the line through `at` along it."""
     axis = case.layer.param.softmax_param.axis % case.x.ndim
     index = np.tile(np.array(at), (case.x.shape[axis], 1))
@@ -125,12 +129,12 @@ def _along(case: Case, at: Index) -> tuple[int, Array]:
 
 
 @explains(Softmax)
-def softmax(case: Case, at: Index) -> Explanation:
+def softmax(case: Case[Softmax | SoftmaxWithLoss], at: Index) -> Explanation:
     """Of the first bottom; SoftmaxWithLoss's second top too."""
     axis, index = _along(case, at)
     x = case.x[tuple(index.T)]
     shifted = (x - x.max()).astype(np.float64)  # rounded as in the layer
-    power = np.exp(shifted)
+    power = np.exp(shifted)  # of a difference <= 0: no overflow
     terms = Terms.of(case.bottom_names[0], index, {"x": x, "x - max x": shifted}, power, "exp")
     total = terms.total()
     computed = float(power[at[axis]] / total)
@@ -143,11 +147,12 @@ def softmax(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(Softmax)
-def softmax_gradient(case: Case, at: Index) -> Explanation:
+def softmax_gradient(case: Case[Softmax], at: Index) -> Explanation:
     axis, index = _along(case, at)
     y = case.y[tuple(index.T)].astype(np.float64)
     dy = case.dy[0][tuple(index.T)].astype(np.float64)
     k = at[axis]
+    # The softmax's Jacobian is symmetric: dy_j/dx_k = y_k ((j == k) - y_j).
     terms = sent(case, index, dy, y[k] * ((np.arange(len(y)) == k) - y), "dy_k/dx")
     size = float(y[k] * (abs(dy[k]) + np.abs(dy * y).sum()))
     steps = (f"y, the probability here, is {number(y[k])}",)

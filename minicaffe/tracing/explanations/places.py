@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from minicaffe.layer import Layer
+
 from .case import Case
 from .terms import Index
 
@@ -24,13 +26,14 @@ class Asked:
     cell: Sequence[int] | None = None
     prefix: str = ""
 
-    def index(self, case: Case, backward: bool) -> Index:
+    def index(self, case: Case[Layer], backward: bool) -> Index:
         """The index into the top (in backward: the bottom) that is explained. Raises Error."""
         number = case.number
         blob, array = (
             (case.bottom_names[number], case.bottoms[number]) if backward else (case.top_names[number], case.tops[number])
         )
         self._check_names(case, backward)
+        # before --roi is checked, which no number could satisfy
         if case.layer.is_roi_layer and not array.shape[0] and not backward:
             raise case.error("there are no rois: nothing to explain")
         if self.at is not None:
@@ -42,7 +45,7 @@ class Asked:
         ends = f"{_zeros(array.shape)} to {_last(case, blob, array.shape)}"
         raise case.error(f"give {self.prefix}at, an index into {blob} of shape {_text(array.shape)}: {ends}")
 
-    def _check_names(self, case: Case, backward: bool) -> None:
+    def _check_names(self, case: Case[Layer], backward: bool) -> None:
         """Only what applies to the layer and the direction can be given."""
         p, is_roi_layer = self.prefix, case.layer.is_roi_layer
         wanted = ["channel", "cell"] if backward else ["roi", "channel", "bin"]
@@ -58,10 +61,11 @@ class Asked:
             others = " and ".join(f"{p}{name}" for name in sorted(given - {"at"}))
             raise case.error(f"give {p}at or {others}, not both")
 
-    def _of_bin(self, case: Case, blob: str, shape: Index, backward: bool) -> Index:
+    def _of_bin(self, case: Case[Layer], blob: str, shape: Index, backward: bool) -> Index:
         """roi, channel and bin, or item, channel and cell."""
         p = self.prefix
         first_name, last_name = ("item", "cell") if backward else ("roi", "bin")
+        # item: usually one image, so 0 by default
         first, last = (self.item or 0, self.cell) if backward else (self.roi, self.bin)
         if first is None or self.channel is None or last is None:
             start = "" if backward else f"{p}roi (0 to {shape[0] - 1}), "
@@ -74,7 +78,7 @@ class Asked:
         return (first, self.channel, *_checked(case, p + last_name, last, blob, shape[2:]))
 
 
-def _checked(case: Case, what: str, index: Sequence[int], blob: str, shape: Index) -> Index:
+def _checked(case: Case[Layer], what: str, index: Sequence[int], blob: str, shape: Index) -> Index:
     """index, if `shape` has such an element. Raises Error."""
     text = ",".join(map(str, index))
     if len(index) != len(shape):
@@ -84,7 +88,7 @@ def _checked(case: Case, what: str, index: Sequence[int], blob: str, shape: Inde
     return tuple(int(i) for i in index)
 
 
-def _last(case: Case, blob: str, shape: Index) -> str:
+def _last(case: Case[Layer], blob: str, shape: Index) -> str:
     if 0 in shape:
         raise case.error(f"{blob} of shape {_text(shape)} is empty: nothing to explain")
     return ",".join(str(n - 1) for n in shape)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from minicaffe.layers.pool.pooling_methods import LOWEST, max_pool, max_pool_mask
+from minicaffe.layers.pool.pooling_windows import PoolAxis
 from minicaffe.layers.pooling import AVE, MAX, Pooling
 from minicaffe.registry import explains, explains_gradient
 
@@ -18,20 +18,22 @@ from .text import number, place
 
 
 @explains(Pooling)
-def pooling(case: Case, at: Index) -> Explanation:
+def pooling(case: Case[Pooling], at: Index) -> Explanation:
     layer, (n, c, i, j) = case.layer, at
     rows, columns = layer.rows, layer.columns
     steps: tuple[str, ...] = (_span_text("rows", rows, i), _span_text("columns", columns, j))
     (top, bottom), (left, right) = _span(rows, i), _span(columns, j)
-    h, w = np.mgrid[top:bottom, left:right].reshape(2, -1)
+    h, w = np.mgrid[top:bottom, left:right].reshape(2, -1)  # in row order: argmax finds the first maximum as Caffe does
     values = case.x[n, c, h, w].astype(np.float64)
     index = np.column_stack([np.full(len(h), n), np.full(len(h), c), h, w])
     terms = Terms.of(case.bottom_names[0], index, {}, values, "x")
     if layer.method == AVE:
+        # Caffe divides by the window clipped to the padded map, though only the part on the map is summed.
         size = int(rows.lengths(int)[i] * columns.lengths(int)[j])
         return case.sum(at, "y = the sum over the window / its size, padding counted", terms, divisor=size, steps=steps)
     if layer.method != MAX:
         raise case.error("explain covers MAX and AVE pooling, not STOCHASTIC")
+    # Caffe starts at -FLT_MAX and takes `>`: NaN never wins
     winner = int(np.fmax(values, LOWEST).argmax()) if (values > LOWEST).any() else None
     if case.number == 1:
         where = -1 if winner is None else int(h[winner] * columns.size + w[winner])
@@ -43,7 +45,7 @@ def pooling(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(Pooling)
-def pooling_gradient(case: Case, at: Index) -> Explanation:
+def pooling_gradient(case: Case[Pooling], at: Index) -> Explanation:
     layer, (n, c, h, w) = case.layer, at
     rows, columns = layer.rows, layer.columns
     windows = list(product(_windows(rows, h), _windows(columns, w)))
@@ -66,19 +68,19 @@ def pooling_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, formula, terms, steps=steps)
 
 
-def _span(axis: Any, i: int) -> Index:
+def _span(axis: PoolAxis, i: int) -> Index:
     """Window i of a PoolAxis, clipped to the map."""
     start, end = axis.spans()
     first = max(int(start[i]), 0)
-    return first, max(min(int(end[i]), axis.size), first)
+    return first, max(min(int(end[i]), axis.size), first)  # a window that lies in the padding is empty
 
 
-def _windows(axis: Any, pixel: int) -> list[int]:
+def _windows(axis: PoolAxis, pixel: int) -> list[int]:
     """The windows of a PoolAxis that read a pixel."""
     return [i for i in range(axis.pooled) if pixel in range(*_span(axis, i))]
 
 
-def _span_text(name: str, axis: Any, i: int) -> str:
+def _span_text(name: str, axis: PoolAxis, i: int) -> str:
     start, end = (int(v[i]) for v in axis.spans())
     begins = f"{i} * stride {axis.stride}" + (f" - pad {axis.pad}" if axis.pad else "") + f" = {start}"
     clipped = _span(axis, i)

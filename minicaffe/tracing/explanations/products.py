@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from minicaffe.blob import Array
+from minicaffe.layer import Layer
 from minicaffe.layers.bias import Bias
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.eltwise import SUM as ELTWISE_SUM
@@ -14,16 +16,16 @@ from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.scale import Scale
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Array, Case, one, sent
+from .case import Case, one, sent
 from .explanation import SHARE, Explanation, MaxExplanation
 from .terms import Index, Terms, indices
 from .text import number, place, signed
 
 
 @explains(InnerProduct)
-def inner_product(case: Case, at: Index) -> Explanation:
+def inner_product(case: Case[InnerProduct], at: Index) -> Explanation:
     layer, m = case.layer, at[-1]
-    x = case.x[at[:-1]]
+    x = case.x[at[:-1]]  # the item's inputs: all axes from the layer's axis on
     index = np.column_stack([*(np.full(x.size, i) for i in at[:-1]), *np.unravel_index(np.arange(x.size), x.shape)])
     weight = layer.weight_matrix(layer.blobs[0].read_data())[m].astype(np.float64)
     values = x.reshape(-1).astype(np.float64)
@@ -33,7 +35,7 @@ def inner_product(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(InnerProduct)
-def inner_product_gradient(case: Case, at: Index) -> Explanation:
+def inner_product_gradient(case: Case[InnerProduct], at: Index) -> Explanation:
     layer, dy = case.layer, case.dy[0]
     first = at[: layer.axis]
     k = int(np.ravel_multi_index(at[layer.axis :], case.x.shape[layer.axis :]))
@@ -42,19 +44,20 @@ def inner_product_gradient(case: Case, at: Index) -> Explanation:
     return case.gradient(at, "dx = the sum over all outputs of dy * weight", sent(case, index, dy[first], weight, "weight"))
 
 
-def _lane(case: Case, at: Index) -> int:
+def _lane(case: Case[Scale | Bias], at: Index) -> int:
     """The index into the scale or bias that applies to an element."""
     before, lanes, after = case.layer.split
+    # x as (before, lanes, after)
     return int(np.ravel_multi_index(at, case.x.shape)) // after % lanes if before * lanes * after else 0
 
 
-def _operand(case: Case, lane: int) -> float:
+def _operand(case: Case[Layer], lane: int) -> float:
     """The scale or bias: of the second bottom, else learnt."""
     return float((case.bottoms[1] if len(case.bottoms) == 2 else case.layer.blobs[0].read_data()).reshape(-1)[lane])
 
 
 @explains(Scale)
-def scale(case: Case, at: Index) -> Explanation:
+def scale(case: Case[Scale], at: Index) -> Explanation:
     layer, lane, x = case.layer, _lane(case, at), float(case.x[at])
     factor = _operand(case, lane)
     bias = float(layer.blobs[-1].read_data().reshape(-1)[lane]) if layer.param.scale_param.bias_term else None
@@ -64,27 +67,27 @@ def scale(case: Case, at: Index) -> Explanation:
 
 
 @explains(Bias)
-def bias(case: Case, at: Index) -> Explanation:
+def bias(case: Case[Bias], at: Index) -> Explanation:
     lane = _lane(case, at)
     terms = Terms.of(case.bottom_names[0], np.array([at]), {}, np.array([case.x[at]]), "x")
     return case.sum(at, "y = x + bias", terms, bias=_operand(case, lane), steps=(f"lane {lane}",))
 
 
 @explains_gradient(Scale)
-def scale_gradient(case: Case, at: Index) -> Explanation:
+def scale_gradient(case: Case[Scale], at: Index) -> Explanation:
     if case.number:
         return _lane_gradient(case, at, "dscale = the sum of dy * x over all x that it multiplies", case.x)
     return case.gradient(at, "dx = dy * scale", one(case, at, _operand(case, _lane(case, at)), "scale"))
 
 
 @explains_gradient(Bias)
-def bias_gradient(case: Case, at: Index) -> Explanation:
+def bias_gradient(case: Case[Bias], at: Index) -> Explanation:
     if case.number:
         return _lane_gradient(case, at, "dbias = the sum of dy over all x that it is added to", np.ones_like(case.x))
     return case.gradient(at, "dx = dy", one(case, at, 1.0))
 
 
-def _lane_gradient(case: Case, at: Index, formula: str, factor: Array) -> Explanation:
+def _lane_gradient(case: Case[Scale | Bias], at: Index, formula: str, factor: Array) -> Explanation:
     """The gradient in the second bottom: the sum over all elements of its lane."""
     lane = int(np.ravel_multi_index(at, case.bottoms[1].shape)) if at else 0
     flat = np.arange(case.x.size).reshape(case.layer.split)[:, lane].reshape(-1)
@@ -93,18 +96,18 @@ def _lane_gradient(case: Case, at: Index, formula: str, factor: Array) -> Explan
 
 
 @explains(Eltwise)
-def eltwise(case: Case, at: Index) -> Explanation:
+def eltwise(case: Case[Eltwise], at: Index) -> Explanation:
     layer, operation = case.layer, case.layer.param.eltwise_param.operation
     x = np.array([b[at] for b in case.bottoms], np.float64)
-    index = np.array([at] * len(x))
+    index = np.array([at] * len(x))  # the same place in every bottom
     names, which = tuple(case.bottom_names), np.arange(len(x))
     if operation == ELTWISE_SUM:
         coeff = np.array(layer.coeff, np.float64)
         columns = {"x": x, "coeff": coeff}
         return case.sum(at, "y = the sum of coeff * x", Terms(names, which, index, columns, x * coeff))
-    terms = Terms(names, which, index, {}, x, "x")
+    terms = Terms(names, which, index, {}, x, "x")  # no columns: x itself is the term
     if operation == MAX:
-        winner = 0 if x[0] > x[1] else 1
+        winner = 0 if x[0] > x[1] else 1  # of equal ones Caffe takes the second
         for i in range(2, len(x)):
             winner = i if x[i] > x[winner] else winner
         formula = "y = the greatest x; the second if the first two are equal, a later one only if greater"
@@ -115,12 +118,12 @@ def eltwise(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(Eltwise)
-def eltwise_gradient(case: Case, at: Index) -> Explanation:
+def eltwise_gradient(case: Case[Eltwise], at: Index) -> Explanation:
     layer, i, param = case.layer, case.number, case.layer.param.eltwise_param
     if param.operation == ELTWISE_SUM:
         return case.gradient(at, "dx = dy * coeff", one(case, at, layer.coeff[i], "coeff"))
     if param.operation == MAX:
-        won = eltwise(replace(case, number=0), at)
+        won = eltwise(replace(case, number=0), at)  # number is a bottom here, but eltwise names a top
         assert isinstance(won, MaxExplanation)
         index = won.winner or 0
         step = f"the greatest is {place(case.bottom_names[index], at)} = {number(won.computed)}"
@@ -131,5 +134,6 @@ def eltwise_gradient(case: Case, at: Index) -> Explanation:
     if param.stable_prod_grad:
         return case.gradient(at, "dx = dy * the product of the other x", one(case, at, math.prod(others), "other x"))
     with np.errstate(divide="ignore", invalid="ignore"):
+        # As Caffe without stable_prod_grad: 0 / 0 is NaN where this x is 0.
         factor = float(np.float64(case.y[at]) / np.float64(case.bottoms[i][at]))
     return case.gradient(at, "dx = dy * y / x", one(case, at, factor, "y / x"))

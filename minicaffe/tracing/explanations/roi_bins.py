@@ -8,18 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.layers.psroi_align import PSROIAlign
 from minicaffe.layers.psroi_pooling import PSROIPooling
 from minicaffe.layers.roi.roi_align_max import sample_value, two_pixels
 from minicaffe.layers.roi.roi_align_mean import sample_counts
 from minicaffe.layers.roi.roi_geometry import LOWEST, BinPlan
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi.roi_samples import SamplePlan, Samples, bilinear_taps
 from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.registry import explains
 
 from . import roi_text
-from .case import Array, Case
+from .case import Case
 from .explanation import SHARE, Explanation
 from .roi_explanations import MaxBinExplanation, MeanBinExplanation, Neighbour, Pair, Sample, SamplesExplanation
 from .roi_steps import clipped_to, geometry_of, plan_of, score_map
@@ -27,16 +29,17 @@ from .terms import Index
 
 
 @explains(ROIPooling)
-def roi_pooling(case: Case, at: Index) -> Explanation:
+def roi_pooling(case: Case[RoiLayer], at: Index) -> Explanation:
     r, c, ph, pw = at
     plan = plan_of(case, [r])
     clipped, cells = _bin(case, plan, c, ph, pw)
-    kept = np.fmax(cells, cells.dtype.type(LOWEST))
+    kept = np.fmax(cells, cells.dtype.type(LOWEST))  # fmax skips NaN; LOWEST is Caffe's start of a maximum
     computed = float(kept.max()) if cells.size else 0.0
     argmax = None
     if cells.size and computed > LOWEST:
         row, column = np.unravel_index(int(kept.argmax()), cells.shape)
         argmax = (int(clipped[0][0] + row), int(clipped[1][0] + column))
+    # No tolerance: a maximum is one of the cells, bit for bit.
     return MaxBinExplanation(
         formula="y[r, c, ph, pw] = the maximum of x[image of r, c] over the cells of bin (ph, pw) of roi r",
         computed=computed,
@@ -48,7 +51,7 @@ def roi_pooling(case: Case, at: Index) -> Explanation:
 
 
 @explains(PSROIPooling)
-def psroi_pooling(case: Case, at: Index) -> Explanation:
+def psroi_pooling(case: Case[PSROIPooling], at: Index) -> Explanation:
     r, d, gh, gw = at
     plan, score = plan_of(case, [r]), score_map(case.layer.operator.group_size, d, gh, gw)
     clipped, cells = _bin(case, plan, score.channel, gh, gw)
@@ -66,21 +69,23 @@ def psroi_pooling(case: Case, at: Index) -> Explanation:
     )
 
 
-def _bin(case: Case, plan: BinPlan, channel: int, ph: int, pw: int) -> tuple[tuple[Pair, Pair], Array]:
+def _bin(case: Case[RoiLayer], plan: BinPlan, channel: int, ph: int, pw: int) -> tuple[tuple[Pair, Pair], Array]:
     """The ends of a bin's rows and columns, and a copy of its cells."""
-    rows, columns = plan.places.of(0, ph, pw)
+    rows, columns = plan.places.of(0, ph, pw)  # roi 0: the plan is of this roi only
     cells: Array = case.x[plan.images[0], channel][np.ix_(rows, columns)]
     return ((rows.start, rows.stop), (columns.start, columns.stop)), cells
 
 
 @explains(PSROIAlign)
-def psroi_align(case: Case, at: Index) -> Explanation:
+def psroi_align(case: Case[PSROIAlign], at: Index) -> Explanation:
     r, d, gh, gw = at
     operator = case.layer.operator
     plan, count, score = plan_of(case, [r]), operator.sample_num, score_map(operator.group_size, d, gh, gw)
     axes = ((plan.steps.h, gh, plan.size[0]), (plan.steps.w, gw, plan.size[1]))
+    # PSROIAlign clips to the last pixel, ROIAlignMax to the size
     clipped = tuple(clipped_to(axis, i, max(n - 1, 0)) for axis, i, n in axes)
     geometry = geometry_of(case, at, plan, clipped, score.channel, partial(roi_text.psroi_align, count))
+    # Samples at or past the bin's end are NaN in the plan, and the divisor still counts them.
     taken = _bilinear(case.x[plan.images[0], score.channel], plan.places, gh, gw)
     lost = count**2 - len(taken)
     text = f"; {lost} more are skipped: at or past the bin's end" * bool(lost)
@@ -92,7 +97,7 @@ def psroi_align(case: Case, at: Index) -> Explanation:
 
 
 @explains(ROIAlignMean)
-def roi_align_mean(case: Case, at: Index) -> Explanation:
+def roi_align_mean(case: Case[ROIAlignMean], at: Index) -> Explanation:
     layer, (r, c, ph, pw) = case.layer, at
     plan = plan_of(case, [r])
     steps, ratio = plan.steps, layer.operator.sampling_ratio
@@ -106,7 +111,7 @@ def roi_align_mean(case: Case, at: Index) -> Explanation:
     return _mean(case, at, taken, plan, formula=formula, left_out=text, **geometry)
 
 
-def _mean(case: Case, at: Index, taken: tuple[Sample, ...], plan: SamplePlan, **more: Any) -> Explanation:
+def _mean(case: Case[RoiLayer], at: Index, taken: tuple[Sample, ...], plan: SamplePlan, **more: Any) -> Explanation:
     divisor = float(plan.places.per_bin[0])
     with np.errstate(invalid="ignore", over="ignore"):
         computed = float(np.sum([s.value for s in taken], dtype=np.float64) / divisor)
@@ -116,7 +121,7 @@ def _mean(case: Case, at: Index, taken: tuple[Sample, ...], plan: SamplePlan, **
 
 
 @explains(ROIAlign, ROIAlignMax)
-def roi_align_max(case: Case, at: Index) -> Explanation:
+def roi_align_max(case: Case[RoiLayer], at: Index) -> Explanation:
     r, c, ph, pw = at
     plan = plan_of(case, [r])
     taken = _max_samples(case.x[plan.images[0], c], plan, ph, pw)
@@ -156,7 +161,7 @@ def _bilinear(plane: Array, samples: Samples, ph: int, pw: int) -> tuple[Sample,
                 _neighbour(
                     plane, rows.pixel[0, ph, a], columns.pixel[0, pw, b], rows.weight[0, ph, a] * columns.weight[0, pw, b]
                 )
-                for a, b in product((i, i + len(h)), (j, j + len(w)))
+                for a, b in product((i, i + len(h)), (j, j + len(w)))  # taps: all lower neighbours, then all upper ones
             )
             found.append(Sample(h[i], w[j], around, float(np.sum([n.weight * n.value for n in around]))))
     return tuple(found)

@@ -119,6 +119,7 @@ class CellsExplanation(RoiExplanation):
         if not self.cells.size:
             return [f"{what}: it is empty, and its value is 0"]
         h, w = (mark[0] - top, mark[1] - left) if mark else (0, 0)
+        # scrolled until the mark is shown
         first_row, first = min(max(h - rows + 1, 0), height), min(max(w - COLUMNS + 1, 0), width)
         shown = self.cells[first_row : first_row + rows, first : first + COLUMNS]
         lines = [["", *(f"w={left + first + j}" for j in range(shown.shape[1]))]]
@@ -208,7 +209,7 @@ class SamplesExplanation(RoiExplanation):
         return [*lines, f"  the greatest, {number(s.value)}, is number {self.greatest}, at {at}; its cells get the gradient"]
 
     def _table(self, rows: int) -> list[str]:
-        first = min(max((self.greatest or 0) - rows + 1, 0), len(self.samples))
+        first = min(max((self.greatest or 0) - rows + 1, 0), len(self.samples))  # scrolled until the greatest is shown
         shown = self.samples[first : first + rows]
         body = [["", "at h", "at w", *["weight * value [h, w]"] * 2, "their sum"]]
         for i, s in enumerate(shown, first):

@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.layers.psroi_align import PSROIAlign
 from minicaffe.layers.psroi_pooling import PSROIPooling
 from minicaffe.layers.roi.psroi_layer import PSROILayer
 from minicaffe.layers.roi.roi_align_max import pixels_of_maxima
 from minicaffe.layers.roi.roi_geometry import RoiPlan
+from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi.roi_samples import SamplePlan, bilinear_taps
 from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.registry import explains_gradient
 
-from .case import Array, Case, sent
+from .case import Case, sent
 from .explanation import Explanation
 from .roi_steps import plan_of, score_map
 from .terms import Index
@@ -24,23 +26,24 @@ from .text import number, place
 
 
 @explains_gradient(ROIPooling)
-def roi_pooling_gradient(case: Case, at: Index) -> Explanation:
+def roi_pooling_gradient(case: Case[RoiLayer], at: Index) -> Explanation:
     n, c, h, w = at
     mine, plan = _plan_of_image(case, n)
+    # The layer's argmax is flat within a channel's map.
     weight = _argmax(case, plan, n, c)[:, 0] == h * case.x.shape[3] + w
     formula = "dx[n, c, h, w] = the sum of dy over the bins whose maximum is this cell (the first of equal ones)"
     return _gradient(case, at, formula, mine, weight)
 
 
 @explains_gradient(ROIAlignMean)
-def roi_align_mean_gradient(case: Case, at: Index) -> Explanation:
+def roi_align_mean_gradient(case: Case[RoiLayer], at: Index) -> Explanation:
     mine, plan = _plan_of_image(case, at[0])
     formula = "dx[n, c, h, w] = the sum over bins of dy * (the weights of this cell in the bin's samples) / (number of samples)"
     return _gradient(case, at, formula, mine, _cell_weights(plan, at))
 
 
 @explains_gradient(ROIAlign, ROIAlignMax)
-def roi_align_max_gradient(case: Case, at: Index) -> Explanation:
+def roi_align_max_gradient(case: Case[RoiLayer], at: Index) -> Explanation:
     n, c, h, w = at
     mine, plan = _plan_of_image(case, n)
     argmax = _argmax(case, plan, n, c)
@@ -52,24 +55,24 @@ def roi_align_max_gradient(case: Case, at: Index) -> Explanation:
 
 
 @explains_gradient(PSROIPooling)
-def psroi_pooling_gradient(case: Case, at: Index) -> Explanation:
+def psroi_pooling_gradient(case: Case[RoiLayer], at: Index) -> Explanation:
     n, _, h, w = at
     mine, plan = _plan_of_image(case, n)
     bins = plan.places
-    rows, columns = (bins.hstart <= h) & (h < bins.hend), (bins.wstart <= w) & (w < bins.wend)
+    rows, columns = (bins.hstart <= h) & (h < bins.hend), (bins.wstart <= w) & (w < bins.wend)  # each (R', group)
     weight = rows[:, :, None] * columns[:, None, :] / np.maximum(bins.areas(), 1)
     formula = "dx[n, c, h, w] = the sum of dy / (cells of the bin) over the rois whose bin (gh, gw) covers this cell"
     return _gradient(case, at, formula, mine, weight)
 
 
 @explains_gradient(PSROIAlign)
-def psroi_align_gradient(case: Case, at: Index) -> Explanation:
+def psroi_align_gradient(case: Case[RoiLayer], at: Index) -> Explanation:
     mine, plan = _plan_of_image(case, at[0])
     formula = "dx[n, c, h, w] = the sum over rois of dy * (this cell's weights in the samples of bin (gh, gw)) / sample_num^2"
     return _gradient(case, at, formula, mine, _cell_weights(plan, at))
 
 
-def _gradient(case: Case, at: Index, formula: str, mine: Array, weight: Array) -> Explanation:
+def _gradient(case: Case[RoiLayer], at: Index, formula: str, mine: Array, weight: Array) -> Explanation:
     """mine: the rois of the image; weight (R', PH, PW): of the cell in each of their bins."""
     channel = at[1]
     steps = [
@@ -90,16 +93,17 @@ def _gradient(case: Case, at: Index, formula: str, mine: Array, weight: Array) -
     return case.gradient(at, formula, terms, steps=tuple(steps))
 
 
-def _plan_of_image(case: Case, image: int) -> tuple[Array, RoiPlan[Any]]:
+def _plan_of_image(case: Case[RoiLayer], image: int) -> tuple[Array, RoiPlan[Any]]:
     """The indices of the rois of this image, and their plan."""
     mine = np.flatnonzero(case.bottoms[1].reshape(-1, 5)[:, 0] == image)
     return mine, plan_of(case, mine)
 
 
-def _argmax(case: Case, plan: RoiPlan[Any], image: int, channel: int) -> Array:
+def _argmax(case: Case[RoiLayer], plan: RoiPlan[Any], image: int, channel: int) -> Array:
     """The argmax (R', 1, PH, PW) of one image's rois in a channel."""
     rois, high, wide = plan.shape
     argmax = np.empty((rois, 1, high, wide), np.int32)
+    # The rois still say image n: a view of one map stands for n + 1 images, without copies.
     case.layer.operator.pool(np.broadcast_to(case.x[image, channel], (image + 1, 1, *plan.size)), plan, None, argmax)
     return argmax
 

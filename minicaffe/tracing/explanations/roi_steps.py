@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from minicaffe.blob import Array
 from minicaffe.layers.roi.roi_geometry import AxisSteps, RoiPlan, RoiSteps
+from minicaffe.layers.roi.roi_layer import RoiLayer
 
-from .case import Array, Case
+from .case import Case
 from .roi_explanations import AxisWork, Pair, Roi, ScoreMap
 from .terms import Index
+
+Lines = Callable[[float, AxisWork], list[tuple[str, str]]]
+"""The steps for one axis of a bin, given spatial_scale: label and arithmetic."""
 
 
 def score_map(group: int, d: int, gh: int, gw: int) -> ScoreMap:
     return ScoreMap(d, group, gh, gw, (d * group + gh) * group + gw)
 
 
-def plan_of(case: Case, rois: Array | list[int]) -> RoiPlan[Any]:
+def plan_of(case: Case[RoiLayer], rois: Array | list[int]) -> RoiPlan[Any]:
     """The layer's plan of the rois with these indices."""
-    plan: RoiPlan[Any] = case.layer.operator.plan(case.bottoms[1].reshape(-1, 5)[rois], case.x.shape[2:])
-    return plan
+    return case.layer.operator.plan(case.bottoms[1].reshape(-1, 5)[rois], case.x.shape[2:])
 
 
 def clipped_to(axis: AxisSteps, i: int, last: int) -> Pair:
     return axis.start.clip(0, last)[0, i], axis.end.clip(0, last)[0, i]
 
 
-def geometry_of(case: Case, at: Index, plan: RoiPlan[Any], clipped: Any, channel: int, lines: Any) -> dict[str, Any]:
+def geometry_of(
+    case: Case[RoiLayer], at: Index, plan: RoiPlan[Any], clipped: tuple[Pair, ...], channel: int, lines: Lines
+) -> dict[str, Any]:
     """The fields of a RoiExplanation that describe a bin, from the plan of one roi; clipped: (rows, columns)."""
     r, _, ph, pw = at
     roi, steps = plan.rois[0], plan.steps
     shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
     return {
-        "roi": Roi(r, int(roi[0]), *roi[1:]),
+        "roi": Roi(r, int(roi[0]), *roi[1:]),  # corners in the layer's type, printed with all digits
         "map": case.bottom_names[0],
         "channel": channel,
         "scale": float(shown),

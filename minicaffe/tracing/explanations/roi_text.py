@@ -62,7 +62,7 @@ def roi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
 
 def psroi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
     """Rounded in the image, 1 added to the end, then scaled; bins are [floor, ceil)."""
-    rounded = np.asarray(axis.halfway[1]) - 1
+    rounded = np.asarray(axis.halfway[1]) - 1  # halfway already has the + 1
     return [
         ("in the image", _to(axis.image)),
         ("rounded (halves away from 0)", _to((axis.halfway[0], rounded))),

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from minicaffe.blob import Blob
+from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
+from minicaffe.layer import Layer
 from minicaffe.net import Net
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Array, Case
+from .case import Case
 from .explanation import Explanation
 from .gradients import with_gradients
 from .places import Asked
@@ -63,6 +63,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
         raise Error(f'{found.type} layer "{layer}": bottom {number} has no gradient ({name})')
     at = (at,) if isinstance(at, int) else at
     asked = Asked(at, roi, channel, bin, item, cell, prefix)
+    # the losses' backward needs the layers behind too
     case = _forward(net, index, number, whole=backward and dy is None, notes=notes)
     place = asked.index(case, backward)
     if backward:
@@ -71,7 +72,7 @@ def explain(  # noqa: PLR0913 - public, by keyword
     return explanation
 
 
-def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str]) -> Case:
+def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str]) -> Case[Layer]:
     """Run the net up to the layer, or the whole net, and copy the layer's bottoms before it ran and its tops after."""
     bottoms, tops = net.nodes[index].bottoms, net.nodes[index].tops
     before: list[Array] = []
@@ -81,6 +82,7 @@ def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str
         if i == index:
             arrays.extend(blob.read_data().copy() for blob in blobs)
 
+    # Copied before the layer runs, because it may work in place.
     keep_bottoms = net.before_forward(partial(keep, before, bottoms))
     keep_tops = net.after_forward(partial(keep, after, tops))
     try:
@@ -106,8 +108,9 @@ def shown_name(net: Net, blob: str) -> str:
 @contextmanager
 def _statistics_kept(net: Net) -> Iterator[None]:
     """Restore the blobs that forward writes (BatchNorm's running statistics)."""
+    # Blobs that no gradient moves (lr_mult: 0) are those that a forward pass may write.
     running = [layer for layer in net.layers if layer.blobs and not any(layer.param_propagate_down)]
-    kept: list[tuple[Any, Array]] = [(b, b.read_data().copy()) for layer in running for b in layer.blobs]
+    kept: list[tuple[Blob, Array]] = [(b, b.read_data().copy()) for layer in running for b in layer.blobs]
     try:
         yield
     finally:

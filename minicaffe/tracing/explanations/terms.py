@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
+
+from minicaffe.blob import Array
 
 from .text import number, place, table
 
-Array = NDArray[Any]
 Index = tuple[int, ...]
 
 
@@ -68,7 +68,7 @@ class Terms(Sequence[Term]):
     def total(self) -> float:
         """The sum, correctly rounded; with values that are not finite, IEEE's."""
         finite = np.isfinite(self.product).all()
-        return math.fsum(self.product.tolist()) if finite else float(np.add.reduce(self.product))
+        return math.fsum(self.product.tolist()) if finite else float(np.add.reduce(self.product))  # fsum raises for inf - inf
 
     def size(self) -> float:
         """The sum of the absolute terms."""
@@ -78,7 +78,7 @@ class Terms(Sequence[Term]):
         """A table; of more than `rows` terms the largest, in order, and the sum of the others."""
         shown = np.arange(len(self))
         if len(self) > rows:
-            shown = np.sort(np.argsort(-np.abs(self.product), kind="stable")[:rows])
+            shown = np.sort(np.argsort(-np.abs(self.product), kind="stable")[:rows])  # the largest, back in their order
         head = ["", *self.columns, self.title]
         body = [
             [place(t.blob, t.at), *map(number, t.columns.values()), number(t.product)]

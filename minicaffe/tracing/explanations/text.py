@@ -26,6 +26,7 @@ def number(value: Any) -> str:
 
 def exact(value: Any) -> str:
     """A number with all digits of a float32, or 10 of a float64."""
+    # the shortest text that reads back as this float32
     if isinstance(value, np.float32) and np.isfinite(value) and 1e-5 <= abs(value) < 1e7:
         return np.format_float_positional(value, unique=True, trim="-")
     value = float(value)

@@ -29,6 +29,7 @@ function cameraOn(world, width, height) {
       const size = world.getBoundingClientRect();
       const [px, py] = point ?? [size.width / 2, size.height / 2];
       const scale = clamp(at.scale * factor, 0.02, 4);
+      // The drawing's point under the pointer stays there: x + px / scale is the same before and after.
       move(at.x + px / at.scale - px / scale, at.y + py / at.scale - py / scale, scale);
     },
     centre: (box, scale = at.scale) => middle(box.x + box.w / 2, box.y + box.h / 2, scale),
@@ -47,7 +48,7 @@ function cameraOn(world, width, height) {
       return box.x >= at.x && box.y >= at.y + 8 / at.scale && box.x + box.w <= right && box.y + box.h <= bottom;
     },
   };
-  new ResizeObserver(() => move(at.x, at.y)).observe(world);
+  new ResizeObserver(() => move(at.x, at.y)).observe(world); // the viewBox has the element's aspect ratio
   whenDragged(world, (dx, dy) => camera.pan(-dx, -dy));
   world.addEventListener("wheel", (event) => turned(event, world, camera), {passive: false});
   return camera;
@@ -74,7 +75,7 @@ function whenDragged(element, moved) {
     if (!last || !event.buttons) return;
     const [dx, dy] = [event.clientX - last[0], event.clientY - last[1]];
     if (!dragging && Math.hypot(dx, dy) < 4) return;
-    if (!dragging) element.setPointerCapture(event.pointerId);
+    if (!dragging) element.setPointerCapture(event.pointerId); // not at pointerdown: it would take the click from the node
     dragging = true;
     last = [event.clientX, event.clientY];
     moved(dx, dy);
@@ -85,6 +86,7 @@ function whenDragged(element, moved) {
   element.addEventListener(
     "click",
     (event) => {
+      // In the capture phase, before the nodes see the click that ends a drag.
       if (dragging) event.stopPropagation();
       dragging = false;
     },

@@ -11,7 +11,7 @@ const bytes = inflated(document.getElementById("arrays"));
 
 async function inflated(element) {
   const packed = fromBase64(element.textContent.trim());
-  element.remove();
+  element.remove(); // frees the text, a third larger than the bytes
   if (!packed.length) return new ArrayBuffer(0);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).arrayBuffer();
@@ -31,6 +31,7 @@ async function read(ref) {
   const count = product(ref.shape);
   const buffer = await bytes;
   const Type = ARRAY_TYPES[ref.dtype];
+  // A copy: the array then holds nothing else of the buffer.
   const data = new Type(buffer.slice(ref.at, ref.at + count * Type.BYTES_PER_ELEMENT));
   data.shape = ref.shape;
   return data;

@@ -75,7 +75,7 @@ function edgePath(edge) {
   let path = `M${points[0]}`;
   for (let i = 1; i < points.length; i++) {
     const [[x0, y0], [x1, y1]] = [points[i - 1], points[i]];
-    path += ` C${x0},${(y0 + y1) / 2} ${x1},${(y0 + y1) / 2} ${x1},${y1}`;
+    path += ` C${x0},${(y0 + y1) / 2} ${x1},${(y0 + y1) / 2} ${x1},${y1}`; // leaves and arrives vertically
   }
   const shape = shapesOf[edge.from].top[edge.blob];
   const title = shape ? `${edge.blob} ${shapeText(shape)}` : edge.blob;

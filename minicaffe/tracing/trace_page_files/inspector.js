@@ -150,7 +150,7 @@ function roiAt(arrays, [x, y], current) {
   }
   around.sort((a, b) => a[0] - b[0]);
   const at = around.findIndex(([, r]) => r === current);
-  return around.length ? around[(at + 1) % around.length][1] : null;
+  return around.length ? around[(at + 1) % around.length][1] : null; // at is -1 for a roi elsewhere: the smallest
 }
 
 function legend(roi, backward) {

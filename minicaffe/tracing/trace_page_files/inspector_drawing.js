@@ -7,7 +7,7 @@ function drawImage(view, roi, arrays, state) {
   const size = trace.image ? [trace.image.width, trace.image.height] : [width / roi.spatial_scale, height / roi.spatial_scale];
   view.look(0, 0, ...size);
   const boxes = [];
-  const faint = clamp(12 / arrays.rois.shape[0], 0.08, 0.5);
+  const faint = clamp(12 / arrays.rois.shape[0], 0.08, 0.5); // 300 rois must not hide the image
   for (let r = 0; r < arrays.rois.shape[0]; r++) {
     const [, x1, y1, x2, y2] = row(arrays.rois, r).map((v) => v / scale);
     if (r !== state.r) boxes.push(box(x1, y1, x2, y2, {class: "other", "stroke-opacity": faint}));

@@ -57,7 +57,7 @@ function layerHead(layer, i, step) {
 function topDiffs(layer, i) {
   return layer.tops
     .map((name) => {
-      const [reader] = readersOf(i, name);
+      const [reader] = readersOf(i, name); // one at most: a Split stands before several
       const step = trace.steps[stepsOf[reader]?.backward];
       const blob = step?.blobs.find((other) => other.name === name && other.part === "diff");
       return blob ? {...blob, role: "top"} : null;
@@ -98,7 +98,7 @@ function readersOf(i, name) {
   const readers = [];
   for (let k = i + 1; k < trace.layers.length; k++) {
     if (trace.layers[k].bottoms.includes(name)) readers.push(k);
-    if (trace.layers[k].tops.includes(name)) break;
+    if (trace.layers[k].tops.includes(name)) break; // overwritten: later layers read other contents
   }
   return readers;
 }
@@ -171,7 +171,7 @@ function valuesView(blob) {
     }
   };
   const ontoggle = (event) => {
-    if (event.target.open && !box.children.length) draw();
+    if (event.target.open && !box.children.length) draw(); // drawn when first opened
   };
   return el("details", {ontoggle, class: "inner"}, el("summary", {}, "Values"), box);
 }

@@ -62,7 +62,7 @@ function tilesView(tiles, what) {
   const back = button("‹", `previous ${what}s`, () => move(-perPage), {disabled: true});
   const on = button("›", `next ${what}s`, () => move(perPage), {disabled: stored <= perPage});
   const about = tiles.shrunk > 1 ? quiet(`shrunk ${number(tiles.shrunk)} times`) : null;
-  grid.style.minHeight = `${Math.ceil(size.height + 18)}px`;
+  grid.style.minHeight = `${Math.ceil(size.height + 18)}px`; // its height before it is drawn, so that the page does not jump
   return whenSeen(
     el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, about), grid),
     draw,
@@ -97,7 +97,7 @@ function histogramView({low, high, counts, every}) {
     const title = svg("title", {}, `${edge(i)} to ${edge(i + 1)}: ${count * every}`);
     return svg("rect", {x: i + 0.08, width: 0.84, y: 100 - height, height}, title);
   });
-  const zero = (counts.length * -low) / (high - low);
+  const zero = (counts.length * -low) / (high - low); // the place of 0, in bars
   const picture = svg(
     "svg",
     {

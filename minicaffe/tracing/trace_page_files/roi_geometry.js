@@ -84,6 +84,7 @@ function readBin(roi, arrays, r, c, ph, pw) {
   }
   if (takesMaximum(roi)) {
     bin.items.forEach((item, i) => {
+      // `>`: NaN never wins, and the first of equal ones stays
       if (item.value > (bin.best < 0 ? -Infinity : bin.items[bin.best].value)) bin.best = i;
     });
   }
@@ -95,7 +96,7 @@ function readBin(roi, arrays, r, c, ph, pw) {
 /** 0 for an empty bin; the lowest float if all values are NaN or -infinity. */
 function maximum(bin) {
   if (!bin.items.length) return 0;
-  return bin.best < 0 ? -3.4028234663852886e38 : bin.items[bin.best].value;
+  return bin.best < 0 ? -3.4028234663852886e38 : bin.items[bin.best].value; // -FLT_MAX, where Caffe's maximum starts
 }
 
 /** The factors of a bin's gradient by cell: [{h, w, factor}]; a cell that is read twice occurs once. */
@@ -104,8 +105,10 @@ function gradientFactors(roi, bin) {
   const giving = takesMaximum(roi) ? (bin.best < 0 ? [] : [bin.items[bin.best]]) : bin.items;
   for (const item of giving) {
     for (const {h, w, weight} of item.cells) {
+      // A weight of 0 (a place on a pixel) gives no gradient.
       if (h < 0 || w < 0 || !weight) continue;
       const key = `${h},${w}`;
+      // dy goes to the maximum whole, to a mean's samples in equal parts.
       const factor = weight / (takesMaximum(roi) ? 1 : bin.divisor);
       sums.set(key, {h, w, factor: (sums.get(key)?.factor ?? 0) + factor});
     }
@@ -121,6 +124,7 @@ function contributions(roi, arrays, c, h, w, only) {
   for (let r = 0; r < count; r++) {
     if (arrays.rois[5 * r] !== roi.item) continue;
     for (let ph = 0; ph < height; ph++) {
+      // Rows and columns are tested apart, so that few bins are read in full.
       if ((only && ph !== only[0]) || !touches(roi, arrays, r, "h", ph, h)) continue;
       for (let pw = 0; pw < width; pw++) {
         if ((only && pw !== only[1]) || !touches(roi, arrays, r, "w", pw, w)) continue;

@@ -5,7 +5,7 @@ const pair = (values, digits) => `(${[...values].map((v) => number(v, digits)).j
 /** Paragraphs {title, lines} for output channel c, bin (ph, pw) of roi r. */
 function arithmetic(roi, arrays, {r, c, ph, pw}, bin, backward) {
   const corners = row(arrays.rois, r).subarray(1);
-  const scaled = corners.map((v) => v * Math.fround(roi.spatial_scale));
+  const scaled = corners.map((v) => v * Math.fround(roi.spatial_scale)); // float32, as in the layer; corners is a Float32Array
   const [binH, binW] = row(arrays.size, r);
   const parts = [
     {

@@ -27,7 +27,7 @@ function stage(title, attributes = {}) {
     figure: el("figure", {class: "view"}, caption, frame),
     /** Show at least this rectangle of the world. */
     look(x, y, w, h) {
-      const width = Math.max(w, h * ASPECT);
+      const width = Math.max(w, h * ASPECT); // the frame's aspect ratio, with the rectangle in the middle
       const height = width / ASPECT;
       world = [x - (width - w) / 2, y - (height - h) / 2, width, height];
       overlay.setAttribute("viewBox", world.join(" "));

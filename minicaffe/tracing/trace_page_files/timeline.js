@@ -64,7 +64,7 @@ function timelineView(root, goTo) {
 
   const paint = () => {
     const {width, height} = canvas.getBoundingClientRect();
-    const dense = window.devicePixelRatio || 1;
+    const dense = window.devicePixelRatio || 1; // a canvas has device pixels, its style CSS pixels
     canvas.width = width * dense;
     canvas.height = height * dense;
     const context = canvas.getContext("2d");
@@ -94,6 +94,7 @@ function timelineView(root, goTo) {
     " ": toggle,
   };
   document.addEventListener("keydown", (event) => {
+    // Keys that the focused control uses itself.
     const own =
       event.target.closest("input, select, textarea, summary") ||
       (event.key === " " && event.target.closest("button, a, [role=button]"));
@@ -122,7 +123,7 @@ function timelineView(root, goTo) {
 function cssColours(root) {
   const probe = root.appendChild(el("i", {hidden: true}));
   const colours = ["quiet", "faint", "accent", "bar", "bar-back", "memory"].map((name) => {
-    probe.style.color = `var(--${name})`;
+    probe.style.color = `var(--${name})`; // a canvas takes no variables: the computed colour
     return [name, getComputedStyle(probe).color];
   });
   probe.remove();
@@ -142,7 +143,7 @@ function paintBars(context, width, height, {steps, most, memory, current, colour
     if (context.measureText(name).width + 8 < (end - first) * slot) context.fillText(name, first * slot + 5, 11);
   }
   steps.forEach((step, i) => {
-    const tall = Math.sqrt((step.ms ?? 0) / most) * (floor - top);
+    const tall = Math.sqrt((step.ms ?? 0) / most) * (floor - top); // square root: a layer of 1 % of the longest still shows
     context.fillStyle = step.kind === "backward" ? colour["bar-back"] : colour.bar;
     const gap = slot > 4 ? 1 : 0;
     context.fillRect(i * slot + gap / 2, floor - Math.max(tall, 1), Math.max(slot - gap, 0.5), Math.max(tall, 1));

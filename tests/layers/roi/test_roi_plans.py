@@ -17,6 +17,7 @@ from roi_cases import Case, cases, some_rois
 from minicaffe.layers.psroi_align import PsRoiAlign
 from minicaffe.layers.psroi_pooling import PsRoiPool
 from minicaffe.layers.roi import operator
+from minicaffe.layers.roi.psroi_bilinear import grid_taps
 from minicaffe.layers.roi.roi_align_max import RoiAlignMax
 from minicaffe.layers.roi.roi_align_mean import RoiAlign
 from minicaffe.layers.roi.roi_geometry import RoiPlan
@@ -83,6 +84,15 @@ def test_psroi_align(case: Case, sample_num: int) -> None:
     plan = case.plan(PsRoiAlign, sample_num=sample_num)
     of_axis = partial(roi_reference.ps_roi_align, sample_num=sample_num)
     check_samples(case, plan, of_axis, lambda high, wide: sample_num**2)
+
+
+def test_rows_without_a_sample_lie_past_a_map_of_any_width() -> None:
+    """2^40, the mark of such a row, times a width of 2^24 is 0 in 64 bits."""
+    size = 3, 2**24
+    plan = PsRoiAlign(group_size=1, spatial_scale=1.0).plan(np.array([[0, 5, 90, 8, 95]], np.float32), size)
+    taps = grid_taps(plan)
+    assert (taps.rows >= size[0] * size[1]).all()
+    assert (taps.columns < size[1]).all()
 
 
 LAYERS = {

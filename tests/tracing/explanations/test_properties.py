@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from roi_cases import Case, cases
 
 from minicaffe import TEST, TRAIN
+from minicaffe.layers import CATALOGUE
 from minicaffe.registry import explains
 from minicaffe.tracing.explanations import explain
 
@@ -216,8 +217,7 @@ def test_others(text: str, shapes: list[Any], tops: int) -> None:
     property_of()
 
 
-NOT_IN_PLACE = ("Convolution", "Concat", "Flatten", "InnerProduct", "LRN", "Reshape", "Slice", "Split")
-IN_PLACE = [text for text, shapes, tops in OTHERS if len(shapes) == tops == 1 and not any(n in text for n in NOT_IN_PLACE)]
+IN_PLACE = [text for text, shapes, tops in OTHERS if len(shapes) == tops == 1 and CATALOGUE[text.split('"')[1]].in_place]
 
 
 @pytest.mark.parametrize("text", IN_PLACE, ids=[text[6:60] for text in IN_PLACE])
