@@ -50,6 +50,7 @@ from .euclidean_loss import EuclideanLoss
 from .exp import Exp
 from .filter import Filter
 from .flatten import Flatten
+from .hard_sigmoid import HardSigmoid
 from .hdf5_data import HDF5Data
 from .hdf5_output import HDF5Output
 from .hinge_loss import HingeLoss
@@ -80,12 +81,16 @@ from .psroi_pooling import PSROIPooling
 from .python import STAND_INS, Python, layer_class
 from .reduction import Reduction
 from .relu import ReLU
+from .relu6 import ReLU6
+from .reorg import Reorg
 from .reshape import Reshape
+from .reverse import Reverse
 from .rnn import RNN
 from .roi_align import ROIAlign
 from .roi_data import RoIData
 from .roi_pooling import ROIPooling
 from .scale import Scale
+from .shuffle_channel import ShuffleChannel
 from .sigmoid import Sigmoid
 from .sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from .silence import Silence
@@ -101,6 +106,7 @@ from .swish import Swish
 from .tanh import TanH
 from .threshold import Threshold
 from .tile import Tile
+from .transpose import Transpose
 from .window_data import WindowData
 
 CATALOGUE: dict[str, type[Layer]] = registry.types
@@ -109,9 +115,9 @@ _types = {kind.type: kind for kind in _kinds} | {"ConvolutionDepthwise": Depthwi
 CATALOGUE |= {name: _types[name] for name in sorted(_types)}
 
 FORK_TYPES = {
-    "VideoData": "SSD", "Reorg": "Intel",
+    "VideoData": "SSD",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
-    "SpatialDropout": "Intel", "ShuffleChannel": "ShuffleNet",
+    "SpatialDropout": "Intel",
     "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",
     "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip

@@ -14,6 +14,8 @@ NEURONS = {
     "AbsVal": "", "BNLL": "", "Clip": "clip_param { min: -1 max: 1 }", "Dropout": "dropout_param {}", "ELU": "elu_param {}",
     "Exp": "exp_param {}", "Log": "log_param {}", "PReLU": "prelu_param { filler {} }", "Power": "power_param {}",
     "ReLU": "relu_param {}", "Sigmoid": "sigmoid_param {}", "Swish": "swish_param {}", "TanH": "tanh_param {}",
+    "HardSigmoid": "", "ReLU6": "relu6_param {}", "Reorg": "reorg_param { stride: 1 }", "Reverse": "reverse_param {}",
+    "ShuffleChannel": "shuffle_channel_param {}", "Transpose": "transpose_param { dim: 0 dim: 2 dim: 3 dim: 1 }",
     "Threshold": "threshold_param {}", "ArgMax": "argmax_param {}", "BatchNorm": "batch_norm_param {}",
     "Bias": "bias_param { filler {} }", "Scale": "scale_param { filler {} bias_filler {} }", "Flatten": "flatten_param {}",
     "LRN": "lrn_param {}", "MVN": "mvn_param {}", "Normalize": "norm_param { scale_filler {} }",

@@ -98,6 +98,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Exp": "exp_param { base: 2 scale: 0.5 shift: 0.1 }",
     "Flatten": "",
     "Flatten ": "flatten_param { axis: 2 end_axis: -1 }",
+    "HardSigmoid": "",
     "Im2col": "convolution_param { kernel_size: 3 }",
     "InnerProduct": "inner_product_param { num_output: 3 }",
     "InnerProduct ": "inner_product_param { num_output: 3 axis: 2 transpose: true bias_term: false }",
@@ -123,14 +124,19 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Power ": "power_param { power: 0 }",
     "ReLU": "",
     "ReLU ": "relu_param { negative_slope: 0.1 }",
+    "ReLU6": "",
+    "ReLU6 ": "relu6_param { negative_slope: 0.1 }",
     "Reduction": "reduction_param { operation: MEAN axis: 1 coeff: 3 }",
     "Reduction ": "reduction_param { operation: SUMSQ axis: -1 }",
     "Reduction  ": "reduction_param { operation: ASUM }",
+    "Reorg": "reorg_param { stride: 2 reverse: true }",
     "Reshape": "reshape_param { shape { dim: 0 dim: 2 dim: -1 dim: 7 } }",
     "Reshape ": "reshape_param { shape { dim: 10 dim: 2 } axis: 1 num_axes: 2 }",
+    "Reverse": "reverse_param { axis: -2 }",
     "SPP": "spp_param { pyramid_height: 2 }",
     "Scale": "scale_param { bias_term: true }",
     "Scale ": "scale_param { num_axes: 0 }",
+    "ShuffleChannel": "shuffle_channel_param { group: 2 }",
     "Sigmoid": "",
     "Softmax": "",
     "Softmax ": "softmax_param { axis: -1 }",
@@ -138,6 +144,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "TanH": "",
     "Threshold": "threshold_param { threshold: 0.2 }",
     "Tile": "tile_param { axis: 2 tiles: 3 }",
+    "Transpose": "transpose_param { dim: 0 dim: 3 dim: 1 dim: 2 }",
 }  # fmt: skip
 
 
@@ -159,6 +166,7 @@ MORE = {  # type and parameters, tops; the bottoms are as given
     "Bias": ("bias_param { axis: 1 }", ((2, 3, 4), (3,)), "y"),
     "Slice": ("slice_param { axis: 1 slice_point: 2 }", ((2, 5),), "y z"),
     "Slice ": ("", ((2, 6),), "y z"),
+    "Reorg": ("reorg_param { stride: 2 }", ((2, 4, 6, 10),), "y"),
     "SmoothL1Loss": ("smooth_l1_loss_param { sigma: 1.5 }", ((3, 4), (3, 4)), "y"),
 }
 

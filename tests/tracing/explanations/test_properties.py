@@ -163,19 +163,26 @@ OTHERS = [
     ('type: "Flatten"', [(2, 3, 5, 2)], 1),
     (f'type: "InnerProduct" {IP} bias_filler {NORMAL} }}', [(2, 3, 5)], 1),
     (f'type: "InnerProduct" {IP} axis: 2 transpose: true }}', [(2, 3, 5)], 1),
+    ('type: "HardSigmoid"', [(2, 3, 5)], 1),
     ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }', [(2, 5, 3, 4)], 1),
     ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.6 norm_region: WITHIN_CHANNEL }', [(2, 2, 5, 4)], 1),
     ('type: "Log" log_param { base: 10 scale: 0.5 shift: 9 }', [(2, 3, 5)], 1),
     (f'type: "PReLU" prelu_param {{ filler {NORMAL} }}', [(2, 3, 5)], 1),
     ('type: "PReLU" prelu_param { channel_shared: true }', [(2, 3, 5)], 1),
+    ('type: "Permute" permute_param { order: 0 order: 2 order: 1 }', [(2, 3, 5)], 1),
     ('type: "Power" power_param { power: 2 scale: 0.5 shift: 1.5 }', [(2, 3, 5)], 1),
     ('type: "Power" power_param { scale: -3 shift: 0.25 }', [(2, 3, 5)], 1),
     ('type: "ReLU"', [(2, 3, 5)], 1),
     ('type: "ReLU" relu_param { negative_slope: 0.1 }', [(2, 3, 5)], 1),
     ('type: "ReLU" relu_param { negative_slope: -0.4 }', [(2, 3, 5)], 1),
+    ('type: "ReLU6" relu6_param { negative_slope: 0.1 }', [(2, 3, 5)], 1),
+    ('type: "Reorg" reorg_param { stride: 2 }', [(2, 4, 2, 4)], 1),
+    ('type: "Reorg" reorg_param { stride: 2 reverse: true }', [(2, 8, 2, 3)], 1),
     ('type: "Reshape" reshape_param { shape { dim: 0 dim: -1 } }', [(2, 3, 5)], 1),
+    ('type: "Reverse" reverse_param { axis: 1 }', [(2, 3, 5)], 1),
     (f'type: "Scale" scale_param {{ filler {NORMAL} bias_term: true bias_filler {NORMAL} }}', [(2, 3, 5)], 1),
     ('type: "Scale" scale_param { axis: 1 }', [(2, 3, 5), (3, 5)], 1),
+    ('type: "ShuffleChannel" shuffle_channel_param { group: 3 }', [(2, 6, 5)], 1),
     ('type: "Sigmoid"', [(2, 3, 5)], 1),
     ('type: "Slice" slice_param { slice_point: 1 slice_point: 4 }', [(2, 5, 3)], 3),
     ('type: "Slice" slice_param { axis: 2 }', [(2, 5, 4)], 2),
@@ -190,6 +197,7 @@ OTHERS = [
     ('type: "Swish" swish_param { beta: 1.5 }', [(2, 3, 5)], 1),
     ('type: "TanH"', [(2, 3, 5)], 1),
     ('type: "Threshold" threshold_param { threshold: 0.2 }', [(2, 3, 5)], 1),
+    ('type: "Transpose" transpose_param { dim: 2 dim: 0 dim: 1 }', [(2, 3, 5)], 1),
 ]  # fmt: skip
 
 
@@ -216,7 +224,10 @@ def test_others(text: str, shapes: list[Any], tops: int) -> None:
     property_of()
 
 
-NOT_IN_PLACE = ("Convolution", "Concat", "Flatten", "InnerProduct", "LRN", "Reshape", "Slice", "Split")
+NOT_IN_PLACE = (
+    "Convolution", "Concat", "Flatten", "InnerProduct", "LRN", "Permute", "Reorg", "Reshape", "Reverse", "ShuffleChannel",
+    "Slice", "Split", "Transpose",
+)  # fmt: skip
 IN_PLACE = [text for text, shapes, tops in OTHERS if len(shapes) == tops == 1 and not any(n in text for n in NOT_IN_PLACE)]
 
 
