@@ -33,9 +33,12 @@ from .bnll import BNLL
 from .box_annotator_ohem import BoxAnnotatorOHEM
 from .clip import Clip
 from .concat import Concat
+from .continuation_indicator import ContinuationIndicator
 from .contrastive_loss import ContrastiveLoss
 from .convolution import Convolution
 from .crop import Crop
+from .ctc_greedy_decoder import CTCGreedyDecoder
+from .ctc_loss import CTCLoss, CtcLoss
 from .data import Data
 from .deconvolution import Deconvolution
 from .depthwise_convolution import DepthwiseConvolution
@@ -59,6 +62,7 @@ from .image_data import ImageData
 from .infogain_loss import InfogainLoss
 from .inner_product import InnerProduct
 from .input import Input
+from .labelsequence_accuracy import LabelsequenceAccuracy
 from .log import Log
 from .lrn import LRN
 from .lstm import LSTM

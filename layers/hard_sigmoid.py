@@ -30,4 +30,5 @@ class HardSigmoid(Neuron):
 
     def slope(self, x: Array) -> Array:
         line = x * SCALE + SHIFT
-        return ((line > 0) & (line < 1)) * x.dtype.type(SCALE)
+        slope: Array = ((line > 0) & (line < 1)) * x.dtype.type(SCALE)
+        return slope

@@ -31,4 +31,5 @@ class Permute(Rearranged):
         top[0].reshape(*(bottom[0].shape[axis] for axis in self.order))
 
     def arranged(self, x: Array) -> Array:
-        return x.transpose(self.order)
+        view: Array = x.transpose(self.order)
+        return view

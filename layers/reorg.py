@@ -46,7 +46,8 @@ class Reorg(Rearranged):
 
     def arranged(self, x: Array) -> Array:
         n, c, h, w = x.shape
-        return x.reshape(n, *self.split(c, h, w)).transpose(0, *self.order)
+        view: Array = x.reshape(n, *self.split(c, h, w)).transpose(0, *self.order)
+        return view
 
     def split(self, c: int, h: int, w: int) -> tuple[int, ...]:
         """The five axes as which an image's memory is read."""

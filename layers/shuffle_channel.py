@@ -39,4 +39,5 @@ class ShuffleChannel(Rearranged):
 
     def arranged(self, x: Array) -> Array:
         n, channels, *rest = x.shape
-        return x.reshape(n, self.group, channels // self.group, *rest).swapaxes(1, 2)
+        view: Array = x.reshape(n, self.group, channels // self.group, *rest).swapaxes(1, 2)
+        return view

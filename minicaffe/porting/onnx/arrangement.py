@@ -121,7 +121,8 @@ def reorg(g: Graph, layer: Reorg, bottom: list[Value], top: list[Dims]) -> list[
     x, s = bottom[0], layer.stride
     n, c, h, w = (g.size(x, axis) for axis in range(4))
     k, square = g("Div", c, [s * s]), [s * s]
-    split = g.reshape(x, n, *([[s, s], k, h, w] if layer.reverse else [k, h, [s], w, [s]]))
+    parts: list[Operand] = [[s, s], k, h, w] if layer.reverse else [k, h, [s], w, [s]]
+    split = g.reshape(x, n, *parts)
     moved = g("Transpose", split, perm=[0, *layer.order])
     if layer.reverse:
         return [g.reshape(moved, n, k, g("Mul", h, [s]), g("Mul", w, [s]))]
