@@ -67,6 +67,8 @@ from .log import Log
 from .lrn import LRN
 from .lstm import LSTM
 from .lstm_unit import LSTMUnit
+from .mask_pooling import MaskPooling
+from .mask_resize import MaskResize
 from .memory_data import MemoryData
 from .multi_box_loss import MultiBoxLoss
 from .multinomial_logistic_loss import MultinomialLogisticLoss
@@ -112,6 +114,8 @@ from .threshold import Threshold
 from .tile import Tile
 from .transpose import Transpose
 from .window_data import WindowData
+from .yolo_detection_output import YoloDetectionOutput
+from .yolov3_detection_output import Yolov3DetectionOutput
 
 CATALOGUE: dict[str, type[Layer]] = registry.types
 _kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer]

@@ -30,7 +30,7 @@ _FIELDS = {
     "FlowNet": """correlation_param flow_warp_param resample_param downsample_param augmentation_param coeff_schedule_param
         l1_loss_param lpq_loss_param black_augmentation_param reader_param writer_param mean_param accum_param
         reshape_every_iter""",
-    "YOLO for Caffe (eric612)": "yolo_detection_output_param yolov3_detection_output_param yolov3_param",
+    "YOLO for Caffe (eric612)": "yolov3_param",
     "OpenPose": "cpm_transform_param im_resize_param imresize_param op_transform_param LayerParameter.nms_param",
     "MS-CNN": "box_output_param box_group_output_param detection_group_accuracy_param image_gt_data_param",
     "caffe-face (center loss)": "center_loss_param",

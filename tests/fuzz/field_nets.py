@@ -56,6 +56,14 @@ MORE: dict[str, tuple[list[str], int, str]] = {
     "HingeLoss": ([ROWS, LABELS], 1, "hinge_loss_param {}"),
     "InfogainLoss": ([ROWS, LABELS, "1 1 5 5"], 1, "infogain_loss_param {} loss_param {}"),
     "Input": ([], 1, "input_param { shape { dim: 2 dim: 3 } }"),
+    "MaskPooling": ([MAP, "2 1 6 7"], 1, ""),
+    "MaskResize": ([MAP], 1, "mask_resize_param { output_height: 3 output_width: 9 }"),
+    "YoloDetectionOutput": (["2 14 3 3"], 1,
+                            "yolo_detection_output_param { num_classes: 2 num_box: 2 biases: 1 biases: 2 biases: 3 biases: 1"
+                            " }"),
+    "Yolov3DetectionOutput": (["2 14 3 4"], 1,
+                              "yolov3_detection_output_param { num_classes: 2 num_box: 2 mask_group_num: 1 anchors_scale: 8"
+                              " biases: 9 biases: 8 biases: 20 biases: 30 mask: 0 mask: 1 }"),
     "LSTM": (["4 2 3", "4 2 = 1"], 1, "recurrent_param { num_output: 3 weight_filler {} bias_filler {} }"),
     "RNN": (["4 2 3", "4 2 = 1"], 1, "recurrent_param { num_output: 3 weight_filler {} bias_filler {} }"),
     "LSTMUnit": (["1 2 3", "1 2 12", "1 2 = 1"], 2, ""),

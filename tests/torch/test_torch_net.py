@@ -105,6 +105,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "LRN": "lrn_param { local_size: 3 alpha: 0.4 beta: 0.75 k: 2 }",
     "LRN ": "lrn_param { local_size: 3 alpha: 0.4 norm_region: WITHIN_CHANNEL }",
     "MVN": "",
+    "MaskResize": "mask_resize_param { output_height: 9 output_width: 3 }",
     "Normalize": "norm_param { across_spatial: false }",
     "PReLU": "",
     "PReLU ": "prelu_param { channel_shared: true }",
@@ -166,6 +167,7 @@ MORE = {  # type and parameters, tops; the bottoms are as given
     "Bias": ("bias_param { axis: 1 }", ((2, 3, 4), (3,)), "y"),
     "Slice": ("slice_param { axis: 1 slice_point: 2 }", ((2, 5),), "y z"),
     "Slice ": ("", ((2, 6),), "y z"),
+    "MaskPooling": ("", ((2, 3, 4, 5), (2, 1, 4, 5)), "y"),
     "Reorg": ("reorg_param { stride: 2 }", ((2, 4, 6, 10),), "y"),
     "SmoothL1Loss": ("smooth_l1_loss_param { sigma: 1.5 }", ((3, 4), (3, 4)), "y"),
 }

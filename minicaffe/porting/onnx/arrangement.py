@@ -13,6 +13,8 @@ from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.mask_pooling import MaskPooling
+from minicaffe.layers.mask_resize import MaskResize
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reduction import ASUM, MEAN, SUMSQ, Reduction
@@ -177,3 +179,20 @@ def batch_reindex(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) 
 @exports(Parameter)
 def parameter(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g.weight(layer, 0)]
+
+
+@exports(MaskPooling)
+def mask_pooling(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Mul", *bottom)]
+
+
+@exports(MaskResize)
+def mask_resize(g: Graph, layer: MaskResize, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """The same bilinear weights: of a fixed map as two matrices' products, else ONNX's asymmetric Resize."""
+    x, param = bottom[0], layer.param.mask_resize_param
+    if all(isinstance(length, int) for length in x.dims[2:]):
+        rows, columns = layer.rows.astype(np.float32), layer.columns.T.astype(np.float32)
+        return [g("MatMul", g("MatMul", rows, x), columns)]
+    sizes = g("Concat", g.shape(x, 0, 2), [param.output_height, param.output_width], axis=0)
+    modes = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
+    return [g("Resize", x, None, None, sizes, **modes)]

@@ -119,6 +119,12 @@ def test_layers_of_one_bottom(name: str, tmp_path: Path) -> None:
     assert dims["x"] == (["x_n", 4, "x_h", 9] if name in FIXED_MAP else ["x_n", 4, "x_h", "x_w"])
 
 
+def test_mask_layers(tmp_path: Path) -> None:
+    text = 'type: "MaskResize" mask_resize_param { output_height: 9 output_width: 3 }'
+    check(tmp_path, layer(text), {"x": maps(2, 4, 7, 9)}, {"x": maps(3, 4, 12, 6)}, rtol=1e-4, atol=1e-5)
+    check(tmp_path, layer('type: "MaskPooling"', bottoms=2), {"x": maps(2, 4, 7, 9), "x1": maps(2, 1, 7, 9)})
+
+
 def test_reorg(tmp_path: Path) -> None:
     inputs = [{"x": maps(*shape)} for shape in ((2, 4, 6, 8), (3, 4, 10, 6), (1, 4, 12, 2))]
     dims = check(tmp_path, layer('type: "Reorg" reorg_param { stride: 2 }'), *inputs)

@@ -167,6 +167,8 @@ OTHERS = [
     ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }', [(2, 5, 3, 4)], 1),
     ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.6 norm_region: WITHIN_CHANNEL }', [(2, 2, 5, 4)], 1),
     ('type: "Log" log_param { base: 10 scale: 0.5 shift: 9 }', [(2, 3, 5)], 1),
+    ('type: "MaskPooling"', [(2, 3, 4, 5), (2, 1, 4, 5)], 1),
+    ('type: "MaskResize" mask_resize_param { output_height: 9 output_width: 3 }', [(2, 2, 5, 6)], 1),
     (f'type: "PReLU" prelu_param {{ filler {NORMAL} }}', [(2, 3, 5)], 1),
     ('type: "PReLU" prelu_param { channel_shared: true }', [(2, 3, 5)], 1),
     ('type: "Permute" permute_param { order: 0 order: 2 order: 1 }', [(2, 3, 5)], 1),
@@ -225,8 +227,8 @@ def test_others(text: str, shapes: list[Any], tops: int) -> None:
 
 
 NOT_IN_PLACE = (
-    "Convolution", "Concat", "Flatten", "InnerProduct", "LRN", "Permute", "Reorg", "Reshape", "Reverse", "ShuffleChannel",
-    "Slice", "Split", "Transpose",
+    "Convolution", "Concat", "Flatten", "InnerProduct", "LRN", "MaskResize", "Permute", "Reorg", "Reshape", "Reverse",
+    "ShuffleChannel", "Slice", "Split", "Transpose",
 )  # fmt: skip
 IN_PLACE = [text for text, shapes, tops in OTHERS if len(shapes) == tops == 1 and not any(n in text for n in NOT_IN_PLACE)]
 
