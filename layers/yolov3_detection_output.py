@@ -65,7 +65,7 @@ class Yolov3DetectionOutput(YoloOutput):
         for blob, sizes, pixels in zip(bottom, self.sizes, param.anchors_scale, strict=True):
             cells = cells_of(blob.data, param.num_box)
             scores = sigmoid(cells[..., 5:]) * sigmoid(cells[..., 4:5])
-            *cell, classes = np.nonzero(scores > param.confidence_threshold)
-            parts.append((decoded(cells, sizes, pixels)[tuple(cell)], scores[(*cell, classes)], classes))
+            which = np.nonzero(scores > param.confidence_threshold)
+            parts.append((decoded(cells, sizes, pixels)[which[:-1]], scores[which], which[-1]))
         boxes, scores, classes = (np.concatenate(arrays) for arrays in zip(*parts))
         return boxes, scores, classes
