@@ -89,7 +89,7 @@ class CtcLoss(SequenceLoss):
 
     def targets(self, bottom: Sequence[Blob]) -> list[Target | None]:
         steps, classes, found = self.param.ctc_loss_param.time_step, bottom[0].shape[2], list[Target | None]()
-        for n, row in enumerate(bottom[1].data.reshape(bottom[0].shape[1], -1)):
-            labels = [label for label in read_labels(self, row, n, classes, 1) if label != self.blank]
+        for n, row in enumerate(bottom[1].data):
+            labels = [label for label in read_labels(self, row.reshape(-1), n, classes, 1) if label != self.blank]
             found.append(self.check_fits(n, Target(labels, 0, steps), 1))
         return found

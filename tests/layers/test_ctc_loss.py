@@ -125,6 +125,12 @@ def test_a_second_reshape() -> None:
     assert case.backward()[0].shape == (4, 3, 3, 1)
 
 
+def test_no_sequence_is_a_loss_of_0() -> None:
+    for case in (chwick(np.zeros((4, 0, 3)), [], []), warp(np.zeros((4, 0, 3)), np.zeros((0, 2)))):
+        assert case.forward()[0] == 0
+        assert case.backward()[0].shape == (4, 0, 3)
+
+
 @pytest.mark.parametrize(
     ("lengths", "labels", "more", "message"),
     [
