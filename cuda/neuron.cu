@@ -55,6 +55,14 @@ extern "C" __global__ void exponential_backward(int count, const REAL* x, REAL a
   SLOPE(a * exp(a * v + b))
 }
 
+// a: scale, b: shift.
+extern "C" __global__ void hard_sigmoid(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
+  VALUE(v * a + b < 0 ? REAL(0) : v * a + b > 1 ? REAL(1) : v * a + b)
+}
+extern "C" __global__ void hard_sigmoid_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
+  SLOPE(v * a + b > 0 && v * a + b < 1 ? a : REAL(0))
+}
+
 // a: scale, b: shift, c: 1 / ln(base).
 extern "C" __global__ void logarithm(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
   VALUE(log(v * a + b) * c)
@@ -71,6 +79,14 @@ extern "C" __global__ void power(int count, const REAL* x, REAL a, REAL b, REAL 
 extern "C" __global__ void power_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
   const REAL factor = c * a;
   SLOPE(factor == 0 || c == 1 ? factor : factor * pow(b + a * v, c - 1))
+}
+
+// a: negative_slope, b: the most.
+extern "C" __global__ void relu6(int count, const REAL* x, REAL a, REAL b, REAL c, REAL* y, REAL* kept) {
+  VALUE((v > 0 ? v : v * a) > b ? b : v > 0 ? v : v * a)
+}
+extern "C" __global__ void relu6_backward(int count, const REAL* x, REAL a, REAL b, REAL c, const REAL* dy, REAL* dx) {
+  SLOPE((v > 0 ? v : v * a) < b ? (v > 0 ? REAL(1) : a) : REAL(0))
 }
 
 // a: beta.

@@ -1,14 +1,15 @@
-// Permute and Crop: two arrays with different strides. See layers/permute.py and crop.py.
+// Permute, Crop and others: two arrays with different strides. See layers/elementwise/rearranged.py and crop.py.
 #include "common.cuh"
 
-// The place in the other array of number i; table: the lengths of the axes, then the other array's strides.
-__device__ unsigned elsewhere(unsigned i, int axes, const int* table) {
+// The place in the other array of number i; table: the lengths of the axes, then the other array's strides, which may be
+// negative, as Reverse's is: unsigned sums wrap around, and the place counts from the array's address that is passed.
+__device__ int elsewhere(unsigned i, int axes, const int* table) {
   unsigned place = 0;
   for (int axis = axes - 1; axis >= 0; --axis) {
     place += i % (unsigned)table[axis] * (unsigned)table[axes + axis];
     i /= (unsigned)table[axis];
   }
-  return place;
+  return (int)place;
 }
 
 // y has count numbers, x may have more.

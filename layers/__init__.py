@@ -33,9 +33,12 @@ from .bnll import BNLL
 from .box_annotator_ohem import BoxAnnotatorOHEM
 from .clip import Clip
 from .concat import Concat
+from .continuation_indicator import ContinuationIndicator
 from .contrastive_loss import ContrastiveLoss
 from .convolution import Convolution
 from .crop import Crop
+from .ctc_greedy_decoder import CTCGreedyDecoder
+from .ctc_loss import CTCLoss, CtcLoss
 from .data import Data
 from .deconvolution import Deconvolution
 from .depthwise_convolution import DepthwiseConvolution
@@ -50,6 +53,7 @@ from .euclidean_loss import EuclideanLoss
 from .exp import Exp
 from .filter import Filter
 from .flatten import Flatten
+from .hard_sigmoid import HardSigmoid
 from .hdf5_data import HDF5Data
 from .hdf5_output import HDF5Output
 from .hinge_loss import HingeLoss
@@ -58,10 +62,13 @@ from .image_data import ImageData
 from .infogain_loss import InfogainLoss
 from .inner_product import InnerProduct
 from .input import Input
+from .labelsequence_accuracy import LabelsequenceAccuracy
 from .log import Log
 from .lrn import LRN
 from .lstm import LSTM
 from .lstm_unit import LSTMUnit
+from .mask_pooling import MaskPooling
+from .mask_resize import MaskResize
 from .memory_data import MemoryData
 from .multi_box_loss import MultiBoxLoss
 from .multinomial_logistic_loss import MultinomialLogisticLoss
@@ -80,12 +87,16 @@ from .psroi_pooling import PSROIPooling
 from .python import STAND_INS, Python, layer_class
 from .reduction import Reduction
 from .relu import ReLU
+from .relu6 import ReLU6
+from .reorg import Reorg
 from .reshape import Reshape
+from .reverse import Reverse
 from .rnn import RNN
 from .roi_align import ROIAlign
 from .roi_data import RoIData
 from .roi_pooling import ROIPooling
 from .scale import Scale
+from .shuffle_channel import ShuffleChannel
 from .sigmoid import Sigmoid
 from .sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from .silence import Silence
@@ -101,7 +112,10 @@ from .swish import Swish
 from .tanh import TanH
 from .threshold import Threshold
 from .tile import Tile
+from .transpose import Transpose
 from .window_data import WindowData
+from .yolo_detection_output import YoloDetectionOutput
+from .yolov3_detection_output import Yolov3DetectionOutput
 
 CATALOGUE: dict[str, type[Layer]] = registry.types
 _kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer]
@@ -109,9 +123,9 @@ _types = {kind.type: kind for kind in _kinds} | {"ConvolutionDepthwise": Depthwi
 CATALOGUE |= {name: _types[name] for name in sorted(_types)}
 
 FORK_TYPES = {
-    "VideoData": "SSD", "Reorg": "Intel",
+    "VideoData": "SSD",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
-    "SpatialDropout": "Intel", "ShuffleChannel": "ShuffleNet",
+    "SpatialDropout": "Intel",
     "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",
     "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 
-from .permute import on_device, steps_of
+from .elementwise.rearranged import on_device, steps_of
 
 
 class Crop(Layer):

@@ -10,7 +10,7 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 
-from .permute import on_device
+from .elementwise.rearranged import on_device
 
 
 class Filter(Layer):

@@ -4641,23 +4641,27 @@ Global___V0LayerParameter: _TypeAlias = V0LayerParameter  # noqa: Y015
 
 @_typing.final
 class ContinuationIndicatorParameter(_message.Message):
-    """Messages and fields of yalecyu/crnn.caffe. A number in brackets is the fork's, where another fork had it first."""
+    """CtcLoss's fields; ctc.proto has CTCLoss's, in a message that differs in the case of its name only."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TIME_STEP_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
     time_step: _builtins.int
     batch_size: _builtins.int
+    axis: _builtins.int
+    """[2]"""
     def __init__(
         self,
         *,
         time_step: _builtins.int | None = ...,
         batch_size: _builtins.int | None = ...,
+        axis: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "time_step", b"time_step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "batch_size", b"batch_size", "time_step", b"time_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "time_step", b"time_step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "batch_size", b"batch_size", "time_step", b"time_step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4688,11 +4692,20 @@ class CTCLossParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    ALPHABET_SIZE_FIELD_NUMBER: _builtins.int
+    TIME_STEP_FIELD_NUMBER: _builtins.int
+    BLANK_LABEL_FIELD_NUMBER: _builtins.int
     OUTPUT_DELAY_FIELD_NUMBER: _builtins.int
     BLANK_INDEX_FIELD_NUMBER: _builtins.int
     PREPROCESS_COLLAPSE_REPEATED_FIELD_NUMBER: _builtins.int
     CTC_MERGE_REPEATED_FIELD_NUMBER: _builtins.int
     LOSS_CALCULATION_T_FIELD_NUMBER: _builtins.int
+    alphabet_size: _builtins.int
+    """[1]"""
+    time_step: _builtins.int
+    """[3]"""
+    blank_label: _builtins.int
+    """[4]"""
     output_delay: _builtins.int
     blank_index: _builtins.int
     preprocess_collapse_repeated: _builtins.bool
@@ -4701,15 +4714,18 @@ class CTCLossParameter(_message.Message):
     def __init__(
         self,
         *,
+        alphabet_size: _builtins.int | None = ...,
+        time_step: _builtins.int | None = ...,
+        blank_label: _builtins.int | None = ...,
         output_delay: _builtins.int | None = ...,
         blank_index: _builtins.int | None = ...,
         preprocess_collapse_repeated: _builtins.bool | None = ...,
         ctc_merge_repeated: _builtins.bool | None = ...,
         loss_calculation_t: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["blank_index", b"blank_index", "ctc_merge_repeated", b"ctc_merge_repeated", "loss_calculation_t", b"loss_calculation_t", "output_delay", b"output_delay", "preprocess_collapse_repeated", b"preprocess_collapse_repeated"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alphabet_size", b"alphabet_size", "blank_index", b"blank_index", "blank_label", b"blank_label", "ctc_merge_repeated", b"ctc_merge_repeated", "loss_calculation_t", b"loss_calculation_t", "output_delay", b"output_delay", "preprocess_collapse_repeated", b"preprocess_collapse_repeated", "time_step", b"time_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blank_index", b"blank_index", "ctc_merge_repeated", b"ctc_merge_repeated", "loss_calculation_t", b"loss_calculation_t", "output_delay", b"output_delay", "preprocess_collapse_repeated", b"preprocess_collapse_repeated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alphabet_size", b"alphabet_size", "blank_index", b"blank_index", "blank_label", b"blank_label", "ctc_merge_repeated", b"ctc_merge_repeated", "loss_calculation_t", b"loss_calculation_t", "output_delay", b"output_delay", "preprocess_collapse_repeated", b"preprocess_collapse_repeated", "time_step", b"time_step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

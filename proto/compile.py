@@ -23,11 +23,13 @@ def whole_schema() -> str:
     forks = [path.read_text(encoding="utf-8") for path in sorted((HERE / "forks").glob("*.proto"))]
     own = [re.sub(r"^(syntax|package)\b.*;\n", "", EXTEND.sub("", fork), flags=re.M) for fork in forks]
     text = "\n".join([(HERE / "caffe.proto").read_text(encoding="utf-8"), *own])
-    for message, fields in (found for fork in forks for found in EXTEND.findall(fork)):
+    for message, fields in (extended for fork in forks for extended in EXTEND.findall(fork)):
         opened = re.compile(rf"^message {message} \{{\n", flags=re.M)
-        if not opened.search(text):
+        found = opened.search(text)
+        if not found:
             raise SystemExit(f"a fork extends {message}, which no schema has")
-        text = opened.sub(lambda found, fields=fields: found[0] + fields, text, count=1)
+        start = found.end()
+        text = text[:start] + fields + text[start:]
     return text
 
 

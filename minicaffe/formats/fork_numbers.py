@@ -17,6 +17,8 @@ from .wire import BYTES, FOUR_BYTES, VARINT, Buffer, Field, delimited, encoded, 
 FRCNN, RFCN, OPENCV = "Faster R-CNN (caffe-fast-rcnn)", "R-FCN (caffe-rfcn)", "OpenCV"
 MICROSOFT, PSROIALIGN, INTEL, MINI = "Microsoft's Caffe", "R-FCN-PSROIAlign", "Intel Caffe", "mini-caffe (luoyetx)"
 NVIDIA, SSD, OURS, GUIDE = "NVIDIA Caffe", "SSD", "minicaffe", "a vendor's ROIAlign guide"
+CTPN, DEEP_DETECT, CRNN, CHWICK = "CTPN", "DeepDetect's Caffe", "crnn.caffe", "ChWick's Caffe (ctc-dev)"
+SHUFFLENET, YOLO, YOLO2 = "ShuffleNet", "MobileNet-YOLO", "caffe-yolov2"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL)
@@ -40,6 +42,14 @@ BLOCKS: dict[str, tuple[str, Numbers]] = {
     "DetectionOutput": ("detection_output_param", {204: SSDS}),
     "MultiBoxLoss": ("multibox_loss_param", {201: SSDS}),
     "AnnotatedData": ("annotated_data_param", {200: SSDS}),
+    "CTCGreedyDecoder": ("ctc_decoder_param", {149: (CHWICK,), 91010: (OURS,)}),
+    "CTCLoss": ("ctc_loss_param", {148: (CHWICK,), 91009: (OURS,)}),
+    "ContinuationIndicator": ("continuation_indicator_param", {201: (CRNN,), 91011: (OURS,)}),
+    "LabelsequenceAccuracy": ("labelsequence_accuracy_param", {203: (CRNN,), 159: (DEEP_DETECT,), 91012: (OURS,)}),
+    "Reorg": ("reorg_param", {149: (YOLO, OURS), 147: (YOLO2,)}),
+    "Reverse": ("reverse_param", {143: (CTPN,), 209: (DEEP_DETECT,), 91007: (OURS,)}),
+    "ShuffleChannel": ("shuffle_channel_param", {154: (SHUFFLENET, DEEP_DETECT, OURS)}),
+    "Transpose": ("transpose_param", {142: (CTPN,), 91008: (OURS,)}),
 }
 """By layer type: the block's name, and its numbers in the forks."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 _FIELDS = {
     "Intel Caffe": """LayerParameter.engine NetParameter.engine DropoutParameter.engine PoolingParameter.avg_include_pad
         PoolingParameter.ceil_mode multinode mn_activation_param mn_grad_compress_param spatial_dropout_param
-        quantization_param region_loss_param eval_detection_param batch_reduction_param split_param reorg_param box_data_param
+        quantization_param region_loss_param eval_detection_param batch_reduction_param split_param box_data_param
         random_resize_param random_aspect_ratio_param fusion_type bn_stats_batch_size""",
     "NVIDIA Caffe": """forward_type backward_type forward_math backward_math LayerParameter.debug cudnn_math_override
         default_forward_type default_backward_type default_forward_math default_backward_math global_grad_scale
@@ -30,14 +30,13 @@ _FIELDS = {
     "FlowNet": """correlation_param flow_warp_param resample_param downsample_param augmentation_param coeff_schedule_param
         l1_loss_param lpq_loss_param black_augmentation_param reader_param writer_param mean_param accum_param
         reshape_every_iter""",
-    "ShuffleNet": "shuffle_channel_param",
-    "YOLO for Caffe (eric612)": "yolo_detection_output_param yolov3_detection_output_param yolov3_param",
+    "YOLO for Caffe (eric612)": "yolov3_param",
     "OpenPose": "cpm_transform_param im_resize_param imresize_param op_transform_param LayerParameter.nms_param",
     "MS-CNN": "box_output_param box_group_output_param detection_group_accuracy_param image_gt_data_param",
     "caffe-face (center loss)": "center_loss_param",
     "SphereFace": "margin_inner_product_param",
     "NormFace and AM-Softmax": "label_specific_add_param InnerProductParameter.normalize",
-    "CTC and LSTM forks (CRNN)": "ctc_loss_param warp_ctc_loss_param lstm_param transpose_param reverse_param",
+    "CTC and LSTM forks (CRNN)": "warp_ctc_loss_param lstm_param",
     "spatial transformer forks": "st_param",
     "C3D": "convolution3d_param pooling3d_param",
     "focal loss forks": "focal_loss_param",

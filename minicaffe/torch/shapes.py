@@ -7,7 +7,10 @@ from torch import Tensor
 
 from minicaffe.layer import Layer
 from minicaffe.layers.permute import Permute
+from minicaffe.layers.reorg import Reorg
 from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.shuffle_channel import ShuffleChannel
+from minicaffe.layers.transpose import Transpose
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step
@@ -24,8 +27,23 @@ def flatten(layer: Layer) -> Step:
     return lambda x: x.flatten(param.axis, param.end_axis)
 
 
-def permute(layer: Permute) -> Step:
+def permute(layer: Permute | Transpose) -> Step:
     return lambda x: x.permute(layer.order).contiguous()
+
+
+def shuffle_channel(layer: ShuffleChannel) -> Step:
+    return lambda x: x.unflatten(1, (layer.group, -1)).transpose(1, 2).flatten(1, 2)
+
+
+def reorg(layer: Reorg) -> Step:
+    s = layer.stride
+
+    def run(x: Tensor) -> Tensor:
+        n, c, h, w = x.shape
+        y = x.reshape(n, *layer.split(c, h, w)).permute(0, *layer.order)
+        return y.reshape(n, c // (s * s), h * s, w * s) if layer.reverse else y.reshape(n, c * s * s, h // s, w // s)
+
+    return run
 
 
 def crop(layer: Layer) -> Step:

@@ -22,18 +22,24 @@ from minicaffe.layers.elu import ELU
 from minicaffe.layers.euclidean_loss import EuclideanLoss
 from minicaffe.layers.exp import Exp
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.hard_sigmoid import SCALE, SHIFT, HardSigmoid
 from minicaffe.layers.log import Log
 from minicaffe.layers.lrn import LRN
+from minicaffe.layers.mask_pooling import MaskPooling
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.power import Power
 from minicaffe.layers.psroi_align import PSROIAlign
 from minicaffe.layers.psroi_pooling import PSROIPooling
 from minicaffe.layers.reduction import Reduction
 from minicaffe.layers.relu import ReLU
+from minicaffe.layers.relu6 import MOST, ReLU6
+from minicaffe.layers.reorg import Reorg
 from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.reverse import Reverse
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.sigmoid import Sigmoid
 from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from minicaffe.layers.silence import Silence
@@ -42,6 +48,7 @@ from minicaffe.layers.softmax import Softmax
 from minicaffe.layers.swish import Swish
 from minicaffe.layers.tanh import TanH
 from minicaffe.layers.tile import Tile
+from minicaffe.layers.transpose import Transpose
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import torch_form
 
@@ -49,7 +56,7 @@ from .apply import Step
 from .losses import euclidean_loss, sigmoid_cross_entropy_loss, smooth_l1_loss
 from .pooling import lrn
 from .roi import pooled
-from .shapes import crop, flatten, permute, reduction, reshape, tile
+from .shapes import crop, flatten, permute, reduction, reorg, reshape, shuffle_channel, tile
 
 Operation = caffe_pb2.EltwiseParameter
 
@@ -114,8 +121,10 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     EuclideanLoss: euclidean_loss,
     Exp: lambda layer: lambda x: torch.exp(layer.scale * x + layer.shift),
     Flatten: flatten,
+    HardSigmoid: lambda layer: lambda x: (x * SCALE + SHIFT).clamp(0, 1),
     LRN: lrn,
     Log: lambda layer: lambda x: torch.log(layer.param.log_param.scale * x + layer.param.log_param.shift) * layer.factor,
+    MaskPooling: lambda layer: torch.mul,
     PSROIAlign: roi_layer,
     PSROIPooling: roi_layer,
     Permute: permute,
@@ -127,8 +136,12 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     ReLU: lambda layer: (
         functional.relu if layer.negative_slope == 0 else lambda x: functional.leaky_relu(x, layer.negative_slope)
     ),
+    ReLU6: lambda layer: lambda x: functional.leaky_relu(x, layer.negative_slope).clamp(max=MOST),
     Reduction: reduction,
+    Reorg: reorg,
     Reshape: reshape,
+    Reverse: lambda layer: lambda x: x.flip(layer.axis),
+    ShuffleChannel: shuffle_channel,
     Sigmoid: lambda layer: torch.sigmoid,
     SigmoidCrossEntropyLoss: sigmoid_cross_entropy_loss,
     Silence: lambda layer: lambda *xs: (),
@@ -137,6 +150,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     Swish: swish,
     TanH: lambda layer: torch.tanh,
     Tile: tile,
+    Transpose: permute,
 }
 """Types whose function needs to know the layer only. The others are in forms.py."""
 

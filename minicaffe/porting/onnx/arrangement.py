@@ -13,14 +13,20 @@ from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.mask_pooling import MaskPooling
+from minicaffe.layers.mask_resize import MaskResize
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reduction import ASUM, MEAN, SUMSQ, Reduction
+from minicaffe.layers.reorg import Reorg
 from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.reverse import Reverse
+from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.silence import Silence
 from minicaffe.layers.slice import Slice
 from minicaffe.layers.split import Split
 from minicaffe.layers.tile import Tile
+from minicaffe.layers.transpose import Transpose
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Value
@@ -94,9 +100,35 @@ def reshape(g: Graph, layer: Reshape, bottom: list[Value], top: list[Dims]) -> l
     return [g.reshape(x, *parts)]
 
 
-@exports(Permute)
-def permute(g: Graph, layer: Permute, bottom: list[Value], top: list[Dims]) -> list[str]:
+@exports(Permute, Transpose)
+def permute(g: Graph, layer: Permute | Transpose, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g("Transpose", bottom[0], perm=list(layer.order))]
+
+
+@exports(Reverse)
+def reverse(g: Graph, layer: Reverse, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Slice", bottom[0], [LAST], [-LAST], [layer.axis], [-1])]
+
+
+@exports(ShuffleChannel)
+def shuffle_channel(g: Graph, layer: ShuffleChannel, bottom: list[Value], top: list[Dims]) -> list[str]:
+    x, group = bottom[0], layer.group
+    table = g.reshape(x, g.size(x, 0), [group, -1], g.shape(x, 2))
+    columns = g("Transpose", table, perm=[0, 2, 1, *range(3, x.rank + 1)])
+    return [g.reshape(columns, g.size(x, 0), [-1], g.shape(x, 2))]
+
+
+@exports(Reorg)
+def reorg(g: Graph, layer: Reorg, bottom: list[Value], top: list[Dims]) -> list[str]:
+    x, s = bottom[0], layer.stride
+    n, c, h, w = (g.size(x, axis) for axis in range(4))
+    k, square = g("Div", c, [s * s]), [s * s]
+    parts: list[Operand] = [[s, s], k, h, w] if layer.reverse else [k, h, [s], w, [s]]
+    split = g.reshape(x, n, *parts)
+    moved = g("Transpose", split, perm=[0, *layer.order])
+    if layer.reverse:
+        return [g.reshape(moved, n, k, g("Mul", h, [s]), g("Mul", w, [s]))]
+    return [g.reshape(moved, n, g("Mul", c, square), g("Div", h, [s]), g("Div", w, [s]))]
 
 
 @exports(Crop)
@@ -147,3 +179,20 @@ def batch_reindex(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) 
 @exports(Parameter)
 def parameter(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g.weight(layer, 0)]
+
+
+@exports(MaskPooling)
+def mask_pooling(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Mul", *bottom)]
+
+
+@exports(MaskResize)
+def mask_resize(g: Graph, layer: MaskResize, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """The same bilinear weights: of a fixed map as two matrices' products, else ONNX's asymmetric Resize."""
+    x, param = bottom[0], layer.param.mask_resize_param
+    if all(isinstance(length, int) for length in x.dims[2:]):
+        rows, columns = layer.rows.astype(np.float32), layer.columns.T.astype(np.float32)
+        return [g("MatMul", g("MatMul", rows, x), columns)]
+    sizes = g("Concat", g.shape(x, 0, 2), [param.output_height, param.output_width], axis=0)
+    modes = {"mode": "linear", "coordinate_transformation_mode": "asymmetric"}
+    return [g("Resize", x, None, None, sizes, **modes)]

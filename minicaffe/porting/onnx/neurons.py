@@ -8,10 +8,12 @@ from minicaffe.layers.clip import Clip
 from minicaffe.layers.elementwise.neuron import Neuron
 from minicaffe.layers.elu import ELU
 from minicaffe.layers.exp import Exp
+from minicaffe.layers.hard_sigmoid import SCALE, SHIFT, HardSigmoid
 from minicaffe.layers.log import Log
 from minicaffe.layers.power import Power
 from minicaffe.layers.prelu import PReLU
 from minicaffe.layers.relu import ReLU
+from minicaffe.layers.relu6 import MOST, ReLU6
 from minicaffe.layers.sigmoid import Sigmoid
 from minicaffe.layers.swish import Swish
 from minicaffe.layers.tanh import TanH
@@ -35,6 +37,17 @@ exports(TanH)(_one_node("Tanh"))
 def relu(g: Graph, layer: ReLU, bottom: list[Value], top: list[Dims]) -> list[str]:
     slope = layer.negative_slope
     return [g("LeakyRelu", bottom[0], alpha=slope) if slope else g("Relu", bottom[0])]
+
+
+@exports(ReLU6)
+def relu6(g: Graph, layer: ReLU6, bottom: list[Value], top: list[Dims]) -> list[str]:
+    slope = layer.negative_slope
+    return [g("Min", g("LeakyRelu", bottom[0], alpha=slope), MOST) if slope else g("Clip", bottom[0], 0.0, MOST)]
+
+
+@exports(HardSigmoid)
+def hard_sigmoid(g: Graph, layer: HardSigmoid, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("HardSigmoid", bottom[0], alpha=SCALE, beta=SHIFT)]
 
 
 @exports(PReLU)

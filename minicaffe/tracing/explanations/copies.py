@@ -1,15 +1,22 @@
-"""Concat, Slice, Split, Flatten and Reshape explained: which element is copied."""
+"""Concat, Slice, Split, Flatten, Reshape and the rearrangements explained: which element is copied."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from minicaffe.layer import Layer
 from minicaffe.layers.concat import Concat
+from minicaffe.layers.elementwise.rearranged import Rearranged
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.permute import Permute
+from minicaffe.layers.reorg import Reorg
 from minicaffe.layers.reshape import Reshape
+from minicaffe.layers.reverse import Reverse
+from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.slice import Slice
 from minicaffe.layers.split import Split
+from minicaffe.layers.transpose import Transpose
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, one
@@ -95,3 +102,24 @@ def reshaped(case: Case[Layer], at: Index) -> Explanation:
 @explains_gradient(Flatten, Reshape)
 def reshaped_gradient(case: Case[Layer], at: Index) -> Explanation:
     return _copied_to(case, at, 0, *_same_place(at, case.x.shape, case.y.shape))
+
+
+@explains(Permute, Reorg, Reverse, ShuffleChannel, Transpose)
+def rearranged(case: Case[Rearranged], at: Index) -> Explanation:
+    source = int(_sources(case)[at])
+    step = f"y's numbers are x's in another order; this one is number {source} of x's memory"
+    return _copy(case, at, 0, tuple(int(i) for i in np.unravel_index(source, case.x.shape)), step)
+
+
+@explains_gradient(Permute, Reorg, Reverse, ShuffleChannel, Transpose)
+def rearranged_gradient(case: Case[Rearranged], at: Index) -> Explanation:
+    sources = _sources(case)
+    flat = int(np.flatnonzero(sources == np.ravel_multi_index(at, case.x.shape))[0])
+    step = f"y's numbers are x's in another order; this one is number {flat} of y's memory"
+    return _copied_to(case, at, 0, tuple(int(i) for i in np.unravel_index(flat, sources.shape)), step)
+
+
+def _sources(case: Case[Rearranged]) -> NDArray[np.int64]:
+    """Of each number of y, its place in x's memory."""
+    places: NDArray[np.int64] = case.layer.arranged(np.arange(case.x.size).reshape(case.x.shape)).reshape(case.y.shape)
+    return places

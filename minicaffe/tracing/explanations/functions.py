@@ -16,10 +16,12 @@ from minicaffe.layers.dropout import Dropout
 from minicaffe.layers.elementwise.neuron import Neuron
 from minicaffe.layers.elu import ELU
 from minicaffe.layers.exp import Exp
+from minicaffe.layers.hard_sigmoid import HardSigmoid
 from minicaffe.layers.log import Log
 from minicaffe.layers.power import Power
 from minicaffe.layers.prelu import PReLU
 from minicaffe.layers.relu import ReLU
+from minicaffe.layers.relu6 import ReLU6
 from minicaffe.layers.sigmoid import Sigmoid, sigmoid
 from minicaffe.layers.swish import Swish
 from minicaffe.layers.tanh import TanH
@@ -57,6 +59,7 @@ FORMULAS: dict[type[Layer], tuple[str, Callable[[Any, float], str]]] = {
         lambda p, x: number(x) if x > 0 else f"{number(p.alpha)} * (exp({number(x)}) - 1)",
     ),
     Exp: ("base ^ (shift + scale * x)", _exp),
+    HardSigmoid: ("min(1, max(0, 0.2 * x + 0.5))", lambda _, x: f"min(1, max(0, 0.2 * {signed(x)} + 0.5))"),
     Log: ("ln(shift + scale * x) / ln(base)", _log),
     PReLU: (
         "x where x > 0, else slope * x, a learnt slope for each channel",
@@ -66,6 +69,10 @@ FORMULAS: dict[type[Layer], tuple[str, Callable[[Any, float], str]]] = {
     ReLU: (
         "x where x > 0, else negative_slope * x",
         lambda p, x: number(x) if x > 0 else f"{number(p.negative_slope)} * {signed(x)}",
+    ),
+    ReLU6: (
+        "x where x > 0, else negative_slope * x; at most 6",
+        lambda p, x: f"min({number(x) if x > 0 else f'{number(p.negative_slope)} * {signed(x)}'}, 6)",
     ),
     Sigmoid: ("1 / (1 + exp(-x))", lambda _, x: f"1 / (1 + exp({number(-x)}))"),
     Swish: ("x / (1 + exp(-beta * x))", lambda p, x: f"{number(x)} / (1 + exp(-{number(p.beta)} * {signed(x)}))"),
@@ -113,7 +120,7 @@ def _size_inside(layer: Elementwise, x: float) -> float:
     if isinstance(layer, Exp):
         size = abs(layer.scale * x) + abs(layer.shift)
         return float(size) * math.exp(min(layer.scale * x + layer.shift, 700.0))  # exp overflows a float64 from 710 on
-    return 1.0 if isinstance(layer, Sigmoid | BNLL | Swish) else 0.0
+    return 1.0 if isinstance(layer, Sigmoid | HardSigmoid | BNLL | Swish) else 0.0
 
 
 def _slope_of_prelu(layer: PReLU, at: Index) -> float:

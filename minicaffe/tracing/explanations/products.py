@@ -1,4 +1,4 @@
-"""InnerProduct, Scale, Bias and Eltwise explained."""
+"""InnerProduct, Scale, Bias, Eltwise, MaskPooling and MaskResize explained."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from minicaffe.layers.bias import Bias
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.eltwise import SUM as ELTWISE_SUM
 from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.mask_pooling import MaskPooling
+from minicaffe.layers.mask_resize import MaskResize
 from minicaffe.layers.scale import Scale
 from minicaffe.registry import explains, explains_gradient
 
@@ -137,3 +139,45 @@ def eltwise_gradient(case: Case[Eltwise], at: Index) -> Explanation:
         # As Caffe without stable_prod_grad: 0 / 0 is NaN where this x is 0.
         factor = float(np.float64(case.y[at]) / np.float64(case.bottoms[i][at]))
     return case.gradient(at, "dx = dy * y / x", one(case, at, factor, "y / x"))
+
+
+@explains(MaskPooling)
+def mask_pooling(case: Case[MaskPooling], at: Index) -> Explanation:
+    x, mask = float(case.x[at]), float(case.bottoms[1][_of_mask(at)])
+    step = f"y = {number(x)} * {signed(mask)} = {number(x * mask)}"
+    return case.function(at, "y = x * mask", x * mask, SHARE * abs(x * mask), step)
+
+
+@explains_gradient(MaskPooling)
+def mask_pooling_gradient(case: Case[MaskPooling], at: Index) -> Explanation:
+    if case.number == 0:
+        return case.gradient(at, "dx = dy * mask", one(case, at, float(case.bottoms[1][_of_mask(at)]), "mask"))
+    channels = np.array([(at[0], c, *at[2:]) for c in range(case.x.shape[1])], int).reshape(-1, 4)
+    dy, x = (array[at[0], :, at[2], at[3]] for array in (case.dy[0], case.x))
+    return case.gradient(at, "dmask = the sum over the channels of dy * x", sent(case, channels, dy, x, "x"))
+
+
+def _of_mask(at: Index) -> Index:
+    return (at[0], 0, *at[2:])
+
+
+@explains(MaskResize)
+def mask_resize(case: Case[MaskResize], at: Index) -> Explanation:
+    index, weight = _pixels(case.layer.rows[at[2]], case.layer.columns[at[3]], at)
+    x = case.x[tuple(index.T)].astype(np.float64)
+    terms = Terms.of(case.bottom_names[0], index, {"x": x, "weight": weight}, x * weight)
+    return case.sum(at, "y = the sum over the pixels around of weight * x", terms)
+
+
+@explains_gradient(MaskResize)
+def mask_resize_gradient(case: Case[MaskResize], at: Index) -> Explanation:
+    index, weight = _pixels(case.layer.rows[:, at[2]], case.layer.columns[:, at[3]], at)
+    dy = case.dy[0][tuple(index.T)]
+    return case.gradient(at, "dx = the sum over the places it adds to of dy * weight", sent(case, index, dy, weight, "weight"))
+
+
+def _pixels(rows: Array, columns: Array, at: Index) -> tuple[Array, Array]:
+    """The places of at's map where both weights are not 0 (T, 4), and their products (T,)."""
+    weight = np.outer(rows.astype(np.float64), columns)
+    places = np.argwhere(weight)
+    return np.column_stack([np.full(len(places), at[0]), np.full(len(places), at[1]), places]), weight[weight != 0]

@@ -72,6 +72,9 @@ ANY_SIZE = {
     "power_constant": 'type: "Power" power_param { scale: 0 shift: 3 power: 2 }',
     "sigmoid": 'type: "Sigmoid"',
     "swish": 'type: "Swish" swish_param { beta: 0.5 }',
+    "hard_sigmoid": 'type: "HardSigmoid"',
+    "relu6": 'type: "ReLU6"',
+    "relu6_leaky": 'type: "ReLU6" relu6_param { negative_slope: 0.1 }',
     "tanh": 'type: "TanH"',
     "threshold": 'type: "Threshold" threshold_param { threshold: 0.3 }',
     "dropout": 'type: "Dropout"',
@@ -83,6 +86,10 @@ ANY_SIZE = {
     "normalize": 'type: "Normalize" norm_param { across_spatial: false channel_shared: false }',
     "normalize_across": 'type: "Normalize"',
     "permute": 'type: "Permute" permute_param { order: 0 order: 2 order: 3 order: 1 }',
+    "transpose": 'type: "Transpose" transpose_param { dim: 0 dim: 3 dim: 1 dim: 2 }',
+    "reverse": 'type: "Reverse" reverse_param { axis: -2 }',
+    "shuffle_channel": 'type: "ShuffleChannel" shuffle_channel_param { group: 2 }',
+    "reorg_reverse": 'type: "Reorg" reorg_param { stride: 2 reverse: true }',
     "flatten": 'type: "Flatten"',
     "flatten_some": 'type: "Flatten" flatten_param { axis: 0 end_axis: 1 }',
     "flatten_last": 'type: "Flatten" flatten_param { axis: 2 }',
@@ -110,6 +117,18 @@ def test_layers_of_one_bottom(name: str, tmp_path: Path) -> None:
     inputs = [{"x": maps(*shape)} for (shape,) in sizes]
     dims = check(tmp_path, layer(ANY_SIZE[name]), *inputs, rtol=1e-4, atol=1e-5)
     assert dims["x"] == (["x_n", 4, "x_h", 9] if name in FIXED_MAP else ["x_n", 4, "x_h", "x_w"])
+
+
+def test_mask_layers(tmp_path: Path) -> None:
+    text = 'type: "MaskResize" mask_resize_param { output_height: 9 output_width: 3 }'
+    check(tmp_path, layer(text), {"x": maps(2, 4, 7, 9)}, {"x": maps(3, 4, 12, 6)}, rtol=1e-4, atol=1e-5)
+    check(tmp_path, layer('type: "MaskPooling"', bottoms=2), {"x": maps(2, 4, 7, 9), "x1": maps(2, 1, 7, 9)})
+
+
+def test_reorg(tmp_path: Path) -> None:
+    inputs = [{"x": maps(*shape)} for shape in ((2, 4, 6, 8), (3, 4, 10, 6), (1, 4, 12, 2))]
+    dims = check(tmp_path, layer('type: "Reorg" reorg_param { stride: 2 }'), *inputs)
+    assert dims["x"] == ["x_n", 4, "x_h", "x_w"]
 
 
 TWO = {

@@ -1,0 +1,79 @@
+"""Yolov3DetectionOutput."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from layer_case import LayerCase
+
+from minicaffe.errors import LayerError
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def text(more: str = "mask: 1", maps: int = 1, scales: str = "anchors_scale: 8") -> str:
+    sizes = "num_classes: 2 num_box: 1 biases: 99 biases: 99 biases: 4 biases: 8"
+    return f'type: "Yolov3DetectionOutput" yolov3_detection_output_param {{ {sizes} mask_group_num: {maps} {scales} {more} }}'
+
+
+def test_by_hand() -> None:
+    """One row of two cells of 8 pixels. The second anchor, 4 x 8 pixels, in the second cell: a row for each class."""
+    x = np.full((1, 7, 1, 2), -99.0)
+    x[0, :, 0, 1] = [0, 0, np.log(2), 0, 0, np.log(3), 0]
+    case = LayerCase(text("mask: 1 nms_threshold: 1.1"), x)
+    np.testing.assert_allclose(case.forward()[0][0, 0], [[0, 1, 0.375, 0.5, 0, 1, 1], [0, 2, 0.25, 0.5, 0, 1, 1]])
+    assert LayerCase(text(), x).forward()[0].shape == (1, 1, 1, 7), "overlaps go whatever their class"
+    assert not case.backward(np.ones((1, 1, 2, 7)))[0].any()
+
+
+def test_each_map_has_its_anchors_and_its_scale() -> None:
+    x = np.zeros((1, 7, 1, 1))
+    x[0, 4:, 0, 0] = 99, 99, -99
+    more = "mask: 0 mask: 1 nms_threshold: 1.1"
+    rows = LayerCase(text(more, 2, "anchors_scale: 99 anchors_scale: 16"), x, x).forward()[0][0, 0]
+    np.testing.assert_allclose(rows[:, 3:], [[0, 0, 1, 1], [0.375, 0.25, 0.625, 0.75]])
+
+
+def test_a_score_must_pass_the_threshold() -> None:
+    x = np.zeros((1, 7, 1, 1))
+    assert LayerCase(text("mask: 0 confidence_threshold: 0.25"), x).forward()[0].tolist() == [[[[0, *[-1] * 6]]]]
+    assert LayerCase(text("mask: 0 confidence_threshold: 0.24"), x).forward()[0][0, 0, 0, 2] == 0.25
+
+
+def test_a_second_reshape() -> None:
+    case = LayerCase(text(), np.zeros((1, 7, 1, 1)))
+    case.bottom[0].reshape(3, 7, 2, 4)
+    case.bottom[0].data[...] = -9
+    assert case.forward()[0].tolist() == [[[[i, *[-1] * 6] for i in range(3)]]]
+
+
+@given(st.integers(0, 999))
+def test_a_mirrored_map_gives_mirrored_boxes(seed: int) -> None:
+    """With centres in the middle of their cells."""
+    x = normal(1, 7, 3, 4, seed=seed)
+    x[:, 0] = 0
+    one, other = (LayerCase(text(), maps).forward()[0][0, 0] for maps in (x, x[..., ::-1]))
+    np.testing.assert_allclose(other[:, [0, 1, 2, 4, 6]], one[:, [0, 1, 2, 4, 6]])
+    np.testing.assert_allclose(other[:, [3, 5]], 1 - one[:, [5, 3]], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("more", "maps", "scales", "message"),
+    [
+        ("mask: 0 gaussian_box: true", 1, "anchors_scale: 8", "gaussian_box is not built in"),
+        ("mask: 0", 2, "anchors_scale: 8", "mask_group_num is 2 for 1 bottoms"),
+        ("mask: 0 mask: 1", 1, "anchors_scale: 8", r"mask must list 1 anchors \(num_box\) for each of 1 bottoms, got 2"),
+        ("mask: 0", 1, "", "0 anchors_scale given for 1 bottoms"),
+        ("mask: 2", 1, "anchors_scale: 8", "mask names anchor 2; biases give 2"),
+        ("mask: 0 biases: 1", 1, "anchors_scale: 8", "biases must be pairs of a width and a height, got 5 numbers"),
+    ],
+)
+def test_errors(more: str, maps: int, scales: str, message: str) -> None:
+    with pytest.raises(LayerError, match='Yolov3DetectionOutput layer "layer": ' + message):
+        LayerCase(text(more, maps, scales), np.zeros((1, 7, 2, 2)))
