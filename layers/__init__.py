@@ -29,6 +29,7 @@ from .arg_max import ArgMax
 from .batch_norm import BatchNorm
 from .batch_reindex import BatchReindex
 from .bias import Bias
+from .bn import BN
 from .bnll import BNLL
 from .box_annotator_ohem import BoxAnnotatorOHEM
 from .clip import Clip
@@ -112,7 +113,7 @@ FORK_TYPES = {
     "VideoData": "SSD", "Reorg": "Intel",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel", "ShuffleChannel": "ShuffleNet",
-    "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",
+    "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks",
     "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""

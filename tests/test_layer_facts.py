@@ -158,6 +158,9 @@ ALONE = [
 ]
 CASES: list[tuple[str, list[Array]]] = [
     *((f'type: "{kind}"' + " tile_param { tiles: 2 }" * (kind == "Tile"), [X]) for kind in ALONE),
+    ('type: "BN" bn_param { eps: 0.001 }', [X]),
+    ('type: "BN" bn_param { frozen: true }', [X]),
+    ('type: "BN" bn_param { bn_mode: INFERENCE }', [X]),
     ('type: "ArgMax" argmax_param { axis: 1 top_k: 3 }', [X]),
     ('type: "MVN" mvn_param { normalize_variance: false }', [X]),
     ('type: "Reduction" reduction_param { operation: ASUM }', [X]),

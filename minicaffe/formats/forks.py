@@ -22,7 +22,6 @@ _FIELDS = {
         deformable_psroi_pooling_param""",
     "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test
         upsample_param""",
-    "SegNet, PSPNet and other forks with a BN layer": "bn_param",
     "DeepLab": """ConvolutionParameter.hole ConvolutionParameter.hole_h ConvolutionParameter.hole_w PoolingParameter.hole
         interp_param seg_accuracy_param domain_transform_param dense_crf_param densecrf_param mat_read_param
         mat_write_param unique_label_param adaptive_bias_channel_param""",

@@ -11,6 +11,7 @@ from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bias import Bias
+from minicaffe.layers.bn import BN
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.deconvolution import Deconvolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
@@ -65,6 +66,11 @@ def slices(layer: Slice, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
 @torch_form(Scale)
 def scale(layer: Scale, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
     return weights.Scale(layer, len(bottom) == 2)
+
+
+@torch_form(BN)
+def bn(layer: BN, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
+    return weights.BN(layer, len(top))
 
 
 @torch_form(SoftmaxWithLoss)

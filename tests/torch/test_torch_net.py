@@ -29,7 +29,7 @@ def made(text: str, phase=TEST, dtype=np.float64) -> Net:
     for name, blobs in net.params.items():
         for blob in blobs:
             blob.data[...] = random.normal(size=blob.shape)
-            if net.layer_dict[name].type == "BatchNorm":
+            if net.layer_dict[name].type in ("BatchNorm", "BN"):
                 blob.data[...] = random.uniform(1, 2, blob.shape)
     return net
 
@@ -83,6 +83,10 @@ def close(gradient, want: np.ndarray, tolerance: float, name: str) -> None:
 ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "AbsVal": "",
     "BNLL": "",
+    "BN": "bn_param { eps: 0.001 }",
+    "BN ": "bn_param { frozen: true }",
+    "BN  ": "bn_param { bn_mode: LEARN }",
+    "BN   ": "bn_param { bn_mode: INFERENCE }",
     "BatchNorm": "",
     "BatchNorm ": "batch_norm_param { use_global_stats: false }",
     "Bias": "bias_param { axis: 1 num_axes: 2 }",

@@ -51,6 +51,9 @@ ANY_SIZE = {
     "pool_global_max": 'type: "Pooling" pooling_param { global_pooling: true }',
     "lrn": 'type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }',
     "lrn_within": 'type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 norm_region: WITHIN_CHANNEL }',
+    "bn": 'type: "BN" bn_param { eps: 0.001 }',
+    "bn_of_batch": 'type: "BN" bn_param { bn_mode: LEARN }',
+    "bn_inference": 'type: "BN" bn_param { bn_mode: INFERENCE }',
     "batch_norm": 'type: "BatchNorm"',
     "batch_norm_of_batch": 'type: "BatchNorm" batch_norm_param { use_global_stats: false eps: 0.01 }',
     "scale": 'type: "Scale" scale_param { bias_term: true }',
@@ -128,6 +131,10 @@ def test_layers_of_two_bottoms_have_their_free_axes_together(name: str, tmp_path
     inputs = [{"x": maps(*shape), "x1": maps(*shape, seed=1)} for (shape,) in IMAGES]
     dims = check(tmp_path, layer(TWO[name], bottoms=2), *inputs)
     assert dims["x"][0] == dims["x1"][0] == "x_n" and dims["x"][3] == dims["x1"][3] == "x_w"
+
+
+def test_bn_shows_the_statistics_of_the_batch(tmp_path: Path) -> None:
+    check(tmp_path, layer('type: "BN"', tops=3), {"x": maps(4, 3, 5, 2)}, {"x": maps(2, 3, 7, 6)})
 
 
 def test_three_bottoms_are_summed(tmp_path: Path) -> None:

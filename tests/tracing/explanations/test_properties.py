@@ -137,6 +137,10 @@ CONV = f"convolution_param {{ weight_filler {NORMAL} num_output:"
 IP = f"inner_product_param {{ weight_filler {NORMAL} num_output: 4"
 OTHERS = [
     ('type: "AbsVal"', [(2, 3, 5)], 1),
+    ('type: "BN" bn_param { eps: 0.001 }', [(4, 3, 5)], 1),
+    ('type: "BN" bn_param { frozen: true }', [(4, 3)], 1),
+    ('type: "BN" bn_param { bn_mode: LEARN }', [(4, 3, 5, 2)], 3),
+    ('type: "BN" bn_param { bn_mode: INFERENCE }', [(4, 3, 5)], 1),
     ('type: "BNLL"', [(2, 3, 5)], 1),
     ('type: "BatchNorm"', [(2, 3, 5)], 1),
     ('type: "BatchNorm" batch_norm_param { use_global_stats: false }', [(4, 3, 5, 2)], 1),
@@ -208,8 +212,8 @@ def test_others(text: str, shapes: list[Any], tops: int) -> None:
         random = np.random.default_rng(seed)
         inputs = inputs_of(shapes, random)
         net = net_of(text, *inputs, tops=tops, dtype=dtype, phase=phase)
-        if "BatchNorm" in text:
-            for blob in net.params["it"]:
+        if "BN" in text or "BatchNorm" in text:
+            for blob in net.params.get("it", []):
                 blob.data[...] = random.uniform(0.5, 2, blob.shape)
         assert explained_alike(net, inputs, random, most=3)
 
