@@ -59,6 +59,7 @@ from .image_data import ImageData
 from .infogain_loss import InfogainLoss
 from .inner_product import InnerProduct
 from .input import Input
+from .interp import Interp
 from .log import Log
 from .lrn import LRN
 from .lstm import LSTM
@@ -113,7 +114,7 @@ FORK_TYPES = {
     "VideoData": "SSD", "Reorg": "Intel",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel", "ShuffleChannel": "ShuffleNet",
-    "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks",
+    "Upsample": "YOLO and SegNet forks",
     "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""

@@ -161,6 +161,8 @@ CASES: list[tuple[str, list[Array]]] = [
     ('type: "BN" bn_param { eps: 0.001 }', [X]),
     ('type: "BN" bn_param { frozen: true }', [X]),
     ('type: "BN" bn_param { bn_mode: INFERENCE }', [X]),
+    ('type: "Interp" interp_param { zoom_factor: 2 }', [X]),
+    ('type: "Interp" interp_param { shrink_factor: 2 }', [X]),
     ('type: "ArgMax" argmax_param { axis: 1 top_k: 3 }', [X]),
     ('type: "MVN" mvn_param { normalize_variance: false }', [X]),
     ('type: "Reduction" reduction_param { operation: ASUM }', [X]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from minicaffe.blob import Blob
@@ -18,6 +19,7 @@ from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.dropout import Dropout
 from minicaffe.layers.embed import Embed
 from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.interp import Interp
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.pooling import Pooling
 from minicaffe.layers.prelu import PReLU
@@ -71,6 +73,12 @@ def scale(layer: Scale, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Modul
 @torch_form(BN)
 def bn(layer: BN, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
     return weights.BN(layer, len(top))
+
+
+@torch_form(Interp)
+def interp(layer: Interp, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
+    """PyTorch places the pixels of float64 maps in float64, and Caffe in float32."""
+    return shapes.interp(layer) if layer.dtype == np.float32 else OurLayer(layer, bottom, top)
 
 
 @torch_form(SoftmaxWithLoss)

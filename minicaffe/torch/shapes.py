@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from minicaffe.layer import Layer
+from minicaffe.layers.interp import Interp
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.slice import Slice
@@ -48,6 +50,16 @@ def crop(layer: Layer) -> Step:
         for i, offset in enumerate(offsets, axis):
             x = x.narrow(i, offset, like.shape[i])
         return x
+
+    return run
+
+
+def interp(layer: Interp) -> Step:
+    def run(x: Tensor) -> Tensor:
+        start, ends = -layer.pads[0], [size + layer.pads[1] for size in x.shape[2:]]
+        x = x[:, :, start : ends[0], start : ends[1]]
+        size = [layer.resized(length, axis) for axis, length in enumerate(x.shape[2:])]
+        return functional.interpolate(x, size, mode="bilinear", align_corners=True)
 
     return run
 

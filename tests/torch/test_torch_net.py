@@ -105,6 +105,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Im2col": "convolution_param { kernel_size: 3 }",
     "InnerProduct": "inner_product_param { num_output: 3 }",
     "InnerProduct ": "inner_product_param { num_output: 3 axis: 2 transpose: true bias_term: false }",
+    "Interp": "interp_param { height: 9 width: 4 }",
     "LRN": "lrn_param { local_size: 3 alpha: 0.4 beta: 0.75 k: 2 }",
     "LRN ": "lrn_param { local_size: 3 alpha: 0.4 norm_region: WITHIN_CHANNEL }",
     "MVN": "",
@@ -150,6 +151,14 @@ def test_a_layer_of_one_bottom(kind):
     text = input_layer("x", 2, 4, 5, 7) + layer(f'type: "{kind.strip()}" {ONE[kind]}')
     x = np.random.default_rng(7).normal(size=(2, 4, 5, 7))
     compare(made(text), {"x": x}, 1e-8)
+
+
+def test_interp_in_float32_is_torchs_own():
+    for block in ("zoom_factor: 3", "height: 3 width: 17 pad_beg: -1 pad_end: -2"):
+        text = input_layer("x", 2, 3, 6, 7) + layer(f'type: "Interp" interp_param {{ {block} }}')
+        x = np.random.default_rng(7).normal(size=(2, 3, 6, 7)).astype(np.float32)
+        module = compare(made(text, dtype=np.float32), {"x": x}, 1e-5)
+        assert not any(isinstance(inner, OurLayer) for inner in module.modules())
 
 
 MORE = {  # type and parameters, tops; the bottoms are as given

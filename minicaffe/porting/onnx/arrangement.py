@@ -1,4 +1,4 @@
-"""Layers that join, cut, reorder, add and select: Concat, Slice, Reshape, Permute, Eltwise, ArgMax and similar ones."""
+"""Layers that join, cut, reorder, resize, add and select: Concat, Slice, Reshape, Permute, Eltwise, ArgMax and similar ones."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.interp import Interp
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reduction import ASUM, MEAN, SUMSQ, Reduction
@@ -105,6 +106,22 @@ def crop(g: Graph, layer: Crop, bottom: list[Value], top: list[Dims]) -> list[st
     axis = layer.param.crop_param.axis % x.rank
     offsets = layer.offsets(x.rank - axis)
     return [g("Slice", x, offsets, g("Add", g.shape(like, axis), np.array(offsets)), list(range(axis, x.rank)))]
+
+
+@exports(Interp)
+def interp(g: Graph, layer: Interp, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """Resize with align_corners, after a Slice where the pads crop."""
+    x, param = bottom[0], layer.param.interp_param
+    start, end = -layer.pads[0], layer.pads[1]
+    cut = g("Slice", x, [start] * 2, [end or LAST] * 2, [2, 3]) if any(layer.pads) else x.name
+    if param.HasField("shrink_factor") or param.HasField("zoom_factor"):
+        last = g("Sub", g.shape(x, 2, 4), [1 + start - end] * 2)
+        last = g("Mul", g("Div", last, [param.shrink_factor] * 2), [param.zoom_factor] * 2)
+        size = g("Add", last, [1] * 2)
+    else:
+        size = g.name([param.height, param.width])
+    sizes = g("Concat", g.shape(x, 0, 2), size, axis=0)
+    return [g("Resize", cut, None, None, sizes, mode="linear", coordinate_transformation_mode="align_corners")]
 
 
 @exports(Tile)

@@ -1,17 +1,20 @@
-"""Concat, Slice, Split, Flatten and Reshape explained: which element is copied."""
+"""Concat, Slice, Split, Flatten and Reshape explained: which element is copied; Interp: which four are mixed."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.interp import Interp, Taps
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.slice import Slice
 from minicaffe.layers.split import Split
 from minicaffe.registry import explains, explains_gradient
 
-from .case import Case, one
+from .case import Array, Case, one, sent
 from .explanation import Explanation
 from .terms import Index, Terms
 from .text import number, place
@@ -92,3 +95,38 @@ def reshaped(case: Case, at: Index) -> Explanation:
 @explains_gradient(Flatten, Reshape)
 def reshaped_gradient(case: Case, at: Index) -> Explanation:
     return _copied_to(case, at, 0, *_same_place(at, case.x.shape, case.y.shape))
+
+
+def _read_of(taps: Taps, first: int, i: int, dtype: np.dtype[Any]) -> list[tuple[int, float]]:
+    """The places of the bottom that place i reads on an axis, and their shares."""
+    before, after = taps.shares(dtype)
+    places = [(int(taps.before[i]), float(before[i])), (int(taps.after[i]), float(after[i]))]
+    return [(place + first, share) for place, share in (places if taps.size != taps.out else [(i, 1.0)])]
+
+
+def _product(rows: list[tuple[int, float]], columns: list[tuple[int, float]], at: Index) -> tuple[Array, Array]:
+    """The index (T, 4) and the share (T,) of each pair of a row and a column, in the map of `at`."""
+    pairs = [((*at[:2], r, c), a * b) for r, a in rows for c, b in columns]
+    return np.array([index for index, _ in pairs], int).reshape(-1, 4), np.array([share for _, share in pairs])
+
+
+@explains(Interp)
+def interp(case: Case, at: Index) -> Explanation:
+    layer, first = case.layer, -case.layer.pads[0]
+    axes = zip((layer.rows, layer.columns), at[2:], strict=True)
+    index, share = _product(*(_read_of(taps, first, i, layer.dtype) for taps, i in axes), at)
+    x = case.x[tuple(index.T)].astype(np.float64)
+    terms = Terms.of(case.bottom_names[0], index, {"x": x, "share": share}, x * share)
+    return case.sum(at, "y = the sum over up to four neighbours of share * x", terms)
+
+
+@explains_gradient(Interp)
+def interp_gradient(case: Case, at: Index) -> Explanation:
+    layer, first = case.layer, -case.layer.pads[0]
+    readers = [
+        [(i, share) for i in range(taps.out) for place, share in _read_of(taps, first, i, layer.dtype) if place == here]
+        for taps, here in zip((layer.rows, layer.columns), at[2:], strict=True)
+    ]
+    index, share = _product(*readers, at)
+    formula = "dx = the sum over the elements of the top that read it of dy * share"
+    return case.gradient(at, formula, sent(case, index, case.dy[0][tuple(index.T)], share, "share"))

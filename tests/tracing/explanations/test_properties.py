@@ -167,6 +167,8 @@ OTHERS = [
     ('type: "Flatten"', [(2, 3, 5, 2)], 1),
     (f'type: "InnerProduct" {IP} bias_filler {NORMAL} }}', [(2, 3, 5)], 1),
     (f'type: "InnerProduct" {IP} axis: 2 transpose: true }}', [(2, 3, 5)], 1),
+    ('type: "Interp" interp_param { shrink_factor: 2 zoom_factor: 3 pad_beg: -1 }', [(1, 2, 6, 5)], 1),
+    ('type: "Interp" interp_param { height: 3 width: 5 }', [(2, 1, 6, 5)], 1),
     ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }', [(2, 5, 3, 4)], 1),
     ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.6 norm_region: WITHIN_CHANNEL }', [(2, 2, 5, 4)], 1),
     ('type: "Log" log_param { base: 10 scale: 0.5 shift: 9 }', [(2, 3, 5)], 1),
@@ -220,7 +222,7 @@ def test_others(text: str, shapes: list[Any], tops: int) -> None:
     property_of()
 
 
-NOT_IN_PLACE = ("Convolution", "Concat", "Flatten", "InnerProduct", "LRN", "Reshape", "Slice", "Split")
+NOT_IN_PLACE = ("Convolution", "Concat", "Flatten", "InnerProduct", "Interp", "LRN", "Reshape", "Slice", "Split")
 IN_PLACE = [text for text, shapes, tops in OTHERS if len(shapes) == tops == 1 and not any(n in text for n in NOT_IN_PLACE)]
 
 
