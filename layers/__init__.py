@@ -103,6 +103,8 @@ from .swish import Swish
 from .tanh import TanH
 from .threshold import Threshold
 from .tile import Tile
+from .unpooling import Unpooling
+from .upsample import Upsample
 from .window_data import WindowData
 
 CATALOGUE: dict[str, type[Layer]] = registry.types
@@ -114,7 +116,7 @@ FORK_TYPES = {
     "VideoData": "SSD", "Reorg": "Intel",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel", "ShuffleChannel": "ShuffleNet",
-    "Upsample": "YOLO and SegNet forks",
+
     "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""

@@ -140,7 +140,7 @@ class Taps:
         before = np.minimum(places.astype(np.intp), size - 1)
         return Taps(size, out, ratio, before, np.minimum(before + 1, size - 1), places - before.astype(np.float32))
 
-    def shares(self, dtype: np.dtype[np.floating]) -> tuple[Array, Array]:  # type: ignore[type-arg]
+    def shares(self, dtype: np.dtype[np.floating]) -> tuple[Array, Array]:
         """Of the place before and of that after, (out,) each."""
         after = self.share.astype(dtype)
         return 1 - after, after

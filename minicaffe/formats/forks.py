@@ -20,8 +20,7 @@ _FIELDS = {
     "mini-caffe (luoyetx)": "proposal_param",
     "Deformable R-FCN": """deformable_convolution_param modulated_deformable_convolution_param
         deformable_psroi_pooling_param""",
-    "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test
-        upsample_param""",
+    "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test""",
     "DeepLab": """ConvolutionParameter.hole ConvolutionParameter.hole_h ConvolutionParameter.hole_w PoolingParameter.hole
         seg_accuracy_param domain_transform_param dense_crf_param densecrf_param mat_read_param
         mat_write_param unique_label_param adaptive_bias_channel_param""",

@@ -27,6 +27,7 @@ from minicaffe.layers.scale import Scale
 from minicaffe.layers.slice import Slice
 from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.split import Split
+from minicaffe.layers.upsample import Upsample
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import is_built_in, torch_form
 
@@ -79,6 +80,11 @@ def bn(layer: BN, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
 def interp(layer: Interp, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
     """PyTorch places the pixels of float64 maps in float64, and Caffe in float32."""
     return shapes.interp(layer) if layer.dtype == np.float32 else OurLayer(layer, bottom, top)
+
+
+@torch_form(Upsample)
+def upsample(layer: Upsample, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
+    return shapes.upsample(layer) if len(bottom) == 1 else OurLayer(layer, bottom, top)
 
 
 @torch_form(SoftmaxWithLoss)

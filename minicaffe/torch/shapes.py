@@ -11,6 +11,7 @@ from minicaffe.layers.interp import Interp
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.slice import Slice
+from minicaffe.layers.upsample import Upsample
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step
@@ -62,6 +63,11 @@ def interp(layer: Interp) -> Step:
         return functional.interpolate(x, size, mode="bilinear", align_corners=True)
 
     return run
+
+
+def upsample(layer: Upsample) -> Step:
+    rows, columns = layer.scale
+    return lambda x: x.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
 
 
 def reduction(layer: Layer) -> Step:

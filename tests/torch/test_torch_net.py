@@ -142,6 +142,8 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Swish": "swish_param { beta: 1.5 }",
     "TanH": "",
     "Threshold": "threshold_param { threshold: 0.2 }",
+    "Unpooling": "unpooling_param { unpool: AVE kernel_size: 3 stride: 2 unpool_size: 12 }",
+    "Upsample": "upsample_param { scale: 3 }",
     "Tile": "tile_param { axis: 2 tiles: 3 }",
 }  # fmt: skip
 

@@ -22,6 +22,9 @@ from minicaffe.layers.silence import Silence
 from minicaffe.layers.slice import Slice
 from minicaffe.layers.split import Split
 from minicaffe.layers.tile import Tile
+from minicaffe.layers.unpooling import MAX as MAX_UNPOOLING
+from minicaffe.layers.unpooling import Unpooling
+from minicaffe.layers.upsample import Upsample
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Value
@@ -122,6 +125,36 @@ def interp(g: Graph, layer: Interp, bottom: list[Value], top: list[Dims]) -> lis
         size = g.name([param.height, param.width])
     sizes = g("Concat", g.shape(x, 0, 2), size, axis=0)
     return [g("Resize", cut, None, None, sizes, mode="linear", coordinate_transformation_mode="align_corners")]
+
+
+@exports(Upsample)
+def upsample(g: Graph, layer: Upsample, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """Resize to the nearest pixel; with a mask ScatterElements, which leaves open what stays where two indices are equal."""
+    x = bottom[0]
+    if len(bottom) == 1:
+        scales = np.array([1.0] * (x.rank - 2) + [float(s) for s in layer.scale], np.float32)
+        nearest = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return [g("Resize", x, None, scales, mode="nearest", **nearest)]
+    param = layer.param.upsample_param
+    less = np.array([param.pad_out_h, param.pad_out_w], np.int64)
+    size = list(layer.size) if layer.size else g("Sub", g("Mul", g.shape(x, 2, 4), list(layer.scale)), less)
+    return [_put(g, bottom, g.name(size))]
+
+
+def _put(g: Graph, bottom: list[Value], size: str) -> str:
+    """Maps of `size` (2,) that are 0 but for x where the mask says; bottom: x and the mask."""
+    x, mask = bottom
+    maps = g("Concat", g.shape(x, 0, 2), g("ReduceProd", size, [0], keepdims=1), axis=0)
+    index = g.cast(g.reshape(mask, g.shape(mask, 0, 2), [-1]), np.int64)
+    empty = g("Expand", np.zeros((1, 1, 1), np.float32), maps)
+    return g.reshape(g("ScatterElements", empty, index, g.reshape(x, g.shape(x, 0, 2), [-1]), axis=2), g.shape(x, 0, 2), size)
+
+
+@exports(Unpooling)
+def unpooling(g: Graph, layer: Unpooling, bottom: list[Value], top: list[Dims]) -> list[str]:
+    if layer.method != MAX_UNPOOLING or len(bottom) == 1:
+        raise layer.error("only MAX unpooling with a mask has an ONNX form", "unpooling_param.unpool")
+    return [_put(g, bottom, g.name(list(layer.size)))]
 
 
 @exports(Tile)

@@ -62,6 +62,7 @@ ANY_SIZE = {
     "interp_zoom": 'type: "Interp" interp_param { zoom_factor: 3 }',
     "interp_shrink_zoom": 'type: "Interp" interp_param { shrink_factor: 2 zoom_factor: 3 pad_beg: -1 pad_end: -2 }',
     "interp_size": 'type: "Interp" interp_param { height: 5 width: 1 }',
+    "upsample": 'type: "Upsample" upsample_param { scale: 3 }',
     "relu": 'type: "ReLU"',
     "leaky": 'type: "ReLU" relu_param { negative_slope: 0.1 }',
     "prelu": 'type: "PReLU"',
@@ -138,6 +139,16 @@ def test_layers_of_two_bottoms_have_their_free_axes_together(name: str, tmp_path
 
 def test_bn_shows_the_statistics_of_the_batch(tmp_path: Path) -> None:
     check(tmp_path, layer('type: "BN"', tops=3), {"x": maps(4, 3, 5, 2)}, {"x": maps(2, 3, 7, 6)})
+
+
+def test_numbers_go_where_a_mask_says(tmp_path: Path) -> None:
+    mask = np.arange(24, dtype=np.float32)[::-1].reshape(1, 2, 3, 4) % 12 * 3
+    for block in (
+        'type: "Upsample" upsample_param { pad_out_w: true }',
+        'type: "Upsample" upsample_param { upsample_h: 7 upsample_w: 5 }',
+        'type: "Unpooling" unpooling_param { kernel_size: 2 stride: 2 unpool_h: 5 unpool_w: 8 }',
+    ):
+        check(tmp_path, layer(block, bottoms=2), {"x": maps(1, 2, 3, 4), "x1": mask})
 
 
 def test_three_bottoms_are_summed(tmp_path: Path) -> None:

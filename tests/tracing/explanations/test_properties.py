@@ -194,6 +194,12 @@ OTHERS = [
     ('type: "SoftmaxWithLossOHEM"', [(3, 4, 5), "labels (3, 5)"], 3),
     ('type: "Split"', [(2, 3)], 3),
     ('type: "Swish" swish_param { beta: 1.5 }', [(2, 3, 5)], 1),
+    ('type: "Unpooling" unpooling_param { kernel_size: 2 stride: 2 unpool_h: 4 unpool_w: 5 }', [(2, 1, 2, 3)], 1),
+    ('type: "Unpooling" unpooling_param { kernel_size: 1 unpool_size: 2 }', [(2, 1, 2, 3), "labels (2, 1, 2, 3)"], 1),
+    ('type: "Unpooling" unpooling_param { unpool: AVE kernel_size: 3 stride: 2 unpool_size: 5 }', [(2, 1, 2, 3)], 1),
+    ('type: "Unpooling" unpooling_param { unpool: TILE kernel_size: 2 unpool_size: 3 }', [(2, 1, 2, 3)], 1),
+    ('type: "Upsample" upsample_param { scale: 3 }', [(2, 1, 2, 3)], 1),
+    ('type: "Upsample" upsample_param { scale: 2 }', [(2, 1, 2, 3), "labels (2, 1, 2, 3)"], 1),
     ('type: "TanH"', [(2, 3, 5)], 1),
     ('type: "Threshold" threshold_param { threshold: 0.2 }', [(2, 3, 5)], 1),
 ]  # fmt: skip
@@ -222,7 +228,10 @@ def test_others(text: str, shapes: list[Any], tops: int) -> None:
     property_of()
 
 
-NOT_IN_PLACE = ("Convolution", "Concat", "Flatten", "InnerProduct", "Interp", "LRN", "Reshape", "Slice", "Split")
+NOT_IN_PLACE = [
+    *("Convolution", "Concat", "Flatten", "InnerProduct", "Interp", "LRN", "Reshape", "Slice", "Split", "Unpooling"),
+    "Upsample",
+]
 IN_PLACE = [text for text, shapes, tops in OTHERS if len(shapes) == tops == 1 and not any(n in text for n in NOT_IN_PLACE)]
 
 
