@@ -32,6 +32,7 @@ from .bias import Bias
 from .bn import BN
 from .bnll import BNLL
 from .box_annotator_ohem import BoxAnnotatorOHEM
+from .broadcast_mul import BroadcastMul
 from .clip import Clip
 from .concat import Concat
 from .contrastive_loss import ContrastiveLoss
@@ -69,6 +70,7 @@ from .multi_box_loss import MultiBoxLoss
 from .multinomial_logistic_loss import MultinomialLogisticLoss
 from .mvn import MVN
 from .normalize import Normalize
+from .padding import Padding
 from .parameter import Parameter
 from .permute import Permute
 from .pooling import Pooling
@@ -88,6 +90,7 @@ from .roi_align import ROIAlign
 from .roi_data import RoIData
 from .roi_pooling import ROIPooling
 from .scale import Scale
+from .seg_accuracy import SegAccuracy
 from .sigmoid import Sigmoid
 from .sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from .silence import Silence
@@ -97,6 +100,7 @@ from .smooth_l1_loss_ohem import SmoothL1LossOHEM
 from .softmax import Softmax
 from .softmax_with_loss import SoftmaxWithLoss
 from .softmax_with_loss_ohem import SoftmaxWithLossOHEM
+from .spatial_product import SpatialProduct
 from .split import Split
 from .spp import SPP
 from .swish import Swish

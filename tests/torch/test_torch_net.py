@@ -112,6 +112,8 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Normalize": "norm_param { across_spatial: false }",
     "PReLU": "",
     "PReLU ": "prelu_param { channel_shared: true }",
+    "Padding": "padding_param { pad_beg: 1 pad_end: 2 }",
+    "Padding ": "padding_param { pad_beg: -1 pad_end: -2 }",
     "Permute": "permute_param { order: 0 order: 2 order: 3 order: 1 }",
     "Pooling": "pooling_param { pool: MAX kernel_size: 3 stride: 2 }",
     "Pooling ": "pooling_param { pool: MAX kernel_size: 3 stride: 2 pad: 2 }",
@@ -164,6 +166,8 @@ def test_interp_in_float32_is_torchs_own():
 
 
 MORE = {  # type and parameters, tops; the bottoms are as given
+    "BroadcastMul": ("", ((2, 3, 4), (2, 3)), "y"),
+    "SpatialProduct": ("", ((2, 3, 4), (2, 1, 4)), "y"),
     "Concat": ("concat_param { axis: 2 }", ((2, 3, 4), (2, 3, 5)), "y"),
     "Crop": ("crop_param { axis: 2 offset: 1 }", ((1, 2, 5, 6), (1, 3, 3, 4)), "y"),
     "Eltwise": ("eltwise_param { coeff: 2 coeff: -1 coeff: 1 }", ((2, 3),) * 3, "y"),

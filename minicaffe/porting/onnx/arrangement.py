@@ -9,17 +9,20 @@ import numpy as np
 from minicaffe.layer import Layer
 from minicaffe.layers.arg_max import ArgMax
 from minicaffe.layers.batch_reindex import BatchReindex
+from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.flatten import Flatten
 from minicaffe.layers.interp import Interp
+from minicaffe.layers.padding import Padding
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reduction import ASUM, MEAN, SUMSQ, Reduction
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.silence import Silence
 from minicaffe.layers.slice import Slice
+from minicaffe.layers.spatial_product import SpatialProduct
 from minicaffe.layers.split import Split
 from minicaffe.layers.tile import Tile
 from minicaffe.layers.unpooling import MAX as MAX_UNPOOLING
@@ -155,6 +158,25 @@ def unpooling(g: Graph, layer: Unpooling, bottom: list[Value], top: list[Dims]) 
     if layer.method != MAX_UNPOOLING or len(bottom) == 1:
         raise layer.error("only MAX unpooling with a mask has an ONNX form", "unpooling_param.unpool")
     return [_put(g, bottom, g.name(list(layer.size)))]
+
+
+@exports(Padding)
+def padding(g: Graph, layer: Padding, bottom: list[Value], top: list[Dims]) -> list[str]:
+    start, end = layer.pads
+    if min(layer.pads) < 0:
+        return [g("Slice", bottom[0], [-start] * 2, [end or LAST] * 2, [2, 3])]
+    return [g("Pad", bottom[0], [start, start, end, end], None, [2, 3])]
+
+
+@exports(SpatialProduct)
+def spatial_product(g: Graph, layer: SpatialProduct, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Mul", *bottom)]
+
+
+@exports(BroadcastMul)
+def broadcast_mul(g: Graph, layer: BroadcastMul, bottom: list[Value], top: list[Dims]) -> list[str]:
+    x, s = bottom
+    return [g("Mul", x, g.reshape(s, g.shape(x, 0, 2), [1] * (x.rank - 2)))]
 
 
 @exports(Tile)

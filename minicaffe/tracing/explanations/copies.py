@@ -11,6 +11,7 @@ import numpy as np
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.flatten import Flatten
 from minicaffe.layers.interp import Interp, Taps
+from minicaffe.layers.padding import Padding
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.slice import Slice
 from minicaffe.layers.split import Split
@@ -135,6 +136,23 @@ def interp_gradient(case: Case, at: Index) -> Explanation:
     index, share = _product(readers, at)
     formula = "dx = the sum over the elements of the top that read it of dy * share"
     return case.gradient(at, formula, sent(case, index, case.dy[0][tuple(index.T)], share, "share"))
+
+
+@explains(Padding)
+def padding(case: Case, at: Index) -> Explanation:
+    index = tuple(i - move for i, move in zip(at, (0, 0, *case.layer.pads[:1] * 2)))
+    if all(0 <= i < length for i, length in zip(index, case.x.shape)):
+        return _copy(case, at, 0, index, f"the map begins at {case.layer.pads[0]} of the top")
+    return case.function(at, "y = 0 around the map", 0.0)
+
+
+@explains_gradient(Padding)
+def padding_gradient(case: Case, at: Index) -> Explanation:
+    index = tuple(i + move for i, move in zip(at, (0, 0, *case.layer.pads[:1] * 2)))
+    inside = all(0 <= i < length for i, length in zip(index, case.y.shape))
+    places = np.array([index] if inside else [], int).reshape(-1, 4)
+    terms = sent(case, places, case.dy[0][tuple(places.T)], np.ones(len(places)))
+    return case.gradient(at, "dx = the dy of its copy, 0 where it is cut off", terms)
 
 
 def _sources(case: Case) -> Array:

@@ -1,4 +1,4 @@
-"""InnerProduct, Scale, Bias and Eltwise explained."""
+"""InnerProduct, Scale, Bias, Eltwise, BroadcastMul and SpatialProduct explained."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from minicaffe.layers.bias import Bias
+from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.eltwise import SUM as ELTWISE_SUM
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.scale import Scale
+from minicaffe.layers.spatial_product import SpatialProduct
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Array, Case, one, sent
@@ -133,3 +135,26 @@ def eltwise_gradient(case: Case, at: Index) -> Explanation:
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = float(np.float64(case.y[at]) / np.float64(case.bottoms[i][at]))
     return case.gradient(at, "dx = dy * y / x", one(case, at, factor, "y / x"))
+
+
+def _factor(case: Case) -> Array:
+    """The second bottom, repeated to x's shape."""
+    return np.broadcast_to(case.bottoms[1].reshape(case.layer.factor), case.x.shape)
+
+
+@explains(BroadcastMul, SpatialProduct)
+def broadcast(case: Case, at: Index) -> Explanation:
+    x, s = float(case.x[at]), float(_factor(case)[at])
+    step = f"y = {number(x)} * {signed(s)} = {number(x * s)}"
+    return case.function(at, "y = x * s", x * s, SHARE * abs(x * s), step)
+
+
+@explains_gradient(BroadcastMul, SpatialProduct)
+def broadcast_gradient(case: Case, at: Index) -> Explanation:
+    if case.number == 0:
+        return case.gradient(at, "dx = dy * s", one(case, at, float(_factor(case)[at]), "s"))
+    own = np.arange(case.bottoms[1].size).reshape(case.layer.factor)
+    here = own.reshape(case.bottoms[1].shape)[at]
+    index = np.argwhere(np.broadcast_to(own, case.x.shape) == here)
+    dy, x = (array[tuple(index.T)] for array in (case.dy[0], case.x))
+    return case.gradient(at, "ds = the sum of dy * x over all x that it multiplies", sent(case, index, dy, x, "x"))

@@ -63,6 +63,8 @@ ANY_SIZE = {
     "interp_shrink_zoom": 'type: "Interp" interp_param { shrink_factor: 2 zoom_factor: 3 pad_beg: -1 pad_end: -2 }',
     "interp_size": 'type: "Interp" interp_param { height: 5 width: 1 }',
     "upsample": 'type: "Upsample" upsample_param { scale: 3 }',
+    "padding": 'type: "Padding" padding_param { pad_beg: 1 pad_end: 2 }',
+    "padding_crop": 'type: "Padding" padding_param { pad_beg: -1 pad_end: -2 }',
     "relu": 'type: "ReLU"',
     "leaky": 'type: "ReLU" relu_param { negative_slope: 0.1 }',
     "prelu": 'type: "PReLU"',
@@ -149,6 +151,11 @@ def test_numbers_go_where_a_mask_says(tmp_path: Path) -> None:
         'type: "Unpooling" unpooling_param { kernel_size: 2 stride: 2 unpool_h: 5 unpool_w: 8 }',
     ):
         check(tmp_path, layer(block, bottoms=2), {"x": maps(1, 2, 3, 4), "x1": mask})
+
+
+def test_products_of_maps(tmp_path: Path) -> None:
+    check(tmp_path, layer('type: "BroadcastMul"', bottoms=2), {"x": maps(2, 3, 4, 5), "x1": maps(2, 3, seed=1)})
+    check(tmp_path, layer('type: "SpatialProduct"', bottoms=2), {"x": maps(2, 3, 4, 5), "x1": maps(2, 1, 4, 5, seed=1)})
 
 
 def test_three_bottoms_are_summed(tmp_path: Path) -> None:

@@ -200,6 +200,10 @@ OTHERS = [
     ('type: "Unpooling" unpooling_param { unpool: TILE kernel_size: 2 unpool_size: 3 }', [(2, 1, 2, 3)], 1),
     ('type: "Upsample" upsample_param { scale: 3 }', [(2, 1, 2, 3)], 1),
     ('type: "Upsample" upsample_param { scale: 2 }', [(2, 1, 2, 3), "labels (2, 1, 2, 3)"], 1),
+    ('type: "Padding" padding_param { pad_beg: 1 pad_end: 2 }', [(2, 1, 2, 3)], 1),
+    ('type: "Padding" padding_param { pad_beg: -1 pad_end: -1 }', [(2, 1, 3, 4)], 1),
+    ('type: "BroadcastMul"', [(2, 3, 4), (2, 3)], 1),
+    ('type: "SpatialProduct"', [(2, 3, 4), (2, 1, 4)], 1),
     ('type: "TanH"', [(2, 3, 5)], 1),
     ('type: "Threshold" threshold_param { threshold: 0.2 }', [(2, 3, 5)], 1),
 ]  # fmt: skip
@@ -229,7 +233,7 @@ def test_others(text: str, shapes: list[Any], tops: int) -> None:
 
 
 NOT_IN_PLACE = [
-    *("Convolution", "Concat", "Flatten", "InnerProduct", "Interp", "LRN", "Reshape", "Slice", "Split", "Unpooling"),
+    *("Convolution", "Concat", "Flatten", "InnerProduct", "Interp", "LRN", "Padding", "Reshape", "Slice", "Split", "Unpooling"),
     "Upsample",
 ]
 IN_PLACE = [text for text, shapes, tops in OTHERS if len(shapes) == tops == 1 and not any(n in text for n in NOT_IN_PLACE)]
