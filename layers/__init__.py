@@ -29,8 +29,10 @@ from .arg_max import ArgMax
 from .batch_norm import BatchNorm
 from .batch_reindex import BatchReindex
 from .bias import Bias
+from .bn import BN
 from .bnll import BNLL
 from .box_annotator_ohem import BoxAnnotatorOHEM
+from .broadcast_mul import BroadcastMul
 from .clip import Clip
 from .concat import Concat
 from .continuation_indicator import ContinuationIndicator
@@ -62,6 +64,7 @@ from .image_data import ImageData
 from .infogain_loss import InfogainLoss
 from .inner_product import InnerProduct
 from .input import Input
+from .interp import Interp
 from .labelsequence_accuracy import LabelsequenceAccuracy
 from .log import Log
 from .lrn import LRN
@@ -74,6 +77,7 @@ from .multi_box_loss import MultiBoxLoss
 from .multinomial_logistic_loss import MultinomialLogisticLoss
 from .mvn import MVN
 from .normalize import Normalize
+from .padding import Padding
 from .parameter import Parameter
 from .permute import Permute
 from .pooling import Pooling
@@ -96,6 +100,7 @@ from .roi_align import ROIAlign
 from .roi_data import RoIData
 from .roi_pooling import ROIPooling
 from .scale import Scale
+from .seg_accuracy import SegAccuracy
 from .shuffle_channel import ShuffleChannel
 from .sigmoid import Sigmoid
 from .sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
@@ -106,6 +111,7 @@ from .smooth_l1_loss_ohem import SmoothL1LossOHEM
 from .softmax import Softmax
 from .softmax_with_loss import SoftmaxWithLoss
 from .softmax_with_loss_ohem import SoftmaxWithLossOHEM
+from .spatial_product import SpatialProduct
 from .split import Split
 from .spp import SPP
 from .swish import Swish
@@ -113,6 +119,8 @@ from .tanh import TanH
 from .threshold import Threshold
 from .tile import Tile
 from .transpose import Transpose
+from .unpooling import Unpooling
+from .upsample import Upsample
 from .window_data import WindowData
 from .yolo_detection_output import YoloDetectionOutput
 from .yolov3_detection_output import Yolov3DetectionOutput
@@ -126,7 +134,6 @@ FORK_TYPES = {
     "VideoData": "SSD",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel",
-    "Interp": "PSPNet", "Upsample": "YOLO and SegNet forks", "BN": "SegNet and PSPNet",
     "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""

@@ -60,6 +60,7 @@ class Layer:
       (setup may set it); about 0 for work block by block.
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
+    stored_blobs: how many blobs the weights that its net is made with store for it; 0: none, or not known. set before setup.
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
@@ -92,6 +93,7 @@ class Layer:
     keeps_input: ClassVar[bool] = False
     copies: tuple[float, float] = (1, 1)
     forward_only: bool = False
+    stored_blobs: int = 0
     settings: DetectionSettings
     net_class: ClassVar[builtins.type[Net]]
     """Net, for layers that contain a net; set by net.py, which imports this file."""

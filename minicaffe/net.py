@@ -73,6 +73,8 @@ class Net(PycaffeNet, Hooked):
     path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
     watch: called after each step of building each layer (for the tracer). keep: after a forward "all" blobs keep their data,
     or only the "outputs": the others are freed when their last reader has run, and there is no backward.
+    like: weights that copy_from will read. Where two forks' layers share a type's name, the number of blobs that these or
+    `weights` store for a layer can tell which it is.
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
     lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
@@ -93,6 +95,7 @@ class Net(PycaffeNet, Hooked):
         watch: Watch | None = None,
         keep: Keep = "all",
         settings: DetectionSettings | None = None,
+        like: Sequence[WeightsFile] = (),
     ) -> None:
         super().__init__()
         phase, level, stages, weights = sorted_arguments(args, phase, level, stages, weights)
@@ -118,6 +121,8 @@ class Net(PycaffeNet, Hooked):
         self._learnable = LearnableParameters()
         self._stream: Stream | None = None
         self._bytes = 0
+        given = [] if weights is None else [read_weights(weights)]
+        self._stored = {stored.name: len(stored.blobs) for file in (*like, *given) for stored in file.layers}
         self.lock = RLock()
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
@@ -136,8 +141,8 @@ class Net(PycaffeNet, Hooked):
             self.force_backward()
         del self.param.layer[:]  # from here on, as in Caffe, what was built: filtered, with splits; save() writes it
         self.param.layer.extend(layer.param for layer in self.layers)
-        if weights is not None:
-            self.copy_from(weights)
+        for weights_file in given:
+            self.copy_from(weights_file)
 
     # Construction.
 
@@ -146,6 +151,7 @@ class Net(PycaffeNet, Hooked):
     ) -> None:
         phase = Phase(param.phase) if param.HasField("phase") else self.phase
         layer = create(param, phase=phase, dtype=self.dtype, source=source, settings=self.settings)
+        layer.stored_blobs = self._stored.get(layer.name, 0)
         if watch:
             watch(self, layer, "created")
         if param.propagate_down and len(param.propagate_down) != len(param.bottom):

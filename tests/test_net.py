@@ -167,7 +167,7 @@ HUGE = "dim: 2000000000 " * 4
             r'top "ip" is already produced by layer "ip" \(made.prototxt:2\) \(made.prototxt:3\)',
         ),
         ('layer { name: "a" type: "ReLu" bottom: "data" top: "a" }', 'unknown layer type "ReLu"; nearest known: .*ReLU'),
-        ('layer { name: "a" type: "Interp" bottom: "data" top: "a" }', '"Interp", which belongs to PSPNet and is not built in'),
+        ('layer { name: "a" type: "Correlation" bottom: "data" top: "a" }', "which belongs to FlowNet and is not built in"),
         (
             'layer { name: "p" type: "Pooling" bottom: "data" top: "data" pooling_param { kernel_size: 2 } }',
             "cannot run in place",

@@ -17,8 +17,8 @@ from minicaffe import rng, threads
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.inputs import fill_inputs, make_up_weights
 from minicaffe.errors import DeviceError, Error, WeightsError
-from minicaffe.formats.prototxt import NetFile
-from minicaffe.formats.weights import read_weights
+from minicaffe.formats.prototxt import NetFile, read_net
+from minicaffe.formats.weights import WeightsFile, read_weights
 from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
 from minicaffe.porting.near_layers import near_text
@@ -133,10 +133,12 @@ class StateOptions:
         phase: Phase | None = None,
         watch: Watch | None = None,
         keep: Keep = "all",
+        like: Sequence[WeightsFile] = (),
     ) -> Net:
-        """The net of a prototxt. watch, keep: see Net."""
+        """The net of a prototxt. watch, keep, like: see Net."""
         phase = self.phase if phase is None else phase
-        return Net(net, phase, self.level, list(self.stages), watch=watch, keep=keep, settings=self.settings)
+        state = self.level, list(self.stages)
+        return Net(net, phase, *state, watch=watch, keep=keep, settings=self.settings, like=like)
 
     def load(
         self,
@@ -153,13 +155,15 @@ class StateOptions:
         watch, keep: see Net. no_zeros: weights without a file and a filler are Gaussian. Raises WeightsError.
         """
         rng.set_random_seed(self.seed)  # before Net: fillers draw when layers are set up
-        loaded = self.build(net, watch=watch, keep=keep)
+        net_file = read_net(net)
+        files = [read_weights(file) for file in weights]
+        loaded = self.build(net_file, watch=watch, keep=keep, like=files)
         missing = set(loaded.params)
-        for file in weights:
-            report = loaded.copy_from(file)
+        for file, stored in zip(weights, files, strict=True):
+            report = loaded.copy_from(stored)
             missing -= set(report.loaded)
             if loaded.params and not report.loaded:
-                raise WeightsError(none_loaded(file, net) + near_text(loaded, read_weights(file)))
+                raise WeightsError(none_loaded(file, net) + near_text(loaded, stored))
             if report.unused:
                 echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
         names = [name for name in loaded.params if name in missing]

@@ -20,11 +20,9 @@ _FIELDS = {
     "mini-caffe (luoyetx)": "proposal_param",
     "Deformable R-FCN": """deformable_convolution_param modulated_deformable_convolution_param
         deformable_psroi_pooling_param""",
-    "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test
-        upsample_param""",
-    "SegNet, PSPNet and other forks with a BN layer": "bn_param",
+    "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test""",
     "DeepLab": """ConvolutionParameter.hole ConvolutionParameter.hole_h ConvolutionParameter.hole_w PoolingParameter.hole
-        interp_param seg_accuracy_param domain_transform_param dense_crf_param densecrf_param mat_read_param
+        domain_transform_param dense_crf_param densecrf_param mat_read_param
         mat_write_param unique_label_param adaptive_bias_channel_param""",
     "CRF-RNN": "multi_stage_meanfield_param",
     "FlowNet": """correlation_param flow_warp_param resample_param downsample_param augmentation_param coeff_schedule_param

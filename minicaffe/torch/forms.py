@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bias import Bias
+from minicaffe.layers.bn import BN
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.deconvolution import Deconvolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.dropout import Dropout
 from minicaffe.layers.embed import Embed
 from minicaffe.layers.inner_product import InnerProduct
+from minicaffe.layers.interp import Interp
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.pooling import Pooling
 from minicaffe.layers.prelu import PReLU
@@ -24,6 +27,7 @@ from minicaffe.layers.scale import Scale
 from minicaffe.layers.slice import Slice
 from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
 from minicaffe.layers.split import Split
+from minicaffe.layers.upsample import Upsample
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import is_built_in, torch_form
 
@@ -66,6 +70,22 @@ def slices(layer: Slice, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
 @torch_form(Scale)
 def scale(layer: Scale, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
     return weights.Scale(layer, len(bottom) == 2)
+
+
+@torch_form(BN)
+def bn(layer: BN, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
+    return weights.BN(layer, len(top))
+
+
+@torch_form(Interp)
+def interp(layer: Interp, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
+    """PyTorch places the pixels of float64 maps in float64, and Caffe in float32."""
+    return shapes.interp(layer) if layer.dtype == np.float32 else OurLayer(layer, bottom, top)
+
+
+@torch_form(Upsample)
+def upsample(layer: Upsample, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module | Step:
+    return shapes.upsample(layer) if len(bottom) == 1 else OurLayer(layer, bottom, top)
 
 
 @torch_form(SoftmaxWithLoss)

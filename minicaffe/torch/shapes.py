@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from minicaffe.layer import Layer
+from minicaffe.layers.interp import Interp
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reorg import Reorg
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.transpose import Transpose
+from minicaffe.layers.upsample import Upsample
 from minicaffe.proto import caffe_pb2
 
 from .apply import Step
@@ -58,6 +61,21 @@ def crop(layer: Layer) -> Step:
         return x
 
     return run
+
+
+def interp(layer: Interp) -> Step:
+    def run(x: Tensor) -> Tensor:
+        start, ends = -layer.pads[0], [size + layer.pads[1] for size in x.shape[2:]]
+        x = x[:, :, start : ends[0], start : ends[1]]
+        size = [layer.resized(length, axis) for axis, length in enumerate(x.shape[2:])]
+        return functional.interpolate(x, size, mode="bilinear", align_corners=True)
+
+    return run
+
+
+def upsample(layer: Upsample) -> Step:
+    rows, columns = layer.scale
+    return lambda x: x.repeat_interleave(rows, -2).repeat_interleave(columns, -1)
 
 
 def reduction(layer: Layer) -> Step:

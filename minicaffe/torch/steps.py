@@ -14,6 +14,7 @@ from torch.nn import functional
 from minicaffe.layer import Layer
 from minicaffe.layers.abs_val import AbsVal
 from minicaffe.layers.bnll import BNLL
+from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.clip import Clip
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
@@ -26,6 +27,7 @@ from minicaffe.layers.hard_sigmoid import SCALE, SHIFT, HardSigmoid
 from minicaffe.layers.log import Log
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.mask_pooling import MaskPooling
+from minicaffe.layers.padding import Padding
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.power import Power
 from minicaffe.layers.psroi_align import PSROIAlign
@@ -45,6 +47,7 @@ from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
 from minicaffe.layers.silence import Silence
 from minicaffe.layers.smooth_l1_loss import SmoothL1Loss
 from minicaffe.layers.softmax import Softmax
+from minicaffe.layers.spatial_product import SpatialProduct
 from minicaffe.layers.swish import Swish
 from minicaffe.layers.tanh import TanH
 from minicaffe.layers.tile import Tile
@@ -113,6 +116,7 @@ def roi_align_max(layer: ROIAlignMax) -> Step:
 FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     AbsVal: lambda layer: torch.abs,
     BNLL: lambda layer: functional.softplus,
+    BroadcastMul: lambda layer: lambda x, s: x * s.reshape(*x.shape[:2], *[1] * (x.ndim - 2)),
     Clip: lambda layer: lambda x: x.clamp(layer.param.clip_param.min, layer.param.clip_param.max),
     Concat: lambda layer: lambda *xs: torch.cat(xs, layer.axis),
     Crop: crop,
@@ -127,6 +131,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     MaskPooling: lambda layer: torch.mul,
     PSROIAlign: roi_layer,
     PSROIPooling: roi_layer,
+    Padding: lambda layer: lambda x: functional.pad(x, layer.pads * 2),
     Permute: permute,
     Power: power,
     ROIAlign: roi_layer,
@@ -147,6 +152,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     Silence: lambda layer: lambda *xs: (),
     SmoothL1Loss: smooth_l1_loss,
     Softmax: lambda layer: lambda x: torch.softmax(x, layer.param.softmax_param.axis),
+    SpatialProduct: lambda layer: torch.mul,
     Swish: swish,
     TanH: lambda layer: torch.tanh,
     Tile: tile,

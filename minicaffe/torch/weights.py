@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from minicaffe.layer import Layer
+from minicaffe.layers import bn as our_bn
 from minicaffe.layers.batch_norm import BatchNorm as OurBatchNorm
 from minicaffe.layers.convolution import Convolution as OurConvolution
 from minicaffe.layers.elementwise.channels import channels_of
@@ -179,3 +180,36 @@ class BatchNorm(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{len(self.mean_sum)} channels, eps={self.eps:g}"
+
+
+class BN(nn.Module):
+    """BN of PSPNet, with its running statistics as buffers (the batch's are used where the Module trains and is not frozen), or
+    of SegNet."""
+
+    names: tuple[str, ...] = ()
+
+    def __init__(self, layer: our_bn.BN, tops: int) -> None:
+        super().__init__()
+        self.names = layer.weight_names
+        self.stores, self.of_batch, self.frozen, self.tops = layer.kind == our_bn.PSPNET, layer.of_batch, layer.frozen, tops
+        self.eps, self.momentum = layer.eps, layer.momentum
+        for i, name in enumerate(self.names):
+            if i < 2 and not layer.frozen:
+                self.register_parameter(name, learnt(layer, i))
+            else:
+                self.register_buffer(name, copied(layer, i))
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+        slope, bias, *running = (getattr(self, name).reshape(-1, *[1] * (x.ndim - 2)) for name in self.names)
+        if not (self.training and not self.frozen if self.stores else self.of_batch):
+            return slope * (x - running[0]) / torch.sqrt(running[1] + self.eps) + bias if running else slope * x + bias
+        axes = [axis for axis in range(x.ndim) if axis != 1]
+        mean, variance = x.mean(axes, keepdim=True), x.var(axes, unbiased=False, keepdim=True)
+        for name, batch in zip(self.names[2:], (mean, variance)):
+            kept = getattr(self, name)
+            kept.mul_(self.momentum).add_((1 - self.momentum) * batch.detach().reshape(kept.shape))
+        y = slope * (x - mean) / torch.sqrt(variance + self.eps) + bias
+        return (y, *(part.detach().reshape(1, -1, 1, 1) for part in (mean, variance))) if self.tops > 1 else y
+
+    def extra_repr(self) -> str:
+        return f"{', '.join(self.names)}: {getattr(self, self.names[0]).numel()} channels, eps={self.eps:g}"

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from minicaffe.formats.caffemodel import BlobWeights, LayerWeights
+from minicaffe.formats.weights import WeightsFile
 from minicaffe.mode import Phase
 from minicaffe.net import Net
 
@@ -27,7 +29,7 @@ EXACT = (
 SMOOTH = (
     "Convolution Deconvolution InnerProduct Embed Reduction SPP PSROIPooling PSROIAlign ROIAlign RNN LSTM LSTMUnit"
 ).split()
-NORMAL = ("LRN", "BatchNorm", "MVN")
+NORMAL = ("LRN", "BatchNorm", "BN", "MVN")
 
 needs_golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="../shared/golden is absent")
 
@@ -74,7 +76,7 @@ def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
     path = root / f"{case}.prototxt"
     stored = np.load(path.with_suffix(".npz"))
     with inside(path.parent):
-        net = Net(path.name, Phase(int(stored["phase"])))
+        net = Net(path.name, Phase(int(stored["phase"])), like=[weights_of(stored)] if root == FORKS else [])
     layer = net.layer_dict["layer"]
     for i, blob in enumerate(layer.blobs):
         if f"param.{i}" in stored and not name.startswith("filler"):
@@ -104,6 +106,12 @@ def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
             compare(actual[key], stored[key], tolerance(layer_type, name, key), f"{case} {key}")
             compared += 1
     return compared
+
+
+def weights_of(stored: Any) -> WeightsFile:
+    """A case's learnable blobs as a weights file's: where forks disagree on a type, their number tells which one it is."""
+    params = [stored[key] for key in stored.files if key.startswith("param.")]
+    return WeightsFile("golden", [LayerWeights("layer", "", [BlobWeights(a.shape, False, (a,)) for a in params])])
 
 
 def compare(actual: Any, expected: Any, tol: tuple[float, float], what: str) -> None:

@@ -31,6 +31,9 @@ def net_of(text: str, inputs: Arrays, seed: int = 0, settings: DetectionSettings
         for blob in blobs:
             blob.data[...] = random.uniform(0.3, 1.2, blob.shape) * random.choice([-1, 1], blob.shape)
     for blobs, layer in ((net.params[name], net.layer_dict[name]) for name in net.params):
+        if layer.type == "BN":
+            for blob in blobs[3:]:
+                blob.data[...] = np.abs(blob.data)
         if layer.type == "BatchNorm":
             blobs[1].data[...] = np.abs(blobs[1].data)
             blobs[2].data[...] = 1.7

@@ -29,7 +29,7 @@ def made(text: str, phase=TEST, dtype=np.float64) -> Net:
     for name, blobs in net.params.items():
         for blob in blobs:
             blob.data[...] = random.normal(size=blob.shape)
-            if net.layer_dict[name].type == "BatchNorm":
+            if net.layer_dict[name].type in ("BatchNorm", "BN"):
                 blob.data[...] = random.uniform(1, 2, blob.shape)
     return net
 
@@ -83,6 +83,10 @@ def close(gradient, want: np.ndarray, tolerance: float, name: str) -> None:
 ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "AbsVal": "",
     "BNLL": "",
+    "BN": "bn_param { eps: 0.001 }",
+    "BN ": "bn_param { frozen: true }",
+    "BN  ": "bn_param { bn_mode: LEARN }",
+    "BN   ": "bn_param { bn_mode: INFERENCE }",
     "BatchNorm": "",
     "BatchNorm ": "batch_norm_param { use_global_stats: false }",
     "Bias": "bias_param { axis: 1 num_axes: 2 }",
@@ -102,6 +106,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Im2col": "convolution_param { kernel_size: 3 }",
     "InnerProduct": "inner_product_param { num_output: 3 }",
     "InnerProduct ": "inner_product_param { num_output: 3 axis: 2 transpose: true bias_term: false }",
+    "Interp": "interp_param { height: 9 width: 4 }",
     "LRN": "lrn_param { local_size: 3 alpha: 0.4 beta: 0.75 k: 2 }",
     "LRN ": "lrn_param { local_size: 3 alpha: 0.4 norm_region: WITHIN_CHANNEL }",
     "MVN": "",
@@ -109,6 +114,8 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Normalize": "norm_param { across_spatial: false }",
     "PReLU": "",
     "PReLU ": "prelu_param { channel_shared: true }",
+    "Padding": "padding_param { pad_beg: 1 pad_end: 2 }",
+    "Padding ": "padding_param { pad_beg: -1 pad_end: -2 }",
     "Permute": "permute_param { order: 0 order: 2 order: 3 order: 1 }",
     "Pooling": "pooling_param { pool: MAX kernel_size: 3 stride: 2 }",
     "Pooling ": "pooling_param { pool: MAX kernel_size: 3 stride: 2 pad: 2 }",
@@ -144,6 +151,8 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Swish": "swish_param { beta: 1.5 }",
     "TanH": "",
     "Threshold": "threshold_param { threshold: 0.2 }",
+    "Unpooling": "unpooling_param { unpool: AVE kernel_size: 3 stride: 2 unpool_size: 12 }",
+    "Upsample": "upsample_param { scale: 3 }",
     "Tile": "tile_param { axis: 2 tiles: 3 }",
     "Transpose": "transpose_param { dim: 0 dim: 3 dim: 1 dim: 2 }",
 }  # fmt: skip
@@ -156,7 +165,17 @@ def test_a_layer_of_one_bottom(kind):
     compare(made(text), {"x": x}, 1e-8)
 
 
+def test_interp_in_float32_is_torchs_own():
+    for block in ("zoom_factor: 3", "height: 3 width: 17 pad_beg: -1 pad_end: -2"):
+        text = input_layer("x", 2, 3, 6, 7) + layer(f'type: "Interp" interp_param {{ {block} }}')
+        x = np.random.default_rng(7).normal(size=(2, 3, 6, 7)).astype(np.float32)
+        module = compare(made(text, dtype=np.float32), {"x": x}, 1e-5)
+        assert not any(isinstance(inner, OurLayer) for inner in module.modules())
+
+
 MORE = {  # type and parameters, tops; the bottoms are as given
+    "BroadcastMul": ("", ((2, 3, 4), (2, 3)), "y"),
+    "SpatialProduct": ("", ((2, 3, 4), (2, 1, 4)), "y"),
     "Concat": ("concat_param { axis: 2 }", ((2, 3, 4), (2, 3, 5)), "y"),
     "Crop": ("crop_param { axis: 2 offset: 1 }", ((1, 2, 5, 6), (1, 3, 3, 4)), "y"),
     "Eltwise": ("eltwise_param { coeff: 2 coeff: -1 coeff: 1 }", ((2, 3),) * 3, "y"),

@@ -1,4 +1,4 @@
-"""Layers that join, cut, reorder, add and select: Concat, Slice, Reshape, Permute, Eltwise, ArgMax and similar ones."""
+"""Layers that join, cut, reorder, resize, add and select: Concat, Slice, Reshape, Permute, Eltwise, ArgMax and similar ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import numpy as np
 from minicaffe.layer import Layer
 from minicaffe.layers.arg_max import ArgMax
 from minicaffe.layers.batch_reindex import BatchReindex
+from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.interp import Interp
 from minicaffe.layers.mask_pooling import MaskPooling
 from minicaffe.layers.mask_resize import MaskResize
+from minicaffe.layers.padding import Padding
 from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reduction import ASUM, MEAN, SUMSQ, Reduction
@@ -24,9 +27,13 @@ from minicaffe.layers.reverse import Reverse
 from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.silence import Silence
 from minicaffe.layers.slice import Slice
+from minicaffe.layers.spatial_product import SpatialProduct
 from minicaffe.layers.split import Split
 from minicaffe.layers.tile import Tile
 from minicaffe.layers.transpose import Transpose
+from minicaffe.layers.unpooling import MAX as MAX_UNPOOLING
+from minicaffe.layers.unpooling import Unpooling
+from minicaffe.layers.upsample import Upsample
 from minicaffe.registry import exports
 
 from .graph import Dims, Graph, Operand, Value
@@ -137,6 +144,71 @@ def crop(g: Graph, layer: Crop, bottom: list[Value], top: list[Dims]) -> list[st
     axis = layer.param.crop_param.axis % x.rank
     offsets = layer.offsets(x.rank - axis)
     return [g("Slice", x, offsets, g("Add", g.shape(like, axis), np.array(offsets)), list(range(axis, x.rank)))]
+
+
+@exports(Interp)
+def interp(g: Graph, layer: Interp, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """Resize with align_corners, after a Slice where the pads crop."""
+    x, param = bottom[0], layer.param.interp_param
+    start, end = -layer.pads[0], layer.pads[1]
+    cut = g("Slice", x, [start] * 2, [end or LAST] * 2, [2, 3]) if any(layer.pads) else x.name
+    if param.HasField("shrink_factor") or param.HasField("zoom_factor"):
+        last = g("Sub", g.shape(x, 2, 4), [1 + start - end] * 2)
+        last = g("Mul", g("Div", last, [param.shrink_factor] * 2), [param.zoom_factor] * 2)
+        size = g("Add", last, [1] * 2)
+    else:
+        size = g.name([param.height, param.width])
+    sizes = g("Concat", g.shape(x, 0, 2), size, axis=0)
+    return [g("Resize", cut, None, None, sizes, mode="linear", coordinate_transformation_mode="align_corners")]
+
+
+@exports(Upsample)
+def upsample(g: Graph, layer: Upsample, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """Resize to the nearest pixel; with a mask ScatterElements, which leaves open what stays where two indices are equal."""
+    x = bottom[0]
+    if len(bottom) == 1:
+        scales = np.array([1.0] * (x.rank - 2) + [float(s) for s in layer.scale], np.float32)
+        nearest = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return [g("Resize", x, None, scales, mode="nearest", **nearest)]
+    param = layer.param.upsample_param
+    less = np.array([param.pad_out_h, param.pad_out_w], np.int64)
+    size = list(layer.size) if layer.size else g("Sub", g("Mul", g.shape(x, 2, 4), list(layer.scale)), less)
+    return [_put(g, bottom, g.name(size))]
+
+
+def _put(g: Graph, bottom: list[Value], size: str) -> str:
+    """Maps of `size` (2,) that are 0 but for x where the mask says; bottom: x and the mask."""
+    x, mask = bottom
+    maps = g("Concat", g.shape(x, 0, 2), g("ReduceProd", size, [0], keepdims=1), axis=0)
+    index = g.cast(g.reshape(mask, g.shape(mask, 0, 2), [-1]), np.int64)
+    empty = g("Expand", np.zeros((1, 1, 1), np.float32), maps)
+    return g.reshape(g("ScatterElements", empty, index, g.reshape(x, g.shape(x, 0, 2), [-1]), axis=2), g.shape(x, 0, 2), size)
+
+
+@exports(Unpooling)
+def unpooling(g: Graph, layer: Unpooling, bottom: list[Value], top: list[Dims]) -> list[str]:
+    if layer.method != MAX_UNPOOLING or len(bottom) == 1:
+        raise layer.error("only MAX unpooling with a mask has an ONNX form", "unpooling_param.unpool")
+    return [_put(g, bottom, g.name(list(layer.size)))]
+
+
+@exports(Padding)
+def padding(g: Graph, layer: Padding, bottom: list[Value], top: list[Dims]) -> list[str]:
+    start, end = layer.pads
+    if min(layer.pads) < 0:
+        return [g("Slice", bottom[0], [-start] * 2, [end or LAST] * 2, [2, 3])]
+    return [g("Pad", bottom[0], [start, start, end, end], None, [2, 3])]
+
+
+@exports(SpatialProduct)
+def spatial_product(g: Graph, layer: SpatialProduct, bottom: list[Value], top: list[Dims]) -> list[str]:
+    return [g("Mul", *bottom)]
+
+
+@exports(BroadcastMul)
+def broadcast_mul(g: Graph, layer: BroadcastMul, bottom: list[Value], top: list[Dims]) -> list[str]:
+    x, s = bottom
+    return [g("Mul", x, g.reshape(s, g.shape(x, 0, 2), [1] * (x.rank - 2)))]
 
 
 @exports(Tile)

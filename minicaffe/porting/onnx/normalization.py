@@ -1,4 +1,4 @@
-"""BatchNorm, Scale, Bias, LRN, MVN, Normalize, Softmax and Dropout."""
+"""BatchNorm, BN, Scale, Bias, LRN, MVN, Normalize, Softmax and Dropout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from minicaffe.layers.batch_norm import BatchNorm, global_statistics
 from minicaffe.layers.bias import Bias
+from minicaffe.layers.bn import BN, SEGNET
 from minicaffe.layers.dropout import Dropout
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.mvn import MVN
@@ -22,16 +23,35 @@ def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims])
     """BatchNormalization with the stored statistics divided by their factor, or the statistics of the batch."""
     x = bottom[0]
     if not layer.use_global_stats:
-        axes = [axis for axis in range(x.rank) if axis != 1 or x.rank == 1]
-        centred = g("Sub", x, g("ReduceMean", x, axes))
-        variance = g("ReduceMean", g("Mul", centred, centred), axes)
-        return [g("Div", centred, g("Sqrt", g("Add", variance, float(layer.eps))))]
+        return [_normalised(g, x, layer.eps)[0]]
     mean, var = (np.asarray(a, np.float32) for a in global_statistics(*(blob.read_data() for blob in layer.blobs)))
     if x.rank == 1:
         scale = np.float32(1) / np.sqrt(var + np.float32(layer.eps))
         return [g("Mul", g("Sub", x, g.constant(mean, "mean")), g.constant(scale, "scale"))]
     one, zero = np.ones_like(mean), np.zeros_like(mean)
     return [g("BatchNormalization", x, one, zero, g.constant(mean, "mean"), g.constant(var, "var"), epsilon=float(layer.eps))]
+
+
+def _normalised(g: Graph, x: Value, eps: float) -> list[str]:
+    """x normalised by the batch's statistics, mean and variance, which keep their axes."""
+    axes = [axis for axis in range(x.rank) if axis != 1 or x.rank == 1]
+    mean = g("ReduceMean", x, axes)
+    centred = g("Sub", x, mean)
+    variance = g("ReduceMean", g("Mul", centred, centred), axes)
+    return [g("Div", centred, g("Sqrt", g("Add", variance, float(eps)))), mean, variance]
+
+
+@exports(BN)
+def bn(g: Graph, layer: BN, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """BatchNormalization with the stored statistics; or the batch's, or none, and Mul and Add."""
+    x, channels = bottom[0], layer.blobs[0].count
+    if not layer.of_batch and layer.kind != SEGNET:
+        weights = [g.weight(layer, i, (channels,)) for i in range(4)]
+        return [g("BatchNormalization", x, *weights, epsilon=float(layer.eps))]
+    y, *statistics = _normalised(g, x, layer.eps) if layer.of_batch else [x.name]
+    slope, bias = (g.weight(layer, i, (channels, *[1] * (x.rank - 2))) for i in range(2))
+    shown = [g("Reshape", part, [1, channels, 1, 1]) for part in statistics[: len(top) - 1]]
+    return [g("Add", g("Mul", y, slope), bias), *shown]
 
 
 @exports(Scale)

@@ -15,6 +15,7 @@ from . import (  # noqa: F401  # they register their functions
     normalisations,
     pooling,
     products,
+    resampling,
     roi_bins,
     roi_gradients,
 )

@@ -25,7 +25,7 @@ from .terms import Index, Terms
 from .text import number, place
 
 
-def _copy(case: Case[Layer], at: Index, source: int, index: Index, step: str) -> Explanation:
+def copied(case: Case[Layer], at: Index, source: int, index: Index, step: str) -> Explanation:
     value = float(case.bottoms[source][index])
     copied = f"y = {place(case.bottom_names[source], index)} = {number(value)}"
     return case.function(at, "y = one x, copied", value, 0.0, step, copied)
@@ -47,7 +47,7 @@ def concat(case: Case[Concat], at: Index) -> Explanation:
     source = int(np.searchsorted(ends, at[axis], side="right"))
     start = int(ends[source]) - case.bottoms[source].shape[axis]
     step = f"along axis {axis}, {start} to {ends[source] - 1} are bottom {source}, {case.bottom_names[source]}"
-    return _copy(case, at, source, _moved(at, axis, -start), step)
+    return copied(case, at, source, _moved(at, axis, -start), step)
 
 
 @explains_gradient(Concat)
@@ -63,7 +63,7 @@ def slice_(case: Case[Slice], at: Index) -> Explanation:
     axis = case.layer.axis
     start = [0, *case.layer.points][case.number]
     step = f"along axis {axis}, top {case.number}, {case.top_names[case.number]}, begins at {start} of the bottom"
-    return _copy(case, at, 0, _moved(at, axis, start), step)
+    return copied(case, at, 0, _moved(at, axis, start), step)
 
 
 @explains_gradient(Slice)
@@ -76,7 +76,7 @@ def slice_gradient(case: Case[Slice], at: Index) -> Explanation:
 
 @explains(Split)
 def split(case: Case[Layer], at: Index) -> Explanation:
-    return _copy(case, at, 0, at, "every top of a Split is its bottom")
+    return copied(case, at, 0, at, "every top of a Split is its bottom")
 
 
 @explains_gradient(Split)
@@ -96,7 +96,7 @@ def _same_place(at: Index, shape: Index, other: Index) -> tuple[Index, str]:
 @explains(Flatten, Reshape)
 def reshaped(case: Case[Layer], at: Index) -> Explanation:
     index, step = _same_place(at, case.y.shape, case.x.shape)
-    return _copy(case, at, 0, index, f"{step}: no number moves, only the shape changes")
+    return copied(case, at, 0, index, f"{step}: no number moves, only the shape changes")
 
 
 @explains_gradient(Flatten, Reshape)
@@ -108,7 +108,7 @@ def reshaped_gradient(case: Case[Layer], at: Index) -> Explanation:
 def rearranged(case: Case[Rearranged], at: Index) -> Explanation:
     source = int(_sources(case)[at])
     step = f"y's numbers are x's in another order; this one is number {source} of x's memory"
-    return _copy(case, at, 0, tuple(int(i) for i in np.unravel_index(source, case.x.shape)), step)
+    return copied(case, at, 0, tuple(int(i) for i in np.unravel_index(source, case.x.shape)), step)
 
 
 @explains_gradient(Permute, Reorg, Reverse, ShuffleChannel, Transpose)

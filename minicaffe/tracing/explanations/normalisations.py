@@ -1,4 +1,4 @@
-"""BatchNorm, LRN and Softmax explained."""
+"""BatchNorm, BN, LRN and Softmax explained."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.layers.batch_norm import BatchNorm, global_statistics
+from minicaffe.layers.bn import BN
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.softmax import Softmax
 from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
@@ -46,23 +47,70 @@ def batch_norm(case: Case[BatchNorm], at: Index) -> Explanation:
 
 @explains_gradient(BatchNorm)
 def batch_norm_gradient(case: Case[BatchNorm], at: Index) -> Explanation:
-    mean, var, values, source = _statistics(case, at)
+    mean, var, _, source = _statistics(case, at)
     std = (var + case.layer.eps) ** 0.5
     step = f"mean {number(mean)}, std {number(std)}: {source}"
     if case.layer.use_global_stats:
         return case.gradient(at, "dx = dy / std", one(case, at, 1 / std, "1 / std"), steps=(step,))
+    return _batch_gradient(case, at, (mean, std), 1 / std, "1 / std", step)
+
+
+def _batch_gradient(
+    case: Case[BatchNorm | BN], at: Index, statistics: tuple[float, float], factor: float, title: str, step: str
+) -> Explanation:
+    """dx of (x - mean) * factor, where mean and std (statistics) are the batch's."""
     # Mean and variance depend on every value of the channel, so every dy of the channel reaches this x.
-    normalised = (values - mean) / std
+    mean, std = statistics
     flat = np.arange(case.x.size).reshape(case.x.shape)
     channel = (flat[:, at[1]] if case.x.ndim > 1 else flat).reshape(-1)
+    normalised = (case.x.reshape(-1)[channel].astype(np.float64) - mean) / std
     here = channel == np.ravel_multi_index(at, case.x.shape)  # one True
-    y_here, m = float(normalised[here][0]), len(channel)
+    n_here, m = float(normalised[here][0]), len(channel)
     dy = case.dy[0].reshape(-1)[channel].astype(np.float64)
-    terms = sent(case, indices(channel, case.x.shape), dy, (here - 1 / m - normalised * y_here / m) / std)
-    size = np.abs(dy).mean() + np.abs(dy * normalised).mean() * abs(y_here) + abs(float(dy[here][0]))
-    formula = f"dx = the sum over the {m} values of the channel of dy * ((1 where here) - 1 / {m} - y y_here / {m}) / std"
-    steps = (step, f"y_here = {number(y_here)} at {place(case.bottom_names[0], at)}")
-    return case.gradient(at, formula, terms, steps=steps, size=float(size) / std)
+    terms = sent(case, indices(channel, case.x.shape), dy, (here - 1 / m - normalised * n_here / m) * factor)
+    size = np.abs(dy).mean() + np.abs(dy * normalised).mean() * abs(n_here) + abs(float(dy[here][0]))
+    formula = f"dx = the sum over the {m} values of the channel of dy * ((1 where here) - 1 / {m} - n n_here / {m}) * {title}"
+    steps = (step, f"n = (x - mean) / std, n_here = {number(n_here)} at {place(case.bottom_names[0], at)}")
+    return case.gradient(at, formula, terms, steps=steps, size=float(size) * abs(factor))
+
+
+def _bn_statistics(case: Case[BN], at: Index) -> tuple[float, float, str]:
+    """Mean and std of the channel of `at`, and their source."""
+    layer, channel = case.layer, at[1]
+    if layer.of_batch:
+        values = case.x[:, channel].astype(np.float64)
+        return float(values.mean()), (values.var() + layer.eps) ** 0.5, f"of the {values.size} values of channel {channel}"
+    if len(layer.blobs) == 2:
+        return 0.0, 1.0, "none, bn_mode is INFERENCE"
+    mean, var = (float(blob.read_data().reshape(-1)[channel]) for blob in layer.blobs[2:])
+    return mean, (var + layer.eps) ** 0.5, f"of the stored statistics of channel {channel}"
+
+
+@explains(BN)
+def bn(case: Case[BN], at: Index) -> Explanation:
+    mean, std, source = _bn_statistics(case, at)
+    if case.number:
+        value = mean if case.number == 1 else std**2 - case.layer.eps
+        size = float(np.square(case.x[:, at[1]], dtype=np.float64).mean()) ** (0.5 if case.number == 1 else 1)
+        return case.function(at, f"the batch's {('mean', 'variance')[case.number - 1]}", value, SHARE * size, source)
+    x, (slope, bias) = float(case.x[at]), (float(blob.read_data().reshape(-1)[at[1]]) for blob in case.layer.blobs[:2])
+    computed = slope * (x - mean) / std + bias
+    steps = (
+        f"mean {number(mean)}, std = sqrt(variance + eps) = {number(std)}: {source}",
+        f"y = {number(slope)} * ({number(x)} - {signed(mean)}) / {number(std)} + {signed(bias)} = {number(computed)}",
+    )
+    tolerance = SHARE * (abs(slope) * (abs(x) + abs(mean)) / std + abs(bias))
+    return case.function(at, "y = slope * (x - mean) / sqrt(variance + eps) + bias", computed, tolerance, *steps)
+
+
+@explains_gradient(BN)
+def bn_gradient(case: Case[BN], at: Index) -> Explanation:
+    mean, std, source = _bn_statistics(case, at)
+    factor = float(case.layer.blobs[0].read_data().reshape(-1)[at[1]]) / std
+    step = f"mean {number(mean)}, std {number(std)}: {source}"
+    if not case.layer.of_batch:
+        return case.gradient(at, "dx = dy * slope / std", one(case, at, factor, "slope / std"), steps=(step,))
+    return _batch_gradient(case, at, (mean, std), factor, "slope / std", step)
 
 
 def _neighbours(layer: LRN, shape: Index, at: Index) -> Array:

@@ -1,4 +1,4 @@
-"""InnerProduct, Scale, Bias, Eltwise, MaskPooling and MaskResize explained."""
+"""InnerProduct, Scale, Bias, Eltwise, and products with a smaller bottom (masks, numbers a map) explained; MaskResize."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
 from minicaffe.layers.bias import Bias
+from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.eltwise import SUM as ELTWISE_SUM
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.mask_pooling import MaskPooling
 from minicaffe.layers.mask_resize import MaskResize
 from minicaffe.layers.scale import Scale
+from minicaffe.layers.spatial_product import SpatialProduct
 from minicaffe.registry import explains, explains_gradient
 
 from .case import Case, one, sent
@@ -181,3 +183,26 @@ def _pixels(rows: Array, columns: Array, at: Index) -> tuple[Array, Array]:
     weight = np.outer(rows.astype(np.float64), columns)
     places = np.argwhere(weight)
     return np.column_stack([np.full(len(places), at[0]), np.full(len(places), at[1]), places]), weight[weight != 0]
+
+
+def _factor(case: Case[BroadcastMul | SpatialProduct]) -> Array:
+    """The second bottom, repeated to x's shape."""
+    return np.broadcast_to(case.bottoms[1].reshape(case.layer.factor), case.x.shape)
+
+
+@explains(BroadcastMul, SpatialProduct)
+def broadcast(case: Case[BroadcastMul | SpatialProduct], at: Index) -> Explanation:
+    x, s = float(case.x[at]), float(_factor(case)[at])
+    step = f"y = {number(x)} * {signed(s)} = {number(x * s)}"
+    return case.function(at, "y = x * s", x * s, SHARE * abs(x * s), step)
+
+
+@explains_gradient(BroadcastMul, SpatialProduct)
+def broadcast_gradient(case: Case[BroadcastMul | SpatialProduct], at: Index) -> Explanation:
+    if case.number == 0:
+        return case.gradient(at, "dx = dy * s", one(case, at, float(_factor(case)[at]), "s"))
+    own = np.arange(case.bottoms[1].size).reshape(case.layer.factor)
+    here = own.reshape(case.bottoms[1].shape)[at]
+    index = np.argwhere(np.broadcast_to(own, case.x.shape) == here)
+    dy, x = (array[tuple(index.T)] for array in (case.dy[0], case.x))
+    return case.gradient(at, "ds = the sum of dy * x over all x that it multiplies", sent(case, index, dy, x, "x"))

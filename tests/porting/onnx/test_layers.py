@@ -51,11 +51,20 @@ ANY_SIZE = {
     "pool_global_max": 'type: "Pooling" pooling_param { global_pooling: true }',
     "lrn": 'type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }',
     "lrn_within": 'type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 norm_region: WITHIN_CHANNEL }',
+    "bn": 'type: "BN" bn_param { eps: 0.001 }',
+    "bn_of_batch": 'type: "BN" bn_param { bn_mode: LEARN }',
+    "bn_inference": 'type: "BN" bn_param { bn_mode: INFERENCE }',
     "batch_norm": 'type: "BatchNorm"',
     "batch_norm_of_batch": 'type: "BatchNorm" batch_norm_param { use_global_stats: false eps: 0.01 }',
     "scale": 'type: "Scale" scale_param { bias_term: true }',
     "scale_scalar": 'type: "Scale" scale_param { num_axes: 0 }',
     "bias": 'type: "Bias"',
+    "interp_zoom": 'type: "Interp" interp_param { zoom_factor: 3 }',
+    "interp_shrink_zoom": 'type: "Interp" interp_param { shrink_factor: 2 zoom_factor: 3 pad_beg: -1 pad_end: -2 }',
+    "interp_size": 'type: "Interp" interp_param { height: 5 width: 1 }',
+    "upsample": 'type: "Upsample" upsample_param { scale: 3 }',
+    "padding": 'type: "Padding" padding_param { pad_beg: 1 pad_end: 2 }',
+    "padding_crop": 'type: "Padding" padding_param { pad_beg: -1 pad_end: -2 }',
     "relu": 'type: "ReLU"',
     "leaky": 'type: "ReLU" relu_param { negative_slope: 0.1 }',
     "prelu": 'type: "PReLU"',
@@ -147,6 +156,25 @@ def test_layers_of_two_bottoms_have_their_free_axes_together(name: str, tmp_path
     inputs = [{"x": maps(*shape), "x1": maps(*shape, seed=1)} for (shape,) in IMAGES]
     dims = check(tmp_path, layer(TWO[name], bottoms=2), *inputs)
     assert dims["x"][0] == dims["x1"][0] == "x_n" and dims["x"][3] == dims["x1"][3] == "x_w"
+
+
+def test_bn_shows_the_statistics_of_the_batch(tmp_path: Path) -> None:
+    check(tmp_path, layer('type: "BN"', tops=3), {"x": maps(4, 3, 5, 2)}, {"x": maps(2, 3, 7, 6)})
+
+
+def test_numbers_go_where_a_mask_says(tmp_path: Path) -> None:
+    mask = np.arange(24, dtype=np.float32)[::-1].reshape(1, 2, 3, 4) % 12 * 3
+    for block in (
+        'type: "Upsample" upsample_param { pad_out_w: true }',
+        'type: "Upsample" upsample_param { upsample_h: 7 upsample_w: 5 }',
+        'type: "Unpooling" unpooling_param { kernel_size: 2 stride: 2 unpool_h: 5 unpool_w: 8 }',
+    ):
+        check(tmp_path, layer(block, bottoms=2), {"x": maps(1, 2, 3, 4), "x1": mask})
+
+
+def test_products_of_maps(tmp_path: Path) -> None:
+    check(tmp_path, layer('type: "BroadcastMul"', bottoms=2), {"x": maps(2, 3, 4, 5), "x1": maps(2, 3, seed=1)})
+    check(tmp_path, layer('type: "SpatialProduct"', bottoms=2), {"x": maps(2, 3, 4, 5), "x1": maps(2, 1, 4, 5, seed=1)})
 
 
 def test_three_bottoms_are_summed(tmp_path: Path) -> None:

@@ -138,6 +138,10 @@ CONV = f"convolution_param {{ weight_filler {NORMAL} num_output:"
 IP = f"inner_product_param {{ weight_filler {NORMAL} num_output: 4"
 OTHERS = [
     ('type: "AbsVal"', [(2, 3, 5)], 1),
+    ('type: "BN" bn_param { eps: 0.001 }', [(4, 3, 5)], 1),
+    ('type: "BN" bn_param { frozen: true }', [(4, 3)], 1),
+    ('type: "BN" bn_param { bn_mode: LEARN }', [(4, 3, 5, 2)], 3),
+    ('type: "BN" bn_param { bn_mode: INFERENCE }', [(4, 3, 5)], 1),
     ('type: "BNLL"', [(2, 3, 5)], 1),
     ('type: "BatchNorm"', [(2, 3, 5)], 1),
     ('type: "BatchNorm" batch_norm_param { use_global_stats: false }', [(4, 3, 5, 2)], 1),
@@ -165,6 +169,8 @@ OTHERS = [
     (f'type: "InnerProduct" {IP} bias_filler {NORMAL} }}', [(2, 3, 5)], 1),
     (f'type: "InnerProduct" {IP} axis: 2 transpose: true }}', [(2, 3, 5)], 1),
     ('type: "HardSigmoid"', [(2, 3, 5)], 1),
+    ('type: "Interp" interp_param { shrink_factor: 2 zoom_factor: 3 pad_beg: -1 }', [(1, 2, 6, 5)], 1),
+    ('type: "Interp" interp_param { height: 3 width: 5 }', [(2, 1, 6, 5)], 1),
     ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }', [(2, 5, 3, 4)], 1),
     ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.6 norm_region: WITHIN_CHANNEL }', [(2, 2, 5, 4)], 1),
     ('type: "Log" log_param { base: 10 scale: 0.5 shift: 9 }', [(2, 3, 5)], 1),
@@ -198,6 +204,16 @@ OTHERS = [
     ('type: "SoftmaxWithLossOHEM"', [(3, 4, 5), "labels (3, 5)"], 3),
     ('type: "Split"', [(2, 3)], 3),
     ('type: "Swish" swish_param { beta: 1.5 }', [(2, 3, 5)], 1),
+    ('type: "Unpooling" unpooling_param { kernel_size: 2 stride: 2 unpool_h: 4 unpool_w: 5 }', [(2, 1, 2, 3)], 1),
+    ('type: "Unpooling" unpooling_param { kernel_size: 1 unpool_size: 2 }', [(2, 1, 2, 3), "labels (2, 1, 2, 3)"], 1),
+    ('type: "Unpooling" unpooling_param { unpool: AVE kernel_size: 3 stride: 2 unpool_size: 5 }', [(2, 1, 2, 3)], 1),
+    ('type: "Unpooling" unpooling_param { unpool: TILE kernel_size: 2 unpool_size: 3 }', [(2, 1, 2, 3)], 1),
+    ('type: "Upsample" upsample_param { scale: 3 }', [(2, 1, 2, 3)], 1),
+    ('type: "Upsample" upsample_param { scale: 2 }', [(2, 1, 2, 3), "labels (2, 1, 2, 3)"], 1),
+    ('type: "Padding" padding_param { pad_beg: 1 pad_end: 2 }', [(2, 1, 2, 3)], 1),
+    ('type: "Padding" padding_param { pad_beg: -1 pad_end: -1 }', [(2, 1, 3, 4)], 1),
+    ('type: "BroadcastMul"', [(2, 3, 4), (2, 3)], 1),
+    ('type: "SpatialProduct"', [(2, 3, 4), (2, 1, 4)], 1),
     ('type: "TanH"', [(2, 3, 5)], 1),
     ('type: "Threshold" threshold_param { threshold: 0.2 }', [(2, 3, 5)], 1),
     ('type: "Transpose" transpose_param { dim: 2 dim: 0 dim: 1 }', [(2, 3, 5)], 1),
@@ -219,8 +235,8 @@ def test_others(text: str, shapes: list[Any], tops: int) -> None:
         random = np.random.default_rng(seed)
         inputs = inputs_of(shapes, random)
         net = net_of(text, *inputs, tops=tops, dtype=dtype, phase=phase)
-        if "BatchNorm" in text:
-            for blob in net.params["it"]:
+        if "BN" in text or "BatchNorm" in text:
+            for blob in net.params.get("it", []):
                 blob.data[...] = random.uniform(0.5, 2, blob.shape)
         assert explained_alike(net, inputs, random, most=3)
 

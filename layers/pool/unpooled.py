@@ -1,0 +1,87 @@
+"""Numbers put into an empty map, each at an index h * W + w of its own: the reverse of MAX pooling with its mask.
+
+Of several numbers for one pixel the last stays, and it alone gets the pixel's gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minicaffe.blob import Array, Blob
+from minicaffe.blocks import BLOCK, Index, each_block
+from minicaffe.cuda.device import current
+from minicaffe.errors import LayerError
+from minicaffe.layer import Layer
+from minicaffe.layers.batch_reindex import whole_numbers
+
+
+def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
+    """y (N, C, OH, OW) = 0 but for x (N, C, H, W) where mask (N, C, H, W, or H, W for all maps) says.
+
+    Raises LayerError for an index that is not whole, or outside [0, OH * OW).
+    """
+
+    def step(maps: slice, index: NDArray[np.intp]) -> None:
+        flat = y_maps[maps]
+        flat[...] = 0
+        flat[np.arange(len(flat))[:, None], index] = x_maps[maps]
+
+    x_maps, y_maps = _maps(x), _maps(y)
+    _each(layer, mask, y, step)
+
+
+def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
+    """dx: dy where mask says, and 0 for a number that a later one replaced. Shapes as in put."""
+
+    def step(part: slice, index: NDArray[np.intp]) -> None:
+        flat, out = dy_maps[part], dx_maps[part]
+        maps, own = np.arange(len(flat))[:, None], np.broadcast_to(np.arange(out.shape[1]), out.shape)
+        last = np.empty(flat.shape, np.int32)
+        last[maps, index] = own
+        out[...] = np.where(last[maps, index] == own, flat[maps, index], 0)
+
+    dx_maps, dy_maps = _maps(dx), _maps(dy)
+    _each(layer, mask, dy, step)
+
+
+def _maps(array: Array) -> Array:
+    """(N, C, H, W) -> (N * C, H * W), a view."""
+    n, c, h, w = array.shape
+    return array.reshape(n * c, h * w)
+
+
+def _each(layer: Layer, mask: Array, y: Array, step: Callable[[slice, NDArray[np.intp]], None]) -> None:
+    """step(maps, index) for blocks of maps, on all threads; index (maps or 1, H * W)."""
+    n, c, h, w = y.shape
+    own = _maps(mask) if mask.ndim == 4 else None
+
+    def block(where: Index) -> None:
+        part = mask.reshape(1, -1) if own is None else own[where]
+        step(where[0], whole_numbers(layer, part, h * w, "bottom[1]"))
+
+    each_block((n * c,), block, max(1, BLOCK // max(1, h * w)))
+
+
+def launch_put(layer: Layer, x: Blob, mask: Blob, y: Blob, winner: Blob, *, backward: bool) -> None:
+    """put, or put_gradient, on the GPU. mask: one index for each number of x, or of a map of it. winner: which number of x
+    each pixel of y has."""
+    places = x.shape[2] * x.shape[3]
+    winner.reshape(y.shape)
+    last, index = winner.device_data("write"), mask.device_data("read")
+
+    def error(left: int) -> LayerError:
+        wrong = float(mask.read_data().reshape(-1)[mask.count - left])
+        return layer.error(f"{wrong:g} is not a whole number in [0, {y.shape[2] * y.shape[3]})", "bottom[1]")
+
+    flag = current().current_stream.watch(error)
+    layer.launch("upsample.no_winners", y.count, y.count, last)
+    sizes = x.count, mask.count, places, y.shape[2] * y.shape[3], index
+    layer.launch("upsample.find_winners", x.count, *sizes, flag, last)
+    if backward:
+        dy, dx = y.device_diff("read"), x.device_diff("write")
+        layer.launch("upsample.put_backward", x.count, *sizes, last, dy, dx)
+    else:
+        layer.launch("upsample.put", y.count, y.count, last, x.device_data("read"), y.device_data("write"))

@@ -1,0 +1,104 @@
+"""Interp."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layer_case import LayerCase
+from neuron_checks import normal
+
+from minicaffe.errors import LayerError
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def text(inside: str) -> str:
+    return f'type: "Interp" interp_param {{ {inside} }}'
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_by_hand(dtype: type) -> None:
+    """Two rows become three, three columns five: what lies halfway is the mean."""
+    case = LayerCase(text("zoom_factor: 2"), [[[[0.0, 2.0, 8.0], [4.0, 10.0, 0.0]]]], dtype=dtype)
+    assert case.forward()[0].tolist() == [[[[0, 1, 2, 5, 8], [2, 4, 6, 5, 4], [4, 7, 10, 5, 0]]]]
+    dy = np.zeros((1, 1, 3, 5))
+    dy[0, 0, 1, 1], dy[0, 0, 2, 4] = 4, 3
+    assert case.backward(dy)[0].tolist() == [[[[1, 1, 0], [1, 1, 3]]]]
+
+
+def test_a_crop_and_the_order_of_shrink_and_zoom() -> None:
+    """Rows 1 to 5 of 6 are every second one of them (three), then five."""
+    x = np.arange(6.0).reshape(1, 1, 6, 1) * np.ones(6)
+    case = LayerCase(text("shrink_factor: 2 zoom_factor: 2 pad_beg: -1 height: 9 width: 9"), x)
+    assert case.forward()[0][0, 0, :, 0].tolist() == [1, 2, 3, 4, 5]
+    assert not case.backward(np.ones((1, 1, 5, 5)))[0][:, :, 0].any()
+
+
+SIZES = [
+    "zoom_factor: 3",
+    "shrink_factor: 2",
+    "shrink_factor: 2 zoom_factor: 4",
+    "height: 9 width: 3",
+    "height: 1 width: 7",
+    "height: 5 width: 6",
+    "height: 5 width: 4 pad_beg: -1 pad_end: -2",
+]
+
+
+@pytest.mark.parametrize("inside", SIZES)
+def test_gradient(inside: str) -> None:
+    LayerCase(text(inside), normal(2, 3, 5, 6)).check_gradient()
+
+
+@settings(deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 20), st.integers(1, 20), st.integers(-2, 0), st.integers(-1, 0))
+def test_a_plane_stays_a_plane(h: int, w: int, height: int, width: int, start: int, end: int) -> None:
+    """x = row + 10 column is interpolated exactly; backward is the transpose of forward."""
+    x = np.add.outer(np.arange(h + 3.0), 10 * np.arange(w + 3.0))[None, None]
+    case = LayerCase(text(f"height: {height} width: {width} pad_beg: {start} pad_end: {end}"), x)
+    (y,) = case.forward()
+    rows, columns = (np.linspace(-start, n + 2 + end if m > 1 else -start, m) for n, m in ((h, height), (w, width)))
+    np.testing.assert_allclose(y[0, 0], np.add.outer(rows, 10 * columns), rtol=1e-5, atol=1e-4)
+    dy = normal(1, 1, height, width)
+    assert (case.backward(dy)[0] * x).sum() == pytest.approx((dy * y).sum(), abs=1e-9)
+
+
+def test_one_size_is_copied_whatever_it_holds() -> None:
+    x = np.array([[[[np.nan, 1.0], [np.inf, 2.0]]]])
+    np.testing.assert_array_equal(LayerCase(text("height: 2 width: 2"), x).forward()[0], x)
+
+
+def test_no_gradient_where_none_is_asked_for() -> None:
+    case = LayerCase(text("zoom_factor: 2"), normal(2, 3, 5, 6))
+    case.forward()
+    case.bottom[0].diff[...] = 7
+    assert (case.backward(np.ones((2, 3, 9, 11)), propagate_down=[False])[0] == 7).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 7, 3), (0, 2, 4, 4)])
+def test_a_second_reshape(shape: tuple[int, ...]) -> None:
+    case = LayerCase(text("zoom_factor: 2"), normal(2, 3, 5, 6))
+    case.bottom[0].reshape(shape)
+    case.bottom[0].data[...] = 2
+    wanted = (*shape[:2], 2 * shape[2] - 1, 2 * shape[3] - 1)
+    assert (case.forward()[0] == np.full(wanted, 2)).all()
+    assert case.backward(np.ones(wanted))[0].shape == shape
+
+
+@pytest.mark.parametrize(
+    ("inside", "shape", "message"),
+    [
+        ("", (1, 1, 4, 4), "give shrink_factor, zoom_factor, or height and width"),
+        ("height: 3", (1, 1, 4, 4), "give shrink_factor, zoom_factor, or height and width"),
+        ("height: 3 width: 0", (1, 1, 4, 4), "width must be > 0, got 0"),
+        ("zoom_factor: -2", (1, 1, 4, 4), "zoom_factor must be > 0, got -2"),
+        ("zoom_factor: 2 pad_beg: 1", (1, 1, 4, 4), r"must be <= 0 \(they crop\), got \(1, 0\)"),
+        ("zoom_factor: 2 pad_beg: -2 pad_end: -2", (1, 1, 4, 5), r"pads \(-2, -2\) leave nothing of a map of 4x5"),
+        ("zoom_factor: 2", (4, 4), r"must have 4 axes \(N, C, H, W\), its shape is \(4, 4\)"),
+    ],
+)
+def test_errors(inside: str, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(LayerError, match='Interp layer "layer": ' + ".*" + message):
+        LayerCase(text(inside), np.zeros(shape))
