@@ -31,7 +31,7 @@ from minicaffe.layers.upsample import Upsample
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import is_built_in, torch_form
 
-from . import losses, steps, weights  # noqa: F401  # steps adds forms too
+from . import losses, shapes, steps, weights  # noqa: F401  # steps adds forms too
 from .apply import Apply, Step
 from .apply import Dropout as DropoutModule
 from .our_layer import OurLayer
