@@ -5,7 +5,7 @@ from __future__ import annotations
 # A plain name is a field of any message; "Message.field" is a field of that message.
 _FIELDS = {
     "Intel Caffe": """LayerParameter.engine NetParameter.engine DropoutParameter.engine PoolingParameter.avg_include_pad
-        PoolingParameter.ceil_mode multinode mn_activation_param mn_grad_compress_param spatial_dropout_param
+        multinode mn_activation_param mn_grad_compress_param spatial_dropout_param
         quantization_param region_loss_param eval_detection_param batch_reduction_param split_param reorg_param box_data_param
         random_resize_param random_aspect_ratio_param fusion_type bn_stats_batch_size""",
     "NVIDIA Caffe": """forward_type backward_type forward_math backward_math LayerParameter.debug cudnn_math_override
@@ -23,8 +23,7 @@ _FIELDS = {
     "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test
         upsample_param""",
     "SegNet, PSPNet and other forks with a BN layer": "bn_param",
-    "DeepLab": """ConvolutionParameter.hole ConvolutionParameter.hole_h ConvolutionParameter.hole_w PoolingParameter.hole
-        interp_param seg_accuracy_param domain_transform_param dense_crf_param densecrf_param mat_read_param
+    "DeepLab": """PoolingParameter.hole interp_param seg_accuracy_param domain_transform_param dense_crf_param densecrf_param mat_read_param
         mat_write_param unique_label_param adaptive_bias_channel_param""",
     "CRF-RNN": "multi_stage_meanfield_param",
     "FlowNet": """correlation_param flow_warp_param resample_param downsample_param augmentation_param coeff_schedule_param

@@ -113,6 +113,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "Pooling  ": "pooling_param { pool: AVE kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 3 pad_h: 1 pad_w: 1 }",
     "Pooling   ": "pooling_param { pool: AVE global_pooling: true }",
     "Pooling    ": "pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 2 }",
+    "Pooling      ": "pooling_param { pool: AVE kernel_size: 2 stride: 2 ceil_mode: false }",
     "Pooling     ": "pooling_param { pool: MAX kernel_size: 2 stride: 2 round_mode: FLOOR }",
     "Pooling      ": "pooling_param { pool: AVE kernel_size: 2 stride: 4 }",
     "Pooling       ": "pooling_param { pool: MAX kernel_size: 2 stride: 4 }",

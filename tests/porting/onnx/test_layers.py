@@ -43,6 +43,7 @@ ANY_SIZE = {
     "pool_max": 'type: "Pooling" pooling_param { kernel_size: 3 stride: 2 }',
     "pool_max_pad": 'type: "Pooling" pooling_param { kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 }',
     "pool_ave_pad": 'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }',
+    "pool_floor_of_forks": 'type: "Pooling" pooling_param { kernel_size: 2 stride: 2 ceil_mode: false }',
     "pool_floor": 'type: "Pooling" pooling_param { kernel_size: 2 stride: 2 round_mode: FLOOR }',
     "pool_sparse": 'type: "Pooling" pooling_param { kernel_size: 1 stride: 2 }',
     "pool_sparse_axis": 'type: "Pooling" pooling_param { kernel_h: 3 kernel_w: 1 stride: 2 }',
