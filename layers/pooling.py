@@ -1,8 +1,8 @@
 """Pooling: the maximum, the mean or a random pixel of every window of a map.
 
-    PH = ceil((H + 2 pad - kernel) / stride) + 1 (floor with round_mode: FLOOR or ceil_mode: false), less 1 if the last window would start
-    past H + pad - 1 and either axis is padded; windows are clipped to the map, and AVE divides by their size before that,
-    clipped to H + pad.
+    PH = ceil((H + 2 pad - kernel) / stride) + 1 (floor with round_mode: FLOOR or ceil_mode: false), less 1 if the last window
+    would start past H + pad - 1 and either axis is padded; windows are clipped to the map, and AVE divides by their size
+    before that, clipped to H + pad.
 Source: Caffe's pooling_layer.cpp; stochastic pooling: pooling_layer.cu.
 """
 

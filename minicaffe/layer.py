@@ -247,6 +247,11 @@ class Layer:
                 bottom[i].zero_diff()
         self.guard(lambda: self.backward(top, propagate_down, bottom))
 
+    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        """Change the blobs to the layout of stored ones of these shapes, in a type whose forks store different blobs; returns
+        whether they changed. The net calls it before it copies stored blobs."""
+        return False
+
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
         """Add learnable blobs of these shapes, filled; blobs that the layer already has must have these shapes."""
         if self.blobs:

@@ -7,7 +7,7 @@ prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> lay
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -113,7 +113,6 @@ class Net(PycaffeNet, Hooked):
         self.bottom_names: OrderedDict[str, list[str]] = OrderedDict()
         self.blob_loss_weights: OrderedDict[str, float] = OrderedDict()
         self.nodes: list[Node] = []
-        self._blob_needs: dict[str, bool] = {}
         self._with_weights: dict[str, Layer] = {}
         self._learnable = LearnableParameters()
         self._stream: Stream | None = None
@@ -129,17 +128,18 @@ class Net(PycaffeNet, Hooked):
         self.outputs = sorted(unread)
         self.layer_dict = Layers((layer.name, layer) for layer in self.layers)
         self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
-        self._learnable.share()
-        drop_unasked_gradients(self.nodes)
+        self._decide_gradients()
         self.plan = ExecutionPlan(self.nodes, self._memory(keep))
-        if self.param.force_backward:
-            self.force_backward()
-        del self.param.layer[:]
-        self.param.layer.extend(layer.param for layer in self.layers)
+        self._list_layers()
         if weights is not None:
             self.copy_from(weights)
 
     # Construction.
+
+    def _list_layers(self) -> None:
+        """Put the layers' parameters, as they now are, into param."""
+        del self.param.layer[:]
+        self.param.layer.extend(layer.param for layer in self.layers)
 
     def _add_layer(
         self, param: caffe_pb2.LayerParameter, source: LayerSource | None, unread: dict[str, None], watch: Watch | None
@@ -163,22 +163,40 @@ class Net(PycaffeNet, Hooked):
         for name, weight in zip(node.top_names, layer.loss_weights, strict=True):
             self.blob_loss_weights[name] = weight
         self._check_new_name(layer)
-        node.needs_backward = self._learnable.add_layer(layer) or any(node.bottom_needs)
-        for name in node.top_names:
-            self._blob_needs[name] = self._blob_needs.get(name, False) or node.needs_backward
+
+    def _decide_gradients(self) -> None:
+        """Collect the learnable blobs, join the shared ones, and decide which layers and bottoms need a gradient."""
+        self._learnable = LearnableParameters()
+        blob_needs: dict[str, bool] = {}
+        for node in self.nodes:
+            node.bottom_needs = [bool(p) for p in node.layer.param.propagate_down] or [blob_needs[b] for b in node.bottom_names]
+            node.needs_backward = self._learnable.add_layer(node.layer) or any(node.bottom_needs)
+            for name in node.top_names:
+                blob_needs[name] = blob_needs.get(name, False) or node.needs_backward
+        self._learnable.share()
+        drop_unasked_gradients(self.nodes)
+        if self.param.force_backward:
+            self.force_backward()
+
+    def take_layouts(self, stored: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> None:
+        """Let layers take the layout of stored blobs of these shapes, by layer name."""
+        changed = [name for name, shapes in stored if name in self.layer_dict and self.layer_dict[name].take_layout(shapes)]
+        if changed:
+            self._decide_gradients()
+            self.plan = ExecutionPlan(self.nodes, self.plan.memory)
+            self._list_layers()
 
     def _append_node(self, layer: Layer, unread: dict[str, None]) -> Node:
         """Add the layer's node, and the blobs of tops that are not in place."""
         param = layer.param
         names = list(param.bottom)
         bottoms = [self.blobs[name] for name in names]
-        needs = [bool(p) for p in param.propagate_down] or [self._blob_needs[name] for name in names]
         for name in names:
             unread.pop(name, None)
         self.bottom_names[layer.name] = names
         top_names, tops = self._make_tops(layer, unread)
         self.top_names[layer.name] = top_names
-        self.nodes.append(Node(layer, bottoms, tops, list(names), list(top_names), needs))
+        self.nodes.append(Node(layer, bottoms, tops, list(names), list(top_names)))
         return self.nodes[-1]
 
     def _make_tops(self, layer: Layer, unread: dict[str, None]) -> tuple[list[str], list[Blob]]:
@@ -379,6 +397,7 @@ class Net(PycaffeNet, Hooked):
         """
         file = weights if isinstance(weights, WeightsFile) else read_weights(weights)
         report = LoadReport(str(file.path))
+        self.take_layouts((own.name, [b.shape for b in own.blobs if b is not None]) for own in file.layers if own.blobs)
         for stored in file.layers:
             layer = self.layer_dict.get(stored.name)
             if layer is not None and layer.blobs and stored.blobs:
@@ -411,6 +430,7 @@ class Net(PycaffeNet, Hooked):
 
     def share_with(self, other: Net) -> None:
         """Share other's weights with this net's layers, by layer name (as test nets do with their train net)."""
+        self.take_layouts((name, [blob.shape for blob in blobs]) for name, blobs in other.params.items())
         for name, blobs in other.params.items():
             if name not in self.params:
                 continue

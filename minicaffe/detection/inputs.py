@@ -80,10 +80,13 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
     done, normal = [], []
     for name in names:
         blobs = net.params[name]
-        if isinstance(net.layer_dict[name], BatchNorm) and not blobs[1].data.any():
-            blobs[1].data[...], blobs[2].data[...] = 1, 1
-            normal.append(name)
-            continue
+        layer = net.layer_dict[name]
+        if isinstance(layer, BatchNorm):
+            variance = next(i for i, own in enumerate(layer.layout) if own.startswith("variance"))
+            if not blobs[variance].data.any():
+                blobs[variance].data[...], blobs[variance + 1].data[...] = 1, 1
+                normal.append(name)
+                continue
         for blob in blobs:
             if len(blob.shape) > 1 and blob.count and not blob.data.any():
                 std = (2 / (blob.count / blob.shape[0])) ** 0.5

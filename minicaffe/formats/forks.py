@@ -15,16 +15,15 @@ _FIELDS = {
         DataParameter.parser_threads DataParameter.cache DataParameter.shuffle detectnet_groundtruth_param
         detectnet_augmentation_param TransformationParameter.use_gpu_transform TransformationParameter.random_seed
         img_rand_resize_lower img_rand_resize_upper SolverParameter.min_lr rampup_lr rampup_interval larc larc_policy
-        larc_turbo local_lr_auto local_gw_ratio BatchNormParameter.scale_bias BatchNormParameter.scale_filler
-        BatchNormParameter.bias_filler""",
+        larc_turbo local_lr_auto local_gw_ratio""",
     "mini-caffe (luoyetx)": "proposal_param",
     "Deformable R-FCN": """deformable_convolution_param modulated_deformable_convolution_param
         deformable_psroi_pooling_param""",
     "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test
         upsample_param""",
     "SegNet, PSPNet and other forks with a BN layer": "bn_param",
-    "DeepLab": """PoolingParameter.hole interp_param seg_accuracy_param domain_transform_param dense_crf_param densecrf_param mat_read_param
-        mat_write_param unique_label_param adaptive_bias_channel_param""",
+    "DeepLab": """PoolingParameter.hole interp_param seg_accuracy_param domain_transform_param dense_crf_param
+        densecrf_param mat_read_param mat_write_param unique_label_param adaptive_bias_channel_param""",
     "CRF-RNN": "multi_stage_meanfield_param",
     "FlowNet": """correlation_param flow_warp_param resample_param downsample_param augmentation_param coeff_schedule_param
         l1_loss_param lpq_loss_param black_augmentation_param reader_param writer_param mean_param accum_param
@@ -35,7 +34,7 @@ _FIELDS = {
     "MS-CNN": "box_output_param box_group_output_param detection_group_accuracy_param image_gt_data_param",
     "caffe-face (center loss)": "center_loss_param",
     "SphereFace": "margin_inner_product_param",
-    "NormFace and AM-Softmax": "label_specific_add_param InnerProductParameter.normalize",
+    "NormFace and AM-Softmax": "label_specific_add_param",
     "CTC and LSTM forks (CRNN)": "ctc_loss_param warp_ctc_loss_param lstm_param transpose_param reverse_param",
     "spatial transformer forks": "st_param",
     "C3D": "convolution3d_param pooling3d_param",

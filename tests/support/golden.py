@@ -76,17 +76,21 @@ def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
     with inside(path.parent):
         net = Net(path.name, Phase(int(stored["phase"])))
     layer = net.layer_dict["layer"]
-    for i, blob in enumerate(layer.blobs):
-        if f"param.{i}" in stored and not name.startswith("filler"):
-            blob.data[...] = stored[f"param.{i}"]
-    before = {f"param.{i}": b.data.copy() for i, b in enumerate(layer.blobs)}
-    for _ in range(2 if name.endswith("_two_forwards") else 1):
+    params = [stored[f"param.{i}"] for i in range(sum(key.startswith("param.") for key in stored.files))]
+    net.take_layouts([("layer", [array.shape for array in params])])
+    learnt = layer.blobs or [blob for other in net.layers for blob in other.blobs]
+    for blob, array in zip(learnt, params, strict=False):
+        if not name.startswith("filler"):
+            blob.data[...] = array
+    before = {f"param.{i}": b.data.copy() for i, b in enumerate(learnt)}
+    forwards = {"two": 2, "three": 3}.get(name.removesuffix("_forwards").split("_")[-1], 1)
+    for _ in range(forwards):
         for key in stored.files:
             if key.startswith("bottom."):
                 net.blobs[key.removeprefix("bottom.")].data[...] = stored[key]
         net.forward()
     actual = {f"top.{n}": net.blobs[n].data.copy() for n in net.blobs}
-    actual |= before | {f"param_after.{i}": b.data.copy() for i, b in enumerate(layer.blobs)}
+    actual |= before | {f"param_after.{i}": b.data.copy() for i, b in enumerate(learnt)}
     if "loss_weights" in stored:
         assert list(stored["loss_weights"]) == pytest.approx(layer.loss_weights[: len(stored["loss_weights"])])
     if backward and any("_diff." in key for key in stored.files):
@@ -96,7 +100,7 @@ def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
                 net.blobs[key.removeprefix("top_diff.")].diff[...] = stored[key]
         net.backward()
         actual |= {f"bottom_diff.{n}": b.diff.copy() for n, b in net.blobs.items()}
-        actual |= {f"param_diff.{i}": b.diff.copy() for i, b in enumerate(layer.blobs)}
+        actual |= {f"param_diff.{i}": b.diff.copy() for i, b in enumerate(learnt)}
     kinds = r"(top|param|param_after)\." + (r"|(bottom_diff|param_diff)\." if backward else "")
     compared = 0
     for key in stored.files:

@@ -19,6 +19,7 @@ from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.deconvolution import Deconvolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.elementwise.batch_norm_layouts import BVLC
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.lrn import LRN, WITHIN_CHANNEL
@@ -183,9 +184,10 @@ def _lrn(layer: Layer) -> Iterator[Variant]:
     yield Variant(f"it normalises {words}", parameter("lrn_param", norm_region=region))
 
 
-def _batch_norm(layer: Layer) -> Iterator[Variant]:
-    yield Variant("the factor of its statistics (its third blob) is ignored", partial(_without_factor, [0, 1]))
-    for name, index in (("mean", 0), ("variance", 1)):
+def _batch_norm(layer: Any) -> Iterator[Variant]:
+    if layer.layout == BVLC:
+        yield Variant("the factor of its statistics (its third blob) is ignored", partial(_without_factor, [0, 1]))
+    for name, index in (("mean", 0), ("variance", 1)) if layer.layout == BVLC else ():
         yield Variant(f"the factor (its third blob) is ignored in its {name}", partial(_without_factor, [index]))
     yield from _epsilons("batch_norm_param", layer.param.batch_norm_param.eps)
     stored = layer.phase == TEST

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.batch_norm import BatchNorm, global_statistics
+from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bias import Bias
 from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.elementwise.batch_norm_layouts import statistics
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.mvn import MVN
 from minicaffe.layers.normalize import Normalize
@@ -19,19 +20,25 @@ from .graph import Dims, Graph, Operand, Value
 
 @exports(BatchNorm)
 def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """BatchNormalization with the stored statistics divided by their factor, or the statistics of the batch."""
-    x = bottom[0]
+    """BatchNormalization with the stored statistics, or the statistics of the batch; NVIDIA's learnt scale and bias."""
+    x, learnt = bottom[0], layer.scale_and_bias()
     if not layer.use_global_stats:
         axes = [axis for axis in range(x.rank) if axis != 1 or x.rank == 1]
         centred = g("Sub", x, g("ReduceMean", x, axes))
         variance = g("ReduceMean", g("Mul", centred, centred), axes)
-        return [g("Div", centred, g("Sqrt", g("Add", variance, float(layer.eps))))]
-    mean, var = (np.asarray(a, np.float32) for a in global_statistics(*(blob.read_data() for blob in layer.blobs)))
-    if x.rank == 1:
+        y = g("Div", centred, g("Sqrt", g("Add", variance, float(layer.eps))))
+        if learnt is None:
+            return [y]
+        along = (1, -1, *[1] * (x.rank - 2))
+        scale, bias = (g.constant(a.reshape(along).astype(np.float32), n) for a, n in zip(learnt, ("scale", "bias")))
+        return [g("Add", g("Mul", y, scale), bias)]
+    mean, var = (np.asarray(a, np.float32) for a in statistics(layer.values()))
+    if x.rank == 1 and learnt is None:
         scale = np.float32(1) / np.sqrt(var + np.float32(layer.eps))
         return [g("Mul", g("Sub", x, g.constant(mean, "mean")), g.constant(scale, "scale"))]
-    one, zero = np.ones_like(mean), np.zeros_like(mean)
-    return [g("BatchNormalization", x, one, zero, g.constant(mean, "mean"), g.constant(var, "var"), epsilon=float(layer.eps))]
+    times, plus = learnt or (np.ones_like(mean), np.zeros_like(mean))
+    weights = g.constant(times.astype(np.float32), "scale"), g.constant(plus.astype(np.float32), "bias")
+    return [g("BatchNormalization", x, *weights, g.constant(mean, "mean"), g.constant(var, "var"), epsilon=float(layer.eps))]
 
 
 @exports(Scale)

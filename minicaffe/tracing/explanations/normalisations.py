@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.batch_norm import BatchNorm, global_statistics
+from minicaffe.layers.batch_norm import BatchNorm
+from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, statistics
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.softmax import Softmax
 from minicaffe.registry import explains, explains_gradient
@@ -21,9 +22,10 @@ def _statistics(case: Case, at: Index) -> tuple[float, float, Array, str]:
     channel = at[1] if len(at) > 1 else 0
     values = (case.x[:, channel] if case.x.ndim > 1 else case.x).astype(np.float64).reshape(-1)
     if layer.use_global_stats:
-        sums = [blob.read_data().astype(np.float64) for blob in layer.blobs]
-        mean, var = global_statistics(*sums)
-        text = f"the stored sums, divided by the factor {number(sums[2][0])}"
+        stored = {name: values.astype(np.float64) for name, values in layer.values().items()}
+        mean, var = statistics(stored)
+        bvlc = layer.layout == BVLC
+        text = f"the stored sums, divided by the factor {number(stored['factor'][0])}" if bvlc else "the stored ones"
         return float(mean[channel]), float(var[channel]), values, text
     return float(values.mean()), float(values.var()), values, f"of the {values.size} values of channel {channel} in this batch"
 
@@ -34,12 +36,20 @@ def batch_norm(case: Case, at: Index) -> Explanation:
     mean, var, _, source = _statistics(case, at)
     std = (var + eps) ** 0.5
     computed = (x - mean) / std
-    steps = (
+    steps: tuple[str, ...] = (
         f"mean {number(mean)}, variance {number(var)}: {source}",
         f"std = sqrt({number(var)} + {number(eps)}) = {number(std)}",
         f"y = ({number(x)} - {signed(mean)}) / {number(std)} = {number(computed)}",
     )
-    return case.function(at, "y = (x - mean) / sqrt(variance + eps)", computed, SHARE * (abs(x) + abs(mean)) / std, *steps)
+    formula, size = "y = (x - mean) / sqrt(variance + eps)", (abs(x) + abs(mean)) / std
+    if (learnt := case.layer.scale_and_bias()) is not None:
+        scale, bias = (float(values[at[1] if len(at) > 1 else 0]) for values in learnt)
+        scaled = scale * computed + bias
+        steps = (*steps[:2], steps[2].replace("y =", "x^ =", 1), f"y = {number(scale)} * {signed(computed)} + {signed(bias)}")
+        return case.function(
+            at, "y = scale * (x - mean) / sqrt(variance + eps) + bias", scaled, SHARE * (abs(scale) * size + abs(bias)), *steps
+        )
+    return case.function(at, formula, computed, SHARE * size, *steps)
 
 
 @explains_gradient(BatchNorm)
@@ -47,19 +57,25 @@ def batch_norm_gradient(case: Case, at: Index) -> Explanation:
     mean, var, values, source = _statistics(case, at)
     std = (var + case.layer.eps) ** 0.5
     step = f"mean {number(mean)}, std {number(std)}: {source}"
+    learnt, scale, times = case.layer.scale_and_bias(), 1.0, ""
+    if learnt is not None:
+        scale, times = float(learnt[0][at[1] if len(at) > 1 else 0]), "scale * "
+        step = f"{step}; scale {number(scale)}"
     if case.layer.use_global_stats:
-        return case.gradient(at, "dx = dy / std", one(case, at, 1 / std, "1 / std"), steps=(step,))
+        return case.gradient(at, f"dx = {times}dy / std", one(case, at, scale / std, f"{times}1 / std"), steps=(step,))
     normalised = (values - mean) / std
     flat = np.arange(case.x.size).reshape(case.x.shape)
     channel = (flat[:, at[1]] if case.x.ndim > 1 else flat).reshape(-1)
     here = channel == np.ravel_multi_index(at, case.x.shape)
     y_here, m = float(normalised[here][0]), len(channel)
     dy = case.dy[0].reshape(-1)[channel].astype(np.float64)
-    terms = sent(case, indices(channel, case.x.shape), dy, (here - 1 / m - normalised * y_here / m) / std)
+    terms = sent(case, indices(channel, case.x.shape), dy, (here - 1 / m - normalised * y_here / m) * scale / std)
     size = np.abs(dy).mean() + np.abs(dy * normalised).mean() * abs(y_here) + abs(float(dy[here][0]))
-    formula = f"dx = the sum over the {m} values of the channel of dy * ((1 where here) - 1 / {m} - y y_here / {m}) / std"
+    formula = (
+        f"dx = the sum over the {m} values of the channel of {times}dy * ((1 where here) - 1 / {m} - y y_here / {m}) / std"
+    )
     steps = (step, f"y_here = {number(y_here)} at {place(case.bottom_names[0], at)}")
-    return case.gradient(at, formula, terms, steps=steps, size=float(size) / std)
+    return case.gradient(at, formula, terms, steps=steps, size=float(size) * abs(scale) / std)
 
 
 def _neighbours(layer: LRN, shape: Index, at: Index) -> Array:

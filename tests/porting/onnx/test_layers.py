@@ -53,6 +53,8 @@ ANY_SIZE = {
     "lrn": 'type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }',
     "lrn_within": 'type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 norm_region: WITHIN_CHANNEL }',
     "batch_norm": 'type: "BatchNorm"',
+    "batch_norm_scaled": 'type: "BatchNorm" batch_norm_param { scale_bias: true }',
+    "batch_norm_scaled_of_batch": 'type: "BatchNorm" phase: TRAIN batch_norm_param { scale_bias: true }',
     "batch_norm_of_batch": 'type: "BatchNorm" batch_norm_param { use_global_stats: false eps: 0.01 }',
     "scale": 'type: "Scale" scale_param { bias_term: true }',
     "scale_scalar": 'type: "Scale" scale_param { num_axes: 0 }',
