@@ -62,6 +62,7 @@ class BatchNorm(Layer):
     type = "BatchNorm"
     num_bottom = 1
     num_top = 1
+    keeps_places = True
     in_place = True
     param_block = ("batch_norm_param",)
     weight_names = ("mean_sum", "variance_sum", "factor")

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST, TRAIN
@@ -65,6 +66,9 @@ class Convolution(Layer):
         shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
         self._factors = KeptFactors() if self.phase == TEST else None
+
+    def coordinates(self) -> Map | None:
+        return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return sum(blob.count for blob in top) * (self.blobs[0].count // self.num_output)

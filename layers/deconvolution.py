@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import each_block
+from minicaffe.coordinates import Map, spread
 from minicaffe.cuda import convolution as gpu
 
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient
@@ -27,6 +28,9 @@ class Deconvolution(Convolution):
     """
 
     type = "Deconvolution"
+
+    def coordinates(self) -> Map | None:
+        return spread(self.axis, self.window.stride, self.window.extent, self.window.pad)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return sum(blob.count for blob in bottom) * math.prod(self.blobs[0].shape[1:])

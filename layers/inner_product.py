@@ -26,7 +26,8 @@ class InnerProduct(Layer):
 
     bottom: x (N..., K...). top: y (N..., num_output). blobs: weight (num_output, K), or (K, num_output) with
     transpose; bias (num_output).
-    Raises LayerError when num_output is 0, axis is out of range, K changes after setup, and for normalize, which is happynear's.
+    Raises LayerError when num_output is 0, axis is out of range, K changes after setup, and for
+    happynear's normalize.
     """
 
     type = "InnerProduct"

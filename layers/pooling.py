@@ -15,6 +15,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
+from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
@@ -69,6 +70,9 @@ class Pooling(Layer):
             )
         for blob in top:
             blob.reshape(*shape[:2], *pooled)
+
+    def coordinates(self) -> Map | None:
+        return None if self.param.pooling_param.global_pooling else windowed(1, self._stride, self._kernel, self._pad)
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
         """Of STOCHASTIC the places drawn once more, or the sums that give the expectation."""

@@ -55,6 +55,8 @@ class Layer:
       channels (fields of param_block[0]).
     - makes_rois: the number of rois in its tops is only known after forward (setup may set it). found_axis: the axis of its
       tops whose length forward finds; None if reshape knows all shapes.
+    - keeps_places: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
+    - aligns: the net gives it `alignment`, which finds the map between its first two bottoms' places.
     - keeps_input: in place, forward keeps a copy of its input for backward.
     - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
       (setup may set it); about 0 for work block by block.
@@ -83,6 +85,7 @@ class Layer:
     takes_arrays: ClassVar[bool] = False
     is_split: ClassVar[bool] = False
     elementwise: ClassVar[bool] = False
+    keeps_places: ClassVar[bool] = False
     linear: ClassVar[bool] = False
     depthwise: ClassVar[bool] = False
     is_roi_layer: ClassVar[bool] = False
@@ -90,6 +93,8 @@ class Layer:
     makes_rois: bool = False
     found_axis: ClassVar[int | None] = None
     keeps_input: ClassVar[bool] = False
+    aligns: ClassVar[bool] = False
+    alignment: Callable[[], Any] | None = None
     copies: tuple[float, float] = (1, 1)
     forward_only: bool = False
     settings: DetectionSettings
@@ -251,6 +256,10 @@ class Layer:
         """Change the blobs to the layout of stored ones of these shapes, in a type whose forks store different blobs; returns
         whether they changed. The net calls it before it copies stored blobs."""
         return False
+
+    def coordinates(self) -> tuple[int | None, Any, Any] | None:
+        """After setup: how places of the first bottom map to places of the top (coordinates.py); None: they do not."""
+        return (None, 1, 0) if self.elementwise or self.keeps_places else None
 
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
         """Add learnable blobs of these shapes, filled; blobs that the layer already has must have these shapes."""

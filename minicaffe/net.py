@@ -22,6 +22,7 @@ from . import limits
 from .batching import forward_all
 from .blob import Arrays, Blob, put_numbers
 from .blob_memory import BlobMemory
+from .coordinates import alignment
 from .cuda.device import current
 from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError
@@ -154,6 +155,8 @@ class Net(PycaffeNet, Hooked):
                 "propagate_down",
             )
         node = self._append_node(layer, unread)
+        if layer.aligns:
+            layer.alignment = partial(alignment, self.nodes[:-1], *node.bottom_names[:2])
         layer.connect(node.bottoms, node.tops, partial(watch, self, layer, "setup") if watch else None)
         self.layers.append(layer)
         given = set(node.bottoms)

@@ -157,6 +157,6 @@ def test_products_shared_out_among_threads(threads: int, monkeypatch: pytest.Mon
 
 
 def test_normalize_is_refused() -> None:
-    with pytest.raises(LayerError, match="normalize: true is happynear's caffe-windows' .* is not built in"):
+    with pytest.raises(LayerError, match=r"normalize: true is happynear's caffe-windows' .* is not built in"):
         LayerCase('type: "InnerProduct" inner_product_param { num_output: 2 normalize: true }', np.ones((2, 3)))
     LayerCase('type: "InnerProduct" inner_product_param { num_output: 2 normalize: false }', np.ones((2, 3)))
