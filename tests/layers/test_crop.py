@@ -84,9 +84,8 @@ layer { name: "up" type: "Deconvolution" bottom: "p" top: "u" convolution_param 
 
 
 def cropped(text: str, reference: str = "x", inside: str = "", x: str = "u") -> Net:
-    return Net(
-        parse_net(f'{INPUT}{text}layer {{ name: "crop" type: "Crop" bottom: "{x}" bottom: "{reference}" top: "y" {inside} }}')
-    )
+    crop = f'layer {{ name: "crop" type: "Crop" bottom: "{x}" bottom: "{reference}" top: "y" {inside} }}'
+    return Net(parse_net(INPUT + text + crop))
 
 
 def test_automatic_offsets_by_hand() -> None:

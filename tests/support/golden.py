@@ -101,6 +101,8 @@ def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
         net.backward()
         actual |= {f"bottom_diff.{n}": b.diff.copy() for n, b in net.blobs.items()}
         actual |= {f"param_diff.{i}": b.diff.copy() for i, b in enumerate(learnt)}
+    if any(other.type == "Convolution" for other in net.layers):
+        layer_type = "Convolution"  # the case is a whole net
     kinds = r"(top|param|param_after)\." + (r"|(bottom_diff|param_diff)\." if backward else "")
     compared = 0
     for key in stored.files:
