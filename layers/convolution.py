@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 
 from minicaffe.blob import Array, Blob
-from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST, TRAIN
@@ -20,6 +19,7 @@ from minicaffe.threads import get_num_threads
 
 from .conv.convolution_blocks import BLOCK_BYTES
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient, suits
+from .conv.coordinates import Map, windowed
 from .conv.epilogue import Epilogue, joined
 from .conv.window import Window, checked_output, read_window
 from .conv.winograd import tiles_at_once

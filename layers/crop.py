@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
-from minicaffe.coordinates import Map, offsets_of
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
 
+from .conv.coordinates import Map, offsets_of
 from .permute import on_device, steps_of
 
 

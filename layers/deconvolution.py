@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import each_block
-from minicaffe.coordinates import Map, spread
 from minicaffe.cuda import convolution as gpu
 
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient
+from .conv.coordinates import Map, spread
 from .conv.epilogue import Epilogue
 from .convolution import Convolution
 

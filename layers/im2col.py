@@ -16,10 +16,10 @@ from numpy.lib.stride_tricks import as_strided
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
-from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer, data_bytes
 
+from .conv.coordinates import Map, windowed
 from .conv.window import Window, checked_output, read_window
 
 Index = tuple[Any, ...]

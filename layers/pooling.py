@@ -15,13 +15,13 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
-from minicaffe.coordinates import Map, windowed
 from minicaffe.cuda.device import launch_blocks
 from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
 
+from .conv.coordinates import Map, windowed
 from .pool import pooling_methods as methods
 from .pool.pooling_sizes import read_sizes, rounds_down
 from .pool.pooling_windows import plane_blocks, pool_axes

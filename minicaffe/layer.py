@@ -258,7 +258,7 @@ class Layer:
         return False
 
     def coordinates(self) -> tuple[int | None, Any, Any] | None:
-        """After setup: how places of the first bottom map to places of the top (coordinates.py); None: they do not."""
+        """After setup: how places of the first bottom map to those of the top (layers/conv/coordinates.py); None: not."""
         return (None, 1, 0) if self.elementwise or self.keeps_places else None
 
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:

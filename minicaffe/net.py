@@ -22,7 +22,6 @@ from . import limits
 from .batching import forward_all
 from .blob import Arrays, Blob, put_numbers
 from .blob_memory import BlobMemory
-from .coordinates import alignment
 from .cuda.device import current
 from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError
@@ -34,6 +33,7 @@ from .formats.weights import LayerWeights, WeightsFile, read_weights
 from .hooks import Hooked
 from .layer import Layer
 from .layers import create, settings_or_current
+from .layers.conv.coordinates import alignment
 from .mode import TEST, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import net_file_of, phase_of, sorted_arguments, state_applied

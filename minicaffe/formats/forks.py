@@ -16,7 +16,6 @@ _FIELDS = {
         detectnet_augmentation_param TransformationParameter.use_gpu_transform TransformationParameter.random_seed
         img_rand_resize_lower img_rand_resize_upper SolverParameter.min_lr rampup_lr rampup_interval larc larc_policy
         larc_turbo local_lr_auto local_gw_ratio""",
-    "mini-caffe (luoyetx)": "proposal_param",
     "Deformable R-FCN": """deformable_convolution_param modulated_deformable_convolution_param
         deformable_psroi_pooling_param""",
     "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test

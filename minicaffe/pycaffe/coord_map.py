@@ -1,4 +1,4 @@
-"""Maps (minicaffe.coordinates) between a NetSpec's tops, and the crop that aligns two of them. Source: pycaffe's coord_map.
+"""Maps (layers/conv/coordinates.py) between tops of a NetSpec, and the crop that aligns two. Source: pycaffe's coord_map.
 
 It aligns the scores of a fully convolutional net with its image: n.score = crop(n.upscored, n.data).
 """
@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.coordinates import (
+from minicaffe.errors import Error
+from minicaffe.layer import Layer
+from minicaffe.layers.conv.coordinates import (
     IDENTITY,
     AxisMismatchException,
     Map,
@@ -21,8 +23,6 @@ from minicaffe.coordinates import (
     spread,
     windowed,
 )
-from minicaffe.errors import Error
-from minicaffe.layer import Layer
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.crop import Crop
 from minicaffe.layers.deconvolution import Deconvolution

@@ -10,7 +10,7 @@ from minicaffe.layers.dropout import Dropout
 from minicaffe.layers.elementwise.batch_norm_layouts import statistics
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.mvn import MVN
-from minicaffe.layers.normalize import Normalize
+from minicaffe.layers.normalize import LEAST, Normalize
 from minicaffe.layers.scale import Scale
 from minicaffe.layers.softmax import Softmax
 from minicaffe.registry import exports
@@ -97,8 +97,18 @@ def mvn(g: Graph, layer: MVN, bottom: list[Value], top: list[Dims]) -> list[str]
     return [g("Div", y, g("Add", deviation, float(layer.param.mvn_param.eps)))]
 
 
+def _norm_by_type(g: Graph, layer: Normalize, x: Value) -> str:
+    """happynear's norm of each position, (N, 1, ...)."""
+    if layer.param.normalize_param.normalize_type == "L1":
+        return g("Add", g("ReduceSum", g("Abs", x), [1]), LEAST)
+    return g("Sqrt", g("Add", g("ReduceSum", g("Mul", x, x), [1]), LEAST))
+
+
 @exports(Normalize)
 def normalize(g: Graph, layer: Normalize, bottom: list[Value], top: list[Dims]) -> list[str]:
+    if layer.by_type:
+        norm = _norm_by_type(g, layer, bottom[0])
+        return [g("Div", bottom[0], norm), norm][: len(top)]
     x, param = bottom[0], layer.param.norm_param
     axes = list(range(1, x.rank)) if param.across_spatial else [1]
     length = g("Sqrt", g("Add", g("ReduceSumSquare", x, axes), float(param.eps)))

@@ -53,6 +53,8 @@ ANY_SIZE = {
     "lrn": 'type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }',
     "lrn_within": 'type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 norm_region: WITHIN_CHANNEL }',
     "batch_norm": 'type: "BatchNorm"',
+    "normalize_l1": 'type: "Normalize" normalize_param { normalize_type: "L1" }',
+    "normalize_l2": 'type: "Normalize" normalize_param { }',
     "batch_norm_scaled": 'type: "BatchNorm" batch_norm_param { scale_bias: true }',
     "batch_norm_scaled_of_batch": 'type: "BatchNorm" phase: TRAIN batch_norm_param { scale_bias: true }',
     "batch_norm_of_batch": 'type: "BatchNorm" batch_norm_param { use_global_stats: false eps: 0.01 }',
