@@ -19,10 +19,11 @@ class Crop(Layer):
 
     offset: none (0), one for all cut axes, or one for each. The second bottom gives lengths only; its gradient is 0.
     Without crop_param the offsets are those that align x with the reference, by the windows of the layers between each and the
-    blob that both are made from, as in longjon's Caffe (FCN, HED); 0 where no blob is. They are put into crop_param.
+    blob that both are made from, as in longjon's Caffe (FCN, HED); they are put into crop_param. They are 0 where there is no
+    such blob, and, with a warning, where no whole offset aligns the two.
     bottom: x (N, C, H, W), reference (..., h, w) with as many axes. top: y (N, C, h, w) by default.
     Raises LayerError when axis is out of range, the numbers of axes or offsets do not match, the cut leads past x,
-    and where no offset aligns the two.
+    and where a layer between the two does not map coordinates.
     """
 
     type = "Crop"
@@ -42,13 +43,20 @@ class Crop(Layer):
     def _align(self, alignment: Callable[[], Map | None]) -> None:
         """Put the automatic offsets into crop_param, so that whoever makes the layer anew has them."""
         try:
-            if (found := alignment()) is None:
-                return
-            offsets = offsets_of(found)
+            found = alignment()
         except Error as error:
             raise self.error(
                 f"no crop_param is given, and {error}; give one, {{ offset: 0 }} for no offset", "bottom"
             ) from error
+        if found is None:
+            return
+        try:
+            offsets = offsets_of(found)
+        except Error as error:
+            self.warn(
+                f"no crop_param is given, and {error}: longjon's Caffe refuses that, so it is BVLC's, with offset 0", "bottom"
+            )
+            return
         param = self.param.crop_param
         param.offset.extend(offsets)
         if found[0] is not None:

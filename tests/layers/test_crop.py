@@ -11,7 +11,7 @@ from layer_case import LayerCase
 from neuron_checks import normal
 
 from minicaffe import Net
-from minicaffe.errors import LayerError
+from minicaffe.errors import LayerError, PrototxtWarning
 from minicaffe.prototxt import parse_net
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -124,21 +124,45 @@ def test_a_given_crop_param_and_unconnected_bottoms_keep_bvlcs_offsets() -> None
 @pytest.mark.parametrize(
     ("text", "x", "message"),
     [
-        (DOWN, "p", r"no crop_param is given, and cannot crop: the scales differ by \[2.0, 2.0\]; give one, \{ offset: 0 \}"),
-        (DOWN.replace("pad: 6", "pad: 0"), "c", r"cannot crop: the offset \[-1.0, -1.0\] is negative"),
+        (
+            DOWN.replace("stride: 2", "stride: 1"),
+            "p",
+            r"the offset \[4.5, 4.5\] is not a whole number of pixels: longjon's Caffe",
+        ),
         (DOWN.replace("kernel_size: 3", "kernel_size: 4"), "c", r"the offset \[4.5, 4.5\] is not a whole number of pixels"),
+        (UP.replace('"p"', '"x"'), "u", r"cannot crop: the scales differ by \[0.5, 0.5\]: .* so it is BVLC's, with offset 0"),
+    ],
+)
+def test_what_longjons_would_refuse_is_bvlcs(text: str, x: str, message: str) -> None:
+    with pytest.warns(PrototxtWarning, match=message):
+        net = cropped(text, x=x)
+    assert list(net.layer_dict["crop"].param.crop_param.offset) == []
+    net.forward()
+    np.testing.assert_array_equal(net.blobs["y"].data, net.blobs[x].data[:, :, :9, :11])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
         (
             'layer { name: "tile" type: "Tile" bottom: "x" top: "u" tile_param { axis: 2 tiles: 2 } }',
-            "u",
-            'Tile layer "tile" does not map coordinates',
+            'Tile layer "tile" does not map coordinates; give one',
         ),
         (
             'layer { name: "all" type: "Pooling" bottom: "x" top: "u" pooling_param { global_pooling: true } }',
-            "u",
             'Pooling layer "all" does not map coordinates',
+        ),
+        (
+            'layer { name: "join" type: "Concat" bottom: "x" bottom: "x" top: "u" concat_param { axis: 2 } }',
+            'Concat layer "join" does not map coordinates',
         ),
     ],
 )
-def test_bottoms_that_do_not_align(text: str, x: str, message: str) -> None:
+def test_a_layer_without_coordinates_between_them(text: str, message: str) -> None:
     with pytest.raises(LayerError, match=message):
-        cropped(text, x=x)
+        cropped(text)
+
+
+def test_channels_joined_keep_their_places() -> None:
+    text = DOWN + UP + 'layer { name: "join" type: "Concat" bottom: "u" bottom: "u" top: "j" }'
+    assert list(cropped(text, x="j").layer_dict["crop"].param.crop_param.offset) == [6, 6]
