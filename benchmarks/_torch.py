@@ -129,22 +129,13 @@ def kind(layer: Layer) -> str:
     return type(layer).__name__
 
 
-def convolution(layer: Layer, weights: list[Tensor], *xs: Tensor) -> list[Tensor]:
-    param: Any = layer.param.convolution_param
-    sides = [_sides(param, name, default) for name, default in (("stride", 1), ("pad", 0), ("dilation", 1))]
+def convolution(layer: Any, weights: list[Tensor], *xs: Tensor) -> list[Tensor]:
+    window, group = layer.window, layer.group
     bias = weights[1] if len(weights) > 1 else None
-    return [functional.conv2d(x, weights[0], bias, *sides, groups=param.group) for x in xs]
+    return [functional.conv2d(x, weights[0], bias, window.stride, window.pad, window.dilation, group) for x in xs]
 
 
-def _sides(param: Any, name: str, default: int) -> tuple[int, int]:
-    """(vertical, horizontal) of a convolution's stride, pad or dilation."""
-    if name != "dilation" and (param.HasField(f"{name}_h") or param.HasField(f"{name}_w")):
-        return getattr(param, f"{name}_h"), getattr(param, f"{name}_w")
-    given = list(getattr(param, name)) or [default]
-    return given[0], given[-1]
-
-
-def pooling(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
+def pooling(layer: Any, weights: list[Tensor], x: Tensor) -> Tensor:
     param = layer.param.pooling_param
     if param.global_pooling:
         return x.amax((2, 3), keepdim=True) if param.pool == Pooling.MAX else x.mean((2, 3), keepdim=True)
@@ -152,7 +143,7 @@ def pooling(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
     for name in ("kernel", "stride", "pad"):
         one = "kernel_size" if name == "kernel" else name
         sides.append((getattr(param, f"{name}_h") or getattr(param, one), getattr(param, f"{name}_w") or getattr(param, one)))
-    ceil = param.round_mode == Pooling.CEIL
+    ceil = not layer.floor
     if param.pool == Pooling.MAX:
         return functional.max_pool2d(x, *sides, ceil_mode=ceil)
     return functional.avg_pool2d(x, *sides, ceil_mode=ceil)

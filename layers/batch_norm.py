@@ -4,22 +4,47 @@ Source: Caffe's batch_norm_layer.hpp (Ioffe and Szegedy, 2015).
 Training takes mean and var (biased) from the batch and keeps running sums, with m numbers a channel and f the fraction:
     factor <- f * factor + 1, mean_sum <- f * mean_sum + mean, var_sum <- f * var_sum + m / (m - 1) * var
 Global statistics are the sums divided by the factor (0 where the factor is 0).
+
+NVIDIA's, of Caffe 0.15 and 0.17: y = scale * (x - mean) / sqrt(var + eps) + bias, with the statistics themselves stored:
+    mean <- f * mean + (1 - f) * the batch's; the first two forwards copy the batch's; likewise var, of 0.17 with eps added
+Source: its batch_norm_layer.cpp, whose backward in TEST is the one for the batch's statistics; this one is the exact gradient.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
+from minicaffe.data.state_fields import Fields
+from minicaffe.fillers import fill
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST
+from minicaffe.proto import caffe_pb2
 
-from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_products
+from .elementwise.batch_norm_layouts import (
+    BVLC,
+    LEARNT,
+    NVIDIA_15,
+    NVIDIA_17,
+    Layout,
+    layout_of,
+    statistics,
+    stored_layout,
+    uses_global_statistics,
+)
+from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
+
+COPIED = 2
+"""NVIDIA's first forwards, which copy the batch's statistics."""
+
+NVIDIA_LEAST_EPS = 1e-5
+"""0.17's least eps."""
 
 
 class BatchNorm(Layer):
@@ -27,7 +52,9 @@ class BatchNorm(Layer):
 
     use_global_stats: normalise with the running statistics (the default in TEST) or with the batch's own, which are
     then added to the running ones (the default in TRAIN). blobs: mean sum (C,), variance sum (C,), factor (1,). They are
-    no learnt weights: their lr_mult and decay_mult are set to 0 and backward gives them no gradient.
+    no learnt weights: their lr_mult and decay_mult are set to 0 and backward gives them no gradient. NVIDIA's blobs: mean,
+    variance, correction (1,), and with scale_bias or a filler the learnt scale (C,) and bias (C,); those of 0.15 begin with
+    scale and bias (elementwise/batch_norm_layouts.py says which a layer has).
     bottom: x (N, C, ...). top: y (the same shape); may be in place.
     Raises LayerError when the number of channels changes, or eps, moving_average_fraction are negative.
     """
@@ -35,64 +62,123 @@ class BatchNorm(Layer):
     type = "BatchNorm"
     num_bottom = 1
     num_top = 1
+    keeps_places = True
     in_place = True
     param_block = ("batch_norm_param",)
     weight_names = ("mean_sum", "variance_sum", "factor")
     copies = (0, 0)
+    layout: Layout
+    """The names of the blobs."""
     inverse_std: Blob
     """1 / sqrt(var + eps) of the last forward, (C,): backward reads it."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.batch_norm_param
-        self.use_global_stats = param.use_global_stats if param.HasField("use_global_stats") else self.phase == TEST
+        self._channels, self._forwards = channels_of(bottom[0].shape), 0
         self.fraction, self.eps = param.moving_average_fraction, param.eps
         for field, value in (("moving_average_fraction", self.fraction), ("eps", self.eps)):
             if value < 0:
                 raise self.error(f"{field} must be >= 0, got {value:g}", f"batch_norm_param.{field}")
         self._normalised = Blob((0,), self.dtype)  # of the batch
-        self.inverse_std = Blob((channels_of(bottom[0].shape),), self.dtype)
+        self.inverse_std = Blob((self._channels,), self.dtype)
         self._mean = Blob(self.inverse_std.shape, self.dtype)  # on the GPU: the mean; in backward the gradient's two
+        self._lay_out(layout_of(self.param))
+
+    def _lay_out(self, layout: Layout) -> None:
+        """Make the blobs of this layout."""
+        param = self.param.batch_norm_param
+        self.layout = layout
+        self.use_global_stats = uses_global_statistics(self.param, layout, self.phase == TEST)
+        if layout[:3] == NVIDIA_17[:3]:
+            self.eps = max(param.eps, NVIDIA_LEAST_EPS)
         if not self.blobs:
-            for size in (channels_of(bottom[0].shape), channels_of(bottom[0].shape), 1):
-                self.blobs.add_blob(size)
-        self.param_propagate_down = [False] * len(self.blobs)
+            for name in layout:
+                self.blobs.add_blob(1 if name in ("factor", "correction") else self._channels)
+            ones = caffe_pb2.FillerParameter(value=1)
+            scale = param.scale_filler if param.HasField("scale_filler") else ones
+            for name, filler in (("correction", ones), ("scale", scale), ("bias", param.bias_filler)):
+                if name in layout:
+                    fill(self.blobs[layout.index(name)].data, filler)
+        self.param_propagate_down = [name in LEARNT for name in layout]
         while len(self.param.param) < len(self.blobs):
             self.param.param.add()
         # whatever the prototxt says: a solver would treat the statistics as weights
-        for spec in self.param.param:
-            spec.lr_mult = spec.decay_mult = 0
+        for name, spec in zip(layout, self.param.param):
+            if name not in LEARNT:
+                spec.lr_mult = spec.decay_mult = 0
+
+    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        layout = stored_layout(self.param, shapes)
+        if layout == self.layout:
+            return False
+        del self.blobs[:], self.param.param[:]
+        if layout == NVIDIA_17:
+            self.param.batch_norm_param.scale_bias = True  # for whoever makes the layer anew
+        self._lay_out(layout)
+        return True
+
+    def weight_name(self, i: int) -> str:
+        return self.layout[i] if i < len(self.layout) else f"blob {i}"
+
+    def values(self) -> dict[str, Array]:
+        """The blobs' data by name."""
+        return {name: blob.read_data() for name, blob in zip(self.layout, self.blobs, strict=True)}
+
+    def scale_and_bias(self) -> tuple[Array, Array] | None:
+        """NVIDIA's learnt scale (C,) and bias (C,)."""
+        values = self.values()
+        return (values["scale"], values["bias"]) if "scale" in values else None
+
+    def training_state(self) -> dict[str, Any]:
+        """How many of NVIDIA's first forwards, which copy the statistics, have been."""
+        return {} if self.layout == BVLC else {"forwards": self._forwards}
+
+    def restore_training_state(self, state: dict[str, Any]) -> None:
+        fields = Fields(state)
+        self._forwards = fields.whole("forwards", 0, COPIED) if "forwards" in fields else 0
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         channels = channels_of(bottom[0].shape)
-        if channels != self.blobs[0].count:
+        if channels != self._channels:
             raise self.error(
-                f"the bottom of shape {bottom[0].shape} has {channels} channels, the statistics are for {self.blobs[0].count}",
+                f"the bottom of shape {bottom[0].shape} has {channels} channels, the statistics are for {self._channels}",
                 "bottom",
             )
         top[0].reshape(bottom[0].shape)
-        if not (self.use_global_stats or self.forward_only):  # (N, C, P), only where a backward may come
+        if self._keeps_normalised() and not self.forward_only:  # (N, C, P), only where a backward may come
             self._normalised.reshape(bottom[0].shape)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return top[0].count
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
-        return 0 if self.use_global_stats else data_bytes(bottom)
+        return data_bytes(bottom) if self._keeps_normalised() else 0
+
+    def _keeps_normalised(self) -> bool:
+        """Whether backward reads the normalised values."""
+        return "scale" in self.layout or not self.use_global_stats
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = by_channel(bottom[0].data), by_channel(top[0].data)
         if self.use_global_stats:
-            mean, var = global_statistics(*(blob.data for blob in self.blobs))
+            mean, var = statistics(self.values())
             inverse_std = 1 / np.sqrt(var + self.eps)
             affine(x, y, minus=mean, times=inverse_std)
             self.inverse_std.data[...] = inverse_std
+            if self._keeps_normalised() and not self.forward_only:
+                by_channel(self._normalised.data)[...] = y
         elif x.size:
             # a later layer may overwrite y in place: backward needs a copy
             normalised = y if self.forward_only else by_channel(self._normalised.data)
             mean, var = batch_statistics(x, self.eps, normalised, self.inverse_std.data, out=y)
             self._keep(mean, var, x.size // x.shape[1])
+        if (learnt := self.scale_and_bias()) is not None:
+            affine(y, y, times=learnt[0], plus=learnt[1])
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.layout != BVLC:
+            super().forward_gpu(bottom, top)
+            return
         count = top[0].count
         if not count:
             return
@@ -120,6 +206,14 @@ class BatchNorm(Layer):
 
     def _keep(self, mean: Array, var: Array, numbers: int) -> None:
         """Add a batch's statistics, each of `numbers` numbers a channel, to the running ones."""
+        if self.layout != BVLC:
+            fraction = 0 if self._forwards < COPIED else self.fraction
+            self._forwards = min(self._forwards + 1, COPIED)
+            added = 0 if self.layout == NVIDIA_15 else self.eps
+            for name, own in (("mean", mean), ("variance", var + added)):
+                stored = self.blobs[self.layout.index(name)].data
+                stored[...] = fraction * stored + (1 - fraction) * own
+            return
         unbiased = numbers / (numbers - 1) if numbers > 1 else 1.0  # of one number there is no estimate: Caffe leaves it
         mean_sum, var_sum, factor = (blob.data for blob in self.blobs)
         mean_sum[...] = self.fraction * mean_sum + mean  # sums, not means: the factor grows along and divides them
@@ -128,14 +222,30 @@ class BatchNorm(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         dy, dx = by_channel(top[0].diff), by_channel(bottom[0].diff)
-        if not propagate_down[0] or not dy.size:
+        if not dy.size:
+            return
+        if (learnt := self.scale_and_bias()) is not None:
+            dy = self._scaled_back(dy, learnt[0])
+        if not propagate_down[0]:
             return
         if self.use_global_stats:
             affine(dy, dx, times=self.inverse_std.read_data())  # mean and variance are constants here
         else:
             batch_norm_backward(dy, by_channel(self._normalised.read_data()), self.inverse_std.read_data(), out=dx)
 
+    def _scaled_back(self, dy: Array, scale: Array) -> Array:
+        """The gradient in the normalised values, after those in scale and bias."""
+        places = [self.layout.index(name) for name in LEARNT]
+        if self.param_propagate_down[places[0]]:
+            self.blobs[places[0]].diff[...] += sum_products(dy, by_channel(self._normalised.read_data()))
+        if self.param_propagate_down[places[1]]:
+            self.blobs[places[1]].diff[...] += sum_channels(dy)
+        return dy * scale[:, None]
+
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self.layout != BVLC:
+            super().backward_gpu(top, propagate_down, bottom)
+            return
         count = top[0].count
         if not propagate_down[0] or not count:
             return
@@ -150,12 +260,6 @@ class BatchNorm(Layer):
         arguments = numbers, channels, positions, dy, y, mean, product
         launch_sums("batch_norm.gradient_means", self.dtype, channels, numbers, *arguments)
         launch_planes("batch_norm.batch_backward", self.dtype, *sizes, dy, y, mean, product, inverse_std, dx)
-
-
-def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[Array, Array]:
-    """(C,), (C,), (1,) -> mean (C,), var (C,)."""
-    inverse = 1 / factor[0] if factor[0] != 0 else factor[0]  # before any training: mean and variance 0
-    return mean_sum * inverse, var_sum * inverse
 
 
 def batch_statistics(x: Array, eps: float, normalised: Array, inverse_std: Array, out: Array) -> tuple[Array, Array]:

@@ -26,6 +26,7 @@ class Bias(Layer):
     type = "Bias"
     num_bottom = (1, 2)
     num_top = 1
+    keeps_places = True
     in_place = True
     param_block = ("bias_param",)
     weight_names = ("bias",)

@@ -39,12 +39,13 @@ class BN(Layer):
     """y = slope * (x - mean) / sqrt(var + eps) + bias, channel by channel (axis 1).
 
     PSPNet's blobs: slope, bias, mean, variance; SegNet's: scale, shift; each (1, C, 1, 1). Which of the two it is, bn_param's
-    fields say, else two further tops (SegNet's), else the number of blobs in the weights that the net is made with.
+    fields say, else two further tops (SegNet's) or more than two param blocks (PSPNet's), else the number of stored blobs:
+    until it gets weights it cannot run.
     PSPNet's mean and variance are not learnt, and frozen nothing is: their lr_mult and decay_mult are set to 0.
     bottom: x (N, C, ...). top: y (x's shape; may be in place); SegNet's optionally the batch's mean and variance
     (1, C, 1, 1), whose diffs are not read.
-    Raises LayerError for fields of both, or of neither; fewer than two axes, another number of channels, and eps, momentum
-    that are negative.
+    Raises LayerError for fields of both, forward where nothing tells which; fewer than two axes, another number of channels,
+    and eps, momentum that are negative.
     """
 
     type = "BN"
@@ -54,49 +55,79 @@ class BN(Layer):
     param_block = ("bn_param",)
     weight_names: tuple[str, ...] = ("slope", "bias", "mean", "variance")
     copies = (0, 0)
+    kind: str
+    """PSPNET or SEGNET; "" until something tells it."""
     inverse_std: Blob
     """1 / sqrt(var + eps) of the last forward, (C,); 1 with INFERENCE."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        param = self.param.bn_param
-        self.kind = self._kind(len(top))
-        self.weight_names = BLOBS[self.kind]
-        self.eps, self.momentum = (param.eps, param.momentum) if self.kind == PSPNET else (1e-9, 0.0)
-        for field, value in (("eps", self.eps), ("momentum", self.momentum)):
+        param, self.frozen = self.param.bn_param, self.param.bn_param.frozen
+        for field, value in (("eps", param.eps), ("momentum", param.momentum)):
             if value < 0:
                 raise self.error(f"{field} must be >= 0, got {value:g}", f"bn_param.{field}")
-        self.frozen = param.frozen
-        self.of_batch = param.bn_mode != INFERENCE if self.kind == SEGNET else self.phase == TRAIN and not self.frozen
-        """Whether mean and var are the batch's."""
-        if len(top) == 2 or (len(top) == 3 and not (self.kind == SEGNET and self.of_batch)):
+        kind, self.kind = self._kind_given(len(top)), ""
+        if len(top) == 2 or (len(top) == 3 and (kind != SEGNET or param.bn_mode == INFERENCE)):
             raise self.error(f"takes 1 top, or of SegNet's kind with bn_mode: LEARN 3 tops, got {len(top)}", "top")
         if len(bottom[0].shape) < 2:
             raise self.error(f"the bottom must have at least two axes (N, C, ...), got shape {bottom[0].shape}", "bottom[0]")
-        self.learn([(1, bottom[0].shape[1], 1, 1)] * len(self.weight_names), self._fillers())
-        self._hold_still()
-        channels = (bottom[0].shape[1],)
-        self._kept, self._mean, self.inverse_std = (Blob(shape, self.dtype) for shape in ((0,), channels, channels))
+        self._mean, self.inverse_std = (Blob((bottom[0].shape[1],), self.dtype) for _ in range(2))
+        self._kept = Blob((0,), self.dtype)
+        self.of_batch = False
+        """Whether mean and var are the batch's."""
+        if kind:
+            self._make(kind)
+        else:
+            self._specs = list(self.param.param)
+            del self.param.param[:]  # there are no blobs yet
 
-    def _kind(self, tops: int) -> str:
+    def _kind_given(self, tops: int) -> str:
+        """The kind that the prototxt tells; "" if none."""
         named = {field.name for field, _ in self.param.bn_param.ListFields()}
         given = [kind for kind, fields in FIELDS.items() if named.intersection(fields)]
-        stored = {len(names): kind for kind, names in BLOBS.items()}.get(self.stored_blobs)
         if len(given) == 2:
             raise self.error("bn_param has fields of PSPNet's BN and of SegNet's; leave out those of one", "bn_param")
-        kind = given[0] if given else SEGNET if tops == 3 else stored
-        if kind is None:
+        if given:
+            return given[0]
+        return SEGNET if tops == 3 else PSPNET if len(self.param.param) > len(BLOBS[SEGNET]) else ""
+
+    def _make(self, kind: str) -> None:
+        """Be of this kind, and make its blobs."""
+        param, self.kind = self.param.bn_param, kind
+        self.weight_names = BLOBS[kind]
+        self.eps, self.momentum = (param.eps, param.momentum) if kind == PSPNET else (1e-9, 0.0)
+        self.of_batch = param.bn_mode != INFERENCE if kind == SEGNET else self.phase == TRAIN and not self.frozen
+        self.learn([(1, self._mean.count, 1, 1)] * len(self.weight_names), self._fillers())
+        self._hold_still()
+
+    def check_kind(self) -> None:
+        """Raises LayerError where nothing has told the kind."""
+        if not self.kind:
             raise self.error(
-                "it may be PSPNet's (slope, bias, mean, variance) or SegNet's (scale, shift): make the net with its weights,"
+                "it may be PSPNet's (slope, bias, mean, variance) or SegNet's (scale, shift): load its weights first,"
                 " or write bn_param { frozen: false } for PSPNet's, bn_param { bn_mode: LEARN } for SegNet's",
                 "type",
             )
-        if given and stored not in (None, kind):
-            raise self.error(
-                f"it is {kind}'s by its fields, with the blobs {', '.join(BLOBS[kind])}, but the weights store as many as"
-                f" {stored}'s has: {', '.join(BLOBS[stored])}",
-                "bn_param",
-            )
-        return kind
+
+    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        stored = {len(names): kind for kind, names in BLOBS.items()}.get(len(shapes))
+        if self.kind:
+            if stored not in (None, self.kind):
+                raise self.error(
+                    f"it is {self.kind}'s, with the blobs {', '.join(BLOBS[self.kind])}, but the weights store as many as"
+                    f" {stored}'s has: {', '.join(BLOBS[stored])}",
+                    "bn_param",
+                )
+            return False
+        if stored is None:
+            raise self.error(f"PSPNet's has 4 blobs and SegNet's 2, but the weights store {len(shapes)}", "type")
+        param = self.param.bn_param
+        if stored == PSPNET:
+            param.frozen = False  # a field that tells the kind to whoever makes the layer anew
+        else:
+            param.bn_mode = caffe_pb2.BNParameter.LEARN
+        self.param.param.extend(self._specs)
+        self._make(stored)
+        return True
 
     def _fillers(self) -> list[caffe_pb2.FillerParameter]:
         """Of slope and bias as given, else 1 and 0; of mean 0, of variance 0 (1 if frozen)."""
@@ -118,7 +149,7 @@ class BN(Layer):
                 spec.lr_mult = spec.decay_mult = 0
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        shape, channels = bottom[0].shape, self.blobs[0].count
+        shape, channels = bottom[0].shape, self._mean.count
         if len(shape) < 2 or shape[1] != channels:
             raise self.error(f"the bottom must have {channels} channels on axis 1, its shape is {shape}", "bottom[0]")
         top[0].reshape(shape)
@@ -145,6 +176,7 @@ class BN(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = by_channel(bottom[0].data), by_channel(top[0].data)
+        self.check_kind()
         slope, bias = (blob.data.reshape(-1) for blob in self.blobs[:2])
         kept = by_channel(self._kept.data) if self._keeps(bottom, top) else None
         if not x.size:
@@ -193,6 +225,7 @@ class BN(Layer):
         return total * self.inverse_std.read_data()
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.check_kind()
         if not top[0].count:
             return
         channels, positions, numbers = self._sizes(top[0])

@@ -11,6 +11,8 @@ from minicaffe.blob import Blob
 from minicaffe.cuda.blocks import launch_planes
 from minicaffe.layer import Layer
 
+from .conv.coordinates import IDENTITY, Map
+
 
 class Concat(Layer):
     """y = x_0, x_1, ... one after the other along `axis` (default 1; concat_dim is its older name).
@@ -40,6 +42,9 @@ class Concat(Layer):
         if len(bottom) == 1:
             top[0].share_data(bottom[0])
             top[0].share_diff(bottom[0])  # Caffe's case of one bottom: nothing to copy in either direction
+
+    def coordinates(self) -> Map | None:
+        return IDENTITY if self.axis == 1 else None
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if len(bottom) > 1:

@@ -19,6 +19,7 @@ from minicaffe.threads import get_num_threads
 
 from .conv.convolution_blocks import BLOCK_BYTES
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient, suits
+from .conv.coordinates import Map, windowed
 from .conv.epilogue import Epilogue, joined
 from .conv.window import Window, checked_output, read_window
 from .conv.winograd import tiles_at_once
@@ -66,6 +67,9 @@ class Convolution(Layer):
         shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
         self._factors = KeptFactors() if self.phase == TEST else None  # in TRAIN the weights change with every step
+
+    def coordinates(self) -> Map | None:
+        return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return sum(blob.count for blob in top) * (self.blobs[0].count // self.num_output)

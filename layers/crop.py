@@ -1,14 +1,16 @@
-"""Crop: the part of one bottom that has another's size. Source: Caffe's crop_layer.hpp."""
+"""Crop: the part of one bottom that has another's size. Source: Caffe's crop_layer.hpp; longjon's for automatic offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.errors import Error
 from minicaffe.layer import Layer
 
+from .conv.coordinates import Map, offsets_of
 from .elementwise.rearranged import on_device, steps_of
 
 
@@ -16,8 +18,12 @@ class Crop(Layer):
     """y = x, with every axis from `axis` (default 2) on cut to the second bottom's length, starting at offset.
 
     offset: none (0), one for all cut axes, or one for each. The second bottom gives lengths only; its gradient is 0.
+    Without crop_param the offsets are those that align x with the reference, by the windows of the layers between each and the
+    blob that both are made from, as in longjon's Caffe (FCN, HED); they are put into crop_param. They are 0 where there is no
+    such blob, and, with a warning, where no whole offset aligns the two.
     bottom: x (N, C, H, W), reference (..., h, w) with as many axes. top: y (N, C, h, w) by default.
-    Raises LayerError when axis is out of range, the numbers of axes or offsets do not match, or the cut leads past x.
+    Raises LayerError when axis is out of range, the numbers of axes or offsets do not match, the cut leads past x,
+    and where a layer between the two does not map coordinates.
     """
 
     type = "Crop"
@@ -27,9 +33,38 @@ class Crop(Layer):
     param_block = ("crop_param",)
     weight_names = ()
     copies = (0, 0)
+    aligns = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._table = Blob((0,), np.int32)
+        if not self.param.HasField("crop_param") and self.alignment:
+            self._align(self.alignment)
+
+    def _align(self, alignment: Callable[[], Map | None]) -> None:
+        """Put the automatic offsets into crop_param, so that whoever makes the layer anew has them."""
+        try:
+            found = alignment()
+        except Error as error:
+            raise self.error(
+                f"no crop_param is given, and {error}; give one, {{ offset: 0 }} for no offset", "bottom"
+            ) from error
+        if found is None:
+            return
+        try:
+            offsets = offsets_of(found)
+        except Error as error:
+            self.warn(
+                f"no crop_param is given, and {error}: longjon's Caffe refuses that, so it is BVLC's, with offset 0", "bottom"
+            )
+            return
+        param = self.param.crop_param
+        param.offset.extend(offsets)
+        if found[0] is not None:
+            param.axis = found[0] + 1
+
+    def coordinates(self) -> Map | None:
+        param = self.param.crop_param
+        return param.axis - 1, 1, -np.array(list(param.offset) or [0])
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, reference = bottom[0].shape, bottom[1].shape

@@ -14,6 +14,7 @@ from minicaffe.blocks import each_block
 from minicaffe.cuda import convolution as gpu
 
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient
+from .conv.coordinates import Map, spread
 from .conv.epilogue import Epilogue
 from .convolution import Convolution
 
@@ -27,6 +28,9 @@ class Deconvolution(Convolution):
     """
 
     type = "Deconvolution"
+
+    def coordinates(self) -> Map | None:
+        return spread(self.axis, self.window.stride, self.window.extent, self.window.pad)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return sum(blob.count for blob in bottom) * math.prod(self.blobs[0].shape[1:])

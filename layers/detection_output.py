@@ -18,7 +18,7 @@ from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, Error
 from minicaffe.layer import Layer
 
-from .boxes.box_codes import decode, read_priors
+from .boxes.box_codes import decode, read_priors, refined
 from .boxes.detection_files import files_asked
 from .boxes.detection_pictures import pictures_asked
 from .boxes.detection_rows import image_detections
@@ -29,7 +29,9 @@ class DetectionOutput(Layer):
     """Detections (1, 1, n, 7), one a row: image, class, score, xmin, ymin, xmax, ymax (1 is the image's width or height).
 
     bottom: loc (N, P * 4 * L) box codes, L the classes, or 1 with share_location; conf (N, P * C) scores of the C classes;
-    priors (1, 2, P * 4), as PriorBox makes them; a fourth, the images (N, C, H, W), is read by visualize alone. top:
+    priors (1, 2, P * 4), as PriorBox makes them; a fourth, the images (N, C, H, W), is read by visualize alone. RefineDet's
+    bottoms 3 and 4 are arm_conf (N, P * 2), whose second number is a prior's objectness, and arm_loc (N, P * 4), codes by which
+    the priors are refined first; a prior with an objectness below objectness_score counts as background. top:
     detections, by image, class, and score, best first. Where no image has any: one row for each image, its number and then -1
     throughout. No gradients. save_output_param: detection_files.py; visualize with save_file: detection_pictures.py.
     Raises LayerError for sizes that do not match, num_classes missing, eta outside (0, 1], nms_threshold < 0, and for files
@@ -37,9 +39,9 @@ class DetectionOutput(Layer):
     """
 
     type = "DetectionOutput"
-    num_bottom = (3, 4)
+    num_bottom = (3, 5)
     num_top = 1
-    index_bottoms = (0, 1, 2, 3)
+    index_bottoms = (0, 1, 2, 3, 4)
     param_block = ("detection_output_param", "transform_param")
     weight_names = ()
     has_gradient = False
@@ -58,6 +60,9 @@ class DetectionOutput(Layer):
         if not 0 < param.nms_param.eta <= 1:
             wrong = f"eta must be above 0 and at most 1, got {param.nms_param.eta:g}"
             raise self.error(wrong, "detection_output_param.nms_param.eta")
+        self.refines = is_refinedets(self, bottom)
+        if self.refines and param.visualize:
+            raise self.error("visualize needs the images as the fourth bottom, where RefineDet has arm_conf", "bottom[3]")
         try:
             self.files = files_asked(self)
             self.pictures = pictures_asked(self, len(bottom))
@@ -68,6 +73,8 @@ class DetectionOutput(Layer):
         param = self.param.detection_output_param
         self.loc_classes = 1 if param.share_location else param.num_classes
         check_predictions(self, bottom, self.loc_classes, param.num_classes)
+        if self.refines:
+            check_refinement(self, bottom[:3], bottom[3:], 3, self.loc_classes)
         if self.pictures is not None and (len(bottom[3].shape) != 4 or bottom[3].shape[0] != bottom[0].shape[0]):
             wanted = f"{bottom[0].shape[0]} images (N, C, H, W)"
             raise self.error(f"visualize needs {wanted}, bottom 3 has shape {bottom[3].shape}", "bottom[3]")
@@ -78,8 +85,17 @@ class DetectionOutput(Layer):
         images, priors = bottom[0].shape[0], read_priors(self, bottom[2].data, param.code_type)
         # (N, L, P, 4): class after class
         codes = bottom[0].data.reshape(images, len(priors.boxes), self.loc_classes, 4).transpose(0, 2, 1, 3)
-        boxes = decode(codes, priors, param.code_type, param.variance_encoded_in_target)
-        scores = bottom[1].data.reshape(images, len(priors.boxes), param.num_classes).transpose(0, 2, 1)
+        confidences = bottom[1].data.reshape(images, len(priors.boxes), param.num_classes)
+        refining = bottom[4].data if self.refines and len(bottom) > 4 else None
+        each = refined(priors, refining, images, param.code_type, param.variance_encoded_in_target)
+        boxes = [
+            decode(own, at, param.code_type, param.variance_encoded_in_target) for own, at in zip(codes, each, strict=True)
+        ]
+        if self.refines:
+            background = np.arange(param.num_classes) == param.background_label_id
+            objects = bottom[3].data.reshape(images, -1, 2)[..., 1:] >= param.objectness_score
+            confidences = np.where(objects, confidences, background.astype(self.dtype))
+        scores = confidences.transpose(0, 2, 1)
         rows = [self._image_rows(i, boxes[i], scores[i]) for i in range(images)]
         found = np.concatenate([np.empty((0, 7), self.dtype), *rows])
         if not len(found):  # the original's fake rows
@@ -128,6 +144,24 @@ class DetectionOutput(Layer):
             eta=suppression.eta,
         )
         return np.column_stack([np.full(len(found), image), found])
+
+
+def is_refinedets(layer: Layer, bottom: Sequence[Blob]) -> bool:
+    """Whether DetectionOutput's fourth bottom is RefineDet's arm_conf, not SSD's images: by a fifth, by objectness_score, or by
+    a shape (N, P * 2)."""
+    given = layer.param.detection_output_param.HasField("objectness_score")
+    return len(bottom) > 4 or (len(bottom) > 3 and (given or len(bottom[3].shape) == 2))
+
+
+def check_refinement(layer: Layer, bottom: Sequence[Blob], arm: Sequence[Blob], first: int, loc_classes: int) -> None:
+    """RefineDet's bottoms from number `first` on, arm_conf and arm_loc, belong to loc, conf and priors. Raises LayerError."""
+    images, number = bottom[0].shape[0], bottom[2].count // 8
+    if loc_classes > 1:
+        raise layer.error("RefineDet's bottoms need share_location", f"bottom[{first}]")
+    for i, (blob, each) in enumerate(zip(arm, (2, 4)), first):
+        if not blob.shape or blob.shape[0] != images or blob.count != images * number * each:
+            wanted = f"{number} priors x {each} values for each of {images} images"
+            raise layer.error(f"bottom {i} of shape {blob.shape} does not hold {wanted}", f"bottom[{i}]")
 
 
 def check_predictions(layer: Layer, bottom: Sequence[Blob], loc_classes: int, classes: int) -> None:

@@ -19,6 +19,7 @@ from minicaffe.blocks import Scratch
 from minicaffe.cuda import convolution as gpu
 from minicaffe.layer import Layer, data_bytes
 
+from .conv.coordinates import Map, windowed
 from .conv.window import Window, checked_output, read_window
 
 Index = tuple[Any, ...]
@@ -48,6 +49,9 @@ class Im2col(Layer):
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
         return data_bytes(top)
+
+    def coordinates(self) -> Map | None:
+        return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         columns = im2col(folded(bottom[0].data, self.axis), self.window)

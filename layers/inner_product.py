@@ -26,7 +26,8 @@ class InnerProduct(Layer):
 
     bottom: x (N..., K...). top: y (N..., num_output). blobs: weight (num_output, K), or (K, num_output) with
     transpose; bias (num_output).
-    Raises LayerError when num_output is 0, axis is out of range, or K changes after setup.
+    Raises LayerError when num_output is 0, axis is out of range, K changes after setup, and for
+    happynear's normalize.
     """
 
     type = "InnerProduct"
@@ -41,6 +42,12 @@ class InnerProduct(Layer):
         param = self.param.inner_product_param
         if param.num_output < 1:
             raise self.error(f"num_output must be > 0, got {param.num_output}", "inner_product_param.num_output")
+        if param.normalize:
+            raise self.error(
+                "normalize: true is happynear's caffe-windows' (NormFace), whose forward overwrites the weights with rows of"
+                " length 1, and is not built in; for TEST divide each row of the stored weights by its length, and take it out",
+                "inner_product_param.normalize",
+            )
         self.axis = self.axis_of(param.axis, bottom[0], "inner_product_param.axis")
         self.transpose = param.transpose
         self.inputs = math.prod(bottom[0].shape[self.axis :])

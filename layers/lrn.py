@@ -41,6 +41,7 @@ class LRN(Layer):
     type = "LRN"
     num_bottom = 1
     num_top = 1
+    keeps_places = True
     param_block = ("lrn_param",)
     weight_names = ()
     copies = (0, 0)

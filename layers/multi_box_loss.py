@@ -16,11 +16,11 @@ import numpy as np
 from minicaffe.blob import Blob
 from minicaffe.proto import caffe_pb2
 
-from .boxes.box_codes import read_priors
+from .boxes.box_codes import read_priors, refined
 from .boxes.multi_box_matching import read_truths
 from .boxes.multi_box_mining import NONE, check_parameters, mining_type, pick
 from .boxes.multi_box_terms import confidence_loss, confidence_targets, localisation_loss
-from .detection_output import check_predictions
+from .detection_output import check_predictions, check_refinement
 from .losses.loss import Loss
 from .losses.loss_normalization import read_normalization
 
@@ -32,7 +32,9 @@ class MultiBoxLoss(Loss):
 
     bottom: loc (N, P * 4 * L) box codes, L the classes, or 1 with share_location; conf (N, P * C) scores; priors
     (1, 2, P * 4); true boxes (1, 1, G, 8): image (-1: none), class, instance, xmin, ymin, xmax, ymax (1 is the image's width
-    or height), difficult. top: loss (). loc and conf get gradients. The normalizer is loss_param's, VALID (the default)
+    or height), difficult. RefineDet's bottoms 4 and 5: arm_conf (N, P * 2), whose second number is a prior's objectness, and
+    arm_loc (N, P * 4), codes by which the priors are refined first; a prior with an objectness below objectness_score is not
+    mined. top: loss (). loc and conf get gradients. The normalizer is loss_param's, VALID (the default)
     counting the matched priors. loc_loss_type L2 is half the squared distance. conf_loss_type LOGISTIC: unmined priors
     have the target 0 for every class. do_neg_mining is mining_type MAX_NEGATIVE or NONE. propagate_down: false for loc or
     conf takes that part out of the loss.
@@ -40,8 +42,8 @@ class MultiBoxLoss(Loss):
     """
 
     type = "MultiBoxLoss"
-    num_bottom = 4
-    index_bottoms = (2, 3)
+    num_bottom = (4, 6)
+    index_bottoms = (2, 3, 4, 5)
     param_block = ("multibox_loss_param", "loss_param")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -58,6 +60,7 @@ class MultiBoxLoss(Loss):
         param = self.param.multibox_loss_param
         self.loc_classes = 1 if param.share_location else param.num_classes
         check_predictions(self, bottom, self.loc_classes, param.num_classes)
+        check_refinement(self, bottom[:3], bottom[4:], 4, self.loc_classes if len(bottom) > 4 else 1)
         if bottom[3].count and bottom[3].shape[-1] != 8:
             raise self.error(f"the true boxes must have the shape (1, 1, G, 8), got {bottom[3].shape}", "bottom[3]")
 
@@ -69,10 +72,13 @@ class MultiBoxLoss(Loss):
         loc = bottom[0].data.reshape(images, len(priors.boxes), self.loc_classes, 4)
         conf = bottom[1].data.reshape(images, len(priors.boxes), param.num_classes)
         truths = read_truths(self, bottom[3].data, images, param)
-        picks = pick(loc, conf, truths, priors, self.mining, param)
+        refining = bottom[5].data if len(bottom) > 5 else None
+        each = refined(priors, refining, images, param.code_type, param.encode_variance_in_target)
+        objects = bottom[4].data.reshape(images, -1, 2)[..., 1] >= param.objectness_score if len(bottom) > 4 else None
+        picks = pick(loc, conf, truths, each, self.mining, param, objects=objects)
         positions, matched = images * len(priors.boxes), len(picks.prior)
         self.divisor = self.normalization.divisor(images=images, positions=positions, valid=matched)
-        loc_losses, self.loc_diff = localisation_loss(loc, truths, priors, picks, param)
+        loc_losses, self.loc_diff = localisation_loss(loc, truths, each, picks, param)
         targets = confidence_targets(conf.shape, truths, picks, self.background_counts, param)
         conf_losses, self.conf_diff = confidence_loss(conf, targets, param)
         if self.mining != NONE:

@@ -4,6 +4,10 @@
 
 Source: Liu et al., ParseNet (arXiv:1506.04579), section 3.3; the SSD fork's normalize_layer.cpp. Where across_spatial goes
 with a scale for each channel, that file's backward leaves the scale out of sum(g x); this one is the exact gradient.
+
+With normalize_param, or a second top, it is happynear's caffe-windows' (NormFace), at each position and without a scale:
+    L2: y = x / n, n = sqrt(sum x^2 + 1e-6)    L1: n = sum |x| + 1e-6    dx = dy / n + dn/dx (g_n - sum(dy x) / n^2)
+with the second top's gradient g_n where bp_norm is true, else 0.
 """
 
 from __future__ import annotations
@@ -21,32 +25,59 @@ from minicaffe.proto import caffe_pb2
 
 from .elementwise.channels import by_channel
 
+LEAST = 1e-6
+"""What happynear's adds to the sums."""
+
 
 class Normalize(Layer):
     """y = scale * x / sqrt(sum x^2 + eps), the sum over an image's channels at each position.
 
     bottom: x (N, C, ...). top: y (the same shape). norm_param.across_spatial (the default): one sum over the whole image.
     blobs: scale, one number (channel_shared, the default) or one for each channel (C,); 1 unless scale_filler says otherwise.
-    Raises LayerError for a bottom of fewer than 2 axes, and when the number of channels changes.
+    normalize_param or a second top, n (N, 1, ...): normalize_type L2 or L1, and no blobs.
+    Raises LayerError for a bottom of fewer than 2 axes, when the number of channels changes, and for a normalize_type that is
+    neither L2 nor L1, fix_gradient, or norm_param beside normalize_param.
     """
 
     type = "Normalize"
     num_bottom = 1
-    num_top = 1
-    param_block = ("norm_param",)
+    num_top = (1, 2)
+    param_block = ("norm_param", "normalize_param")
     weight_names = ("scale",)
     copies = (1, 3)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.norm_param
         self._check_axes(bottom[0])
-        filler = param.scale_filler if param.HasField("scale_filler") else caffe_pb2.FillerParameter(value=1)
-        self.learn([() if param.channel_shared else (bottom[0].shape[1],)], [filler])
         self._norm = Blob((0,), self.dtype)
         self._along = Blob((0,), self.dtype)  # on the GPU, in backward
+        self.by_type = self.param.HasField("normalize_param") or len(top) > 1
+        if self.by_type:
+            self._check_type()
+            return
+        filler = param.scale_filler if param.HasField("scale_filler") else caffe_pb2.FillerParameter(value=1)
+        self.learn([() if param.channel_shared else (bottom[0].shape[1],)], [filler])
+
+    def _check_type(self) -> None:
+        given = self.param.normalize_param
+        if self.param.HasField("norm_param"):
+            raise self.error(
+                "norm_param is SSD's, normalize_param and a second top are happynear's: give one of them", "norm_param"
+            )
+        if given.normalize_type not in ("L1", "L2"):
+            raise self.error(f"normalize_type must be L1 or L2, got {given.normalize_type!r}", "normalize_param.normalize_type")
+        if given.fix_gradient:
+            wrong = "fix_gradient, of happynear's caffe-windows, is not built in: its backward is not the gradient"
+            raise self.error(wrong, "normalize_param.fix_gradient")
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._check_axes(bottom[0])
+        if self.by_type:
+            top[0].reshape(bottom[0].shape)
+            for norm in top[1:]:
+                norm.reshape(bottom[0].shape[0], 1, *bottom[0].shape[2:])
+            self._norm.reshape(bottom[0].shape[0], 1, math.prod(bottom[0].shape[2:]))
+            return
         scale = self.blobs[0]
         if scale.shape and scale.count != bottom[0].shape[1]:
             raise self.error(f"the bottom has {bottom[0].shape[1]} channels, the scale is for {scale.count}", "bottom")
@@ -68,6 +99,15 @@ class Normalize(Layer):
         param = self.param.norm_param
         x = by_channel(bottom[0].data)
         norm = self._norm.data
+        if self.by_type:
+            if self.param.normalize_param.normalize_type == "L1":
+                norm[...] = np.abs(x).sum(axis=1, keepdims=True) + x.dtype.type(LEAST)
+            else:
+                norm[...] = lengths(x, LEAST, False)
+            np.divide(x, norm, out=by_channel(top[0].data))
+            for other in top[1:]:
+                by_channel(other.data)[...] = norm
+            return
         norm[...] = lengths(x, param.eps, param.across_spatial)
         y = np.divide(x, norm, out=by_channel(top[0].data))
         y *= self._scale()
@@ -78,6 +118,15 @@ class Normalize(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         x, dy, norm = by_channel(bottom[0].data), by_channel(top[0].diff), self._norm.read_data()
+        if self.by_type:
+            if propagate_down[0]:
+                given = self.param.normalize_param
+                slope = np.sign(x) if given.normalize_type == "L1" else x / norm
+                by_norm = -(dy * x).sum(axis=1, keepdims=True) / np.square(norm)
+                if given.bp_norm and len(top) > 1:
+                    by_norm += by_channel(top[1].diff)
+                by_channel(bottom[0].diff)[...] = dy / norm + slope * by_norm
+            return
         if self.param_propagate_down[0]:
             by_scale = (dy * x / norm).sum(axis=(0, 2))
             self.blobs[0].diff[...] += by_scale if self.blobs[0].shape else by_scale.sum()
@@ -85,6 +134,9 @@ class Normalize(Layer):
             by_channel(bottom[0].diff)[...] = normalize_backward(x, dy * self._scale(), norm)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.by_type:
+            super().forward_gpu(bottom, top)
+            return
         count, x, y = top[0].count, bottom[0].device_data("read"), top[0].device_data("write")
         scale, shared = self.blobs[0].device_data("read"), not self.blobs[0].shape
         norm = self._norm.device_data("write")
@@ -92,6 +144,9 @@ class Normalize(Layer):
         self.launch("normalize.normalize", count, count, *self._sizes(top[0]), x, norm, scale, shared, y)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self.by_type:
+            super().backward_gpu(top, propagate_down, bottom)
+            return
         count, sizes, scales = top[0].count, self._sizes(top[0]), self.blobs[0]
         if not count:
             return

@@ -1,8 +1,8 @@
 """Pooling: the maximum, the mean or a random pixel of every window of a map.
 
-    PH = ceil((H + 2 pad - kernel) / stride) + 1 (floor with round_mode: FLOOR), less 1 if the last window would start
-    past H + pad - 1 and either axis is padded; windows are clipped to the map, and AVE divides by their size before that,
-    clipped to H + pad.
+    PH = ceil((H + 2 pad - kernel) / stride) + 1 (floor with round_mode: FLOOR or ceil_mode: false), less 1 if the last window
+    would start past H + pad - 1 and either axis is padded; windows are clipped to the map, and AVE divides by their size
+    before that, clipped to H + pad.
 Source: Caffe's pooling_layer.cpp; stochastic pooling: pooling_layer.cu.
 """
 
@@ -21,8 +21,9 @@ from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
 
+from .conv.coordinates import Map, windowed
 from .pool import pooling_methods as methods
-from .pool.pooling_sizes import read_sizes
+from .pool.pooling_sizes import read_sizes, rounds_down
 from .pool.pooling_windows import plane_blocks, pool_axes
 
 MAX, AVE, STOCHASTIC = (caffe_pb2.PoolingParameter.PoolMethod.Value(name) for name in ("MAX", "AVE", "STOCHASTIC"))
@@ -34,7 +35,8 @@ class Pooling(Layer):
     bottom: x (N, C, H, W). top: y (N, C, PH, PW); with MAX optionally the mask (N, C, PH, PW), the index h * W + w of
     the first maximum. The argmax that backward needs is found there, from x; forward alone does not look for it.
     STOCHASTIC draws a pixel in TRAIN, and gives the expectation in TEST.
-    Raises LayerError when kernel, stride or pad are given twice, half or out of range, or no window fits.
+    Raises LayerError when kernel, stride or pad are given twice, half or out of range, round_mode and ceil_mode
+    contradict each other, or no window fits.
     """
 
     type = "Pooling"
@@ -51,6 +53,7 @@ class Pooling(Layer):
         if len(top) > 1 and self.method != MAX:
             raise self.error("only MAX pooling has a second top, the mask", "top[1]")
         self.sizes = self._kernel, self._stride, self._pad = read_sizes(self, param)
+        self.floor = rounds_down(self, param)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
@@ -58,8 +61,7 @@ class Pooling(Layer):
             raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
         param, spatial = self.param.pooling_param, shape[2:]
         kernel = spatial if param.global_pooling else self._kernel  # at each reshape: the map's size may change
-        floor = param.round_mode == caffe_pb2.PoolingParameter.RoundMode.Value("FLOOR")
-        self.rows, self.columns = pool_axes(spatial, kernel, self._stride, self._pad, floor)
+        self.rows, self.columns = pool_axes(spatial, kernel, self._stride, self._pad, self.floor)
         pooled = (self.rows.pooled, self.columns.pooled)
         if min(pooled) < 1 or min(spatial) < 1:
             raise self.error(
@@ -68,6 +70,9 @@ class Pooling(Layer):
             )
         for blob in top:
             blob.reshape(*shape[:2], *pooled)
+
+    def coordinates(self) -> Map | None:
+        return None if self.param.pooling_param.global_pooling else windowed(1, self._stride, self._kernel, self._pad)
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
         """Of STOCHASTIC the places drawn once more, or the sums that give the expectation."""

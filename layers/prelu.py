@@ -27,6 +27,7 @@ class PReLU(Layer):
     type = "PReLU"
     num_bottom = 1
     num_top = 1
+    keeps_places = True
     in_place = True
     param_block = ("prelu_param",)
     weight_names = ("slope",)

@@ -60,6 +60,12 @@ class Proposal(Layer):
     found_axis = 0
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.param.HasField("proposal_param") and not self.param.HasField("python_param"):
+            raise self.error(
+                "proposal_param is mini-caffe's and happynear's caffe-windows', which make other anchors from it, and is not"
+                " built in; py-faster-rcnn's is python_param { param_str: \"'feat_stride': 16\" }, with the limits as settings",
+                "proposal_param",
+            )
         self.anchors, self.stride = layer_anchors(self)
         self.limits = limits_of(self.settings, self.phase)
         train = self.settings.train

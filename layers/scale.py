@@ -27,6 +27,7 @@ class Scale(Layer):
     type = "Scale"
     num_bottom = (1, 2)
     num_top = 1
+    keeps_places = True
     in_place = True
     param_block = ("scale_param",)
     weight_names: tuple[str, ...] = ("scale", "bias")

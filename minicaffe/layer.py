@@ -55,12 +55,13 @@ class Layer:
       channels (fields of param_block[0]).
     - makes_rois: the number of rois in its tops is only known after forward (setup may set it). found_axis: the axis of its
       tops whose length forward finds; None if reshape knows all shapes.
+    - keeps_places: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
+    - aligns: the net gives it `alignment`, which finds the map between its first two bottoms' places.
     - keeps_input: in place, forward keeps a copy of its input for backward.
     - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
       (setup may set it); about 0 for work block by block.
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
-    stored_blobs: how many blobs the weights that its net is made with store for it; 0: none, or not known. set before setup.
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
@@ -84,6 +85,7 @@ class Layer:
     takes_arrays: ClassVar[bool] = False
     is_split: ClassVar[bool] = False
     elementwise: ClassVar[bool] = False
+    keeps_places: ClassVar[bool] = False
     linear: ClassVar[bool] = False
     depthwise: ClassVar[bool] = False
     is_roi_layer: ClassVar[bool] = False
@@ -91,9 +93,10 @@ class Layer:
     makes_rois: bool = False
     found_axis: ClassVar[int | None] = None
     keeps_input: ClassVar[bool] = False
+    aligns: ClassVar[bool] = False
+    alignment: Callable[[], Any] | None = None
     copies: tuple[float, float] = (1, 1)
     forward_only: bool = False
-    stored_blobs: int = 0
     settings: DetectionSettings
     net_class: ClassVar[builtins.type[Net]]
     """Net, for layers that contain a net; set by net.py, which imports this file."""
@@ -250,6 +253,15 @@ class Layer:
             if i < len(bottom) and propagate_down[i]:
                 bottom[i].zero_diff()
         self.guard(lambda: self.backward(top, propagate_down, bottom))
+
+    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        """Change the blobs to the layout of stored ones of these shapes, in a type whose forks store different blobs; returns
+        whether they changed. The net calls it before it copies stored blobs."""
+        return False
+
+    def coordinates(self) -> tuple[int | None, Any, Any] | None:
+        """After setup: how places of the first bottom map to those of the top (layers/conv/coordinates.py); None: not."""
+        return (None, 1, 0) if self.elementwise or self.keeps_places else None
 
     def learn(self, shapes: Sequence[tuple[int, ...]], fillers: Sequence[caffe_pb2.FillerParameter]) -> None:
         """Add learnable blobs of these shapes, filled; blobs that the layer already has must have these shapes."""

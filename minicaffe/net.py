@@ -7,7 +7,7 @@ prototxt -> upgraded -> filtered (phase, level, stage) -> splits inserted -> lay
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +33,7 @@ from .formats.weights import LayerWeights, WeightsFile, read_weights
 from .hooks import Hooked
 from .layer import Layer
 from .layers import create, settings_or_current
+from .layers.conv.coordinates import alignment
 from .mode import TEST, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import net_file_of, phase_of, sorted_arguments, state_applied
@@ -73,8 +74,6 @@ class Net(PycaffeNet, Hooked):
     path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
     watch: called after each step of building each layer (for the tracer). keep: after a forward "all" blobs keep their data,
     or only the "outputs": the others are freed when their last reader has run, and there is no backward.
-    like: weights that copy_from will read. Where two forks' layers share a type's name, the number of blobs that these or
-    `weights` store for a layer can tell which it is.
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
     lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
@@ -95,7 +94,6 @@ class Net(PycaffeNet, Hooked):
         watch: Watch | None = None,
         keep: Keep = "all",
         settings: DetectionSettings | None = None,
-        like: Sequence[WeightsFile] = (),
     ) -> None:
         super().__init__()
         phase, level, stages, weights = sorted_arguments(args, phase, level, stages, weights)
@@ -116,13 +114,10 @@ class Net(PycaffeNet, Hooked):
         self.bottom_names: OrderedDict[str, list[str]] = OrderedDict()
         self.blob_loss_weights: OrderedDict[str, float] = OrderedDict()
         self.nodes: list[Node] = []
-        self._blob_needs: dict[str, bool] = {}
         self._with_weights: dict[str, Layer] = {}
         self._learnable = LearnableParameters()
         self._stream: Stream | None = None
         self._bytes = 0
-        given = [] if weights is None else [read_weights(weights)]
-        self._stored = {stored.name: len(stored.blobs) for file in (*like, *given) for stored in file.layers}
         self.lock = RLock()
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
@@ -133,25 +128,25 @@ class Net(PycaffeNet, Hooked):
             self._add_layer(param, source, unread, watch)
         self.outputs = sorted(unread)  # alphabetical, as Caffe's std::set is
         self.layer_dict = Layers((layer.name, layer) for layer in self.layers)
-        self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
-        self._learnable.share()
-        drop_unasked_gradients(self.nodes)
+        self._decide_gradients()
         self.plan = ExecutionPlan(self.nodes, self._memory(keep))
-        if self.param.force_backward:
-            self.force_backward()
-        del self.param.layer[:]  # from here on, as in Caffe, what was built: filtered, with splits; save() writes it
-        self.param.layer.extend(layer.param for layer in self.layers)
-        for weights_file in given:
-            self.copy_from(weights_file)
+        self._list_layers()
+        if weights is not None:
+            self.copy_from(weights)
 
     # Construction.
+
+    def _list_layers(self) -> None:
+        """Put the layers, as they now are, into params and param."""
+        self.params = Params((layer.name, layer.blobs) for layer in self.layers if layer.blobs)
+        del self.param.layer[:]  # as in Caffe, what was built: filtered, with splits; save() writes it
+        self.param.layer.extend(layer.param for layer in self.layers)
 
     def _add_layer(
         self, param: caffe_pb2.LayerParameter, source: LayerSource | None, unread: dict[str, None], watch: Watch | None
     ) -> None:
         phase = Phase(param.phase) if param.HasField("phase") else self.phase
         layer = create(param, phase=phase, dtype=self.dtype, source=source, settings=self.settings)
-        layer.stored_blobs = self._stored.get(layer.name, 0)
         if watch:
             watch(self, layer, "created")
         if param.propagate_down and len(param.propagate_down) != len(param.bottom):
@@ -160,6 +155,8 @@ class Net(PycaffeNet, Hooked):
                 "propagate_down",
             )
         node = self._append_node(layer, unread)
+        if layer.aligns:
+            layer.alignment = partial(alignment, self.nodes[:-1], *node.bottom_names[:2])
         layer.connect(node.bottoms, node.tops, partial(watch, self, layer, "setup") if watch else None)
         self.layers.append(layer)
         given = set(node.bottoms)  # an in-place top takes no further memory
@@ -169,23 +166,45 @@ class Net(PycaffeNet, Hooked):
         for name, weight in zip(node.top_names, layer.loss_weights, strict=True):
             self.blob_loss_weights[name] = weight
         self._check_new_name(layer)
-        node.needs_backward = self._learnable.add_layer(layer) or any(node.bottom_needs)  # add_layer must run in any case
-        for name in node.top_names:
-            self._blob_needs[name] = self._blob_needs.get(name, False) or node.needs_backward  # in place, a need below stays
+
+    def _decide_gradients(self) -> None:
+        """Collect the learnable blobs, join the shared ones, and decide which layers and bottoms need a gradient."""
+        self._learnable = LearnableParameters()
+        blob_needs: dict[str, bool] = {}
+        for node in self.nodes:
+            # A given propagate_down decides alone: true asks for a gradient even if nothing below learns.
+            node.bottom_needs = [bool(p) for p in node.layer.param.propagate_down] or [blob_needs[b] for b in node.bottom_names]
+            node.needs_backward = self._learnable.add_layer(node.layer) or any(node.bottom_needs)  # add_layer must run
+            for name in node.top_names:
+                blob_needs[name] = blob_needs.get(name, False) or node.needs_backward  # in place, a need below stays
+        self._learnable.share()
+        drop_unasked_gradients(self.nodes)
+        if self.param.force_backward:
+            self.force_backward()
+
+    def take_layouts(self, stored: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> None:
+        """Let layers take the layout of stored blobs of these shapes, by layer name."""
+        changed = [
+            layer for name, shapes in stored if (layer := self.layer_dict.get(name)) is not None and layer.take_layout(shapes)
+        ]
+        for layer in changed:
+            self._check_new_name(layer)
+        if changed:
+            self._decide_gradients()
+            self.plan = ExecutionPlan(self.nodes, self.plan.memory)
+            self._list_layers()
 
     def _append_node(self, layer: Layer, unread: dict[str, None]) -> Node:
         """Add the layer's node, and the blobs of tops that are not in place."""
         param = layer.param
         names = list(param.bottom)
         bottoms = [self.blobs[name] for name in names]
-        # A given propagate_down decides alone: true asks for a gradient even if nothing below learns.
-        needs = [bool(p) for p in param.propagate_down] or [self._blob_needs[name] for name in names]
         for name in names:
             unread.pop(name, None)
         self.bottom_names[layer.name] = names
         top_names, tops = self._make_tops(layer, unread)
         self.top_names[layer.name] = top_names
-        self.nodes.append(Node(layer, bottoms, tops, list(names), list(top_names), needs))
+        self.nodes.append(Node(layer, bottoms, tops, list(names), list(top_names)))
         return self.nodes[-1]
 
     def _make_tops(self, layer: Layer, unread: dict[str, None]) -> tuple[list[str], list[Blob]]:
@@ -386,6 +405,7 @@ class Net(PycaffeNet, Hooked):
         """
         file = weights if isinstance(weights, WeightsFile) else read_weights(weights)
         report = LoadReport(str(file.path))
+        self.take_layouts((own.name, [b.shape for b in own.blobs if b is not None]) for own in file.layers if own.blobs)
         for stored in file.layers:
             layer = self.layer_dict.get(stored.name)
             if layer is not None and layer.blobs and stored.blobs:
@@ -418,6 +438,7 @@ class Net(PycaffeNet, Hooked):
 
     def share_with(self, other: Net) -> None:
         """Share other's weights with this net's layers, by layer name (as test nets do with their train net)."""
+        self.take_layouts((name, [blob.shape for blob in blobs]) for name, blobs in other.params.items())
         for name, blobs in other.params.items():
             if name not in self.params:
                 continue

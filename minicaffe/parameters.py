@@ -105,6 +105,7 @@ def weights_of(net: Net) -> dict[str, list[Array]]:
 
 def put_weights(net: Net, weights: Weights) -> None:
     """Copy the arrays into the net's blobs."""
+    net.take_layouts((name, [array.shape for array in arrays]) for name, arrays in weights.items())
     for name, blobs in net.params.items():
         for blob, array in zip(blobs, weights[name], strict=True):
             blob.data[...] = array.reshape(blob.shape)

@@ -75,6 +75,14 @@ def decode(codes: Array, priors: Priors, code: int, variance_in_target: bool = F
         return np.concatenate([centre - half, centre + half], axis=-1)
 
 
+def refined(priors: Priors, codes: Array | None, images: int, code: int, variance_in_target: bool = False) -> list[Priors]:
+    """The priors of each image: the same of all, or RefineDet's, decoded from codes (N, P * 4) of its first stage."""
+    if codes is None:
+        return [priors] * images
+    boxes = decode(codes.reshape(images, -1, 4), priors, code, variance_in_target)
+    return [Priors(own, priors.variances) for own in boxes]
+
+
 def encode(targets: Array, priors: Priors, code: int, variance_in_target: bool = False) -> Array:
     """The codes (P, 4) of boxes targets (P, 4), one for each prior: the inverse of decode."""
     boxes = priors.boxes

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
@@ -76,18 +77,29 @@ def check_parameters(layer: Layer, param: Param, mining: int) -> None:
             raise layer.error(message, f"multibox_loss_param.{field}")
 
 
-def pick(loc: Array, conf: Array, truths: Sequence[Truths], priors: Priors, mining: int, param: Param) -> Picks:
-    """The priors to learn from, of a batch's codes (N, P, L, 4), scores (N, P, C) and true boxes."""
+def pick(
+    loc: Array,
+    conf: Array,
+    truths: Sequence[Truths],
+    priors: Sequence[Priors],
+    mining: int,
+    param: Param,
+    *,
+    objects: NDArray[np.bool_] | None = None,
+) -> Picks:
+    """The priors to learn from, of a batch's codes (N, P, L, 4), scores (N, P, C), and each image's true boxes and priors.
+    objects (N, P): RefineDet's priors that may be mined."""
     picks = []
     for i, own in enumerate(truths):
-        matches, negatives = find_matches(loc[i], own, priors, param), np.zeros(0, np.intp)
+        matches, negatives = find_matches(loc[i], own, priors[i], param), np.zeros(0, np.intp)
         if matches and mining != NONE:
-            losses = _losses(loc[i : i + 1], conf[i : i + 1], own, priors, matches, mining=mining, param=param)
-            boxes = priors.boxes
+            losses = _losses(loc[i : i + 1], conf[i : i + 1], own, priors[i], matches, mining=mining, param=param)
+            boxes = priors[i].boxes
             if param.HasField("nms_param") and not param.use_prior_for_nms:
-                boxes = decode(loc[i, :, 0], priors, param.code_type, param.encode_variance_in_target)
+                boxes = decode(loc[i, :, 0], priors[i], param.code_type, param.encode_variance_in_target)
+            able = None if objects is None else objects[i]
             # one match: mining needs share_location
-            stays, negatives = mine(matches[0].truth, matches[0].overlap, losses, boxes, mining, param)
+            stays, negatives = mine(matches[0].truth, matches[0].overlap, losses, boxes, mining, param, objects=able)
             matches = [matches[0]._replace(truth=stays)]
         picks.append(_picks(i, matches, negatives))
     columns = zip(*picks) if picks else [()] * len(Picks._fields)
@@ -112,21 +124,32 @@ def _losses(
     targets = confidence_targets(conf.shape, [truths], all_matched, True, param)
     losses: Array = confidence_loss(conf, targets, param)[0][0]
     if mining == HARD_EXAMPLE:
-        losses[all_matched.prior] += localisation_loss(loc, [truths], priors, all_matched, param)[0]
+        losses[all_matched.prior] += localisation_loss(loc, [truths], [priors], all_matched, param)[0]
     return losses
 
 
-def mine(truth: Ints, overlap: Array, losses: Array, boxes: Array, mining: int, param: Param) -> tuple[Ints, Ints]:
+def mine(
+    truth: Ints,
+    overlap: Array,
+    losses: Array,
+    boxes: Array,
+    mining: int,
+    param: Param,
+    *,
+    objects: NDArray[np.bool_] | None = None,
+) -> tuple[Ints, Ints]:
     """One image's priors to learn from: the matches that stay (P,), and the indices of the negatives, in order.
 
-    truth, overlap: the image's match (P,). losses: (P,). boxes: (P, 4), what nms_param compares.
+    truth, overlap: the image's match (P,). losses: (P,). boxes: (P, 4), what nms_param compares. objects (P,): all if None.
     """
+    may = np.ones(len(truth), bool) if objects is None else objects
     if mining == MAX_NEGATIVE:
-        able = np.flatnonzero((truth == FREE) & (overlap < param.neg_overlap))
+        able = np.flatnonzero((truth == FREE) & (overlap < param.neg_overlap) & may)
         wanted = np.float32((truth >= 0).sum()) * np.float32(param.neg_pos_ratio)  # a float product, cut, as the original's
         count = int(min(np.nan_to_num(wanted), len(able)))  # NaN: none times infinity
     else:
-        able, count = np.arange(len(truth)), min(param.sample_size, len(truth))
+        able = np.flatnonzero(may)
+        count = min(param.sample_size, len(able))
     chosen = np.zeros(len(truth), bool)
     chosen[able[_worst(losses[able], boxes[able], param)[:count]]] = True
     stays = np.where((truth >= 0) & ~chosen, FREE, truth) if mining == HARD_EXAMPLE else truth

@@ -39,12 +39,15 @@ class Picks(NamedTuple):
     negative_prior: Ints
 
 
-def localisation_loss(loc: Array, truths: Sequence[Truths], priors: Priors, picks: Picks, param: Param) -> tuple[Array, Array]:
-    """Losses (M,) of the matched priors' codes, and their sum's gradient in loc (N, P, L, 4)."""
+def localisation_loss(
+    loc: Array, truths: Sequence[Truths], priors: Sequence[Priors], picks: Picks, param: Param
+) -> tuple[Array, Array]:
+    """Losses (M,) of the matched priors' codes, and their sum's gradient in loc (N, P, L, 4); truths, priors: each image's."""
     gradient: Array = np.zeros_like(loc)
     place = (picks.image, picks.prior, picks.slot)
-    own = Priors(priors.boxes[picks.prior], priors.variances[picks.prior])
-    boxes = _of_truths([truth.boxes for truth in truths], picks, np.zeros((len(picks.prior), 4), loc.dtype))
+    none = np.zeros((len(picks.prior), 4), loc.dtype)
+    own = Priors(*(_of_images([each[k] for each in priors], picks.image, picks.prior, none.copy()) for k in (0, 1)))
+    boxes = _of_images([truth.boxes for truth in truths], picks.image, picks.truth, none)
     # encode_variance_in_target: the codes are not divided by the variances, so their differences are
     scale = 1 / own.variances if param.encode_variance_in_target else np.ones_like(own.variances)
     codes = loc[place]
@@ -68,7 +71,7 @@ def confidence_targets(
     targets = np.zeros(shape, bool)
     if background and param.background_label_id < shape[2]:
         targets[..., param.background_label_id] = True
-    labels = _of_truths([truth.labels for truth in truths], picks, np.zeros(len(picks.prior), np.intp))
+    labels = _of_images([each.labels for each in truths], picks.image, picks.truth, np.zeros(len(picks.prior), np.intp))
     if param.conf_loss_type == Param.SOFTMAX:
         last = np.full(shape[:2], -1)
         last[picks.image, picks.prior] = labels  # softmax has one class a prior: the last of several matches
@@ -88,9 +91,9 @@ def confidence_loss(conf: Array, targets: NDArray[np.bool_], param: Param) -> tu
     return -np.log(true).sum(axis=2), prob - targets
 
 
-def _of_truths(values: Sequence[Array], picks: Picks, out: Array) -> Array:
-    """What each matched prior's true box has in values, one array (G, ...) an image."""
+def _of_images(values: Sequence[Array], image: Ints, index: Ints, out: Array) -> Array:
+    """out (M, ...): of each image's array (G, ...) in values, the items index (M,)."""
     for i, own in enumerate(values):
-        mine = picks.image == i
-        out[mine] = own[picks.truth[mine]]
+        mine = image == i
+        out[mine] = own[index[mine]]
     return out

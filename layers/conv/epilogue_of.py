@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
-from minicaffe.layers.batch_norm import BatchNorm, global_statistics
+from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bias import Bias
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
+from minicaffe.layers.elementwise.batch_norm_layouts import statistics
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.relu import ReLU
 from minicaffe.layers.scale import Scale
@@ -49,9 +50,10 @@ def is_last(layer: Layer) -> bool:
 
 
 def may_be_epilogue(layer: Layer) -> bool:
-    """Whether what the layer does can be an Epilogue: not of batch statistics, a second bottom, or a ReLU that keeps signs.
+    """Whether what the layer does can be an Epilogue: not of batch statistics, a learnt scale of BatchNorm's, whose gradient
+    needs what is inside, a second bottom, or a ReLU that keeps signs.
     Classes derived from ours may compute anything."""
-    if isinstance(layer, BatchNorm) and not layer.use_global_stats:
+    if isinstance(layer, BatchNorm) and (not layer.use_global_stats or "scale" in layer.layout):
         return False
     if isinstance(layer, ReLU) and layer.negative_slope < 0:  # in place its backward needs the sign that y loses
         return False
@@ -81,7 +83,7 @@ def epilogue_of(layer: Layer, bottom: Sequence[Blob]) -> Epilogue | None:
 
 
 def _batch_norm(layer: BatchNorm) -> Epilogue:
-    mean, var = global_statistics(*(blob.read_data() for blob in layer.blobs))
+    mean, var = statistics(layer.values())
     inverse_std = 1 / np.sqrt(var + layer.eps)
     layer.inverse_std.data[...] = inverse_std  # as forward leaves it: backward may follow
     return Epilogue(inverse_std.astype(np.float64), -mean.astype(np.float64) * inverse_std)  # float64 until all are joined

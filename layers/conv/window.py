@@ -1,6 +1,8 @@
 """The sliding window of convolution_param: kernel, stride, padding and dilation per spatial axis.
 
     output = floor((input + 2 pad - (dilation (kernel - 1) + 1)) / stride) + 1
+
+DeepLab's first Caffe calls the dilation hole.
 Source: Caffe's base_conv_layer.cpp, LayerSetUp and compute_output_shape.
 """
 
@@ -8,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from google.protobuf.message import Message
 
 from minicaffe.layer import Layer
+
+HOLES: tuple[Literal["hole", "hole_h", "hole_w"], ...] = ("hole", "hole_h", "hole_w")
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ def read_window(layer: Layer, axes: int) -> Window:
         kernel=_per_axis(layer, "kernel", "kernel_size", axes, None),
         stride=_per_axis(layer, "stride", "stride", axes, 1),
         pad=_per_axis(layer, "pad", "pad", axes, 0),
-        dilation=_per_axis(layer, "dilation", "dilation", axes, 1),
+        dilation=_dilation(layer, axes),
     )
     for what, sizes in (("kernel", window.kernel), ("stride", window.stride), ("dilation", window.dilation)):
         if min(sizes) < 1:
@@ -94,6 +99,24 @@ def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | Non
         raise layer.error(f"{len(listed)} values of {field} given for {axes} spatial axes: give one, or one for each", path)
     # `or 0` is for mypy: kernel_size, without a default, has raised
     return listed if len(listed) == axes else (listed[0] if listed else default or 0,) * axes
+
+
+def _dilation(layer: Layer, axes: int) -> tuple[int, ...]:
+    """dilation, or under DeepLab's names hole, or hole_h and hole_w (2-d)."""
+    param = layer.param.convolution_param
+    dilation, given = _per_axis(layer, "dilation", "dilation", axes, 1), [f for f in HOLES if param.HasField(f)]
+    if not given:
+        return dilation
+    path = f"convolution_param.{given[0]}"
+    if given not in (["hole"], ["hole_h", "hole_w"]):
+        raise layer.error(f"give hole, or hole_h and hole_w, not {' and '.join(given)}", path)
+    if len(given) == 2 and axes != 2:
+        raise layer.error(f"hole_h and hole_w need 2 spatial axes, the bottom has {axes}", path)
+    hole = (param.hole,) * axes if len(given) == 1 else (param.hole_h, param.hole_w)
+    if param.dilation and dilation != hole:
+        both = f"hole {_times(hole)} and dilation {_times(dilation)}"
+        raise layer.error(f"{both} are both given, and differ: they are two names of one thing", path)
+    return hole
 
 
 def _times(sizes: Sequence[int]) -> str:

@@ -34,6 +34,18 @@ def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, P
     return kernel, stride, pad
 
 
+def rounds_down(layer: Layer, param: caffe_pb2.PoolingParameter) -> bool:
+    """Whether the number of windows is rounded down: BVLC's round_mode, or the forks' ceil_mode, both up unless given.
+    Raises LayerError where they contradict each other."""
+    down = param.round_mode == caffe_pb2.PoolingParameter.FLOOR
+    if not param.HasField("ceil_mode"):
+        return down
+    if param.HasField("round_mode") and param.ceil_mode == down:
+        given = f"round_mode: {'FLOOR' if down else 'CEIL'} and ceil_mode: {str(param.ceil_mode).lower()}"
+        raise layer.error(f"{given} contradict each other: give one of them", "pooling_param.ceil_mode")
+    return not param.ceil_mode
+
+
 def _pair(layer: Layer, param: Message, both: str, h: str, w: str) -> Pair:
     """A size given once for both axes, or once for each."""
     given = [f for f in (h, w) if param.HasField(f)]

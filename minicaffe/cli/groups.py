@@ -18,7 +18,7 @@ from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.inputs import fill_inputs, make_up_weights
 from minicaffe.errors import DeviceError, Error, WeightsError
 from minicaffe.formats.prototxt import NetFile, read_net
-from minicaffe.formats.weights import WeightsFile, read_weights
+from minicaffe.formats.weights import read_weights
 from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
 from minicaffe.porting.near_layers import near_text
@@ -133,12 +133,11 @@ class StateOptions:
         phase: Phase | None = None,
         watch: Watch | None = None,
         keep: Keep = "all",
-        like: Sequence[WeightsFile] = (),
     ) -> Net:
-        """The net of a prototxt. watch, keep, like: see Net."""
+        """The net of a prototxt. watch, keep: see Net."""
         phase = self.phase if phase is None else phase
         state = self.level, list(self.stages)
-        return Net(net, phase, *state, watch=watch, keep=keep, settings=self.settings, like=like)
+        return Net(net, phase, *state, watch=watch, keep=keep, settings=self.settings)
 
     def load(
         self,
@@ -157,7 +156,7 @@ class StateOptions:
         rng.set_random_seed(self.seed)  # before Net: fillers draw when layers are set up
         net_file = read_net(net)
         files = [read_weights(file) for file in weights]
-        loaded = self.build(net_file, watch=watch, keep=keep, like=files)
+        loaded = self.build(net_file, watch=watch, keep=keep)
         missing = set(loaded.params)
         for file, stored in zip(weights, files, strict=True):
             report = loaded.copy_from(stored)

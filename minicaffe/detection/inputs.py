@@ -80,11 +80,13 @@ def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
     done, normal = [], []
     for name in names:
         blobs = net.params[name]
-        # Variance 0 would divide by the root of eps.
-        if isinstance(net.layer_dict[name], BatchNorm) and not blobs[1].data.any():
-            blobs[1].data[...], blobs[2].data[...] = 1, 1  # the variance, and the factor that divides both sums
-            normal.append(name)
-            continue
+        layer = net.layer_dict[name]
+        if isinstance(layer, BatchNorm):
+            variance = next(i for i, own in enumerate(layer.layout) if own.startswith("variance"))
+            if not blobs[variance].data.any():  # variance 0 would divide by the root of eps
+                blobs[variance].data[...], blobs[variance + 1].data[...] = 1, 1  # and the factor that divides BVLC's sums
+                normal.append(name)
+                continue
         for blob in blobs:
             if len(blob.shape) > 1 and blob.count and not blob.data.any():
                 std = (2 / (blob.count / blob.shape[0])) ** 0.5  # MSRA's, which keeps values in range through ReLUs

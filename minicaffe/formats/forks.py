@@ -5,7 +5,7 @@ from __future__ import annotations
 # A plain name is a field of any message; "Message.field" is a field of that message.
 _FIELDS = {
     "Intel Caffe": """LayerParameter.engine NetParameter.engine DropoutParameter.engine PoolingParameter.avg_include_pad
-        PoolingParameter.ceil_mode multinode mn_activation_param mn_grad_compress_param spatial_dropout_param
+        multinode mn_activation_param mn_grad_compress_param spatial_dropout_param
         quantization_param region_loss_param eval_detection_param batch_reduction_param split_param box_data_param
         random_resize_param random_aspect_ratio_param fusion_type bn_stats_batch_size""",
     "NVIDIA Caffe": """forward_type backward_type forward_math backward_math LayerParameter.debug cudnn_math_override
@@ -15,14 +15,11 @@ _FIELDS = {
         DataParameter.parser_threads DataParameter.cache DataParameter.shuffle detectnet_groundtruth_param
         detectnet_augmentation_param TransformationParameter.use_gpu_transform TransformationParameter.random_seed
         img_rand_resize_lower img_rand_resize_upper SolverParameter.min_lr rampup_lr rampup_interval larc larc_policy
-        larc_turbo local_lr_auto local_gw_ratio BatchNormParameter.scale_bias BatchNormParameter.scale_filler
-        BatchNormParameter.bias_filler""",
-    "mini-caffe (luoyetx)": "proposal_param",
+        larc_turbo local_lr_auto local_gw_ratio""",
     "Deformable R-FCN": """deformable_convolution_param modulated_deformable_convolution_param
         deformable_psroi_pooling_param""",
     "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test""",
-    "DeepLab": """ConvolutionParameter.hole ConvolutionParameter.hole_h ConvolutionParameter.hole_w PoolingParameter.hole
-        domain_transform_param dense_crf_param densecrf_param mat_read_param
+    "DeepLab": """PoolingParameter.hole domain_transform_param dense_crf_param densecrf_param mat_read_param
         mat_write_param unique_label_param adaptive_bias_channel_param""",
     "CRF-RNN": "multi_stage_meanfield_param",
     "FlowNet": """correlation_param flow_warp_param resample_param downsample_param augmentation_param coeff_schedule_param
@@ -33,7 +30,7 @@ _FIELDS = {
     "MS-CNN": "box_output_param box_group_output_param detection_group_accuracy_param image_gt_data_param",
     "caffe-face (center loss)": "center_loss_param",
     "SphereFace": "margin_inner_product_param",
-    "NormFace and AM-Softmax": "label_specific_add_param InnerProductParameter.normalize",
+    "NormFace and AM-Softmax": "label_specific_add_param",
     "CTC and LSTM forks (CRNN)": "warp_ctc_loss_param lstm_param",
     "spatial transformer forks": "st_param",
     "C3D": "convolution3d_param pooling3d_param",

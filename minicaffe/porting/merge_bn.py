@@ -19,9 +19,10 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
-from minicaffe.layers.batch_norm import BatchNorm, global_statistics
+from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bias import Bias
 from minicaffe.layers.deconvolution import Deconvolution
+from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, statistics, stored_layout, uses_global_statistics
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.scale import Scale
 from minicaffe.mode import TEST
@@ -177,17 +178,18 @@ def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dic
         return np.ones_like(stored[0]), stored[0]
     if class_of(layer) is Scale:
         return stored[0], stored[1] if layer.scale_param.bias_term else np.zeros_like(stored[0])
-    block = layer.batch_norm_param
+    block, layout = layer.batch_norm_param, stored_layout(layer, [array.shape for array in arrays])
     train = layer.HasField("phase") and layer.phase == caffe_pb2.TRAIN
-    if not block.use_global_stats if block.HasField("use_global_stats") else train:
+    if not uses_global_statistics(layer, layout, not train):
         raise _NotFoldedError("it uses the statistics of the batch (use_global_stats: false)")
-    mean, var = global_statistics(*stored)
+    blobs = dict(zip(layout, stored, strict=True))
+    mean, var = statistics(blobs)
     if not (var + block.eps > 0).all():
         raise _NotFoldedError(f"its variance + eps is not positive everywhere (the minimum is {(var + block.eps).min():.4g})")
-    if stored[2][0] == 0:
+    if layout == BVLC and stored[2][0] == 0:
         notes[layer.name] = "its factor (blob 2) is 0, so mean and variance count as 0, as in Caffe: were weights loaded?"
-    factor = 1 / np.sqrt(var + block.eps)
-    return factor, -mean * factor
+    factor = blobs.get("scale", np.ones_like(var)) / np.sqrt(var + block.eps)
+    return factor, blobs.get("bias", 0) - mean * factor
 
 
 def _check_axis(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, weight: Array, size: int, count: int) -> None:

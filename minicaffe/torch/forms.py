@@ -17,6 +17,7 @@ from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.deconvolution import Deconvolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.elementwise.batch_norm_layouts import BVLC
 from minicaffe.layers.embed import Embed
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.interp import Interp
@@ -74,6 +75,7 @@ def scale(layer: Scale, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Modul
 
 @torch_form(BN)
 def bn(layer: BN, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
+    layer.check_kind()
     return weights.BN(layer, len(top))
 
 
@@ -88,13 +90,18 @@ def upsample(layer: Upsample, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn
     return shapes.upsample(layer) if len(bottom) == 1 else OurLayer(layer, bottom, top)
 
 
+@torch_form(BatchNorm)
+def batch_norm(layer: BatchNorm, bottom: Sequence[Blob], top: Sequence[Blob]) -> nn.Module:
+    """NVIDIA's kinds, with their other rule for running statistics, run minicaffe's layer."""
+    return weights.BatchNorm(layer) if layer.layout == BVLC else OurLayer(layer, bottom, top)
+
+
 @torch_form(SoftmaxWithLoss)
 def softmax_with_loss(layer: SoftmaxWithLoss, bottom: Sequence[Blob], top: Sequence[Blob]) -> Step:
     return losses.softmax_with_loss(layer, len(top))
 
 
 MODULES: dict[type[Layer], Callable[[Any], nn.Module]] = {
-    BatchNorm: weights.BatchNorm,
     Bias: weights.Bias,
     Dropout: DropoutModule,
     Embed: weights.Embed,

@@ -21,7 +21,7 @@ Param = caffe_pb2.PoolingParameter
 def pooling(layer: Pooling) -> Step:
     """Caffe's windows: torch's function where its windows are the same."""
     param, (kernel, stride, pad) = layer.param.pooling_param, layer.sizes
-    floor = param.round_mode == Param.RoundMode.Value("FLOOR")
+    floor = layer.floor
     mean = param.pool == Param.AVE
 
     def run(x: Tensor) -> Tensor:

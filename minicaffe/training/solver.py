@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -102,8 +103,6 @@ class SGDSolver:
             for name in names.split(","):  # as caffe train --weights takes them
                 self.net.copy_from(solver_nets.found(name.strip(), self.folder))
         self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder, self.settings)
-        # All first arrays, then all second ones, as Caffe stores them.
-        self.history_blobs = [Blob(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._stop_at = self.param.max_iter
         self._callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []
@@ -114,6 +113,12 @@ class SGDSolver:
         self.stopped = False
         self._resumed = False
         self._before_tests: State | None = None
+
+    @cached_property
+    def history_blobs(self) -> list[Blob]:
+        """The update rule's memory of each learnable blob; made when first used, for loaded weights may change the blobs."""
+        # All first arrays, then all second ones, as Caffe stores them.
+        return [Blob(blob.shape, blob.dtype) for blob in self.net.learnable_params * self.histories]
 
     # The update rule, which other solvers override.
 

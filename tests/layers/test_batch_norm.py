@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from golden import cases, run_case
@@ -9,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe.errors import LayerError
+from minicaffe import Net
+from minicaffe.errors import LayerError, WeightsError
+from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, NVIDIA_15, NVIDIA_17, stored_layout
 from minicaffe.mode import TEST, TRAIN
+from minicaffe.prototxt import parse_net
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
 
@@ -125,3 +130,139 @@ def test_other_channels_is_an_error() -> None:
 def test_negative_numbers(field: str) -> None:
     with pytest.raises(LayerError, match=f"{field} must be >= 0, got -1"):
         LayerCase(f'type: "BatchNorm" batch_norm_param {{ {field}: -1 }}', [1.0])
+
+
+# NVIDIA's, of 0.15 and 0.17.
+
+SCALED = "scale_filler { type: 'gaussian' std: 1 } bias_filler { type: 'gaussian' std: 1 }"
+FIVE = "param {} " * 5
+SHAPES_15, SHAPES_17 = [(3,), (3,), (3,), (3,), (1,)], [(3,), (3,), (1,), (3,), (3,)]
+
+
+def nvidia(inside: str, more: str = "") -> str:
+    return f'type: "BatchNorm" {more} batch_norm_param {{ {inside} }}'
+
+
+def test_nvidias_by_hand() -> None:
+    """Statistics are copied twice, then mixed; 0.17 stores the variance with eps."""
+    case = LayerCase(nvidia("scale_bias: true eps: 0.5 moving_average_fraction: 0.75"), [[1.0, 10.0], [3.0, 10.0]], phase=TRAIN)
+    assert case.layer.layout == NVIDIA_17
+    mean, variance, correction, scale, bias = (blob.data for blob in case.layer.blobs)
+    assert [correction.tolist(), scale.tolist(), bias.tolist()] == [[1], [1, 1], [0, 0]]
+    scale[...], bias[...] = 2, 5
+    (y,) = case.forward()
+    np.testing.assert_allclose(y, [[5 - 2 / 1.5**0.5, 5], [5 + 2 / 1.5**0.5, 5]])
+    case.forward()
+    assert [mean.tolist(), variance.tolist()] == [[2, 10], [1.5, 0.5]]
+    mean[...], variance[...] = 4, 8
+    case.forward()
+    np.testing.assert_allclose(mean, [3.5, 0.75 * 4 + 0.25 * 10])
+    np.testing.assert_allclose(variance, [0.75 * 8 + 0.25 * 1.5, 0.75 * 8 + 0.25 * 0.5])
+
+
+@pytest.mark.parametrize("inside", ["scale_bias: true eps: 0", "scale_bias: true eps: 0.5 use_global_stats: false"])
+def test_nvidias_stored_statistics_by_hand(inside: str) -> None:
+    """In TEST 0.17 takes them whatever use_global_stats says; its eps is at least 1e-5."""
+    case = LayerCase(nvidia(inside), [[5.0, 1.0]])
+    for blob, value in zip(case.layer.blobs, ([2, 4], [1, 4], [1], [2, 3], [7, 8]), strict=True):
+        blob.data[...] = value
+    eps = 1e-5 if "eps: 0 " in inside + " " else 0.5
+    np.testing.assert_allclose(case.forward()[0], [[7 + 2 * 3 / (1 + eps) ** 0.5, 8 - 3 * 3 / (4 + eps) ** 0.5]])
+
+
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+@pytest.mark.parametrize(
+    ("inside", "more"),
+    [(SCALED, ""), ("scale_bias: false", ""), ("scale_filler { value: 2 }", ""), ("", FIVE), ("use_global_stats: false", FIVE)],
+)
+@pytest.mark.parametrize("shape", [(4, 3, 2, 5), (6, 3)])
+def test_nvidias_gradient(phase: int, inside: str, more: str, shape: tuple[int, ...]) -> None:
+    case = LayerCase(nvidia(inside, more), normal(*shape), phase=TRAIN if phase == TRAIN else TEST)
+    case.layer.blobs[case.layer.layout.index("variance")].data[...] = 3
+    assert case.check_gradient().elements >= normal(*shape).size + ("scale" in case.layer.layout) * 6
+
+
+@pytest.mark.parametrize(
+    ("inside", "more", "layout"),
+    [
+        ("", "", BVLC),
+        ("use_global_stats: true", "param {} " * 3, BVLC),
+        ("scale_bias: false", "", NVIDIA_17[:3]),
+        ("scale_bias: true", FIVE, NVIDIA_17),
+        ("bias_filler { value: 2 }", "", NVIDIA_17),
+        ("", FIVE, NVIDIA_15),
+    ],
+)
+def test_the_fields_name_the_layout(inside: str, more: str, layout: tuple[str, ...]) -> None:
+    case = LayerCase(nvidia(inside, more), normal(2, 3))
+    assert case.layer.layout == layout
+    assert [case.layer.weight_name(i) for i in range(len(layout))] == list(layout)
+    assert case.layer.param_propagate_down == [name in ("scale", "bias") for name in layout]
+
+
+@pytest.mark.parametrize(
+    ("inside", "shapes", "layout"),
+    [
+        ("", SHAPES_15, NVIDIA_15),
+        ("", SHAPES_17, NVIDIA_17),
+        ("scale_filler { value: 2 }", SHAPES_15, NVIDIA_15),
+        ("scale_filler { value: 2 }", SHAPES_17, NVIDIA_17),
+        ("scale_filler { value: 2 }", [(1,)] * 5, NVIDIA_17),
+        ("", [(1,)] * 5, NVIDIA_15),
+        ("scale_bias: true", SHAPES_15, NVIDIA_17),
+        ("", [(3,), (3,), (1,)], BVLC),
+    ],
+)
+def test_then_the_stored_blobs_do(inside: str, shapes: list[tuple[int, ...]], layout: tuple[str, ...]) -> None:
+    assert stored_layout(LayerCase(nvidia(inside), normal(2, 3)).layer.param, shapes) == layout
+
+
+NET = """
+layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 4 dim: 3 } } }
+layer { name: "bn" type: "BatchNorm" bottom: "x" top: "y" %s }
+layer { name: "loss" type: "Reduction" bottom: "y" top: "l" loss_weight: 1 }
+"""
+
+
+@pytest.mark.parametrize("more", ["scale_filler { value: 3 }", ""])
+def test_stored_blobs_of_015(tmp_path: Path, more: str) -> None:
+    """A net of BVLC's or 0.17's layout takes that of the file, and learns scale and bias; nets that share with it follow."""
+    stored = Net(parse_net(NET % FIVE), phase=TRAIN)
+    for i, blob in enumerate(stored.params["bn"]):
+        blob.data[...] = 1 + np.arange(blob.count) + 10 * i
+    stored.save(tmp_path / "w.caffemodel")
+    net = Net(parse_net(NET % f"batch_norm_param {{ {more} }}"), phase=TRAIN)
+    net.copy_from(tmp_path / "w.caffemodel")
+    assert net.layer_dict["bn"].layout == NVIDIA_15
+    assert net.params_lr == [1, 1, 0, 0, 0]
+    x = normal(4, 3).astype(np.float32)
+    for made in (stored, net):
+        made.forward(x=x)
+        made.backward()
+    np.testing.assert_array_equal(net.blobs["y"].data, stored.blobs["y"].data)
+    assert net.params["bn"][0].diff.any()
+    test = Net(parse_net(NET % f"batch_norm_param {{ {more} }}"), phase=TEST)
+    test.share_with(net)
+    assert np.shares_memory(test.params["bn"][2].data, net.params["bn"][2].data)
+    net.save(tmp_path / "again.caffemodel")
+    assert Net(net.param, phase=TEST, weights=tmp_path / "again.caffemodel").layer_dict["bn"].layout == NVIDIA_15
+
+
+def test_stored_blobs_of_the_other_layout(tmp_path: Path) -> None:
+    Net(parse_net(NET % FIVE), phase=TRAIN).save(tmp_path / "w.caffemodel")
+    net = Net(parse_net(NET % "batch_norm_param { scale_bias: true }"), phase=TEST)
+    with pytest.raises(WeightsError, match=r'BatchNorm layer "bn": blob 2 has shape \(1,\), but .*w.caffemodel stores \(3,\)'):
+        net.copy_from(tmp_path / "w.caffemodel")
+
+
+def test_training_state_counts_the_forwards_that_copy() -> None:
+    case = LayerCase(nvidia("scale_bias: true moving_average_fraction: 0.75"), normal(4, 3), phase=TRAIN)
+    for _ in range(3):
+        case.forward()
+    assert case.layer.training_state() == {"forwards": 2}
+    other = LayerCase(nvidia("scale_bias: true moving_average_fraction: 0.75"), normal(4, 3), phase=TRAIN)
+    other.layer.restore_training_state({"forwards": 2})
+    other.layer.blobs[0].data[...] = 100
+    other.forward()
+    assert (other.layer.blobs[0].data > 70).all()
+    assert LayerCase(TEXT, normal(4, 3), phase=TRAIN).layer.training_state() == {}

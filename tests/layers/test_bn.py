@@ -159,12 +159,20 @@ def test_the_stored_weights_tell_which_of_the_two_it_is(fields: str, names: list
         str(tmp_path / "bn.prototxt"), [str(tmp_path / "bn.caffemodel")]
     )
     assert loaded.layer_dict["bn"].weight_names == layer.weight_names
+    later = Net(parse_net(OPEN.replace('top: "y"', 'top: "y" param { lr_mult: 7 } param { lr_mult: 8 }')), TEST)
+    assert "bn" not in later.params
+    with pytest.raises(LayerError, match=r"it may be PSPNet.s .* or SegNet's \(scale, shift\): load its weights"):
+        later.forward()
+    later.copy_from(tmp_path / "bn.caffemodel")
+    assert later.params_lr == [7, 8, 0, 0][: len(later.params["bn"])]
+    later.forward()
+    again = Net(later.param, TEST)
+    assert [blob.shape for blob in again.params["bn"]] == [blob.shape for blob in later.params["bn"]]
 
 
 @pytest.mark.parametrize(
     ("text", "shape", "tops", "message"),
     [
-        ('type: "BN"', (2, 3), 1, r"PSPNet's \(slope, bias, mean, variance\) or SegNet's \(scale, shift\): make the net with"),
         ('type: "BN" bn_param { eps: 1 bn_mode: LEARN }', (2, 3), 1, "fields of PSPNet's BN and of SegNet's"),
         (LEARN, (3,), 1, r"at least two axes \(N, C, ...\), got shape \(3,\)"),
         (PSPNET, (2, 3), 3, "takes 1 top, or of SegNet's kind with bn_mode: LEARN 3 tops, got 3"),
@@ -188,5 +196,16 @@ def test_other_channels_is_an_error() -> None:
 
 def test_weights_of_the_other_kind_are_refused(tmp_path: Path) -> None:
     Net(parse_net(OPEN.replace('top: "y"', 'top: "y" bn_param { bn_mode: LEARN }')), TEST).save(tmp_path / "bn.caffemodel")
-    with pytest.raises(LayerError, match=r"is PSPNet's by its fields, .* store as many as SegNet's has: scale, shift"):
+    with pytest.raises(LayerError, match=r"is PSPNet's, with the blobs slope, .* store as many as SegNet's has: scale, shift"):
         Net(parse_net(OPEN.replace('top: "y"', 'top: "y" bn_param { eps: 1 }')), TEST, weights=tmp_path / "bn.caffemodel")
+
+
+@pytest.mark.parametrize(("blobs", "message"), [(3, "PSPNet's has 4 blobs and SegNet's 2, but the weights store 3")])
+def test_stored_blobs_of_neither_are_an_error(blobs: int, message: str) -> None:
+    with pytest.raises(LayerError, match=message):
+        Net(parse_net(OPEN), TEST).take_layouts([("bn", [(1, 3, 1, 1)] * blobs)])
+
+
+def test_param_blocks_tell_pspnets() -> None:
+    net = Net(parse_net(OPEN.replace('top: "y"', 'top: "y"' + " param { lr_mult: 1 }" * 4)), TEST)
+    assert len(net.params["bn"]) == 4

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 from neuron_checks import normal
 
-from minicaffe.errors import LayerError
+from minicaffe import Net
+from minicaffe.errors import LayerError, PrototxtWarning
+from minicaffe.prototxt import parse_net
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -66,3 +68,101 @@ def test_second_reshape_and_no_rows() -> None:
 def test_errors(inside: str, reference: tuple[int, ...], message: str) -> None:
     with pytest.raises(LayerError, match='Crop layer "layer": ' + message):
         LayerCase(text(inside), normal(2, 3, 6, 7), np.zeros(reference))
+
+
+# Offsets of layers without crop_param.
+
+INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: 1 dim: 1 dim: 9 dim: 11 } } }\n'
+DOWN = """
+layer { name: "conv" type: "Convolution" bottom: "x" top: "c" convolution_param { num_output: 1 kernel_size: 3 pad: 6 } }
+layer { name: "relu" type: "ReLU" bottom: "c" top: "c" }
+layer { name: "pool" type: "Pooling" bottom: "c" top: "p" pooling_param { kernel_size: 2 stride: 2 } }
+"""
+UP = """
+layer { name: "up" type: "Deconvolution" bottom: "p" top: "u" convolution_param { num_output: 1 kernel_size: 4 stride: 2 } }
+"""
+
+
+def cropped(text: str, reference: str = "x", inside: str = "", x: str = "u") -> Net:
+    crop = f'layer {{ name: "crop" type: "Crop" bottom: "{x}" bottom: "{reference}" top: "y" {inside} }}'
+    return Net(parse_net(INPUT + text + crop))
+
+
+def test_automatic_offsets_by_hand() -> None:
+    """conv moves a place by 5 pixels, pool by -0.5 and a half, up by twice that and 1.5: 6 in all, in both directions."""
+    net = cropped(DOWN + UP)
+    crop = net.layer_dict["crop"].param.crop_param
+    assert (crop.axis, list(crop.offset)) == (2, [6, 6])
+    net.blobs["x"].data[...] = 1
+    net.forward()
+    np.testing.assert_array_equal(net.blobs["y"].data, net.blobs["u"].data[:, :, 6:15, 6:17])
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5])
+@pytest.mark.parametrize("pad", [0, 1, 2])
+def test_automatic_offsets_meet_the_kernels_centre(k: int, pad: int) -> None:
+    """A 1 at one pixel, through a convolution that is 1 at its centre, comes back to that pixel."""
+    text = f"""
+layer {{ name: "c" type: "Convolution" bottom: "x" top: "c" convolution_param {{ num_output: 1 kernel_size: {2 * k - 1}
+  pad: {pad + 2 * k} bias_term: false }} }}
+"""
+    net = cropped(text, x="c")
+    net.params["c"][0].data[0, 0, k - 1, k - 1] = 1
+    net.blobs["x"].data[0, 0, 4, 5] = 1
+    net.forward()
+    np.testing.assert_array_equal(net.blobs["y"].data, net.blobs["x"].data)
+
+
+def test_a_given_crop_param_and_unconnected_bottoms_keep_bvlcs_offsets() -> None:
+    assert list(cropped(DOWN + UP, inside="crop_param { }").layer_dict["crop"].param.crop_param.offset) == []
+    other = 'layer { name: "other" type: "Input" top: "o" input_param { shape { dim: 1 dim: 1 dim: 5 dim: 4 } } }\n'
+    net = cropped(DOWN + UP + other, "o")
+    net.forward()
+    np.testing.assert_array_equal(net.blobs["y"].data, net.blobs["u"].data[:, :, :5, :4])
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "message"),
+    [
+        (
+            DOWN.replace("stride: 2", "stride: 1"),
+            "p",
+            r"the offset \[4.5, 4.5\] is not a whole number of pixels: longjon's Caffe",
+        ),
+        (DOWN.replace("kernel_size: 3", "kernel_size: 4"), "c", r"the offset \[4.5, 4.5\] is not a whole number of pixels"),
+        (UP.replace('"p"', '"x"'), "u", r"cannot crop: the scales differ by \[0.5, 0.5\]: .* so it is BVLC's, with offset 0"),
+    ],
+)
+def test_what_longjons_would_refuse_is_bvlcs(text: str, x: str, message: str) -> None:
+    with pytest.warns(PrototxtWarning, match=message):
+        net = cropped(text, x=x)
+    assert list(net.layer_dict["crop"].param.crop_param.offset) == []
+    net.forward()
+    np.testing.assert_array_equal(net.blobs["y"].data, net.blobs[x].data[:, :, :9, :11])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            'layer { name: "tile" type: "Tile" bottom: "x" top: "u" tile_param { axis: 2 tiles: 2 } }',
+            'Tile layer "tile" does not map coordinates; give one',
+        ),
+        (
+            'layer { name: "all" type: "Pooling" bottom: "x" top: "u" pooling_param { global_pooling: true } }',
+            'Pooling layer "all" does not map coordinates',
+        ),
+        (
+            'layer { name: "join" type: "Concat" bottom: "x" bottom: "x" top: "u" concat_param { axis: 2 } }',
+            'Concat layer "join" does not map coordinates',
+        ),
+    ],
+)
+def test_a_layer_without_coordinates_between_them(text: str, message: str) -> None:
+    with pytest.raises(LayerError, match=message):
+        cropped(text)
+
+
+def test_channels_joined_keep_their_places() -> None:
+    text = DOWN + UP + 'layer { name: "join" type: "Concat" bottom: "u" bottom: "u" top: "j" }'
+    assert list(cropped(text, x="j").layer_dict["crop"].param.crop_param.offset) == [6, 6]

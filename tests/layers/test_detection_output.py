@@ -139,3 +139,52 @@ def test_priors_of_a_wrong_shape_or_without_an_area() -> None:
     with pytest.raises(LayerError, match=r"prior 1 has no width or height: 0\.3 0 0\.3 0\.5"):
         boxes = np.array([[0, 0, 0.5, 0.5], [0.3, 0, 0.3, 0.5], [0.5, 0.5, 1, 1]])
         run("num_classes: 2 code_type: CENTER_SIZE", np.zeros((1, 3, 4)), CONF, boxes)
+
+
+# RefineDet's bottoms.
+
+
+def refine(inside: str, *arm: np.ndarray, loc: np.ndarray | None = None) -> np.ndarray:
+    given = np.zeros((1, 12)) if loc is None else loc
+    case = LayerCase(text(f"num_classes: 2 {inside}"), given, CONF.reshape(1, 6), priors_blob(CORNERS), *arm)
+    return case.forward()[0][0, 0]
+
+
+OBJECTS = np.array([[0.6, 0.4, 0.3, 0.7, 0.5, 0.5]])
+
+
+def test_objectness_below_the_score_is_background() -> None:
+    """The first prior's 0.4 is below 0.5, the third's is not; a fourth bottom (N, 2 P) is arm_conf."""
+    found = refine("objectness_score: 0.5 confidence_threshold: 0.01", OBJECTS)
+    np.testing.assert_allclose(found, [[0, 1, 0.8, *CORNERS[1]], [0, 1, 0.6, *CORNERS[2]]])
+    assert len(refine("confidence_threshold: 0.01 nms_param { nms_threshold: 1 }", OBJECTS)) == 3, "0.01 is the default"
+    other = refine("background_label_id: 1 objectness_score: 0.5 nms_param { nms_threshold: 1 }", OBJECTS)
+    np.testing.assert_allclose(other[:, 2], [0.4, 0.2, 0])
+
+
+def test_arm_loc_refines_the_priors_first() -> None:
+    """Codes of 1 move each corner by 0.1, the variance: first the prior, then what it has become."""
+    arm, loc = np.zeros((1, 12)), np.zeros((1, 12))
+    arm[0, :4], loc[0, :4] = 1, [1, 0, 1, 0]
+    found = refine("nms_param { nms_threshold: 1 }", np.ones((1, 6)), arm, loc=loc)
+    np.testing.assert_allclose(found[0], [0, 1, 0.9, 0.2, 0.1, 0.7, 0.6], atol=1e-12)
+    np.testing.assert_allclose(found[1, 3:], CORNERS[1])
+
+
+@pytest.mark.parametrize(
+    ("inside", "arm", "message"),
+    [
+        ("", [(1, 4)], r"bottom 3 of shape \(1, 4\) does not hold 3 priors x 2 values for each of 1 images"),
+        ("", [(1, 6), (1, 9)], r"bottom 4 of shape \(1, 9\) does not hold 3 priors x 4 values for each of 1 images"),
+        ("visualize: true", [(1, 6)], "visualize needs the images as the fourth bottom, where RefineDet has arm_conf"),
+    ],
+)
+def test_errors_of_refinedets_bottoms(inside: str, arm: list[tuple[int, ...]], message: str) -> None:
+    with pytest.raises(LayerError, match=message):
+        refine(inside, *(np.zeros(shape) for shape in arm))
+
+
+def test_refinedets_bottoms_need_share_location() -> None:
+    with pytest.raises(LayerError, match="RefineDet's bottoms need share_location"):
+        shapes = (np.zeros((1, 24)), np.zeros((1, 6)), priors_blob(CORNERS), np.zeros((1, 6)))
+        LayerCase(text("num_classes: 2 share_location: false"), *shapes)

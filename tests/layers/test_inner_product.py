@@ -154,3 +154,9 @@ def test_products_shared_out_among_threads(threads: int, monkeypatch: pytest.Mon
             np.testing.assert_array_equal(results[0], results[1])
     finally:
         set_num_threads(before)
+
+
+def test_normalize_is_refused() -> None:
+    with pytest.raises(LayerError, match=r"normalize: true is happynear's caffe-windows' .* is not built in"):
+        LayerCase('type: "InnerProduct" inner_product_param { num_output: 2 normalize: true }', np.ones((2, 3)))
+    LayerCase('type: "InnerProduct" inner_product_param { num_output: 2 normalize: false }', np.ones((2, 3)))

@@ -240,3 +240,41 @@ def test_bad_variances_and_rows() -> None:
 @pytest.mark.parametrize("ratio", ["inf", "3e38"])
 def test_a_neg_pos_ratio_beyond_all_negatives_takes_all(ratio: str) -> None:
     assert hand_case(f"neg_pos_ratio: {ratio}").forward()[0] == hand_case("neg_pos_ratio: 3").forward()[0]
+
+
+# RefineDet's bottoms.
+
+
+def refined_case(objects: list[float], arm: np.ndarray, inside: str = "") -> LayerCase:
+    """hand_case's, with the objectness of each prior and the first stage's codes."""
+    priors = np.array([[0.0, 0, 0.2, 0.2], [0.4, 0, 0.6, 0.2], [0.8, 0, 1, 0.2]])
+    arm_conf = np.column_stack([1 - np.array(objects), objects]).reshape(1, 6)
+    conf, rows = np.array([[0.0, 0, 0, 2, 0, 0, 0, 0, 0]]), truth_rows((0, 2, 0, 0.05, 0.05, 0.25, 0.25, 0))
+    blobs = np.zeros((1, 12)), conf, priors_blob(priors), rows, arm_conf, arm
+    return LayerCase(text(HAND + inside), *blobs, phase=TRAIN)
+
+
+def test_refinedets_by_hand() -> None:
+    """Refined by half a variance the first prior is the true box; of the two negatives only the second may be mined."""
+    arm = np.zeros((1, 12))
+    arm[0, :4] = 0.5
+    case = refined_case([0.9, 0.005, 0.9], arm)
+    np.testing.assert_allclose(case.forward()[0], 2 * math.log(3), rtol=1e-6)
+    dloc, dconf, *others = case.backward(np.array(1.0))
+    assert not dloc.any() and not dconf[0, 3:6].any() and dconf[0, 6:].any()
+    assert not any(diff.any() for diff in others)
+    np.testing.assert_allclose(refined_case([0.9] * 3, np.zeros((1, 12))).forward()[0], hand_case().forward()[0])
+
+
+@pytest.mark.parametrize("mining", ["MAX_NEGATIVE", "HARD_EXAMPLE", "NONE"])
+def test_refinedets_gradient(mining: str) -> None:
+    random = np.random.default_rng(3)
+    case = refined_case([0.9, 0.3, 0.6], random.normal(size=(1, 12)) / 4, f"mining_type: {mining} objectness_score: 0.5")
+    for blob in case.bottom[:2]:
+        blob.data[...] = random.normal(size=blob.shape)
+    case.check_gradient()
+
+
+def test_errors_of_refinedets_bottoms() -> None:
+    with pytest.raises(LayerError, match=r"bottom 5 of shape \(1, 9\) does not hold 3 priors x 4 values for each of 1 images"):
+        refined_case([1, 1, 1], np.zeros((1, 9)))

@@ -88,3 +88,50 @@ def test_errors() -> None:
     case.bottom[0].reshape(2, 5, 4)
     with pytest.raises(LayerError, match="the bottom has 5 channels, the scale is for 3"):
         case.forward()
+
+
+# happynear's, by normalize_param or a second top.
+
+
+def typed(inside: str) -> str:
+    return f'type: "Normalize" normalize_param {{ {inside} }}'
+
+
+def test_happynears_by_hand() -> None:
+    x = np.array([[3.0, -4.0], [0.0, 2.0]])
+    y, n = LayerCase(typed(""), x, tops=2).forward()
+    np.testing.assert_allclose(n, [[5], [2]], rtol=1e-6)
+    np.testing.assert_allclose(y, [[0.6, -0.8], [0, 1]], rtol=1e-6)
+    y, n = LayerCase(typed("normalize_type: 'L1'"), x, tops=2).forward()
+    np.testing.assert_allclose(n, [[7], [2]], rtol=1e-6)
+    np.testing.assert_allclose(y, [[3 / 7, -4 / 7], [0, 1]], rtol=1e-6)
+    assert not LayerCase(typed(""), x).layer.blobs
+    assert LayerCase('type: "Normalize"', x, tops=2).layer.by_type
+
+
+@pytest.mark.parametrize("kind", ["L1", "L2"])
+@pytest.mark.parametrize("tops", [1, 2])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (4, 7)])
+def test_happynears_gradient(kind: str, tops: int, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(1).choice([-1, 1], shape) * np.random.default_rng(2).uniform(0.5, 2, shape)
+    LayerCase(typed(f"normalize_type: '{kind}' bp_norm: true"), x, tops=tops).check_gradient()
+
+
+def test_the_norms_gradient_counts_with_bp_norm_alone() -> None:
+    for inside, expected in (("", 0), ("bp_norm: true", 1)):
+        case = LayerCase(typed(f"normalize_type: 'L1' {inside}"), np.ones((1, 3)), tops=2)
+        case.forward()
+        np.testing.assert_allclose(case.backward(np.zeros((1, 3)), np.ones((1, 1)))[0], np.full((1, 3), expected))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (typed("normalize_type: 'L3'"), "normalize_type must be L1 or L2, got 'L3'"),
+        (typed("fix_gradient: true"), "fix_gradient, of happynear's caffe-windows, is not built in"),
+        (typed("") + " norm_param { }", "norm_param is SSD's, normalize_param and a second top are happynear's"),
+    ],
+)
+def test_happynears_errors(text: str, message: str) -> None:
+    with pytest.raises(LayerError, match=message):
+        LayerCase(text, np.ones((2, 3)))

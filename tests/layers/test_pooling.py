@@ -80,12 +80,36 @@ def test_an_empty_window_is_caffes_at_any_stride(stride: int, mean: float) -> No
     np.testing.assert_array_equal(LayerCase(text(inside), x).forward()[0], [[[[1, -FLT_MAX]]]])
 
 
+@pytest.mark.parametrize("pool", ["MAX", "AVE", "STOCHASTIC"])
+@pytest.mark.parametrize(
+    ("rounding", "size"),
+    [
+        ("", 7),
+        ("ceil_mode: true", 7),
+        ("round_mode: CEIL ceil_mode: true", 7),
+        ("ceil_mode: false", 6),
+        ("round_mode: FLOOR", 6),
+        ("round_mode: FLOOR ceil_mode: false", 6),
+    ],
+)
+def test_ceil_mode_and_round_mode_say_the_same(pool: str, rounding: str, size: int) -> None:
+    case = LayerCase(text(f"pool: {pool} kernel_size: 2 stride: 2 {rounding}"), distinct(1, 1, 13, 13))
+    assert case.forward()[0].shape == (1, 1, size, size)
+
+
+@pytest.mark.parametrize("given", [("round_mode: FLOOR", "ceil_mode: true"), ("round_mode: CEIL", "ceil_mode: false")])
+def test_ceil_mode_against_round_mode_is_refused(given: tuple[str, str]) -> None:
+    with pytest.raises(LayerError, match=f"{' and '.join(given)} contradict each other: give one of them"):
+        LayerCase(text(f"kernel_size: 2 stride: 2 {' '.join(given)}"), distinct(1, 1, 5, 5))
+
+
 @pytest.mark.parametrize(
     "inside",
     [
         "kernel_size: 3 stride: 2",
         "kernel_h: 3 kernel_w: 2 stride_h: 1 stride_w: 3 pad_h: 2 pad_w: 1",
         "kernel_size: 2 stride: 2 round_mode: FLOOR",
+        "kernel_size: 3 stride: 2 pad: 1 ceil_mode: false",
         "kernel_h: 1 kernel_w: 2 stride_h: 3 stride_w: 4",
         "global_pooling: true",
     ],

@@ -192,3 +192,9 @@ def test_im_info_that_no_image_has(info: tuple[float, float, float]) -> None:
     case = LayerCase("""type: "Proposal" python_param { param_str: "'feat_stride': 16" }""", *bottoms)
     with pytest.raises(LayerError, match="im_info must be a positive height, width and scale, got "):
         case.forward()
+
+
+def test_proposal_param_is_refused_by_name() -> None:
+    text = 'type: "Proposal" proposal_param { feat_stride: 16 ratio: 1 scale: 8 }'
+    with pytest.raises(LayerError, match="proposal_param is mini-caffe's and happynear's caffe-windows'"):
+        LayerCase(text, np.zeros((1, 2, 3, 4)), np.zeros((1, 4, 3, 4)), np.ones((1, 3)))

@@ -93,6 +93,7 @@ def test_the_same_net_agrees_with_itself() -> None:
 
 PARAMETERS = [
     ("pool1", "stride: 2", "stride: 2 round_mode: FLOOR", "rounded down (floor)"),
+    ("pool1", "stride: 2", "stride: 2 ceil_mode: false", "rounded down (floor)"),
     ("norm1", "alpha: 0.4", "alpha: 2.0", "its alpha is not divided by local_size"),
     ("norm1", "beta: 0.75", "beta: 0.75 k: 2", "its k is 2, not 1"),
     ("norm1", "beta: 0.75", "beta: 0.75 norm_region: WITHIN_CHANNEL", "within each channel"),

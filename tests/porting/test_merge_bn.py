@@ -102,6 +102,15 @@ def test_the_same_outputs(text: str, gone: list[str]) -> None:
     assert not merged.left
 
 
+def test_nvidias_five_blobs() -> None:
+    """0.17's learnt scale and bias are folded, too; so are those of 0.15, and a net that keeps such a layer has its blobs."""
+    assert folded(net_of(PLAIN + NORM % "batch_norm_param { scale_bias: true eps: 0.01 }")).folded == {"c": ["n"]}
+    for text, gone in ((PLAIN + NORM % ("param {} " * 5), {"c": ["n"]}), (NORM.replace('"c"', '"x"') % ("param {} " * 5), {})):
+        net = net_of(text)
+        net.params["n"][3].data[...] = 2.5
+        assert folded(net).folded == gone
+
+
 def test_in_place_chains_and_the_name_of_what_follows() -> None:
     text = PLAIN + 'layer { name: "n" type: "BatchNorm" bottom: "c" top: "c" }\n'
     text += 'layer { name: "r" type: "ReLU" bottom: "c" top: "c" }\n'

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minicaffe.formats.caffemodel import BlobWeights, LayerWeights
-from minicaffe.formats.weights import WeightsFile
 from minicaffe.mode import Phase
 from minicaffe.net import Net
 
@@ -76,19 +74,23 @@ def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
     path = root / f"{case}.prototxt"
     stored = np.load(path.with_suffix(".npz"))
     with inside(path.parent):
-        net = Net(path.name, Phase(int(stored["phase"])), like=[weights_of(stored)] if root == FORKS else [])
+        net = Net(path.name, Phase(int(stored["phase"])))
     layer = net.layer_dict["layer"]
-    for i, blob in enumerate(layer.blobs):
-        if f"param.{i}" in stored and not name.startswith("filler"):
-            blob.data[...] = stored[f"param.{i}"]
-    before = {f"param.{i}": b.data.copy() for i, b in enumerate(layer.blobs)}
-    for _ in range(2 if name.endswith("_two_forwards") else 1):
+    params = [stored[f"param.{i}"] for i in range(sum(key.startswith("param.") for key in stored.files))]
+    net.take_layouts([("layer", [array.shape for array in params])])
+    learnt = layer.blobs or [blob for other in net.layers for blob in other.blobs]
+    for blob, array in zip(learnt, params, strict=False):
+        if not name.startswith("filler"):
+            blob.data[...] = array
+    before = {f"param.{i}": b.data.copy() for i, b in enumerate(learnt)}
+    forwards = {"two": 2, "three": 3}.get(name.removesuffix("_forwards").split("_")[-1], 1)
+    for _ in range(forwards):
         for key in stored.files:
             if key.startswith("bottom."):
                 net.blobs[key.removeprefix("bottom.")].data[...] = stored[key]
         net.forward()
     actual = {f"top.{n}": net.blobs[n].data.copy() for n in net.blobs}
-    actual |= before | {f"param_after.{i}": b.data.copy() for i, b in enumerate(layer.blobs)}
+    actual |= before | {f"param_after.{i}": b.data.copy() for i, b in enumerate(learnt)}
     if "loss_weights" in stored:
         assert list(stored["loss_weights"]) == pytest.approx(layer.loss_weights[: len(stored["loss_weights"])])
     if backward and any("_diff." in key for key in stored.files):
@@ -98,7 +100,9 @@ def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
                 net.blobs[key.removeprefix("top_diff.")].diff[...] = stored[key]
         net.backward()
         actual |= {f"bottom_diff.{n}": b.diff.copy() for n, b in net.blobs.items()}
-        actual |= {f"param_diff.{i}": b.diff.copy() for i, b in enumerate(layer.blobs)}
+        actual |= {f"param_diff.{i}": b.diff.copy() for i, b in enumerate(learnt)}
+    if any(other.type == "Convolution" for other in net.layers):
+        layer_type = "Convolution"  # the case is a whole net
     kinds = r"(top|param|param_after)\." + (r"|(bottom_diff|param_diff)\." if backward else "")
     compared = 0
     for key in stored.files:
@@ -106,12 +110,6 @@ def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
             compare(actual[key], stored[key], tolerance(layer_type, name, key), f"{case} {key}")
             compared += 1
     return compared
-
-
-def weights_of(stored: Any) -> WeightsFile:
-    """A case's learnable blobs as a weights file's: where forks disagree on a type, their number tells which one it is."""
-    params = [stored[key] for key in stored.files if key.startswith("param.")]
-    return WeightsFile("golden", [LayerWeights("layer", "", [BlobWeights(a.shape, False, (a,)) for a in params])])
 
 
 def compare(actual: Any, expected: Any, tol: tuple[float, float], what: str) -> None:

@@ -20,11 +20,13 @@ from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.deconvolution import Deconvolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.elementwise.batch_norm_layouts import BVLC
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.lrn import LRN, WITHIN_CHANNEL
 from minicaffe.layers.mvn import MVN
 from minicaffe.layers.normalize import Normalize
+from minicaffe.layers.pool.pooling_sizes import rounds_down
 from minicaffe.layers.pooling import AVE, MAX, Pooling
 from minicaffe.layers.proposal import Proposal
 from minicaffe.layers.relu import ReLU
@@ -89,14 +91,15 @@ def _shifted(x: Array, by: Sequence[float], swap: bool) -> Array:
 # By type.
 
 
-def _convolution(layer: Layer) -> Iterator[Variant]:
+def _convolution(layer: Any) -> Iterator[Variant]:
     param = layer.param.convolution_param
-    dilation = list(param.dilation)
+    dilation = list(layer.window.dilation)
     if any(d > 1 for d in dilation):
-        yield Variant("its dilation is ignored", parameter("convolution_param", dilation=[1] * len(dilation)))
+        ones = {"dilation": [1] * len(dilation), "hole": None, "hole_h": None, "hole_w": None}
+        yield Variant("its dilation is ignored", parameter("convolution_param", **ones))
         kernel, pad = list(param.kernel_size), list(param.pad)
         if kernel and pad and pad[0] == dilation[0] * (kernel[0] - 1) // 2:
-            smaller = parameter("convolution_param", dilation=[1], pad=[(kernel[0] - 1) // 2])
+            smaller = parameter("convolution_param", **ones, pad=[(kernel[0] - 1) // 2])
             yield Variant("its dilation is ignored, and its pad made smaller to fit", smaller)
     yield Variant("the channels of its weights are in the other order (RGB and BGR swapped)", of_blob(0, _swapped))
     weight = layer.blobs[0].shape
@@ -130,13 +133,14 @@ def _inner_product(layer: Layer) -> Iterator[Variant]:
 
 def _pooling(layer: Layer) -> Iterator[Variant]:
     param = layer.param.pooling_param
-    floor = param.round_mode == caffe_pb2.PoolingParameter.FLOOR
+    floor = rounds_down(layer, param)
     mode = caffe_pb2.PoolingParameter.CEIL if floor else caffe_pb2.PoolingParameter.FLOOR
+    other_way = {"round_mode": mode, "ceil_mode": None}
     words = "up (ceil), as Caffe does" if floor else "down (floor), where Caffe rounds up (ceil)"
-    yield Variant(f"the number of its windows is rounded {words}", parameter("pooling_param", round_mode=mode))
+    yield Variant(f"the number of its windows is rounded {words}", parameter("pooling_param", **other_way))
     average = param.pool == AVE
     other, words = (MAX, "maximum of a window, not its mean") if average else (AVE, "mean of a window, not its maximum")
-    for also, extra in (("", {}), (", and the number of its windows is rounded the other way", {"round_mode": mode})):
+    for also, extra in (("", {}), (", and the number of its windows is rounded the other way", other_way)):
         if average:
             yield Variant(f"its means leave out the padding{also}", partial(_without_padding, extra))
         yield Variant(f"it takes the {words}{also}", parameter("pooling_param", pool=other, **extra))
@@ -181,9 +185,10 @@ def _lrn(layer: Layer) -> Iterator[Variant]:
     yield Variant(f"it normalises {words}", parameter("lrn_param", norm_region=region))
 
 
-def _batch_norm(layer: Layer) -> Iterator[Variant]:
-    yield Variant("the factor of its statistics (its third blob) is ignored", partial(_without_factor, [0, 1]))
-    for name, index in (("mean", 0), ("variance", 1)):
+def _batch_norm(layer: Any) -> Iterator[Variant]:
+    if layer.layout == BVLC:
+        yield Variant("the factor of its statistics (its third blob) is ignored", partial(_without_factor, [0, 1]))
+    for name, index in (("mean", 0), ("variance", 1)) if layer.layout == BVLC else ():
         yield Variant(f"the factor (its third blob) is ignored in its {name}", partial(_without_factor, [index]))
     yield from _epsilons("batch_norm_param", layer.param.batch_norm_param.eps)
     stored = layer.phase == TEST

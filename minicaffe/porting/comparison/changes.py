@@ -13,12 +13,14 @@ from .trial import Change, Trial
 
 
 def parameter(block: str, **values: Any) -> Change:
-    """Set fields of the layer's block; a list replaces one."""
+    """Set fields of the layer's block; a list replaces one, None clears the field."""
 
     def change(trial: Trial) -> None:
         for name, value in values.items():
             message = getattr(trial.param, block)
-            if isinstance(value, list):
+            if value is None:
+                message.ClearField(name)
+            elif isinstance(value, list):
                 message.ClearField(name)
                 getattr(message, name).extend(value)
             else:

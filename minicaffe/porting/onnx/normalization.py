@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from minicaffe.layers.batch_norm import BatchNorm, global_statistics
+from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bias import Bias
 from minicaffe.layers.bn import BN, SEGNET
 from minicaffe.layers.dropout import Dropout
+from minicaffe.layers.elementwise.batch_norm_layouts import statistics
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.mvn import MVN
-from minicaffe.layers.normalize import Normalize
+from minicaffe.layers.normalize import LEAST, Normalize
 from minicaffe.layers.scale import Scale
 from minicaffe.layers.softmax import Softmax
 from minicaffe.registry import exports
@@ -20,16 +21,22 @@ from .graph import Dims, Graph, Operand, Value
 
 @exports(BatchNorm)
 def batch_norm(g: Graph, layer: BatchNorm, bottom: list[Value], top: list[Dims]) -> list[str]:
-    """BatchNormalization with the stored statistics divided by their factor, or the statistics of the batch."""
-    x = bottom[0]
+    """BatchNormalization with the stored statistics, or the statistics of the batch; NVIDIA's learnt scale and bias."""
+    x, learnt = bottom[0], layer.scale_and_bias()
     if not layer.use_global_stats:
-        return [_normalised(g, x, layer.eps)[0]]
-    mean, var = (np.asarray(a, np.float32) for a in global_statistics(*(blob.read_data() for blob in layer.blobs)))
-    if x.rank == 1:
+        y = _normalised(g, x, layer.eps)[0]
+        if learnt is None:
+            return [y]
+        along = (1, -1, *[1] * (x.rank - 2))
+        scale, bias = (g.constant(a.reshape(along).astype(np.float32), n) for a, n in zip(learnt, ("scale", "bias")))
+        return [g("Add", g("Mul", y, scale), bias)]
+    mean, var = (np.asarray(a, np.float32) for a in statistics(layer.values()))
+    if x.rank == 1 and learnt is None:
         scale = np.float32(1) / np.sqrt(var + np.float32(layer.eps))
         return [g("Mul", g("Sub", x, g.constant(mean, "mean")), g.constant(scale, "scale"))]
-    one, zero = np.ones_like(mean), np.zeros_like(mean)
-    return [g("BatchNormalization", x, one, zero, g.constant(mean, "mean"), g.constant(var, "var"), epsilon=float(layer.eps))]
+    times, plus = learnt or (np.ones_like(mean), np.zeros_like(mean))
+    weights = g.constant(times.astype(np.float32), "scale"), g.constant(plus.astype(np.float32), "bias")
+    return [g("BatchNormalization", x, *weights, g.constant(mean, "mean"), g.constant(var, "var"), epsilon=float(layer.eps))]
 
 
 def _normalised(g: Graph, x: Value, eps: float) -> list[str]:
@@ -44,6 +51,7 @@ def _normalised(g: Graph, x: Value, eps: float) -> list[str]:
 @exports(BN)
 def bn(g: Graph, layer: BN, bottom: list[Value], top: list[Dims]) -> list[str]:
     """BatchNormalization with the stored statistics; or the batch's, or none, and Mul and Add."""
+    layer.check_kind()
     x, channels = bottom[0], layer.blobs[0].count
     if not layer.of_batch and layer.kind != SEGNET:
         weights = [g.weight(layer, i, (channels,)) for i in range(4)]
@@ -111,8 +119,18 @@ def mvn(g: Graph, layer: MVN, bottom: list[Value], top: list[Dims]) -> list[str]
     return [g("Div", y, g("Add", deviation, float(layer.param.mvn_param.eps)))]
 
 
+def _norm_by_type(g: Graph, layer: Normalize, x: Value) -> str:
+    """happynear's norm of each position, (N, 1, ...)."""
+    if layer.param.normalize_param.normalize_type == "L1":
+        return g("Add", g("ReduceSum", g("Abs", x), [1]), LEAST)
+    return g("Sqrt", g("Add", g("ReduceSum", g("Mul", x, x), [1]), LEAST))
+
+
 @exports(Normalize)
 def normalize(g: Graph, layer: Normalize, bottom: list[Value], top: list[Dims]) -> list[str]:
+    if layer.by_type:
+        norm = _norm_by_type(g, layer, bottom[0])
+        return [g("Div", bottom[0], norm), norm][: len(top)]
     x, param = bottom[0], layer.param.norm_param
     axes = list(range(1, x.rank)) if param.across_spatial else [1]
     length = g("Sqrt", g("Add", g("ReduceSumSquare", x, axes), float(param.eps)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from minicaffe.blob import Array
-from minicaffe.layers.batch_norm import BatchNorm, global_statistics
+from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bn import BN
+from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, statistics
 from minicaffe.layers.lrn import LRN
 from minicaffe.layers.softmax import Softmax
 from minicaffe.layers.softmax_with_loss import SoftmaxWithLoss
@@ -24,9 +25,10 @@ def _statistics(case: Case[BatchNorm], at: Index) -> tuple[float, float, Array, 
     channel = at[1] if len(at) > 1 else 0
     values = (case.x[:, channel] if case.x.ndim > 1 else case.x).astype(np.float64).reshape(-1)  # a vector is one channel
     if layer.use_global_stats:
-        sums = [blob.read_data().astype(np.float64) for blob in layer.blobs]
-        mean, var = global_statistics(*sums)
-        text = f"the stored sums, divided by the factor {number(sums[2][0])}"
+        stored = {name: values.astype(np.float64) for name, values in layer.values().items()}
+        mean, var = statistics(stored)
+        bvlc = layer.layout == BVLC
+        text = f"the stored sums, divided by the factor {number(stored['factor'][0])}" if bvlc else "the stored ones"
         return float(mean[channel]), float(var[channel]), values, text
     return float(values.mean()), float(values.var()), values, f"of the {values.size} values of channel {channel} in this batch"
 
@@ -37,12 +39,20 @@ def batch_norm(case: Case[BatchNorm], at: Index) -> Explanation:
     mean, var, _, source = _statistics(case, at)
     std = (var + eps) ** 0.5
     computed = (x - mean) / std
-    steps = (
+    steps: tuple[str, ...] = (
         f"mean {number(mean)}, variance {number(var)}: {source}",
         f"std = sqrt({number(var)} + {number(eps)}) = {number(std)}",
         f"y = ({number(x)} - {signed(mean)}) / {number(std)} = {number(computed)}",
     )
-    return case.function(at, "y = (x - mean) / sqrt(variance + eps)", computed, SHARE * (abs(x) + abs(mean)) / std, *steps)
+    formula, size = "y = (x - mean) / sqrt(variance + eps)", (abs(x) + abs(mean)) / std
+    if (learnt := case.layer.scale_and_bias()) is not None:
+        scale, bias = (float(values[at[1] if len(at) > 1 else 0]) for values in learnt)
+        scaled = scale * computed + bias
+        steps = (*steps[:2], steps[2].replace("y =", "x^ =", 1), f"y = {number(scale)} * {signed(computed)} + {signed(bias)}")
+        return case.function(
+            at, "y = scale * (x - mean) / sqrt(variance + eps) + bias", scaled, SHARE * (abs(scale) * size + abs(bias)), *steps
+        )
+    return case.function(at, formula, computed, SHARE * size, *steps)
 
 
 @explains_gradient(BatchNorm)
@@ -50,17 +60,21 @@ def batch_norm_gradient(case: Case[BatchNorm], at: Index) -> Explanation:
     mean, var, _, source = _statistics(case, at)
     std = (var + case.layer.eps) ** 0.5
     step = f"mean {number(mean)}, std {number(std)}: {source}"
+    learnt, scale, times = case.layer.scale_and_bias(), 1.0, ""
+    if learnt is not None:
+        scale, times = float(learnt[0][at[1] if len(at) > 1 else 0]), "scale * "
+        step = f"{step}; scale {number(scale)}"
     if case.layer.use_global_stats:
-        return case.gradient(at, "dx = dy / std", one(case, at, 1 / std, "1 / std"), steps=(step,))
-    return _batch_gradient(case, at, (mean, std), 1 / std, "1 / std", step)
+        return case.gradient(at, f"dx = {times}dy / std", one(case, at, scale / std, f"{times}1 / std"), steps=(step,))
+    return _batch_gradient(case, at, (mean, std), scale / std, f"{times}1 / std", step)
 
 
 def _batch_gradient(
-    case: Case[BatchNorm | BN], at: Index, statistics: tuple[float, float], factor: float, title: str, step: str
+    case: Case[BatchNorm | BN], at: Index, of_batch: tuple[float, float], factor: float, title: str, step: str
 ) -> Explanation:
-    """dx of (x - mean) * factor, where mean and std (statistics) are the batch's."""
+    """dx of (x - mean) * factor, where mean and std (of_batch) are the batch's."""
     # Mean and variance depend on every value of the channel, so every dy of the channel reaches this x.
-    mean, std = statistics
+    mean, std = of_batch
     flat = np.arange(case.x.size).reshape(case.x.shape)
     channel = (flat[:, at[1]] if case.x.ndim > 1 else flat).reshape(-1)
     normalised = (case.x.reshape(-1)[channel].astype(np.float64) - mean) / std

@@ -39,6 +39,19 @@ def test_h_and_w() -> None:
 
 
 @pytest.mark.parametrize(
+    ("inside", "dilation"),
+    [
+        ("hole: 3", (3, 3)),
+        ("hole_h: 2 hole_w: 3", (2, 3)),
+        ("hole: 2 dilation: 2", (2, 2)),
+        ("hole_h: 2 hole_w: 3 dilation: 2 dilation: 3", (2, 3)),
+    ],
+)
+def test_hole_is_deeplabs_word_for_dilation(inside: str, dilation: tuple[int, ...]) -> None:
+    assert read_window(layer(f"kernel_size: 3 {inside}"), 2) == Window((3, 3), (1, 1), (0, 0), dilation)
+
+
+@pytest.mark.parametrize(
     ("inside", "axes", "message"),
     [
         ("", 2, r"kernel_size is missing: give kernel_size, or kernel_h and kernel_w"),
@@ -49,6 +62,11 @@ def test_h_and_w() -> None:
         ("kernel_size: 0", 2, r"kernel must be > 0 on every axis, got 0x0"),
         ("kernel_size: 3 stride: 0", 2, r"stride must be > 0 on every axis, got 0x0"),
         ("kernel_size: 3 dilation: 0", 2, r"dilation must be > 0 on every axis, got 0x0"),
+        ("kernel_size: 3 hole: 0", 2, r"dilation must be > 0 on every axis, got 0x0"),
+        ("kernel_size: 3 hole: 2 hole_h: 2", 2, r"give hole, or hole_h and hole_w, not hole and hole_h"),
+        ("kernel_size: 3 hole_w: 2", 2, r"give hole, or hole_h and hole_w, not hole_w"),
+        ("kernel_size: 3 hole_h: 2 hole_w: 2", 3, r"hole_h and hole_w need 2 spatial axes, the bottom has 3"),
+        ("kernel_size: 3 hole: 2 dilation: 3", 2, r"hole 2x2 and dilation 3x3 are both given, and differ"),
         ("kernel_size: 3 pad: 1 pad: 2 pad: 3", 2, r"3 values of pad given for 2 spatial axes"),
     ],
 )

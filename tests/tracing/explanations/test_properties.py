@@ -146,6 +146,8 @@ OTHERS = [
     ('type: "BatchNorm"', [(2, 3, 5)], 1),
     ('type: "BatchNorm" batch_norm_param { use_global_stats: false }', [(4, 3, 5, 2)], 1),
     ('type: "BatchNorm" batch_norm_param { use_global_stats: false }', [(4, 3)], 1),
+    (f'type: "BatchNorm" batch_norm_param {{ scale_filler {NORMAL} bias_filler {NORMAL} }}', [(2, 3, 5)], 1),
+    (f'type: "BatchNorm" phase: TRAIN batch_norm_param {{ scale_filler {NORMAL} bias_filler {NORMAL} }}', [(4, 3, 5)], 1),
     (f'type: "Bias" bias_param {{ filler {NORMAL} }}', [(2, 3, 5)], 1),
     ('type: "Bias"', [(2, 3, 5), (3,)], 1),
     ('type: "Clip" clip_param { min: -0.5 max: 0.7 }', [(2, 3, 5)], 1),

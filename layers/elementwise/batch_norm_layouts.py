@@ -1,0 +1,63 @@
+"""What a BatchNorm's blobs are: BVLC's three, NVIDIA's three or five of 0.17, its five of 0.15.
+
+The prototxt's fields decide, then the number and shapes of the stored blobs: scale_bias is a field of 0.17 alone; both versions
+have scale_filler and bias_filler, and 0.15 has five blobs without any field. Source: NVIDIA's batch_norm_layer.cpp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from minicaffe.blob import Array
+from minicaffe.proto import caffe_pb2
+
+Layout = tuple[str, ...]
+
+BVLC: Layout = ("mean_sum", "variance_sum", "factor")
+NVIDIA_17: Layout = ("mean", "variance", "correction", "scale", "bias")
+NVIDIA_15: Layout = ("scale", "bias", "mean", "variance", "correction")
+LEARNT = ("scale", "bias")
+
+
+def layout_of(param: caffe_pb2.LayerParameter) -> Layout:
+    """The layout that the prototxt names; 0.17's where it could be either of NVIDIA's."""
+    block = param.batch_norm_param
+    if block.scale_bias or block.HasField("scale_filler") or block.HasField("bias_filler"):
+        return NVIDIA_17
+    if block.HasField("scale_bias"):
+        return NVIDIA_17[:3]
+    return NVIDIA_15 if len(param.param) == len(NVIDIA_15) else BVLC
+
+
+def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int]]) -> Layout:
+    """The layout of stored blobs of these shapes: layout_of the prototxt, unless they are of another that its fields allow."""
+    counts = [math.prod(shape) for shape in shapes]
+    if len(counts) != len(NVIDIA_15) or param.batch_norm_param.HasField("scale_bias"):
+        return layout_of(param)
+    if counts[-1] == 1 < counts[2]:
+        return NVIDIA_15
+    if counts[2] == 1 < counts[-1]:
+        return NVIDIA_17
+    return NVIDIA_15 if layout_of(param) == BVLC else layout_of(param)  # one channel: 0.17 would need a field
+
+
+def statistics(blobs: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Mean (C,) and variance (C,) from the blobs by name."""
+    if "mean" in blobs:
+        return blobs["mean"], blobs["variance"]
+    return global_statistics(*(blobs[name] for name in BVLC))
+
+
+def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[Array, Array]:
+    """BVLC's sums: (C,), (C,), (1,) -> mean (C,), var (C,)."""
+    inverse = 1 / factor[0] if factor[0] != 0 else factor[0]  # before any training: mean and variance 0
+    return mean_sum * inverse, var_sum * inverse
+
+
+def uses_global_statistics(param: caffe_pb2.LayerParameter, layout: Layout, test: bool) -> bool:
+    """Whether the stored statistics normalise, not the batch's. 0.17 reads use_global_stats and goes by the phase alone."""
+    block = param.batch_norm_param
+    if layout[:3] == NVIDIA_17[:3] or not block.HasField("use_global_stats"):
+        return test
+    return block.use_global_stats
