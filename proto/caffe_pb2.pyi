@@ -546,28 +546,19 @@ class LayerParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REORG_PARAM_FIELD_NUMBER: _builtins.int
-    REGION_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     YOLO_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     YOLOV3_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     RELU6_PARAM_FIELD_NUMBER: _builtins.int
     SHUFFLE_CHANNEL_PARAM_FIELD_NUMBER: _builtins.int
     UPSAMPLE_PARAM_FIELD_NUMBER: _builtins.int
-    DENSE_IMAGE_DATA_PARAM_FIELD_NUMBER: _builtins.int
     BN_PARAM_FIELD_NUMBER: _builtins.int
     INTERP_PARAM_FIELD_NUMBER: _builtins.int
     SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
-    BOX_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
-    BBOX_REG_PARAM_FIELD_NUMBER: _builtins.int
-    DECODE_BBOX_PARAM_FIELD_NUMBER: _builtins.int
-    ROI_WARPING_PARAM_FIELD_NUMBER: _builtins.int
     MASK_RESIZE_PARAM_FIELD_NUMBER: _builtins.int
     NORMALIZE_PARAM_FIELD_NUMBER: _builtins.int
     PROPOSAL_PARAM_FIELD_NUMBER: _builtins.int
-    DEFORMABLE_CONVOLUTION_PARAM_FIELD_NUMBER: _builtins.int
-    DEFORMABLE_PSROI_POOLING_PARAM_FIELD_NUMBER: _builtins.int
     PADDING_PARAM_FIELD_NUMBER: _builtins.int
-    LSTM_PARAM_FIELD_NUMBER: _builtins.int
     REVERSE_PARAM_FIELD_NUMBER: _builtins.int
     TRANSPOSE_PARAM_FIELD_NUMBER: _builtins.int
     CTC_LOSS_PARAM_FIELD_NUMBER: _builtins.int
@@ -656,8 +647,6 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def reorg_param(self) -> Global___ReorgParameter: ...
     @_builtins.property
-    def region_loss_param(self) -> Global___RegionLossParameter: ...
-    @_builtins.property
     def yolo_detection_output_param(self) -> Global___YoloDetectionOutputParameter: ...
     @_builtins.property
     def yolov3_detection_output_param(self) -> Global___Yolov3DetectionOutputParameter: ...
@@ -668,10 +657,6 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def upsample_param(self) -> Global___UpsampleParameter:
         """[137]"""
-
-    @_builtins.property
-    def dense_image_data_param(self) -> Global___DenseImageDataParameter:
-        """[138]"""
 
     @_builtins.property
     def bn_param(self) -> Global___BNParameter: ...
@@ -688,32 +673,14 @@ class LayerParameter(_message.Message):
         """[44]"""
 
     @_builtins.property
-    def box_output_param(self) -> Global___BoxOutputParameter: ...
-    @_builtins.property
-    def bbox_reg_param(self) -> Global___BBoxRegParameter:
-        """[154]"""
-
-    @_builtins.property
-    def decode_bbox_param(self) -> Global___DecodeBBoxParameter: ...
-    @_builtins.property
-    def roi_warping_param(self) -> Global___ROIWarpingParameter: ...
-    @_builtins.property
     def mask_resize_param(self) -> Global___MaskResizeParameter: ...
     @_builtins.property
     def normalize_param(self) -> Global___NormalizeTypeParameter: ...
     @_builtins.property
     def proposal_param(self) -> Global___ProposalParameter: ...
     @_builtins.property
-    def deformable_convolution_param(self) -> Global___DeformableConvolutionParameter: ...
-    @_builtins.property
-    def deformable_psroi_pooling_param(self) -> Global___DeformablePSROIPoolingParameter: ...
-    @_builtins.property
     def padding_param(self) -> Global___PaddingParameter:
         """[135]"""
-
-    @_builtins.property
-    def lstm_param(self) -> Global___LSTMParameter:
-        """[140]"""
 
     @_builtins.property
     def reverse_param(self) -> Global___ReverseParameter:
@@ -921,28 +888,19 @@ class LayerParameter(_message.Message):
         self,
         *,
         reorg_param: Global___ReorgParameter | None = ...,
-        region_loss_param: Global___RegionLossParameter | None = ...,
         yolo_detection_output_param: Global___YoloDetectionOutputParameter | None = ...,
         yolov3_detection_output_param: Global___Yolov3DetectionOutputParameter | None = ...,
         relu6_param: Global___ReLUParameter | None = ...,
         shuffle_channel_param: Global___ShuffleChannelParameter | None = ...,
         upsample_param: Global___UpsampleParameter | None = ...,
-        dense_image_data_param: Global___DenseImageDataParameter | None = ...,
         bn_param: Global___BNParameter | None = ...,
         interp_param: Global___InterpParameter | None = ...,
         seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
         unpooling_param: Global___UnpoolingParameter | None = ...,
-        box_output_param: Global___BoxOutputParameter | None = ...,
-        bbox_reg_param: Global___BBoxRegParameter | None = ...,
-        decode_bbox_param: Global___DecodeBBoxParameter | None = ...,
-        roi_warping_param: Global___ROIWarpingParameter | None = ...,
         mask_resize_param: Global___MaskResizeParameter | None = ...,
         normalize_param: Global___NormalizeTypeParameter | None = ...,
         proposal_param: Global___ProposalParameter | None = ...,
-        deformable_convolution_param: Global___DeformableConvolutionParameter | None = ...,
-        deformable_psroi_pooling_param: Global___DeformablePSROIPoolingParameter | None = ...,
         padding_param: Global___PaddingParameter | None = ...,
-        lstm_param: Global___LSTMParameter | None = ...,
         reverse_param: Global___ReverseParameter | None = ...,
         transpose_param: Global___TransposeParameter | None = ...,
         ctc_loss_param: Global___CTCLossParameter | None = ...,
@@ -1026,9 +984,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_output_param", b"box_output_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_output_param", b"box_output_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "dense_image_data_param", b"dense_image_data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4754,42 +4712,9 @@ class CTCDecoderParameter(_message.Message):
 Global___CTCDecoderParameter: _TypeAlias = CTCDecoderParameter  # noqa: Y015
 
 @_typing.final
-class LSTMParameter(_message.Message):
+class ReverseParameter(_message.Message):
     """Messages and fields of tianzhi0549/CTPN, of junhyukoh/caffe-lstm. A number in brackets is the fork's, where another fork had it first."""
 
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
-    CLIPPING_THRESHOLD_FIELD_NUMBER: _builtins.int
-    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
-    BIAS_FILLER_FIELD_NUMBER: _builtins.int
-    BATCH_SIZE_FIELD_NUMBER: _builtins.int
-    num_output: _builtins.int
-    clipping_threshold: _builtins.float
-    batch_size: _builtins.int
-    @_builtins.property
-    def weight_filler(self) -> Global___FillerParameter: ...
-    @_builtins.property
-    def bias_filler(self) -> Global___FillerParameter: ...
-    def __init__(
-        self,
-        *,
-        num_output: _builtins.int | None = ...,
-        clipping_threshold: _builtins.float | None = ...,
-        weight_filler: Global___FillerParameter | None = ...,
-        bias_filler: Global___FillerParameter | None = ...,
-        batch_size: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bias_filler", b"bias_filler", "clipping_threshold", b"clipping_threshold", "num_output", b"num_output", "weight_filler", b"weight_filler"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bias_filler", b"bias_filler", "clipping_threshold", b"clipping_threshold", "num_output", b"num_output", "weight_filler", b"weight_filler"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___LSTMParameter: _TypeAlias = LSTMParameter  # noqa: Y015
-
-@_typing.final
-class ReverseParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     AXIS_FIELD_NUMBER: _builtins.int
@@ -4850,142 +4775,6 @@ class PaddingParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PaddingParameter: _TypeAlias = PaddingParameter  # noqa: Y015
-
-@_typing.final
-class DeformableConvolutionParameter(_message.Message):
-    """Messages and fields of Deformable ConvNets (makefile/frcnn, soeaver/py-RFCN-priv, unsky). A number in brackets is the fork's, where another fork had it first."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    class _Engine:
-        ValueType = _typing.NewType("ValueType", _builtins.int)
-        V: _TypeAlias = ValueType  # noqa: Y015
-
-    class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DeformableConvolutionParameter._Engine.ValueType], _builtins.type):
-        DESCRIPTOR: _descriptor.EnumDescriptor
-        DEFAULT: DeformableConvolutionParameter._Engine.ValueType  # 0
-        CAFFE: DeformableConvolutionParameter._Engine.ValueType  # 1
-        CUDNN: DeformableConvolutionParameter._Engine.ValueType  # 2
-
-    class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
-    DEFAULT: DeformableConvolutionParameter.Engine.ValueType  # 0
-    CAFFE: DeformableConvolutionParameter.Engine.ValueType  # 1
-    CUDNN: DeformableConvolutionParameter.Engine.ValueType  # 2
-
-    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
-    BIAS_TERM_FIELD_NUMBER: _builtins.int
-    PAD_FIELD_NUMBER: _builtins.int
-    KERNEL_SIZE_FIELD_NUMBER: _builtins.int
-    GROUP_FIELD_NUMBER: _builtins.int
-    STRIDE_FIELD_NUMBER: _builtins.int
-    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
-    BIAS_FILLER_FIELD_NUMBER: _builtins.int
-    PAD_H_FIELD_NUMBER: _builtins.int
-    PAD_W_FIELD_NUMBER: _builtins.int
-    KERNEL_H_FIELD_NUMBER: _builtins.int
-    KERNEL_W_FIELD_NUMBER: _builtins.int
-    STRIDE_H_FIELD_NUMBER: _builtins.int
-    STRIDE_W_FIELD_NUMBER: _builtins.int
-    ENGINE_FIELD_NUMBER: _builtins.int
-    AXIS_FIELD_NUMBER: _builtins.int
-    FORCE_ND_IM2COL_FIELD_NUMBER: _builtins.int
-    DILATION_FIELD_NUMBER: _builtins.int
-    DEFORMABLE_GROUP_FIELD_NUMBER: _builtins.int
-    num_output: _builtins.int
-    bias_term: _builtins.bool
-    group: _builtins.int
-    pad_h: _builtins.int
-    pad_w: _builtins.int
-    kernel_h: _builtins.int
-    kernel_w: _builtins.int
-    stride_h: _builtins.int
-    stride_w: _builtins.int
-    engine: Global___DeformableConvolutionParameter.Engine.ValueType
-    axis: _builtins.int
-    force_nd_im2col: _builtins.bool
-    deformable_group: _builtins.int
-    @_builtins.property
-    def pad(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def kernel_size(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def stride(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def weight_filler(self) -> Global___FillerParameter: ...
-    @_builtins.property
-    def bias_filler(self) -> Global___FillerParameter: ...
-    @_builtins.property
-    def dilation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    def __init__(
-        self,
-        *,
-        num_output: _builtins.int | None = ...,
-        bias_term: _builtins.bool | None = ...,
-        pad: _abc.Iterable[_builtins.int] | None = ...,
-        kernel_size: _abc.Iterable[_builtins.int] | None = ...,
-        group: _builtins.int | None = ...,
-        stride: _abc.Iterable[_builtins.int] | None = ...,
-        weight_filler: Global___FillerParameter | None = ...,
-        bias_filler: Global___FillerParameter | None = ...,
-        pad_h: _builtins.int | None = ...,
-        pad_w: _builtins.int | None = ...,
-        kernel_h: _builtins.int | None = ...,
-        kernel_w: _builtins.int | None = ...,
-        stride_h: _builtins.int | None = ...,
-        stride_w: _builtins.int | None = ...,
-        engine: Global___DeformableConvolutionParameter.Engine.ValueType | None = ...,
-        axis: _builtins.int | None = ...,
-        force_nd_im2col: _builtins.bool | None = ...,
-        dilation: _abc.Iterable[_builtins.int] | None = ...,
-        deformable_group: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "deformable_group", b"deformable_group", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "kernel_h", b"kernel_h", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "deformable_group", b"deformable_group", "dilation", b"dilation", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DeformableConvolutionParameter: _TypeAlias = DeformableConvolutionParameter  # noqa: Y015
-
-@_typing.final
-class DeformablePSROIPoolingParameter(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SPATIAL_SCALE_FIELD_NUMBER: _builtins.int
-    OUTPUT_DIM_FIELD_NUMBER: _builtins.int
-    GROUP_SIZE_FIELD_NUMBER: _builtins.int
-    POOLED_SIZE_FIELD_NUMBER: _builtins.int
-    PART_SIZE_FIELD_NUMBER: _builtins.int
-    SAMPLE_PER_PART_FIELD_NUMBER: _builtins.int
-    TRANS_STD_FIELD_NUMBER: _builtins.int
-    NO_TRANS_FIELD_NUMBER: _builtins.int
-    spatial_scale: _builtins.float
-    output_dim: _builtins.int
-    group_size: _builtins.int
-    pooled_size: _builtins.int
-    part_size: _builtins.int
-    sample_per_part: _builtins.int
-    trans_std: _builtins.float
-    no_trans: _builtins.bool
-    def __init__(
-        self,
-        *,
-        spatial_scale: _builtins.float | None = ...,
-        output_dim: _builtins.int | None = ...,
-        group_size: _builtins.int | None = ...,
-        pooled_size: _builtins.int | None = ...,
-        part_size: _builtins.int | None = ...,
-        sample_per_part: _builtins.int | None = ...,
-        trans_std: _builtins.float | None = ...,
-        no_trans: _builtins.bool | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["group_size", b"group_size", "no_trans", b"no_trans", "output_dim", b"output_dim", "part_size", b"part_size", "pooled_size", b"pooled_size", "sample_per_part", b"sample_per_part", "spatial_scale", b"spatial_scale", "trans_std", b"trans_std"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_size", b"group_size", "no_trans", b"no_trans", "output_dim", b"output_dim", "part_size", b"part_size", "pooled_size", b"pooled_size", "sample_per_part", b"sample_per_part", "spatial_scale", b"spatial_scale", "trans_std", b"trans_std"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DeformablePSROIPoolingParameter: _TypeAlias = DeformablePSROIPoolingParameter  # noqa: Y015
 
 @_typing.final
 class ProposalParameter(_message.Message):
@@ -5059,34 +4848,9 @@ class NormalizeTypeParameter(_message.Message):
 Global___NormalizeTypeParameter: _TypeAlias = NormalizeTypeParameter  # noqa: Y015
 
 @_typing.final
-class ROIWarpingParameter(_message.Message):
+class MaskResizeParameter(_message.Message):
     """Messages and fields of daijifeng001/caffe-mnc. A number in brackets is the fork's, where another fork had it first."""
 
-    DESCRIPTOR: _descriptor.Descriptor
-
-    POOLED_H_FIELD_NUMBER: _builtins.int
-    POOLED_W_FIELD_NUMBER: _builtins.int
-    SPATIAL_SCALE_FIELD_NUMBER: _builtins.int
-    pooled_h: _builtins.int
-    pooled_w: _builtins.int
-    spatial_scale: _builtins.float
-    def __init__(
-        self,
-        *,
-        pooled_h: _builtins.int | None = ...,
-        pooled_w: _builtins.int | None = ...,
-        spatial_scale: _builtins.float | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["pooled_h", b"pooled_h", "pooled_w", b"pooled_w", "spatial_scale", b"spatial_scale"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pooled_h", b"pooled_h", "pooled_w", b"pooled_w", "spatial_scale", b"spatial_scale"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ROIWarpingParameter: _TypeAlias = ROIWarpingParameter  # noqa: Y015
-
-@_typing.final
-class MaskResizeParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OUTPUT_HEIGHT_FIELD_NUMBER: _builtins.int
@@ -5106,106 +4870,6 @@ class MaskResizeParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MaskResizeParameter: _TypeAlias = MaskResizeParameter  # noqa: Y015
-
-@_typing.final
-class BoxOutputParameter(_message.Message):
-    """Messages and fields of zhaoweicai/mscnn and cascade-rcnn. A number in brackets is the fork's, where another fork had it first."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    FG_THR_FIELD_NUMBER: _builtins.int
-    IOU_THR_FIELD_NUMBER: _builtins.int
-    NMS_TYPE_FIELD_NUMBER: _builtins.int
-    FIELD_H_FIELD_NUMBER: _builtins.int
-    FIELD_W_FIELD_NUMBER: _builtins.int
-    DOWNSAMPLE_RATE_FIELD_NUMBER: _builtins.int
-    FIELD_WHR_FIELD_NUMBER: _builtins.int
-    FIELD_XYR_FIELD_NUMBER: _builtins.int
-    MAX_NMS_NUM_FIELD_NUMBER: _builtins.int
-    MAX_POST_NMS_NUM_FIELD_NUMBER: _builtins.int
-    MIN_SIZE_FIELD_NUMBER: _builtins.int
-    fg_thr: _builtins.float
-    iou_thr: _builtins.float
-    nms_type: _builtins.str
-    field_whr: _builtins.float
-    field_xyr: _builtins.float
-    max_nms_num: _builtins.int
-    max_post_nms_num: _builtins.int
-    min_size: _builtins.float
-    @_builtins.property
-    def field_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def field_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def downsample_rate(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    def __init__(
-        self,
-        *,
-        fg_thr: _builtins.float | None = ...,
-        iou_thr: _builtins.float | None = ...,
-        nms_type: _builtins.str | None = ...,
-        field_h: _abc.Iterable[_builtins.int] | None = ...,
-        field_w: _abc.Iterable[_builtins.int] | None = ...,
-        downsample_rate: _abc.Iterable[_builtins.int] | None = ...,
-        field_whr: _builtins.float | None = ...,
-        field_xyr: _builtins.float | None = ...,
-        max_nms_num: _builtins.int | None = ...,
-        max_post_nms_num: _builtins.int | None = ...,
-        min_size: _builtins.float | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fg_thr", b"fg_thr", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "iou_thr", b"iou_thr", "max_nms_num", b"max_nms_num", "max_post_nms_num", b"max_post_nms_num", "min_size", b"min_size", "nms_type", b"nms_type"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["downsample_rate", b"downsample_rate", "fg_thr", b"fg_thr", "field_h", b"field_h", "field_w", b"field_w", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "iou_thr", b"iou_thr", "max_nms_num", b"max_nms_num", "max_post_nms_num", b"max_post_nms_num", "min_size", b"min_size", "nms_type", b"nms_type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___BoxOutputParameter: _TypeAlias = BoxOutputParameter  # noqa: Y015
-
-@_typing.final
-class BBoxRegParameter(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    BBOX_MEAN_FIELD_NUMBER: _builtins.int
-    BBOX_STD_FIELD_NUMBER: _builtins.int
-    CLS_AWARE_FIELD_NUMBER: _builtins.int
-    cls_aware: _builtins.bool
-    @_builtins.property
-    def bbox_mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
-    @_builtins.property
-    def bbox_std(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
-    def __init__(
-        self,
-        *,
-        bbox_mean: _abc.Iterable[_builtins.float] | None = ...,
-        bbox_std: _abc.Iterable[_builtins.float] | None = ...,
-        cls_aware: _builtins.bool | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cls_aware", b"cls_aware"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bbox_mean", b"bbox_mean", "bbox_std", b"bbox_std", "cls_aware", b"cls_aware"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___BBoxRegParameter: _TypeAlias = BBoxRegParameter  # noqa: Y015
-
-@_typing.final
-class DecodeBBoxParameter(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    GT_IOU_THR_FIELD_NUMBER: _builtins.int
-    gt_iou_thr: _builtins.float
-    def __init__(
-        self,
-        *,
-        gt_iou_thr: _builtins.float | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gt_iou_thr", b"gt_iou_thr"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gt_iou_thr", b"gt_iou_thr"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DecodeBBoxParameter: _TypeAlias = DecodeBBoxParameter  # noqa: Y015
 
 @_typing.final
 class UnpoolingParameter(_message.Message):
@@ -5492,58 +5156,6 @@ class UpsampleParameter(_message.Message):
 Global___UpsampleParameter: _TypeAlias = UpsampleParameter  # noqa: Y015
 
 @_typing.final
-class DenseImageDataParameter(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SOURCE_FIELD_NUMBER: _builtins.int
-    BATCH_SIZE_FIELD_NUMBER: _builtins.int
-    RAND_SKIP_FIELD_NUMBER: _builtins.int
-    SHUFFLE_FIELD_NUMBER: _builtins.int
-    NEW_HEIGHT_FIELD_NUMBER: _builtins.int
-    NEW_WIDTH_FIELD_NUMBER: _builtins.int
-    IS_COLOR_FIELD_NUMBER: _builtins.int
-    MEAN_FILE_FIELD_NUMBER: _builtins.int
-    ROOT_FOLDER_FIELD_NUMBER: _builtins.int
-    MIRROR_FIELD_NUMBER: _builtins.int
-    CROP_WIDTH_FIELD_NUMBER: _builtins.int
-    CROP_HEIGHT_FIELD_NUMBER: _builtins.int
-    source: _builtins.str
-    batch_size: _builtins.int
-    rand_skip: _builtins.int
-    shuffle: _builtins.bool
-    new_height: _builtins.int
-    new_width: _builtins.int
-    is_color: _builtins.bool
-    mean_file: _builtins.str
-    root_folder: _builtins.str
-    mirror: _builtins.bool
-    crop_width: _builtins.int
-    crop_height: _builtins.int
-    def __init__(
-        self,
-        *,
-        source: _builtins.str | None = ...,
-        batch_size: _builtins.int | None = ...,
-        rand_skip: _builtins.int | None = ...,
-        shuffle: _builtins.bool | None = ...,
-        new_height: _builtins.int | None = ...,
-        new_width: _builtins.int | None = ...,
-        is_color: _builtins.bool | None = ...,
-        mean_file: _builtins.str | None = ...,
-        root_folder: _builtins.str | None = ...,
-        mirror: _builtins.bool | None = ...,
-        crop_width: _builtins.int | None = ...,
-        crop_height: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_height", b"crop_height", "crop_width", b"crop_width", "is_color", b"is_color", "mean_file", b"mean_file", "mirror", b"mirror", "new_height", b"new_height", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "crop_height", b"crop_height", "crop_width", b"crop_width", "is_color", b"is_color", "mean_file", b"mean_file", "mirror", b"mirror", "new_height", b"new_height", "new_width", b"new_width", "rand_skip", b"rand_skip", "root_folder", b"root_folder", "shuffle", b"shuffle", "source", b"source"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___DenseImageDataParameter: _TypeAlias = DenseImageDataParameter  # noqa: Y015
-
-@_typing.final
 class ShuffleChannelParameter(_message.Message):
     """Messages and fields of farmingyard/ShuffleNet. A number in brackets is the fork's, where another fork had it first."""
 
@@ -5587,77 +5199,6 @@ class ReorgParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReorgParameter: _TypeAlias = ReorgParameter  # noqa: Y015
-
-@_typing.final
-class RegionLossParameter(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SIDE_FIELD_NUMBER: _builtins.int
-    NUM_CLASS_FIELD_NUMBER: _builtins.int
-    BIAS_MATCH_FIELD_NUMBER: _builtins.int
-    COORDS_FIELD_NUMBER: _builtins.int
-    NUM_FIELD_NUMBER: _builtins.int
-    SOFTMAX_FIELD_NUMBER: _builtins.int
-    JITTER_FIELD_NUMBER: _builtins.int
-    RESCORE_FIELD_NUMBER: _builtins.int
-    OBJECT_SCALE_FIELD_NUMBER: _builtins.int
-    CLASS_SCALE_FIELD_NUMBER: _builtins.int
-    NOOBJECT_SCALE_FIELD_NUMBER: _builtins.int
-    COORD_SCALE_FIELD_NUMBER: _builtins.int
-    ABSOLUTE_FIELD_NUMBER: _builtins.int
-    THRESH_FIELD_NUMBER: _builtins.int
-    RANDOM_FIELD_NUMBER: _builtins.int
-    BIASES_FIELD_NUMBER: _builtins.int
-    SOFTMAX_TREE_FIELD_NUMBER: _builtins.int
-    CLASS_MAP_FIELD_NUMBER: _builtins.int
-    side: _builtins.int
-    num_class: _builtins.int
-    bias_match: _builtins.int
-    coords: _builtins.int
-    num: _builtins.int
-    softmax: _builtins.int
-    jitter: _builtins.float
-    rescore: _builtins.int
-    object_scale: _builtins.float
-    class_scale: _builtins.float
-    noobject_scale: _builtins.float
-    coord_scale: _builtins.float
-    absolute: _builtins.int
-    thresh: _builtins.float
-    random: _builtins.int
-    softmax_tree: _builtins.str
-    class_map: _builtins.str
-    @_builtins.property
-    def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
-    def __init__(
-        self,
-        *,
-        side: _builtins.int | None = ...,
-        num_class: _builtins.int | None = ...,
-        bias_match: _builtins.int | None = ...,
-        coords: _builtins.int | None = ...,
-        num: _builtins.int | None = ...,
-        softmax: _builtins.int | None = ...,
-        jitter: _builtins.float | None = ...,
-        rescore: _builtins.int | None = ...,
-        object_scale: _builtins.float | None = ...,
-        class_scale: _builtins.float | None = ...,
-        noobject_scale: _builtins.float | None = ...,
-        coord_scale: _builtins.float | None = ...,
-        absolute: _builtins.int | None = ...,
-        thresh: _builtins.float | None = ...,
-        random: _builtins.int | None = ...,
-        biases: _abc.Iterable[_builtins.float] | None = ...,
-        softmax_tree: _builtins.str | None = ...,
-        class_map: _builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["absolute", b"absolute", "bias_match", b"bias_match", "class_map", b"class_map", "class_scale", b"class_scale", "coord_scale", b"coord_scale", "coords", b"coords", "jitter", b"jitter", "noobject_scale", b"noobject_scale", "num", b"num", "num_class", b"num_class", "object_scale", b"object_scale", "random", b"random", "rescore", b"rescore", "side", b"side", "softmax", b"softmax", "softmax_tree", b"softmax_tree", "thresh", b"thresh"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absolute", b"absolute", "bias_match", b"bias_match", "biases", b"biases", "class_map", b"class_map", "class_scale", b"class_scale", "coord_scale", b"coord_scale", "coords", b"coords", "jitter", b"jitter", "noobject_scale", b"noobject_scale", "num", b"num", "num_class", b"num_class", "object_scale", b"object_scale", "random", b"random", "rescore", b"rescore", "side", b"side", "softmax", b"softmax", "softmax_tree", b"softmax_tree", "thresh", b"thresh"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RegionLossParameter: _TypeAlias = RegionLossParameter  # noqa: Y015
 
 @_typing.final
 class YoloDetectionOutputParameter(_message.Message):
