@@ -19,6 +19,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
+from minicaffe.errors import WeightsError
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -112,14 +113,13 @@ class BN(Layer):
         stored = {len(names): kind for kind, names in BLOBS.items()}.get(len(shapes))
         if self.kind:
             if stored not in (None, self.kind):
-                raise self.error(
-                    f"it is {self.kind}'s, with the blobs {', '.join(BLOBS[self.kind])}, but the weights store as many as"
-                    f" {stored}'s has: {', '.join(BLOBS[stored])}",
-                    "bn_param",
-                )
+                own, other = (", ".join(BLOBS[kind]) for kind in (self.kind, stored))
+                text = f"it is {self.kind}'s, with the blobs {own}, but the weights store as many as {stored}'s has: {other}"
+                raise WeightsError(str(self.error(text, "bn_param")))
             return False
         if stored is None:
-            raise self.error(f"PSPNet's has 4 blobs and SegNet's 2, but the weights store {len(shapes)}", "type")
+            text = f"PSPNet's has 4 blobs and SegNet's 2, but the weights store {len(shapes)}"
+            raise WeightsError(str(self.error(text, "type")))
         param = self.param.bn_param
         if stored == PSPNET:
             param.frozen = False  # a field that tells the kind to whoever makes the layer anew

@@ -256,7 +256,7 @@ class Layer:
 
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         """Change the blobs to the layout of stored ones of these shapes, in a type whose forks store different blobs; returns
-        whether they changed. The net calls it before it copies stored blobs."""
+        whether they changed. The net calls it before it copies stored blobs. Raises WeightsError for those of another kind."""
         return False
 
     def coordinates(self) -> tuple[int | None, Any, Any] | None:

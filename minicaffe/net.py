@@ -115,12 +115,12 @@ class Net(PycaffeNet, Hooked):
         self.blob_loss_weights: OrderedDict[str, float] = OrderedDict()
         self.nodes: list[Node] = []
         self._with_weights: dict[str, Layer] = {}
-        self._learnable = LearnableParameters()
         self._stream: Stream | None = None
         self._bytes = 0
         self.lock = RLock()
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
+        self._forced = self.param.force_backward
         sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)  # none for a NetParameter
         layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
         unread: dict[str, None] = {}
@@ -179,11 +179,11 @@ class Net(PycaffeNet, Hooked):
                 blob_needs[name] = blob_needs.get(name, False) or node.needs_backward  # in place, a need below stays
         self._learnable.share()
         drop_unasked_gradients(self.nodes)
-        if self.param.force_backward:
+        if self._forced:
             self.force_backward()
 
     def take_layouts(self, stored: Iterable[tuple[str, Sequence[Sequence[int]]]]) -> None:
-        """Let layers take the layout of stored blobs of these shapes, by layer name."""
+        """Let layers take the layout of stored blobs of these shapes, by layer name; then decide anew what learns."""
         changed = [
             layer for name, shapes in stored if (layer := self.layer_dict.get(name)) is not None and layer.take_layout(shapes)
         ]
@@ -263,6 +263,7 @@ class Net(PycaffeNet, Hooked):
 
     def force_backward(self) -> None:
         """Let backward compute every gradient, also in the inputs, as with `force_backward: true` in the prototxt."""
+        self._forced = True
         for node in self.nodes:
             layer, node.needs_backward = node.layer, True
             node.bottom_needs = [n or b not in layer.index_bottoms for b, n in enumerate(node.bottom_needs)]
@@ -405,7 +406,7 @@ class Net(PycaffeNet, Hooked):
         """
         file = weights if isinstance(weights, WeightsFile) else read_weights(weights)
         report = LoadReport(str(file.path))
-        self.take_layouts((own.name, [b.shape for b in own.blobs if b is not None]) for own in file.layers if own.blobs)
+        self.take_layouts(file.shapes())
         for stored in file.layers:
             layer = self.layer_dict.get(stored.name)
             if layer is not None and layer.blobs and stored.blobs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -48,6 +48,13 @@ class WeightsFile:
 
     path: str
     layers: list[LayerWeights]
+
+    def shapes(self) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
+        """The name and the shapes of the blobs of each layer that has blobs, and leaves out none that it shares."""
+        for layer in self.layers:
+            shapes = [blob.shape for blob in layer.blobs if blob is not None]
+            if shapes and len(shapes) == len(layer.blobs):
+                yield layer.name, shapes
 
 
 def read_weights(path: Path) -> WeightsFile:

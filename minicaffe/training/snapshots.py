@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,9 +59,13 @@ def paths(param: caffe_pb2.SolverParameter, iteration: int) -> tuple[Path, Path]
     return Path(f"{base}.caffemodel{suffix}"), Path(f"{base}.solverstate{suffix}")
 
 
-def read(path: File, shapes: Sequence[tuple[int, ...]]) -> tuple[TrainingState, State]:
-    """A state, and minicaffe's running state ({} for Caffe's), for histories of these shapes. Raises WeightsError."""
+def read(path: File, solver: SGDSolver) -> tuple[TrainingState, State]:
+    """A state, and minicaffe's running state ({} for Caffe's), for the solver, whose net takes the layout of the weights that
+    the state names. Raises WeightsError."""
     state = read_checked(path)
+    if state.learned_net:
+        solver.net.take_layouts(read_weights(_learned(state, path, solver)).shapes())
+    shapes = [blob.shape for blob in solver.history_blobs]
     if len(state.history) != len(shapes):
         raise WeightsError(f"{path}: {len(state.history)} history blobs, but this solver keeps {len(shapes)} for its net")
     for i, (array, shape) in enumerate(zip(state.history, shapes, strict=True)):
@@ -76,7 +79,7 @@ def load_weights(path: File, state: TrainingState, running: State, solver: SGDSo
     if not state.learned_net:
         return
     net = solver.net
-    report = net.copy_from(found(_beside(state.learned_net, path), solver.folder, Path(path).parent))
+    report = net.copy_from(_learned(state, path, solver))
     if report.missing:
         raise WeightsError(f"{path}: a snapshot of another net: {report.file} lacks weights of {', '.join(report.missing)}")
     if "unfolded" not in running:
@@ -105,6 +108,11 @@ def latest(prefix: str, *beside: Path) -> Path | None:
         else:
             return file
     return None
+
+
+def _learned(state: TrainingState, path: File, solver: SGDSolver) -> Path:
+    """The weights file that the state names, found."""
+    return found(_beside(state.learned_net, path), solver.folder, Path(path).parent)
 
 
 def _beside(name: str, state: File) -> str:

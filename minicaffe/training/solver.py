@@ -301,7 +301,7 @@ class SGDSolver:
 
         Raises WeightsError for a state of another net or solver, or without its weights.
         """
-        state, running = snapshots.read(path, [blob.shape for blob in self.history_blobs])
+        state, running = snapshots.read(path, self)
         if running:
             with misfits(path):
                 restore_running_state(running, self.net, self.test_nets, self._losses)

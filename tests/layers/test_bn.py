@@ -12,9 +12,10 @@ from layer_case import LayerCase
 
 from minicaffe import Net
 from minicaffe.cli.groups import StateOptions
-from minicaffe.errors import LayerError
+from minicaffe.errors import LayerError, WeightsError
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.mode import TEST, TRAIN
+from minicaffe.training.solvers import get_solver
 
 pytestmark = [pytest.mark.usefixtures("device"), pytest.mark.gpu_barrier]
 
@@ -142,6 +143,7 @@ OPEN = """
 layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 4 dim: 5 } } }
 layer { name: "bn" type: "BN" bottom: "x" top: "y" }
 """
+LOSS = 'layer { name: "l" type: "Reduction" bottom: "y" top: "l" loss_weight: 1 }'
 
 
 @pytest.mark.parametrize(("fields", "names"), [("momentum: 0.5", ["slope", "mean"]), ("bn_mode: LEARN", ["scale"])])
@@ -196,16 +198,50 @@ def test_other_channels_is_an_error() -> None:
 
 def test_weights_of_the_other_kind_are_refused(tmp_path: Path) -> None:
     Net(parse_net(OPEN.replace('top: "y"', 'top: "y" bn_param { bn_mode: LEARN }')), TEST).save(tmp_path / "bn.caffemodel")
-    with pytest.raises(LayerError, match=r"is PSPNet's, with the blobs slope, .* store as many as SegNet's has: scale, shift"):
+    with pytest.raises(WeightsError, match=r"PSPNet.s, with the blobs slope, .* store as many as SegNet's has: scale, shift"):
         Net(parse_net(OPEN.replace('top: "y"', 'top: "y" bn_param { eps: 1 }')), TEST, weights=tmp_path / "bn.caffemodel")
 
 
 @pytest.mark.parametrize(("blobs", "message"), [(3, "PSPNet's has 4 blobs and SegNet's 2, but the weights store 3")])
 def test_stored_blobs_of_neither_are_an_error(blobs: int, message: str) -> None:
-    with pytest.raises(LayerError, match=message):
+    with pytest.raises(WeightsError, match=message):
         Net(parse_net(OPEN), TEST).take_layouts([("bn", [(1, 3, 1, 1)] * blobs)])
 
 
 def test_param_blocks_tell_pspnets() -> None:
     net = Net(parse_net(OPEN.replace('top: "y"', 'top: "y"' + " param { lr_mult: 1 }" * 4)), TEST)
     assert len(net.params["bn"]) == 4
+
+
+def test_a_solver_takes_the_kind_from_its_weights_and_its_snapshot(tmp_path: Path) -> None:
+    """Its test net follows, which shares the weights."""
+    data = (
+        'layer { name: "x" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 dim: 3 } data_filler { value: 2 } } }'
+    )
+    open_net = data + OPEN.splitlines()[2] + LOSS
+    Net(parse_net(open_net.replace('top: "y"', 'top: "y" bn_param { frozen: false }')), TEST).save(tmp_path / "w.caffemodel")
+    (tmp_path / "net.prototxt").write_text(open_net)
+    text = (
+        'net: "net.prototxt" base_lr: 0.1 lr_policy: "fixed" momentum: 0.5 test_iter: 1 test_interval: 1'
+        " test_initialization: false display: 0 "
+    ) + f'snapshot_prefix: "{tmp_path / "s"}" '
+    (tmp_path / "solver.prototxt").write_text(text)
+    (tmp_path / "tuned.prototxt").write_text(text + 'weights: "w.caffemodel"')
+    tuned = get_solver(tmp_path / "tuned.prototxt")
+    tuned.step(2)
+    assert [len(net.params["bn"]) for net in (tuned.net, *tuned.test_nets)] == [4, 4]
+    assert len(tuned.history_blobs) == 4
+    tuned.snapshot()
+    resumed = get_solver(tmp_path / "solver.prototxt")
+    resumed.restore(tmp_path / "s_iter_2.solverstate")
+    for mine, other in zip(resumed.history_blobs, tuned.history_blobs, strict=True):
+        np.testing.assert_array_equal(mine.data, other.data)
+
+
+def test_a_net_that_forces_backward_does_so_after_its_weights_come(tmp_path: Path) -> None:
+    Net(parse_net(OPEN.replace('top: "y"', 'top: "y" bn_param { frozen: true }')), TEST).save(tmp_path / "w.caffemodel")
+    net = Net(parse_net(OPEN + LOSS), TEST)
+    net.force_backward()
+    net.copy_from(tmp_path / "w.caffemodel")
+    net.forward(x=normal(2, 3, 4, 5))
+    assert net.backward()["x"].any()
