@@ -113,11 +113,11 @@ def put(path: Path, begin: str, end: str, text: str) -> None:
 
 def machine() -> str:
     """The processor, the number of cores, and the relevant versions."""
-    from minicaffe.cli.device_query import available_cores, blas_name, cpu_name
+    from minicaffe.cli.device_query import available_cores, blas_name, cpu_name, numpy_config
 
     instructions = "AVX-512" if "avx512" in _flags() else "AVX2" if "avx2" in _flags() else platform.machine()
     names = ("onnxruntime", "torch", "torchvision", "opencv-python-headless")
-    blas = blas_name(np.show_config(mode="dicts"))
+    blas = blas_name(numpy_config())
     versions = [f"NumPy {np.__version__} ({blas})", *filter(None, map(_version, names))]
     return f"{available_cores()} cores of {cpu_name()} ({instructions}), {', '.join(versions)}"
 

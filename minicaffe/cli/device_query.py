@@ -41,7 +41,7 @@ def command(options: Options) -> None:
         "GPU": "; ".join(gpu_facts()),
         "CPU": cpu_name(),
         "cores": f"{available_cores()} of {os.cpu_count()} for this process",
-        "BLAS": blas_name(np.show_config(mode="dicts") or {}),
+        "BLAS": blas_name(numpy_config()),
         "threads": ", ".join(f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ) or "BLAS's own choice",
         "system": platform.platform(),
         "Python": platform.python_version(),
@@ -73,6 +73,14 @@ def cpu_name() -> str:
 def available_cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def numpy_config() -> Mapping[str, Any]:
+    """NumPy's build configuration; {} if this NumPy cannot give it as a dictionary (before 1.26)."""
+    try:
+        return np.show_config(mode="dicts") or {}
+    except TypeError:
+        return {}
 
 
 def blas_name(config: Mapping[str, Any]) -> str:
