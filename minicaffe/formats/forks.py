@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
+
 # A plain name is a field of any message; "Message.field" is a field of that message.
 _FIELDS = {
     "Intel Caffe": """LayerParameter.engine NetParameter.engine DropoutParameter.engine PoolingParameter.avg_include_pad
@@ -39,6 +42,33 @@ _FIELDS = {
     "focal loss forks": "focal_loss_param",
 }
 _FORK_OF = {name: fork for fork, names in _FIELDS.items() for name in names.split()}
+
+
+class Effect(Enum):
+    """What a fork's field means here."""
+
+    HONOURED = "honoured"
+    NONE = "without effect on the numbers"
+    NOT_BUILT = "changes the numbers, and is not built"
+
+
+@dataclass(frozen=True)
+class ForkField:
+    """A field that BVLC Caffe lacks. sentence: what it does, as in "rounds the pooled size down"; harmless: the values, as a
+    prototxt writes them, that compute what the field's absence does."""
+
+    message: str
+    name: str
+    forks: tuple[str, ...]
+    effect: Effect
+    sentence: str = ""
+    harmless: tuple[str, ...] = ()
+
+
+def fork_field(message: str, name: str) -> ForkField | None:
+    """The field of this message; None if no known fork has it."""
+    fork = fork_of(message, name)
+    return ForkField(message, name, (fork,), Effect.NOT_BUILT) if fork else None
 
 
 def fork_of(message: str, name: str) -> str:
