@@ -23,13 +23,13 @@ from .blob import Blob, BlobList, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning
 from .fillers import fill, leaves_zeros
+from .formats.source import LayerSource
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
 
 if TYPE_CHECKING:
     from .data.settings import DetectionSettings
     from .net import Net
-from .formats.source import LayerSource
 
 Count = int | tuple[int, int | None]
 """How many bottoms or tops: exactly n, or (at least, at most), None meaning no bound."""

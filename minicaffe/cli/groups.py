@@ -16,9 +16,9 @@ import numpy as np
 from minicaffe import rng, threads
 from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.inputs import fill_inputs, make_up_weights
-from minicaffe.errors import DeviceError, Error, WeightsError
+from minicaffe.errors import DeviceError, Error
 from minicaffe.formats.prototxt import NetFile, read_net
-from minicaffe.formats.weights import read_weights
+from minicaffe.formats.weights import no_name_fits, read_weights
 from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
 from minicaffe.porting.near_layers import near_text
@@ -162,7 +162,7 @@ class StateOptions:
             report = loaded.copy_from(stored)
             missing -= set(report.loaded)
             if loaded.params and not report.loaded:
-                raise WeightsError(none_loaded(file, net) + near_text(loaded, stored))
+                raise no_name_fits(file, net, near_text(loaded, stored))
             if report.unused:
                 echo(f"{file}: not in the net, and left alone: {_short(report.unused)}", err=True)
         names = [name for name in loaded.params if name in missing]
@@ -174,10 +174,6 @@ class StateOptions:
         if no_zeros and (note := make_up_weights(loaded, names, self.seed)):
             say(note)
         return loaded
-
-
-def none_loaded(weights: str, net: str) -> str:
-    return f"{weights}: none of its layers has the name of a layer with weights in {net}"
 
 
 def _short(names: Sequence[str], most: int = 8) -> str:

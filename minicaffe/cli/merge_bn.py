@@ -9,6 +9,7 @@ from minicaffe.errors import WeightsError
 from minicaffe.files import replacing
 from minicaffe.filter import filter_layers
 from minicaffe.formats.prototxt import NetFile, read_net, to_text
+from minicaffe.formats.weights import no_name_fits
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 from minicaffe.parameters import put_weights, weights_of
@@ -18,7 +19,7 @@ from minicaffe.proto import caffe_pb2
 
 from .agreement import check_option, print_agreement
 from .common import check_apart, check_target, warn
-from .groups import ShapeOptions, StateOptions, none_loaded, seed_option
+from .groups import ShapeOptions, StateOptions, seed_option
 from .options import argument, option, with_options
 from .terminal import echo
 
@@ -49,7 +50,7 @@ def command(options: Options) -> None:
     before = options.build(file)
     report = before.copy_from(weights)
     if not report.loaded:
-        raise WeightsError(none_loaded(weights, net))
+        raise no_name_fits(weights, net)
     if report.missing:
         raise WeightsError(f"{weights}: it has no weights for {', '.join(report.missing)}, which folding needs")
     merged = merge_batch_norm(_test_net(file, before), weights_of(before))

@@ -19,7 +19,8 @@ from PIL import Image
 from minicaffe.data.image_bytes import pixels_of
 from minicaffe.data.images import load_image
 from minicaffe.data.settings import DetectionSettings, settings_from
-from minicaffe.errors import DataError, Error, WeightsError, shortened
+from minicaffe.errors import DataError, Error, shortened
+from minicaffe.formats.weights import no_name_fits
 from minicaffe.mode import TEST
 from minicaffe.net import Net
 
@@ -137,7 +138,7 @@ def _pixels(image: object) -> NDArray[np.uint8]:
 def _copy_weights(net: Net, weights: Path) -> None:
     report = net.copy_from(weights)
     if net.params and not report.loaded:
-        raise WeightsError(f"{weights}: none of its layers has the name of a layer with weights in {net.file}")
+        raise no_name_fits(weights, net.file)
     if report.missing:
         of_all = f"{len(report.missing)} of {len(net.params)} layers of {net.file}"
         warnings.warn(shortened(f"{weights} has no weights for {of_all}: {', '.join(report.missing)}"), stacklevel=3)

@@ -160,6 +160,11 @@ def refuse_lookalikes(path: Path, buffer: Buffer, wanted: str = "weights") -> No
         raise WeightsError(f"{path}: this is a .solverstate, not weights: give the .caffemodel beside it")
 
 
+def no_name_fits(path: Path, net: str, near: str = "") -> WeightsError:
+    """The error for a file none of whose layers is a layer of the net; near: a guess at the net that it is for."""
+    return WeightsError(f"{path}: none of its layers has the name of a layer with weights in {net}{near}")
+
+
 def file_error(path: Path, error: WireError, kind: str) -> WeightsError:
     """The error for bytes that are not a valid message."""
     return WeightsError(f"{path}: offset {error.offset}: {error.message}: the file is cut short, damaged, or not a {kind}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damaged import check_damaged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -167,15 +168,7 @@ def test_flipped_bytes_give_an_error_or_blobs_of_their_shape(tmp_path_factory, d
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 5))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path.write_bytes(content)
-    try:
-        layers = read_weights(path).layers
-    except WeightsError as error:
-        assert str(path) in str(error)
-        return
-    for layer in layers:
-        for stored in layer.blobs:
-            assert stored is None or stored.array.shape == stored.shape
+    check_damaged(path, bytes(content))
 
 
 def test_without_h5py_the_error_names_the_extra(tmp_path, monkeypatch):

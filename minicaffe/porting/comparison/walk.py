@@ -17,7 +17,7 @@ from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.inputs import fill_inputs, make_up_weights, put_array
 from minicaffe.errors import Error, WeightsError
 from minicaffe.formats.arrays import read_npz
-from minicaffe.formats.weights import WeightsFile, read_weights
+from minicaffe.formats.weights import WeightsFile, no_name_fits, read_weights
 from minicaffe.hooks import Hook
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
@@ -103,8 +103,7 @@ def load_fitting(net: Net, path: str | os.PathLike[str]) -> list[str]:
     to the layer that shows it. Raises WeightsError if no layer has a name of the net."""
     file = read_weights(path)
     if net.params and not any(stored.name in net.params for stored in file.layers if stored.blobs):
-        near = near_text(net, file)
-        raise WeightsError(f"{path}: none of its layers has the name of a layer with weights in {net.file}{near}")
+        raise no_name_fits(path, net.file, near_text(net, file))
     left = []
     for stored in file.layers:
         try:
