@@ -26,6 +26,7 @@ from .accuracy import Accuracy
 from .anchor_target import AnchorTarget
 from .annotated_data import AnnotatedData
 from .arg_max import ArgMax
+from .axpy import Axpy
 from .batch_norm import BatchNorm
 from .batch_reindex import BatchReindex
 from .bias import Bias
@@ -132,9 +133,9 @@ CATALOGUE |= {name: _types[name] for name in sorted(_types)}
 
 FORK_TYPES = {
     "VideoData": "SSD",
-    "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
+    "RegionLoss": "Intel", "BoxData": "Intel", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel",
-    "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
+    "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "ChannelNorm": "FlowNet", "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""
 

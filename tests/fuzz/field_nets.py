@@ -34,6 +34,7 @@ NEURONS = {
 RPN = "{ 'feat_stride': 16, 'scales': [8], 'num_classes': 3 }"
 MORE: dict[str, tuple[list[str], int, str]] = {
     "Accuracy": ([ROWS, LABELS], 2, "accuracy_param {}"),
+    "Axpy": (["2 4", MAP, MAP], 1, ""),
     "BatchReindex": ([MAP, "3 = 1"], 1, ""),
     "BoxAnnotatorOHEM": (["3 5 1 1 = 0", "3 1 1 1", "3 1 1 1 = 1", "3 8 1 1"], 2,
                          "box_annotator_ohem_param { roi_per_img: 2 } loss_param {}"),
