@@ -69,7 +69,7 @@ from .interp import Interp
 from .labelsequence_accuracy import LabelsequenceAccuracy
 from .log import Log
 from .lrn import LRN
-from .lstm import LSTM
+from .lstm import LSTM, Lstm
 from .lstm_unit import LSTMUnit
 from .mask_pooling import MaskPooling
 from .mask_resize import MaskResize

@@ -191,6 +191,7 @@ CASES: list[tuple[str, list[Array]]] = [
     ('type: "SmoothL1Loss"', [X, X]),
     ('type: "SmoothL1LossOHEM"', [X, X]),
     ('type: "LSTM" recurrent_param { num_output: 512 }', [maps(64, 16, 128), np.ones((64, 16), np.float32)]),
+    ('type: "Lstm" lstm_param { num_output: 512 own_states: true }', [maps(64, 16, 128)]),
     ('type: "RNN" recurrent_param { num_output: 512 }', [maps(64, 16, 128), np.ones((64, 16), np.float32)]),
     *REGIONS,
 ]

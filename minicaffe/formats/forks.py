@@ -36,7 +36,7 @@ _FIELDS = {
     "caffe-face (center loss)": "center_loss_param",
     "SphereFace": "margin_inner_product_param",
     "NormFace and AM-Softmax": "label_specific_add_param",
-    "CTC and LSTM forks (CRNN)": "warp_ctc_loss_param lstm_param",
+    "CTC forks (CRNN)": "warp_ctc_loss_param",
     "spatial transformer forks": "st_param",
     "C3D": "convolution3d_param pooling3d_param",
     "focal loss forks": "focal_loss_param",

@@ -67,6 +67,7 @@ MORE: dict[str, tuple[list[str], int, str]] = {
                               " biases: 9 biases: 8 biases: 20 biases: 30 mask: 0 mask: 1 }"),
     "LSTM": (["4 2 3", "4 2 = 1"], 1, "recurrent_param { num_output: 3 weight_filler {} bias_filler {} }"),
     "RNN": (["4 2 3", "4 2 = 1"], 1, "recurrent_param { num_output: 3 weight_filler {} bias_filler {} }"),
+    "Lstm": (["4 2 3", "5 = 1"], 1, "lstm_param { num_output: 3 weight_filler {} bias_filler {} }"),
     "LSTMUnit": (["1 2 3", "1 2 12", "1 2 = 1"], 2, ""),
     "LabelsequenceAccuracy": (["2 4 3", "2 2 = 1"], 1, "labelsequence_accuracy_param {}"),
     "MemoryData": ([], 2, "memory_data_param { batch_size: 2 channels: 3 height: 4 width: 5 } transform_param {}"),
