@@ -91,6 +91,7 @@ from .psroi_align import PSROIAlign
 from .psroi_pooling import PSROIPooling
 from .python import STAND_INS, Python, layer_class
 from .reduction import Reduction
+from .region_loss import RegionLoss
 from .relu import ReLU
 from .relu6 import ReLU6
 from .reorg import Reorg
@@ -133,9 +134,10 @@ CATALOGUE |= {name: _types[name] for name in sorted(_types)}
 
 FORK_TYPES = {
     "VideoData": "SSD",
-    "RegionLoss": "Intel", "BoxData": "Intel", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
+    "BoxData": "Intel", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel",
-    "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "ChannelNorm": "FlowNet", "Correlation": "FlowNet",
+    "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "ChannelNorm": "FlowNet",
+    "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""
 

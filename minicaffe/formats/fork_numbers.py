@@ -48,6 +48,7 @@ BLOCKS: dict[str, tuple[str, Numbers]] = {
     "ContinuationIndicator": ("continuation_indicator_param", {201: (CRNN,), 91011: (OURS,)}),
     "LabelsequenceAccuracy": ("labelsequence_accuracy_param", {203: (CRNN,), 159: (DEEP_DETECT,), 91012: (OURS,)}),
     "Lstm": ("lstm_param", {201: (JLSTM,), 140: (CTPN,), 8266711: (OCR,), 91013: (OURS,)}),
+    "RegionLoss": ("region_loss_param", {600: (YOLO, OURS), 202: (YOLO2,)}),
     "Reorg": ("reorg_param", {149: (YOLO, OURS), 147: (YOLO2,)}),
     "Reverse": ("reverse_param", {143: (CTPN,), 209: (DEEP_DETECT,), 91007: (OURS,)}),
     "ShuffleChannel": ("shuffle_channel_param", {154: (SHUFFLENET, DEEP_DETECT, OURS)}),
