@@ -26,6 +26,7 @@ from .accuracy import Accuracy
 from .anchor_target import AnchorTarget
 from .annotated_data import AnnotatedData
 from .arg_max import ArgMax
+from .axpy import Axpy
 from .batch_norm import BatchNorm
 from .batch_reindex import BatchReindex
 from .bias import Bias
@@ -68,7 +69,7 @@ from .interp import Interp
 from .labelsequence_accuracy import LabelsequenceAccuracy
 from .log import Log
 from .lrn import LRN
-from .lstm import LSTM
+from .lstm import LSTM, Lstm
 from .lstm_unit import LSTMUnit
 from .mask_pooling import MaskPooling
 from .mask_resize import MaskResize
@@ -90,6 +91,7 @@ from .psroi_align import PSROIAlign
 from .psroi_pooling import PSROIPooling
 from .python import STAND_INS, Python, layer_class
 from .reduction import Reduction
+from .region_loss import RegionLoss
 from .relu import ReLU
 from .relu6 import ReLU6
 from .reorg import Reorg
@@ -132,9 +134,10 @@ CATALOGUE |= {name: _types[name] for name in sorted(_types)}
 
 FORK_TYPES = {
     "VideoData": "SSD",
-    "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
+    "BoxData": "Intel", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel",
-    "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
+    "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "ChannelNorm": "FlowNet",
+    "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""
 

@@ -1,17 +1,22 @@
-"""LSTM: u[t] = weight_h (cont[t] h[t-1]) + weight_x x[t] + bias (+ weight_static x_static); then LSTMUnit's step.
+"""LSTM, and the Lstm of forks: u[t] = weight_h (cont[t] h[t-1]) + weight_x x[t] + bias; then LSTMUnit's step.
 
     i, f, o = sigmoid(u's first three quarters), g = tanh(the last); c[t] = cont[t] f c[t-1] + i g; y[t] = h[t] = o tanh(c[t])
-Source: Caffe's lstm_layer.cpp.
+With a static input, LSTM adds weight_static x_static to u. They share a file because their names differ in case alone.
+Sources: Caffe's lstm_layer.cpp; the files of that name of junhyukoh/caffe-lstm and of tianzhi0549/CTPN.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 
-from minicaffe.blob import Array
+from minicaffe.blob import Array, Blob
+from minicaffe.layer import data_bytes
 
-from .lstm_unit import activated, lstm_step, lstm_step_gradient
-from .recurrent.base import Recurrent
+from .recurrent.base import Recurrent, Stateful
+from .recurrent.lstm_steps import LstmSteps
 
 
 class LSTM(Recurrent):
@@ -31,26 +36,145 @@ class LSTM(Recurrent):
     states = ("h", "c")
     gates = 4
 
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Every step's gates, before they are gates."""
+        return 4 * data_bytes(top[:1])
+
     def steps(self, u: Array, cont: Array, start: list[Array], y: Array) -> list[Array]:
-        weight_h = self.blobs[self.h_weight].data
-        self._carried = np.empty_like(y)
-        self._gates = np.empty((*y.shape[:2], 4, self.units), y.dtype)
-        self._c = np.empty((len(y) + 1, *y.shape[1:]), y.dtype)  # c before each step, and after the last
-        h, self._c[0] = start
-        for t in range(len(u)):
-            np.multiply(cont[t, :, None], h, out=self._carried[t])
-            # cont 0 forgets twice: h in carried, c through f's factor
-            self._gates[t] = activated(u[t] + self._carried[t] @ weight_h.T, cont[t])
-            lstm_step(self._gates[t], self._c[t], c=self._c[t + 1], h=y[t])
-            h = y[t]  # read once, before the net goes on: the top may be overwritten later
-        return [h, self._c[-1]]
+        self._steps = LstmSteps(self.blobs[self.h_weight].data, cont)
+        return self._steps.forward(u, start, y)
 
     def steps_backward(self, cont: Array, dy: Array) -> Array:
-        weight_h = self.blobs[self.h_weight].data
-        du = np.empty((*dy.shape[:2], 4 * self.units), dy.dtype)
-        dh = dc = np.zeros(dy.shape[1:], dy.dtype)  # no gradient from the next batch, as in Caffe
-        for t in reversed(range(len(dy))):
-            du[t], dc = lstm_step_gradient(self._gates[t], self._c[t], self._c[t + 1], dc=dc, dh=dy[t] + dh)
-            dh = cont[t, :, None] * (du[t] @ weight_h)  # dc has cont in it, through f
-        self.add_gradient(self.h_weight, du.reshape(-1, 4 * self.units), self._carried.reshape(-1, self.units))
+        du = self._steps.backward(dy)  # no gradient from the next batch, as in Caffe
+        self.add_gradient(self.h_weight, du.reshape(-1, 4 * self.units), self._steps.carried.reshape(-1, self.units))
         return du
+
+
+class Lstm(Stateful):
+    """Long short-term memory of D = num_output units, of caffe-lstm and CTPN: h[t] = o tanh(c[t]), c[t] = f c[t-1] + i g.
+
+    bottom: x (T, S, ...), T steps of S streams; top: y (T, S, D). Or x (T * S, ...), S being batch_size; top: y (T * S, D).
+    x has the first form if it has three axes or more, unless a batch_size is given that is not its second length. Stored
+    weights of the other form change it, for CTPN's takes two axes as T and S too.
+    Optional bottom: clip (T or more). As the forks read it, step t of stream s goes on from the step before if clip[t + s] is
+    not 0; past its end it is 0 here. With clip the states of one forward are the first of the next, at first 0; without it
+    every forward begins with 0.
+    Every stream goes on from the h of the first stream, and from its own c, as in the forks' CPU code;
+    lstm_param { own_states: true }: from its own h, as in their GPU code.
+    blobs: weight_x (4 D, inputs), weight_h (4 D, D), bias (4 D). A clipping_threshold above 0 bounds every gradient in u.
+    Raises LayerError when num_output or batch_size is 0, T * S is no multiple of batch_size, the inputs are not as many as
+    setup found, or clip has fewer than T numbers or more than one axis.
+    """
+
+    type = "Lstm"
+    num_bottom = (1, 2)
+    num_top = 1
+    index_bottoms = (1,)
+    param_block = ("lstm_param",)
+    weight_names = ("weight_x", "weight_h", "bias")
+    states = ("h", "c")
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, shape = self.param.lstm_param, bottom[0].shape
+        for name in ("num_output", "batch_size"):
+            if getattr(param, name) < 1:
+                raise self.error(f"{name} must be > 0, got {getattr(param, name)}", f"lstm_param.{name}")
+        if not shape:
+            raise self.error("x must have an axis of steps", "bottom[0]")
+        self.units = param.num_output
+        self.streams_apart = len(shape) > 2 and not (param.HasField("batch_size") and param.batch_size != shape[1])
+        """Whether x is (T, S, ...), not (T * S, ...)."""
+        self._inputs_of = {apart: math.prod(shape[1 + apart :]) for apart in (False, True)[: len(shape)]}
+        self.bound = param.clipping_threshold if param.clipping_threshold > 0 else np.inf
+        self._warned = False
+        self.hold_states()
+        self._make()
+
+    def _make(self) -> None:
+        wide, param = 4 * self.units, self.param.lstm_param
+        self.inputs = self._inputs_of[self.streams_apart]
+        fillers = [param.weight_filler, param.weight_filler, param.bias_filler]
+        self.learn([(wide, self.inputs), (wide, self.units), (wide,)], fillers)
+
+    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        stored = shapes[0][-1] if shapes and shapes[0] else self.inputs
+        if stored == self.inputs or stored != self._inputs_of.get(not self.streams_apart):
+            return False
+        self.streams_apart = not self.streams_apart
+        del self.blobs[:]
+        self._make()
+        return True
+
+    def _steps_of(self, x: Blob) -> tuple[int, int]:
+        """T and S."""
+        if self.streams_apart:
+            return x.shape[0], x.shape[1]
+        streams = self.param.lstm_param.batch_size
+        if x.shape[0] % streams:
+            raise self.error(f"x must have a multiple of batch_size, {streams}, rows, got {x.shape[0]}", "bottom[0]")
+        return x.shape[0] // streams, streams
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x = bottom[0].shape
+        axes = 1 + self.streams_apart
+        if len(x) < axes:
+            raise self.error(f"x must have {axes} axes or more, its shape is {x}", "bottom[0]")
+        if math.prod(x[axes:]) != self.inputs:
+            raise self.error(f"its weights take {self.inputs} inputs, x {x} has {math.prod(x[axes:])}", "bottom[0]")
+        steps, streams = self._steps_of(bottom[0])
+        if len(bottom) == 2 and (bottom[1].shape[:1] != (bottom[1].count,) or bottom[1].count < steps):
+            raise self.error(f"clip must have shape ({steps},) or longer, it has {bottom[1].shape}", "bottom[1]")
+        if streams > 1 and not self.param.lstm_param.own_states and not self._warned:
+            self._warned = True
+            self.warn(
+                f"{streams} streams go on from the first one's h, as in the fork's CPU code; for its GPU code, with which"
+                " models are usually trained, write lstm_param { own_states: true }",
+                "lstm_param",
+            )
+        top[0].reshape(*x[:axes], self.units)
+        for blob in self.last_states:
+            blob.reshape(1, streams, self.units)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return sum(blob.count for blob in self.blobs[:2]) * (top[0].count // self.units)
+
+    def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        """Of every step the state before, the gates and the states after."""
+        return 6 * data_bytes(top[:1])
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """Every step's gates, before they are gates."""
+        return 4 * data_bytes(top[:1])
+
+    def _continues(self, bottom: Sequence[Blob], steps: int, streams: int) -> Array:
+        """(T, S): 1 where a stream goes on from the step before, else 0."""
+        if len(bottom) == 1:
+            return np.repeat(np.arange(steps)[:, None] > 0, streams, axis=1).astype(self.dtype)
+        clip = np.concatenate([bottom[1].data.reshape(-1) != 0, np.zeros(streams)]).astype(self.dtype)
+        continues: Array = clip[np.add.outer(np.arange(steps), np.arange(streams))]
+        return continues
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        steps, streams = self._steps_of(bottom[0])
+        weight_x, weight_h, bias = (blob.data for blob in self.blobs)
+        u = self._rows(bottom[0].data) @ weight_x.T  # all steps in one product
+        u += bias
+        start = [blob.data[0] * (len(bottom) == 2) for blob in self.last_states]
+        cont = self._continues(bottom, steps, streams)
+        self._steps = LstmSteps(weight_h, cont, first_only=not self.param.lstm_param.own_states)
+        y = top[0].data.reshape(steps, streams, self.units)
+        for blob, state in zip(self.last_states, self._steps.forward(u.reshape(steps, streams, -1), start, y), strict=True):
+            blob.data[0] = state
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        carried = self._steps.carried
+        du = self._steps.backward(top[0].diff.reshape(carried.shape), bound=self.bound).reshape(-1, 4 * self.units)
+        self.add_gradient(0, du, self._rows(bottom[0].data))
+        self.add_gradient(1, du, carried.reshape(-1, self.units))
+        self.add_gradient(2, du)
+        if propagate_down[0]:
+            bottom[0].diff[...] = (du @ self.blobs[0].data).reshape(bottom[0].shape)
+
+    def _rows(self, x: Array) -> Array:
+        """(T * S, inputs), a view."""
+        return x.reshape(math.prod(x.shape[: 1 + self.streams_apart]), self.inputs)

@@ -549,6 +549,7 @@ class LayerParameter(_message.Message):
     YOLO_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     YOLOV3_DETECTION_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     RELU6_PARAM_FIELD_NUMBER: _builtins.int
+    REGION_LOSS_PARAM_FIELD_NUMBER: _builtins.int
     SHUFFLE_CHANNEL_PARAM_FIELD_NUMBER: _builtins.int
     UPSAMPLE_PARAM_FIELD_NUMBER: _builtins.int
     BN_PARAM_FIELD_NUMBER: _builtins.int
@@ -556,6 +557,7 @@ class LayerParameter(_message.Message):
     SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
     MASK_RESIZE_PARAM_FIELD_NUMBER: _builtins.int
+    LSTM_PARAM_FIELD_NUMBER: _builtins.int
     NORMALIZE_PARAM_FIELD_NUMBER: _builtins.int
     PROPOSAL_PARAM_FIELD_NUMBER: _builtins.int
     PADDING_PARAM_FIELD_NUMBER: _builtins.int
@@ -653,6 +655,8 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def relu6_param(self) -> Global___ReLUParameter: ...
     @_builtins.property
+    def region_loss_param(self) -> Global___RegionLossParameter: ...
+    @_builtins.property
     def shuffle_channel_param(self) -> Global___ShuffleChannelParameter: ...
     @_builtins.property
     def upsample_param(self) -> Global___UpsampleParameter:
@@ -674,6 +678,10 @@ class LayerParameter(_message.Message):
 
     @_builtins.property
     def mask_resize_param(self) -> Global___MaskResizeParameter: ...
+    @_builtins.property
+    def lstm_param(self) -> Global___LSTMParameter:
+        """[201: caffe-lstm, 140: CTPN, 8266711: caffe_ocr]"""
+
     @_builtins.property
     def normalize_param(self) -> Global___NormalizeTypeParameter: ...
     @_builtins.property
@@ -891,6 +899,7 @@ class LayerParameter(_message.Message):
         yolo_detection_output_param: Global___YoloDetectionOutputParameter | None = ...,
         yolov3_detection_output_param: Global___Yolov3DetectionOutputParameter | None = ...,
         relu6_param: Global___ReLUParameter | None = ...,
+        region_loss_param: Global___RegionLossParameter | None = ...,
         shuffle_channel_param: Global___ShuffleChannelParameter | None = ...,
         upsample_param: Global___UpsampleParameter | None = ...,
         bn_param: Global___BNParameter | None = ...,
@@ -898,6 +907,7 @@ class LayerParameter(_message.Message):
         seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
         unpooling_param: Global___UnpoolingParameter | None = ...,
         mask_resize_param: Global___MaskResizeParameter | None = ...,
+        lstm_param: Global___LSTMParameter | None = ...,
         normalize_param: Global___NormalizeTypeParameter | None = ...,
         proposal_param: Global___ProposalParameter | None = ...,
         padding_param: Global___PaddingParameter | None = ...,
@@ -984,9 +994,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4713,7 +4723,7 @@ Global___CTCDecoderParameter: _TypeAlias = CTCDecoderParameter  # noqa: Y015
 
 @_typing.final
 class ReverseParameter(_message.Message):
-    """Messages and fields of tianzhi0549/CTPN, of junhyukoh/caffe-lstm. A number in brackets is the fork's, where another fork had it first."""
+    """Messages and fields of tianzhi0549/CTPN. A number in brackets is the fork's, where another fork had it first."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -4846,6 +4856,45 @@ class NormalizeTypeParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NormalizeTypeParameter: _TypeAlias = NormalizeTypeParameter  # noqa: Y015
+
+@_typing.final
+class LSTMParameter(_message.Message):
+    """Messages and fields of junhyukoh/caffe-lstm, CTPN and caffe_ocr. A number in brackets is a fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    CLIPPING_THRESHOLD_FIELD_NUMBER: _builtins.int
+    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    OWN_STATES_FIELD_NUMBER: _builtins.int
+    num_output: _builtins.int
+    clipping_threshold: _builtins.float
+    batch_size: _builtins.int
+    own_states: _builtins.bool
+    """minicaffe's own: every stream goes on from its own state, as in the forks' GPU code, not all from the first one's."""
+    @_builtins.property
+    def weight_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    def __init__(
+        self,
+        *,
+        num_output: _builtins.int | None = ...,
+        clipping_threshold: _builtins.float | None = ...,
+        weight_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+        batch_size: _builtins.int | None = ...,
+        own_states: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bias_filler", b"bias_filler", "clipping_threshold", b"clipping_threshold", "num_output", b"num_output", "own_states", b"own_states", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "bias_filler", b"bias_filler", "clipping_threshold", b"clipping_threshold", "num_output", b"num_output", "own_states", b"own_states", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LSTMParameter: _TypeAlias = LSTMParameter  # noqa: Y015
 
 @_typing.final
 class MaskResizeParameter(_message.Message):
@@ -5286,3 +5335,74 @@ class Yolov3DetectionOutputParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Yolov3DetectionOutputParameter: _TypeAlias = Yolov3DetectionOutputParameter  # noqa: Y015
+
+@_typing.final
+class RegionLossParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIDE_FIELD_NUMBER: _builtins.int
+    NUM_CLASS_FIELD_NUMBER: _builtins.int
+    BIAS_MATCH_FIELD_NUMBER: _builtins.int
+    COORDS_FIELD_NUMBER: _builtins.int
+    NUM_FIELD_NUMBER: _builtins.int
+    SOFTMAX_FIELD_NUMBER: _builtins.int
+    JITTER_FIELD_NUMBER: _builtins.int
+    RESCORE_FIELD_NUMBER: _builtins.int
+    OBJECT_SCALE_FIELD_NUMBER: _builtins.int
+    CLASS_SCALE_FIELD_NUMBER: _builtins.int
+    NOOBJECT_SCALE_FIELD_NUMBER: _builtins.int
+    COORD_SCALE_FIELD_NUMBER: _builtins.int
+    ABSOLUTE_FIELD_NUMBER: _builtins.int
+    THRESH_FIELD_NUMBER: _builtins.int
+    RANDOM_FIELD_NUMBER: _builtins.int
+    BIASES_FIELD_NUMBER: _builtins.int
+    SOFTMAX_TREE_FIELD_NUMBER: _builtins.int
+    CLASS_MAP_FIELD_NUMBER: _builtins.int
+    side: _builtins.int
+    num_class: _builtins.int
+    bias_match: _builtins.int
+    coords: _builtins.int
+    num: _builtins.int
+    softmax: _builtins.int
+    jitter: _builtins.float
+    rescore: _builtins.int
+    object_scale: _builtins.float
+    class_scale: _builtins.float
+    noobject_scale: _builtins.float
+    coord_scale: _builtins.float
+    absolute: _builtins.int
+    thresh: _builtins.float
+    random: _builtins.int
+    softmax_tree: _builtins.str
+    class_map: _builtins.str
+    @_builtins.property
+    def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        side: _builtins.int | None = ...,
+        num_class: _builtins.int | None = ...,
+        bias_match: _builtins.int | None = ...,
+        coords: _builtins.int | None = ...,
+        num: _builtins.int | None = ...,
+        softmax: _builtins.int | None = ...,
+        jitter: _builtins.float | None = ...,
+        rescore: _builtins.int | None = ...,
+        object_scale: _builtins.float | None = ...,
+        class_scale: _builtins.float | None = ...,
+        noobject_scale: _builtins.float | None = ...,
+        coord_scale: _builtins.float | None = ...,
+        absolute: _builtins.int | None = ...,
+        thresh: _builtins.float | None = ...,
+        random: _builtins.int | None = ...,
+        biases: _abc.Iterable[_builtins.float] | None = ...,
+        softmax_tree: _builtins.str | None = ...,
+        class_map: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["absolute", b"absolute", "bias_match", b"bias_match", "class_map", b"class_map", "class_scale", b"class_scale", "coord_scale", b"coord_scale", "coords", b"coords", "jitter", b"jitter", "noobject_scale", b"noobject_scale", "num", b"num", "num_class", b"num_class", "object_scale", b"object_scale", "random", b"random", "rescore", b"rescore", "side", b"side", "softmax", b"softmax", "softmax_tree", b"softmax_tree", "thresh", b"thresh"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absolute", b"absolute", "bias_match", b"bias_match", "biases", b"biases", "class_map", b"class_map", "class_scale", b"class_scale", "coord_scale", b"coord_scale", "coords", b"coords", "jitter", b"jitter", "noobject_scale", b"noobject_scale", "num", b"num", "num_class", b"num_class", "object_scale", b"object_scale", "random", b"random", "rescore", b"rescore", "side", b"side", "softmax", b"softmax", "softmax_tree", b"softmax_tree", "thresh", b"thresh"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegionLossParameter: _TypeAlias = RegionLossParameter  # noqa: Y015

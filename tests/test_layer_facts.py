@@ -170,6 +170,7 @@ CASES: list[tuple[str, list[Array]]] = [
     ('type: "Padding" padding_param { pad_beg: 2 }', [X]),
     ('type: "SpatialProduct"', [X, X[:, :1]]),
     ('type: "BroadcastMul"', [X, X[:, :, 0, 0]]),
+    ('type: "Axpy"', [X[:, :, 0, 0], X, X]),
     ('type: "SegAccuracy"', [X, labels(1, 1, 512, 256)]),
     ('type: "ArgMax" argmax_param { axis: 1 top_k: 3 }', [X]),
     ('type: "MVN" mvn_param { normalize_variance: false }', [X]),
@@ -190,6 +191,7 @@ CASES: list[tuple[str, list[Array]]] = [
     ('type: "SmoothL1Loss"', [X, X]),
     ('type: "SmoothL1LossOHEM"', [X, X]),
     ('type: "LSTM" recurrent_param { num_output: 512 }', [maps(64, 16, 128), np.ones((64, 16), np.float32)]),
+    ('type: "Lstm" lstm_param { num_output: 512 own_states: true }', [maps(64, 16, 128)]),
     ('type: "RNN" recurrent_param { num_output: 512 }', [maps(64, 16, 128), np.ones((64, 16), np.float32)]),
     *REGIONS,
 ]

@@ -22,7 +22,41 @@ from minicaffe.layer import Layer, data_bytes
 from .unrolled import Unrolled
 
 
-class Recurrent(Layer):
+class Stateful(Layer):
+    """A layer of `units` units that goes on from the states that its last forward left: (1, S, units) each."""
+
+    states: ClassVar[tuple[str, ...]] = ()
+    units: int
+    last_states: list[Blob]
+
+    def hold_states(self) -> None:
+        """States of zeros until the first batch has passed."""
+        self.last_states = [Blob((), self.dtype) for _ in self.states]
+
+    def add_gradient(self, i: int, dy: Array, x: Array | None = None) -> None:
+        """Add dy^T x, or for a bias (no x) dy's sum, to the diff of blob i; dy (M, J), x (M, K)."""
+        if self.param_propagate_down[i]:
+            self.blobs[i].diff[...] += dy.sum(axis=0) if x is None else dy.T @ x
+
+    def training_state(self) -> dict[str, Any]:
+        return {
+            name: [list(blob.shape), blob.data.ravel().tolist()]
+            for name, blob in zip(self.states, self.last_states, strict=True)
+        }
+
+    def restore_training_state(self, state: dict[str, Any]) -> None:
+        fields, found = Fields(state), []
+        for name in self.states:
+            shape, values = pair(fields.get(name), fields.path(name))
+            array = np.array(numbers(values, f"{name}[1]"), self.dtype)
+            same_shape(shape, f"{name}[0]", (1, len(array) // self.units, self.units))
+            found.append(array.reshape(shape))  # all are read before one is restored
+        for blob, array in zip(self.last_states, found, strict=True):
+            blob.reshape(array.shape)
+            blob.data[...] = array
+
+
+class Recurrent(Stateful):
     """A recurrent layer of D = num_output units, S streams of T steps. A subclass sets states and gates and writes steps,
     steps_backward and, for weights beside the input's and the state's, more_shapes and more_names.
 
@@ -32,7 +66,6 @@ class Recurrent(Layer):
 
     index_bottoms: tuple[int, ...] = (1,)
     param_block = ("recurrent_param",)
-    states: ClassVar[tuple[str, ...]] = ()
     gates: ClassVar[int] = 1
     more_names: ClassVar[tuple[str, ...]] = ()
 
@@ -74,7 +107,7 @@ class Recurrent(Layer):
         static = ["weight_static"] * self.static
         self.weight_names = ("weight_x", "bias", *static, "weight_h", *self.more_names)
         self.h_weight = len(shapes) - 1
-        self._last = [Blob((), self.dtype) for _ in self.states]  # zeros until the first batch has passed
+        self.hold_states()
         self._unrolled: Unrolled | None = None
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -96,7 +129,7 @@ class Recurrent(Layer):
             if blob.shape != state:
                 raise self.error(f"bottom {i}, a first state, must have shape {state}, it has {blob.shape}", f"bottom[{i}]")
         top[0].reshape(*x[:2], self.units)
-        for blob in (*top[1:], *self._last):
+        for blob in (*top[1:], *self.last_states):
             blob.reshape(state)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
@@ -122,11 +155,11 @@ class Recurrent(Layer):
         u = u.reshape(steps, streams, u.shape[1])
         if self.static:
             u += self._rows(bottom[2], 1) @ self.blobs[2].data.T  # (S, gates D), the same at every step
-        start = [blob.data[0].copy() for blob in bottom[self.exposed] or self._last]
+        start = [blob.data[0].copy() for blob in bottom[self.exposed] or self.last_states]
         if self.param.recurrent_param.debug_info:
             self._show_forward(bottom, start)
         last = self.steps(u, bottom[1].data, start, top[0].data)
-        for blob, state in zip(top[1:] or self._last, last, strict=True):
+        for blob, state in zip(top[1:] or self.last_states, last, strict=True):
             blob.data[0] = state  # the next batch goes on from here
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
@@ -161,27 +194,6 @@ class Recurrent(Layer):
         arrays = {name: blob.data for name, blob in inputs.items()}
         first = {f"{name}_0": state[None] for name, state in zip(self.states, start, strict=True)}
         self._unrolled.forward(self.blobs, {**arrays, **first})
-
-    def add_gradient(self, i: int, dy: Array, x: Array | None = None) -> None:
-        """Add dy^T x, or for a bias (no x) dy's sum, to the diff of blob i; dy (M, J), x (M, K)."""
-        if self.param_propagate_down[i]:
-            self.blobs[i].diff[...] += dy.sum(axis=0) if x is None else dy.T @ x
-
-    def training_state(self) -> dict[str, Any]:
-        return {
-            name: [list(blob.shape), blob.data.ravel().tolist()] for name, blob in zip(self.states, self._last, strict=True)
-        }
-
-    def restore_training_state(self, state: dict[str, Any]) -> None:
-        fields, found = Fields(state), []
-        for name in self.states:
-            shape, values = pair(fields.get(name), fields.path(name))
-            array = np.array(numbers(values, f"{name}[1]"), self.dtype)
-            same_shape(shape, f"{name}[0]", (1, len(array) // self.units, self.units))
-            found.append(array.reshape(shape))  # all are read before one is restored
-        for blob, array in zip(self._last, found, strict=True):
-            blob.reshape(array.shape)
-            blob.data[...] = array
 
     def _rows(self, blob: Blob, which: int) -> Array:
         """An input's data as a matrix (items, size)."""

@@ -18,6 +18,7 @@ FRCNN, RFCN, OPENCV = "Faster R-CNN (caffe-fast-rcnn)", "R-FCN (caffe-rfcn)", "O
 MICROSOFT, PSROIALIGN, INTEL, MINI = "Microsoft's Caffe", "R-FCN-PSROIAlign", "Intel Caffe", "mini-caffe (luoyetx)"
 NVIDIA, SSD, OURS, GUIDE = "NVIDIA Caffe", "SSD", "minicaffe", "a vendor's ROIAlign guide"
 CTPN, DEEP_DETECT, CRNN, CHWICK = "CTPN", "DeepDetect's Caffe", "crnn.caffe", "ChWick's Caffe (ctc-dev)"
+JLSTM, OCR = "caffe-lstm (junhyukoh)", "caffe_ocr"
 SHUFFLENET, YOLO, YOLO2 = "ShuffleNet", "MobileNet-YOLO", "caffe-yolov2"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
@@ -46,6 +47,8 @@ BLOCKS: dict[str, tuple[str, Numbers]] = {
     "CTCLoss": ("ctc_loss_param", {148: (CHWICK,), 91009: (OURS,)}),
     "ContinuationIndicator": ("continuation_indicator_param", {201: (CRNN,), 91011: (OURS,)}),
     "LabelsequenceAccuracy": ("labelsequence_accuracy_param", {203: (CRNN,), 159: (DEEP_DETECT,), 91012: (OURS,)}),
+    "Lstm": ("lstm_param", {201: (JLSTM,), 140: (CTPN,), 8266711: (OCR,), 91013: (OURS,)}),
+    "RegionLoss": ("region_loss_param", {600: (YOLO, OURS), 202: (YOLO2,)}),
     "Reorg": ("reorg_param", {149: (YOLO, OURS), 147: (YOLO2,)}),
     "Reverse": ("reverse_param", {143: (CTPN,), 209: (DEEP_DETECT,), 91007: (OURS,)}),
     "ShuffleChannel": ("shuffle_channel_param", {154: (SHUFFLENET, DEEP_DETECT, OURS)}),

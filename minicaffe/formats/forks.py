@@ -9,7 +9,7 @@ from enum import Enum
 _FIELDS = {
     "Intel Caffe": """LayerParameter.engine NetParameter.engine DropoutParameter.engine PoolingParameter.avg_include_pad
         multinode mn_activation_param mn_grad_compress_param spatial_dropout_param
-        quantization_param region_loss_param eval_detection_param batch_reduction_param split_param box_data_param
+        quantization_param eval_detection_param batch_reduction_param split_param box_data_param
         random_resize_param random_aspect_ratio_param fusion_type bn_stats_batch_size""",
     "NVIDIA Caffe": """forward_type backward_type forward_math backward_math LayerParameter.debug cudnn_math_override
         default_forward_type default_backward_type default_forward_math default_backward_math global_grad_scale
@@ -36,7 +36,7 @@ _FIELDS = {
     "caffe-face (center loss)": "center_loss_param",
     "SphereFace": "margin_inner_product_param",
     "NormFace and AM-Softmax": "label_specific_add_param",
-    "CTC and LSTM forks (CRNN)": "warp_ctc_loss_param lstm_param",
+    "CTC forks (CRNN)": "warp_ctc_loss_param",
     "spatial transformer forks": "st_param",
     "C3D": "convolution3d_param pooling3d_param",
     "focal loss forks": "focal_loss_param",

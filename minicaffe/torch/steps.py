@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from minicaffe.layer import Layer
 from minicaffe.layers.abs_val import AbsVal
+from minicaffe.layers.axpy import Axpy
 from minicaffe.layers.bnll import BNLL
 from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.clip import Clip
@@ -115,6 +116,7 @@ def roi_align_max(layer: ROIAlignMax) -> Step:
 
 FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     AbsVal: lambda layer: torch.abs,
+    Axpy: lambda layer: lambda a, x, y: a.reshape(*x.shape[:2], *[1] * (x.ndim - 2)) * x + y,
     BNLL: lambda layer: functional.softplus,
     BroadcastMul: lambda layer: lambda x, s: x * s.reshape(*x.shape[:2], *[1] * (x.ndim - 2)),
     Clip: lambda layer: lambda x: x.clamp(layer.param.clip_param.min, layer.param.clip_param.max),

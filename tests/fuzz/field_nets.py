@@ -34,6 +34,7 @@ NEURONS = {
 RPN = "{ 'feat_stride': 16, 'scales': [8], 'num_classes': 3 }"
 MORE: dict[str, tuple[list[str], int, str]] = {
     "Accuracy": ([ROWS, LABELS], 2, "accuracy_param {}"),
+    "Axpy": (["2 4", MAP, MAP], 1, ""),
     "BatchReindex": ([MAP, "3 = 1"], 1, ""),
     "BoxAnnotatorOHEM": (["3 5 1 1 = 0", "3 1 1 1", "3 1 1 1 = 1", "3 8 1 1"], 2,
                          "box_annotator_ohem_param { roi_per_img: 2 } loss_param {}"),
@@ -66,7 +67,10 @@ MORE: dict[str, tuple[list[str], int, str]] = {
                               " biases: 9 biases: 8 biases: 20 biases: 30 mask: 0 mask: 1 }"),
     "LSTM": (["4 2 3", "4 2 = 1"], 1, "recurrent_param { num_output: 3 weight_filler {} bias_filler {} }"),
     "RNN": (["4 2 3", "4 2 = 1"], 1, "recurrent_param { num_output: 3 weight_filler {} bias_filler {} }"),
+    "Lstm": (["4 2 3", "5 = 1"], 1, "lstm_param { num_output: 3 weight_filler {} bias_filler {} }"),
     "LSTMUnit": (["1 2 3", "1 2 12", "1 2 = 1"], 2, ""),
+    "RegionLoss": (["2 14 3 3", "2 10 = 0"], 1,
+                   "region_loss_param { num: 2 num_class: 2 biases: 1 biases: 2 biases: 3 biases: 1 }"),
     "LabelsequenceAccuracy": (["2 4 3", "2 2 = 1"], 1, "labelsequence_accuracy_param {}"),
     "MemoryData": ([], 2, "memory_data_param { batch_size: 2 channels: 3 height: 4 width: 5 } transform_param {}"),
     "MultiBoxLoss": (["2 8", "2 6", "1 2 8", "1 1 3 8 = 1"], 1,

@@ -25,7 +25,7 @@ EXACT = (
     "BoxAnnotatorOHEM ROIPooling Silence Input DummyData Parameter"
 ).split()
 SMOOTH = (
-    "Convolution Deconvolution InnerProduct Embed Reduction SPP PSROIPooling PSROIAlign ROIAlign RNN LSTM LSTMUnit"
+    "Convolution Deconvolution InnerProduct Embed Reduction SPP PSROIPooling PSROIAlign ROIAlign RNN LSTM LSTMUnit Lstm"
 ).split()
 NORMAL = ("LRN", "BatchNorm", "BN", "MVN")
 

@@ -176,6 +176,7 @@ def test_interp_in_float32_is_torchs_own():
 
 
 MORE = {  # type and parameters, tops; the bottoms are as given
+    "Axpy": ("", ((2, 3), (2, 3, 5), (2, 3, 5)), "y"),
     "BroadcastMul": ("", ((2, 3, 4), (2, 3)), "y"),
     "SpatialProduct": ("", ((2, 3, 4), (2, 1, 4)), "y"),
     "Concat": ("concat_param { axis: 2 }", ((2, 3, 4), (2, 3, 5)), "y"),

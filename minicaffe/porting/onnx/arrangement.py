@@ -8,6 +8,7 @@ import numpy as np
 
 from minicaffe.layer import Layer
 from minicaffe.layers.arg_max import ArgMax
+from minicaffe.layers.axpy import Axpy
 from minicaffe.layers.batch_reindex import BatchReindex
 from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.concat import Concat
@@ -209,6 +210,13 @@ def spatial_product(g: Graph, layer: SpatialProduct, bottom: list[Value], top: l
 def broadcast_mul(g: Graph, layer: BroadcastMul, bottom: list[Value], top: list[Dims]) -> list[str]:
     x, s = bottom
     return [g("Mul", x, g.reshape(s, g.shape(x, 0, 2), [1] * (x.rank - 2)))]
+
+
+@exports(Axpy)
+def axpy(g: Graph, layer: Axpy, bottom: list[Value], top: list[Dims]) -> list[str]:
+    a, x, y = bottom
+    factor = g.reshape(a, g.shape(x, 0, 2), [1] * (x.rank - 2))
+    return [g("Add", g("Mul", factor, x), y)]
 
 
 @exports(Tile)

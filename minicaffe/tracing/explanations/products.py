@@ -1,4 +1,4 @@
-"""InnerProduct, Scale, Bias, Eltwise, and products with a smaller bottom (masks, numbers a map) explained; MaskResize."""
+"""InnerProduct, Scale, Bias, Eltwise, Axpy, and products with a smaller bottom (masks, numbers a map) explained; MaskResize."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.layer import Layer
+from minicaffe.layers.axpy import Axpy
 from minicaffe.layers.bias import Bias
 from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
@@ -206,3 +207,27 @@ def broadcast_gradient(case: Case[BroadcastMul | SpatialProduct], at: Index) -> 
     index = np.argwhere(np.broadcast_to(own, case.x.shape) == here)
     dy, x = (array[tuple(index.T)] for array in (case.dy[0], case.x))
     return case.gradient(at, "ds = the sum of dy * x over all x that it multiplies", sent(case, index, dy, x, "x"))
+
+
+def _map_of(case: Case[Axpy], at: Index) -> int:
+    """The index of the map that holds an element."""
+    return int(at[0] * case.bottoms[1].shape[1] + at[1])
+
+
+@explains(Axpy)
+def axpy(case: Case[Axpy], at: Index) -> Explanation:
+    a, x, y = float(case.bottoms[0].reshape(-1)[_map_of(case, at)]), float(case.bottoms[1][at]), float(case.bottoms[2][at])
+    computed = a * x + y
+    step = f"out = {number(a)} * {signed(x)} + {signed(y)} = {number(computed)}"
+    return case.function(at, "out = a * x + y", computed, SHARE * (abs(a * x) + abs(y)), step)
+
+
+@explains_gradient(Axpy)
+def axpy_gradient(case: Case[Axpy], at: Index) -> Explanation:
+    if case.number == 2:
+        return case.gradient(at, "dy = dout", one(case, at, 1.0))
+    if case.number == 1:
+        return case.gradient(at, "dx = dout * a", one(case, at, float(case.bottoms[0].reshape(-1)[_map_of(case, at)]), "a"))
+    x, dout = (array[at[:2]] for array in (case.bottoms[1], case.dy[0]))
+    places = np.array([at[:2] + place for place in np.ndindex(x.shape)], int).reshape(x.size, -1)
+    return case.gradient(at, "da = the sum over the map of dout * x", sent(case, places, dout, x, "x"))

@@ -182,6 +182,12 @@ def test_products_of_maps(tmp_path: Path) -> None:
     check(tmp_path, layer('type: "SpatialProduct"', bottoms=2), {"x": maps(2, 3, 4, 5), "x1": maps(2, 1, 4, 5, seed=1)})
 
 
+def test_axpy(tmp_path: Path) -> None:
+    shapes = {"x": (2, 3), "x1": (2, 3, 4, 5), "x2": (2, 3, 4, 5)}
+    inputs = {name: maps(*shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
+    check(tmp_path, layer('type: "Axpy"', bottoms=3), inputs)
+
+
 def test_three_bottoms_are_summed(tmp_path: Path) -> None:
     inputs = {name: maps(2, 3, seed=i) for i, name in enumerate(("x", "x1", "x2"))}
     check(tmp_path, layer('type: "Eltwise"', bottoms=3), inputs)

@@ -214,6 +214,7 @@ OTHERS = [
     ('type: "Upsample" upsample_param { scale: 2 }', [(2, 1, 2, 3), "labels (2, 1, 2, 3)"], 1),
     ('type: "Padding" padding_param { pad_beg: 1 pad_end: 2 }', [(2, 1, 2, 3)], 1),
     ('type: "Padding" padding_param { pad_beg: -1 pad_end: -1 }', [(2, 1, 3, 4)], 1),
+    ('type: "Axpy"', [(2, 3), (2, 3, 5), (2, 3, 5)], 1),
     ('type: "BroadcastMul"', [(2, 3, 4), (2, 3)], 1),
     ('type: "SpatialProduct"', [(2, 3, 4), (2, 1, 4)], 1),
     ('type: "TanH"', [(2, 3, 5)], 1),
