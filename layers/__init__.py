@@ -43,6 +43,7 @@ from .ctc_greedy_decoder import CTCGreedyDecoder
 from .ctc_loss import CTCLoss, CtcLoss
 from .data import Data
 from .deconvolution import Deconvolution
+from .deformable_convolution import DeformableConvolution
 from .depthwise_convolution import DepthwiseConvolution
 from .detection_evaluate import DetectionEvaluate
 from .detection_output import DetectionOutput
@@ -134,7 +135,7 @@ FORK_TYPES = {
     "VideoData": "SSD",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel",
-    "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
+    "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""
 
