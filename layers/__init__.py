@@ -100,6 +100,7 @@ from .rnn import RNN
 from .roi_align import ROIAlign
 from .roi_data import RoIData
 from .roi_pooling import ROIPooling
+from .roi_warping import ROIWarping
 from .scale import Scale
 from .seg_accuracy import SegAccuracy
 from .shuffle_channel import ShuffleChannel
