@@ -6,7 +6,7 @@ gathers in a fixed order, without atomic additions. See the .cu and .cuh files f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,6 +174,47 @@ class PositionSensitive:
         tables = self.scratch.address("bins", 4 * sizes.pooled_h * sizes.rois, kind), steps, images
         launch(f"{self.stem}.bins", self.dtype, sizes.rois, *sizes, self.samples, rois.device_data("read"), *tables, bad)
         return *sizes, self.samples, *tables
+
+
+class MovedBins(PositionSensitive):
+    """DeformablePSROIPooling: a table of the bins of every roi and class, then a sum for each output or gradient."""
+
+    def __init__(self, stem: str, dtype: np.dtype[Any], samples: int, *, part_size: int, trans_std: float) -> None:
+        super().__init__(stem, dtype, samples)
+        self.part_size, self.trans_std = part_size, trans_std
+
+    def pool(
+        self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: DeviceArray, bad: int, trans: Blob | None = None
+    ) -> None:
+        """y (R, D, G, G) from x (N, D * G * G, H, W); trans (R, 2 K, part_size, part_size)."""
+        arguments = self._moved(sizes, rois, bad, trans)
+        self._launch("pool", y.count, *arguments, x.device_data("read"), y.device_data("write"))
+
+    def backward_moved(self, sizes: Sizes, blobs: Sequence[DeviceArray], bad: int, trans: Blob | None) -> None:
+        """blobs: x, rois, y and x again: its diff is overwritten."""
+        _, rois, y, x = blobs
+        arguments = self._moved(sizes, rois, bad, trans)
+        self._launch("data_gradient", x.count, *arguments, y.device_diff("read"), x.device_diff("write"))
+
+    def trans_backward(self, sizes: Sizes, blobs: Sequence[DeviceArray], bad: int, trans: Blob | None) -> None:
+        """blobs: x, rois, y and trans, whose diff is overwritten."""
+        x, rois, y, moves = blobs
+        arguments = self._moved(sizes, rois, bad, trans)
+        last = self.part_size, self.trans_std, x.device_data("read"), y.device_diff("read"), moves.device_diff("write")
+        self._launch("trans_gradient", moves.count, *arguments, *last)
+
+    def _moved(self, sizes: Sizes, rois: DeviceArray, bad: int, trans: Blob | None) -> tuple[float, ...]:
+        """Make the table; the first arguments of the other kernels."""
+        classes = trans.shape[1] // 2 if trans else 1
+        count = sizes.rois * classes * sizes.bins
+        table = self.scratch.address("bins", 6 * count), self.scratch.address("counts", 2 * count, np.int32)
+        moves = trans.device_data("read") if trans else 0
+        last = self.part_size, self.trans_std, rois.device_data("read"), moves, *table, bad
+        self._launch("bins", count, *sizes, classes, self.samples, *last)
+        return *sizes, classes, self.samples, *table
+
+    def _launch(self, kernel: str, count: int, *arguments: Any) -> None:
+        launch(f"{self.stem}.{kernel}", self.dtype, count, count, *arguments)
 
 
 def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: Any) -> None:

@@ -44,6 +44,7 @@ from .ctc_loss import CTCLoss, CtcLoss
 from .data import Data
 from .deconvolution import Deconvolution
 from .deformable_convolution import DeformableConvolution
+from .deformable_psroi_pooling import DeformablePSROIPooling
 from .depthwise_convolution import DepthwiseConvolution
 from .detection_evaluate import DetectionEvaluate
 from .detection_output import DetectionOutput
@@ -136,7 +137,7 @@ FORK_TYPES = {
     "VideoData": "SSD",
     "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel",
-    "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
+    "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""
 
