@@ -72,3 +72,14 @@ __device__ inline Slice slice_of(const Shape& s, int tile_rows, int threads) {
 
 __device__ inline int clip(int v, int most) { return v < 0 ? 0 : v > most ? most : v; }
 __device__ inline REAL clip(REAL v, REAL most) { return v < 0 ? REAL(0) : v > most ? most : v; }
+
+// Adds a bilinear sample at `place` to the weights along an axis, -1 where nothing is read. read: the pixels that are read so far;
+// returns them with the sample's.
+__device__ inline Span add_sample(REAL place, int size, REAL* weight, Span read) {
+  const REAL inside = clip(place, REAL(size - 1));
+  const int pixel = (int)inside, next = min(pixel + 1, size - 1);
+  const REAL share = inside - REAL(pixel);
+  weight[pixel] = (weight[pixel] < 0 ? REAL(0) : weight[pixel]) + (1 - share);
+  weight[next] = (weight[next] < 0 ? REAL(0) : weight[next]) + share;
+  return {read.end ? min(read.first, pixel) : pixel, max(read.end, next + 1)};
+}

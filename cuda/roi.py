@@ -6,7 +6,7 @@ gathers in a fixed order, without atomic additions. See the .cu and .cuh files f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,10 +104,11 @@ class Winners:
 
 
 class Means:
-    """ROIAlign's means, by tables of weights for some rois at a time: roi_align_mean.cu."""
+    """ROIAlign's means and ROIWarping, by tables of weights for some rois at a time: roi_means.cuh. grid: two numbers that say where
+    the samples lie."""
 
-    def __init__(self, dtype: np.dtype[Any], sampling_ratio: int, aligned: bool) -> None:
-        self.dtype, self.grid = dtype, (sampling_ratio, int(aligned))
+    def __init__(self, stem: str, dtype: np.dtype[Any], grid: tuple[int, int] = (0, 0)) -> None:
+        self.stem, self.dtype, self.grid = stem, dtype, grid
         self.scratch = Scratch(dtype)
 
     def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: DeviceArray, bad: int) -> None:
@@ -115,7 +116,7 @@ class Means:
         maps, to = self.scratch.channels_last(sizes, x), y.device_data("write")
         for first, part, tables in self._tables(sizes, rois, bad):
             at = to + first * sizes.channels * sizes.bins * self.dtype.itemsize  # y of the part's first roi
-            launch_slabs("roi_align_mean.pool", self.dtype, part, *part, *tables, maps, at)
+            launch_slabs(f"{self.stem}.pool", self.dtype, part, *part, *tables, maps, at)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """dx (N, C, H, W): each dy at the pixels of its samples."""
@@ -124,19 +125,19 @@ class Means:
         for first, part, tables in self._tables(sizes, rois, bad):
             at = source + first * sizes.channels * sizes.bins * self.dtype.itemsize
             arguments = *part, *tables, rows, int(first > 0), at, to
-            launch_blocks("roi_align_mean.backward", self.dtype, (blocks, 1), (groups * 64, 1, 1), *arguments)
+            launch_blocks(f"{self.stem}.backward", self.dtype, (blocks, 1), (groups * 64, 1, 1), *arguments)
 
     def _tables(self, sizes: Sizes, rois: DeviceArray, bad: int) -> Iterator[tuple[int, Sizes, tuple[int, int]]]:
         """(first roi, sizes of a part of the rois, addresses of its tables), part after part."""
         reals = sizes.pooled_h * sizes.height + sizes.pooled_w * sizes.width
-        ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)  # Table of roi_align_mean.cu
+        ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)  # Table of roi_means.cuh
         count = max(1, min(sizes.rois, TABLE // max(reals, ints)))
         tables = self.scratch.address("weights", count * reals), self.scratch.address("numbers", count * ints, np.int32)
         roi = rois.device_data("read")
         for first in range(0, sizes.rois, count):
             part = sizes._replace(rois=min(count, sizes.rois - first))
             arguments = *part, roi + 5 * first * self.dtype.itemsize, *self.grid, *tables, bad  # the part's first row
-            launch_blocks("roi_align_mean.weights", self.dtype, (part.rois, 1), (64, 1, 1), *arguments)
+            launch_blocks(f"{self.stem}.weights", self.dtype, (part.rois, 1), (64, 1, 1), *arguments)
             yield first, part, tables
 
 
@@ -173,6 +174,47 @@ class PositionSensitive:
         tables = self.scratch.address("bins", 4 * sizes.pooled_h * sizes.rois, kind), steps, images
         launch(f"{self.stem}.bins", self.dtype, sizes.rois, *sizes, self.samples, rois.device_data("read"), *tables, bad)
         return *sizes, self.samples, *tables
+
+
+class MovedBins(PositionSensitive):
+    """DeformablePSROIPooling: a table of the bins of every roi and class, then a sum for each output or gradient."""
+
+    def __init__(self, stem: str, dtype: np.dtype[Any], samples: int, *, part_size: int, trans_std: float) -> None:
+        super().__init__(stem, dtype, samples)
+        self.part_size, self.trans_std = part_size, trans_std
+
+    def pool(
+        self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: DeviceArray, bad: int, trans: Blob | None = None
+    ) -> None:
+        """y (R, D, G, G) from x (N, D * G * G, H, W); trans (R, 2 K, part_size, part_size)."""
+        arguments = self._moved(sizes, rois, bad, trans)
+        self._launch("pool", y.count, *arguments, x.device_data("read"), y.device_data("write"))
+
+    def backward_moved(self, sizes: Sizes, blobs: Sequence[DeviceArray], bad: int, trans: Blob | None) -> None:
+        """blobs: x, rois, y and x again: its diff is overwritten."""
+        _, rois, y, x = blobs
+        arguments = self._moved(sizes, rois, bad, trans)
+        self._launch("data_gradient", x.count, *arguments, y.device_diff("read"), x.device_diff("write"))
+
+    def trans_backward(self, sizes: Sizes, blobs: Sequence[DeviceArray], bad: int, trans: Blob | None) -> None:
+        """blobs: x, rois, y and trans, whose diff is overwritten."""
+        x, rois, y, moves = blobs
+        arguments = self._moved(sizes, rois, bad, trans)
+        last = self.part_size, self.trans_std, x.device_data("read"), y.device_diff("read"), moves.device_diff("write")
+        self._launch("trans_gradient", moves.count, *arguments, *last)
+
+    def _moved(self, sizes: Sizes, rois: DeviceArray, bad: int, trans: Blob | None) -> tuple[float, ...]:
+        """Make the table; the first arguments of the other kernels."""
+        classes = trans.shape[1] // 2 if trans else 1
+        count = sizes.rois * classes * sizes.bins
+        table = self.scratch.address("bins", 6 * count), self.scratch.address("counts", 2 * count, np.int32)
+        moves = trans.device_data("read") if trans else 0
+        last = self.part_size, self.trans_std, rois.device_data("read"), moves, *table, bad
+        self._launch("bins", count, *sizes, classes, self.samples, *last)
+        return *sizes, classes, self.samples, *table
+
+    def _launch(self, kernel: str, count: int, *arguments: Any) -> None:
+        launch(f"{self.stem}.{kernel}", self.dtype, count, count, *arguments)
 
 
 def launch_slabs(kernel: str, dtype: np.dtype[Any], sizes: Sizes, *arguments: Any) -> None:

@@ -1,36 +1,5 @@
 // Mask R-CNN's ROIAlign: means of a grid of bilinear samples. See layers/roi/roi_align_mean.py.
-//
-// A bin's mean is a weight for each row times a weight for each column of the map. `weights` puts them in a table, once for
-// each roi; forward and backward read it. A weight is 0 or more; -1: no sample reads that row or column, so that a NaN there
-// has no effect (0 * NaN is NaN).
 #include "roi.cuh"
-
-struct Bin {
-  int image;
-  Span rows, columns;
-  const REAL *row_weights, *column_weights;
-};
-
-// A roi's part of the tables. REALs: row weights (PH, H), column weights (PW, W). Ints: image, first and end of the rows and of
-// the columns read by any bin (5 numbers); the span of pixels of each bin, rows first; the span of bins of each pixel, likewise.
-struct Table {
-  REAL* weights;
-  int* numbers;
-  __device__ REAL* of(const Shape& s, bool columns, int bin) const {
-    return weights + (columns ? (long long)s.pooled_h * s.height + (long long)bin * s.width : (long long)bin * s.height);
-  }
-  __device__ Span* pixels(const Shape& s, bool columns) const { return (Span*)(numbers + 6) + (columns ? s.pooled_h : 0); }
-  __device__ Span* bins(const Shape& s, bool columns) const {
-    return (Span*)(numbers + 6) + s.pooled_h + s.pooled_w + (columns ? s.height : 0);
-  }
-  __device__ Span* read(bool columns) const { return (Span*)(numbers + 2) + columns; }  // numbers[1] is unused
-};
-
-__device__ inline Table table_of(const Shape& s, const REAL* weights, const int* numbers, int r) {
-  const long long reals = (long long)s.pooled_h * s.height + (long long)s.pooled_w * s.width;
-  const long long ints = 6 + 2LL * (s.pooled_h + s.pooled_w + s.height + s.width);
-  return {(REAL*)weights + r * reals, (int*)numbers + r * ints};
-}
 
 struct Axis {
   REAL first, length, count;  // where the roi starts, a bin's size, samples in a bin
@@ -47,7 +16,6 @@ __device__ inline Axis axis_of(const Shape& s, const Roi& roi, bool columns, int
   return {first, length, ratio > 0 ? REAL(ratio) : rounded > 0 ? rounded : REAL(0)};
 }
 
-// Sets the weights of one bin along one axis, which are -1 before. Returns the pixels that it reads.
 __device__ inline Span fill(const Axis& axis, int bin, int size, REAL divisor, REAL* weight) {
   const REAL start = axis.first + REAL(bin) * axis.length, count = axis.count > 1 ? axis.count : REAL(1);
   double low = 0, high = axis.count;
@@ -60,128 +28,11 @@ __device__ inline Span fill(const Axis& axis, int bin, int size, REAL divisor, R
   for (double i = low; i < high; i += 1) {
     const REAL place = start + (REAL(i) + REAL(0.5)) * axis.length / count;
     if (!(place >= -1 && place <= size) || !size) continue;
-    const REAL inside = clip(place, REAL(size - 1));
-    const int pixel = (int)inside, next = min(pixel + 1, size - 1);
-    const REAL share = inside - REAL(pixel);
-    weight[pixel] = (weight[pixel] < 0 ? REAL(0) : weight[pixel]) + (1 - share);
-    weight[next] = (weight[next] < 0 ? REAL(0) : weight[next]) + share;
-    read = {read.end ? min(read.first, pixel) : pixel, max(read.end, next + 1)};
+    read = add_sample(place, size, weight, read);
   }
   for (int i = read.first; i < read.end; ++i)
     if (weight[i] > 0) weight[i] /= divisor;  // here, not in every product
   return read;
 }
 
-// A block a roi at a time. table, numbers: see Table.
-extern "C" __global__ void weights(Shape s, const REAL* rois, int ratio, int aligned, REAL* table, int* numbers, int* bad) {
-  const int height = s.height, width = s.width, pooled_h = s.pooled_h, pooled_w = s.pooled_w;
-  for (int r = blockIdx.x; r < s.rois; r += gridDim.x) {
-    const Roi mine = read_roi(s, rois, r, threadIdx.x ? nullptr : bad);
-    const Table t = table_of(s, table, numbers, r);
-    if (!threadIdx.x) t.numbers[0] = mine.image;
-    if (mine.image < 0) continue;  // the same for the whole block
-    const int reals = pooled_h * height + pooled_w * width;
-    BLOCK_LOOP(i, reals) t.weights[i] = -1;
-    __syncthreads();
-    const Axis axis[2] = {axis_of(s, mine, false, ratio, aligned), axis_of(s, mine, true, ratio, aligned)};
-    const REAL samples = axis[0].count * axis[1].count;
-    for (int i = threadIdx.x; i < pooled_h + pooled_w; i += blockDim.x) {
-      const bool columns = i >= pooled_h;
-      const int bin = columns ? i - pooled_h : i;
-      // the column weights take the divisor
-      t.pixels(s, columns)[bin] = fill(axis[columns], bin, columns ? width : height,
-                                       columns && samples > 1 ? samples : REAL(1), t.of(s, columns, bin));
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < height + width; i += blockDim.x) {
-      const bool columns = i >= height;
-      const int pixel = columns ? i - height : i, bins = columns ? pooled_w : pooled_h;
-      Span found = {0, 0};
-      for (int bin = 0; bin < bins; ++bin) {
-        const Span read = t.pixels(s, columns)[bin];
-        if (pixel >= read.first && pixel < read.end) found = {found.end ? found.first : bin, bin + 1};
-      }
-      t.bins(s, columns)[pixel] = found;
-    }
-    if (threadIdx.x < 2) {
-      Span all = {0, 0};
-      for (int bin = 0; bin < (threadIdx.x ? pooled_w : pooled_h); ++bin) {
-        const Span read = t.pixels(s, threadIdx.x)[bin];
-        if (read.end > read.first) all = {all.end ? min(all.first, read.first) : read.first, max(all.end, read.end)};
-      }
-      *t.read(threadIdx.x) = all;
-    }
-    __syncthreads();
-  }
-}
-
-#include "roi_slabs.cuh"
-
-__device__ inline Bin bin_at(const Pooling& p, int r, int ph, int pw) {
-  const Table t = table_of(p.s, p.weights, p.spans, r);
-  if (t.numbers[0] < 0) return {0, {0, 0}, {0, 0}, nullptr, nullptr};
-  return {t.numbers[0], t.pixels(p.s, false)[ph], t.pixels(p.s, true)[pw], t.of(p.s, false, ph), t.of(p.s, true, pw)};
-}
-
-// The mean of the bin's samples.
-__device__ inline REAL pooled(const Pooling& p, const Bin& bin, const REAL* x, int&) {
-  const unsigned channels = p.s.channels, width = p.s.width;
-  REAL sum = 0;
-  for (int h = bin.rows.first; h < bin.rows.end; ++h) {
-    const REAL row_weight = bin.row_weights[h];
-    if (row_weight < 0) continue;
-    const REAL* pixel = x + (((unsigned)bin.image * p.s.height + h) * width + bin.columns.first) * channels;
-    REAL line = 0;
-    for (int w = bin.columns.first; w < bin.columns.end; ++w, pixel += channels) {
-      const REAL weight = bin.column_weights[w];
-      if (weight >= 0) line += weight * *pixel;
-    }
-    sum += row_weight * line;
-  }
-  return sum;
-}
-
-// x: (N, H, W, C); y: (R, C, PH, PW). Blocks of 16 x any threads.
-extern "C" __global__ void pool(Shape s, const REAL* table, const int* numbers, const REAL* x, REAL* y) {
-  pool_slabs({s, nullptr, x, table, numbers, nullptr}, y, nullptr);
-}
-
-constexpr int SIDE = 8;  // a group of threads: SIDE x SIDE
-
-// dx (N, C, H, W), all of it; with more, added to its old values. See Slice of roi.cuh: in a group, thread (i, j) has the pixels
-// (i + SIDE * m, j + SIDE * n). No pixel has two threads, so that no thread waits for another.
-extern "C" __global__ void __launch_bounds__(512, 2)
-backward(Shape s, const REAL* table, const int* numbers, int tile_rows, int more, const REAL* dy, REAL* dx) {
-  __shared__ REAL sums[CELLS];
-  const int height = s.height, width = s.width;
-  const Slice of = slice_of(s, tile_rows, SIDE * SIDE);
-  const int i = threadIdx.x / SIDE % SIDE, j = threadIdx.x % SIDE;
-  REAL* mine = sums + of.group * of.cells - of.row * width;  // indexed by the map's own rows
-  of.clear(sums);
-  for (int r = of.group; r < s.rois; r += of.groups) {
-    const Table t = table_of(s, table, numbers, r);
-    if (t.numbers[0] != of.image) continue;
-    const Span down = *t.read(false), across = *t.read(true);
-    const Span *row_bins = t.bins(s, false), *column_bins = t.bins(s, true);
-    const REAL *row_weights = t.of(s, false, 0), *column_weights = t.of(s, true, 0);
-    const REAL* grid = dy + ((unsigned)r * s.channels + of.channel) * s.pooled_h * s.pooled_w;
-    const int top = max(down.first, of.row), bottom = min(down.end, of.row + of.rows);
-    for (int h = top + ((i - top) & (SIDE - 1)); h < bottom; h += SIDE)  // from top on, the rows with h % SIDE == i
-      for (int w = across.first + ((j - across.first) & (SIDE - 1)); w < across.end; w += SIDE) {
-        REAL sum = 0;
-        const Span high = row_bins[h], wide = column_bins[w];
-        for (int ph = high.first; ph < high.end; ++ph) {
-          const REAL row_weight = row_weights[ph * height + h];
-          if (row_weight < 0) continue;
-          REAL line = 0;
-          for (int pw = wide.first; pw < wide.end; ++pw) {
-            const REAL weight = column_weights[pw * width + w];
-            if (weight >= 0) line += weight * grid[ph * s.pooled_w + pw];
-          }
-          sum += row_weight * line;
-        }
-        mine[h * width + w] += sum;
-      }
-  }
-  of.write(s, sums, more, dx);
-}
+#include "roi_means.cuh"

@@ -44,6 +44,8 @@ from .ctc_greedy_decoder import CTCGreedyDecoder
 from .ctc_loss import CTCLoss, CtcLoss
 from .data import Data
 from .deconvolution import Deconvolution
+from .deformable_convolution import DeformableConvolution
+from .deformable_psroi_pooling import DeformablePSROIPooling
 from .depthwise_convolution import DepthwiseConvolution
 from .detection_evaluate import DetectionEvaluate
 from .detection_output import DetectionOutput
@@ -101,6 +103,7 @@ from .rnn import RNN
 from .roi_align import ROIAlign
 from .roi_data import RoIData
 from .roi_pooling import ROIPooling
+from .roi_warping import ROIWarping
 from .scale import Scale
 from .seg_accuracy import SegAccuracy
 from .shuffle_channel import ShuffleChannel
@@ -136,7 +139,7 @@ FORK_TYPES = {
     "VideoData": "SSD",
     "BoxData": "Intel", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel",
-    "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "ChannelNorm": "FlowNet",
+    "ChannelNorm": "FlowNet",
     "Correlation": "FlowNet",
 }  # fmt: skip
 """Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""

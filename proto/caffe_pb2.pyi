@@ -556,10 +556,13 @@ class LayerParameter(_message.Message):
     INTERP_PARAM_FIELD_NUMBER: _builtins.int
     SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
+    ROI_WARPING_PARAM_FIELD_NUMBER: _builtins.int
     MASK_RESIZE_PARAM_FIELD_NUMBER: _builtins.int
     LSTM_PARAM_FIELD_NUMBER: _builtins.int
     NORMALIZE_PARAM_FIELD_NUMBER: _builtins.int
     PROPOSAL_PARAM_FIELD_NUMBER: _builtins.int
+    DEFORMABLE_CONVOLUTION_PARAM_FIELD_NUMBER: _builtins.int
+    DEFORMABLE_PSROI_POOLING_PARAM_FIELD_NUMBER: _builtins.int
     PADDING_PARAM_FIELD_NUMBER: _builtins.int
     REVERSE_PARAM_FIELD_NUMBER: _builtins.int
     TRANSPOSE_PARAM_FIELD_NUMBER: _builtins.int
@@ -677,6 +680,8 @@ class LayerParameter(_message.Message):
         """[44]"""
 
     @_builtins.property
+    def roi_warping_param(self) -> Global___ROIWarpingParameter: ...
+    @_builtins.property
     def mask_resize_param(self) -> Global___MaskResizeParameter: ...
     @_builtins.property
     def lstm_param(self) -> Global___LSTMParameter:
@@ -686,6 +691,10 @@ class LayerParameter(_message.Message):
     def normalize_param(self) -> Global___NormalizeTypeParameter: ...
     @_builtins.property
     def proposal_param(self) -> Global___ProposalParameter: ...
+    @_builtins.property
+    def deformable_convolution_param(self) -> Global___DeformableConvolutionParameter: ...
+    @_builtins.property
+    def deformable_psroi_pooling_param(self) -> Global___DeformablePSROIPoolingParameter: ...
     @_builtins.property
     def padding_param(self) -> Global___PaddingParameter:
         """[135]"""
@@ -906,10 +915,13 @@ class LayerParameter(_message.Message):
         interp_param: Global___InterpParameter | None = ...,
         seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
         unpooling_param: Global___UnpoolingParameter | None = ...,
+        roi_warping_param: Global___ROIWarpingParameter | None = ...,
         mask_resize_param: Global___MaskResizeParameter | None = ...,
         lstm_param: Global___LSTMParameter | None = ...,
         normalize_param: Global___NormalizeTypeParameter | None = ...,
         proposal_param: Global___ProposalParameter | None = ...,
+        deformable_convolution_param: Global___DeformableConvolutionParameter | None = ...,
+        deformable_psroi_pooling_param: Global___DeformablePSROIPoolingParameter | None = ...,
         padding_param: Global___PaddingParameter | None = ...,
         reverse_param: Global___ReverseParameter | None = ...,
         transpose_param: Global___TransposeParameter | None = ...,
@@ -994,9 +1006,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4787,6 +4799,144 @@ class PaddingParameter(_message.Message):
 Global___PaddingParameter: _TypeAlias = PaddingParameter  # noqa: Y015
 
 @_typing.final
+class DeformableConvolutionParameter(_message.Message):
+    """Messages and fields of Deformable ConvNets, with the numbers of makefile/frcnn; unsky/Deformable-ConvNets-caffe and
+    soeaver/py-RFCN-priv have others for the two blocks (minicaffe/formats/fork_numbers.py).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Engine:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _EngineEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[DeformableConvolutionParameter._Engine.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        DEFAULT: DeformableConvolutionParameter._Engine.ValueType  # 0
+        CAFFE: DeformableConvolutionParameter._Engine.ValueType  # 1
+        CUDNN: DeformableConvolutionParameter._Engine.ValueType  # 2
+
+    class Engine(_Engine, metaclass=_EngineEnumTypeWrapper): ...
+    DEFAULT: DeformableConvolutionParameter.Engine.ValueType  # 0
+    CAFFE: DeformableConvolutionParameter.Engine.ValueType  # 1
+    CUDNN: DeformableConvolutionParameter.Engine.ValueType  # 2
+
+    NUM_OUTPUT_FIELD_NUMBER: _builtins.int
+    BIAS_TERM_FIELD_NUMBER: _builtins.int
+    PAD_FIELD_NUMBER: _builtins.int
+    KERNEL_SIZE_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    WEIGHT_FILLER_FIELD_NUMBER: _builtins.int
+    BIAS_FILLER_FIELD_NUMBER: _builtins.int
+    PAD_H_FIELD_NUMBER: _builtins.int
+    PAD_W_FIELD_NUMBER: _builtins.int
+    KERNEL_H_FIELD_NUMBER: _builtins.int
+    KERNEL_W_FIELD_NUMBER: _builtins.int
+    STRIDE_H_FIELD_NUMBER: _builtins.int
+    STRIDE_W_FIELD_NUMBER: _builtins.int
+    ENGINE_FIELD_NUMBER: _builtins.int
+    AXIS_FIELD_NUMBER: _builtins.int
+    FORCE_ND_IM2COL_FIELD_NUMBER: _builtins.int
+    DILATION_FIELD_NUMBER: _builtins.int
+    DEFORMABLE_GROUP_FIELD_NUMBER: _builtins.int
+    num_output: _builtins.int
+    bias_term: _builtins.bool
+    group: _builtins.int
+    pad_h: _builtins.int
+    pad_w: _builtins.int
+    kernel_h: _builtins.int
+    kernel_w: _builtins.int
+    stride_h: _builtins.int
+    stride_w: _builtins.int
+    engine: Global___DeformableConvolutionParameter.Engine.ValueType
+    axis: _builtins.int
+    force_nd_im2col: _builtins.bool
+    deformable_group: _builtins.int
+    @_builtins.property
+    def pad(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def kernel_size(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def stride(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def weight_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def bias_filler(self) -> Global___FillerParameter: ...
+    @_builtins.property
+    def dilation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        num_output: _builtins.int | None = ...,
+        bias_term: _builtins.bool | None = ...,
+        pad: _abc.Iterable[_builtins.int] | None = ...,
+        kernel_size: _abc.Iterable[_builtins.int] | None = ...,
+        group: _builtins.int | None = ...,
+        stride: _abc.Iterable[_builtins.int] | None = ...,
+        weight_filler: Global___FillerParameter | None = ...,
+        bias_filler: Global___FillerParameter | None = ...,
+        pad_h: _builtins.int | None = ...,
+        pad_w: _builtins.int | None = ...,
+        kernel_h: _builtins.int | None = ...,
+        kernel_w: _builtins.int | None = ...,
+        stride_h: _builtins.int | None = ...,
+        stride_w: _builtins.int | None = ...,
+        engine: Global___DeformableConvolutionParameter.Engine.ValueType | None = ...,
+        axis: _builtins.int | None = ...,
+        force_nd_im2col: _builtins.bool | None = ...,
+        dilation: _abc.Iterable[_builtins.int] | None = ...,
+        deformable_group: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "deformable_group", b"deformable_group", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "kernel_h", b"kernel_h", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["axis", b"axis", "bias_filler", b"bias_filler", "bias_term", b"bias_term", "deformable_group", b"deformable_group", "dilation", b"dilation", "engine", b"engine", "force_nd_im2col", b"force_nd_im2col", "group", b"group", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "num_output", b"num_output", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w", "weight_filler", b"weight_filler"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeformableConvolutionParameter: _TypeAlias = DeformableConvolutionParameter  # noqa: Y015
+
+@_typing.final
+class DeformablePSROIPoolingParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPATIAL_SCALE_FIELD_NUMBER: _builtins.int
+    OUTPUT_DIM_FIELD_NUMBER: _builtins.int
+    GROUP_SIZE_FIELD_NUMBER: _builtins.int
+    POOLED_SIZE_FIELD_NUMBER: _builtins.int
+    PART_SIZE_FIELD_NUMBER: _builtins.int
+    SAMPLE_PER_PART_FIELD_NUMBER: _builtins.int
+    TRANS_STD_FIELD_NUMBER: _builtins.int
+    NO_TRANS_FIELD_NUMBER: _builtins.int
+    spatial_scale: _builtins.float
+    output_dim: _builtins.int
+    group_size: _builtins.int
+    pooled_size: _builtins.int
+    part_size: _builtins.int
+    sample_per_part: _builtins.int
+    trans_std: _builtins.float
+    no_trans: _builtins.bool
+    def __init__(
+        self,
+        *,
+        spatial_scale: _builtins.float | None = ...,
+        output_dim: _builtins.int | None = ...,
+        group_size: _builtins.int | None = ...,
+        pooled_size: _builtins.int | None = ...,
+        part_size: _builtins.int | None = ...,
+        sample_per_part: _builtins.int | None = ...,
+        trans_std: _builtins.float | None = ...,
+        no_trans: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["group_size", b"group_size", "no_trans", b"no_trans", "output_dim", b"output_dim", "part_size", b"part_size", "pooled_size", b"pooled_size", "sample_per_part", b"sample_per_part", "spatial_scale", b"spatial_scale", "trans_std", b"trans_std"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_size", b"group_size", "no_trans", b"no_trans", "output_dim", b"output_dim", "part_size", b"part_size", "pooled_size", b"pooled_size", "sample_per_part", b"sample_per_part", "spatial_scale", b"spatial_scale", "trans_std", b"trans_std"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeformablePSROIPoolingParameter: _TypeAlias = DeformablePSROIPoolingParameter  # noqa: Y015
+
+@_typing.final
 class ProposalParameter(_message.Message):
     """Messages and fields of happynear/caffe-windows. A number in brackets is the fork's, where another fork had it first."""
 
@@ -4897,9 +5047,34 @@ class LSTMParameter(_message.Message):
 Global___LSTMParameter: _TypeAlias = LSTMParameter  # noqa: Y015
 
 @_typing.final
-class MaskResizeParameter(_message.Message):
+class ROIWarpingParameter(_message.Message):
     """Messages and fields of daijifeng001/caffe-mnc. A number in brackets is the fork's, where another fork had it first."""
 
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOLED_H_FIELD_NUMBER: _builtins.int
+    POOLED_W_FIELD_NUMBER: _builtins.int
+    SPATIAL_SCALE_FIELD_NUMBER: _builtins.int
+    pooled_h: _builtins.int
+    pooled_w: _builtins.int
+    spatial_scale: _builtins.float
+    def __init__(
+        self,
+        *,
+        pooled_h: _builtins.int | None = ...,
+        pooled_w: _builtins.int | None = ...,
+        spatial_scale: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pooled_h", b"pooled_h", "pooled_w", b"pooled_w", "spatial_scale", b"spatial_scale"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pooled_h", b"pooled_h", "pooled_w", b"pooled_w", "spatial_scale", b"spatial_scale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ROIWarpingParameter: _TypeAlias = ROIWarpingParameter  # noqa: Y015
+
+@_typing.final
+class MaskResizeParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OUTPUT_HEIGHT_FIELD_NUMBER: _builtins.int

@@ -1,4 +1,4 @@
-"""The sliding window of convolution_param: kernel, stride, padding and dilation per spatial axis.
+"""The sliding window of a convolution's block: kernel, stride, padding and dilation per spatial axis.
 
     output = floor((input + 2 pad - (dilation (kernel - 1) + 1)) / stride) + 1
 
@@ -53,7 +53,7 @@ class Window:
 
 
 def read_window(layer: Layer, axes: int) -> Window:
-    """The window that the layer's convolution_param gives for that number of spatial axes. Raises LayerError."""
+    """The window that the layer's block gives for that number of spatial axes. Raises LayerError."""
     window = Window(
         kernel=_per_axis(layer, "kernel", "kernel_size", axes, None),
         stride=_per_axis(layer, "stride", "stride", axes, 1),
@@ -62,7 +62,7 @@ def read_window(layer: Layer, axes: int) -> Window:
     )
     for what, sizes in (("kernel", window.kernel), ("stride", window.stride), ("dilation", window.dilation)):
         if min(sizes) < 1:
-            raise layer.error(f"{what} must be > 0 on every axis, got {_times(sizes)}", "convolution_param")
+            raise layer.error(f"{what} must be > 0 on every axis, got {_times(sizes)}", layer.param_block[0])
     return window
 
 
@@ -74,15 +74,16 @@ def checked_output(layer: Layer, window: Window, spatial: Sequence[int]) -> tupl
         raise layer.error(
             f"the map of {_times(spatial)} with padding {_times(window.pad)} is smaller than the kernel of "
             f"{_times(window.kernel)}{extent}",
-            "convolution_param",
+            layer.param_block[0],
         )
     return output
 
 
 def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | None) -> tuple[int, ...]:
     """A field given once, once per axis, or (2-d) as what_h and what_w."""
-    param: Message = layer.param.convolution_param
-    path = f"convolution_param.{field}"
+    block = layer.param_block[0]
+    param: Message = getattr(layer.param, block)
+    path = f"{block}.{field}"
     listed = tuple(getattr(param, field))
     # dilation has no _h and _w in caffe.proto
     if what != "dilation" and (param.HasField(f"{what}_h") or param.HasField(f"{what}_w")):
@@ -90,7 +91,7 @@ def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | Non
             raise layer.error(f"{field} and {what}_h, {what}_w are both given: give one of them", path)
         if axes != 2:
             raise layer.error(
-                f"{what}_h and {what}_w need 2 spatial axes, the bottom has {axes}", f"convolution_param.{what}_h"
+                f"{what}_h and {what}_w need 2 spatial axes, the bottom has {axes}", f"{block}.{what}_h"
             )
         return (getattr(param, f"{what}_h"), getattr(param, f"{what}_w"))
     if not listed and default is None:
@@ -102,8 +103,8 @@ def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | Non
 
 
 def _dilation(layer: Layer, axes: int) -> tuple[int, ...]:
-    """dilation, or under DeepLab's names hole, or hole_h and hole_w (2-d)."""
-    param = layer.param.convolution_param
+    """dilation, or under DeepLab's names in convolution_param hole, or hole_h and hole_w (2-d)."""
+    param = layer.param.convolution_param  # empty where the layer has another block
     dilation, given = _per_axis(layer, "dilation", "dilation", axes, 1), [f for f in HOLES if param.HasField(f)]
     if not given:
         return dilation

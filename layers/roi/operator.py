@@ -3,7 +3,7 @@
     rois (R, 5)  --plan-->  what their bins read
     x (N, C, H, W)  --pool-->  y (R, C', PH, PW);  dy  --pool_backward-->  dx
 
-The kinds: RoiPool, RoiAlign, RoiAlignMax, PsRoiPool and PsRoiAlign, each in the file of its formula.
+The kinds: RoiPool, RoiAlign, RoiAlignMax, RoiWarp, PsRoiPool, PsRoiAlign and DeformablePsRoiPool, each in the file of its formula.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from minicaffe.errors import Error
 
 from .roi_geometry import RoiPlan, rois_problem
 
-POSITIVE = ("pooled_h", "pooled_w", "group_size", "sample_num")
+POSITIVE = ("pooled_h", "pooled_w", "group_size", "sample_num", "sample_per_part")
 
-MOST_SAMPLES = {"sampling_ratio": 1000, "sample_num": 1000}
+MOST_SAMPLES = {"sampling_ratio": 1000, "sample_num": 1000, "sample_per_part": 1000}
 """Most samples along a side of a bin. No map has use for more, and memory and time grow with them."""
 
 

@@ -27,7 +27,9 @@ CHUNK = 2**22
 
 
 class GridTaps(NamedTuple):
-    """What the grid's bins read on a map (H * W,): rows (G, KH, R) plus columns (KW, G, R), which hold the divisor."""
+    """What the grid's bins read on a map (H * W,): rows (G, KH, R) plus columns (KW, G, R), which hold the divisor.
+
+    Of a part of the grid: rows (KH, R), or (KH, P, R) where they differ from place to place, and columns (KW, P, R)."""
 
     rows: Ints
     row_weight: Array
@@ -63,7 +65,7 @@ def pool_part(x: Array, taps: GridTaps, scratch: Scratch) -> Array:
     maps = scratch("maps", places * pixels + 1, dim, dtype=x.dtype)
     maps[:-1].reshape(places, pixels, dim)[...] = x.transpose(1, 2, 0)
     maps[-1] = 0  # what clip makes of NONE
-    # (KW, P, R * D), (KH, R * D)
+    # (KW, P, R * D), (KH, [P,] R * D)
     by_column, by_row = _for_channels(taps.column_weight, dim), _for_channels(taps.row_weight, dim)
     values = scratch("values", *by_column.shape, dtype=x.dtype)
     row_mean = scratch("row mean", *by_column.shape[1:], dtype=x.dtype)
@@ -87,14 +89,16 @@ def part_backward(dy: Array, taps: GridTaps, pixels: int, scratch: Scratch) -> A
     each = len(taps.rows) * len(taps.columns) * dy[:, :1].nbytes  # bytes of a roi's weighted rows
     step = max(1, CHUNK // max(each, 1))
     for some in (slice(r, r + step) for r in range(0, rois, step)):
-        by_row = _for_channels(taps.row_weight[:, some], dim)
+        by_row = _for_channels(taps.row_weight[..., some], dim)
         by_column = _for_channels(taps.column_weight[..., some], dim)
         weighted = scratch("weighted", len(by_row), *by_column.shape, dtype=dy.dtype)  # (KH, KW, P, R' * D)
         mine = dy[:, some].reshape(places, -1)
         with np.errstate(invalid="ignore", over="ignore"):
             for out, weight in zip(weighted, by_row):
                 np.multiply(by_column, mine * weight, out=out)
-        target = (taps.rows[:, None, None, some] + taps.columns[..., some]).ravel()  # (KH, KW, P, R'), as weighted
+        rows = taps.rows[..., some]
+        across = rows.reshape(len(rows), 1, -1, rows.shape[-1])  # (KH, 1, P or 1, R')
+        target = (across + taps.columns[..., some]).ravel()  # (KH, KW, P, R'), as weighted
         source = np.flatnonzero(target < len(maps))  # without the NONEs
         add_rows(weighted.reshape(-1, dim), source, target[source], maps, scratch)
     return maps.reshape(places, pixels, dim)

@@ -15,6 +15,7 @@ read, and zero times NaN is NaN: arrays with a value that is not finite go pixel
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,26 +41,12 @@ PAD = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoiAlign(GridOperator):
-    """Means of samples. sampling_ratio: samples along a side of a bin, or when not > 0 as many as the bin has pixels."""
+class GridMeans(GridOperator):
+    """A kind whose y are the means of a grid of bilinear samples in each bin."""
 
-    sampling_ratio: int = 0
-    aligned: bool = False
-
-    def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
-        """rois scaled, then moved by half a pixel if aligned, then cut into bins, and their samples; nothing is rounded."""
-        dtype = rois.dtype.type
-        scaled = rois[:, 1:] * dtype(self.spatial_scale)
-        corners = scaled - dtype(0.5 if self.aligned else 0)
-
-        def cut(first: Array, last: Array, count: int) -> AxisSteps:
-            return cut_axis(first, last - first if self.aligned else at_least(1, last - first), count)
-
-        steps = cut_corners(scaled, corners, (self.pooled_h, self.pooled_w), cut)
-        w, count_w = _axis_samples(steps.w, size[1], self.sampling_ratio)
-        h, count_h = _axis_samples(steps.h, size[0], self.sampling_ratio)
-        # a divisor of 1 for bins without samples
-        return RoiPlan(rois, size, steps, Samples(h, w, np.maximum(count_h * count_w, dtype(1))))
+    @abstractmethod
+    def most_samples(self, length: int, bins: int) -> int:
+        """How many samples a bin has along an axis, where a roi has the whole length of the map."""
 
     def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         assert y is not None
@@ -82,15 +69,40 @@ class RoiAlign(GridOperator):
         in backward."""
         (_, channels, height, width), (rois, _, pooled_h, pooled_w) = x.shape, y.shape
         size, each = x.dtype.itemsize, len(_channel_parts(channels, data_bytes([x]) // max(x.shape[0], 1)))
-        axes, ratio = ((pooled_h, height), (pooled_w, width)), self.sampling_ratio
-        samples = sum(pooled * (ratio if ratio > 0 else -(-length // pooled)) for pooled, length in axes)
+        axes = (pooled_h, height), (pooled_w, width)
+        samples = sum(pooled * self.most_samples(length, pooled) for pooled, length in axes)
         numbers = [rois * pooled * length for pooled, length in axes]
         making = 2 * rois * samples * (8 + size) + size * sum(numbers) + 8 * max(numbers)
         parts_at_work = get_num_threads() * data_bytes([x]) // max(each, 1)
         return max(x.count, y.count if backward else 0, making, size * sum(numbers) + parts_at_work * (2 if backward else 1))
 
+@dataclass(frozen=True, kw_only=True)
+class RoiAlign(GridMeans):
+    """Means of samples. sampling_ratio: samples along a side of a bin, or when not > 0 as many as the bin has pixels."""
+
+    sampling_ratio: int = 0
+    aligned: bool = False
+
+    def most_samples(self, length: int, bins: int) -> int:
+        return self.sampling_ratio if self.sampling_ratio > 0 else -(-length // bins)
+
+    def plan(self, rois: Array, size: tuple[int, int]) -> SamplePlan:
+        """rois scaled, then moved by half a pixel if aligned, then cut into bins, and their samples; nothing is rounded."""
+        dtype = rois.dtype.type
+        scaled = rois[:, 1:] * dtype(self.spatial_scale)
+        corners = scaled - dtype(0.5 if self.aligned else 0)
+
+        def cut(first: Array, last: Array, count: int) -> AxisSteps:
+            return cut_axis(first, last - first if self.aligned else at_least(1, last - first), count)
+
+        steps = cut_corners(scaled, corners, (self.pooled_h, self.pooled_w), cut)
+        w, count_w = _axis_samples(steps.w, size[1], self.sampling_ratio)
+        h, count_h = _axis_samples(steps.h, size[0], self.sampling_ratio)
+        # a divisor of 1 for bins without samples
+        return RoiPlan(rois, size, steps, Samples(h, w, np.maximum(count_h * count_w, dtype(1))))
+
     def kernels(self, dtype: np.dtype[Any]) -> Means:
-        return Means(dtype, self.sampling_ratio, self.aligned)
+        return Means("roi_align_mean", dtype, (self.sampling_ratio, int(self.aligned)))
 
 
 def _axis_samples(steps: AxisSteps, size: int, sampling_ratio: int) -> tuple[Array, Array]:
@@ -179,7 +191,7 @@ def _backward(dy: Array, blocks: Sequence[Block], dx: Array) -> None:
 
 
 def _pool_by_pixels(x: Array, plan: SamplePlan, y: Array) -> None:
-    """As RoiAlign.pool, but reading no pixel that a bin's samples do not, so that a NaN spoils no other bin."""
+    """As GridMeans.pool, but reading no pixel that a bin's samples do not, so that a NaN spoils no other bin."""
     x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     for r, (image, rows, columns, weight) in enumerate(_pixels(plan)):
         with np.errstate(invalid="ignore"):
@@ -192,7 +204,7 @@ def _pool_by_pixels(x: Array, plan: SamplePlan, y: Array) -> None:
 
 
 def _backward_by_pixels(dy: Array, plan: SamplePlan, dx: Array) -> None:
-    """As RoiAlign.pool_backward, but writing no pixel that a bin's samples do not read."""
+    """As GridMeans.pool_backward, but writing no pixel that a bin's samples do not read."""
     pooled_h, pooled_w = dy.shape[2:]
     pixels = np.zeros((len(dx), *dx.shape[2:], dx.shape[1]), dx.dtype)
     for r, (image, rows, columns, weight) in enumerate(_pixels(plan)):

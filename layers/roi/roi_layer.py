@@ -25,7 +25,7 @@ class RoiLayer(Layer):
     """bottom: x (N, C, H, W); rois (R, 5) or (R, 5, 1, 1). top: y (R, C', PH, PW). The diff of rois is zero.
 
     Its operator does the work. Forward checks the rois and plans their bins, once; backward uses the same plan as long as
-    the bottoms still hold the same rois.
+    the bottoms still hold the same rois (and what else the plan is made of).
     """
 
     num_bottom: ClassVar[Count] = 2
@@ -36,7 +36,7 @@ class RoiLayer(Layer):
     kind: ClassVar[type[RoiOperator]]
     operator: RoiOperator
     kernels: Means | PositionSensitive | Winners
-    _planned: tuple[tuple[tuple[int, ...], float, bytes], RoiPlan[Any]] | None = None
+    _planned: tuple[tuple[tuple[int, ...], float, tuple[bytes, ...]], RoiPlan[Any]] | None = None
 
     @property
     def spatial_scale(self) -> float:
@@ -99,11 +99,16 @@ class RoiLayer(Layer):
     def _plan(self, bottom: Sequence[Blob]) -> RoiPlan[Any]:
         """The last forward's plan, or a new one where the bottoms are not what that was made of."""
         self.read_scale_bottom(bottom)
-        made_of = bottom[0].shape, self.spatial_scale, bottom[1].read_data().tobytes()  # by value: rois may change in place
+        values = tuple(blob.read_data().tobytes() for blob in bottom[1:])  # rois may change in place
+        made_of = bottom[0].shape, self.spatial_scale, values
         if self._planned is None or self._planned[0] != made_of:
             rois = self._checked_rois(bottom).astype(bottom[0].dtype)
-            self._planned = made_of, self.operator.plan(rois, (bottom[0].shape[2], bottom[0].shape[3]))
+            self._planned = made_of, self.plan_rois(rois, bottom)
         return self._planned[1]
+
+    def plan_rois(self, rois: Array, bottom: Sequence[Blob]) -> RoiPlan[Any]:
+        """The operator's plan of checked rois (R, 5)."""
+        return self.operator.plan(rois, (bottom[0].shape[2], bottom[0].shape[3]))
 
     def _checked_rois(self, bottom: Sequence[Blob]) -> Array:
         return self._named(lambda: self.operator.check_rois(bottom[1].read_data(), bottom[0].shape[0]))

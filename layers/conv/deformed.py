@@ -1,0 +1,347 @@
+"""The products of a deformable convolution: columns gathered from bilinear samples, and their transposes.
+
+    columns[window, tap, c] = x[c] at (window * stride - pad + tap * dilation + offset[window, tap]);   y = columns @ weight
+
+A channels-last map makes a neighbour of a sample a row: columns are four gathers of rows, each times its share. Backward adds
+rows of the columns' gradient to pixels, in an order that depends on the sizes only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from minicaffe.blob import Array
+from minicaffe.blocks import Scratch
+from minicaffe.layers.roi.roi_geometry import Ints
+from minicaffe.layers.roi.row_sums import items, longest_first
+from minicaffe.threads import parts, run
+
+from .window import Window
+
+BLOCK_BYTES = 4 << 20
+"""About how many bytes of columns are made and multiplied at a time in forward."""
+
+ROW_BYTES = 1 << 18
+"""About how many bytes of rows are gathered at a time: a core's cache holds two of them."""
+
+LEAST = 256
+"""Least columns of a product."""
+
+
+class Places(NamedTuple):
+    """Where the taps of one image's windows sample the map, each array (windows, taps, deformable groups).
+
+    inside: whether the sample is on the map, at row `low_h` + `share_h` and column `low_w` + `share_w`; a sample outside is 0. high_h,
+    high_w: the next row and column, or the same one at the map's end.
+    """
+
+    inside: Array
+    low_h: Ints
+    high_h: Ints
+    share_h: Array
+    low_w: Ints
+    high_w: Ints
+    share_w: Array
+
+    def neighbours(self) -> Iterator[tuple[Ints, Ints, Array]]:
+        """(rows, columns, share in the sample) of each of the four pixels of every sample: low low, low high, high low, high high."""
+        one = self.share_h.dtype.type(1)
+        for row, of_row in ((self.low_h, one - self.share_h), (self.high_h, self.share_h)):
+            for column, of_column in ((self.low_w, one - self.share_w), (self.high_w, self.share_w)):
+                yield row, column, of_row * of_column
+
+    def pixels(self, size: tuple[int, int]) -> Ints:
+        """The four neighbours (4, windows, taps, groups) in the flat map; one past its end where the sample is outside."""
+        beyond = size[0] * size[1]
+        flat = [np.where(self.inside, row * size[1] + column, beyond) for row, column, _ in self.neighbours()]
+        return np.stack(flat)
+
+    def shares(self) -> Array:
+        """The shares of the four neighbours (4, windows, taps, groups)."""
+        return np.stack([share for _, _, share in self.neighbours()])
+
+
+def places_of(offset: Array, window: Window, size: tuple[int, int]) -> Places:
+    """offset (groups * taps * 2, windows down, windows across) of one image, rows first -> where its samples lie on a map of that
+    size (H, W).
+
+    A sample is on the map from its first pixel to one past its last; past the last pixel's centre it has that pixel's value.
+    """
+    taps, (down, across) = math.prod(window.kernel), offset.shape[1:]
+    moves = offset.reshape(-1, taps, 2, down * across).transpose(2, 3, 1, 0)  # (2, windows, taps, groups)
+    corners = np.indices((down, across)).reshape(2, -1)
+    steps = np.indices(window.kernel).reshape(2, -1)
+    found = [
+        _axis(moves[i], corners[i] * window.stride[i] - window.pad[i], steps[i] * window.dilation[i], size[i]) for i in (0, 1)
+    ]
+    (in_h, *h), (in_w, *w) = found
+    inside = in_h & in_w
+    low_h, high_h, low_w, high_w = (np.where(inside, pixel, 0) for pixel in (*h[:2], *w[:2]))
+    zero = offset.dtype.type(0)
+    return Places(inside, low_h, high_h, np.where(inside, h[2], zero), low_w, high_w, np.where(inside, w[2], zero))
+
+
+def _axis(move: Array, corner: Ints, step: Ints, size: int) -> tuple[Array, Ints, Ints, Array]:
+    """move (windows, taps, groups), corner (windows,), step (taps,) -> inside, low, high, share of high, along an axis."""
+    dtype = move.dtype
+    corner, step = corner[:, None, None], step[:, None]
+    at = (corner + step).astype(dtype) + move
+    inside = (at >= 0) & (at < size)
+    own = np.where(inside, step.astype(dtype) + move, 0)  # counted from the window's corner: the fork's share, with less rounding
+    low = np.floor(own)
+    pixel = (low.astype(np.int64) + corner).clip(0, max(size - 1, 0))
+    last = pixel >= size - 1
+    return inside, pixel, np.where(last, pixel, pixel + 1), np.where(last, 0, own - low).astype(dtype)
+
+
+class Samples(NamedTuple):
+    """The rows that one image's columns are made of: `maps` (pixels * groups + groups, C / groups), 0 past the last pixel; index
+    and share (4, windows * taps * groups): which rows of maps, and their shares. each: rows of a window."""
+
+    maps: Array
+    index: Ints
+    share: Array
+    each: int
+    groups: int
+
+    def put(self, first: int, rows: Array, term: Array) -> None:
+        """Write to rows (n, C / groups) the samples from number `first` on; term: as large, overwritten."""
+        part = slice(first, first + len(rows))
+        for k in range(4):
+            to = term if k else rows
+            # the indices are valid: "clip" only spares the copy of out that "raise" makes
+            items(self.maps).take(self.index[k, part], out=items(to), mode="clip")
+            to *= self.share[k, part, None]
+            if k:
+                rows += to
+
+    def columns(self, windows: slice, columns: Array, scratch: Scratch) -> None:
+        """Write to columns (windows, taps, C) those of these windows."""
+        for first, rows, term in self._chunks(windows, columns, scratch):
+            self.put(first, rows, term)
+
+    def products(self, windows: slice, columns: Array, scratch: Scratch) -> Array:
+        """columns (windows, taps, C): the sum over a group's channels of each times each of the four pixels, (4, rows)."""
+        sums = np.empty((4, (windows.stop - windows.start) * self.each), columns.dtype)
+        for first, rows, term in self._chunks(windows, columns, scratch):
+            start = first - windows.start * self.each
+            for k in range(4):
+                items(self.maps).take(self.index[k, first : first + len(rows)], out=items(term), mode="clip")
+                np.einsum("rc,rc->r", term, rows, out=sums[k, start : start + len(rows)])
+        return sums
+
+    def _chunks(self, windows: slice, columns: Array, scratch: Scratch) -> Iterator[tuple[int, Array, Array]]:
+        """The columns of these windows as rows, ROW_BYTES at a time: (number of the first row, rows, as large an array)."""
+        rows = columns.reshape(-1, self.maps.shape[1])
+        step = max(1, ROW_BYTES // rows.strides[0])
+        term = scratch("term", min(step, len(rows)), rows.shape[1])
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]
+            yield windows.start * self.each + start, some, term[: len(some)]
+
+
+def samples_of(x: Array, places: Places) -> Samples:
+    """x (C, H, W) of one image -> what its columns are made of."""
+    _, taps, groups = places.inside.shape
+    pixels, channels = x.shape[1] * x.shape[2], len(x)
+    maps = np.empty((pixels + 1, channels), x.dtype)
+    maps[:-1] = x.reshape(channels, pixels).T
+    maps[-1] = 0
+    index = places.pixels((x.shape[1], x.shape[2])) * groups + np.arange(groups)
+    return Samples(maps.reshape(-1, channels // groups), index.reshape(4, -1), places.shares().reshape(4, -1), taps * groups, groups)
+
+
+class Adding(NamedTuple):
+    """Rows of the columns in the order in which their shares are added to pixels: what the samples read, turned around.
+
+    pixel (P,): rows of maps that samples read, those of most samples first; having[k] of them have more than k terms; first (P,):
+    where a pixel's terms start in row and share (T,).
+    """
+
+    pixel: Ints
+    having: list[int]
+    first: Ints
+    row: Ints
+    share: Array
+
+    def add(self, rows: Array, maps: Array, part: slice, scratch: Scratch) -> None:
+        """Write to maps, for this part of `pixel`, the sums of share * rows (windows * taps * groups, C / groups)."""
+        first = self.first[part]
+        sums, term = (scratch(name, len(first), rows.shape[1]) for name in ("sums", "term"))
+        for k, having in enumerate(self.having):
+            n = min(having - part.start, len(first))
+            if n <= 0:
+                break
+            at, to = first[:n] + k, (term if k else sums)[:n]
+            items(rows).take(self.row[at], out=items(to), mode="clip")
+            to *= self.share[at, None]
+            if k:
+                sums[:n] += to
+        maps[self.pixel[part]] = sums  # no pixel occurs twice
+
+
+def adding_of(samples: Samples) -> Adding:
+    """What samples read, by pixel; the terms of a pixel are its low low neighbours, then low high ones and so on, by rising row."""
+    outside = len(samples.maps) - samples.groups
+    target = samples.index.reshape(-1)
+    counts = np.bincount(target, minlength=len(samples.maps))
+    order = _stable_order(target, len(samples.maps))
+    first = np.cumsum(counts) - counts
+    pixel, having = longest_first(counts[:outside])
+    pixel = pixel[: having[0] if having else 0]
+    return Adding(pixel, having, first[pixel], order % samples.index.shape[1], samples.share.reshape(-1)[order])
+
+
+def _stable_order(numbers: Ints, beyond: int) -> Ints:
+    """The stable order of whole numbers from 0 to below `beyond`: NumPy's radix sort, 16 bits at a time."""
+    order = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")
+    shift = 16
+    while beyond >> shift:
+        order = order[np.argsort((numbers[order] >> shift & 0xFFFF).astype(np.uint16), kind="stable")]
+        shift += 16
+    return order
+
+
+class Tables(NamedTuple):
+    """A deformable convolution: its window, and weight (group, taps, C / group, M / group), as columns stand."""
+
+    window: Window
+    weight: Array
+
+    @classmethod
+    def of(cls, weight: Array, window: Window, group: int) -> Tables:
+        """weight (M, C / group, kh, kw)."""
+        parted = weight.reshape(group, len(weight) // group, weight.shape[1], -1)
+        return cls(window, np.ascontiguousarray(parted.transpose(0, 3, 2, 1)))
+
+    def matrices(self) -> Iterator[tuple[slice, slice, Array]]:
+        """(channels, filters, weight (taps * C / group, M / group)) of each group."""
+        group, taps, channels, filters = self.weight.shape
+        for g, matrix in enumerate(self.weight.reshape(group, taps * channels, filters)):
+            yield slice(g * channels, (g + 1) * channels), slice(g * filters, (g + 1) * filters), matrix
+
+    def columns(self, windows: int, scratch: Scratch) -> Array:
+        """Room for columns (windows, taps, C)."""
+        group, taps, channels, _ = self.weight.shape
+        return scratch("columns", windows, taps, group * channels)
+
+    def parts(self, windows: int) -> list[slice]:
+        """The windows in parts whose columns take about BLOCK_BYTES."""
+        group, taps, channels, _ = self.weight.shape
+        count = max(LEAST, BLOCK_BYTES // (group * channels * taps * self.weight.itemsize))
+        return [slice(i, min(i + count, windows)) for i in range(0, windows, count)]
+
+
+def convolve(x: Array, offset: Array, tables: Tables, y: Array) -> None:
+    """y (N, M, *windows) of x (N, C, H, W) and offset (N, groups * taps * 2, *windows); y is overwritten."""
+    for image, moves, out in zip(x, offset, y.reshape(*y.shape[:2], math.prod(y.shape[2:]))):
+        samples = samples_of(image, places_of(moves, tables.window, image.shape[1:]))
+        run(partial(_convolve, samples, tables, some, out) for some in _dealt(tables.parts(out.shape[1])))
+
+
+def _dealt(todo: Sequence[slice]) -> list[Sequence[slice]]:
+    """The parts for each thread."""
+    return [todo[mine] for mine in parts(len(todo))]
+
+
+def _convolve(samples: Samples, tables: Tables, windows: Sequence[slice], y: Array) -> None:
+    scratch = Scratch(y.dtype)
+    for part in windows:
+        columns = tables.columns(part.stop - part.start, scratch)
+        samples.columns(part, columns, scratch)
+        for channels, filters, matrix in tables.matrices():
+            np.matmul(matrix.T, columns[:, :, channels].reshape(len(columns), -1).T, out=y[filters, part])
+
+
+class Wanted(NamedTuple):
+    """Which gradients to compute: dx (N, C, H, W) and doffset are overwritten, dweight (M, C / group, kh, kw) is added to."""
+
+    dx: Array | None
+    doffset: Array | None
+    dweight: Array | None
+
+
+def gradients(x: Array, offset: Array, dy: Array, tables: Tables, wanted: Wanted) -> None:
+    """From dy (N, M, *windows). An image's columns, and then their gradient, are made as a whole."""
+    total = np.zeros_like(tables.weight)
+    scratch = Scratch(x.dtype)
+    for n, (image, moves) in enumerate(zip(x, offset)):
+        places = places_of(moves, tables.window, image.shape[1:])
+        samples, mine = samples_of(image, places), dy[n].reshape(dy.shape[1], -1)
+        columns, todo = tables.columns(mine.shape[1], scratch), _dealt(tables.parts(mine.shape[1]))
+        if wanted.dweight is not None:
+            run(partial(_columns, samples, some, columns) for some in todo)
+            _add_weight_gradient(columns, mine, tables, total)
+        if wanted.dx is not None or wanted.doffset is not None:
+            run(partial(_column_gradients, mine, tables, some, columns) for some in todo)
+        if wanted.doffset is not None:
+            run(partial(_offset_gradients, samples, places, some, columns, wanted.doffset[n]) for some in todo)
+        if wanted.dx is not None:
+            _data_gradient(samples, columns, wanted.dx[n], scratch)
+    if wanted.dweight is not None:
+        wanted.dweight[...] += total.transpose(0, 3, 2, 1).reshape(wanted.dweight.shape)
+
+
+def _columns(samples: Samples, windows: Sequence[slice], columns: Array) -> None:
+    scratch = Scratch(columns.dtype)
+    for part in windows:
+        samples.columns(part, columns[part], scratch)
+
+
+def _add_weight_gradient(columns: Array, dy: Array, tables: Tables, total: Array) -> None:
+    """Add dy (M, windows) times columns (windows, taps, C) to total (group, taps, C / group, M / group)."""
+    for (channels, filters, _), to in zip(tables.matrices(), total):
+        values = columns[:, :, channels].reshape(len(columns), -1)
+        rows = to.reshape(-1, to.shape[2])
+
+        def add(some: slice, values: Array = values, rows: Array = rows, filters: slice = filters) -> None:
+            rows[some] += values[:, some].T @ dy[filters].T
+
+        run(partial(add, some) for some in parts(len(rows), least=64))
+
+
+def _column_gradients(dy: Array, tables: Tables, windows: Sequence[slice], columns: Array) -> None:
+    """columns (windows, taps, C) of dy (M, windows)."""
+    for part in windows:
+        for channels, filters, matrix in tables.matrices():
+            product = dy[filters, part].T @ matrix.T
+            columns[part, :, channels] = product.reshape(len(product), columns.shape[1], -1)
+
+
+def _offset_gradients(
+    samples: Samples, places: Places, windows: Sequence[slice], columns: Array, doffset: Array
+) -> None:
+    """doffset (groups * taps * 2, *windows) of the columns' gradient: it times the slopes of the bilinear samples."""
+    scratch = Scratch(columns.dtype)
+    _, taps, groups = places.inside.shape
+    flat = doffset.reshape(groups, taps, 2, -1)
+    for part in windows:
+        sums = samples.products(part, columns[part], scratch).reshape(4, -1, taps, groups)
+        high_h, high_w = places.share_h[part], places.share_w[part]
+        (low_low, low_high, high_low, high_high) = sums
+        flat[:, :, 0, part] = ((high_low - low_low) * (1 - high_w) + (high_high - low_high) * high_w).transpose(2, 1, 0)
+        flat[:, :, 1, part] = ((low_high - low_low) * (1 - high_h) + (high_high - high_low) * high_h).transpose(2, 1, 0)
+
+
+def _data_gradient(samples: Samples, columns: Array, dx: Array, scratch: Scratch) -> None:
+    """dx (C, H, W) of the columns' gradient (windows, taps, C); it is overwritten."""
+    adding = adding_of(samples)
+    maps = scratch("maps", *samples.maps.shape)
+    maps[...] = 0
+    rows = columns.reshape(-1, maps.shape[1])
+    step = max(1, ROW_BYTES // rows.strides[0])
+    todo = [slice(i, i + step) for i in range(0, len(adding.pixel), step)]
+
+    def add(mine: Sequence[slice]) -> None:
+        room = Scratch(rows.dtype)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for part in mine:
+                adding.add(rows, maps, part, room)
+
+    run(partial(add, mine) for mine in _dealt(todo))
+    dx.reshape(len(dx), -1)[...] = maps[: len(maps) - samples.groups].reshape(-1, len(dx)).T

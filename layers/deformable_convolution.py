@@ -1,0 +1,129 @@
+"""DeformableConvolution: a convolution whose taps are moved, each by an offset of its own at each window.
+
+    y[m, o] = bias[m] + sum over c, taps of weight[m, c, tap] * x[c] at (o * stride - pad + tap * dilation + offset[g, tap, o])
+
+x between pixels is bilinear; g is c's deformable group. Source: Dai et al., Deformable Convolutional Networks (2017);
+deformable_conv_layer.cpp and deformable_im2col.cu of unsky/Deformable-ConvNets-caffe and makefile/frcnn. A sample is 0 outside
+[0, H) x [0, W), and between the last pixel's centre and H it is that pixel: torchvision's deform_conv2d is another function there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from minicaffe.blob import Array, Blob
+from minicaffe.layer import Layer
+from minicaffe.threads import get_num_threads
+
+from .conv.deformed import BLOCK_BYTES, ROW_BYTES, Tables, Wanted, convolve, gradients, places_of
+from .conv.window import Window, checked_output, read_window
+from .elementwise.channels import sum_channels
+
+BLOCK = "deformable_convolution_param"
+
+
+class DeformableConvolution(Layer):
+    """Convolution with moved taps (see the module's formula).
+
+    bottom: x (N, C, H, W); offset (N, deformable_group * kh * kw * 2, OH, OW) in pixels of the map, of each tap first down, then to
+    the right. top: y (N, num_output, OH, OW). Both bottoms get gradients. blobs: weight (num_output, C / group, kh, kw), bias
+    (num_output).
+    Raises LayerError when the window is not well given or does not fit the map, the offset has another shape, channels are not
+    divisible by group and deformable_group or num_output by group, axis is not 1, or the channels change after setup.
+    """
+
+    type = "DeformableConvolution"
+    num_bottom = 2
+    num_top = 1
+    param_block = (BLOCK,)
+    weight_names = ("weight", "bias")
+    linear = True
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        param, shape = self.param.deformable_convolution_param, bottom[0].shape
+        if len(shape) != 4 or param.axis not in (1, -3):
+            raise self.error(f"needs maps (N, C, H, W) and axis 1, got shape {shape} and axis {param.axis}", f"{BLOCK}.axis")
+        self.window = read_window(self, 2)
+        self.channels, self.num_output = shape[1], param.num_output
+        self.group, self.deformable_group = param.group, param.deformable_group
+        if self.num_output < 1:
+            raise self.error(f"num_output must be > 0, got {self.num_output}", f"{BLOCK}.num_output")
+        if self.channels < 1:
+            raise self.error(f"the bottom of shape {shape} has no channels", "bottom[0]")
+        for what, count, field in (
+            ("channels", self.channels, "group"),
+            ("num_output", self.num_output, "group"),
+            ("channels", self.channels, "deformable_group"),
+        ):
+            groups = getattr(self, field)
+            if groups < 1 or count % groups:
+                raise self.error(f"{what} ({count}) must be divisible by {field} ({groups})", f"{BLOCK}.{field}")
+        shapes = [(self.num_output, self.channels // self.group, *self.window.kernel), (self.num_output,)]
+        self.learn(shapes[: 1 + param.bias_term], [param.weight_filler, param.bias_filler])
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        shape = bottom[0].shape
+        if len(shape) != 4 or shape[1] != self.channels:
+            raise self.error(f"was set up for {self.channels} channels, the bottom's shape is now {shape}", "bottom[0]")
+        output = checked_output(self, self.window, shape[2:])
+        wanted = (shape[0], 2 * self.deformable_group * math.prod(self.window.kernel), *output)
+        if bottom[1].shape != wanted:
+            what = "(N, 2 * deformable_group * kernel_h * kernel_w, output height, output width)"
+            raise self.error(f"the offset must have shape {wanted}, {what}, got {bottom[1].shape}", "bottom[1]")
+        top[0].reshape(shape[0], self.num_output, *output)
+
+    def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
+        return top[0].count * (self.blobs[0].count // self.num_output)
+
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """An image's map, the index and the share of each sample's four pixels, and while they are made twice that; then blocks of
+        columns, in backward an image's columns, and the order in which they are added to pixels."""
+        size, pixels, windows = self.dtype.itemsize, math.prod(bottom[0].shape[2:]), math.prod(top[0].shape[2:])
+        numbers = windows * self.deformable_group * math.prod(self.window.kernel)
+        maps, columns = pixels * self.channels * size, windows * self.channels * math.prod(self.window.kernel) * size
+        tables = numbers * (1 + 4 * 8 + 2 * size + 4 * (8 + size))
+        at_work = get_num_threads() * (max(BLOCK_BYTES, 2 * columns // max(windows, 1)) + ROW_BYTES)
+        forward = maps + tables + max(min(at_work, columns + ROW_BYTES), 4 * numbers * 8)
+        weights = 2 * self.blobs[0].count * size
+        if propagate_down is None:
+            return forward + weights // 2
+        return maps + tables + 2 * weights + columns + max(at_work, maps + 4 * numbers * (4 * 8 + size))
+
+    def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, offset, y = bottom[0].data, bottom[1].data, top[0].data
+        convolve(x, offset, self._tables(), y)
+        if len(self.blobs) > 1:
+            y += self.blobs[1].data[:, None, None]
+
+    def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        dy = top[0].diff
+        dx, doffset = (blob.diff if wants else None for blob, wants in zip(bottom, propagate_down, strict=True))
+        dweight = self.blobs[0].diff if self.param_propagate_down[0] else None
+        if len(self.blobs) > 1 and self.param_propagate_down[1]:
+            self.blobs[1].diff[...] += sum_channels(dy.reshape(*dy.shape[:2], math.prod(dy.shape[2:])))
+        if any(wanted is not None for wanted in (dx, doffset, dweight)):
+            gradients(bottom[0].data, bottom[1].data, dy, self._tables(), Wanted(dx, doffset, dweight))
+
+    def _tables(self) -> Tables:
+        return Tables.of(self.blobs[0].data, self.window, self.group)
+
+
+def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Window, group: int) -> Array:
+    """y (N, M, OH, OW), without a bias, of x (N, C, H, W), offset (N, groups * taps * 2, OH, OW), weight (M, C / group, kh, kw)."""
+    (count, channels, *size), (filters, per_group) = x.shape, weight.shape[:2]
+    y = np.zeros((count, filters, *offset.shape[2:]), x.dtype)
+    for n in range(count):
+        places = places_of(offset[n], window, (size[0], size[1]))
+        groups = places.inside.shape[2]
+        for m, c, tap in np.ndindex(filters, per_group, math.prod(window.kernel)):
+            channel = m // (filters // group) * per_group + c
+            g = channel // (channels // groups)
+            sample = sum(
+                share[:, tap, g] * x[n, channel, row[:, tap, g], column[:, tap, g]] for row, column, share in places.neighbours()
+            )
+            taken = np.where(places.inside[:, tap, g], sample, 0)
+            y[n, m] += weight[m, c].reshape(-1)[tap] * taken.reshape(y.shape[2:])
+    return y
