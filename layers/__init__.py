@@ -33,6 +33,8 @@ from .bias import Bias
 from .bn import BN
 from .bnll import BNLL
 from .box_annotator_ohem import BoxAnnotatorOHEM
+from .box_group_output import BoxGroupOutput
+from .box_output import BoxOutput
 from .broadcast_mul import BroadcastMul
 from .clip import Clip
 from .concat import Concat
@@ -43,6 +45,7 @@ from .crop import Crop
 from .ctc_greedy_decoder import CTCGreedyDecoder
 from .ctc_loss import CTCLoss, CtcLoss
 from .data import Data
+from .decode_bbox import DecodeBBox
 from .deconvolution import Deconvolution
 from .deformable_convolution import DeformableConvolution
 from .deformable_psroi_pooling import DeformablePSROIPooling

@@ -556,6 +556,9 @@ class LayerParameter(_message.Message):
     INTERP_PARAM_FIELD_NUMBER: _builtins.int
     SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
     UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
+    BOX_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
+    BBOX_REG_PARAM_FIELD_NUMBER: _builtins.int
+    DECODE_BBOX_PARAM_FIELD_NUMBER: _builtins.int
     ROI_WARPING_PARAM_FIELD_NUMBER: _builtins.int
     MASK_RESIZE_PARAM_FIELD_NUMBER: _builtins.int
     LSTM_PARAM_FIELD_NUMBER: _builtins.int
@@ -570,6 +573,7 @@ class LayerParameter(_message.Message):
     CTC_DECODER_PARAM_FIELD_NUMBER: _builtins.int
     CONTINUATION_INDICATOR_PARAM_FIELD_NUMBER: _builtins.int
     LABELSEQUENCE_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
+    BOX_GROUP_OUTPUT_PARAM_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     BOTTOM_FIELD_NUMBER: _builtins.int
@@ -680,6 +684,14 @@ class LayerParameter(_message.Message):
         """[44]"""
 
     @_builtins.property
+    def box_output_param(self) -> Global___BoxOutputParameter: ...
+    @_builtins.property
+    def bbox_reg_param(self) -> Global___BBoxRegParameter:
+        """[154]"""
+
+    @_builtins.property
+    def decode_bbox_param(self) -> Global___DecodeBBoxParameter: ...
+    @_builtins.property
     def roi_warping_param(self) -> Global___ROIWarpingParameter: ...
     @_builtins.property
     def mask_resize_param(self) -> Global___MaskResizeParameter: ...
@@ -723,6 +735,8 @@ class LayerParameter(_message.Message):
     def labelsequence_accuracy_param(self) -> Global___LabelsequenceAccuracyParameter:
         """[203]"""
 
+    @_builtins.property
+    def box_group_output_param(self) -> Global___BoxGroupOutputParameter: ...
     @_builtins.property
     def bottom(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -915,6 +929,9 @@ class LayerParameter(_message.Message):
         interp_param: Global___InterpParameter | None = ...,
         seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
         unpooling_param: Global___UnpoolingParameter | None = ...,
+        box_output_param: Global___BoxOutputParameter | None = ...,
+        bbox_reg_param: Global___BBoxRegParameter | None = ...,
+        decode_bbox_param: Global___DecodeBBoxParameter | None = ...,
         roi_warping_param: Global___ROIWarpingParameter | None = ...,
         mask_resize_param: Global___MaskResizeParameter | None = ...,
         lstm_param: Global___LSTMParameter | None = ...,
@@ -929,6 +946,7 @@ class LayerParameter(_message.Message):
         ctc_decoder_param: Global___CTCDecoderParameter | None = ...,
         continuation_indicator_param: Global___ContinuationIndicatorParameter | None = ...,
         labelsequence_accuracy_param: Global___LabelsequenceAccuracyParameter | None = ...,
+        box_group_output_param: Global___BoxGroupOutputParameter | None = ...,
         name: _builtins.str | None = ...,
         type: _builtins.str | None = ...,
         bottom: _abc.Iterable[_builtins.str] | None = ...,
@@ -1006,9 +1024,9 @@ class LayerParameter(_message.Message):
         video_data_param: Global___VideoDataParameter | None = ...,
         roi_align_param: Global___ROIAlignParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "bn_param", b"bn_param", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "annotated_data_param", b"annotated_data_param", "argmax_param", b"argmax_param", "batch_norm_param", b"batch_norm_param", "bbox_reg_param", b"bbox_reg_param", "bias_param", b"bias_param", "blobs", b"blobs", "bn_param", b"bn_param", "bottom", b"bottom", "box_annotator_ohem_param", b"box_annotator_ohem_param", "box_group_output_param", b"box_group_output_param", "box_output_param", b"box_output_param", "clip_param", b"clip_param", "concat_param", b"concat_param", "continuation_indicator_param", b"continuation_indicator_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "crop_param", b"crop_param", "ctc_decoder_param", b"ctc_decoder_param", "ctc_loss_param", b"ctc_loss_param", "data_param", b"data_param", "decode_bbox_param", b"decode_bbox_param", "deformable_convolution_param", b"deformable_convolution_param", "deformable_psroi_pooling_param", b"deformable_psroi_pooling_param", "detection_evaluate_param", b"detection_evaluate_param", "detection_output_param", b"detection_output_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "elu_param", b"elu_param", "embed_param", b"embed_param", "exclude", b"exclude", "exp_param", b"exp_param", "flatten_param", b"flatten_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "input_param", b"input_param", "interp_param", b"interp_param", "labelsequence_accuracy_param", b"labelsequence_accuracy_param", "log_param", b"log_param", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "lstm_param", b"lstm_param", "mask_resize_param", b"mask_resize_param", "memory_data_param", b"memory_data_param", "mil_data_param", b"mil_data_param", "mil_param", b"mil_param", "multibox_loss_param", b"multibox_loss_param", "mvn_param", b"mvn_param", "name", b"name", "norm_param", b"norm_param", "normalize_param", b"normalize_param", "padding_param", b"padding_param", "param", b"param", "parameter_param", b"parameter_param", "permute_param", b"permute_param", "phase", b"phase", "pooling_param", b"pooling_param", "power_param", b"power_param", "prelu_param", b"prelu_param", "prior_box_param", b"prior_box_param", "propagate_down", b"propagate_down", "proposal_param", b"proposal_param", "psroi_align_param", b"psroi_align_param", "psroi_pooling_param", b"psroi_pooling_param", "python_param", b"python_param", "recurrent_param", b"recurrent_param", "reduction_param", b"reduction_param", "region_loss_param", b"region_loss_param", "relu6_param", b"relu6_param", "relu_param", b"relu_param", "reorg_param", b"reorg_param", "reshape_param", b"reshape_param", "reverse_param", b"reverse_param", "roi_align_param", b"roi_align_param", "roi_pooling_param", b"roi_pooling_param", "roi_warping_param", b"roi_warping_param", "scale_param", b"scale_param", "seg_accuracy_param", b"seg_accuracy_param", "shuffle_channel_param", b"shuffle_channel_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "smooth_l1_loss_param", b"smooth_l1_loss_param", "softmax_param", b"softmax_param", "spp_param", b"spp_param", "swish_param", b"swish_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "tile_param", b"tile_param", "top", b"top", "transform_param", b"transform_param", "transpose_param", b"transpose_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "video_data_param", b"video_data_param", "window_data_param", b"window_data_param", "yolo_detection_output_param", b"yolo_detection_output_param", "yolov3_detection_output_param", b"yolov3_detection_output_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4620,6 +4638,79 @@ class V0LayerParameter(_message.Message):
 Global___V0LayerParameter: _TypeAlias = V0LayerParameter  # noqa: Y015
 
 @_typing.final
+class BoxGroupParameter(_message.Message):
+    """Messages and fields of zhaoweicai/cascade-rcnn. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    STRIDE_FIELD_NUMBER: _builtins.int
+    stride: _builtins.int
+    @_builtins.property
+    def field_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        field_h: _abc.Iterable[_builtins.int] | None = ...,
+        field_w: _abc.Iterable[_builtins.int] | None = ...,
+        stride: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stride", b"stride"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field_h", b"field_h", "field_w", b"field_w", "stride", b"stride"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BoxGroupParameter: _TypeAlias = BoxGroupParameter  # noqa: Y015
+
+@_typing.final
+class BoxGroupOutputParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FG_THR_FIELD_NUMBER: _builtins.int
+    IOU_THR_FIELD_NUMBER: _builtins.int
+    NMS_TYPE_FIELD_NUMBER: _builtins.int
+    BOX_GROUP_PARAM_FIELD_NUMBER: _builtins.int
+    FIELD_WHR_FIELD_NUMBER: _builtins.int
+    FIELD_XYR_FIELD_NUMBER: _builtins.int
+    MAX_NMS_NUM_FIELD_NUMBER: _builtins.int
+    MAX_POST_NMS_NUM_FIELD_NUMBER: _builtins.int
+    MIN_SIZE_FIELD_NUMBER: _builtins.int
+    fg_thr: _builtins.float
+    iou_thr: _builtins.float
+    nms_type: _builtins.str
+    field_whr: _builtins.float
+    field_xyr: _builtins.float
+    max_nms_num: _builtins.int
+    max_post_nms_num: _builtins.int
+    min_size: _builtins.float
+    @_builtins.property
+    def box_group_param(self) -> _containers.RepeatedCompositeFieldContainer[Global___BoxGroupParameter]: ...
+    def __init__(
+        self,
+        *,
+        fg_thr: _builtins.float | None = ...,
+        iou_thr: _builtins.float | None = ...,
+        nms_type: _builtins.str | None = ...,
+        box_group_param: _abc.Iterable[Global___BoxGroupParameter] | None = ...,
+        field_whr: _builtins.float | None = ...,
+        field_xyr: _builtins.float | None = ...,
+        max_nms_num: _builtins.int | None = ...,
+        max_post_nms_num: _builtins.int | None = ...,
+        min_size: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fg_thr", b"fg_thr", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "iou_thr", b"iou_thr", "max_nms_num", b"max_nms_num", "max_post_nms_num", b"max_post_nms_num", "min_size", b"min_size", "nms_type", b"nms_type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["box_group_param", b"box_group_param", "fg_thr", b"fg_thr", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "iou_thr", b"iou_thr", "max_nms_num", b"max_nms_num", "max_post_nms_num", b"max_post_nms_num", "min_size", b"min_size", "nms_type", b"nms_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BoxGroupOutputParameter: _TypeAlias = BoxGroupOutputParameter  # noqa: Y015
+
+@_typing.final
 class ContinuationIndicatorParameter(_message.Message):
     """CtcLoss's fields; ctc.proto has CTCLoss's, in a message that differs in the case of its name only."""
 
@@ -5094,6 +5185,106 @@ class MaskResizeParameter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MaskResizeParameter: _TypeAlias = MaskResizeParameter  # noqa: Y015
+
+@_typing.final
+class BBoxRegParameter(_message.Message):
+    """Messages and fields of zhaoweicai/mscnn. A number in brackets is the fork's, where another fork had it first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BBOX_MEAN_FIELD_NUMBER: _builtins.int
+    BBOX_STD_FIELD_NUMBER: _builtins.int
+    CLS_AWARE_FIELD_NUMBER: _builtins.int
+    cls_aware: _builtins.bool
+    @_builtins.property
+    def bbox_mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def bbox_std(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        bbox_mean: _abc.Iterable[_builtins.float] | None = ...,
+        bbox_std: _abc.Iterable[_builtins.float] | None = ...,
+        cls_aware: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cls_aware", b"cls_aware"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bbox_mean", b"bbox_mean", "bbox_std", b"bbox_std", "cls_aware", b"cls_aware"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BBoxRegParameter: _TypeAlias = BBoxRegParameter  # noqa: Y015
+
+@_typing.final
+class BoxOutputParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FG_THR_FIELD_NUMBER: _builtins.int
+    IOU_THR_FIELD_NUMBER: _builtins.int
+    NMS_TYPE_FIELD_NUMBER: _builtins.int
+    FIELD_H_FIELD_NUMBER: _builtins.int
+    FIELD_W_FIELD_NUMBER: _builtins.int
+    DOWNSAMPLE_RATE_FIELD_NUMBER: _builtins.int
+    FIELD_WHR_FIELD_NUMBER: _builtins.int
+    FIELD_XYR_FIELD_NUMBER: _builtins.int
+    MAX_NMS_NUM_FIELD_NUMBER: _builtins.int
+    MAX_POST_NMS_NUM_FIELD_NUMBER: _builtins.int
+    MIN_SIZE_FIELD_NUMBER: _builtins.int
+    fg_thr: _builtins.float
+    iou_thr: _builtins.float
+    nms_type: _builtins.str
+    field_whr: _builtins.float
+    field_xyr: _builtins.float
+    max_nms_num: _builtins.int
+    max_post_nms_num: _builtins.int
+    min_size: _builtins.float
+    @_builtins.property
+    def field_h(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def field_w(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def downsample_rate(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        fg_thr: _builtins.float | None = ...,
+        iou_thr: _builtins.float | None = ...,
+        nms_type: _builtins.str | None = ...,
+        field_h: _abc.Iterable[_builtins.int] | None = ...,
+        field_w: _abc.Iterable[_builtins.int] | None = ...,
+        downsample_rate: _abc.Iterable[_builtins.int] | None = ...,
+        field_whr: _builtins.float | None = ...,
+        field_xyr: _builtins.float | None = ...,
+        max_nms_num: _builtins.int | None = ...,
+        max_post_nms_num: _builtins.int | None = ...,
+        min_size: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fg_thr", b"fg_thr", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "iou_thr", b"iou_thr", "max_nms_num", b"max_nms_num", "max_post_nms_num", b"max_post_nms_num", "min_size", b"min_size", "nms_type", b"nms_type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["downsample_rate", b"downsample_rate", "fg_thr", b"fg_thr", "field_h", b"field_h", "field_w", b"field_w", "field_whr", b"field_whr", "field_xyr", b"field_xyr", "iou_thr", b"iou_thr", "max_nms_num", b"max_nms_num", "max_post_nms_num", b"max_post_nms_num", "min_size", b"min_size", "nms_type", b"nms_type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BoxOutputParameter: _TypeAlias = BoxOutputParameter  # noqa: Y015
+
+@_typing.final
+class DecodeBBoxParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GT_IOU_THR_FIELD_NUMBER: _builtins.int
+    gt_iou_thr: _builtins.float
+    def __init__(
+        self,
+        *,
+        gt_iou_thr: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gt_iou_thr", b"gt_iou_thr"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gt_iou_thr", b"gt_iou_thr"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecodeBBoxParameter: _TypeAlias = DecodeBBoxParameter  # noqa: Y015
 
 @_typing.final
 class UnpoolingParameter(_message.Message):

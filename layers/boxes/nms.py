@@ -1,17 +1,19 @@
 """Non-maximum suppression: keep the best box, drop those that overlap it by more than the threshold, and again.
 
 Areas are counted inclusively; a box is dropped when its overlap is > threshold (the originals' GPU code; their Cython code
-takes >=); equal scores: the lower index first. Source: py-faster-rcnn's nms/nms_kernel.cu.
+takes >=); equal scores: the lower index first. Source: py-faster-rcnn's nms/nms_kernel.cu. MS-CNN counts overlaps in
+other ways, too: mscnn's util/math_functions.cpp, cascade-rcnn's util/bbox_util.cpp.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minicaffe.blob import Array
 from minicaffe.cuda.nms import nms as gpu_nms
-from minicaffe.data.boxes import box_area
 from minicaffe.mode import gpu_mode
 
 GPU_FROM = 1000
@@ -23,30 +25,49 @@ BLOCK = 256
 TILE = 128
 """Kept boxes that a block is compared with at a time, so that the temporary arrays stay in cache."""
 
+DIVISORS = ("IOU", "IOMU", "IOFU")
+"""By what a shared area is divided: the union, the smaller box, or the kept box (MS-CNN's names)."""
 
-def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
+
+class Measure(NamedTuple):
+    """How overlaps are counted. unit: 1 if a box's ends are pixels in it, so that its width is x2 - x1 + 1; 0 if points."""
+
+    unit: int = 1
+    divisor: str = "IOU"
+
+    def areas(self, boxes: Array) -> Array:
+        """(N,) of boxes (N, 4)."""
+        area: Array = (boxes[:, 2] - boxes[:, 0] + self.unit) * (boxes[:, 3] - boxes[:, 1] + self.unit)
+        return area
+
+
+PIXELS = Measure()
+
+
+def nms(dets: ArrayLike, threshold: float, limit: int = 0, measure: Measure = PIXELS) -> NDArray[np.intp]:
     """Indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: most indices (0: all).
 
     A NaN score sorts last. Overlaps are computed in the dtype of dets. In GPU mode the GPU does it, from GPU_FROM boxes on.
     """
     table = np.asarray(dets)
-    if gpu_mode() and len(table) >= GPU_FROM and table.dtype in (np.float32, np.float64):
+    if gpu_mode() and measure == PIXELS and len(table) >= GPU_FROM and table.dtype in (np.float32, np.float64):
         return gpu_nms(table, threshold, limit)
     order = np.argsort(-table[:, 4], kind="stable")
     boxes = table[order, :4].astype(np.result_type(table, np.float32), copy=False)
     kept = np.zeros(0, np.intp)
     for start in range(0, len(order), BLOCK):
         block = np.arange(start, min(start + BLOCK, len(order)))
-        block = block[~clashing(boxes[kept], boxes[block], threshold)]
-        kept = np.concatenate([kept, block[survivors(Overlaps(boxes[block], threshold, len(block))(boxes[block]))]])
+        block = block[~clashing(boxes[kept], boxes[block], threshold, measure)]
+        above = Overlaps(boxes[block], threshold, len(block), measure)
+        kept = np.concatenate([kept, block[survivors(above(boxes[block]))]])
         if limit and len(kept) >= limit:
             return order[kept[:limit]]
     return order[kept]
 
 
-def clashing(boxes: Array, others: Array, threshold: float) -> NDArray[np.bool_]:
-    """Which (K,) of others (K, 4) overlap any of boxes (N, 4) by more than threshold."""
-    clash, above = np.zeros(len(others), bool), Overlaps(others, threshold, min(TILE, len(boxes)))
+def clashing(boxes: Array, others: Array, threshold: float, measure: Measure = PIXELS) -> NDArray[np.bool_]:
+    """Which (K,) of others (K, 4) overlap any of boxes (N, 4), kept before, by more than threshold."""
+    clash, above = np.zeros(len(others), bool), Overlaps(others, threshold, min(TILE, len(boxes)), measure)
     for first in range(0, len(boxes), TILE):
         clash |= above(boxes[first : first + TILE]).any(axis=0)
     return clash
@@ -59,10 +80,10 @@ class Overlaps:
     as NumPy's minimum of an array and a number is several times slower than that of two arrays.
     """
 
-    def __init__(self, others: Array, threshold: float, most: int) -> None:
-        self._threshold, shape = threshold, (most, len(others))
+    def __init__(self, others: Array, threshold: float, most: int, measure: Measure = PIXELS) -> None:
+        self._threshold, self._measure, shape = threshold, measure, (most, len(others))
         self._corners = [np.array(np.broadcast_to(corner, shape), order="C") for corner in others.T]
-        self._areas = box_area(others)
+        self._areas = measure.areas(others)
         self._work, self._zeros = np.empty((3, *shape), others.dtype), np.zeros(shape, others.dtype)
 
     def __call__(self, boxes: Array) -> NDArray[np.bool_]:
@@ -74,15 +95,24 @@ class Overlaps:
             other[...] = boxes[:, axis, None]
             np.maximum(other, self._corners[axis][: len(boxes)], out=other)
             np.subtract(out, other, out=out)
-            np.add(out, 1, out=out)  # both ends are inclusive
+            if self._measure.unit:
+                np.add(out, self._measure.unit, out=out)
             np.maximum(out, self._zeros[: len(boxes)], out=out)
         shared = np.multiply(width, height, out=width)
-        union = np.add(box_area(boxes)[:, None], self._areas, out=height)
-        union -= shared
         with np.errstate(divide="ignore", invalid="ignore"):
-            shared /= union
+            shared /= self._whole(self._measure.areas(boxes)[:, None], shared, out=height)
         above: NDArray[np.bool_] = shared > self._threshold
         return above
+
+    def _whole(self, areas: Array, shared: Array, out: Array) -> Array:
+        """What shared (N, K) is a part of, for boxes of these areas (N, 1)."""
+        if self._measure.divisor == "IOFU":
+            return areas
+        if self._measure.divisor == "IOMU":
+            return np.minimum(areas, self._areas, out=out)
+        whole: Array = np.add(areas, self._areas, out=out)
+        whole -= shared
+        return whole
 
 
 def survivors(clash: NDArray[np.bool_]) -> NDArray[np.bool_]:

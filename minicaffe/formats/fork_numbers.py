@@ -20,6 +20,7 @@ NVIDIA, SSD, OURS, GUIDE = "NVIDIA Caffe", "SSD", "minicaffe", "a vendor's ROIAl
 CTPN, DEEP_DETECT, CRNN, CHWICK = "CTPN", "DeepDetect's Caffe", "crnn.caffe", "ChWick's Caffe (ctc-dev)"
 JLSTM, OCR = "caffe-lstm (junhyukoh)", "caffe_ocr"
 SHUFFLENET, YOLO, YOLO2 = "ShuffleNet", "MobileNet-YOLO", "caffe-yolov2"
+MSCNN, CASCADE = "MS-CNN", "Cascade R-CNN (cascade-rcnn)"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL)
@@ -27,6 +28,7 @@ PRE_FIXED_3 = (RFCN, *MS, INTEL)
 
 Numbers = dict[int, tuple[str, ...]]
 
+_BBOX_REG: Numbers = {154: (MSCNN,), 150: (CASCADE,), 91154: (OURS,)}
 _SMOOTH_L1: Numbers = {8266712: (FRCNN, RFCN, OURS), 148: (*MS, INTEL)}
 BLOCKS: dict[str, tuple[str, Numbers]] = {
     "ROIPooling": ("roi_pooling_param", {8266711: (FRCNN, RFCN, OPENCV, OURS), 147: MS, 154: (INTEL,), 229: (MINI,)}),
@@ -43,6 +45,9 @@ BLOCKS: dict[str, tuple[str, Numbers]] = {
     "DetectionOutput": ("detection_output_param", {204: SSDS}),
     "MultiBoxLoss": ("multibox_loss_param", {201: SSDS}),
     "AnnotatedData": ("annotated_data_param", {200: SSDS}),
+    "BoxGroupOutput": ("bbox_reg_param", _BBOX_REG),
+    "BoxOutput": ("bbox_reg_param", _BBOX_REG),
+    "DecodeBBox": ("bbox_reg_param", _BBOX_REG),
     "CTCGreedyDecoder": ("ctc_decoder_param", {149: (CHWICK,), 91010: (OURS,)}),
     "CTCLoss": ("ctc_loss_param", {148: (CHWICK,), 91009: (OURS,)}),
     "ContinuationIndicator": ("continuation_indicator_param", {201: (CRNN,), 91011: (OURS,)}),
@@ -54,7 +59,7 @@ BLOCKS: dict[str, tuple[str, Numbers]] = {
     "ShuffleChannel": ("shuffle_channel_param", {154: (SHUFFLENET, DEEP_DETECT, OURS)}),
     "Transpose": ("transpose_param", {142: (CTPN,), 91008: (OURS,)}),
 }
-"""By layer type: the block's name, and its numbers in the forks."""
+"""By layer type: the block whose number differs, and its numbers in the forks."""
 
 NVIDIA_FIELDS = {
     145: "forward_type", 146: "backward_type", 147: "forward_math", 148: "backward_math", 149: "debug",

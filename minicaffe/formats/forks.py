@@ -30,8 +30,7 @@ _FIELDS = {
         reshape_every_iter""",
     "YOLO for Caffe (eric612)": "yolov3_param",
     "OpenPose": "cpm_transform_param im_resize_param imresize_param op_transform_param LayerParameter.nms_param",
-    "MS-CNN": """box_output_param box_group_output_param detection_group_accuracy_param image_gt_data_param
-        bbox_reg_param decode_bbox_param""",
+    "MS-CNN": "detection_group_accuracy_param image_gt_data_param",
     "MNC": "roi_warping_param",
     "caffe-face (center loss)": "center_loss_param",
     "SphereFace": "margin_inner_product_param",

@@ -38,6 +38,11 @@ MORE: dict[str, tuple[list[str], int, str]] = {
     "BatchReindex": ([MAP, "3 = 1"], 1, ""),
     "BoxAnnotatorOHEM": (["3 5 1 1 = 0", "3 1 1 1", "3 1 1 1 = 1", "3 8 1 1"], 2,
                          "box_annotator_ohem_param { roi_per_img: 2 } loss_param {}"),
+    "BoxGroupOutput": (["2 2 3 4", "2 4 3 4"], 2,
+                       "box_group_output_param { box_group_param { field_w: 9 field_w: 8 field_h: 8 field_h: 9 stride: 8 } }"
+                       " bbox_reg_param {}"),
+    "BoxOutput": (["2 6 3 4"], 2, "box_output_param { field_w: 20 field_h: 20 downsample_rate: 16 } bbox_reg_param {}"),
+    "DecodeBBox": (["3 8", "3 5 = 1"], 1, "decode_bbox_param {} bbox_reg_param {}"),
     "ContrastiveLoss": ([ROWS, ROWS, LABELS], 1, "contrastive_loss_param {}"),
     "ContinuationIndicator": (["2 3"], 1, "continuation_indicator_param { time_step: 4 }"),
     "CTCGreedyDecoder": (["4 2 3", "4 2 = 1", "4 2 = 1"], 3, "ctc_decoder_param {}"),

@@ -25,7 +25,14 @@ KINDS = sorted(BUILT_IN)
 
 def snake(kind: str) -> str:
     """SmoothL1LossOHEM -> smooth_l1_loss_ohem, ReLU -> relu, PSROIPooling -> psroi_pooling."""
-    known = {"ReLU": "relu", "ReLU6": "relu6", "PReLU": "prelu", "RoIData": "roi_data", "TanH": "tanh"}
+    known = {
+        "DecodeBBox": "decode_bbox",
+        "ReLU": "relu",
+        "ReLU6": "relu6",
+        "PReLU": "prelu",
+        "RoIData": "roi_data",
+        "TanH": "tanh",
+    }
     words = re.findall(r"[A-Z]+[0-9]*(?![a-z])|[A-Z][a-z]*[0-9]*[a-z]*", kind)
     return known.get(kind) or "_".join(words).lower()
 
