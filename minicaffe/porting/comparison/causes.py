@@ -131,17 +131,17 @@ def _inner_product(layer: Layer) -> Iterator[Variant]:
         yield Variant("its weights are stored transposed (inputs before outputs)", of_blob(0, lambda w: w.reshape(k, n).T))
 
 
-def _pooling(layer: Layer) -> Iterator[Variant]:
+def _pooling(layer: Pooling) -> Iterator[Variant]:
     param = layer.param.pooling_param
     floor = rounds_down(layer, param)
     mode = caffe_pb2.PoolingParameter.CEIL if floor else caffe_pb2.PoolingParameter.FLOOR
     other_way = {"round_mode": mode, "ceil_mode": None}
     words = "up (ceil), as Caffe does" if floor else "down (floor), where Caffe rounds up (ceil)"
     yield Variant(f"the number of its windows is rounded {words}", parameter("pooling_param", **other_way))
-    average = param.pool == AVE
+    average = layer.method == AVE
     other, words = (MAX, "maximum of a window, not its mean") if average else (AVE, "mean of a window, not its maximum")
     for also, extra in (("", {}), (", and the number of its windows is rounded the other way", other_way)):
-        if average:
+        if average and layer.counts_padding:
             yield Variant(f"its means leave out the padding{also}", partial(_without_padding, extra))
         yield Variant(f"it takes the {words}{also}", parameter("pooling_param", pool=other, **extra))
 

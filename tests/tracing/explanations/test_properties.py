@@ -121,7 +121,14 @@ def test_deconvolution(window: tuple[str, tuple[int, ...], str], seed: int) -> N
     explained_alike(net_of(f'type: "Deconvolution" convolution_param {{ {text} }}', x), [x], random, most=3)
 
 
-@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.integers(4, 9), st.sampled_from(["MAX", "AVE"]), seeds)
+@given(
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.integers(4, 9),
+    st.sampled_from(["MAX", "AVE", "AVE_EXC_PAD"]),
+    seeds,
+)
 @settings(max_examples=40, deadline=None)
 def test_pooling(kernel: int, stride: int, pad: int, size: int, method: str, seed: int) -> None:
     random = np.random.default_rng(seed)
