@@ -243,7 +243,7 @@ def test_a_stored_c3d_net_is_refused(tmp_path: Path) -> None:
     (tmp_path / "argmax").write_bytes(message(2, layer))
     assert read_stored_net(tmp_path / "argmax")[0].layer[0].type == "ArgMax"
     (tmp_path / "c3d").write_bytes(message(2, layer + message(6, b"")))
-    with pytest.raises(WeightsError, match="a 3-D convolution of C3D, .* give its prototxt"):
+    with pytest.raises(WeightsError, match=r"a 3-D convolution of C3D, .* give its prototxt"):
         read_stored_net(tmp_path / "c3d")
 
 
