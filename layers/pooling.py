@@ -24,7 +24,7 @@ from minicaffe.threads import parts, run
 
 from .conv.coordinates import Map, windowed
 from .pool import pooling_methods as methods
-from .pool.pooling_sizes import counts_padding, read_sizes, rounds_down
+from .pool.pooling_sizes import counts_padding, is_average, read_sizes, rounds_down
 from .pool.pooling_windows import plane_blocks, pool_axes
 
 Param = caffe_pb2.PoolingParameter
@@ -50,7 +50,7 @@ class Pooling(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.pooling_param
-        self.method = AVE if param.pool in (Param.AVE_EXC_PAD, Param.AVE_TF) else param.pool
+        self.method = AVE if is_average(param) else param.pool
         self.counts_padding = counts_padding(param)
         self._argmax = Blob((0,), np.int32)  # on the GPU, in backward
         if len(top) > 1 and self.method != MAX:

@@ -27,7 +27,6 @@ from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
 from .filter import filter_layers
-from .formats.prototxt import NetFile
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights
 from .hooks import Hooked
@@ -71,7 +70,8 @@ class Net(PycaffeNet, Hooked):
     """A net ready to run.
 
     Net(file, phase, level=0, stages=None, weights=None), or the legacy Net(file, weights, phase). file: a prototxt's
-    path, a NetFile from minicaffe.prototxt, or a NetParameter; network_file is its name in pycaffe. dtype: float32, or float64 for gradient checks.
+    path, a NetFile from minicaffe.prototxt, or a NetParameter (network_file is its name in pycaffe). dtype: float32, or
+    float64 for gradient checks.
     watch: called after each step of building each layer (for the tracer). keep: after a forward "all" blobs keep their data,
     or only the "outputs": the others are freed when their last reader has run, and there is no backward.
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).

@@ -330,6 +330,10 @@ class SolverParameter(_message.Message):
     ADADELTA: SolverParameter.SolverType.ValueType  # 4
     ADAM: SolverParameter.SolverType.ValueType  # 5
 
+    STAGELR_FIELD_NUMBER: _builtins.int
+    STAGEITER_FIELD_NUMBER: _builtins.int
+    WARMUP_ITER_FIELD_NUMBER: _builtins.int
+    WARMUP_START_LR_FIELD_NUMBER: _builtins.int
     NET_FIELD_NUMBER: _builtins.int
     NET_PARAM_FIELD_NUMBER: _builtins.int
     TRAIN_NET_FIELD_NUMBER: _builtins.int
@@ -376,6 +380,8 @@ class SolverParameter(_message.Message):
     AP_VERSION_FIELD_NUMBER: _builtins.int
     SHOW_PER_CLASS_RESULT_FIELD_NUMBER: _builtins.int
     PLATEAU_WINSIZE_FIELD_NUMBER: _builtins.int
+    warmup_iter: _builtins.int
+    warmup_start_lr: _builtins.float
     net: _builtins.str
     train_net: _builtins.str
     test_interval: _builtins.int
@@ -416,6 +422,10 @@ class SolverParameter(_message.Message):
     show_per_class_result: _builtins.bool
     """[SSD]"""
     @_builtins.property
+    def stagelr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def stageiter(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
     def net_param(self) -> Global___NetParameter: ...
     @_builtins.property
     def test_net(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
@@ -440,6 +450,10 @@ class SolverParameter(_message.Message):
     def __init__(
         self,
         *,
+        stagelr: _abc.Iterable[_builtins.float] | None = ...,
+        stageiter: _abc.Iterable[_builtins.int] | None = ...,
+        warmup_iter: _builtins.int | None = ...,
+        warmup_start_lr: _builtins.float | None = ...,
         net: _builtins.str | None = ...,
         net_param: Global___NetParameter | None = ...,
         train_net: _builtins.str | None = ...,
@@ -487,9 +501,9 @@ class SolverParameter(_message.Message):
         show_per_class_result: _builtins.bool | None = ...,
         plateau_winsize: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ap_version", b"ap_version", "average_loss", b"average_loss", "base_lr", b"base_lr", "clip_gradients", b"clip_gradients", "debug_info", b"debug_info", "delta", b"delta", "device_id", b"device_id", "display", b"display", "eval_type", b"eval_type", "gamma", b"gamma", "iter_size", b"iter_size", "layer_wise_reduce", b"layer_wise_reduce", "lr_policy", b"lr_policy", "max_iter", b"max_iter", "momentum", b"momentum", "momentum2", b"momentum2", "net", b"net", "net_param", b"net_param", "power", b"power", "random_seed", b"random_seed", "regularization_type", b"regularization_type", "rms_decay", b"rms_decay", "show_per_class_result", b"show_per_class_result", "snapshot", b"snapshot", "snapshot_after_train", b"snapshot_after_train", "snapshot_diff", b"snapshot_diff", "snapshot_format", b"snapshot_format", "snapshot_prefix", b"snapshot_prefix", "solver_mode", b"solver_mode", "solver_type", b"solver_type", "stepsize", b"stepsize", "test_compute_loss", b"test_compute_loss", "test_initialization", b"test_initialization", "test_interval", b"test_interval", "train_net", b"train_net", "train_net_param", b"train_net_param", "train_state", b"train_state", "type", b"type", "weight_decay", b"weight_decay"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ap_version", b"ap_version", "average_loss", b"average_loss", "base_lr", b"base_lr", "clip_gradients", b"clip_gradients", "debug_info", b"debug_info", "delta", b"delta", "device_id", b"device_id", "display", b"display", "eval_type", b"eval_type", "gamma", b"gamma", "iter_size", b"iter_size", "layer_wise_reduce", b"layer_wise_reduce", "lr_policy", b"lr_policy", "max_iter", b"max_iter", "momentum", b"momentum", "momentum2", b"momentum2", "net", b"net", "net_param", b"net_param", "power", b"power", "random_seed", b"random_seed", "regularization_type", b"regularization_type", "rms_decay", b"rms_decay", "show_per_class_result", b"show_per_class_result", "snapshot", b"snapshot", "snapshot_after_train", b"snapshot_after_train", "snapshot_diff", b"snapshot_diff", "snapshot_format", b"snapshot_format", "snapshot_prefix", b"snapshot_prefix", "solver_mode", b"solver_mode", "solver_type", b"solver_type", "stepsize", b"stepsize", "test_compute_loss", b"test_compute_loss", "test_initialization", b"test_initialization", "test_interval", b"test_interval", "train_net", b"train_net", "train_net_param", b"train_net_param", "train_state", b"train_state", "type", b"type", "warmup_iter", b"warmup_iter", "warmup_start_lr", b"warmup_start_lr", "weight_decay", b"weight_decay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ap_version", b"ap_version", "average_loss", b"average_loss", "base_lr", b"base_lr", "clip_gradients", b"clip_gradients", "debug_info", b"debug_info", "delta", b"delta", "device_id", b"device_id", "display", b"display", "eval_type", b"eval_type", "gamma", b"gamma", "iter_size", b"iter_size", "layer_wise_reduce", b"layer_wise_reduce", "lr_policy", b"lr_policy", "max_iter", b"max_iter", "momentum", b"momentum", "momentum2", b"momentum2", "net", b"net", "net_param", b"net_param", "plateau_winsize", b"plateau_winsize", "power", b"power", "random_seed", b"random_seed", "regularization_type", b"regularization_type", "rms_decay", b"rms_decay", "show_per_class_result", b"show_per_class_result", "snapshot", b"snapshot", "snapshot_after_train", b"snapshot_after_train", "snapshot_diff", b"snapshot_diff", "snapshot_format", b"snapshot_format", "snapshot_prefix", b"snapshot_prefix", "solver_mode", b"solver_mode", "solver_type", b"solver_type", "stepsize", b"stepsize", "stepvalue", b"stepvalue", "test_compute_loss", b"test_compute_loss", "test_initialization", b"test_initialization", "test_interval", b"test_interval", "test_iter", b"test_iter", "test_net", b"test_net", "test_net_param", b"test_net_param", "test_state", b"test_state", "train_net", b"train_net", "train_net_param", b"train_net_param", "train_state", b"train_state", "type", b"type", "weight_decay", b"weight_decay", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ap_version", b"ap_version", "average_loss", b"average_loss", "base_lr", b"base_lr", "clip_gradients", b"clip_gradients", "debug_info", b"debug_info", "delta", b"delta", "device_id", b"device_id", "display", b"display", "eval_type", b"eval_type", "gamma", b"gamma", "iter_size", b"iter_size", "layer_wise_reduce", b"layer_wise_reduce", "lr_policy", b"lr_policy", "max_iter", b"max_iter", "momentum", b"momentum", "momentum2", b"momentum2", "net", b"net", "net_param", b"net_param", "plateau_winsize", b"plateau_winsize", "power", b"power", "random_seed", b"random_seed", "regularization_type", b"regularization_type", "rms_decay", b"rms_decay", "show_per_class_result", b"show_per_class_result", "snapshot", b"snapshot", "snapshot_after_train", b"snapshot_after_train", "snapshot_diff", b"snapshot_diff", "snapshot_format", b"snapshot_format", "snapshot_prefix", b"snapshot_prefix", "solver_mode", b"solver_mode", "solver_type", b"solver_type", "stageiter", b"stageiter", "stagelr", b"stagelr", "stepsize", b"stepsize", "stepvalue", b"stepvalue", "test_compute_loss", b"test_compute_loss", "test_initialization", b"test_initialization", "test_interval", b"test_interval", "test_iter", b"test_iter", "test_net", b"test_net", "test_net_param", b"test_net_param", "test_state", b"test_state", "train_net", b"train_net", "train_net_param", b"train_net_param", "train_state", b"train_state", "type", b"type", "warmup_iter", b"warmup_iter", "warmup_start_lr", b"warmup_start_lr", "weight_decay", b"weight_decay", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1455,12 +1469,14 @@ Global___ArgMaxParameter: _TypeAlias = ArgMaxParameter  # noqa: Y015
 class BatchNormParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    ADD_EPS_BEFORE_SQRT_FIELD_NUMBER: _builtins.int
     SCALE_FILLER_FIELD_NUMBER: _builtins.int
     BIAS_FILLER_FIELD_NUMBER: _builtins.int
     SCALE_BIAS_FIELD_NUMBER: _builtins.int
     USE_GLOBAL_STATS_FIELD_NUMBER: _builtins.int
     MOVING_AVERAGE_FRACTION_FIELD_NUMBER: _builtins.int
     EPS_FIELD_NUMBER: _builtins.int
+    add_eps_before_sqrt: _builtins.bool
     scale_bias: _builtins.bool
     use_global_stats: _builtins.bool
     moving_average_fraction: _builtins.float
@@ -1472,6 +1488,7 @@ class BatchNormParameter(_message.Message):
     def __init__(
         self,
         *,
+        add_eps_before_sqrt: _builtins.bool | None = ...,
         scale_filler: Global___FillerParameter | None = ...,
         bias_filler: Global___FillerParameter | None = ...,
         scale_bias: _builtins.bool | None = ...,
@@ -1479,9 +1496,9 @@ class BatchNormParameter(_message.Message):
         moving_average_fraction: _builtins.float | None = ...,
         eps: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "scale_bias", b"scale_bias", "scale_filler", b"scale_filler", "use_global_stats", b"use_global_stats"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_eps_before_sqrt", b"add_eps_before_sqrt", "bias_filler", b"bias_filler", "eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "scale_bias", b"scale_bias", "scale_filler", b"scale_filler", "use_global_stats", b"use_global_stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "scale_bias", b"scale_bias", "scale_filler", b"scale_filler", "use_global_stats", b"use_global_stats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_eps_before_sqrt", b"add_eps_before_sqrt", "bias_filler", b"bias_filler", "eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "scale_bias", b"scale_bias", "scale_filler", b"scale_filler", "use_global_stats", b"use_global_stats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2266,22 +2283,25 @@ Global___LogParameter: _TypeAlias = LogParameter  # noqa: Y015
 class MVNParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    ADD_EPS_BEFORE_SQRT_FIELD_NUMBER: _builtins.int
     NORMALIZE_VARIANCE_FIELD_NUMBER: _builtins.int
     ACROSS_CHANNELS_FIELD_NUMBER: _builtins.int
     EPS_FIELD_NUMBER: _builtins.int
+    add_eps_before_sqrt: _builtins.bool
     normalize_variance: _builtins.bool
     across_channels: _builtins.bool
     eps: _builtins.float
     def __init__(
         self,
         *,
+        add_eps_before_sqrt: _builtins.bool | None = ...,
         normalize_variance: _builtins.bool | None = ...,
         across_channels: _builtins.bool | None = ...,
         eps: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["across_channels", b"across_channels", "eps", b"eps", "normalize_variance", b"normalize_variance"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["across_channels", b"across_channels", "add_eps_before_sqrt", b"add_eps_before_sqrt", "eps", b"eps", "normalize_variance", b"normalize_variance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_channels", b"across_channels", "eps", b"eps", "normalize_variance", b"normalize_variance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_channels", b"across_channels", "add_eps_before_sqrt", b"add_eps_before_sqrt", "eps", b"eps", "normalize_variance", b"normalize_variance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3641,10 +3661,12 @@ class NormalizeParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    ADD_EPS_BEFORE_SQRT_FIELD_NUMBER: _builtins.int
     ACROSS_SPATIAL_FIELD_NUMBER: _builtins.int
     SCALE_FILLER_FIELD_NUMBER: _builtins.int
     CHANNEL_SHARED_FIELD_NUMBER: _builtins.int
     EPS_FIELD_NUMBER: _builtins.int
+    add_eps_before_sqrt: _builtins.bool
     across_spatial: _builtins.bool
     channel_shared: _builtins.bool
     eps: _builtins.float
@@ -3653,14 +3675,15 @@ class NormalizeParameter(_message.Message):
     def __init__(
         self,
         *,
+        add_eps_before_sqrt: _builtins.bool | None = ...,
         across_spatial: _builtins.bool | None = ...,
         scale_filler: Global___FillerParameter | None = ...,
         channel_shared: _builtins.bool | None = ...,
         eps: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["across_spatial", b"across_spatial", "channel_shared", b"channel_shared", "eps", b"eps", "scale_filler", b"scale_filler"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["across_spatial", b"across_spatial", "add_eps_before_sqrt", b"add_eps_before_sqrt", "channel_shared", b"channel_shared", "eps", b"eps", "scale_filler", b"scale_filler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_spatial", b"across_spatial", "channel_shared", b"channel_shared", "eps", b"eps", "scale_filler", b"scale_filler"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_spatial", b"across_spatial", "add_eps_before_sqrt", b"add_eps_before_sqrt", "channel_shared", b"channel_shared", "eps", b"eps", "scale_filler", b"scale_filler"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

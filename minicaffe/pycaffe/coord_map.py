@@ -112,7 +112,8 @@ def _maps_down(top: Top) -> dict[Top, Map]:
 
 
 def crop(top_from: Top, top_to: Top) -> Any:
-    """A Crop that aligns top_from with top_to. Raises AlignmentError for another scale, or an offset that is negative or fractional."""
+    """A Crop that aligns top_from with top_to. Raises AlignmentError for another scale, or an offset that is negative or
+    fractional."""
     found = coord_map_from_to(top_from, top_to)
     axis, offset = found[0], offsets_of(found)
     return layers.Crop(top_from, top_to, crop_param={"axis": 2 if axis is None else axis + 1, "offset": offset})

@@ -106,6 +106,7 @@ ONE = {  # type and parameters; the bottom is (2, 4, 5, 7)
     "HardSigmoid": "",
     "Im2col": "convolution_param { kernel_size: 3 }",
     "InnerProduct": "inner_product_param { num_output: 3 }",
+    " InnerProduct": "inner_product_param { num_output: 3 normalize: true }",
     "InnerProduct ": "inner_product_param { num_output: 3 axis: 2 transpose: true bias_term: false }",
     "Interp": "interp_param { height: 9 width: 4 }",
     "LRN": "lrn_param { local_size: 3 alpha: 0.4 beta: 0.75 k: 2 }",

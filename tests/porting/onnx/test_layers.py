@@ -123,9 +123,10 @@ ANY_SIZE = {
     "tile": 'type: "Tile" tile_param { tiles: 3 axis: 1 }',
     "tile_batch": 'type: "Tile" tile_param { tiles: 2 axis: 0 }',
     "concat_one": 'type: "Concat"',
+    "inner_product_normalized": 'type: "InnerProduct" inner_product_param { num_output: 5 axis: 3 normalize: true }',
     "inner_product_last_axis": 'type: "InnerProduct" inner_product_param { num_output: 5 axis: 3 }',
 }
-FIXED_MAP = {"inner_product_last_axis"}
+FIXED_MAP = {"inner_product_last_axis", "inner_product_normalized"}
 
 
 @pytest.mark.parametrize("name", ANY_SIZE)

@@ -177,6 +177,7 @@ OTHERS = [
     ('type: "Flatten"', [(2, 3, 5, 2)], 1),
     (f'type: "InnerProduct" {IP} bias_filler {NORMAL} }}', [(2, 3, 5)], 1),
     (f'type: "InnerProduct" {IP} axis: 2 transpose: true }}', [(2, 3, 5)], 1),
+    (f'type: "InnerProduct" {IP} normalize: true }}', [(2, 3, 5)], 1),
     ('type: "HardSigmoid"', [(2, 3, 5)], 1),
     ('type: "Interp" interp_param { shrink_factor: 2 zoom_factor: 3 pad_beg: -1 }', [(1, 2, 6, 5)], 1),
     ('type: "Interp" interp_param { height: 3 width: 5 }', [(2, 1, 6, 5)], 1),
