@@ -6,19 +6,25 @@
 struct Pooling {
   int h, w, ph, pw;
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+  int counts_padding;
 };
 
 struct Range {
-  int start, end, length;  // [start, end) on the map; length with padding, as the average counts it
+  int start, end, length;  // [start, end) on the map; length as the average counts it, with or without padding
 };
 
-__device__ Range window(int i, int size, int kernel, int stride, int pad) {
+__device__ Range window(int i, int size, int kernel, int stride, int pad, bool counts_padding) {
   const int start = i * stride - pad, end = min(start + kernel, size + pad);
-  return {max(start, 0), min(end, size), end - start};
+  const int first = max(start, 0), last = min(end, size);
+  return {first, last, counts_padding ? end - start : last - first};
 }
 
-__device__ Range rows_of(int row, const Pooling& s) { return window(row, s.h, s.kernel_h, s.stride_h, s.pad_h); }
-__device__ Range columns_of(int column, const Pooling& s) { return window(column, s.w, s.kernel_w, s.stride_w, s.pad_w); }
+__device__ Range rows_of(int row, const Pooling& s) {
+  return window(row, s.h, s.kernel_h, s.stride_h, s.pad_h, s.counts_padding);
+}
+__device__ Range columns_of(int column, const Pooling& s) {
+  return window(column, s.w, s.kernel_w, s.stride_w, s.pad_w, s.counts_padding);
+}
 
 // The windows, along one axis, that contain pixel i: from start to end - 1.
 __device__ Range windows_with(int i, int pooled, int kernel, int stride, int pad) {

@@ -79,6 +79,9 @@ class BatchNorm(Layer):
         for field, value in (("moving_average_fraction", self.fraction), ("eps", self.eps)):
             if value < 0:
                 raise self.error(f"{field} must be >= 0, got {value:g}", f"batch_norm_param.{field}")
+        if not param.add_eps_before_sqrt:
+            wrong = "add_eps_before_sqrt: false, for a deviation of sqrt(var) + eps (Synopsys' Caffe), is not built in"
+            raise self.error(wrong, "batch_norm_param.add_eps_before_sqrt")
         self._normalised = Blob((0,), self.dtype)  # of the batch
         self.inverse_std = Blob((self._channels,), self.dtype)
         self._mean = Blob(self.inverse_std.shape, self.dtype)  # on the GPU: the mean; in backward the gradient's two

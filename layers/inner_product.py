@@ -1,4 +1,9 @@
-"""InnerProduct: y = x weight^T + bias, the fully connected layer. Source: Caffe's inner_product_layer.cpp."""
+"""InnerProduct: y = x weight^T + bias, the fully connected layer. Source: Caffe's inner_product_layer.cpp.
+
+With normalize, of happynear's caffe-windows (NormFace), each K numbers of the weights, w, count as u = w / n, n = sqrt(w w + 1e-6):
+    dw = (du - u (u du)) / n
+The fork writes u over w in every forward, and takes du for dw.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blas import Matrix, gemm
 from minicaffe.cuda.blocks import column_sums, launch_planes
-from minicaffe.layer import Layer
+from minicaffe.layer import Layer, data_bytes
 from minicaffe.threads import parts, run
 
 BLOCK = 1 << 21
@@ -20,14 +25,17 @@ BLOCK = 1 << 21
 LEAST = 1 << 20
 """Multiplications that are worth a thread."""
 
+LEAST_SQUARE = 1e-6
+"""What normalize adds to the squares' sum."""
+
 
 class InnerProduct(Layer):
     """y = x weight^T + bias, the axes from inner_product_param.axis on being one vector of K numbers.
 
     bottom: x (N..., K...). top: y (N..., num_output). blobs: weight (num_output, K), or (K, num_output) with
     transpose; bias (num_output).
-    Raises LayerError when num_output is 0, axis is out of range, K changes after setup, and for
-    happynear's normalize.
+    normalize: x is multiplied by the weights' rows scaled to length 1. With transpose too, a row is K numbers as they lie.
+    Raises LayerError when num_output is 0, axis is out of range, and K changes after setup.
     """
 
     type = "InnerProduct"
@@ -42,14 +50,8 @@ class InnerProduct(Layer):
         param = self.param.inner_product_param
         if param.num_output < 1:
             raise self.error(f"num_output must be > 0, got {param.num_output}", "inner_product_param.num_output")
-        if param.normalize:
-            raise self.error(
-                "normalize: true is happynear's caffe-windows' (NormFace), whose forward overwrites the weights with rows of"
-                " length 1, and is not built in; for TEST divide each row of the stored weights by its length, and take it out",
-                "inner_product_param.normalize",
-            )
         self.axis = self.axis_of(param.axis, bottom[0], "inner_product_param.axis")
-        self.transpose = param.transpose
+        self.transpose, self.normalize = param.transpose, param.normalize
         self.inputs = math.prod(bottom[0].shape[self.axis :])
         matrix = (self.inputs, param.num_output) if param.transpose else (param.num_output, self.inputs)
         shapes = [matrix, (param.num_output,)][: 1 + param.bias_term]
@@ -69,13 +71,20 @@ class InnerProduct(Layer):
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return top[0].count * (self.blobs[0].count // self.param.inner_product_param.num_output)
 
+    def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
+        """The scaled weights, and in backward their gradient and what is made of it."""
+        return data_bytes(self.blobs[:1]) * (1 if propagate_down is None else 4) * self.normalize
+
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         y = self._rows(top[0].data)
-        multiply(bottom[0].data.reshape(len(y), self.inputs), self.weight_matrix(self.blobs[0].data).T, out=y)
+        multiply(bottom[0].data.reshape(len(y), self.inputs), self.weight_matrix(self.scaled(self.blobs[0].data)).T, out=y)
         if len(self.blobs) > 1:
             y += self.blobs[1].data
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.normalize:
+            super().forward_gpu(bottom, top)
+            return
         rows, outputs, inputs = self._sizes(top[0])
         y = top[0].device_data("write")
         weight = self._matrix(self.blobs[0].device_data("read"), transposed=not self.transpose)
@@ -89,13 +98,20 @@ class InnerProduct(Layer):
         dy = self._rows(top[0].diff)
         if self.param_propagate_down[0]:
             x = bottom[0].data.reshape(len(dy), self.inputs)
-            add_product(*((x.T, dy) if self.transpose else (dy.T, x)), self.blobs[0].diff)
+            factors = (x.T, dy) if self.transpose else (dy.T, x)
+            if self.normalize:
+                self._add_scaled_gradient(*factors)
+            else:
+                add_product(*factors, self.blobs[0].diff)
         if len(self.blobs) > 1 and self.param_propagate_down[1]:
             self.blobs[1].diff[...] += dy.sum(axis=0)
         if propagate_down[0]:
-            multiply(dy, self.weight_matrix(self.blobs[0].data), out=bottom[0].diff.reshape(len(dy), self.inputs))
+            multiply(dy, self.weight_matrix(self.scaled(self.blobs[0].data)), out=bottom[0].diff.reshape(len(dy), self.inputs))
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if self.normalize:
+            super().backward_gpu(top, propagate_down, bottom)
+            return
         rows, outputs, inputs = self._sizes(top[0])
         dy = top[0].device_diff("read")
         if self.param_propagate_down[0]:
@@ -109,6 +125,23 @@ class InnerProduct(Layer):
         if propagate_down[0]:
             dx, weight = bottom[0].device_diff("write"), self._matrix(self.blobs[0].device_data("read"), self.transpose)
             gemm(self.dtype, (rows, inputs, outputs), Matrix(dy, outputs), weight, Matrix(dx, inputs))
+
+    def scaled(self, weight: Array) -> Array:
+        """The weights that multiply x: these, or with normalize a copy whose rows have length 1."""
+        if not self.normalize:
+            return weight
+        rows = weight.reshape(-1, self.inputs)
+        return np.asarray(rows / _lengths(rows)).reshape(weight.shape)
+
+    def _add_scaled_gradient(self, a: Array, b: Array) -> None:
+        """Add to the weights' diff what a @ b, the gradient of the scaled weights, gives."""
+        rows = self.blobs[0].data.reshape(-1, self.inputs)
+        du = np.zeros(self.blobs[0].shape, self.dtype)
+        add_product(a, b, du)
+        n, du = _lengths(rows), du.reshape(rows.shape)
+        u = rows / n
+        du -= u * np.einsum("ij,ij->i", u, du)[:, None]
+        self.blobs[0].diff.reshape(rows.shape)[...] += du / n
 
     def _sizes(self, top: Blob) -> tuple[int, int, int]:
         """(N, num_output, K)."""
@@ -126,6 +159,12 @@ class InnerProduct(Layer):
     def _rows(self, y: Array) -> Array:
         """y (N..., num_output) as a matrix (N, num_output), a view."""
         return y.reshape(math.prod(y.shape[: self.axis]), y.shape[-1])
+
+
+def _lengths(rows: Array) -> Array:
+    """sqrt(w w + 1e-6) of each of rows (M, K): (M, 1)."""
+    lengths: Array = np.sqrt(np.einsum("ij,ij->i", rows, rows) + rows.dtype.type(LEAST_SQUARE))[:, None]
+    return lengths
 
 
 def multiply(a: Array, b: Array, out: Array) -> None:

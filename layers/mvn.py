@@ -22,7 +22,7 @@ class MVN(Layer):
 
     bottom: x (N, C, H, W), or fewer axes. top: y, always 4 axes (N, C, H, W), absent ones of length 1. Without
     normalize_variance: y = x - mean. May run in place.
-    Raises LayerError when x has more than 4 axes.
+    Raises LayerError when x has more than 4 axes, and for Synopsys' add_eps_before_sqrt.
     """
 
     type = "MVN"
@@ -37,6 +37,9 @@ class MVN(Layer):
     """The top's axes that a mean is taken over."""
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.param.mvn_param.add_eps_before_sqrt:
+            wrong = "add_eps_before_sqrt: true, for a deviation of sqrt(var + eps) (Synopsys' Caffe), is not built in"
+            raise self.error(wrong, "mvn_param.add_eps_before_sqrt")
         self._scale = Blob((0,), self.dtype)
         if not self.param.mvn_param.normalize_variance:
             self.copies = (0, 0)

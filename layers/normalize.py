@@ -55,6 +55,9 @@ class Normalize(Layer):
         if self.by_type:
             self._check_type()
             return
+        if not param.add_eps_before_sqrt:
+            wrong = "add_eps_before_sqrt: false, for a norm of sqrt(sum x^2) + eps (Synopsys' Caffe), is not built in"
+            raise self.error(wrong, "norm_param.add_eps_before_sqrt")
         filler = param.scale_filler if param.HasField("scale_filler") else caffe_pb2.FillerParameter(value=1)
         self.learn([() if param.channel_shared else (bottom[0].shape[1],)], [filler])
 

@@ -2,8 +2,9 @@
 
     PH = ceil((H + 2 pad - kernel) / stride) + 1 (floor with round_mode: FLOOR or ceil_mode: false), less 1 if the last window
     would start past H + pad - 1 and either axis is padded; windows are clipped to the map, and AVE divides by their size
-    before that, clipped to H + pad.
-Source: Caffe's pooling_layer.cpp; stochastic pooling: pooling_layer.cu.
+    before that, clipped to H + pad. AVE_EXC_PAD, AVE_TF and AVE with avg_include_pad: false divide by their size after it.
+Source: Caffe's pooling_layer.cpp; stochastic pooling: pooling_layer.cu; AVE_EXC_PAD and AVE_TF: Synopsys' pooling_layer.cpp;
+avg_include_pad: Intel's mkldnn_pooling_layer.cpp.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from minicaffe.threads import parts, run
 
 from .conv.coordinates import Map, windowed
 from .pool import pooling_methods as methods
-from .pool.pooling_sizes import read_sizes, rounds_down
+from .pool.pooling_sizes import counts_padding, is_average, read_sizes, rounds_down
 from .pool.pooling_windows import plane_blocks, pool_axes
 
-MAX, AVE, STOCHASTIC = (caffe_pb2.PoolingParameter.PoolMethod.Value(name) for name in ("MAX", "AVE", "STOCHASTIC"))
+Param = caffe_pb2.PoolingParameter
+MAX, AVE, STOCHASTIC = Param.MAX, Param.AVE, Param.STOCHASTIC
 
 
 class Pooling(Layer):
@@ -48,7 +50,8 @@ class Pooling(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.pooling_param
-        self.method = param.pool
+        self.method = AVE if is_average(param) else param.pool
+        self.counts_padding = counts_padding(param)
         self._argmax = Blob((0,), np.int32)  # on the GPU, in backward
         if len(top) > 1 and self.method != MAX:
             raise self.error("only MAX pooling has a second top, the mask", "top[1]")
@@ -61,7 +64,7 @@ class Pooling(Layer):
             raise self.error(f"the bottom must have 4 axes (N, C, H, W), its shape is {shape}", "bottom[0]")
         param, spatial = self.param.pooling_param, shape[2:]
         kernel = spatial if param.global_pooling else self._kernel  # at each reshape: the map's size may change
-        self.rows, self.columns = pool_axes(spatial, kernel, self._stride, self._pad, self.floor)
+        self.rows, self.columns = pool_axes(spatial, kernel, self._stride, self._pad, self.floor, self.counts_padding)
         pooled = (self.rows.pooled, self.columns.pooled)
         if min(pooled) < 1 or min(spatial) < 1:
             raise self.error(
@@ -124,11 +127,11 @@ class Pooling(Layer):
             self.launch(kernel, windows, windows, x, *self._geometry(), *results)
 
     def _geometry(self) -> tuple[int, ...]:
-        """The kernels' H, W, PH, PW, and kernel (no more than the padded map), stride and pad on both axes."""
+        """The kernels' H, W, PH, PW, kernel (no more than the padded map), stride and pad on both axes, and counts_padding."""
         r, c = self.rows, self.columns
         # the sum of a place and any kernel must fit an int
         kernel = min(r.kernel, r.size + 2 * r.pad), min(c.kernel, c.size + 2 * c.pad)
-        return r.size, c.size, r.pooled, c.pooled, *kernel, r.stride, c.stride, r.pad, c.pad
+        return r.size, c.size, r.pooled, c.pooled, *kernel, r.stride, c.stride, r.pad, c.pad, int(self.counts_padding)
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:

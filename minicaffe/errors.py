@@ -2,6 +2,8 @@
 
 A file may contain a name of ten million letters, or one that changes a terminal's colours, title or writing direction. So
 every message is shortened here, and its control characters are escaped.
+
+An error for which pycaffe raises one of Python's exceptions derives from that too, so that old `except` lines still work.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class NotAFileError(Error, OSError):
         return f"{self.filename}: {self.strerror}"
 
 
-class PrototxtError(Error):
+class PrototxtError(Error, RuntimeError):
     """A prototxt (net or solver) that cannot be read; str() is `file:line:col: message`, the source line, a caret, a hint."""
 
     def __init__(
@@ -113,23 +115,23 @@ class PrototxtWarning(UserWarning):
         super().__init__(*(shortened(arg) if isinstance(arg, str) else arg for arg in args))
 
 
-class LimitError(Error):
+class LimitError(Error, RuntimeError):
     """A file declares more than minicaffe.limits allow."""
 
 
-class LayerError(Error):
+class LayerError(Error, RuntimeError):
     """A layer that cannot be set up or run: `ROIPooling layer "roi_pool5": pooled_h must be > 0, got 0 (test.prototxt:341)`."""
 
 
-class WeightsError(Error):
+class WeightsError(Error, RuntimeError):
     """A weights file (.caffemodel, .h5, .binaryproto) that cannot be read, or does not fit the net."""
 
 
-class SolverError(Error):
+class SolverError(Error, RuntimeError):
     """A solver prototxt that cannot be used, or a training run that cannot continue (the loss is not finite)."""
 
 
-class DeviceError(Error):
+class DeviceError(Error, RuntimeError):
     """No usable GPU, or an operation that failed on it."""
 
 
@@ -147,6 +149,22 @@ class SettingsError(Error):
 
 class DataError(Error):
     """An image or an annotation file that cannot be read, or boxes that no image can have."""
+
+
+class ArrayError(DataError, ValueError):
+    """An array that a function of pycaffe's io does not take."""
+
+
+class NetSpecError(Error, AttributeError, TypeError, ValueError):
+    """A bottom that is not the Top of a layer, a field that the layer's messages lack, or a value that it does not take."""
+
+
+class UnconnectedError(Error, RuntimeError):
+    """Tops that no layers with coordinates connect."""
+
+
+class AlignmentError(Error, AssertionError):
+    """Layers whose coordinates cannot be found, or blobs that no crop aligns."""
 
 
 @contextmanager

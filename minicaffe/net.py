@@ -27,7 +27,6 @@ from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
 from .filter import filter_layers
-from .formats.prototxt import NetFile
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights
 from .hooks import Hooked
@@ -36,7 +35,7 @@ from .layers import create, settings_or_current
 from .layers.conv.coordinates import alignment
 from .mode import TEST, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
-from .net_arguments import net_file_of, phase_of, sorted_arguments, state_applied
+from .net_arguments import AnyNet, net_file_of, phase_of, sorted_arguments, state_applied
 from .node import Node, drop_unasked_gradients
 from .parameters import LearnableParameters
 from .proto import caffe_pb2
@@ -71,7 +70,8 @@ class Net(PycaffeNet, Hooked):
     """A net ready to run.
 
     Net(file, phase, level=0, stages=None, weights=None), or the legacy Net(file, weights, phase). file: a prototxt's
-    path, a NetFile from minicaffe.prototxt, or a NetParameter. dtype: float32, or float64 for gradient checks.
+    path, a NetFile from minicaffe.prototxt, or a NetParameter (network_file is its name in pycaffe). dtype: float32, or
+    float64 for gradient checks.
     watch: called after each step of building each layer (for the tracer). keep: after a forward "all" blobs keep their data,
     or only the "outputs": the others are freed when their last reader has run, and there is no backward.
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
@@ -84,8 +84,9 @@ class Net(PycaffeNet, Hooked):
 
     def __init__(  # noqa: PLR0913 - public, by keyword
         self,
-        file: str | PathLike[str] | NetFile | caffe_pb2.NetParameter,
+        file: AnyNet | None = None,
         *args: Any,
+        network_file: AnyNet | None = None,
         phase: int | None = None,
         level: int = 0,
         stages: Sequence[str] | None = None,
@@ -97,7 +98,7 @@ class Net(PycaffeNet, Hooked):
     ) -> None:
         super().__init__()
         phase, level, stages, weights = sorted_arguments(args, phase, level, stages, weights)
-        net_file = net_file_of(file)
+        net_file = net_file_of(file, network_file)
         self.phase = phase_of(phase)
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from .errors import Error
 from .formats.prototxt import NetFile, read_net
 from .formats.upgrade import upgrade_net
 from .mode import TEST, Phase
 from .proto import caffe_pb2
+
+AnyNet: TypeAlias = str | PathLike[str] | NetFile | caffe_pb2.NetParameter
 
 
 def sorted_arguments(
@@ -39,13 +41,17 @@ def phase_of(phase: int) -> Phase:
         raise Error(f"phase must be TRAIN (0) or TEST (1), got {phase!r}") from None
 
 
-def net_file_of(file: str | PathLike[str] | NetFile | caffe_pb2.NetParameter) -> NetFile:
+def net_file_of(file: AnyNet | None, network_file: AnyNet | None = None) -> NetFile:
+    """The net of Net's first argument, under either of its names."""
+    if (file is None) == (network_file is None):
+        raise TypeError("Net takes one net: its first argument, also named network_file")
+    file = file if network_file is None else network_file
     if isinstance(file, NetFile):
         return file
     if isinstance(file, caffe_pb2.NetParameter):
         upgraded, _ = upgrade_net(file)
         return NetFile(upgraded, [], "<NetParameter>")
-    return read_net(file)
+    return read_net(cast("str | PathLike[str]", file))
 
 
 def state_applied(param: caffe_pb2.NetParameter, phase: Phase, level: int, stages: Iterable[str]) -> caffe_pb2.NetParameter:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from .batching import batches, forward_backward_all
 from .blob import Arrays, Blob
-from .errors import Error
+from .errors import LayerError
 from .named import Blobs
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class PycaffeNet:
         return forward_backward_all(cast("Net", self), blobs, diffs, inputs)
 
     def set_input_arrays(self, data: ArrayLike, labels: ArrayLike) -> None:
-        """Give the net's first layer, which must be a MemoryData, its images (N, C, H, W) and labels. Raises Error."""
+        """Give the net's first layer, which must be a MemoryData, its images (N, C, H, W) and labels. Raises LayerError."""
         first = self.layers[0] if self.layers else None
         if first is None or not first.takes_arrays:
             kind = f'a {first.type} ("{first.name}")' if first is not None else "absent"
-            raise Error(f"set_input_arrays needs a MemoryData as the net's first layer; it is {kind}")
+            raise LayerError(f"set_input_arrays needs a MemoryData as the net's first layer; it is {kind}")
         # takes_arrays says that this layer has a reset, which Layer lacks.
         cast(Any, first).reset(np.asarray(data, np.float32), np.asarray(labels, np.float32))
 

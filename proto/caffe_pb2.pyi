@@ -330,6 +330,10 @@ class SolverParameter(_message.Message):
     ADADELTA: SolverParameter.SolverType.ValueType  # 4
     ADAM: SolverParameter.SolverType.ValueType  # 5
 
+    STAGELR_FIELD_NUMBER: _builtins.int
+    STAGEITER_FIELD_NUMBER: _builtins.int
+    WARMUP_ITER_FIELD_NUMBER: _builtins.int
+    WARMUP_START_LR_FIELD_NUMBER: _builtins.int
     NET_FIELD_NUMBER: _builtins.int
     NET_PARAM_FIELD_NUMBER: _builtins.int
     TRAIN_NET_FIELD_NUMBER: _builtins.int
@@ -376,6 +380,8 @@ class SolverParameter(_message.Message):
     AP_VERSION_FIELD_NUMBER: _builtins.int
     SHOW_PER_CLASS_RESULT_FIELD_NUMBER: _builtins.int
     PLATEAU_WINSIZE_FIELD_NUMBER: _builtins.int
+    warmup_iter: _builtins.int
+    warmup_start_lr: _builtins.float
     net: _builtins.str
     train_net: _builtins.str
     test_interval: _builtins.int
@@ -416,6 +422,10 @@ class SolverParameter(_message.Message):
     show_per_class_result: _builtins.bool
     """[SSD]"""
     @_builtins.property
+    def stagelr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def stageiter(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
     def net_param(self) -> Global___NetParameter: ...
     @_builtins.property
     def test_net(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
@@ -440,6 +450,10 @@ class SolverParameter(_message.Message):
     def __init__(
         self,
         *,
+        stagelr: _abc.Iterable[_builtins.float] | None = ...,
+        stageiter: _abc.Iterable[_builtins.int] | None = ...,
+        warmup_iter: _builtins.int | None = ...,
+        warmup_start_lr: _builtins.float | None = ...,
         net: _builtins.str | None = ...,
         net_param: Global___NetParameter | None = ...,
         train_net: _builtins.str | None = ...,
@@ -487,9 +501,9 @@ class SolverParameter(_message.Message):
         show_per_class_result: _builtins.bool | None = ...,
         plateau_winsize: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ap_version", b"ap_version", "average_loss", b"average_loss", "base_lr", b"base_lr", "clip_gradients", b"clip_gradients", "debug_info", b"debug_info", "delta", b"delta", "device_id", b"device_id", "display", b"display", "eval_type", b"eval_type", "gamma", b"gamma", "iter_size", b"iter_size", "layer_wise_reduce", b"layer_wise_reduce", "lr_policy", b"lr_policy", "max_iter", b"max_iter", "momentum", b"momentum", "momentum2", b"momentum2", "net", b"net", "net_param", b"net_param", "power", b"power", "random_seed", b"random_seed", "regularization_type", b"regularization_type", "rms_decay", b"rms_decay", "show_per_class_result", b"show_per_class_result", "snapshot", b"snapshot", "snapshot_after_train", b"snapshot_after_train", "snapshot_diff", b"snapshot_diff", "snapshot_format", b"snapshot_format", "snapshot_prefix", b"snapshot_prefix", "solver_mode", b"solver_mode", "solver_type", b"solver_type", "stepsize", b"stepsize", "test_compute_loss", b"test_compute_loss", "test_initialization", b"test_initialization", "test_interval", b"test_interval", "train_net", b"train_net", "train_net_param", b"train_net_param", "train_state", b"train_state", "type", b"type", "weight_decay", b"weight_decay"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ap_version", b"ap_version", "average_loss", b"average_loss", "base_lr", b"base_lr", "clip_gradients", b"clip_gradients", "debug_info", b"debug_info", "delta", b"delta", "device_id", b"device_id", "display", b"display", "eval_type", b"eval_type", "gamma", b"gamma", "iter_size", b"iter_size", "layer_wise_reduce", b"layer_wise_reduce", "lr_policy", b"lr_policy", "max_iter", b"max_iter", "momentum", b"momentum", "momentum2", b"momentum2", "net", b"net", "net_param", b"net_param", "power", b"power", "random_seed", b"random_seed", "regularization_type", b"regularization_type", "rms_decay", b"rms_decay", "show_per_class_result", b"show_per_class_result", "snapshot", b"snapshot", "snapshot_after_train", b"snapshot_after_train", "snapshot_diff", b"snapshot_diff", "snapshot_format", b"snapshot_format", "snapshot_prefix", b"snapshot_prefix", "solver_mode", b"solver_mode", "solver_type", b"solver_type", "stepsize", b"stepsize", "test_compute_loss", b"test_compute_loss", "test_initialization", b"test_initialization", "test_interval", b"test_interval", "train_net", b"train_net", "train_net_param", b"train_net_param", "train_state", b"train_state", "type", b"type", "warmup_iter", b"warmup_iter", "warmup_start_lr", b"warmup_start_lr", "weight_decay", b"weight_decay"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ap_version", b"ap_version", "average_loss", b"average_loss", "base_lr", b"base_lr", "clip_gradients", b"clip_gradients", "debug_info", b"debug_info", "delta", b"delta", "device_id", b"device_id", "display", b"display", "eval_type", b"eval_type", "gamma", b"gamma", "iter_size", b"iter_size", "layer_wise_reduce", b"layer_wise_reduce", "lr_policy", b"lr_policy", "max_iter", b"max_iter", "momentum", b"momentum", "momentum2", b"momentum2", "net", b"net", "net_param", b"net_param", "plateau_winsize", b"plateau_winsize", "power", b"power", "random_seed", b"random_seed", "regularization_type", b"regularization_type", "rms_decay", b"rms_decay", "show_per_class_result", b"show_per_class_result", "snapshot", b"snapshot", "snapshot_after_train", b"snapshot_after_train", "snapshot_diff", b"snapshot_diff", "snapshot_format", b"snapshot_format", "snapshot_prefix", b"snapshot_prefix", "solver_mode", b"solver_mode", "solver_type", b"solver_type", "stepsize", b"stepsize", "stepvalue", b"stepvalue", "test_compute_loss", b"test_compute_loss", "test_initialization", b"test_initialization", "test_interval", b"test_interval", "test_iter", b"test_iter", "test_net", b"test_net", "test_net_param", b"test_net_param", "test_state", b"test_state", "train_net", b"train_net", "train_net_param", b"train_net_param", "train_state", b"train_state", "type", b"type", "weight_decay", b"weight_decay", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ap_version", b"ap_version", "average_loss", b"average_loss", "base_lr", b"base_lr", "clip_gradients", b"clip_gradients", "debug_info", b"debug_info", "delta", b"delta", "device_id", b"device_id", "display", b"display", "eval_type", b"eval_type", "gamma", b"gamma", "iter_size", b"iter_size", "layer_wise_reduce", b"layer_wise_reduce", "lr_policy", b"lr_policy", "max_iter", b"max_iter", "momentum", b"momentum", "momentum2", b"momentum2", "net", b"net", "net_param", b"net_param", "plateau_winsize", b"plateau_winsize", "power", b"power", "random_seed", b"random_seed", "regularization_type", b"regularization_type", "rms_decay", b"rms_decay", "show_per_class_result", b"show_per_class_result", "snapshot", b"snapshot", "snapshot_after_train", b"snapshot_after_train", "snapshot_diff", b"snapshot_diff", "snapshot_format", b"snapshot_format", "snapshot_prefix", b"snapshot_prefix", "solver_mode", b"solver_mode", "solver_type", b"solver_type", "stageiter", b"stageiter", "stagelr", b"stagelr", "stepsize", b"stepsize", "stepvalue", b"stepvalue", "test_compute_loss", b"test_compute_loss", "test_initialization", b"test_initialization", "test_interval", b"test_interval", "test_iter", b"test_iter", "test_net", b"test_net", "test_net_param", b"test_net_param", "test_state", b"test_state", "train_net", b"train_net", "train_net_param", b"train_net_param", "train_state", b"train_state", "type", b"type", "warmup_iter", b"warmup_iter", "warmup_start_lr", b"warmup_start_lr", "weight_decay", b"weight_decay", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1495,12 +1509,14 @@ Global___ArgMaxParameter: _TypeAlias = ArgMaxParameter  # noqa: Y015
 class BatchNormParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    ADD_EPS_BEFORE_SQRT_FIELD_NUMBER: _builtins.int
     SCALE_FILLER_FIELD_NUMBER: _builtins.int
     BIAS_FILLER_FIELD_NUMBER: _builtins.int
     SCALE_BIAS_FIELD_NUMBER: _builtins.int
     USE_GLOBAL_STATS_FIELD_NUMBER: _builtins.int
     MOVING_AVERAGE_FRACTION_FIELD_NUMBER: _builtins.int
     EPS_FIELD_NUMBER: _builtins.int
+    add_eps_before_sqrt: _builtins.bool
     scale_bias: _builtins.bool
     use_global_stats: _builtins.bool
     moving_average_fraction: _builtins.float
@@ -1512,6 +1528,7 @@ class BatchNormParameter(_message.Message):
     def __init__(
         self,
         *,
+        add_eps_before_sqrt: _builtins.bool | None = ...,
         scale_filler: Global___FillerParameter | None = ...,
         bias_filler: Global___FillerParameter | None = ...,
         scale_bias: _builtins.bool | None = ...,
@@ -1519,9 +1536,9 @@ class BatchNormParameter(_message.Message):
         moving_average_fraction: _builtins.float | None = ...,
         eps: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "scale_bias", b"scale_bias", "scale_filler", b"scale_filler", "use_global_stats", b"use_global_stats"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_eps_before_sqrt", b"add_eps_before_sqrt", "bias_filler", b"bias_filler", "eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "scale_bias", b"scale_bias", "scale_filler", b"scale_filler", "use_global_stats", b"use_global_stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias_filler", b"bias_filler", "eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "scale_bias", b"scale_bias", "scale_filler", b"scale_filler", "use_global_stats", b"use_global_stats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_eps_before_sqrt", b"add_eps_before_sqrt", "bias_filler", b"bias_filler", "eps", b"eps", "moving_average_fraction", b"moving_average_fraction", "scale_bias", b"scale_bias", "scale_filler", b"scale_filler", "use_global_stats", b"use_global_stats"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2306,22 +2323,25 @@ Global___LogParameter: _TypeAlias = LogParameter  # noqa: Y015
 class MVNParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    ADD_EPS_BEFORE_SQRT_FIELD_NUMBER: _builtins.int
     NORMALIZE_VARIANCE_FIELD_NUMBER: _builtins.int
     ACROSS_CHANNELS_FIELD_NUMBER: _builtins.int
     EPS_FIELD_NUMBER: _builtins.int
+    add_eps_before_sqrt: _builtins.bool
     normalize_variance: _builtins.bool
     across_channels: _builtins.bool
     eps: _builtins.float
     def __init__(
         self,
         *,
+        add_eps_before_sqrt: _builtins.bool | None = ...,
         normalize_variance: _builtins.bool | None = ...,
         across_channels: _builtins.bool | None = ...,
         eps: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["across_channels", b"across_channels", "eps", b"eps", "normalize_variance", b"normalize_variance"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["across_channels", b"across_channels", "add_eps_before_sqrt", b"add_eps_before_sqrt", "eps", b"eps", "normalize_variance", b"normalize_variance"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_channels", b"across_channels", "eps", b"eps", "normalize_variance", b"normalize_variance"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_channels", b"across_channels", "add_eps_before_sqrt", b"add_eps_before_sqrt", "eps", b"eps", "normalize_variance", b"normalize_variance"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2411,11 +2431,17 @@ class PoolingParameter(_message.Message):
         MAX: PoolingParameter._PoolMethod.ValueType  # 0
         AVE: PoolingParameter._PoolMethod.ValueType  # 1
         STOCHASTIC: PoolingParameter._PoolMethod.ValueType  # 2
+        AVE_EXC_PAD: PoolingParameter._PoolMethod.ValueType  # 92001
+        """[Synopsys]: 3, which other forks give to other methods. AVE_TF is its older name."""
+        AVE_TF: PoolingParameter._PoolMethod.ValueType  # 92002
 
     class PoolMethod(_PoolMethod, metaclass=_PoolMethodEnumTypeWrapper): ...
     MAX: PoolingParameter.PoolMethod.ValueType  # 0
     AVE: PoolingParameter.PoolMethod.ValueType  # 1
     STOCHASTIC: PoolingParameter.PoolMethod.ValueType  # 2
+    AVE_EXC_PAD: PoolingParameter.PoolMethod.ValueType  # 92001
+    """[Synopsys]: 3, which other forks give to other methods. AVE_TF is its older name."""
+    AVE_TF: PoolingParameter.PoolMethod.ValueType  # 92002
 
     class _Engine:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -2445,6 +2471,7 @@ class PoolingParameter(_message.Message):
     CEIL: PoolingParameter.RoundMode.ValueType  # 0
     FLOOR: PoolingParameter.RoundMode.ValueType  # 1
 
+    AVG_INCLUDE_PAD_FIELD_NUMBER: _builtins.int
     CEIL_MODE_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     PAD_FIELD_NUMBER: _builtins.int
@@ -2459,6 +2486,8 @@ class PoolingParameter(_message.Message):
     ENGINE_FIELD_NUMBER: _builtins.int
     GLOBAL_POOLING_FIELD_NUMBER: _builtins.int
     ROUND_MODE_FIELD_NUMBER: _builtins.int
+    avg_include_pad: _builtins.bool
+    """[13]"""
     ceil_mode: _builtins.bool
     """[13]"""
     pool: Global___PoolingParameter.PoolMethod.ValueType
@@ -2477,6 +2506,7 @@ class PoolingParameter(_message.Message):
     def __init__(
         self,
         *,
+        avg_include_pad: _builtins.bool | None = ...,
         ceil_mode: _builtins.bool | None = ...,
         pool: Global___PoolingParameter.PoolMethod.ValueType | None = ...,
         pad: _builtins.int | None = ...,
@@ -2492,9 +2522,9 @@ class PoolingParameter(_message.Message):
         global_pooling: _builtins.bool | None = ...,
         round_mode: Global___PoolingParameter.RoundMode.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["avg_include_pad", b"avg_include_pad", "ceil_mode", b"ceil_mode", "engine", b"engine", "global_pooling", b"global_pooling", "kernel_h", b"kernel_h", "kernel_size", b"kernel_size", "kernel_w", b"kernel_w", "pad", b"pad", "pad_h", b"pad_h", "pad_w", b"pad_w", "pool", b"pool", "round_mode", b"round_mode", "stride", b"stride", "stride_h", b"stride_h", "stride_w", b"stride_w"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3671,10 +3701,12 @@ class NormalizeParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    ADD_EPS_BEFORE_SQRT_FIELD_NUMBER: _builtins.int
     ACROSS_SPATIAL_FIELD_NUMBER: _builtins.int
     SCALE_FILLER_FIELD_NUMBER: _builtins.int
     CHANNEL_SHARED_FIELD_NUMBER: _builtins.int
     EPS_FIELD_NUMBER: _builtins.int
+    add_eps_before_sqrt: _builtins.bool
     across_spatial: _builtins.bool
     channel_shared: _builtins.bool
     eps: _builtins.float
@@ -3683,14 +3715,15 @@ class NormalizeParameter(_message.Message):
     def __init__(
         self,
         *,
+        add_eps_before_sqrt: _builtins.bool | None = ...,
         across_spatial: _builtins.bool | None = ...,
         scale_filler: Global___FillerParameter | None = ...,
         channel_shared: _builtins.bool | None = ...,
         eps: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["across_spatial", b"across_spatial", "channel_shared", b"channel_shared", "eps", b"eps", "scale_filler", b"scale_filler"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["across_spatial", b"across_spatial", "add_eps_before_sqrt", b"add_eps_before_sqrt", "channel_shared", b"channel_shared", "eps", b"eps", "scale_filler", b"scale_filler"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_spatial", b"across_spatial", "channel_shared", b"channel_shared", "eps", b"eps", "scale_filler", b"scale_filler"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["across_spatial", b"across_spatial", "add_eps_before_sqrt", b"add_eps_before_sqrt", "channel_shared", b"channel_shared", "eps", b"eps", "scale_filler", b"scale_filler"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4246,6 +4279,51 @@ class V1LayerParameter(_message.Message):
         TANH: V1LayerParameter._LayerType.ValueType  # 23
         WINDOW_DATA: V1LayerParameter._LayerType.ValueType  # 24
         THRESHOLD: V1LayerParameter._LayerType.ValueType  # 31
+        CROP: V1LayerParameter._LayerType.ValueType  # 92001
+        """The forks' types. The forks give one number to different types, and BVLC's numbers too: these numbers are no fork's.
+        [CRF-RNN, DeconvNet and FCN]
+        """
+        MULTI_STAGE_MEANFIELD: V1LayerParameter._LayerType.ValueType  # 92002
+        """[CRF-RNN]"""
+        BIN_ACCURACY: V1LayerParameter._LayerType.ValueType  # 92003
+        """[DeconvNet]"""
+        BN: V1LayerParameter._LayerType.ValueType  # 92004
+        DROPOUT_CHANNEL: V1LayerParameter._LayerType.ValueType  # 92005
+        ELTWISE_ACCURACY: V1LayerParameter._LayerType.ValueType  # 92006
+        IMAGE_SEG_DATA: V1LayerParameter._LayerType.ValueType  # 92007
+        RED_ACCURACY: V1LayerParameter._LayerType.ValueType  # 92008
+        RED_SOFTMAX_LOSS: V1LayerParameter._LayerType.ValueType  # 92009
+        SELECT_SEG_BINARY: V1LayerParameter._LayerType.ValueType  # 92010
+        UNPOOLING: V1LayerParameter._LayerType.ValueType  # 92011
+        WINDOW_CLS_DATA: V1LayerParameter._LayerType.ValueType  # 92012
+        WINDOW_INST_SEG_DATA: V1LayerParameter._LayerType.ValueType  # 92013
+        WINDOW_SEG_BINARY: V1LayerParameter._LayerType.ValueType  # 92014
+        WINDOW_SEG_DATA: V1LayerParameter._LayerType.ValueType  # 92015
+        CONVOLUTION3D: V1LayerParameter._LayerType.ValueType  # 92016
+        """[C3D]"""
+        DECONVOLUTION3D: V1LayerParameter._LayerType.ValueType  # 92017
+        DOWN_SAMPLING: V1LayerParameter._LayerType.ValueType  # 92018
+        ELTWISE_PRODUCT: V1LayerParameter._LayerType.ValueType  # 92019
+        POOLING3D: V1LayerParameter._LayerType.ValueType  # 92020
+        VIDEO_DATA: V1LayerParameter._LayerType.ValueType  # 92021
+        VIDEO_SEGMENTATION_DATA: V1LayerParameter._LayerType.ValueType  # 92022
+        VIDEO_WITH_VOXEL_TRUTH_DATA: V1LayerParameter._LayerType.ValueType  # 92023
+        VOLUME_DATA: V1LayerParameter._LayerType.ValueType  # 92024
+        VOXEL_CUSTOM_LOSS: V1LayerParameter._LayerType.ValueType  # 92025
+        VOXEL_SOFTMAX: V1LayerParameter._LayerType.ValueType  # 92026
+        VOXEL_SOFTMAX_LOSS: V1LayerParameter._LayerType.ValueType  # 92027
+        DENSE_CRF: V1LayerParameter._LayerType.ValueType  # 92028
+        """[DeepLab]"""
+        INTERP: V1LayerParameter._LayerType.ValueType  # 92029
+        MAT_READ: V1LayerParameter._LayerType.ValueType  # 92030
+        MAT_WRITE: V1LayerParameter._LayerType.ValueType  # 92031
+        PADDING: V1LayerParameter._LayerType.ValueType  # 92032
+        SEG_ACCURACY: V1LayerParameter._LayerType.ValueType  # 92033
+        DENSE_IMAGE_DATA: V1LayerParameter._LayerType.ValueType  # 92034
+        """[SegNet]"""
+        UPSAMPLE: V1LayerParameter._LayerType.ValueType  # 92035
+        MCWINDOW_DATA: V1LayerParameter._LayerType.ValueType  # 92036
+        """[deepsaldet]"""
 
     class LayerType(_LayerType, metaclass=_LayerTypeEnumTypeWrapper): ...
     NONE: V1LayerParameter.LayerType.ValueType  # 0
@@ -4288,6 +4366,51 @@ class V1LayerParameter(_message.Message):
     TANH: V1LayerParameter.LayerType.ValueType  # 23
     WINDOW_DATA: V1LayerParameter.LayerType.ValueType  # 24
     THRESHOLD: V1LayerParameter.LayerType.ValueType  # 31
+    CROP: V1LayerParameter.LayerType.ValueType  # 92001
+    """The forks' types. The forks give one number to different types, and BVLC's numbers too: these numbers are no fork's.
+    [CRF-RNN, DeconvNet and FCN]
+    """
+    MULTI_STAGE_MEANFIELD: V1LayerParameter.LayerType.ValueType  # 92002
+    """[CRF-RNN]"""
+    BIN_ACCURACY: V1LayerParameter.LayerType.ValueType  # 92003
+    """[DeconvNet]"""
+    BN: V1LayerParameter.LayerType.ValueType  # 92004
+    DROPOUT_CHANNEL: V1LayerParameter.LayerType.ValueType  # 92005
+    ELTWISE_ACCURACY: V1LayerParameter.LayerType.ValueType  # 92006
+    IMAGE_SEG_DATA: V1LayerParameter.LayerType.ValueType  # 92007
+    RED_ACCURACY: V1LayerParameter.LayerType.ValueType  # 92008
+    RED_SOFTMAX_LOSS: V1LayerParameter.LayerType.ValueType  # 92009
+    SELECT_SEG_BINARY: V1LayerParameter.LayerType.ValueType  # 92010
+    UNPOOLING: V1LayerParameter.LayerType.ValueType  # 92011
+    WINDOW_CLS_DATA: V1LayerParameter.LayerType.ValueType  # 92012
+    WINDOW_INST_SEG_DATA: V1LayerParameter.LayerType.ValueType  # 92013
+    WINDOW_SEG_BINARY: V1LayerParameter.LayerType.ValueType  # 92014
+    WINDOW_SEG_DATA: V1LayerParameter.LayerType.ValueType  # 92015
+    CONVOLUTION3D: V1LayerParameter.LayerType.ValueType  # 92016
+    """[C3D]"""
+    DECONVOLUTION3D: V1LayerParameter.LayerType.ValueType  # 92017
+    DOWN_SAMPLING: V1LayerParameter.LayerType.ValueType  # 92018
+    ELTWISE_PRODUCT: V1LayerParameter.LayerType.ValueType  # 92019
+    POOLING3D: V1LayerParameter.LayerType.ValueType  # 92020
+    VIDEO_DATA: V1LayerParameter.LayerType.ValueType  # 92021
+    VIDEO_SEGMENTATION_DATA: V1LayerParameter.LayerType.ValueType  # 92022
+    VIDEO_WITH_VOXEL_TRUTH_DATA: V1LayerParameter.LayerType.ValueType  # 92023
+    VOLUME_DATA: V1LayerParameter.LayerType.ValueType  # 92024
+    VOXEL_CUSTOM_LOSS: V1LayerParameter.LayerType.ValueType  # 92025
+    VOXEL_SOFTMAX: V1LayerParameter.LayerType.ValueType  # 92026
+    VOXEL_SOFTMAX_LOSS: V1LayerParameter.LayerType.ValueType  # 92027
+    DENSE_CRF: V1LayerParameter.LayerType.ValueType  # 92028
+    """[DeepLab]"""
+    INTERP: V1LayerParameter.LayerType.ValueType  # 92029
+    MAT_READ: V1LayerParameter.LayerType.ValueType  # 92030
+    MAT_WRITE: V1LayerParameter.LayerType.ValueType  # 92031
+    PADDING: V1LayerParameter.LayerType.ValueType  # 92032
+    SEG_ACCURACY: V1LayerParameter.LayerType.ValueType  # 92033
+    DENSE_IMAGE_DATA: V1LayerParameter.LayerType.ValueType  # 92034
+    """[SegNet]"""
+    UPSAMPLE: V1LayerParameter.LayerType.ValueType  # 92035
+    MCWINDOW_DATA: V1LayerParameter.LayerType.ValueType  # 92036
+    """[deepsaldet]"""
 
     class _DimCheckMode:
         ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -4302,6 +4425,12 @@ class V1LayerParameter(_message.Message):
     STRICT: V1LayerParameter.DimCheckMode.ValueType  # 0
     PERMISSIVE: V1LayerParameter.DimCheckMode.ValueType  # 1
 
+    UPSAMPLE_PARAM_FIELD_NUMBER: _builtins.int
+    BN_PARAM_FIELD_NUMBER: _builtins.int
+    INTERP_PARAM_FIELD_NUMBER: _builtins.int
+    SEG_ACCURACY_PARAM_FIELD_NUMBER: _builtins.int
+    UNPOOLING_PARAM_FIELD_NUMBER: _builtins.int
+    PADDING_PARAM_FIELD_NUMBER: _builtins.int
     BOTTOM_FIELD_NUMBER: _builtins.int
     TOP_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
@@ -4347,6 +4476,22 @@ class V1LayerParameter(_message.Message):
     LAYER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     type: Global___V1LayerParameter.LayerType.ValueType
+    @_builtins.property
+    def upsample_param(self) -> Global___UpsampleParameter: ...
+    @_builtins.property
+    def bn_param(self) -> Global___BNParameter:
+        """[45 in DeconvNet]"""
+
+    @_builtins.property
+    def interp_param(self) -> Global___InterpParameter: ...
+    @_builtins.property
+    def seg_accuracy_param(self) -> Global___SegAccuracyParameter: ...
+    @_builtins.property
+    def unpooling_param(self) -> Global___UnpoolingParameter:
+        """[44]"""
+
+    @_builtins.property
+    def padding_param(self) -> Global___PaddingParameter: ...
     @_builtins.property
     def bottom(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -4432,6 +4577,12 @@ class V1LayerParameter(_message.Message):
     def __init__(
         self,
         *,
+        upsample_param: Global___UpsampleParameter | None = ...,
+        bn_param: Global___BNParameter | None = ...,
+        interp_param: Global___InterpParameter | None = ...,
+        seg_accuracy_param: Global___SegAccuracyParameter | None = ...,
+        unpooling_param: Global___UnpoolingParameter | None = ...,
+        padding_param: Global___PaddingParameter | None = ...,
         bottom: _abc.Iterable[_builtins.str] | None = ...,
         top: _abc.Iterable[_builtins.str] | None = ...,
         name: _builtins.str | None = ...,
@@ -4476,9 +4627,9 @@ class V1LayerParameter(_message.Message):
         loss_param: Global___LossParameter | None = ...,
         layer: Global___V0LayerParameter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "argmax_param", b"argmax_param", "concat_param", b"concat_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "data_param", b"data_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "exp_param", b"exp_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "layer", b"layer", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "memory_data_param", b"memory_data_param", "mvn_param", b"mvn_param", "name", b"name", "pooling_param", b"pooling_param", "power_param", b"power_param", "relu_param", b"relu_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "softmax_param", b"softmax_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "transform_param", b"transform_param", "type", b"type", "window_data_param", b"window_data_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "argmax_param", b"argmax_param", "bn_param", b"bn_param", "concat_param", b"concat_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "data_param", b"data_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "exp_param", b"exp_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "interp_param", b"interp_param", "layer", b"layer", "loss_param", b"loss_param", "lrn_param", b"lrn_param", "memory_data_param", b"memory_data_param", "mvn_param", b"mvn_param", "name", b"name", "padding_param", b"padding_param", "pooling_param", b"pooling_param", "power_param", b"power_param", "relu_param", b"relu_param", "seg_accuracy_param", b"seg_accuracy_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "softmax_param", b"softmax_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "transform_param", b"transform_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "window_data_param", b"window_data_param"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "argmax_param", b"argmax_param", "blob_share_mode", b"blob_share_mode", "blobs", b"blobs", "blobs_lr", b"blobs_lr", "bottom", b"bottom", "concat_param", b"concat_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "data_param", b"data_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "exclude", b"exclude", "exp_param", b"exp_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "layer", b"layer", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "memory_data_param", b"memory_data_param", "mvn_param", b"mvn_param", "name", b"name", "param", b"param", "pooling_param", b"pooling_param", "power_param", b"power_param", "relu_param", b"relu_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "softmax_param", b"softmax_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "top", b"top", "transform_param", b"transform_param", "type", b"type", "weight_decay", b"weight_decay", "window_data_param", b"window_data_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_param", b"accuracy_param", "argmax_param", b"argmax_param", "blob_share_mode", b"blob_share_mode", "blobs", b"blobs", "blobs_lr", b"blobs_lr", "bn_param", b"bn_param", "bottom", b"bottom", "concat_param", b"concat_param", "contrastive_loss_param", b"contrastive_loss_param", "convolution_param", b"convolution_param", "data_param", b"data_param", "dropout_param", b"dropout_param", "dummy_data_param", b"dummy_data_param", "eltwise_param", b"eltwise_param", "exclude", b"exclude", "exp_param", b"exp_param", "hdf5_data_param", b"hdf5_data_param", "hdf5_output_param", b"hdf5_output_param", "hinge_loss_param", b"hinge_loss_param", "image_data_param", b"image_data_param", "include", b"include", "infogain_loss_param", b"infogain_loss_param", "inner_product_param", b"inner_product_param", "interp_param", b"interp_param", "layer", b"layer", "loss_param", b"loss_param", "loss_weight", b"loss_weight", "lrn_param", b"lrn_param", "memory_data_param", b"memory_data_param", "mvn_param", b"mvn_param", "name", b"name", "padding_param", b"padding_param", "param", b"param", "pooling_param", b"pooling_param", "power_param", b"power_param", "relu_param", b"relu_param", "seg_accuracy_param", b"seg_accuracy_param", "sigmoid_param", b"sigmoid_param", "slice_param", b"slice_param", "softmax_param", b"softmax_param", "tanh_param", b"tanh_param", "threshold_param", b"threshold_param", "top", b"top", "transform_param", b"transform_param", "type", b"type", "unpooling_param", b"unpooling_param", "upsample_param", b"upsample_param", "weight_decay", b"weight_decay", "window_data_param", b"window_data_param"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

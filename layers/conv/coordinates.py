@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from minicaffe.errors import Error
+from minicaffe.errors import AlignmentError, Error
 from minicaffe.layer import Layer
 from minicaffe.node import Node
 
@@ -60,15 +60,15 @@ def inverse(coord_map: Map) -> Map:
 
 
 def offsets_of(coord_map: Map) -> list[int]:
-    """Where a blob is cut so that it aligns with the one that the map leads to: one number, or one for each axis. Raises Error
-    for another scale, or an offset that is negative or fractional."""
+    """Where a blob is cut so that it aligns with the one that the map leads to: one number, or one for each axis. Raises
+    AlignmentError for another scale, or an offset that is negative or fractional."""
     a, b = (np.asarray(values, float) for values in coord_map[1:])
     if not np.allclose(a, 1):
-        raise Error(f"cannot crop: the scales differ by {a.tolist()}")
+        raise AlignmentError(f"cannot crop: the scales differ by {a.tolist()}")
     if (b > 0).any():
-        raise Error(f"cannot crop: the offset {(-b).tolist()} is negative; the blob would need padding")
+        raise AlignmentError(f"cannot crop: the offset {(-b).tolist()} is negative; the blob would need padding")
     if not np.allclose(b, np.round(b)):
-        raise Error(f"cannot crop: the offset {(-b).tolist()} is not a whole number of pixels")
+        raise AlignmentError(f"cannot crop: the offset {(-b).tolist()} is not a whole number of pixels")
     return [int(n) for n in np.ravel(-np.round(b))]
 
 

@@ -34,6 +34,15 @@ def read_sizes(layer: Layer, param: caffe_pb2.PoolingParameter) -> tuple[Pair, P
     return kernel, stride, pad
 
 
+def is_average(param: caffe_pb2.PoolingParameter) -> bool:
+    return param.pool in (param.AVE, param.AVE_EXC_PAD, param.AVE_TF)
+
+
+def counts_padding(param: caffe_pb2.PoolingParameter) -> bool:
+    """Whether an average divides by sizes that include padding, as BVLC's does."""
+    return param.pool not in (param.AVE_EXC_PAD, param.AVE_TF) and param.avg_include_pad
+
+
 def rounds_down(layer: Layer, param: caffe_pb2.PoolingParameter) -> bool:
     """Whether the number of windows is rounded down: BVLC's round_mode, or the forks' ceil_mode, both up unless given.
     Raises LayerError where they contradict each other."""

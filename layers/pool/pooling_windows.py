@@ -31,7 +31,7 @@ LINE = 16
 @dataclass(frozen=True)
 class PoolAxis:
     """The windows on one axis of `size` pixels. floor: their number is rounded down, not up; clip: one that would start past
-    size + pad - 1 is left out."""
+    size + pad - 1 is left out; counts_padding: an average divides by a length that includes padding."""
 
     size: int
     kernel: int
@@ -39,6 +39,7 @@ class PoolAxis:
     pad: int
     floor: bool = False
     clip: bool = False
+    counts_padding: bool = True
 
     @property
     def pooled(self) -> int:
@@ -80,18 +81,25 @@ class PoolAxis:
         return start, np.minimum(start + self.kernel, self.size + self.pad)
 
     def lengths(self, dtype: DTypeLike) -> Array:
-        """Each window's length as Caffe's average counts it, padding included: (pooled,); 0 or less where it is empty."""
+        """Each window's length as the average counts it: (pooled,); 0 or less where it is empty."""
         start, end = self.spans()
+        if not self.counts_padding:
+            start, end = np.maximum(start, 0), np.minimum(end, self.size)
         return (end - start).astype(dtype)
 
 
 def pool_axes(
-    spatial: Sequence[int], kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int], floor: bool
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pad: Sequence[int],
+    floor: bool,
+    counts_padding: bool = True,
 ) -> tuple[PoolAxis, PoolAxis]:
     """The windows of a map on its rows and on its columns. Padding on either axis clips both, as in Caffe."""
     rows, columns = (
         # with a stride past the padded map the second window is empty, wherever it is: it stays near, and integers small
-        PoolAxis(size, k, min(s, max(size + 2 * p, k) + 1), p, floor, clip=any(pad))
+        PoolAxis(size, k, min(s, max(size + 2 * p, k) + 1), p, floor, any(pad), counts_padding)
         for size, k, s, p in zip(spatial, kernel, stride, pad, strict=True)
     )
     return rows, columns

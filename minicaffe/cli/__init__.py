@@ -32,7 +32,7 @@ COMMANDS = {
     "detect": "find objects in images with a detection net",
     "device-query": "show what nets run on here: GPUs, CPU, cores, BLAS, versions",
     "doctor": "check the requirements of a GPU and what is missing",
-    "draw": "draw a net as a picture, SVG or PNG",
+    "draw": "draw a net as a picture: SVG, PNG or PDF",
     "dump": "write or list the arrays of any .caffemodel, .h5, .solverstate or .binaryproto",
     "explain": "show the arithmetic of one number or one gradient of a layer",
     "export": "write a net as an ONNX model",

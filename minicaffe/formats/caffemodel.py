@@ -24,7 +24,7 @@ from minicaffe import limits, threads
 from minicaffe.blob import MAX_AXES
 from minicaffe.proto import caffe_pb2
 
-from .generations import V0_TYPES, V1_TYPES, capitalised
+from .generations import C3D_TYPES, V0_TYPES, V1_TYPES, capitalised
 from .wire import BYTES, VARINT, Buffer, Field, WireError, fields, numbers, signed, varint
 
 FLOAT, DOUBLE, HALF = np.dtype("<f4"), np.dtype("<f8"), np.dtype("<f2")
@@ -132,6 +132,8 @@ def _layer(buffer: Buffer, message: Field, version: _Numbers, place: str) -> Lay
                 old = _layer(buffer, item, V0, "V0 layer")
     except WireError as error:
         raise error.within(f'{place} "{name}"' if name else place) from error
+    if version is V1 and blobs:
+        kind = C3D_TYPES.get(kind, kind)
     return old or LayerWeights(name, kind, blobs)  # around a V0 layer, V1 holds only its bottoms and tops
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from minicaffe.proto import caffe_pb2
 
-from .wire import BYTES, FOUR_BYTES, VARINT, Buffer, Field, delimited, encoded, fields
+from .wire import BYTES, FOUR_BYTES, VARINT, Buffer, Field, WireError, delimited, encoded, fields
 
 FRCNN, RFCN, OPENCV = "Faster R-CNN (caffe-fast-rcnn)", "R-FCN (caffe-rfcn)", "OpenCV"
 MICROSOFT, PSROIALIGN, INTEL, MINI = "Microsoft's Caffe", "R-FCN-PSROIAlign", "Intel Caffe", "mini-caffe (luoyetx)"
@@ -68,7 +68,7 @@ NVIDIA_FIELDS = {
 """Integers in NVIDIA's layers, at the numbers of blocks in other forks."""
 
 LOSS, DROPOUT, POOLING = 101, 108, 121
-UNSUPPORTED = {(LOSS, 4, (NVIDIA,)), (DROPOUT, 2, (NVIDIA,)), (POOLING, 13, (INTEL,))}
+UNSUPPORTED = {(LOSS, 4, (NVIDIA,)), (DROPOUT, 2, (NVIDIA,))}
 """Fields of those blocks whose meaning in the fork has no field in minicaffe."""
 
 
@@ -164,6 +164,7 @@ def _inner_evidence(buffer: Buffer, layer: str, block: Field) -> Iterator[Eviden
 
 
 _LAYER = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
+_AVG_INCLUDE_PAD = caffe_pb2.PoolingParameter.AVG_INCLUDE_PAD_FIELD_NUMBER
 _MESSAGES = {f.number for f in _LAYER.values() if f.message_type}
 
 
@@ -196,7 +197,12 @@ def _todays_block(buffer: Buffer, block: Field, forks: tuple[str, ...]) -> bytes
         raw = bytes(buffer[item.offset : item.end])
         if (block.number, item.number) == (LOSS, 3) and forks and set(forks) <= set(PRE_FIXED_3) and item.value in (3, 4):
             raw = encoded(3 << 3 | VARINT) + encoded(7 - item.value)  # these forks have our 3 and 4 exchanged
+        elif (block.number, item.number, forks) == (POOLING, 13, (INTEL,)):
+            raw = encoded(_AVG_INCLUDE_PAD << 3 | VARINT) + encoded(item.value)
         elif (block.number, item.number, forks) in UNSUPPORTED:  # dropped only if the fork is certain
             continue
+        elif (block.number, item.number) == (POOLING, 1) and item.value > 2:
+            what = f"pool {item.value} is another method in each fork (3: AVE_EXC_PAD in Synopsys' Caffe, DEF in happynear's"
+            raise WireError(item.offset, f"{what}, RCM in makefile/frcnn's): give its prototxt")
         parts.append(raw)
     return b"".join(parts)

@@ -13,9 +13,13 @@ def capitalised(name: str) -> str:
 _V1_EXCEPTIONS = {
     "ABSVAL": "AbsVal", "ARGMAX": "ArgMax", "BNLL": "BNLL", "HDF5_DATA": "HDF5Data", "HDF5_OUTPUT": "HDF5Output", "LRN": "LRN",
     "MVN": "MVN", "RELU": "ReLU", "SOFTMAX_LOSS": "SoftmaxWithLoss", "TANH": "TanH", "NONE": "",
+    "BN": "BN", "CONVOLUTION3D": "Convolution3D", "DECONVOLUTION3D": "Deconvolution3D", "DENSE_CRF": "DenseCRF",
+    "ELTWISE_PRODUCT": "Eltwise", "MCWINDOW_DATA": "MCWindowData", "POOLING3D": "Pooling3D",
 }  # fmt: skip
 V1_TYPES = {v1: _V1_EXCEPTIONS.get(v1, capitalised(v1)) for v1 in caffe_pb2.V1LayerParameter.LayerType.keys()}  # noqa: SIM118
-"""V1's enum names, and V2's types."""
+"""V1's enum names, of forks too, and V2's types."""
+C3D_TYPES = {"ArgMax": "Convolution3D", "MVN": "Deconvolution3D"}
+"""BVLC's types without weights whose V1 numbers C3D gives to types with weights, and those."""
 V0_TYPES = {
     v0: {"conv": "CONVOLUTION", "images": "IMAGE_DATA", "innerproduct": "INNER_PRODUCT", "pool": "POOLING"}.get(v0, v0.upper())
     for v0 in (

@@ -51,7 +51,8 @@ def enum_values(names: Mapping[str, int]) -> str:
 
 def enum_nearest(owner: str, name: str, word: str, names: Mapping[str, int]) -> str:
     """The nearest value and, if there are few, all of them."""
-    near = nearest(_V1_TYPE_OF.get(word, word.upper()), names, least=0.5)  # Convolution for CONVOLUTION, max for MAX
+    least = 0.75 if owner == "V1LayerParameter" else 0.5  # a fork's type is not a misspelt one
+    near = nearest(_V1_TYPE_OF.get(word, word.upper()), names, least=least)  # Convolution for CONVOLUTION, max for MAX
     parts = [f"did you mean {near[0]}?"] if near else []
     if len(names) <= 8 or not near:
         parts.append(enum_values(names))

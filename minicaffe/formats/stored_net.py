@@ -14,12 +14,15 @@ from minicaffe.errors import WeightsError
 from minicaffe.proto import caffe_pb2
 
 from .fork_numbers import Origin, origin, todays_layer
+from .generations import C3D_TYPES, V1_TYPES
 from .upgrade import upgrade_net
 from .weights import HDF5_SIGNATURE, NO_LAYER, file_error, mapped, refuse_lookalikes
 from .wire import BYTES, Buffer, Field, WireError, delimited, fields
 
 TEXT, MESSAGE = FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE
-V1_BLOBS, V0_LAYER, V0_BLOBS = 6, 1, 50
+V1_TYPE, V1_BLOBS, V0_LAYER, V0_BLOBS = 5, 6, 1, 50
+C3D_KINDS = {number for v1, number in caffe_pb2.V1LayerParameter.LayerType.items() if V1_TYPES[v1] in C3D_TYPES}
+"""V1's types that with blobs are C3D's."""
 
 
 def read_stored_net(path: str | os.PathLike[str]) -> tuple[caffe_pb2.NetParameter, Origin]:
@@ -52,8 +55,18 @@ def _bare(buffer: Buffer, item: Field, forks: tuple[str, ...]) -> bytes:
     if item.kind == BYTES and item.number == 100:
         return todays_layer(buffer, item, forks)
     if item.kind == BYTES and item.number == 2:
-        return delimited(2, b"".join(_bare_v1(buffer, f) for f in fields(buffer, item.start, item.end)))
+        inner = list(fields(buffer, item.start, item.end))
+        _refuse_c3d(inner)
+        return delimited(2, b"".join(_bare_v1(buffer, f) for f in inner))
     return bytes(buffer[item.offset : item.end])
+
+
+def _refuse_c3d(layer: list[Field]) -> None:
+    """Raise WireError for a V1 layer of C3D: its blocks give BVLC's field numbers to other fields."""
+    stored = {f.number: f for f in layer}
+    kind = stored.get(V1_TYPE)
+    if V1_BLOBS in stored and kind is not None and kind.value in C3D_KINDS:
+        raise WireError(kind.offset, "a 3-D convolution of C3D, whose field numbers differ from BVLC's: give its prototxt")
 
 
 def _bare_v1(buffer: Buffer, item: Field) -> bytes:

@@ -202,7 +202,7 @@ class Parser(ValueReader):
 
     def _skip_value(self, name: str, token: int, schema: Schema) -> None:
         """Skip `: value`, `{ ... }` or a list, and record it."""
-        if self.strict:
+        if self.strict and name != "engine":
             raise self.error(hints.unknown_field(schema.name, name, list(schema.fields)), token)
         colon = self.words[self.at] == ":"
         self.at += colon
@@ -221,7 +221,8 @@ class Parser(ValueReader):
             self.at += 1
         if self.words[self.at] in (",", ";"):
             self.at += 1
-        self.unknown.setdefault((schema.name, name), []).append(self.starts[token])
+        if name != "engine":  # it selects code, and changes no number
+            self.unknown.setdefault((schema.name, name), []).append(self.starts[token])
 
     def _skip_brackets(self) -> None:
         """Skip from a bracket to the one that closes it."""

@@ -112,7 +112,8 @@ def _fold_padding(layers: Sequence[caffe_pb2.V1LayerParameter]) -> list[int]:
 def _v0_layer(connection: caffe_pb2.V1LayerParameter, index: int, warn: Warn) -> caffe_pb2.V1LayerParameter:
     """A V0 layer as V1: bottoms and tops from the connection, the rest from its inner layer by generations.V0_FIELDS."""
     old = connection.layer
-    if old.HasField("type") and old.type not in V0_TYPES:
+    v1_type = V0_TYPES.get(old.type, old.type.upper())  # V1's name, also of a fork's type
+    if old.HasField("type") and v1_type not in V1_TYPES:
         raise UpgradeError(f'"{old.name}": V0 has no layer type "{old.type}"', index, "it is one of " + ", ".join(V0_TYPES))
     new = caffe_pb2.V1LayerParameter(
         bottom=connection.bottom, top=connection.top, blobs=old.blobs, blobs_lr=old.blobs_lr, weight_decay=old.weight_decay
@@ -120,7 +121,7 @@ def _v0_layer(connection: caffe_pb2.V1LayerParameter, index: int, warn: Warn) ->
     if old.HasField("name"):
         new.name = old.name
     if old.HasField("type"):
-        new.type = caffe_pb2.V1LayerParameter.LayerType.Value(V0_TYPES[old.type])
+        new.type = caffe_pb2.V1LayerParameter.LayerType.Value(v1_type)
     for descriptor, value in old.ListFields():
         if descriptor.name in V0_SAME:
             continue
@@ -171,7 +172,10 @@ def _v1_to_v2(old: caffe_pb2.V1LayerParameter) -> caffe_pb2.LayerParameter:
     for descriptor, value in old.ListFields():
         name = descriptor.name
         if name == "type":
-            new.type = V1_TYPES[caffe_pb2.V1LayerParameter.LayerType.Name(value)]
+            v1_type = caffe_pb2.V1LayerParameter.LayerType.Name(value)
+            new.type = V1_TYPES[v1_type]
+            if v1_type == "ELTWISE_PRODUCT":
+                new.eltwise_param.operation = caffe_pb2.EltwiseParameter.PROD
         elif name in V1_PARAM_SPEC:
             while len(new.param) < len(value):
                 new.param.add()

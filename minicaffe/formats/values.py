@@ -104,6 +104,8 @@ class ValueReader:
 
     def _enum(self, known: Field) -> int:
         word = self.words[self.at]
+        if known.name == "engine":
+            return self._engine(known)
         if self.kinds[self.at] == NAME and word in known.enum:
             self.at += 1
             return known.enum[word]
@@ -120,6 +122,17 @@ class ValueReader:
             raise self.error(f"{known.name} takes one of its names, got {self.shown()}", hint=hints.enum_values(known.enum))
         hint = hints.enum_nearest(known.owner, known.name, word, known.enum)
         raise self.error(f"{known.name} has no value {word}", hint=hint)
+
+    def _engine(self, known: Field) -> int:
+        """An engine of any fork (CAFFE, MKL2017, "MKLDNN", 3): it selects code, which changes no number."""
+        if self.kinds[self.at] not in (NAME, NUMBER, STRING):
+            raise self.error(f"{known.name} takes one of its names, got {self.shown()}", hint=hints.enum_values(known.enum))
+        if self.kinds[self.at] == STRING:
+            word = str(self._string(known))
+        else:
+            word = self.words[self.at]
+            self.at += 1
+        return known.enum.get(word, 0)
 
     def _bool(self, known: Field) -> bool:
         value = _BOOLS.get(self.words[self.at])

@@ -131,6 +131,8 @@ def _check_linear(root: caffe_pb2.LayerParameter, shared: set[str]) -> None:
     name = f'{root.type} layer "{root.name}"'
     if not linear_block(root):
         raise _NotFoldedError(f"it follows {name}, which is not a convolution or inner product")
+    if class_of(root) is InnerProduct and root.inner_product_param.normalize:
+        raise _NotFoldedError(f"{name} before it scales its weights to length 1 (normalize)")
     if len(root.top) > 1:
         raise _NotFoldedError(f"{name} before it has {len(root.top)} tops with one set of weights")
     if any(spec.name in shared for spec in root.param):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe.errors import Error
+from minicaffe.errors import AlignmentError, UnconnectedError
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.coordinates import (
     IDENTITY,
@@ -53,9 +53,9 @@ def conv_params(fn: Function) -> tuple[int, NDArray[Any], NDArray[Any], NDArray[
     """(channel axis, stride, extent, pad) of a convolution, deconvolution, pooling or im2col: one value, or one per axis."""
     params: Any = fn.params.get("convolution_param", fn.params.get("pooling_param", fn.params))
     if found := UNSUPPORTED & set(params):
-        raise Error(f"{fn.type_name}: coordinates need kernel_size, stride and pad, not {', '.join(sorted(found))}")
+        raise AlignmentError(f"{fn.type_name}: coordinates need kernel_size, stride and pad, not {', '.join(sorted(found))}")
     if "kernel_size" not in params:
-        raise Error(f"{fn.type_name}: coordinates need a kernel_size")
+        raise AlignmentError(f"{fn.type_name}: coordinates need a kernel_size")
     size, dilation, stride, pad = (
         np.array(params.get(key, default), ndmin=1)
         for key, default in (("kernel_size", 1), ("dilation", 1), ("stride", 1), ("pad", 0))
@@ -85,12 +85,12 @@ def coord_map(fn: Function) -> Map:
 
 
 def coord_map_from_to(top_from: Top, top_to: Top) -> Map:
-    """The map from top_from to top_to, through a top that both depend on. Raises Error without one."""
+    """The map from top_from to top_to, through a top that both depend on. Raises UnconnectedError without one."""
     from_maps = _maps_down(top_from)
     for bottom, to_map in _maps_down(top_to).items():
         if bottom in from_maps:
             return compose(to_map, inverse(from_maps[bottom]))
-    raise Error("no map between the tops: are they connected by layers that map coordinates?")
+    raise UnconnectedError("no map between the tops: are they connected by layers that map coordinates?")
 
 
 def _maps_down(top: Top) -> dict[Top, Map]:
@@ -112,7 +112,8 @@ def _maps_down(top: Top) -> dict[Top, Map]:
 
 
 def crop(top_from: Top, top_to: Top) -> Any:
-    """A Crop that aligns top_from with top_to. Raises Error for another scale, or an offset that is negative or fractional."""
+    """A Crop that aligns top_from with top_to. Raises AlignmentError for another scale, or an offset that is negative or
+    fractional."""
     found = coord_map_from_to(top_from, top_to)
     axis, offset = found[0], offsets_of(found)
     return layers.Crop(top_from, top_to, crop_param={"axis": 2 if axis is None else axis + 1, "offset": offset})

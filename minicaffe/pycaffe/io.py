@@ -21,7 +21,7 @@ from minicaffe.blob import Array
 from minicaffe.data import images
 from minicaffe.data.datum import datum_array
 from minicaffe.data.image_bytes import check_size
-from minicaffe.errors import DataError, Error
+from minicaffe.errors import ArrayError, DataError, Error
 from minicaffe.proto import caffe_pb2
 
 GREY = (0.2125, 0.7154, 0.0721)
@@ -73,7 +73,7 @@ def array_to_datum(arr: ArrayLike, label: int | None = None) -> caffe_pb2.Datum:
     """A Datum of (C, H, W): bytes for uint8, float_data for other types. Raises DataError for another number of axes."""
     array = np.asarray(arr)
     if array.ndim != 3:
-        raise DataError(f"a Datum holds an array (channels, height, width), got shape {array.shape}")
+        raise ArrayError(f"a Datum holds an array (channels, height, width), got shape {array.shape}")
     datum = caffe_pb2.Datum(channels=array.shape[0], height=array.shape[1], width=array.shape[2])
     if array.dtype == np.uint8:
         datum.data = array.tobytes()
@@ -96,7 +96,7 @@ def _shaped(values: Array, shape: Sequence[int], what: str) -> Array:
     try:
         return values.reshape(tuple(shape))
     except ValueError:
-        raise DataError(f"{what} has {values.size} values, which do not fit its shape {tuple(shape)}") from None
+        raise ArrayError(f"{what} has {values.size} values, which do not fit its shape {tuple(shape)}") from None
 
 
 # Images.
@@ -123,7 +123,7 @@ def resize_image(im: ArrayLike, new_dims: Sequence[int], interp_order: int = 1) 
     if interp_order in (2, 3, 4, 5):
         return _spline(image, height, width, interp_order)
     if interp_order != 0:
-        raise DataError(f"interp_order must be 0 (nearest), 1 (bilinear) or 2 to 5 (splines), got {interp_order}")
+        raise ArrayError(f"interp_order must be 0 (nearest), 1 (bilinear) or 2 to 5 (splines), got {interp_order}")
     # pixel centres
     rows, columns = (((np.arange(new) + 0.5) * old / new).astype(int) for new, old in zip((height, width), image.shape))
     nearest: NDArray[np.float32] = image[rows[:, None], columns]
@@ -146,10 +146,10 @@ def oversample(images: Sequence[ArrayLike], crop_dims: Sequence[int]) -> NDArray
     """Ten crops of each image (H, W, C): the four corners, the centre, and these mirrored; (10 N, *crop_dims, C) float32."""
     stack = [np.asarray(image, np.float32) for image in images]
     if not stack or stack[0].ndim != 3:
-        raise DataError(f"oversample takes images (height, width, channels), got shapes {[image.shape for image in stack]}")
+        raise ArrayError(f"oversample takes images (height, width, channels), got shapes {[image.shape for image in stack]}")
     size, crop = np.array(stack[0].shape[:2]), np.array(crop_dims, int)
     if (crop > size).any():
-        raise DataError(f"crops of {tuple(crop)} do not fit into images of {tuple(size)}")
+        raise ArrayError(f"crops of {tuple(crop)} do not fit into images of {tuple(size)}")
     down, right = size - crop
     starts = [(0, 0), (0, right), (down, 0), (down, right), tuple((size - crop) // 2)]
     crops = np.stack([[image[y : y + crop[0], x : x + crop[1]] for y, x in starts] for image in stack])
@@ -238,7 +238,7 @@ class Transformer:
             if array.shape[1:] != shape[1:]:
                 array = resize_image(array.transpose(1, 2, 0), shape[1:]).transpose(2, 0, 1)  # resize_image takes channels last
         else:
-            raise Error(f'a mean of shape {array.shape} does not fit the input "{in_}" of {shape}')
+            raise ArrayError(f'a mean of shape {array.shape} does not fit the input "{in_}" of {shape}')
         self.mean[in_] = array
 
     def set_input_scale(self, in_: str, scale: float) -> None:

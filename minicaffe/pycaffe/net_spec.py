@@ -13,12 +13,12 @@ L.Type(*bottoms, **fields) makes a layer. A field belongs to the type's paramete
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
 
-from minicaffe.errors import Error
+from minicaffe.errors import NetSpecError
 from minicaffe.proto import caffe_pb2
 
 
@@ -67,12 +67,14 @@ class Top:
 
 
 class Function:
-    """One layer: its type, its bottoms as Tops, its fields. Raises Error for a bottom that is not a Top."""
+    """One layer: its type, its bottoms as Tops, its fields. Raises NetSpecError for a bottom that is not a Top."""
 
     def __init__(self, type_name: str, inputs: tuple[Any, ...], params: Mapping[str, Any]) -> None:
         for i, top in enumerate(inputs):
             if not isinstance(top, Top):
-                raise Error(f"{type_name}: bottom {i} is {type(top).__name__}, not the Top of a layer (pass fields by name)")
+                raise NetSpecError(
+                    f"{type_name}: bottom {i} is {type(top).__name__}, not the Top of a layer (pass fields by name)"
+                )
         self.type_name = type_name
         self.inputs: tuple[Top, ...] = inputs
         self.params = dict(params)
@@ -116,7 +118,7 @@ class _Writer:
             try:
                 _assign(layer, fn.type_name, key, value)
             except (AttributeError, TypeError, ValueError) as error:
-                raise Error(f'{fn.type_name} layer "{layer.name}": {key}={value!r}: {error}') from error
+                raise NetSpecError(f'{fn.type_name} layer "{layer.name}": {key}={value!r}: {error}') from error
         return layer
 
     def _name(self, named: Top | Function, type_name: str) -> str:
@@ -182,9 +184,9 @@ class NetSpec:
         """The tops."""
         return list(self.tops.values())
 
-    def update(self, other: NetSpec | Mapping[str, Any]) -> None:
-        """Add the tops of another spec."""
-        self.tops.update(other.tops if isinstance(other, NetSpec) else other)
+    def update(self, other: NetSpec | Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **tops: Any) -> None:
+        """Add the tops of another spec, or of what a dict's update takes."""
+        self.tops.update(other.tops if isinstance(other, NetSpec) else other, **tops)
 
     def to_proto(self) -> caffe_pb2.NetParameter:
         """The net; a layer has the name of its first top."""

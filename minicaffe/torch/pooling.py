@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -10,26 +12,23 @@ from minicaffe.layer import Layer
 from minicaffe.layers.lrn import WITHIN_CHANNEL
 from minicaffe.layers.pool.pooling_methods import LOWEST
 from minicaffe.layers.pool.pooling_windows import PoolAxis, pool_axes
-from minicaffe.layers.pooling import Pooling
-from minicaffe.proto import caffe_pb2
+from minicaffe.layers.pooling import AVE, Pooling
 
 from .apply import Step
-
-Param = caffe_pb2.PoolingParameter
 
 
 def pooling(layer: Pooling) -> Step:
     """Caffe's windows: torch's function where its windows are the same."""
     param, (kernel, stride, pad) = layer.param.pooling_param, layer.sizes
-    floor = layer.floor
-    mean = param.pool == Param.AVE
+    floor, counts_padding = layer.floor, layer.counts_padding
+    mean = layer.method == AVE
 
     def run(x: Tensor) -> Tensor:
         windows = tuple(x.shape[2:]) if param.global_pooling else kernel
-        axes = pool_axes(x.shape[2:], windows, stride, pad, floor)
+        axes = pool_axes(x.shape[2:], windows, stride, pad, floor, counts_padding)
         if not all(map(_torch_has, axes)):
             return _padded_pool(x, axes, mean)
-        pool = functional.avg_pool2d if mean else functional.max_pool2d
+        pool = partial(functional.avg_pool2d, count_include_pad=counts_padding) if mean else functional.max_pool2d
         return pool(x, windows, stride, pad, ceil_mode=not floor)
 
     return run

@@ -16,6 +16,7 @@ from minicaffe.layers import bn as our_bn
 from minicaffe.layers.batch_norm import BatchNorm as OurBatchNorm
 from minicaffe.layers.convolution import Convolution as OurConvolution
 from minicaffe.layers.elementwise.channels import channels_of
+from minicaffe.layers.inner_product import LEAST_SQUARE
 from minicaffe.layers.inner_product import InnerProduct as OurInnerProduct
 
 CONVOLVE = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
@@ -77,14 +78,19 @@ class Deconvolution(Convolution):
 
 
 class InnerProduct(Weighted):
-    """InnerProduct; the weight lies as Caffe's does, transposed or not."""
+    """InnerProduct; the weight lies as Caffe's does, transposed or not, and with normalize is not scaled."""
 
     def __init__(self, layer: OurInnerProduct) -> None:
         super().__init__(layer)
         self.axis, self.inputs, self.transpose = layer.axis, layer.inputs, layer.transpose
+        self.normalize = layer.normalize
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight.T if self.transpose else self.weight
+        weight = self.weight
+        if self.normalize:
+            rows = weight.reshape(-1, self.inputs)
+            weight = (rows / (rows.square().sum(1, keepdim=True) + LEAST_SQUARE).sqrt()).reshape(weight.shape)
+        weight = weight.T if self.transpose else weight
         return functional.linear(x.reshape(*x.shape[: self.axis], self.inputs), weight, self.bias)
 
 

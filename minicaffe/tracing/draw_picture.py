@@ -1,4 +1,4 @@
-"""A net's drawing as SVG or PNG: boxes with lines of text and arrows between them, in one of four directions."""
+"""A net's drawing as SVG, PNG or PDF: boxes with lines of text and arrows between them, in one of four directions."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def svg(graph: Graph, rankdir: str) -> str:
     return "\n".join([*out, "</svg>", ""])
 
 
-def png(graph: Graph, rankdir: str) -> bytes:
-    """The drawing as the bytes of a PNG. Raises LimitError for more than limits.pixels."""
+def bitmap(graph: Graph, rankdir: str, kind: str = "png") -> bytes:
+    """The drawing as the bytes of a PNG, or of a PDF whose page it is. Raises LimitError for more than limits.pixels."""
     from PIL import Image, ImageDraw
 
     picture = arrange(graph, rankdir)
@@ -136,7 +136,7 @@ def png(graph: Graph, rankdir: str) -> bytes:
             x = (box[0] + box[2] - (right - left)) / 2 - left  # textbbox begins at the ink, not at 0
             pen.text((x, first + i * LINE + (LINE - (bottom - top)) / 2 - top), line, fill=INK, font=font)
     buffer = io.BytesIO()
-    image.save(buffer, "PNG")
+    image.save(buffer, kind.upper())
     return buffer.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""The learning rate policies. Source: Caffe's sgd_solver.cpp (GetLearningRate).
+"""The learning rate policies. Source: Caffe's sgd_solver.cpp (GetLearningRate), and that of the forks in brackets.
 
 fixed      base_lr
 step       base_lr * gamma^floor(iter / stepsize)
@@ -7,6 +7,9 @@ inv        base_lr * (1 + gamma * iter)^-power
 multistep  base_lr * gamma^(number of stepvalues reached)
 poly       base_lr * (1 - iter / max_iter)^power
 sigmoid    base_lr / (1 + exp(-gamma * (iter - stepsize)))
+multifixed the stagelr of the first stageiter >= iter; after the last stageiter the last stagelr [YOLO for Caffe, Intel]
+
+warmup_iter: below that iteration, whatever the policy, the rate goes in a line from warmup_start_lr to base_lr [Intel]
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "multistep": ("gamma",),
     "poly": ("power",),
     "sigmoid": ("gamma", "stepsize"),
+    "multifixed": ("stagelr", "stageiter"),
 }
 
 
@@ -34,10 +38,18 @@ def check_policy(param: caffe_pb2.SolverParameter) -> None:
     if policy not in NEEDS:
         raise SolverError(f'unknown lr_policy "{policy}": use one of {", ".join(NEEDS)}')
     present = {descriptor.name for descriptor, _ in param.ListFields()}
-    if missing := [name for name in ("base_lr", *NEEDS[policy]) if name not in present]:
+    base = () if policy == "multifixed" and not param.warmup_iter else ("base_lr",)
+    if missing := [name for name in (*base, *NEEDS[policy]) if name not in present]:
         raise SolverError(f'lr_policy "{policy}" needs {" and ".join(missing)}, which the solver lacks')
-    if not math.isfinite(param.base_lr):
-        raise SolverError(f"base_lr must be a finite number, got {param.base_lr:g}")
+    for name in ("base_lr", "warmup_start_lr"):
+        if not math.isfinite(getattr(param, name)):
+            raise SolverError(f"{name} must be a finite number, got {getattr(param, name):g}")
+    if not all(map(math.isfinite, param.stagelr)):
+        raise SolverError(f"every stagelr must be a finite number, got {list(param.stagelr)}")
+    if policy == "multifixed" and len(param.stagelr) != len(param.stageiter):
+        raise SolverError(f"each stagelr needs its stageiter, got {len(param.stagelr)} stagelr and {len(param.stageiter)} stageiter")
+    if param.warmup_iter < 0:
+        raise SolverError(f"warmup_iter must be >= 0, got {param.warmup_iter}")
     if policy == "step" and param.stepsize <= 0:
         raise SolverError(f"stepsize must be > 0, got {param.stepsize}")
 
@@ -53,6 +65,11 @@ def learning_rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: in
 def _rate(param: caffe_pb2.SolverParameter, iteration: int, max_iter: int) -> Any:
     """The rate: a float, or a complex number for a fractional power of a negative number."""
     base, gamma, power = float(param.base_lr), float(param.gamma), float(param.power)
+    if iteration < param.warmup_iter:
+        return (iteration * base + (param.warmup_iter - iteration) * param.warmup_start_lr) / param.warmup_iter
+    if param.lr_policy == "multifixed":
+        stages = zip(param.stageiter, param.stagelr, strict=True)
+        return next((rate for end, rate in stages if iteration <= end), param.stagelr[-1])
     if param.lr_policy in ("step", "multistep"):
         return base * gamma ** current_step(param, iteration)
     if param.lr_policy == "exp":

@@ -294,7 +294,6 @@ def test_comments_need_not_be_utf8(tmp_path):
             "net.prototxt:2: ConvolutionParameter has no field num_outputs; the nearest is num_output; skipped",
         ),
         ("layer { forward_type: FLOAT16 }", "LayerParameter has no field forward_type: it belongs to NVIDIA Caffe; skipped"),
-        ('layer { engine: "MKLDNN" }', "LayerParameter has no field engine: it belongs to Intel Caffe; skipped"),
         ("layer { zzz: -1.5 }", "LayerParameter has no field zzz; skipped"),
         ("layer { zzz: 'a' \"b\"; }", "LayerParameter has no field zzz; skipped"),
         ("layer { [caffe.more/x] { a: 1 } }", "LayerParameter has no field [caffe.more/x]; skipped"),
@@ -318,6 +317,25 @@ def test_unknown_fields_are_skipped_with_a_warning(text, message):
         parse_net(text + '\nname: "after"' if "layers" not in text else text, "net.prototxt")
     assert len(caught) == 1
     assert message in str(caught[0].message)
+
+
+@pytest.mark.parametrize("engine", ["MKL2017", "MKLDNN", '"MKLDNN"', '"MKL" "DNN"', "INTEL", "CUDNN", "MLSL", "3"])
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_engine_of_any_fork_means_nothing(engine, strict):
+    """A warning is an error here."""
+    text = f"""
+    engine: {engine}
+    layer {{ name: "x" type: "Convolution" engine: {engine} convolution_param {{ num_output: 3 engine: {engine} pad: 1 }} }}
+    layer {{ dropout_param {{ engine: {engine} dropout_ratio: 0.25 }} pooling_param {{ engine: {engine} }} }}
+    """
+    conv, other = parse_net(text, strict=strict).param.layer
+    assert (conv.convolution_param.num_output, conv.convolution_param.pad) == (3, [1])
+    assert other.dropout_param.dropout_ratio == 0.25
+
+
+def test_an_engine_is_a_value():
+    with pytest.raises(PrototxtError, match=r"1:33: engine takes one of its names, got \"}\""):
+        parse_net("layer { pooling_param { engine: } }")
 
 
 def test_strict_refuses_unknown_fields():

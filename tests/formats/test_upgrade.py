@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import text_format
 
-from minicaffe.errors import PrototxtWarning, UpgradeError
+from minicaffe.errors import PrototxtError, PrototxtWarning, UpgradeError
 from minicaffe.formats.generations import SOLVER_TYPES, V0_FIELDS, V0_SAME, V0_TYPES, V1_TYPES
 from minicaffe.formats.prototxt import parse_net, parse_solver, read_net, read_solver
 from minicaffe.formats.upgrade import INPUT_FIELDS, upgrade_net, upgrade_solver
@@ -120,6 +120,10 @@ def test_v0_types(v0):
     assert upgraded(f'layers {{ layer {{ name: "x" type: "{v0}" }} }}').layer[0].type == V1_TYPES[V0_TYPES[v0]]
 
 
+def test_a_v0_type_of_a_fork():
+    assert upgraded('layers { layer { name: "x" type: "eltwise_accuracy" } }').layer[0].type == "EltwiseAccuracy"
+
+
 def test_a_v0_type_that_never_was():
     with pytest.raises(UpgradeError, match='"x": V0 has no layer type "roi"'):
         upgraded('layers { layer { name: "x" type: "roi" } }')
@@ -143,6 +147,39 @@ def test_every_v1_type_has_a_name_today():
     assert set(V1_TYPES) == set(caffe_pb2.V1LayerParameter.LayerType.keys())
     for v1, v2 in V1_TYPES.items():
         assert upgraded(f"layers {{ type: {v1} }}").layer[0].type == v2
+
+
+@pytest.mark.parametrize(
+    ("v1", "v2"),
+    [
+        ("CROP", "Crop"), ("BN", "BN"), ("UNPOOLING", "Unpooling"), ("UPSAMPLE", "Upsample"), ("VIDEO_DATA", "VideoData"),
+        ("WINDOW_SEG_DATA", "WindowSegData"), ("MCWINDOW_DATA", "MCWindowData"), ("CONVOLUTION3D", "Convolution3D"),
+        ("MULTI_STAGE_MEANFIELD", "MultiStageMeanfield"), ("DENSE_IMAGE_DATA", "DenseImageData"),
+    ],
+)  # fmt: skip
+def test_types_of_forks(v1, v2):
+    assert parse_net(f'layers {{ name: "x" type: {v1} }}').param.layer[0] == caffe_pb2.LayerParameter(name="x", type=v2)
+
+
+def test_the_first_eltwise_multiplied():
+    assert upgraded('layers { type: ELTWISE_PRODUCT bottom: "a" }').layer[0] == caffe_pb2.LayerParameter(
+        type="Eltwise", bottom=["a"], eltwise_param={"operation": caffe_pb2.EltwiseParameter.PROD}
+    )
+
+
+def test_numbers_of_forks_types_are_unknown():
+    """40 is CROP in one fork and DOWN_SAMPLING in another: the schema gives them numbers that no fork has."""
+    numbers = set(caffe_pb2.V1LayerParameter.LayerType.values())
+    assert not numbers & set(range(40, 92001))
+    assert upgrade_net(caffe_pb2.NetParameter.FromString(b"\x12\x02\x28\x28"))[0].layer[0].type == ""
+
+
+def test_a_type_that_no_fork_has():
+    with pytest.raises(PrototxtError, match="did you mean DROPOUT"):
+        parse_net("layers { type: DROPUOT }")
+    with pytest.raises(PrototxtError) as caught:
+        parse_net("layers { type: DROPS }")
+    assert "did you mean" not in str(caught.value)
 
 
 def test_every_v1_block_has_its_field_in_v2():

@@ -139,6 +139,10 @@ def test_a_new_shape_fits_only_itself(tmp_path):
         (v1("x", kind=21), "SoftmaxWithLoss"),
         (v1("x", kind=27), "SigmoidCrossEntropyLoss"),
         (v1("x", kind=999), ""),
+        (v1("x", kind=30), "ArgMax"),
+        (v1("x", PACKED, kind=30), "Convolution3D"),  # C3D's number; an ArgMax has no blobs
+        (v1("x", PACKED, kind=34), "Deconvolution3D"),
+        (v1("x", PACKED, kind=40), ""),  # CROP, or C3D's DOWN_SAMPLING
         (v0("x", kind="conv"), "Convolution"),
         (v0("x", kind="dropout"), "Dropout"),
         (v2("x", kind="Mine"), "Mine"),

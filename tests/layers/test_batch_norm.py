@@ -266,3 +266,11 @@ def test_training_state_counts_the_forwards_that_copy() -> None:
     other.forward()
     assert (other.layer.blobs[0].data > 70).all()
     assert LayerCase(TEXT, normal(4, 3), phase=TRAIN).layer.training_state() == {}
+
+
+def test_where_eps_is_added_must_be_the_same() -> None:
+    field = 'type: "BatchNorm" batch_norm_param { add_eps_before_sqrt: %s }'
+    x = np.random.default_rng(3).normal(size=(2, 3, 4, 5))
+    np.testing.assert_array_equal(LayerCase(field % "true", x).forward()[0], LayerCase('type: "BatchNorm"', x).forward()[0])
+    with pytest.raises(LayerError, match=r"add_eps_before_sqrt: false, for .* sqrt\(var\) \+ eps \(Synopsys.* is not built in"):
+        LayerCase(field % "false", x)

@@ -156,7 +156,26 @@ def test_products_shared_out_among_threads(threads: int, monkeypatch: pytest.Mon
         set_num_threads(before)
 
 
-def test_normalize_is_refused() -> None:
-    with pytest.raises(LayerError, match=r"normalize: true is happynear's caffe-windows' .* is not built in"):
-        LayerCase('type: "InnerProduct" inner_product_param { num_output: 2 normalize: true }', np.ones((2, 3)))
-    LayerCase('type: "InnerProduct" inner_product_param { num_output: 2 normalize: false }', np.ones((2, 3)))
+def test_normalize_by_hand() -> None:
+    """Rows (3, 4) and (0, 2) count as (0.6, 0.8) and (0, 1), up to the 1e-6 that is added to 25 and 4."""
+    case = LayerCase(text("num_output: 2 normalize: true"), [[1.0, 2.0]])
+    weight, bias = case.layer.blobs
+    weight.data[...], bias.data[...] = [[3, 4], [0, 2]], [0, 0.5]
+    np.testing.assert_allclose(case.forward()[0], [[2.2, 2.5]], atol=1e-6)
+    np.testing.assert_array_equal(weight.data, [[3, 4], [0, 2]])
+    (dx,) = case.backward([[5.0, 2.0]])
+    np.testing.assert_allclose(dx, [[3, 6]], atol=1e-6)
+    # du = (5, 10), u du = 11: (5 - 0.6 * 11, 10 - 0.8 * 11) / 5; du = (2, 4), u du = 4: (2, 0) / 2
+    np.testing.assert_allclose(weight.diff, [[-0.32, 0.24], [1, 0]], atol=1e-5)
+
+
+@pytest.mark.parametrize("inside", ["", "transpose: true", "axis: 2", "bias_term: false"])
+def test_gradient_with_normalize(inside: str) -> None:
+    check_gradient(text(f"num_output: 3 normalize: true {inside}"), normal(2, 3, 4))
+
+
+def test_normalize_does_not_depend_on_the_rows_lengths() -> None:
+    case = LayerCase(text("num_output: 3 normalize: true"), normal(4, 5))
+    before = case.forward()[0]
+    case.layer.blobs[0].data[...] *= [[100], [3], [50]]
+    np.testing.assert_allclose(case.forward()[0], before, rtol=1e-4, atol=1e-4)

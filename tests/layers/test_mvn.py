@@ -93,3 +93,11 @@ def test_no_gradient_when_not_asked() -> None:
 def test_more_than_four_axes() -> None:
     with pytest.raises(LayerError, match=r"the bottom must have at most 4 axes, its shape is \(1, 2, 3, 4, 5\)"):
         LayerCase(text(), normal(1, 2, 3, 4, 5))
+
+
+def test_where_eps_is_added_must_be_the_same() -> None:
+    field = 'type: "MVN" mvn_param { add_eps_before_sqrt: %s }'
+    x = np.random.default_rng(3).normal(size=(2, 3, 4, 5))
+    np.testing.assert_array_equal(LayerCase(field % "false", x).forward()[0], LayerCase('type: "MVN"', x).forward()[0])
+    with pytest.raises(LayerError, match=r"add_eps_before_sqrt: true, for .* sqrt\(var \+ eps\) \(Synopsys.* is not built in"):
+        LayerCase(field % "true", x)

@@ -135,3 +135,11 @@ def test_the_norms_gradient_counts_with_bp_norm_alone() -> None:
 def test_happynears_errors(text: str, message: str) -> None:
     with pytest.raises(LayerError, match=message):
         LayerCase(text, np.ones((2, 3)))
+
+
+def test_where_eps_is_added_must_be_the_same() -> None:
+    field = 'type: "Normalize" norm_param { add_eps_before_sqrt: %s }'
+    x = np.random.default_rng(3).normal(size=(2, 3, 4, 5))
+    np.testing.assert_array_equal(LayerCase(field % "true", x).forward()[0], LayerCase('type: "Normalize"', x).forward()[0])
+    with pytest.raises(LayerError, match=r"add_eps_before_sqrt: false, for .* sqrt\(sum x\^2\) \+ eps \(Synopsys.* is not built in"):
+        LayerCase(field % "false", x)

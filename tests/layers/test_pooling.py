@@ -8,6 +8,8 @@ import numpy as np
 import pooling_sweep
 import pytest
 from golden import cases, run_case
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe import check_gradient, rng
@@ -43,6 +45,32 @@ def test_ave_by_hand() -> None:
     np.testing.assert_array_equal(case.forward()[0], [[[[3, 9, 6]]]])
     (dx,) = case.backward([[[[3.0, 30, 300]]]])
     np.testing.assert_array_equal(dx, [[[[1, 11, 10, 160]]]])
+
+
+@pytest.mark.parametrize("pool", ["AVE_EXC_PAD", "AVE_TF", "AVE avg_include_pad: false"])
+def test_ave_without_padding_by_hand(pool: str) -> None:
+    """Windows at -1, 1 and 3 on a map of 4, with 2, 3 and 1 pixels on it."""
+    case = LayerCase(text(f"pool: {pool} kernel_h: 1 kernel_w: 3 stride: 2 pad_h: 0 pad_w: 1"), [[[[3.0, 6, 9, 12]]]])
+    np.testing.assert_array_equal(case.forward()[0], [[[[4.5, 9, 12]]]])
+    (dx,) = case.backward([[[[2.0, 30, 300]]]])
+    np.testing.assert_array_equal(dx, [[[[1, 11, 10, 310]]]])
+
+
+def test_avg_include_pad_is_bvlcs() -> None:
+    inside, x = "kernel_size: 3 stride: 2 pad: 1", distinct(2, 3, 7, 6)
+    given = LayerCase(text(f"pool: AVE avg_include_pad: true {inside}"), x).forward()[0]
+    np.testing.assert_array_equal(given, LayerCase(text(f"pool: AVE {inside}"), x).forward()[0])
+
+
+@given(st.tuples(st.integers(1, 9), st.integers(1, 9)), st.integers(1, 4), st.integers(1, 5), st.integers(0, 3))
+def test_the_mean_without_padding_of_one_number_is_that_number(
+    size: tuple[int, int], kernel: int, stride: int, pad: int
+) -> None:
+    pad, stride = min(pad, kernel - 1), min(stride, kernel)
+    assume(all(length + 2 * pad >= kernel for length in size))
+    inside = f"pool: AVE_EXC_PAD kernel_size: {kernel} stride: {stride} pad: {pad}"
+    y = LayerCase(text(inside), np.full((1, 2, *size), 3.0)).forward()[0]
+    np.testing.assert_allclose(y, 3, rtol=1e-6)
 
 
 @pytest.mark.parametrize("case", cases("Pooling"))
@@ -114,7 +142,7 @@ def test_ceil_mode_against_round_mode_is_refused(given: tuple[str, str]) -> None
         "global_pooling: true",
     ],
 )
-@pytest.mark.parametrize("pool", ["MAX", "AVE"])
+@pytest.mark.parametrize("pool", ["MAX", "AVE", "AVE_EXC_PAD"])
 def test_gradient(pool: str, inside: str) -> None:
     check_gradient(text(f"pool: {pool} {inside}"), distinct(2, 3, 7, 6))
 

@@ -228,7 +228,24 @@ def test_a_number_is_read_as_its_fork_means_it(tmp_path: Path) -> None:
     assert layer.roi_pooling_param.pooled_h == 6 and layer.loss_param.normalization == 4  # PRE_FIXED here
     intel = forked("ROIPooling", message(154, integer(1, 6)), microsoft[2])
     (tmp_path / "i.caffemodel").write_bytes(intel)
-    assert not read_stored_net(tmp_path / "i.caffemodel")[0].layer[0].pooling_param.HasField("round_mode")
+    pooling = read_stored_net(tmp_path / "i.caffemodel")[0].layer[0].pooling_param
+    assert pooling.avg_include_pad and pooling.HasField("avg_include_pad") and not pooling.HasField("round_mode")
+
+
+def test_a_pooling_method_that_differs_between_forks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.caffemodel").write_bytes(forked("Pooling", message(121, integer(1, 3))))
+    with pytest.raises(WeightsError, match="pool 3 is another method in each fork"):
+        read_stored_net(tmp_path / "p.caffemodel")
+
+
+def test_a_stored_c3d_net_is_refused(tmp_path: Path) -> None:
+    """Its V1 number of CONVOLUTION3D is BVLC's ARGMAX, which has no blobs."""
+    layer = message(4, b"conv1a") + integer(5, 30)
+    (tmp_path / "argmax").write_bytes(message(2, layer))
+    assert read_stored_net(tmp_path / "argmax")[0].layer[0].type == "ArgMax"
+    (tmp_path / "c3d").write_bytes(message(2, layer + message(6, b"")))
+    with pytest.raises(WeightsError, match=r"a 3-D convolution of C3D, .* give its prototxt"):
+        read_stored_net(tmp_path / "c3d")
 
 
 def test_errors(file: Path, tmp_path: Path) -> None:

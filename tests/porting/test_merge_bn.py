@@ -149,6 +149,8 @@ TWO = PLAIN + PLAIN.replace('name: "c"', 'name: "d"').replace('top: "c"', 'top: 
         (PLAIN + 'layer { name: "s" type: "Scale" bottom: "c" top: "s" scale_param { axis: 2 } }', "s",
          'its axis 2 (3 values) is not the axis of the 4 outputs of Convolution layer "c"'),
         (PLAIN + NORM % "loss_weight: 1", "n", "it is a loss"),
+        ('layer { name: "c" type: "InnerProduct" bottom: "x" top: "c" inner_product_param { num_output: 4 normalize: true } }'
+         + NORM % "", "n", 'InnerProduct layer "c" before it scales its weights to length 1'),
     ],
 )  # fmt: skip
 def test_what_is_left_and_why(text: str, name: str, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 from pathlib import Path
@@ -90,7 +91,8 @@ def test_labels() -> None:
     conv = PARAM.layer[2]
     assert draw.get_layer_lr_mult(conv) == "lr 1, 2"
     assert draw.get_layer_label(conv, "LR", display_lrm=True) == "conv\nConvolution 3x3 / 2, pad 1\nlr 1, 2"
-    assert draw.get_pooling_types_dict() == {0: "MAX", 1: "AVE", 2: "STOCHASTIC"}
+    kinds = {0: "MAX", 1: "AVE", 2: "STOCHASTIC", 92001: "AVE_EXC_PAD", 92002: "AVE_TF"}
+    assert draw.get_pooling_types_dict() == kinds
     assert draw.get_edge_label(PARAM.layer[5]) == "5"
     assert draw.choose_color_by_layertype("SmoothL1Loss") == draw.choose_color_by_layertype("SoftmaxWithLossOHEM")
 
@@ -119,11 +121,24 @@ def test_svg_and_png(tmp_path: Path) -> None:
         assert image.format == "PNG"
 
 
+def test_pdf(tmp_path: Path) -> None:
+    """One page of the drawing's proportions, that holds its picture."""
+    draw.draw_net_to_file(PARAM, tmp_path / "net.pdf")
+    data = (tmp_path / "net.pdf").read_bytes()
+    assert data.startswith(b"%PDF-") and data.rstrip().endswith(b"%%EOF")
+    with Image.open(io.BytesIO(draw.draw_net(PARAM, "LR"))) as image:
+        width, height = image.size
+    page = re.search(rb"/MediaBox \[ ?0 0 ([0-9.]+) ([0-9.]+) ?\]", data)
+    picture = re.search(rb"/Width (\d+)\s*/Height (\d+)", data)
+    assert page and picture and tuple(map(int, picture.groups())) == (width, height)
+    assert float(page[1]) * height == pytest.approx(float(page[2]) * width, rel=1e-3)
+
+
 def test_errors(tmp_path: Path) -> None:
     with pytest.raises(Error, match="rankdir must be one of TB, BT, LR, RL, got 'XY'"):
         draw.draw_net(PARAM, "XY")
-    with pytest.raises(Error, match=r"drawn as \.svg or \.png, not as \.pdf"):
-        draw.draw_net_to_file(PARAM, tmp_path / "net.pdf")
+    with pytest.raises(Error, match=r"drawn as \.svg, \.png or \.pdf, not as \.jpg"):
+        draw.draw_net_to_file(PARAM, tmp_path / "net.jpg")
     with pytest.raises(Error, match="minicaffe makes no pydot graph"):
         draw.get_pydot_graph(PARAM, "LR")
 

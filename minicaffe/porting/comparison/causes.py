@@ -26,7 +26,7 @@ from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.lrn import LRN, WITHIN_CHANNEL
 from minicaffe.layers.mvn import MVN
 from minicaffe.layers.normalize import Normalize
-from minicaffe.layers.pool.pooling_sizes import rounds_down
+from minicaffe.layers.pool.pooling_sizes import counts_padding, is_average, rounds_down
 from minicaffe.layers.pooling import AVE, MAX, Pooling
 from minicaffe.layers.proposal import Proposal
 from minicaffe.layers.relu import ReLU
@@ -138,10 +138,10 @@ def _pooling(layer: Layer) -> Iterator[Variant]:
     other_way = {"round_mode": mode, "ceil_mode": None}
     words = "up (ceil), as Caffe does" if floor else "down (floor), where Caffe rounds up (ceil)"
     yield Variant(f"the number of its windows is rounded {words}", parameter("pooling_param", **other_way))
-    average = param.pool == AVE
+    average = is_average(param)
     other, words = (MAX, "maximum of a window, not its mean") if average else (AVE, "mean of a window, not its maximum")
     for also, extra in (("", {}), (", and the number of its windows is rounded the other way", other_way)):
-        if average:
+        if average and counts_padding(param):
             yield Variant(f"its means leave out the padding{also}", partial(_without_padding, extra))
         yield Variant(f"it takes the {words}{also}", parameter("pooling_param", pool=other, **extra))
 

@@ -36,11 +36,12 @@ def pooling(g: Graph, layer: Pooling, bottom: list[Value], top: list[Dims]) -> l
             raise layer.error("the mask of global pooling has no ONNX form", "top[1]")
         return [g("GlobalMaxPool" if layer.method == MAX else "GlobalAveragePool", x)]
     # Caffe's divisor counts padding, but not what ceil adds behind it; ONNX has no such mode.
-    counts_padding = layer.method == AVE and any(a.pad and not a.floor for a in axes)
-    if counts_padding or any(_needs_padding(a, length) for a, length in zip(axes, x.dims[2:])):
+    padded_mean = layer.method == AVE and layer.counts_padding and any(a.pad and not a.floor for a in axes)
+    if padded_mean or any(_needs_padding(a, length) for a, length in zip(axes, x.dims[2:])):
         return _padded(g, layer, x, len(top))
     if layer.method == AVE:
-        return [g("AveragePool", x, count_include_pad=int(axes[0].floor), **_window(axes, ceil=not axes[0].floor))]
+        counts_padding = int(axes[0].floor and layer.counts_padding)
+        return [g("AveragePool", x, count_include_pad=counts_padding, **_window(axes, ceil=not axes[0].floor))]
     window = _window(axes, ceil=not axes[0].floor)
     if len(top) == 1:
         return [g("MaxPool", x, **window)]
@@ -84,9 +85,10 @@ def _padded(g: Graph, layer: Pooling, x: Value, tops: int) -> list[str]:
     window = {"kernel_shape": kernel.tolist(), "strides": stride.tolist()}
     if layer.method == MAX:
         return [g("MaxPool", g("Pad", x, ends, np.float32(LOWEST)), **window)]  # LOWEST never wins, as in Caffe
-    # the padded map counts, beyond it nothing
-    ones = g("Expand", 1.0, g("Concat", [1, 1], g("Add", g.shape(x, 2), 2 * pad), axis=0))
-    beyond = g("Sub", ends, np.array([0, 0, *pad, 0, 0, *pad]))
+    # what counts are ones: the map with or without its padding; beyond it nothing does
+    counted = pad * layer.counts_padding
+    ones = g("Expand", 1.0, g("Concat", [1, 1], g("Add", g.shape(x, 2), 2 * counted), axis=0))
+    beyond = g("Sub", ends, np.array([0, 0, *counted, 0, 0, *counted]))
     divisor = g("AveragePool", g("Pad", ones, g("Max", beyond, np.zeros(8, np.int64))), **window)
     return [g("Div", g("AveragePool", g("Pad", x, ends), **window), divisor)]  # sum / size over count / size
 

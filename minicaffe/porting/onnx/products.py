@@ -56,7 +56,8 @@ def inner_product(g: Graph, layer: InnerProduct, bottom: list[Value], top: list[
     x, axis = bottom[0], layer.axis
     rows = x if x.rank == 2 and axis == 1 else g("Flatten", x, axis=axis)
     bias = g.weight(layer, 1) if len(layer.blobs) > 1 else None
-    y = g("Gemm", rows, g.weight(layer, 0), bias, transB=0 if layer.transpose else 1)
+    weight = layer.scaled(layer.blobs[0].read_data()) if layer.normalize else g.weight(layer, 0)
+    y = g("Gemm", rows, weight, bias, transB=0 if layer.transpose else 1)
     if axis != 1:
         y = g.reshape(y, g.shape(x, 0, axis), [layer.param.inner_product_param.num_output])
     return [y]

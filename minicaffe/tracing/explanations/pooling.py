@@ -28,9 +28,10 @@ def pooling(case: Case[Pooling], at: Index) -> Explanation:
     index = np.column_stack([np.full(len(h), n), np.full(len(h), c), h, w])
     terms = Terms.of(case.bottom_names[0], index, {}, values, "x")
     if layer.method == AVE:
-        # Caffe divides by the window clipped to the padded map, though only the part on the map is summed.
+        # BVLC's mean divides by the window clipped to the padded map, though only the part on the map is summed.
         size = int(rows.lengths(int)[i] * columns.lengths(int)[j])
-        return case.sum(at, "y = the sum over the window / its size, padding counted", terms, divisor=size, steps=steps)
+        counted = "padding counted" if layer.counts_padding else "padding not counted"
+        return case.sum(at, f"y = the sum over the window / its size, {counted}", terms, divisor=size, steps=steps)
     if layer.method != MAX:
         raise case.error("explain covers MAX and AVE pooling, not STOCHASTIC")
     # Caffe starts at -FLT_MAX and takes `>`: NaN never wins

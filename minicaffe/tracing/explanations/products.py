@@ -32,7 +32,7 @@ def inner_product(case: Case[InnerProduct], at: Index) -> Explanation:
     layer, m = case.layer, at[-1]
     x = case.x[at[:-1]]  # the item's inputs: all axes from the layer's axis on
     index = np.column_stack([*(np.full(x.size, i) for i in at[:-1]), *np.unravel_index(np.arange(x.size), x.shape)])
-    weight = layer.weight_matrix(layer.blobs[0].read_data())[m].astype(np.float64)
+    weight = layer.weight_matrix(layer.scaled(layer.blobs[0].read_data()))[m].astype(np.float64)
     values = x.reshape(-1).astype(np.float64)
     terms = Terms.of(case.bottom_names[0], index, {"x": values, "weight": weight}, values * weight)
     bias = float(layer.blobs[1].read_data()[m]) if len(layer.blobs) > 1 else None
@@ -44,7 +44,7 @@ def inner_product_gradient(case: Case[InnerProduct], at: Index) -> Explanation:
     layer, dy = case.layer, case.dy[0]
     first = at[: layer.axis]
     k = int(np.ravel_multi_index(at[layer.axis :], case.x.shape[layer.axis :]))
-    weight = layer.weight_matrix(layer.blobs[0].read_data())[:, k]
+    weight = layer.weight_matrix(layer.scaled(layer.blobs[0].read_data()))[:, k]
     index = np.column_stack([*(np.full(len(weight), i) for i in first), np.arange(len(weight))])
     return case.gradient(at, "dx = the sum over all outputs of dy * weight", sent(case, index, dy[first], weight, "weight"))
 

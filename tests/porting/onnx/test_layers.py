@@ -43,6 +43,9 @@ ANY_SIZE = {
     "pool_max": 'type: "Pooling" pooling_param { kernel_size: 3 stride: 2 }',
     "pool_max_pad": 'type: "Pooling" pooling_param { kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 }',
     "pool_ave_pad": 'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 }',
+    "pool_exc_pad": 'type: "Pooling" pooling_param { pool: AVE_EXC_PAD kernel_size: 3 stride: 2 pad: 1 }',
+    "pool_exc_pad_floor": 'type: "Pooling" pooling_param { pool: AVE_TF kernel_size: 3 stride: 2 pad: 1 ceil_mode: false }',
+    "pool_exc_pad_sparse": 'type: "Pooling" pooling_param { pool: AVE_EXC_PAD kernel_h: 3 kernel_w: 2 stride: 4 pad: 1 }',
     "pool_floor_of_forks": 'type: "Pooling" pooling_param { kernel_size: 2 stride: 2 ceil_mode: false }',
     "pool_floor": 'type: "Pooling" pooling_param { kernel_size: 2 stride: 2 round_mode: FLOOR }',
     "pool_sparse": 'type: "Pooling" pooling_param { kernel_size: 1 stride: 2 }',
@@ -120,9 +123,10 @@ ANY_SIZE = {
     "tile": 'type: "Tile" tile_param { tiles: 3 axis: 1 }',
     "tile_batch": 'type: "Tile" tile_param { tiles: 2 axis: 0 }',
     "concat_one": 'type: "Concat"',
+    "inner_product_normalized": 'type: "InnerProduct" inner_product_param { num_output: 5 axis: 3 normalize: true }',
     "inner_product_last_axis": 'type: "InnerProduct" inner_product_param { num_output: 5 axis: 3 }',
 }
-FIXED_MAP = {"inner_product_last_axis"}
+FIXED_MAP = {"inner_product_last_axis", "inner_product_normalized"}
 
 
 @pytest.mark.parametrize("name", ANY_SIZE)
@@ -240,8 +244,8 @@ def test_pooling_windows_are_caffes(tmp_path: Path, data: st.DataObject) -> None
     stride = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)), "stride")
     pad = [data.draw(st.integers(0, k - 1), "pad") for k in kernel]
     sizes = data.draw(st.lists(st.tuples(st.integers(5, 14), st.integers(5, 14)), min_size=2, max_size=3), "sizes")
-    pool = data.draw(st.sampled_from(["MAX", "AVE"]), "pool")
-    if pool == "AVE" and not any(pad):
+    pool = data.draw(st.sampled_from(["MAX", "AVE", "AVE_EXC_PAD"]), "pool")
+    if pool == "AVE_EXC_PAD" or (pool == "AVE" and not any(pad)):
         stride = (
             min(stride[0], kernel[0]),
             min(stride[1], kernel[1]),

@@ -121,7 +121,14 @@ def test_deconvolution(window: tuple[str, tuple[int, ...], str], seed: int) -> N
     explained_alike(net_of(f'type: "Deconvolution" convolution_param {{ {text} }}', x), [x], random, most=3)
 
 
-@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.integers(4, 9), st.sampled_from(["MAX", "AVE"]), seeds)
+@given(
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.integers(4, 9),
+    st.sampled_from(["MAX", "AVE", "AVE_EXC_PAD"]),
+    seeds,
+)
 @settings(max_examples=40, deadline=None)
 def test_pooling(kernel: int, stride: int, pad: int, size: int, method: str, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -170,6 +177,7 @@ OTHERS = [
     ('type: "Flatten"', [(2, 3, 5, 2)], 1),
     (f'type: "InnerProduct" {IP} bias_filler {NORMAL} }}', [(2, 3, 5)], 1),
     (f'type: "InnerProduct" {IP} axis: 2 transpose: true }}', [(2, 3, 5)], 1),
+    (f'type: "InnerProduct" {IP} normalize: true }}', [(2, 3, 5)], 1),
     ('type: "HardSigmoid"', [(2, 3, 5)], 1),
     ('type: "Interp" interp_param { shrink_factor: 2 zoom_factor: 3 pad_beg: -1 }', [(1, 2, 6, 5)], 1),
     ('type: "Interp" interp_param { height: 3 width: 5 }', [(2, 1, 6, 5)], 1),
