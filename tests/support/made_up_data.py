@@ -29,11 +29,13 @@ class Made:
     readers: dict[str, tuple[str, int]]
 
 
-def build(path: Path) -> Made:
-    """The net of a prototxt with its data layers replaced, in the phase that its name says or else, where that lacks a
-    bottom, in the other. The files that it names are made up in the working directory. Raises minicaffe.Error."""
+def build(path: Path, phase: Phase | None = None) -> Made:
+    """The net of a prototxt with its data layers replaced, in this phase; by default in the one that its name says or else,
+    where that lacks a bottom, in the other. The files that it names are made up in the working directory. Raises minicaffe.Error."""
     file = read_net(path)
     make_up_files(file.param)
+    if phase is not None:
+        return _build(file, phase)
     phase = TRAIN if is_train(file, path) else TEST
     try:
         return _build(file, phase)
