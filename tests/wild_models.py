@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from support.made_up_data import Made, build, fill
+from support.made_up_data import Made, build, fill, keep_in_range
 
 from minicaffe import Error, Net, set_random_seed
 from minicaffe.detection.inputs import make_up_weights
@@ -94,6 +94,7 @@ def ran(made: Made, brief: bool) -> tuple[str, str]:
     if brief and cost > SMALL:
         return "built", said
     make_up_weights(net, net.params, seed=1)
+    keep_in_range(net)
     fill(made, seed=2)
     for name, array in net.forward().items():
         if not np.isfinite(array).all():

@@ -7,6 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from minicaffe import TEST, TRAIN, Error, Layer, Net
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.filter import filter_layers
@@ -242,7 +244,8 @@ class Wishes:
 
 # Values.
 
-BOXES = [[0, 1, 0, 0.1, 0.1, 0.6, 0.7, 0], [0, 2, 0, 0.3, 0.2, 0.9, 0.8, 0]]
+LARGEST = 4.0
+BOXES = [[0, 1, 0, 0.1, 0.1, 0.6, 0.7, 0], [0, 1, 0, 0.3, 0.2, 0.9, 0.8, 0]]
 """As AnnotatedData makes them: item, class, number, the corners over the image's size, difficult."""
 
 
@@ -255,6 +258,25 @@ def fill(made: Made, seed: int) -> None:
         reader, _ = made.readers.get(name, ("", 0))
         if reader in ("MultiBoxLoss", "DetectionEvaluate"):
             values[...] = BOXES
-            values[..., 1] = values[..., 1] * 0 + 1
         elif name == "gt_boxes":
             values[...] = [[20, 30, 120, 100, 1], [50, 60, 160, 190, 2], [5, 9, 200, 180, 1]]
+
+
+def keep_in_range(net: Net) -> None:
+    """Let forward scale the weights of each linear layer so that its outputs stay below LARGEST, through any depth, and
+    give the layers before YOLO's outputs a bias that leaves few boxes."""
+
+    def scale_down(i: int) -> None:
+        node = net.nodes[i]
+        largest = max((float(np.abs(top.data).max(initial=0)) for top in node.tops), default=0.0) if node.layer.linear else 0
+        if largest > LARGEST:
+            for array in [top.data for top in node.tops] + [blob.data for blob in node.layer.blobs]:
+                array *= array.dtype.type(LARGEST / largest)
+
+    net.after_forward(scale_down)
+    producers = {top: node for node in net.nodes for top in node.top_names}
+    for node in net.nodes:
+        for name in node.bottom_names if node.layer.type.lower().startswith("yolo") else ():
+            producer = producers[name]
+            if producer.layer.linear and len(producer.layer.blobs) > 1:
+                producer.layer.blobs[1].data[...] = -LARGEST
