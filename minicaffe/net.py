@@ -37,7 +37,7 @@ from .mode import TEST, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import AnyNet, net_file_of, phase_of, sorted_arguments, state_applied
 from .node import Node, drop_unasked_gradients
-from .parameters import LearnableParameters
+from .parameters import LearnableParameters, param_names
 from .proto import caffe_pb2
 from .pycaffe_net import PycaffeNet
 from .splits import insert_splits
@@ -247,8 +247,10 @@ class Net(PycaffeNet, Hooked):
             raise layer.error(f'top "{name}" is already produced by layer "{first.name}"{place}', f"top[{j}]")
 
     def _check_new_name(self, layer: Layer) -> None:
-        """Weights are saved and loaded by layer name, so two layers with weights cannot share a name."""
+        """Weights are saved and loaded by layer name, so two layers with weights of their own cannot share a name."""
         if layer.blobs and (other := self._with_weights.setdefault(layer.name, layer)) is not layer:
+            if param_names(layer) == param_names(other) and all(param_names(layer)):
+                return
             place = f" ({other.source.at('name')})" if other.source else ""
             raise layer.error(f"another layer with weights has this name{place}; rename one of them", "name")
 

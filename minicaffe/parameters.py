@@ -98,6 +98,11 @@ class LearnableParameters:
         owner.decay_given |= spec.HasField("decay_mult")
 
 
+def param_names(layer: Layer) -> list[str]:
+    """The name of each learnable blob, by which layers share it; "" for none."""
+    return [spec.name for spec in layer.param.param] + [""] * (len(layer.blobs) - len(layer.param.param))
+
+
 def weights_of(net: Net) -> dict[str, list[Array]]:
     """The arrays of a net's layers that have weights, not copied."""
     return {name: [blob.read_data() for blob in blobs] for name, blobs in net.params.items()}

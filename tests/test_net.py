@@ -438,6 +438,24 @@ def test_two_layers_with_weights_need_two_names() -> None:
     assert len(net_of(HEAD + relu + relu).layers) == 3
 
 
+def test_two_layers_of_one_name_may_share_all_their_weights(tmp_path: Path) -> None:
+    shared = IP.replace("inner_product_param", 'param { name: "w" } param { name: "b" } inner_product_param')
+    net = net_of(HEAD + shared + shared.replace('top: "ip"', 'top: "ip2"'))
+    net.params["ip"][0].data[...] = 3
+    out = net.forward(data=np.ones(net.blobs["data"].shape))
+    assert np.array_equal(out["ip"], out["ip2"])
+    net.save(tmp_path / "w.caffemodel")
+    again = net_of(HEAD + shared + shared.replace('top: "ip"', 'top: "ip2"'))
+    again.copy_from(tmp_path / "w.caffemodel")
+    assert [layer.blobs[0].data.min() for layer in again.layers if layer.blobs] == [3, 3]
+    for half in ('param { name: "w" }', 'param { name: "w" } param { name: "" }'):
+        with pytest.raises(LayerError, match="another layer with weights has this name"):
+            net_of(
+                HEAD
+                + (IP + IP.replace('top: "ip"', 'top: "ip2"')).replace("inner_product_param", f"{half} inner_product_param")
+            )
+
+
 def test_caffes_own_types_that_are_not_built_in_are_named() -> None:
     with pytest.raises(LayerError, match=r'Layer layer "data": has no type; write type: .* \(made.prototxt:1\)'):
         net_of('layer { name: "data" top: "data" }')
