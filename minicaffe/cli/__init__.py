@@ -37,6 +37,7 @@ COMMANDS = {
     "explain": "show the arithmetic of one number or one gradient of a layer",
     "export": "write a net as an ONNX model",
     "extract-features": "store the contents of blobs for each item of a net's data",
+    "forks": "list what the fields of Caffe's forks mean here",
     "layers": "list the layer types",
     "merge-bn": "fold BatchNorm and Scale into the convolutions before them, in Caffe's format",
     "parse-log": "turn a training log into tables",

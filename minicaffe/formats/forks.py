@@ -1,46 +1,25 @@
-"""The forks of Caffe whose fields minicaffe's schema lacks."""
+"""The forks of Caffe, and what the fields mean here that they have and BVLC Caffe lacks.
+
+forks.tsv lists the fields that minicaffe's schema lacks; proto/forks/*.proto have those that it honours.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
+from pathlib import Path
 
-# A plain name is a field of any message; "Message.field" is a field of that message.
-_FIELDS = {
-    "Intel Caffe": """LayerParameter.engine NetParameter.engine DropoutParameter.engine PoolingParameter.avg_include_pad
-        multinode mn_activation_param mn_grad_compress_param spatial_dropout_param
-        quantization_param eval_detection_param batch_reduction_param split_param box_data_param
-        random_resize_param random_aspect_ratio_param fusion_type bn_stats_batch_size""",
-    "NVIDIA Caffe": """forward_type backward_type forward_math backward_math LayerParameter.debug cudnn_math_override
-        default_forward_type default_backward_type default_forward_math default_backward_math global_grad_scale
-        default_conv_algos_override reduce_buckets store_blobs_in_old_format eltwise_mem_sharing
-        LossParameter.label_smoothing cudnn_convolution_algo_seeker conv_algos_override DataParameter.threads
-        DataParameter.parser_threads DataParameter.cache DataParameter.shuffle detectnet_groundtruth_param
-        detectnet_augmentation_param TransformationParameter.use_gpu_transform TransformationParameter.random_seed
-        img_rand_resize_lower img_rand_resize_upper SolverParameter.min_lr rampup_lr rampup_interval larc larc_policy
-        larc_turbo local_lr_auto local_gw_ratio""",
-    "Deformable R-FCN": """deformable_convolution_param modulated_deformable_convolution_param
-        deformable_psroi_pooling_param""",
-    "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test""",
-    "DeepLab": """PoolingParameter.hole domain_transform_param dense_crf_param densecrf_param mat_read_param
-        mat_write_param unique_label_param adaptive_bias_channel_param""",
-    "CRF-RNN": "multi_stage_meanfield_param",
-    "FlowNet": """correlation_param flow_warp_param resample_param downsample_param augmentation_param coeff_schedule_param
-        l1_loss_param lpq_loss_param black_augmentation_param reader_param writer_param mean_param accum_param
-        reshape_every_iter""",
-    "YOLO for Caffe (eric612)": "yolov3_param",
-    "OpenPose": "cpm_transform_param im_resize_param imresize_param op_transform_param LayerParameter.nms_param",
-    "MS-CNN": "detection_group_accuracy_param image_gt_data_param",
-    "MNC": "roi_warping_param",
-    "caffe-face (center loss)": "center_loss_param",
-    "SphereFace": "margin_inner_product_param",
-    "NormFace and AM-Softmax": "label_specific_add_param",
-    "CTC forks (CRNN)": "warp_ctc_loss_param",
-    "spatial transformer forks": "st_param",
-    "C3D": "convolution3d_param pooling3d_param",
-    "focal loss forks": "focal_loss_param",
-}
-_FORK_OF = {name: fork for fork, names in _FIELDS.items() for name in names.split()}
+import minicaffe.proto
+
+ANY = "*"
+"""In forks.tsv any message, or all fields of a message."""
+_TABLE = Path(__file__).with_name("forks.tsv")
+_SCHEMAS = Path(next(iter(minicaffe.proto.__path__))) / "forks"
+_EXTENDED = re.compile(r"^(extend|message) (\w+) \{\n(.*?)^\}", flags=re.M | re.S)
+_NAME = re.compile(r"^  (?:optional|repeated|required) [\w.]+ (\w+) = ", flags=re.M)
 
 
 class Effect(Enum):
@@ -52,9 +31,19 @@ class Effect(Enum):
 
 
 @dataclass(frozen=True)
+class Fork:
+    """A fork of Caffe. name: what `minicaffe forks` takes; repository: where it is, on GitHub."""
+
+    name: str
+    title: str
+    repository: str
+
+
+@dataclass(frozen=True)
 class ForkField:
-    """A field that BVLC Caffe lacks. sentence: what it does, as in "rounds the pooled size down"; harmless: the values, as a
-    prototxt writes them, that compute what the field's absence does."""
+    """A field that BVLC Caffe lacks. forks: titles; sentence: what it does, as in "rounds the pooled size down"; harmless: the
+    values, as a prototxt writes them, that compute what the field's absence does; value: the enum's value that the forks add
+    to a field, "" for the field itself."""
 
     message: str
     name: str
@@ -62,14 +51,80 @@ class ForkField:
     effect: Effect
     sentence: str = ""
     harmless: tuple[str, ...] = ()
+    value: str = ""
+
+    def is_harmless(self, text: str) -> bool:
+        """Whether a value, as a prototxt writes it, computes what the field's absence does."""
+        return self.effect is not Effect.NOT_BUILT or any(_same(text, value) for value in self.harmless)
 
 
 def fork_field(message: str, name: str) -> ForkField | None:
     """The field of this message; None if no known fork has it."""
-    fork = fork_of(message, name)
-    return ForkField(message, name, (fork,), Effect.NOT_BUILT) if fork else None
+    table = _by_name()
+    found = table.get((message, name)) or table.get((ANY, name)) or table.get((message, ANY))
+    return found and replace(found, message=message, name=name)
+
+
+def fork_value(message: str, name: str, value: str) -> ForkField | None:
+    """The value that a fork adds to the enum of this field; None if no known fork has it."""
+    return _by_name().get((message, f"{name}={value}"))
 
 
 def fork_of(message: str, name: str) -> str:
-    """The fork that has this field in this message; "" if unknown."""
-    return _FORK_OF.get(f"{message}.{name}") or _FORK_OF.get(name, "")
+    """The fork that has this field in this message, the first if several have it; "" if unknown."""
+    found = fork_field(message, name)
+    return found.forks[0] if found and found.effect is not Effect.HONOURED else ""
+
+
+@lru_cache(maxsize=1)
+def forks() -> dict[str, Fork]:
+    """The forks by name."""
+    return {row[0]: Fork(*row) for row in _rows(0)}
+
+
+@lru_cache(maxsize=1)
+def fork_fields() -> tuple[ForkField, ...]:
+    """The fields of all forks: those that the schema lacks, then those that it has."""
+    titles = {name: fork.title for name, fork in forks().items()}
+    found = []
+    for messages, names, owners, effect, harmless, sentence in _rows(1):
+        kind = {"none": Effect.NONE, "changes": Effect.NOT_BUILT}[effect]
+        owned = tuple(titles[owner] for owner in owners.split(", "))
+        values = tuple(harmless.split(", ")) if harmless else ()
+        for message in messages.split():
+            for name in names.split():
+                field, _, value = name.partition("=")
+                found.append(ForkField(message, field, owned, kind, sentence, values, value))
+    return (*found, *_honoured())
+
+
+@lru_cache(maxsize=1)
+def _by_name() -> dict[tuple[str, str], ForkField]:
+    """The fields by message and name, a value as NAME=VALUE."""
+    return {(field.message, f"{field.name}={field.value}".rstrip("=")): field for field in reversed(fork_fields())}
+
+
+def _rows(table: int) -> Iterator[list[str]]:
+    """The cells of each row of a table in forks.tsv."""
+    lines = [line for line in _TABLE.read_text(encoding="utf-8").split("\n") if not line.startswith("#")]
+    for line in "\n".join(lines).strip().split("\n\n")[table].split("\n")[1:]:
+        yield line.split("\t")
+
+
+def _honoured() -> Iterator[ForkField]:
+    """The fields that the forks' schemas add to BVLC's. A schema's first line names the repositories that it is of."""
+    for path in sorted(_SCHEMAS.glob("*.proto")):
+        text = path.read_text(encoding="utf-8")
+        first = text.split("\n", maxsplit=1)[0]
+        owners = tuple(fork.title for fork in forks().values() if fork.repository.split(",")[0] in first)
+        for _, message, fields in _EXTENDED.findall(text):
+            for name in _NAME.findall(fields):
+                yield ForkField(message, name, owners, Effect.HONOURED)
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two values of a prototxt are the same: numbers by value, texts in either kind of quotes."""
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one.strip("\"'") == other.strip("\"'")

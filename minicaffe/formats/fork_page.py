@@ -1,0 +1,128 @@
+"""The forks' fields as text for a terminal, and as docs/forks.md.
+
+python -m minicaffe forks --markdown > docs/forks.md
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from .forks import ANY, Effect, Fork, ForkField, fork_fields, forks
+
+WIDTH = 80
+HEAD = """# The forks of Caffe
+
+What {fields} fields of {forks} forks mean here. `minicaffe forks` prints this table, `minicaffe forks NAME` one fork's part.
+BVLC Caffe's own fields are not listed: minicaffe has all of them.
+
+- **honoured**: minicaffe computes what the fork does.
+- **without effect on the numbers**: engines, workspaces, logging, memory, threads, and blocks of other layer types. Left out
+  quietly.
+- **changes the numbers, and is not built**: `--skip-unknown` (in Python `strict=False`) computes without the field. A value
+  listed as harmless computes what the field's absence does.
+
+A fork's layer types are in [layers.md](layers.md) if they are built in.
+
+## Where forks disagree
+
+Forks gave one name to different layers. In this order, the choice follows the fields and blobs in the prototxt, the stored
+weights, and what the caller says.
+
+| name | the layers | what tells them apart |
+|---|---|---|
+{disagreements}
+"""
+DISAGREEMENTS = (
+    ("`BN`", "PSPNet's: slope, bias, mean, variance. SegNet's and DeconvNet's: scale and shift, with the batch's statistics "
+     "in every phase. CTPN's is not built", "`bn_param`'s fields; two further tops are SegNet's, more than two `param` blocks "
+     "PSPNet's; 4 stored blobs or 2"),
+    ("`BatchNorm`", "BVLC's: sums of mean and variance, and a factor. NVIDIA's 0.17: mean, variance, correction, then scale "
+     "and bias if it has them. NVIDIA's 0.15: scale, bias, mean, variance, correction", "`scale_bias`, `scale_filler` and "
+     "`bias_filler` are NVIDIA's; of 5 stored blobs, the one with a single value is third in 0.17 and last in 0.15"),
+    ("`Normalize`", "SSD's: a learnt scale, over a position or an image. caffe-windows': no scale, L1 or L2",
+     "`norm_param` or `normalize_param`; a second top is caffe-windows'"),
+    ("`Upsample`", "SegNet's: values at a mask's places. MobileNet-YOLO's: repeated pixels",
+     "SegNet's has a second bottom, the mask"),
+    ("`Proposal`", "py-faster-rcnn's Python layer, `proposal_param` of caffe-windows, others", "`python_param` or the block"),
+    ("`DetectionOutput`", "SSD's. RefineDet's refines the priors first. caffe-yolov2's decodes YOLO's maps, as "
+     "`YoloDetectionOutput` does", "five bottoms are RefineDet's; `side`, `biases` and `num_box` are caffe-yolov2's"),
+    ("`MultiBoxLoss`", "SSD's. RefineDet's filters and refines the priors", "six bottoms are RefineDet's"),
+    ("`Swish`", "BVLC's and MobileNet-YOLO's are the same function", "nothing needs to"),
+    ("`CTCLoss`, `CtcLoss`", "ChWick's takes labels and indicators. crnn.caffe's calls warp-ctc", "the type's spelling"),
+    ("`Lstm`, `LSTM`", "caffe-lstm's and CTPN's have one matrix for the input and one for the state. BVLC's unrolls",
+     "the type's spelling"),
+    ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param`"),
+    ("`pooling_param`'s field 13, in a .caffemodel", "`round_mode` (BVLC, 1 rounds down), `ceil_mode` (Cascade R-CNN, MS-CNN, "
+     "py-RFCN-priv, 1 rounds up), `avg_include_pad` (Intel)", "the file's other fields, else `fork`"),
+)  # fmt: skip
+"""Type, layers, evidence."""
+
+
+def text(chosen: Sequence[Fork]) -> str:
+    """The fields of each fork, at most 80 columns wide."""
+    return "\n".join(line for fork in chosen for line in _section(fork))
+
+
+def markdown() -> str:
+    """The text of docs/forks.md."""
+    rows = "\n".join(f"| {' | '.join(row)} |" for row in DISAGREEMENTS)
+    head = HEAD.format(fields=len(fork_fields()), forks=len(forks()), disagreements=rows)
+    return head + "".join(_markdown_section(fork) for fork in forks().values() if _of(fork))
+
+
+def records(chosen: Sequence[Fork]) -> list[dict[str, Any]]:
+    """The forks with their fields, for JSON."""
+    return [{**asdict(fork), "fields": [_record(field) for field in _of(fork)]} for fork in chosen]
+
+
+def _record(field: ForkField) -> dict[str, Any]:
+    return {**asdict(field), "effect": field.effect.value}
+
+
+def _of(fork: Fork) -> list[ForkField]:
+    return [field for field in fork_fields() if fork.title in field.forks]
+
+
+def _groups(fork: Fork, effect: Effect) -> Iterator[tuple[str, str, tuple[str, ...], list[str]]]:
+    """The message, sentence, harmless values and names of fields that share these. Messages of other types are left out: no
+    layer here reads them."""
+    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for field in _of(fork):
+        if field.effect is effect and field.name != ANY:
+            name = f"{field.name}: {field.value}" if field.value else field.name
+            groups.setdefault((field.message, field.sentence, field.harmless), []).append(name)
+    for (message, sentence, harmless), names in groups.items():
+        yield "any message" if message == ANY else message, sentence, harmless, names
+
+
+def _section(fork: Fork) -> Iterator[str]:
+    yield f"{fork.name}: {fork.title} ({fork.repository})"
+    for effect in (Effect.NOT_BUILT, Effect.NONE, Effect.HONOURED):
+        for i, (message, sentence, harmless, names) in enumerate(_groups(fork, effect)):
+            if i == 0:
+                yield f"  {effect.value}"
+            yield _wrapped(f"{message}: {', '.join(names)}", 4)
+            if sentence:
+                yield _wrapped(_shown(sentence, harmless), 8)
+    yield ""
+
+
+def _wrapped(line: str, indent: int) -> str:
+    return textwrap.fill(line, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2), break_on_hyphens=False)
+
+
+def _shown(sentence: str, harmless: tuple[str, ...]) -> str:
+    return f"{sentence} (harmless: {', '.join(harmless)})" if harmless else sentence
+
+
+def _markdown_section(fork: Fork) -> str:
+    rows = [
+        f"| `{message}` | {', '.join(f'`{name}`' for name in names)} | {_shown(sentence, harmless) or '–'} | {effect.value} |"
+        for effect in (Effect.NOT_BUILT, Effect.NONE, Effect.HONOURED)
+        for message, sentence, harmless, names in _groups(fork, effect)
+    ]
+    table = "\n".join(["| message | fields | what they do | here |", "|---|---|---|---|", *rows])
+    return f"\n## {fork.title}\n\n`{fork.name}`, {fork.repository}.\n\n{table}\n"

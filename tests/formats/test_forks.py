@@ -1,0 +1,147 @@
+"""forks.tsv covers the fields of all forks (../shared/schema beside the repository), and none that the schema has."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from minicaffe.formats.fork_page import markdown
+from minicaffe.formats.forks import ANY, Effect, ForkField, fork_field, fork_fields, fork_of, fork_value, forks
+from minicaffe.proto import caffe_pb2
+
+ROOT = Path(__file__).resolve().parents[2]
+FACTS = ROOT.parent / "shared" / "schema" / "fork_fields.tsv"
+SCHEMA = caffe_pb2.DESCRIPTOR.message_types_by_name
+ELSEWHERE = {"NormalizeParameter": "NormalizeTypeParameter"}
+"""Messages of forks whose name another fork's message has here."""
+
+
+def facts() -> list[dict[str, str]]:
+    if not FACTS.is_file():
+        pytest.skip("../shared/schema is absent")
+    return list(csv.DictReader(FACTS.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
+
+
+def in_schema(message: str, name: str) -> bool:
+    return message in SCHEMA and name in SCHEMA[message].fields_by_name
+
+
+def lacking(message: str, enum: str, values: str) -> Iterator[str]:
+    """An enum's values that the schema lacks, where it has the enum: otherwise a field of its type decides."""
+    found = SCHEMA[message].enum_types_by_name.get(enum) if message in SCHEMA else None
+    for value in values.split(";"):
+        if found is not None and (name := value.partition("=")[0].strip()) and name not in found.values_by_name:
+            yield name
+
+
+def test_every_field_of_every_fork_is_known() -> None:
+    rows = facts()
+    unknown = [
+        f"{row['fork']}: {row['message']}.{row['field']}"
+        for row in rows
+        if "enum" not in row["kind"]
+        and not in_schema(row["message"], row["field"])
+        and not (row["message"] == "LayerParameter" and in_schema("V1LayerParameter", row["field"]))  # V1 by another name
+        and fork_field(row["message"], row["field"]) is None
+    ]
+    assert unknown == []
+    print(f"{len(rows)} rows of {len({row['fork'] for row in rows})} forks")
+    assert len(rows) > 3000
+
+
+def test_every_value_that_a_fork_adds_to_an_enum_is_known() -> None:
+    unknown, seen = [], 0
+    for row in facts():
+        for value in lacking(row["message"], row["field"], row["options"]) if "enum" in row["kind"] else ():
+            fields = [f.name for f in SCHEMA[row["message"]].fields if f.enum_type and f.enum_type.name == row["field"]]
+            seen += 1
+            unknown += [f"{row['message']}.{name}: {value}" for name in fields if not fork_value(row["message"], name, value)]
+    assert unknown == [] and seen > 5
+
+
+def test_the_forks_named_are_those_that_have_the_field() -> None:
+    titles = {fork.repository.split(",")[0]: fork.title for fork in forks().values()}
+    titles |= {"NVIDIA/caffe15": "NVIDIA Caffe 0.15", "NVIDIA/caffe": "NVIDIA Caffe", "ChWick/ctc": "ChWick's Caffe (ctc-dev)"}
+    titles |= {"facebook/C3D:C3D-v1.0": "C3D v1.0", "facebook/C3D:C3D-v1.1": "C3D v1.1"}
+    wrong = set()
+    for row in facts():
+        key = row["fork"].replace("+", "/", 1)
+        title = titles.get(key) or titles[key.split(":")[0]]
+        found = fork_field(row["message"], row["field"])
+        if found and found.effect is not Effect.HONOURED and not in_schema(row["message"], row["field"]):
+            wrong |= {f"{title}: {found.message}.{found.name}"} if title not in found.forks else set()
+    assert sorted(wrong) == []
+
+
+def test_a_field_that_is_honoured_leaves_the_table() -> None:
+    listed = [field for field in fork_fields() if field.effect is not Effect.HONOURED]
+    stale = [f"{field.message}.{field.name}" for field in listed if not field.value and in_schema(field.message, field.name)]
+    stale += [field.message for field in listed if field.name == ANY and field.message in SCHEMA]
+    for field in listed:
+        if field.value and field.message in SCHEMA:
+            values = SCHEMA[field.message].fields_by_name[field.name].enum_type.values_by_name
+            stale += [f"{field.message}.{field.name}={field.value}"] if field.value in values else []
+    assert stale == [], "minicaffe/formats/forks.tsv: delete these"
+
+
+def test_what_the_schemas_of_forks_have_is_honoured() -> None:
+    honoured = [field for field in fork_fields() if field.effect is Effect.HONOURED]
+    assert len(honoured) > 100
+    assert [field for field in honoured if not field.forks or not in_schema(field.message, field.name)] == []
+    found = fork_field("PoolingParameter", "ceil_mode")
+    assert found is not None and found.effect is Effect.HONOURED and found.forks[0] == "Cascade R-CNN"
+    assert fork_of("PoolingParameter", "ceil_mode") == ""
+
+
+def test_a_row_is_whole() -> None:
+    keys = [(field.message, field.name, field.value) for field in fork_fields() if field.effect is not Effect.HONOURED]
+    assert len(keys) == len(set(keys))
+    for field in fork_fields():
+        assert field.forks and (field.sentence or field.effect is Effect.HONOURED), field
+        assert not field.sentence.endswith(".") and field.sentence == field.sentence.strip(), field
+        assert not field.harmless or field.effect is Effect.NOT_BUILT, field
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "effect", "fork"),
+    [
+        ("PoolingParameter", "torch_pooling", Effect.NOT_BUILT, "NVIDIA Caffe"),
+        ("ConvolutionParameter", "cudnn_convolution_algo_seeker", Effect.NONE, "NVIDIA Caffe"),
+        ("LayerParameter", "multinode", Effect.NONE, "Intel Caffe"),
+        ("AccumParameter", "top_height", Effect.NONE, "FlowNet"),
+        ("SolverParameter", "larc", Effect.NOT_BUILT, "NVIDIA Caffe"),
+    ],
+)
+def test_a_field(message: str, name: str, effect: Effect, fork: str) -> None:
+    found = fork_field(message, name)
+    assert found is not None and (found.message, found.name) == (message, name)
+    assert (found.effect, found.forks[0]) == (effect, fork)
+
+
+def test_bvlcs_fields_are_of_no_fork() -> None:
+    assert fork_field("PoolingParameter", "kernel_size") is None and fork_value("PoolingParameter", "pool", "MAX") is None
+
+
+def test_harmless_values() -> None:
+    def field(*harmless: str, effect: Effect = Effect.NOT_BUILT) -> ForkField:
+        return ForkField("M", "f", ("F",), effect, "does", harmless)
+
+    assert field("1.0").is_harmless("1") and field("0").is_harmless("0.0") and field('"L2"').is_harmless("'L2'")
+    assert field("false").is_harmless("false") and not field("false").is_harmless("true")
+    assert not field("1").is_harmless("1.5") and not field().is_harmless("0")
+    assert field(effect=Effect.NONE).is_harmless("anything")
+
+
+def test_the_table_is_read_when_it_is_needed() -> None:
+    code = "import minicaffe, minicaffe.formats.forks as f; print(*(x.cache_info().misses for x in (f.fork_fields, f.forks)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0 0\n"
+
+
+def test_the_document_is_current() -> None:
+    written = (ROOT / "docs" / "forks.md").read_text(encoding="utf-8")
+    assert written == markdown(), "run: python -m minicaffe forks --markdown > docs/forks.md"
