@@ -45,7 +45,7 @@ def net_file_of(file: str | PathLike[str] | NetFile | caffe_pb2.NetParameter) ->
     if isinstance(file, caffe_pb2.NetParameter):
         upgraded, _ = upgrade_net(file)
         return NetFile(upgraded, [], "<NetParameter>")
-    return read_net(file)
+    return read_net(file, warn=False)
 
 
 def state_applied(param: caffe_pb2.NetParameter, phase: Phase, level: int, stages: Iterable[str]) -> caffe_pb2.NetParameter:
