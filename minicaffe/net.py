@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from . import limits
+from . import limits, skipped_fields
 from .batching import forward_all
 from .blob import Arrays, Blob, put_numbers
 from .blob_memory import BlobMemory
@@ -27,6 +27,7 @@ from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
 from .filter import filter_layers
+from .formats.skipped import skip
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights
 from .hooks import Hooked
@@ -75,6 +76,8 @@ class Net(PycaffeNet, Hooked):
     watch: called after each step of building each layer (for the tracer). keep: after a forward "all" blobs keep their data,
     or only the "outputs": the others are freed when their last reader has run, and there is no backward.
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
+    strict: by default the net is refused if one of its layers has a field that minicaffe lacks and that may change the numbers;
+    with False it is computed without, with a PrototxtWarning for each, and `skipped` has them (formats/source.SkippedField).
     lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order.
@@ -95,6 +98,7 @@ class Net(PycaffeNet, Hooked):
         watch: Watch | None = None,
         keep: Keep = "all",
         settings: DetectionSettings | None = None,
+        strict: bool | None = None,
     ) -> None:
         super().__init__()
         phase, level, stages, weights = sorted_arguments(args, phase, level, stages, weights)
@@ -119,6 +123,7 @@ class Net(PycaffeNet, Hooked):
         self._stream: Stream | None = None
         self._bytes = 0
         self.lock = RLock()
+        self.skipped = skipped_fields.of_net(net_file, strict)
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
         self._forced = self.param.force_backward
@@ -126,12 +131,13 @@ class Net(PycaffeNet, Hooked):
         layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
         unread: dict[str, None] = {}
         for param, source in layers:
-            self._add_layer(param, source, unread, watch)
+            self._add_layer(param, source, unread, watch, strict)
         self.outputs = sorted(unread)  # alphabetical, as Caffe's std::set is
         self.layer_dict = Layers((layer.name, layer) for layer in self.layers)
         self._decide_gradients()
         self.plan = ExecutionPlan(self.nodes, self._memory(keep))
         self._list_layers()
+        skip(self.skipped)
         if weights is not None:
             self.copy_from(weights)
 
@@ -144,10 +150,16 @@ class Net(PycaffeNet, Hooked):
         self.param.layer.extend(layer.param for layer in self.layers)
 
     def _add_layer(
-        self, param: caffe_pb2.LayerParameter, source: LayerSource | None, unread: dict[str, None], watch: Watch | None
+        self,
+        param: caffe_pb2.LayerParameter,
+        source: LayerSource | None,
+        unread: dict[str, None],
+        watch: Watch | None,
+        strict: bool | None,
     ) -> None:
         phase = Phase(param.phase) if param.HasField("phase") else self.phase
         layer = create(param, phase=phase, dtype=self.dtype, source=source, settings=self.settings)
+        self.skipped += skipped_fields.of_layer(layer, strict)
         if watch:
             watch(self, layer, "created")
         if param.propagate_down and len(param.propagate_down) != len(param.bottom):

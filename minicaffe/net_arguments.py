@@ -51,7 +51,7 @@ def net_file_of(file: AnyNet | None, network_file: AnyNet | None = None) -> NetF
     if isinstance(file, caffe_pb2.NetParameter):
         upgraded, _ = upgrade_net(file)
         return NetFile(upgraded, [], "<NetParameter>")
-    return read_net(cast("str | PathLike[str]", file))
+    return read_net(cast("str | PathLike[str]", file), warn=False)
 
 
 def state_applied(param: caffe_pb2.NetParameter, phase: Phase, level: int, stages: Iterable[str]) -> caffe_pb2.NetParameter:

@@ -14,6 +14,7 @@ from minicaffe.data.settings import DetectionSettings
 from minicaffe.detection.detect import Detections, draw, to_json
 from minicaffe.errors import on_one_line
 from minicaffe.files import replacing
+from minicaffe.formats.skipped import named
 from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.parts import Done
 from minicaffe.scaling.batch.sources import Sources
@@ -27,6 +28,7 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
     """Print the detections of each image at once, or all as JSON; draw them if there are names of pictures."""
     names = detector.find.classes
     results, done = [], Done()
+    lacking = {"skipped": named(detector.net.skipped)} if detector.net.skipped else {}
     rows: Iterable[Row] = (detector.row(picture) for picture in images.pictures())
     if len(images) > 1 and not as_json:
         rows = counted(rows, "images", len(images))
@@ -39,7 +41,7 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
             continue
         assert row.found is not None and row.pixels is not None
         if as_json:
-            results.append({"image": row.image, "detections": to_json(row.found, names)})
+            results.append({"image": row.image, "detections": to_json(row.found, names), **lacking})
         else:
             _print(row, row.found, names)
         if pictures:

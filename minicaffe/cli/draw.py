@@ -45,5 +45,5 @@ def command(options: Options) -> None:
     if options.shapes:
         made = options.build(net, phase)
         found = {name: blob.shape for name, blob in made.blobs.items()}
-    draw_net_to_file(read_net(net).param, out, options.rankdir, phase, options.display_lrm, shapes=found)
+    draw_net_to_file(read_net(net, warn=False).param, out, options.rankdir, phase, options.display_lrm, shapes=found)
     echo(f"written: {out}")

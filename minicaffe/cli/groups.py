@@ -18,6 +18,7 @@ from minicaffe.data.settings import DetectionSettings, read_settings
 from minicaffe.detection.inputs import fill_inputs, make_up_weights
 from minicaffe.errors import DeviceError, Error
 from minicaffe.formats.prototxt import NetFile, read_net
+from minicaffe.formats.skipped import skipping_unknown, summed_up
 from minicaffe.formats.weights import no_name_fits, read_weights
 from minicaffe.mode import TEST, Phase, set_device, set_mode_cpu, set_mode_gpu
 from minicaffe.net import Keep, Net, Watch
@@ -112,9 +113,29 @@ def _allow_modules(context: click.Context, parameter: click.Parameter, modules: 
     return modules
 
 
+def _skip_unknown(context: click.Context, parameter: click.Parameter, given: bool) -> bool:
+    """Compute without unknown fields until the command is over, and then say so."""
+    if given:
+        found = context.with_resource(skipping_unknown())
+        context.call_on_close(lambda: warn(summed_up(found)) if found else None)
+    return given
+
+
 @dataclass(frozen=True, kw_only=True)
-class StateOptions:
-    """--level, --stage and --allow-module, and how to make a net. phase, seed: constants unless a command has the options."""
+class UnknownFieldOptions:
+    """--skip-unknown, which holds until the command is over."""
+
+    skip_unknown: bool = option(
+        "--skip-unknown",
+        "Compute without fields that minicaffe lacks, which may change the numbers; the run ends with their names.",
+        callback=_skip_unknown,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateOptions(UnknownFieldOptions):
+    """--level, --stage, --allow-module and --skip-unknown, and how to make a net. phase, seed: constants unless a command has
+    the options."""
 
     level: int = option("--level", "Level of the net's state.", type=click.IntRange(-(2**31), 2**31 - 1), default=0)
     stages: tuple[str, ...] = option("--stage", "Stage of the net's state; may be repeated.", metavar="NAME")
@@ -154,7 +175,7 @@ class StateOptions:
         watch, keep: see Net. no_zeros: weights without a file and a filler are Gaussian. Raises WeightsError.
         """
         rng.set_random_seed(self.seed)  # before Net: fillers draw when layers are set up
-        net_file = read_net(net)
+        net_file = read_net(net, warn=False)
         files = [read_weights(file) for file in weights]
         loaded = self.build(net_file, watch=watch, keep=keep)
         missing = set(loaded.params)
@@ -206,7 +227,7 @@ def weights_option() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class NetOptions(StateOptions):
-    """--phase, --seed, --level, --stage and --allow-module."""
+    """--phase, --seed, --level, --stage, --allow-module and --skip-unknown."""
 
     phase: Phase = phase_option()
     seed: int = seed_option()

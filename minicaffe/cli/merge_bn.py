@@ -46,7 +46,7 @@ def command(options: Options) -> None:
     check_target("--out-net", out_net, [net, weights])
     check_target("--out-weights", out_weights, [net, weights])
     check_apart("--out-net", out_net, "--out-weights", out_weights)
-    file = read_net(net)
+    file = read_net(net, warn=False)
     before = options.build(file)
     report = before.copy_from(weights)
     if not report.loaded:

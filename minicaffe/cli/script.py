@@ -11,13 +11,13 @@ import click
 
 from minicaffe.pycaffe.script import python_2_hint, run_script
 
-from .groups import ThreadOptions
+from .groups import ThreadOptions, UnknownFieldOptions
 from .options import argument, option, with_options
 from .terminal import echo, without_guard
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(ThreadOptions):
+class Options(ThreadOptions, UnknownFieldOptions):
     cpu: bool = option("--cpu", "Make the script's set_mode_gpu and set_device do nothing.")
     script: str = argument()
     arguments: tuple[str, ...] = argument(type=click.UNPROCESSED)

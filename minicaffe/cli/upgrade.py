@@ -10,15 +10,18 @@ from google.protobuf.message import DecodeError
 from minicaffe.errors import PrototxtError, WeightsError
 from minicaffe.files import read_bytes, replacing
 from minicaffe.formats.prototxt import read_net, read_solver, to_text
+from minicaffe.formats.skipped import skip
 from minicaffe.formats.upgrade import upgrade_net
 from minicaffe.proto import caffe_pb2
+from minicaffe.skipped_fields import of_file
 
+from .groups import UnknownFieldOptions
 from .options import argument, option, with_options
 from .terminal import echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(UnknownFieldOptions):
     source: str = argument(metavar="IN")
     target: str = argument(metavar="OUT")
     solver: bool = option("--solver", "Read IN as a solver prototxt.")
@@ -45,10 +48,17 @@ def command(options: Options) -> None:
             path.write_bytes(upgraded.SerializePartialToString())
         echo(f"written: {target} ({len(upgraded.layer)} layers)")
         return
-    message = read_solver(source) if solver else read_net(source).param
+    message = read_solver(source) if solver else _net(source)
     with replacing(target) as path:
         path.write_text(to_text(message), encoding="utf-8")
     echo(f"written: {target}")
+
+
+def _net(source: str) -> caffe_pb2.NetParameter:
+    """The upgraded net of a prototxt, of which nothing that matters may get lost. Raises PrototxtError."""
+    file = read_net(source, warn=False)
+    skip(of_file(file, None))
+    return file.param
 
 
 def upgraded_binary(source: str) -> caffe_pb2.NetParameter:

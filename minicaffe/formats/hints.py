@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from minicaffe.nearest import nearest
 from minicaffe.proto import caffe_pb2
 
-from .forks import fork_of
+from .forks import fork_field
 from .generations import V1_TYPES
 
 _SOLVER_ONLY = {"net", "train_net", "test_net", "test_iter", "test_interval", "base_lr", "lr_policy", "max_iter", "solver_mode"}
@@ -34,15 +34,40 @@ def is_layer_field(message: str, name: str) -> bool:
 def unknown_field(message: str, name: str, known: Collection[str]) -> str:
     """The sentence about a field that the schema lacks."""
     sentence = f"{message} has no field {name}"
-    fork = fork_of(message, name)
-    if fork:
-        return f"{sentence}: it belongs to {fork}"
+    known_fork = fork_field(message, name)
+    if known_fork:
+        does = f", where it {known_fork.sentence}" if known_fork.sentence else ""
+        return f"{sentence}: it belongs to {_listed(known_fork.forks)}{does}"
     if is_layer_field(message, name):
         return f"{sentence}: it belongs in a layer {{ ... }}"
     if message == "LayerParameter" and name in _V1_LAYER_FIELDS:
         return f"{sentence}: it belongs to V1's layers; in layer, write param {{ lr_mult: ... decay_mult: ... }}"
     near = nearest(name, known, least=0.75)
     return f"{sentence}; the nearest is {near[0]}" if near else sentence
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def given_twice(owner: str, name: str) -> str:
+    """A hint for a field that takes one value and has two. No version of protobuf's text parser let Caffe read such a file."""
+    if (owner, name) == ("TransformationParameter", "resize_param"):
+        return "MobileNet-YOLO's Caffe picks one of several at random, which is not built; keep one"
+    return f"{name} takes one value, as in Caffe; delete one"
+
+
+def template(word: str) -> tuple[str, str]:
+    """The message and the hint for a variable in the place of a value."""
+    return (
+        f"{word} is a variable: this file is a template, whose variables a script of its repository fills in",
+        "run that script on it and give what it writes, or write the value here",
+    )
+
+
+def number_expected(word: str) -> str:
+    """A hint for a name in the place of a number."""
+    return f"is this a template? {word} may stand for a number that a script of its repository fills in"
 
 
 def enum_values(names: Mapping[str, int]) -> str:

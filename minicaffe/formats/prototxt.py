@@ -3,7 +3,8 @@
     net = read_net("test.prototxt")
     net.param.layer[3].name, str(net.sources[3].at("convolution_param.pad"))   # "conv2", "test.prototxt:41"
 
-An unknown field is skipped with a PrototxtWarning (strict=True: a PrototxtError).
+Reading skips a field that the schema lacks: sources[i].skipped and net.skipped have it, and a Net made from the NetFile refuses
+what matters (skipped.py).
 """
 
 from __future__ import annotations
@@ -24,17 +25,15 @@ from minicaffe.errors import PrototxtError, PrototxtWarning, UpgradeError
 from minicaffe.files import read_bytes
 from minicaffe.proto import caffe_pb2
 
-from . import hints
+from . import skipped
 from .lookalikes import PROTOTXT, START, lookalike
-from .source import LayerSource, Place
-from .textformat import Parser
+from .source import LayerSource, Place, SkippedField
+from .textformat import Block, Parser
 from .tokens import CONTROL, Text, octal
 from .upgrade import INPUT_FIELDS, ONE_GENERATION, default_snapshot_prefix, upgrade_net, upgrade_solver
 from .weights import HDF5_SIGNATURE
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
-MOST_UNKNOWN = 200
-"""Most unknown fields with a warning each: finding the nearest known field takes time."""
 _HEAD = 4096
 _COLOUR = re.compile("\x1b\\[[0-9;]*m|" + CONTROL.pattern)
 """Colours and other control characters in text copied from a terminal."""
@@ -43,11 +42,12 @@ UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 @dataclass(frozen=True)
 class NetFile:
-    """An upgraded net. sources[i] is the place of param.layer[i] in the text."""
+    """An upgraded net. sources[i] is the place of param.layer[i] in the text. skipped: unknown fields outside these layers."""
 
     param: caffe_pb2.NetParameter
     sources: list[LayerSource]
     file: str
+    skipped: tuple[SkippedField, ...] = ()
 
 
 class _Places(Mapping[str, Place]):
@@ -66,23 +66,27 @@ class _Places(Mapping[str, Place]):
         return len(self._offsets)
 
 
-def read_net(path: str | os.PathLike[str], *, strict: bool = False) -> NetFile:
-    """The net in a prototxt file. Raises PrototxtError."""
-    return parse_net(read_text(path), str(path), strict=strict)
+def read_net(path: str | os.PathLike[str], *, strict: bool = False, warn: bool = True) -> NetFile:
+    """The net in a prototxt file. Raises PrototxtError. strict, warn: as in parse_net."""
+    return parse_net(read_text(path), str(path), strict=strict, warn=warn)
 
 
-def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFile:
-    """The net in a prototxt text of any generation, upgraded. Raises PrototxtError, LimitError."""
+def parse_net(text: str, file: str = "<text>", *, strict: bool = False, warn: bool = True) -> NetFile:
+    """The net in a prototxt text of any generation, upgraded. Raises PrototxtError, LimitError.
+
+    strict: any unknown field is an error. warn: unknown fields that may matter are PrototxtWarnings; a Net warns or refuses
+    by itself.
+    """
     message = caffe_pb2.NetParameter()
     parser = _parse(text, message, file, strict=strict)
     _refuse_mixed(parser)
     limits.check(f"{file}: the net", len(parser.layers), "layers")
 
-    def warn(sentence: str, index: int) -> None:
+    def warn_of(sentence: str, index: int) -> None:
         warnings.warn(f"{parser.text.place(parser.layers[index].start)}: {sentence}", PrototxtWarning, stacklevel=6)
 
     try:
-        param, origins = upgrade_net(message, warn)
+        param, origins = upgrade_net(message, warn_of)
     except UpgradeError as error:
         raise parser.text.error(error.message, _block_start(parser, error.block), error.hint) from None
     sources = [_input_source(parser) if i == INPUT_FIELDS else _layer_source(parser, i) for i in origins]
@@ -94,7 +98,21 @@ def parse_net(text: str, file: str = "<text>", *, strict: bool = False) -> NetFi
         for field, name in [("name", layer.name), ("type", layer.type), *tops, *bottoms]:
             if UNPRINTABLE.search(name):
                 raise _control(field.partition("[")[0], name, source.at(field))
-    return NetFile(param, sources, file)
+    kept = set(origins)  # of V0's padding layers, none
+    outside = [parser.root, *(layer for i, layer in enumerate(parser.layers) if i not in kept)]
+    found = NetFile(param, sources, file, tuple(field for block in outside for field in _skipped(parser, block)))
+    if warn:
+        skipped.warn_of(filter(skipped.matters, all_skipped(found)), stacklevel=3)
+    return found
+
+
+def all_skipped(file: NetFile) -> list[SkippedField]:
+    """The unknown fields of a whole net."""
+    return [*file.skipped, *(field for source in file.sources for field in source.skipped)]
+
+
+def _skipped(parser: Parser, block: Block) -> tuple[SkippedField, ...]:
+    return tuple(SkippedField(f.message, f.name, f.path, f.value, parser.text.place(f.offset)) for f in block.skipped)
 
 
 def _control(field: str, name: str, place: Place) -> PrototxtError:
@@ -103,28 +121,39 @@ def _control(field: str, name: str, place: Place) -> PrototxtError:
     return PrototxtError(message, file=place.file, line=place.line, column=place.column)
 
 
-def read_solver(path: str | os.PathLike[str]) -> caffe_pb2.SolverParameter:
-    """The solver in a prototxt file. As in Caffe, snapshot_prefix defaults to the file's name. Raises PrototxtError."""
-    solver = parse_solver(read_text(path), str(path))
+def read_solver(path: str | os.PathLike[str], *, strict: bool | None = None) -> caffe_pb2.SolverParameter:
+    """The solver in a prototxt file. As in Caffe, snapshot_prefix defaults to the file's name. Raises PrototxtError. strict: as
+    in parse_solver."""
+    solver = parse_solver(read_text(path), str(path), strict=strict)
     default_snapshot_prefix(solver, path)
     return solver
 
 
-def parse_solver(text: str, file: str = "<text>") -> caffe_pb2.SolverParameter:
-    """The solver in a prototxt text, upgraded. Raises PrototxtError."""
+def parse_solver(text: str, file: str = "<text>", *, strict: bool | None = None) -> caffe_pb2.SolverParameter:
+    """The solver in a prototxt text, upgraded. Raises PrototxtError, also for an unknown field that matters; strict=False skips
+    it with a PrototxtWarning."""
     message = caffe_pb2.SolverParameter()
     parser = _parse(text, message, file, strict=False)
     try:
-        return upgrade_solver(message)
+        solver = upgrade_solver(message)
     except UpgradeError as error:
         raise parser.text.error(error.message, parser.root.offsets["solver_type"], error.hint) from None
+    read = zip(_skipped(parser, parser.root), parser.root.skipped, strict=True)
+    lacking = [(field, raw.offset) for field, raw in read if skipped.matters(field)]
+    if lacking and skipped.is_strict(strict):
+        field, offset = lacking[0]
+        raise parser.text.error(skipped.sentence(field), offset, skipped.HINT)
+    skipped.skip([field for field, _ in lacking])
+    return solver
 
 
 def parse_message(text: str, message: AnyMessage, file: str = "<text>", *, strict: bool = False) -> AnyMessage:
-    """Parse text into any message, without an upgrade; returns the message. Raises PrototxtError."""
+    """Parse text into any message, without an upgrade; returns the message. Unknown fields that may matter are
+    PrototxtWarnings, or with strict any unknown one is an error. Raises PrototxtError."""
     parser = Parser(Text(text, file), strict=strict)
     parser.parse(message)
-    _warn_unknown(parser, message)
+    fields = [field for block in (parser.root, *parser.layers) for field in _skipped(parser, block)]
+    skipped.warn_of(filter(skipped.matters, fields), stacklevel=3)
     return message
 
 
@@ -141,9 +170,9 @@ def _parse(text: str, message: Message, file: str, *, strict: bool) -> Parser:
         raise _binary(text[:_HEAD].encode("utf-8", "surrogatepass"), file)
     parser = Parser(Text(text, file), strict=strict)
     parser.parse(message)
-    if not parser.root.offsets and not parser.layers and not parser.unknown:  # a layer's offsets are not in root's
+    root = parser.root
+    if not (root.offsets or root.skipped or parser.layers):  # a layer's offsets are not in root's
         raise PrototxtError("the file holds only blanks and comments", file=file)
-    _warn_unknown(parser, message)
     return parser
 
 
@@ -194,7 +223,7 @@ def _block_start(parser: Parser, index: int | None) -> int:
 
 def _layer_source(parser: Parser, index: int) -> LayerSource:
     layer = parser.layers[index]
-    return LayerSource(parser.text.place(layer.start), _Places(parser.text, layer.offsets))
+    return LayerSource(parser.text.place(layer.start), _Places(parser.text, layer.offsets), _skipped(parser, layer))
 
 
 def _input_source(parser: Parser) -> LayerSource:
@@ -209,15 +238,3 @@ def _input_source(parser: Parser) -> LayerSource:
         elif name == "input_dim" and int(index) % 4 == 0:  # four for each input: num, channels, height, width
             offsets.setdefault(f"input_param.shape[{int(index) // 4}]", offset)
     return LayerSource(parser.text.place(parser.root.offsets["input[0]"]), _Places(parser.text, offsets))
-
-
-def _warn_unknown(parser: Parser, message: Message) -> None:
-    """Warn once of each unknown field."""
-    for count, ((owner, name), offsets) in enumerate(parser.unknown.items()):
-        place, more = parser.text.place(offsets[0]), len(offsets) - 1
-        if count == MOST_UNKNOWN:
-            warnings.warn(f"{place}: {len(parser.unknown) - count} more fields are unknown", PrototxtWarning, stacklevel=4)
-            break
-        again = f" (and {more} more, the last at line {parser.text.line(offsets[-1])})" if more else ""
-        sentence = hints.unknown_field(owner, name, message.DESCRIPTOR.file.message_types_by_name[owner].fields_by_name)
-        warnings.warn(f"{place}: {sentence}; skipped{again}", PrototxtWarning, stacklevel=4)

@@ -19,8 +19,23 @@ class Place:
 
 
 @dataclass(frozen=True)
+class SkippedField:
+    """A field that minicaffe's schema lacks, which the reader left out.
+
+    message: the type of the block that has it ("PoolingParameter"). path: as in LayerSource.fields, in its layer, net or solver
+    ("pooling_param.ceil_mode"). value: its text on one line, "..." where it is long; "{ }" for an empty block.
+    """
+
+    message: str
+    name: str
+    path: str
+    value: str
+    place: Place
+
+
+@dataclass(frozen=True)
 class LayerSource:
-    """The places of a layer's block and of its fields.
+    """The places of a layer's block and of its fields, and the fields that were skipped.
 
     fields maps dotted paths inside the layer to places: "type", "bottom[1]", "roi_pooling_param.pooled_h",
     "convolution_param.weight_filler.std". Repeated fields always have an index.
@@ -28,6 +43,7 @@ class LayerSource:
 
     place: Place
     fields: Mapping[str, Place] = field(default_factory=dict)
+    skipped: tuple[SkippedField, ...] = ()
 
     def at(self, path: str = "") -> Place:
         """The place of a field, or of the innermost enclosing block that the file contains."""

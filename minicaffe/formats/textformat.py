@@ -1,6 +1,6 @@
 """A parser of protobuf's text format that keeps the place of every field.
 
-It descends recursively over tokens.Tokens. Unknown fields are skipped and recorded in `unknown`. Hints are in hints.py.
+It descends recursively over tokens.Tokens. Unknown fields are skipped and recorded. Hints are in hints.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from .values import Field, ValueReader, is_repeated, is_required
 
 MAX_DEPTH = 100  # far from Python's recursion limit
 _CLOSER = {"{": "}", "<": ">", "[": "]"}
+_SHOWN_WORDS = 24
+"""Most words that are kept of a skipped value."""
+_SHOWN_LETTERS = 100
+"""Most characters that are kept of one of them."""
 
 
 class Schema:
@@ -33,28 +37,38 @@ class Schema:
 schema_of = cache(Schema)
 
 
+@dataclass(frozen=True)
+class Skipped:
+    """An unknown field: the message type that lacks it, and what source.SkippedField holds."""
+
+    message: str
+    name: str
+    path: str
+    value: str
+    offset: int
+
+
 @dataclass
 class Block:
-    """One `name { ... }`, or the whole text: its start, and the offsets of its fields by dotted path."""
+    """One `name { ... }`, or the whole text: its start, the offsets of its fields by dotted path, and its unknown fields."""
 
     name: str
     start: int
     closer: str = ""
     prefix: str = ""
     offsets: dict[str, int] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
     depth: int = 0
 
 
 class Parser(ValueReader):
-    """Parses a text into a message. Results: `root`, the text's Block; `layers`, one Block per top-level layer or layers;
-    `unknown`, the offsets of skipped fields by (message type, field)."""
+    """Parses a text into a message. Results: `root`, the text's Block; `layers`, one Block per top-level layer or layers."""
 
     def __init__(self, text: Text, *, strict: bool = False) -> None:
         super().__init__(text)
         self.strict = strict
         self.root = Block("", 0)
         self.layers: list[Block] = []
-        self.unknown: dict[tuple[str, str], list[int]] = {}
 
     def parse(self, message: Message) -> None:
         """Fill message. Raises PrototxtError."""
@@ -79,7 +93,7 @@ class Parser(ValueReader):
             if not known.repeated:
                 if word in seen:
                     line, again = self.text.line(self.starts[seen[word]]), self.text.line(self.starts[self.at])
-                    hint = f"{word} takes one value; delete one"
+                    hint = hints.given_twice(schema.name, word)
                     raise self.error(f"{word} is given twice, at line {line} and at line {again}", hint=hint)
                 seen[word] = self.at
             self._field(message, known, block)
@@ -149,7 +163,8 @@ class Parser(ValueReader):
             layer = Block(known.name, start, _CLOSER[word], depth=block.depth + 1)  # paths in a layer are relative to it
             self.layers.append(layer)
             return layer
-        return Block(known.name, start, _CLOSER[word], path + ".", block.offsets, block.depth + 1)  # in the outer one's offsets
+        # What is in it is recorded in the outer one's.
+        return Block(known.name, start, _CLOSER[word], path + ".", block.offsets, block.skipped, block.depth + 1)
 
     # Errors and unknown fields.
 
@@ -177,13 +192,13 @@ class Parser(ValueReader):
         if word == "[":
             first = self.at
             self._skip_brackets()
-            self._skip_value("".join(self.words[first : self.at]), first, schema)
+            self._skip_value("".join(self.words[first : self.at]), first, schema, block)
             return
         raise self.error(f"a field name expected, got {self.shown()}", hint="a comment starts with #" if word == "/" else "")
 
     def _closed_too_often(self) -> str:
         """A guess at the surplus "}": before the first field that is outside its block."""
-        strays = [offsets[0] for (owner, name), offsets in self.unknown.items() if hints.is_layer_field(owner, name)]
+        strays = [skipped.offset for skipped in self.root.skipped if hints.is_layer_field(skipped.message, skipped.name)]
         if not strays:
             return "a block is closed once too often above"
         line = self.text.line(min(strays))
@@ -198,15 +213,15 @@ class Parser(ValueReader):
         if swapped := hints.swapped_file(schema.name, name):
             raise self.error(f"{name} is not a field of {schema.name}", hint=swapped)
         self.at += 1
-        self._skip_value(name, token, schema)
+        self._skip_value(name, token, schema, block)
 
-    def _skip_value(self, name: str, token: int, schema: Schema) -> None:
+    def _skip_value(self, name: str, token: int, schema: Schema, block: Block) -> None:
         """Skip `: value`, `{ ... }` or a list, and record it."""
         if self.strict and name != "engine":
             raise self.error(hints.unknown_field(schema.name, name, list(schema.fields)), token)
         colon = self.words[self.at] == ":"
         self.at += colon
-        word = self.words[self.at]
+        word, first = self.words[self.at], self.at
         if word in _CLOSER:
             self._skip_brackets()
         elif not colon:
@@ -219,10 +234,11 @@ class Parser(ValueReader):
             if self.kinds[self.at] not in (NAME, NUMBER):
                 raise self.error(f"a value expected for {name}, got {self.shown()}")
             self.at += 1
+        words = self.words[first : min(self.at, first + _SHOWN_WORDS)]
+        value = " ".join(word[:_SHOWN_LETTERS] for word in words).replace("- ", "-") + " ..." * (self.at - first > len(words))
+        block.skipped.append(Skipped(schema.name, name, block.prefix + name, value, self.starts[token]))
         if self.words[self.at] in (",", ";"):
             self.at += 1
-        if name != "engine":  # it selects code, and changes no number
-            self.unknown.setdefault((schema.name, name), []).append(self.starts[token])
 
     def _skip_brackets(self) -> None:
         """Skip from a bracket to the one that closes it."""

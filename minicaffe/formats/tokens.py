@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from minicaffe.errors import UNSEEN, PrototxtError, written_out
 
+from .hints import template
 from .source import Place
 
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f]")
@@ -29,6 +30,8 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _PART = re.compile(r"""("(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*')|(\#[^\n]*)|[\x0b\x0c]""", re.VERBOSE)
 """A string, a comment, or a vertical tab or form feed between tokens."""
+_VARIABLE = re.compile(r"\$(\w{1,100}|\{\w{1,100}\}|\(\w{1,100}\))", re.ASCII)
+"""A shell's variable."""
 _BYTES = re.compile("([\udc80-\udcff]+)")
 _SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"} | {c: c for c in "\\'\"?"}
 
@@ -141,6 +144,9 @@ def _escape(match: re.Match[str], what: str) -> bytes:
 
 def _bad_character(text: Text, offset: int) -> PrototxtError:
     character = text.text[offset]
+    if variable := _VARIABLE.match(text.text, offset):
+        message, hint = template(variable[0])
+        return text.error(message, offset, hint)
     if character in "\"'":
         return text.error("a string is not closed on its line", offset, f"end it with {character}")
     if character == "\N{NO-BREAK SPACE}":

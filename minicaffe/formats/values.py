@@ -150,7 +150,8 @@ class ValueReader:
         self.at += negative
         word = self.words[self.at]
         if self.kinds[self.at] != NUMBER or not _INTEGER.fullmatch(word):
-            raise self.error(f"{known.name} takes a whole number, got {self.shown()}")
+            hint = hints.number_expected(word) if self.kinds[self.at] == NAME else ""
+            raise self.error(f"{known.name} takes a whole number, got {self.shown()}", hint=hint)
         if len(word) > 64:  # int() of many digits takes quadratic time
             raise self.error(f"{known.name}: a number of {len(word)} digits is out of range", first)
         octal = len(word) > 1 and word[0] == "0" and word[1] not in "xX"
@@ -172,7 +173,8 @@ class ValueReader:
         elif self.kinds[self.at] == NAME and word.lower() in ("inf", "infinity", "inff", "nan", "nanf"):
             number = float(word.lower().rstrip("f") if word.lower() in ("inff", "nanf") else word)
         else:
-            raise self.error(f"{known.name} takes a number, got {self.shown()}")
+            hint = hints.number_expected(word) if self.kinds[self.at] == NAME else ""
+            raise self.error(f"{known.name} takes a number, got {self.shown()}", hint=hint)
         if known.single and abs(number) > _LARGEST_FLOAT:
             number = float("inf") if number >= _ROUNDS_TO_INFINITY else _LARGEST_FLOAT  # as C rounds a double to float
         self.at += 1

@@ -42,7 +42,7 @@ def retarget(path: str | os.PathLike[str], classes: int, *, boxes: str = "") -> 
     if classes < 2:
         raise Error(f"--classes {classes}: give at least 2; the background counts as a class")
     text = read_text(path)
-    net = parse_net(text, str(path))
+    net = parse_net(text, str(path), warn=False)
     plan = Plan(net, classes, boxes)
     plan_heads(plan)
     plan_ssd(plan)

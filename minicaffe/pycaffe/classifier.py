@@ -55,8 +55,10 @@ class Classifier(Net):
         input_scale: float | None = None,
         raw_scale: float | None = None,
         channel_swap: Sequence[int] | None = None,
+        *,
+        strict: bool | None = None,
     ) -> None:
-        super().__init__(model_file, TEST, weights=pretrained_file)
+        super().__init__(model_file, TEST, weights=pretrained_file, strict=strict)
         self.transformer = transformer_of(self, mean, input_scale, raw_scale, channel_swap)
         self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
         self.image_dims = np.array(self.crop_dims if image_dims is None else image_dims)

@@ -35,8 +35,10 @@ class Detector(Net):
         raw_scale: float | None = None,
         channel_swap: Sequence[int] | None = None,
         context_pad: int | None = None,
+        *,
+        strict: bool | None = None,
     ) -> None:
-        super().__init__(model_file, TEST, weights=pretrained_file)
+        super().__init__(model_file, TEST, weights=pretrained_file, strict=strict)
         self.transformer = transformer_of(self, mean, input_scale, raw_scale, channel_swap)
         self.configure_crop(context_pad)
 

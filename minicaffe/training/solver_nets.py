@@ -8,7 +8,6 @@ from pathlib import Path
 from minicaffe.access import granted
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import DataError, SolverError
-from minicaffe.formats.prototxt import read_net
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
@@ -16,15 +15,15 @@ from minicaffe.proto import caffe_pb2
 TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
 
 
-def train_net(param: caffe_pb2.SolverParameter, folder: Path, settings: DetectionSettings | None) -> Net:
+def train_net(param: caffe_pb2.SolverParameter, folder: Path, settings: DetectionSettings | None, strict: bool | None) -> Net:
     """The net that the solver trains. Raises SolverError unless it names exactly one."""
     given = [name for name in TRAIN_FIELDS if param.HasField(name)]  # type: ignore[arg-type]
     if len(given) != 1:
         raise SolverError(f"a solver needs exactly one of {', '.join(TRAIN_FIELDS)}; got {' and '.join(given) or 'none'}")
-    return _net(getattr(param, given[0]), TRAIN, param.train_state, folder, settings)
+    return _net(getattr(param, given[0]), TRAIN, param.train_state, folder, settings, strict)
 
 
-def test_nets(param: caffe_pb2.SolverParameter, folder: Path, settings: DetectionSettings) -> list[Net]:
+def test_nets(param: caffe_pb2.SolverParameter, folder: Path, settings: DetectionSettings, strict: bool | None) -> list[Net]:
     """A test net for each test_iter: those of test_net_param, then of test_net, then `net` in TEST. Raises SolverError."""
     sources: list[str | caffe_pb2.NetParameter] = [*param.test_net_param, *param.test_net]
     iterations = len(param.test_iter)
@@ -39,7 +38,7 @@ def test_nets(param: caffe_pb2.SolverParameter, folder: Path, settings: Detectio
     if states and len(states) != len(sources):
         raise SolverError(f"{len(states)} test_state given for {len(sources)} test nets: give one for each, or none")
     states = states or [caffe_pb2.NetState()] * len(sources)
-    return [_net(source, TEST, state, folder, settings) for source, state in zip(sources, states, strict=True)]
+    return [_net(source, TEST, state, folder, settings, strict) for source, state in zip(sources, states, strict=True)]
 
 
 def found(name: str, folder: Path, *beside: Path) -> Path:
@@ -71,6 +70,7 @@ def _net(
     state: caffe_pb2.NetState,
     folder: Path,
     settings: DetectionSettings | None,
+    strict: bool | None,
 ) -> Net:
-    net = read_net(found(source, folder)) if isinstance(source, str) else source
-    return Net(net, phase, level=state.level, stages=list(state.stage), settings=settings)
+    net = found(source, folder) if isinstance(source, str) else source
+    return Net(net, phase, level=state.level, stages=list(state.stage), settings=settings, strict=strict)

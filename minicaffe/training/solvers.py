@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -115,12 +116,16 @@ def get_solver(
     settings: DetectionSettings | None = None,
     seed: int | None = None,
     folder: str | os.PathLike[str] | None = None,
+    strict: bool | None = None,
 ) -> SGDSolver:
     """The solver of the prototxt's type, with SGDSolver's arguments. Raises SolverError for an unknown type."""
-    param = upgrade_solver(solver) if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
+    if isinstance(solver, caffe_pb2.SolverParameter):
+        param = upgrade_solver(solver)
+    else:
+        param, folder = read_solver(solver, strict=strict), Path(solver).parent
     if param.type not in SOLVERS:
         raise SolverError(f'unknown solver type "{param.type}": use one of {", ".join(SOLVERS)}')
-    return SOLVERS[param.type](solver, settings=settings, seed=seed, folder=folder)
+    return SOLVERS[param.type](param, settings=settings, seed=seed, folder=folder, strict=strict)
 
 
 def _no_momentum(solver: SGDSolver) -> None:

@@ -31,7 +31,7 @@ OWN = {
 """Options of one command that only share a name with others'."""
 SHARED = (
     "--phase --seed --level --stage --allow-module --device --threads --cfg --mean --scale-factor --input --shape --weights"
-    " --backward --model --check"
+    " --backward --model --check --skip-unknown"
 ).split()
 
 

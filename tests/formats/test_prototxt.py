@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fork_table import use_table
 from google.protobuf import text_format
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from random_messages import messages
 
 from minicaffe.errors import PrototxtError, PrototxtWarning
-from minicaffe.formats.forks import fork_of
 from minicaffe.formats.prototxt import parse_message, parse_net, parse_solver, read_net, read_solver
 from minicaffe.formats.source import Place
 from minicaffe.proto import caffe_pb2
@@ -279,27 +279,26 @@ def test_comments_need_not_be_utf8(tmp_path):
     assert read_net(path).param.layer[0].name == "a"
 
 
-# What is not known is skipped, with a warning.
+# What is not known is skipped: recorded, with a warning unless it cannot matter. Nets judge it: tests/test_skipped_fields.py.
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (
-            "layer { deformable_convolution_param { a { b: [1, 2 < > ] } } }",
-            "LayerParameter has no field deformable_convolution_param: it belongs to Deformable R-FCN; skipped",
+            "layer { fork_loud { a { b: [1, 2 < > ] } } }",
+            "LayerParameter has no field fork_loud: it belongs to A's Caffe and B's Caffe, where it rounds the pooled size",
         ),
         (
             "layer {\n convolution_param { num_outputs: 3 } }",
             "net.prototxt:2: ConvolutionParameter has no field num_outputs; the nearest is num_output; skipped",
         ),
-        ("layer { forward_type: FLOAT16 }", "LayerParameter has no field forward_type: it belongs to NVIDIA Caffe; skipped"),
         ("layer { zzz: -1.5 }", "LayerParameter has no field zzz; skipped"),
         ("layer { zzz: 'a' \"b\"; }", "LayerParameter has no field zzz; skipped"),
         ("layer { [caffe.more/x] { a: 1 } }", "LayerParameter has no field [caffe.more/x]; skipped"),
         (
-            "layer {}\nlayer { hole: 1 }\nlayer { hole: 2 }",
-            "net.prototxt:2: LayerParameter has no field hole; skipped (and 1 more, the last at line 3)",
+            "layer {}\nlayer { zzz: 1 }\nlayer { zzz: 2 }",
+            "net.prototxt:2: LayerParameter has no field zzz; skipped (and 1 more, the last at line 3)",
         ),
         (
             "layer { blobs_lr: 1 }",
@@ -312,11 +311,16 @@ def test_comments_need_not_be_utf8(tmp_path):
         ),
     ],
 )
-def test_unknown_fields_are_skipped_with_a_warning(text, message):
+def test_unknown_fields_are_skipped_with_a_warning(text, message, monkeypatch):
+    use_table(monkeypatch)
     with pytest.warns(PrototxtWarning) as caught:
         parse_net(text + '\nname: "after"' if "layers" not in text else text, "net.prototxt")
     assert len(caught) == 1
     assert message in str(caught[0].message)
+    if "skipped" in message:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            parse_net(text, warn=False)
 
 
 @pytest.mark.parametrize("engine", ["MKL2017", "MKLDNN", '"MKLDNN"', '"MKL" "DNN"', "INTEL", "CUDNN", "MLSL", "3"])
@@ -338,24 +342,46 @@ def test_an_engine_is_a_value():
         parse_net("layer { pooling_param { engine: } }")
 
 
-def test_strict_refuses_unknown_fields():
-    with pytest.raises(
-        PrototxtError, match=r"net.prototxt:2:2: LayerParameter has no field multi_stage_meanfield_param: it belongs to CRF-RNN"
-    ):
-        parse_net("layer {\n multi_stage_meanfield_param { } }", "net.prototxt", strict=True)
+def test_skipped_fields_are_recorded():
+    text = """name: "n" zzz: [1,  -2]
+layer { name: "a" pooling_param { yyy { b: 'c' # why
+ d: 2; } } xxx: "s" 't' pooling_paran { } }
+layer { param { www: -inf } param { lr_mult: 1 www: 1e-3 } }
+vvv { %s }""" % ("a: 1 " * 20)
+    net = parse_net(text, "net.prototxt", warn=False)
+    first, second = (source.skipped for source in net.sources)
+    assert [(f.message, f.name, f.path, f.value) for f in net.skipped] == [
+        ("NetParameter", "zzz", "zzz", "[ 1 , -2 ]"),
+        ("NetParameter", "vvv", "vvv", "{ " + "a : 1 " * 7 + "a : ..."),
+    ]
+    assert [(f.message, f.name, f.path, f.value) for f in first] == [
+        ("PoolingParameter", "yyy", "pooling_param.yyy", "{ b : 'c' d : 2 ; }"),
+        ("LayerParameter", "xxx", "xxx", "\"s\" 't'"),
+        ("LayerParameter", "pooling_paran", "pooling_paran", "{ }"),
+    ]
+    assert [(f.path, f.value, str(f.place), f.place.column) for f in second] == [
+        ("param[0].www", "-inf", "net.prototxt:4", 17), ("param[1].www", "1e-3", "net.prototxt:4", 48),
+    ]  # fmt: skip
+
+
+def test_a_message_that_nobody_judges_later_warns():
+    with pytest.warns(PrototxtWarning, match="FillerParameter has no field valu; the nearest is value; skipped"):
+        parse_message("valu: 0.5", caffe_pb2.FillerParameter(), "filler")
+    with pytest.warns(PrototxtWarning, match="PoolingParameter has no field zzz; skipped"):
+        parse_message("layer { pooling_param { zzz: 0.5 } }", caffe_pb2.NetParameter())
+
+
+def test_strict_refuses_unknown_fields(monkeypatch):
+    use_table(monkeypatch)
+    for field in ("fork_loud { }", "fork_quiet { }", "zzz { }"):
+        name = field.split()[0]
+        with pytest.raises(PrototxtError, match=rf"net.prototxt:2:2: LayerParameter has no field {name}"):
+            parse_net(f"layer {{\n {field} }}", "net.prototxt", strict=True)
 
 
 def test_a_refused_file_gives_no_warnings():
     with pytest.raises(PrototxtError):
         parse_net("layer { zzz: 1 }\n}")
-
-
-def test_fork_names_are_for_their_message_only():
-    assert fork_of("PoolingParameter", "hole") == "DeepLab"
-    assert fork_of("LRNParameter", "hole") == ""
-    schema = {f"{m.name}.{f.name}" for m in caffe_pb2.DESCRIPTOR.message_types_by_name.values() for f in m.fields}
-    known = [name for name in schema if fork_of(*name.split(".")) and name.split(".")[0] in ("LayerParameter", "NetParameter")]
-    assert known == [], "the schema has these; no fork needs naming"
 
 
 # Errors.
@@ -398,8 +424,27 @@ def test_fork_names_are_for_their_message_only():
         ("layer { convolution_param < pad: 1 } }", '">" expected to close convolution_param, got "}"|opened at line 1'),
         ("layer { zzz {\n a: 1 ] }", '2:7: "}" expected, got "]"|hint: opened at line 1'),
         ("layer { zzz { a: 1", '1:13: "}" is missing|hint: opened here'),
-        ("layer {\n name: 'a'\n name: 'b' }", "3:2: name is given twice, at line 2 and at line 3"),
+        (
+            "layer {\n name: 'a'\n name: 'b' }",
+            "3:2: name is given twice, at line 2 and at line 3|hint: name takes one value, as in Caffe; delete one",
+        ),
         ("layer { lrn_param { } lrn_param { } }", "lrn_param is given twice"),
+        ("layer { flatten_param { axis: 1\n axis: 1 } }", "axis is given twice, at line 1 and at line 2"),
+        (
+            "layer { transform_param { resize_param { prob: 1 }\n resize_param { prob: 1 } } }",
+            "resize_param is given twice, at line 1 and at line 2|hint: MobileNet-YOLO's Caffe picks one of several at random",
+        ),
+        (
+            "layer { convolution_param { num_output: ${NUM_LABELS} } }",
+            "1:41: ${NUM_LABELS} is a variable: this file is a template, whose variables a script of its repository fills in"
+            "|hint: run that script on it and give what it writes, or write the value here",
+        ),
+        ("layer { convolution_param { num_output: $N } }", "$N is a variable: this file is a template"),
+        ("layer { convolution_param { num_output: $ } }", "unexpected character '$'"),
+        (
+            "layer { convolution_param { num_output: cls3x } }",
+            "num_output takes a whole number, got cls3x|hint: is this a template? cls3x may stand for a number",
+        ),
         ("layer { convolution_param { num_output: -3 } }", "1:41: num_output: -3 is out of range (0 to 4294967295)"),
         ("layer { lrn_param { local_size: 4294967296 } }", "local_size: 4294967296 is out of range"),
         (
@@ -408,7 +453,7 @@ def test_fork_names_are_for_their_message_only():
         ),
         ("layer { lrn_param { local_size: 5.5 } }", "local_size takes a whole number, got 5.5"),
         ("layer { lrn_param { local_size: 089 } }", "local_size takes a whole number, got 089"),
-        ("layer { lrn_param { alpha: abc } }", "alpha takes a number, got abc"),
+        ("layer { lrn_param { alpha: abc } }", "alpha takes a number, got abc|hint: is this a template? abc may stand for"),
         ("layer { lrn_param { alpha: +1 } }", "a number takes no +"),
         (
             "layer {\n psroi_pooling_param { group_size: 7 } }",
@@ -535,9 +580,15 @@ def test_solver_errors():
         parse_solver('solver_type: ADAM type: "Adam"')
 
 
-def test_solver_fields_of_forks_are_skipped():
-    with pytest.warns(PrototxtWarning, match="SolverParameter has no field min_lr: it belongs to NVIDIA Caffe"):
-        assert parse_solver("base_lr: 0.5 min_lr: 0.1").base_lr == 0.5
+def test_unknown_fields_of_solvers(monkeypatch):
+    use_table(monkeypatch)
+    assert parse_solver("base_lr: 0.5 fork_quiet: 0.1 fork_loud: false").base_lr == 0.5
+    for field in ("fork_loud: 0.1", "base_rl: 0.1", "solver_param { a: 1 }"):
+        text, name = f"base_lr: 0.5\n{field}", field.split()[0].rstrip(":")
+        with pytest.raises(PrototxtError, match=rf"<text>:2:1: SolverParameter has no field {name}"):
+            parse_solver(text)
+        with pytest.warns(PrototxtWarning, match=f"SolverParameter has no field {name}"):
+            assert parse_solver(text, strict=False).base_lr == 0.5
 
 
 # Real files, and speed.

@@ -78,7 +78,7 @@ def begin(images: Sources, folder: Folder, recipe: Recipe, weights: Weights, par
 def manifest(images: Sources, recipe: Recipe, weights: Weights, part_size: int) -> dict[str, Any]:
     """Everything that determines the files of a run."""
     options = dataclasses.asdict(recipe)
-    del options["net"], options["text"]
+    del options["net"], options["text"], options["strict"]
     return {
         "images": len(images),
         "names of images": images.digest(),

@@ -1,0 +1,125 @@
+"""Fields that minicaffe's schema lacks: whether a net or solver may be computed without them, and what is said of them.
+
+A field of a fork that has no effect here, and a value that changes nothing, are left out quietly. Any other is refused, or,
+with strict=False or in skipping_unknown, left out with a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from minicaffe.errors import PrototxtError, PrototxtWarning, on_one_line
+from minicaffe.proto import caffe_pb2
+
+from . import hints
+from .forks import Effect, fork_field
+from .source import SkippedField
+
+HINT = "strict=False, or --skip-unknown, leaves it out; the numbers may then be wrong"
+MOST_WARNED = 200
+"""Most unknown fields with a warning each: finding the nearest known field takes time."""
+_SUMMED_UP = 5
+_EMPTY = ("{ }", "< >", "[ ]")
+_TRUE, _FALSE = ("true", "t"), ("false", "f")
+
+_found: list[SkippedField] | None = None
+"""What was computed without, while strict=False is the default."""
+
+
+def matters(field: SkippedField) -> bool:
+    """Whether the numbers may depend on the field, in a layer that reads its block."""
+    known = fork_field(field.message, field.name)
+    if known is None:
+        return field.value not in _EMPTY
+    if known.effect is Effect.NONE:
+        return False
+    return not any(_number(field.value) == _number(harmless) for harmless in known.harmless)
+
+
+def _number(value: str) -> float | str:
+    """A value so that 1, 1.0 and true are equal, and a string and a name."""
+    word = value.strip("\"'")
+    if word.lower() in _TRUE + _FALSE:
+        return float(word.lower() in _TRUE)
+    with suppress(ValueError):
+        return float(word)
+    return word
+
+
+def sentence(field: SkippedField) -> str:
+    """What is wrong with the field, without its place."""
+    descriptor = caffe_pb2.DESCRIPTOR.message_types_by_name.get(field.message)
+    return hints.unknown_field(field.message, field.name, descriptor.fields_by_name if descriptor else ())
+
+
+def warn_of(fields: Iterable[SkippedField], stacklevel: int = 3) -> None:
+    """A PrototxtWarning of each field of a message, with the places."""
+    groups = list(_grouped(fields).items())
+    for _, same in groups[:MOST_WARNED]:
+        again = f" (and {len(same) - 1} more, the last at line {same[-1].place.line})" if len(same) > 1 else ""
+        text = f"{same[0].place}: {sentence(same[0])}; skipped{again}"
+        warnings.warn(text, PrototxtWarning, stacklevel=stacklevel)
+    if more := groups[MOST_WARNED:]:
+        text = f"{more[0][1][0].place}: {len(more)} more fields are unknown"
+        warnings.warn(text, PrototxtWarning, stacklevel=stacklevel)
+
+
+def named(fields: Iterable[SkippedField]) -> list[str]:
+    """Each field once: "PoolingParameter.hole (net.prototxt:12 and 3 more)"."""
+    groups = _grouped(fields).items()
+    return [f"{message}.{name} ({same[0].place}{_more(len(same) - 1)})" for (message, name), same in groups]
+
+
+def summed_up(fields: Iterable[SkippedField]) -> str:
+    """One sentence for the end of a run."""
+    names = named(fields)
+    listed = ", ".join(map(on_one_line, names[:_SUMMED_UP])) + _more(len(names) - _SUMMED_UP)
+    return f"left out, though the numbers may depend on them: {listed}"
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
+
+
+def _grouped(fields: Iterable[SkippedField]) -> dict[tuple[str, str], list[SkippedField]]:
+    """Fields by message and name; each place once."""
+    groups: dict[tuple[str, str], list[SkippedField]] = {}
+    for field in dict.fromkeys(fields):
+        groups.setdefault((field.message, field.name), []).append(field)
+    return groups
+
+
+# Nets and solvers that are computed without.
+
+
+def is_strict(strict: bool | None) -> bool:
+    """strict, or the default."""
+    return _found is None if strict is None else strict
+
+
+def refuse(fields: Iterable[SkippedField], strict: bool | None) -> None:
+    """Raise PrototxtError for the first of these fields, unless strict is False."""
+    if is_strict(strict):
+        for field in fields:
+            place = field.place
+            raise PrototxtError(sentence(field), file=place.file, line=place.line, column=place.column, hint=HINT)
+
+
+def skip(fields: Sequence[SkippedField], stacklevel: int = 4) -> None:
+    """Warn that a net or solver is computed without these fields."""
+    warn_of(fields, stacklevel)
+    if _found is not None:
+        _found.extend(fields)
+
+
+@contextmanager
+def skipping_unknown() -> Iterator[list[SkippedField]]:
+    """In the block strict=False is the default; yields a list that fills with the fields that nets and solvers lack."""
+    global _found  # a default of the process, as minicaffe.limits
+    before, _found = _found, []
+    try:
+        yield _found
+    finally:
+        _found = before
