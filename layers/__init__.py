@@ -169,10 +169,11 @@ def create(
     dtype: DTypeLike = np.float32,
     source: LayerSource | None = None,
     settings: DetectionSettings | None = None,
+    fork: str = "",
 ) -> Layer:
     """The layer that param describes, not yet connected. Raises LayerError for an unknown type.
 
-    settings: its net's detection settings; by default the current ones.
+    settings: its net's detection settings; by default the current ones. fork: its net's (formats/fork_kinds.py).
     """
     kind = registry.find(param.type)
     if kind is None:
@@ -180,7 +181,7 @@ def create(
     if param.type == "Python" and "Python" not in registered:  # a registered "Python" goes before ours
         kind = layer_class(param, registered, source)
     layer = kind(param, phase=phase, dtype=dtype, source=source)
-    layer.settings = settings_or_current(settings)
+    layer.settings, layer.fork = settings_or_current(settings), fork
     return layer
 
 

@@ -22,29 +22,32 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.data.state_fields import Fields
+from minicaffe.errors import WeightsError
 from minicaffe.fillers import fill
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST
 from minicaffe.proto import caffe_pb2
 
 from .elementwise.batch_norm_layouts import (
     BVLC,
+    BY_FORK,
     LEARNT,
     NVIDIA_15,
     NVIDIA_17,
     Layout,
     layout_of,
+    least_eps,
     statistics,
     stored_layout,
     uses_global_statistics,
 )
 from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
 
+WHOSE = {BVLC: "BVLC Caffe", NVIDIA_17: "NVIDIA Caffe 0.17", NVIDIA_17[:3]: "NVIDIA Caffe 0.17", NVIDIA_15: "NVIDIA Caffe 0.15"}
+
 COPIED = 2
 """NVIDIA's first forwards, which copy the batch's statistics."""
-
-NVIDIA_LEAST_EPS = 1e-5
-"""0.17's least eps."""
 
 
 class BatchNorm(Layer):
@@ -67,6 +70,11 @@ class BatchNorm(Layer):
     param_block = ("batch_norm_param",)
     weight_names = ("mean_sum", "variance_sum", "factor")
     copies = (0, 0)
+    kinds = (
+        Kind(WHOSE[BVLC], ("bvlc",), "3 blobs: mean and variance as sums, factor"),
+        Kind(WHOSE[NVIDIA_17], ("nv17",), "3 blobs, or 5, scale and bias last"),
+        Kind(WHOSE[NVIDIA_15], ("nv15",), "5 blobs, scale and bias first"),
+    )
     layout: Layout
     """The names of the blobs."""
     inverse_std: Blob
@@ -85,15 +93,16 @@ class BatchNorm(Layer):
         self._normalised = Blob((0,), self.dtype)  # of the batch
         self.inverse_std = Blob((self._channels,), self.dtype)
         self._mean = Blob(self.inverse_std.shape, self.dtype)  # on the GPU: the mean; in backward the gradient's two
-        self._lay_out(layout_of(self.param))
+        self._lay_out(*layout_of(self.param, self.fork))
 
-    def _lay_out(self, layout: Layout) -> None:
+    def _lay_out(self, layout: Layout, why: str) -> None:
         """Make the blobs of this layout."""
         param = self.param.batch_norm_param
         self.layout = layout
+        by_fork = why == BY_FORK
+        self.choose(WHOSE[layout], f"fork {self.fork}" if by_fork else why, by_fork=by_fork)
         self.use_global_stats = uses_global_statistics(self.param, layout, self.phase == TEST)
-        if layout[:3] == NVIDIA_17[:3]:
-            self.eps = max(param.eps, NVIDIA_LEAST_EPS)
+        self.eps = max(param.eps, least_eps(layout))
         if not self.blobs:
             for name in layout:
                 self.blobs.add_blob(1 if name in ("factor", "correction") else self._channels)
@@ -111,13 +120,18 @@ class BatchNorm(Layer):
                 spec.lr_mult = spec.decay_mult = 0
 
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
-        layout = stored_layout(self.param, shapes)
+        if not shapes:
+            return False
+        try:
+            layout, why = stored_layout(self.param, shapes, self.fork)
+        except ValueError as error:
+            raise WeightsError(str(self.error(str(error), "batch_norm_param"))) from None
         if layout == self.layout:
             return False
         del self.blobs[:], self.param.param[:]
         if layout == NVIDIA_17:
             self.param.batch_norm_param.scale_bias = True  # for whoever makes the layer anew
-        self._lay_out(layout)
+        self._lay_out(layout, why)
         return True
 
     def weight_name(self, i: int) -> str:

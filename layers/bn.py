@@ -20,6 +20,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.errors import WeightsError
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TRAIN
 from minicaffe.proto import caffe_pb2
@@ -40,8 +41,8 @@ class BN(Layer):
     """y = slope * (x - mean) / sqrt(var + eps) + bias, channel by channel (axis 1).
 
     PSPNet's blobs: slope, bias, mean, variance; SegNet's: scale, shift; each (1, C, 1, 1). Which of the two it is, bn_param's
-    fields say, else two further tops (SegNet's) or more than two param blocks (PSPNet's), else the number of stored blobs:
-    until it gets weights it cannot run.
+    fields say, else two further tops (SegNet's) or more than two param blocks (PSPNet's), else the number of stored blobs, else
+    the net's fork: without a fork it cannot run until it gets weights.
     PSPNet's mean and variance are not learnt, and frozen nothing is: their lr_mult and decay_mult are set to 0.
     bottom: x (N, C, ...). top: y (x's shape; may be in place); SegNet's optionally the batch's mean and variance
     (1, C, 1, 1), whose diffs are not read.
@@ -56,6 +57,10 @@ class BN(Layer):
     param_block = ("bn_param",)
     weight_names: tuple[str, ...] = ("slope", "bias", "mean", "variance")
     copies = (0, 0)
+    kinds = (
+        Kind(PSPNET, ("pspnet", "happynear"), f"{len(BLOBS[PSPNET])} blobs: {', '.join(BLOBS[PSPNET])}"),
+        Kind(SEGNET, ("segnet", "noh"), f"{len(BLOBS[SEGNET])} blobs: {', '.join(BLOBS[SEGNET])}"),
+    )
     kind: str
     """PSPNET or SEGNET; "" until something tells it."""
     inverse_std: Blob
@@ -66,7 +71,7 @@ class BN(Layer):
         for field, value in (("eps", param.eps), ("momentum", param.momentum)):
             if value < 0:
                 raise self.error(f"{field} must be >= 0, got {value:g}", f"bn_param.{field}")
-        kind, self.kind = self._kind_given(len(top)), ""
+        kind, self.kind = self._kind_given(len(top)) or self.choose_by_fork(), ""
         if len(top) == 2 or (len(top) == 3 and (kind != SEGNET or param.bn_mode == INFERENCE)):
             raise self.error(f"takes 1 top, or of SegNet's kind with bn_mode: LEARN 3 tops, got {len(top)}", "top")
         if len(bottom[0].shape) < 2:
@@ -75,10 +80,10 @@ class BN(Layer):
         self._kept = Blob((0,), self.dtype)
         self.of_batch = False
         """Whether mean and var are the batch's."""
+        self._specs = [caffe_pb2.ParamSpec.FromString(spec.SerializeToString()) for spec in self.param.param]
         if kind:
             self._make(kind)
         else:
-            self._specs = list(self.param.param)
             del self.param.param[:]  # there are no blobs yet
 
     def _kind_given(self, tops: int) -> str:
@@ -88,8 +93,12 @@ class BN(Layer):
         if len(given) == 2:
             raise self.error("bn_param has fields of PSPNet's BN and of SegNet's; leave out those of one", "bn_param")
         if given:
-            return given[0]
-        return SEGNET if tops == 3 else PSPNET if len(self.param.param) > len(BLOBS[SEGNET]) else ""
+            told = next(name for name in FIELDS[given[0]] if name in named)
+            return self.choose(given[0], f"bn_param has {told}")
+        if tops == 3:
+            return self.choose(SEGNET, "3 tops")
+        count = len(self.param.param)
+        return self.choose(PSPNET, f"{count} param blocks") if count > len(BLOBS[SEGNET]) else ""
 
     def _make(self, kind: str) -> None:
         """Be of this kind, and make its blobs."""
@@ -103,30 +112,32 @@ class BN(Layer):
     def check_kind(self) -> None:
         """Raises LayerError where nothing has told the kind."""
         if not self.kind:
-            raise self.error(
-                "it may be PSPNet's (slope, bias, mean, variance) or SegNet's (scale, shift): load its weights first,"
-                " or write bn_param { frozen: false } for PSPNet's, bn_param { bn_mode: LEARN } for SegNet's",
-                "type",
+            raise self.open_choice(
+                instead="load its weights first, or write bn_param { frozen: false } for PSPNet's, bn_param { bn_mode: LEARN } for"
+                " SegNet's, or "
             )
 
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         stored = {len(names): kind for kind, names in BLOBS.items()}.get(len(shapes))
-        if self.kind:
-            if stored not in (None, self.kind):
-                own, other = (", ".join(BLOBS[kind]) for kind in (self.kind, stored))
-                text = f"it is {self.kind}'s, with the blobs {own}, but the weights store as many as {stored}'s has: {other}"
-                raise WeightsError(str(self.error(text, "bn_param")))
+        if not shapes or stored == self.kind:
             return False
         if stored is None:
             text = f"PSPNet's has 4 blobs and SegNet's 2, but the weights store {len(shapes)}"
             raise WeightsError(str(self.error(text, "type")))
+        if self.choice and not self.choice.by_fork:
+            own, other = (", ".join(BLOBS[kind]) for kind in (self.kind, stored))
+            text = f"it is {self.kind}'s, with the blobs {own}, but the weights store as many as {stored}'s has: {other}"
+            raise WeightsError(str(self.error(text, "bn_param")))
+        if self.choice:
+            self.warn(f"the weights store {len(shapes)} blobs: it is {stored}'s, whatever the fork {self.fork} has", "type")
         param = self.param.bn_param
         if stored == PSPNET:
             param.frozen = False  # a field that tells the kind to whoever makes the layer anew
         else:
             param.bn_mode = caffe_pb2.BNParameter.LEARN
+        del self.blobs[:], self.param.param[:]
         self.param.param.extend(self._specs)
-        self._make(stored)
+        self._make(self.choose(stored, f"{len(shapes)} stored blobs"))
         return True
 
     def _fillers(self) -> list[caffe_pb2.FillerParameter]:

@@ -5,7 +5,7 @@
 Source: Liu et al., ParseNet (arXiv:1506.04579), section 3.3; the SSD fork's normalize_layer.cpp. Where across_spatial goes
 with a scale for each channel, that file's backward leaves the scale out of sum(g x); this one is the exact gradient.
 
-With normalize_param, or a second top, it is happynear's caffe-windows' (NormFace), at each position and without a scale:
+With normalize_param, or a second top, or stored without a blob, it is happynear's caffe-windows' (NormFace), at each position and without a scale:
     L2: y = x / n, n = sqrt(sum x^2 + 1e-6)    L1: n = sum |x| + 1e-6    dx = dy / n + dn/dx (g_n - sum(dy x) / n^2)
 with the second top's gradient g_n where bp_norm is true, else 0.
 """
@@ -20,11 +20,14 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_sums
 from minicaffe.cuda.device import launch_blocks
+from minicaffe.errors import WeightsError
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.proto import caffe_pb2
 
 from .elementwise.channels import by_channel
 
+SSD, HAPPYNEAR = "SSD", "happynear"
 LEAST = 1e-6
 """What happynear's adds to the sums."""
 
@@ -35,6 +38,7 @@ class Normalize(Layer):
     bottom: x (N, C, ...). top: y (the same shape). norm_param.across_spatial (the default): one sum over the whole image.
     blobs: scale, one number (channel_shared, the default) or one for each channel (C,); 1 unless scale_filler says otherwise.
     normalize_param or a second top, n (N, 1, ...): normalize_type L2 or L1, and no blobs.
+    With none of these fields the net's weights tell whether there is a scale, else its fork; until then it cannot run.
     Raises LayerError for a bottom of fewer than 2 axes, when the number of channels changes, and for a normalize_type that is
     neither L2 nor L1, fix_gradient, or norm_param beside normalize_param.
     """
@@ -43,23 +47,69 @@ class Normalize(Layer):
     num_bottom = 1
     num_top = (1, 2)
     param_block = ("norm_param", "normalize_param")
-    weight_names = ("scale",)
+    weight_names: tuple[str, ...] = ("scale",)
     copies = (1, 3)
+    kinds = (
+        Kind(SSD, ("ssd", "refinedet", "beniz", "mkfrcnn", "nv17", "yolo"), "1 blob: scale"),
+        Kind(HAPPYNEAR, ("happynear",), "no blobs, each position by itself"),
+    )
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        param = self.param.norm_param
         self._check_axes(bottom[0])
         self._norm = Blob((0,), self.dtype)
         self._along = Blob((0,), self.dtype)  # on the GPU, in backward
-        self.by_type = self.param.HasField("normalize_param") or len(top) > 1
+        self._channels = bottom[0].shape[1]
+        self._make(self._kind_given(len(top)) or self.choose_by_fork())
+
+    def _kind_given(self, tops: int) -> str:
+        """The kind that the prototxt tells; "" if none."""
+        if self.param.HasField("normalize_param"):
+            return self.choose(HAPPYNEAR, "normalize_param")
+        if tops > 1:
+            return self.choose(HAPPYNEAR, f"{tops} tops")
+        if self.param.HasField("norm_param"):
+            return self.choose(SSD, "norm_param")
+        return self.choose(SSD, f"{len(self.param.param)} param blocks") if self.param.param else ""
+
+    def _make(self, kind: str) -> None:
+        """Be of this kind, and make its blobs."""
+        param, self.by_type = self.param.norm_param, kind == HAPPYNEAR
+        self.weight_names = ("scale",) if kind == SSD else ()
         if self.by_type:
             self._check_type()
-            return
-        if not param.add_eps_before_sqrt:
-            wrong = "add_eps_before_sqrt: false, for a norm of sqrt(sum x^2) + eps (Synopsys' Caffe), is not built in"
-            raise self.error(wrong, "norm_param.add_eps_before_sqrt")
-        filler = param.scale_filler if param.HasField("scale_filler") else caffe_pb2.FillerParameter(value=1)
-        self.learn([() if param.channel_shared else (bottom[0].shape[1],)], [filler])
+        elif kind:
+            if not param.add_eps_before_sqrt:
+                wrong = "add_eps_before_sqrt: false, for a norm of sqrt(sum x^2) + eps (Synopsys' Caffe), is not built in"
+                raise self.error(wrong, "norm_param.add_eps_before_sqrt")
+            filler = param.scale_filler if param.HasField("scale_filler") else caffe_pb2.FillerParameter(value=1)
+            self.learn([() if param.channel_shared else (self._channels,)], [filler])
+
+    def check_kind(self) -> None:
+        """Raises LayerError where nothing has told the kind."""
+        if not self.choice:
+            raise self.open_choice(
+                instead="load its weights first, or write norm_param {} for SSD's, normalize_param {} for happynear's, or "
+            )
+
+    def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
+        stored = HAPPYNEAR if not shapes else SSD
+        if self.choice and (not self.choice.by_fork or self.choice.whose == stored):
+            if shapes and self.by_type:
+                raise WeightsError(
+                    str(
+                        self.error(
+                            f"it is happynear's, without blobs, but the weights store {len(shapes)}, as SSD's has", "type"
+                        )
+                    )
+                )
+            return False
+        if self.choice:
+            self.warn(f"the weights store {len(shapes)} blobs: it is {stored}'s, whatever the fork {self.fork} has", "type")
+        # a block that tells the kind to whoever makes the layer anew
+        (self.param.norm_param if shapes else self.param.normalize_param).SetInParent()
+        del self.blobs[:]
+        self._make(self.choose(stored, f"{len(shapes)} stored blobs"))
+        return True
 
     def _check_type(self) -> None:
         given = self.param.normalize_param
@@ -75,7 +125,7 @@ class Normalize(Layer):
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._check_axes(bottom[0])
-        if self.by_type:
+        if not self.blobs:
             top[0].reshape(bottom[0].shape)
             for norm in top[1:]:
                 norm.reshape(bottom[0].shape[0], 1, *bottom[0].shape[2:])
@@ -99,6 +149,7 @@ class Normalize(Layer):
             raise self.error(f"takes a bottom of at least 2 axes (N, C, ...), got shape {x.shape}", "bottom")
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.check_kind()
         param = self.param.norm_param
         x = by_channel(bottom[0].data)
         norm = self._norm.data
@@ -137,7 +188,7 @@ class Normalize(Layer):
             by_channel(bottom[0].diff)[...] = normalize_backward(x, dy * self._scale(), norm)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        if self.by_type:
+        if not self.blobs:
             super().forward_gpu(bottom, top)
             return
         count, x, y = top[0].count, bottom[0].device_data("read"), top[0].device_data("write")

@@ -23,6 +23,7 @@ from .blob import Blob, BlobList, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning
 from .fillers import fill, leaves_zeros
+from .formats.fork_kinds import Choice, Kind, candidates
 from .formats.source import LayerSource
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
@@ -58,6 +59,7 @@ class Layer:
     - keeps_places: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
     - aligns: the net gives it `alignment`, which finds the map between its first two bottoms' places.
     - keeps_input: in place, forward keeps a copy of its input for backward.
+    - kinds: the layers of forks that share the type, if the class computes several (setup, or take_layout, chooses one).
     - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
       (setup may set it); about 0 for work block by block.
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
@@ -65,7 +67,7 @@ class Layer:
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
-    (the net's detection settings; set before setup), blobs (learnable Blobs), loss_weights (one per top), param_propagate_down
+    (the net's detection settings; set before setup), fork (the net's; likewise), choice (of the kinds), blobs (learnable Blobs), loss_weights (one per top), param_propagate_down
     (one bool per learnable blob: whether backward computes its gradient), source.
     """
 
@@ -96,6 +98,9 @@ class Layer:
     aligns: ClassVar[bool] = False
     alignment: Callable[[], Any] | None = None
     copies: tuple[float, float] = (1, 1)
+    kinds: ClassVar[tuple[Kind, ...]] = ()
+    fork: str = ""
+    choice: Choice | None = None
     forward_only: bool = False
     settings: DetectionSettings
     net_class: ClassVar[builtins.type[Net]]
@@ -258,6 +263,23 @@ class Layer:
         """Change the blobs to the layout of stored ones of these shapes, in a type whose forks store different blobs; returns
         whether they changed. The net calls it before it copies stored blobs. Raises WeightsError for those of another kind."""
         return False
+
+    def choose(self, whose: str, why: str, *, by_fork: bool = False) -> str:
+        """Be of one of the kinds, for this reason; returns whose it is."""
+        self.choice = Choice(self.type, whose, why, by_fork)
+        return whose
+
+    def choose_by_fork(self) -> str:
+        """Be of the kind of the net's fork; whose that is, "" if none of them is."""
+        whose = next((kind.whose for kind in self.kinds if self.fork in kind.forks), "")
+        return whose and self.choose(whose, f"fork {self.fork}", by_fork=True)
+
+    def open_choice(self, kinds: Iterable[Kind] = (), instead: str = "") -> LayerError:
+        """The error of a layer whose kind nothing tells, with the candidates (default: all kinds). instead: what else tells."""
+        text = (
+            f"it may be {candidates(kinds or self.kinds)}, and nothing tells which: {instead}give --fork NAME, or Net's fork="
+        )
+        return self.error(text, "type")
 
     def coordinates(self) -> tuple[int | None, Any, Any] | None:
         """After setup: how places of the first bottom map to those of the top (layers/conv/coordinates.py); None: not."""

@@ -27,6 +27,7 @@ from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
 from .filter import filter_layers
+from .formats.fork_kinds import Choice, fork_named
 from .formats.skipped import skip
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights
@@ -78,6 +79,7 @@ class Net(PycaffeNet, Hooked):
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
     strict: by default the net is refused if one of its layers has a field that minicaffe lacks and that may change the numbers;
     with False it is computed without, with a PrototxtWarning for each, and `skipped` has them (formats/source.SkippedField).
+    fork: whose layer a type is that forks disagree on, where neither its fields nor its weights tell ("pspnet", "hszhao/PSPNet").
     lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order.
@@ -99,6 +101,7 @@ class Net(PycaffeNet, Hooked):
         keep: Keep = "all",
         settings: DetectionSettings | None = None,
         strict: bool | None = None,
+        fork: str = "",
     ) -> None:
         super().__init__()
         phase, level, stages, weights = sorted_arguments(args, phase, level, stages, weights)
@@ -110,6 +113,7 @@ class Net(PycaffeNet, Hooked):
         if keep not in ("all", "outputs"):
             raise Error(f'keep is "all" or "outputs", got {keep!r}')
         self.settings: DetectionSettings = settings_or_current(settings)
+        self.fork = fork_named(fork)
         self.file = net_file.file
         self.name = net_file.param.name
         self.layers: list[Layer] = []
@@ -158,7 +162,7 @@ class Net(PycaffeNet, Hooked):
         strict: bool | None,
     ) -> None:
         phase = Phase(param.phase) if param.HasField("phase") else self.phase
-        layer = create(param, phase=phase, dtype=self.dtype, source=source, settings=self.settings)
+        layer = create(param, phase=phase, dtype=self.dtype, source=source, settings=self.settings, fork=self.fork)
         self.skipped += skipped_fields.of_layer(layer, strict)
         if watch:
             watch(self, layer, "created")
@@ -454,7 +458,8 @@ class Net(PycaffeNet, Hooked):
 
     def share_with(self, other: Net) -> None:
         """Share other's weights with this net's layers, by layer name (as test nets do with their train net)."""
-        self.take_layouts((name, [blob.shape for blob in blobs]) for name, blobs in other.params.items())
+        kept = [layer for layer in other.layers if layer.blobs or layer.choice]
+        self.take_layouts((layer.name, [blob.shape for blob in layer.blobs]) for layer in kept)
         for name, blobs in other.params.items():
             if name not in self.params:
                 continue
@@ -476,6 +481,12 @@ class Net(PycaffeNet, Hooked):
             weights.write_caffemodel(path, self.param, self.params, diffs=diffs)
 
     # Lookups.
+
+    @property
+    def forks(self) -> dict[str, Choice]:
+        """By layer name: whose layer it is, where forks have several of its type, and what told it. A layer that is left out
+        is of a type that they agree on, or will be told by its weights."""
+        return {layer.name: layer.choice for layer in self.layers if layer.choice}
 
     def index_of(self, layer: str) -> int:
         """The index in net.layers and net.nodes of the first layer of this name. Raises Error."""

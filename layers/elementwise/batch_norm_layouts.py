@@ -18,28 +18,51 @@ BVLC: Layout = ("mean_sum", "variance_sum", "factor")
 NVIDIA_17: Layout = ("mean", "variance", "correction", "scale", "bias")
 NVIDIA_15: Layout = ("scale", "bias", "mean", "variance", "correction")
 LEARNT = ("scale", "bias")
+LAYOUTS = "BVLC's has 3 blobs (mean and variance as sums, factor), NVIDIA's of 0.15 5, of 0.17 3 or 5"
+BY_FORK = "by the fork"
+NVIDIA_LEAST_EPS = 1e-5
+"""0.17's least eps."""
 
 
-def layout_of(param: caffe_pb2.LayerParameter) -> Layout:
-    """The layout that the prototxt names; 0.17's where it could be either of NVIDIA's."""
+def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, str]:
+    """The layout that the prototxt names, else the fork, and what told it; 0.17's where it could be either of NVIDIA's."""
     block = param.batch_norm_param
-    if block.scale_bias or block.HasField("scale_filler") or block.HasField("bias_filler"):
-        return NVIDIA_17
+    fillers = [name for name in ("scale_filler", "bias_filler") if block.HasField(name)]  # type: ignore[arg-type]
     if block.HasField("scale_bias"):
-        return NVIDIA_17[:3]
-    return NVIDIA_15 if len(param.param) == len(NVIDIA_15) else BVLC
+        return NVIDIA_17 if block.scale_bias or fillers else NVIDIA_17[:3], "batch_norm_param has scale_bias"
+    if fillers:
+        return NVIDIA_15 if fork == "nv15" else NVIDIA_17, f"batch_norm_param has {fillers[0]}"
+    if len(param.param) == len(NVIDIA_15):
+        return NVIDIA_15, f"{len(NVIDIA_15)} param blocks"
+    return {"nv15": NVIDIA_15, "nv17": NVIDIA_17[:3]}.get(fork, BVLC), BY_FORK if fork in ("nv15", "nv17") else "no other sign"
 
 
-def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int]]) -> Layout:
-    """The layout of stored blobs of these shapes: layout_of the prototxt, unless they are of another that its fields allow."""
+def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int]], fork: str = "") -> tuple[Layout, str]:
+    """The layout of stored blobs of these shapes, and what told it: layout_of, unless they are of another that its fields allow.
+
+    Raises ValueError for blobs of no layout, of another than a field names, and of one channel where nothing tells NVIDIA's two.
+    """
+    told, why = layout_of(param, fork)
     counts = [math.prod(shape) for shape in shapes]
-    if len(counts) != len(NVIDIA_15) or param.batch_norm_param.HasField("scale_bias"):
-        return layout_of(param)
+    stored = f"{len(counts)} stored blobs"
+    if len(counts) == len(BVLC):
+        by_hint = why == BY_FORK and told == NVIDIA_15
+        return (BVLC, stored) if by_hint else (told, why)
+    if len(counts) != len(NVIDIA_15):
+        raise ValueError(f"{LAYOUTS}, but the weights store {len(counts)}")
     if counts[-1] == 1 < counts[2]:
-        return NVIDIA_15
+        if param.batch_norm_param.HasField("scale_bias"):
+            own, other = (", ".join(names) for names in (told, NVIDIA_15))
+            raise ValueError(f"scale_bias makes it NVIDIA 0.17's, with the blobs {own}, but the weights are 0.15's: {other}")
+        return NVIDIA_15, stored
     if counts[2] == 1 < counts[-1]:
-        return NVIDIA_17
-    return NVIDIA_15 if layout_of(param) == BVLC else layout_of(param)  # one channel: 0.17 would need a field
+        return NVIDIA_17, stored
+    if param.batch_norm_param.HasField("scale_bias"):
+        return told, why
+    # one channel
+    if told == NVIDIA_17 and fork != "nv17":
+        raise ValueError("with one channel its 5 blobs may be NVIDIA 0.15's or 0.17's: give --fork nv15 or nv17, or Net's fork=")
+    return (NVIDIA_17 if fork == "nv17" else NVIDIA_15), stored
 
 
 def statistics(blobs: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -47,6 +70,11 @@ def statistics(blobs: Mapping[str, Array]) -> tuple[Array, Array]:
     if "mean" in blobs:
         return blobs["mean"], blobs["variance"]
     return global_statistics(*(blobs[name] for name in BVLC))
+
+
+def least_eps(layout: Layout) -> float:
+    """What eps is at least."""
+    return NVIDIA_LEAST_EPS if layout[:3] == NVIDIA_17[:3] else 0.0
 
 
 def global_statistics(mean_sum: Array, var_sum: Array, factor: Array) -> tuple[Array, Array]:

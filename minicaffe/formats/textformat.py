@@ -18,6 +18,8 @@ from .tokens import END, NAME, NUMBER, STRING, Text
 from .values import Field, ValueReader, is_repeated, is_required
 
 MAX_DEPTH = 100  # far from Python's recursion limit
+_ENGINE = "engine"
+"""In any message: it selects code, and changes no number."""
 _CLOSER = {"{": "}", "<": ">", "[": "]"}
 _SHOWN_WORDS = 24
 """Most words that are kept of a skipped value."""
@@ -217,7 +219,7 @@ class Parser(ValueReader):
 
     def _skip_value(self, name: str, token: int, schema: Schema, block: Block) -> None:
         """Skip `: value`, `{ ... }` or a list, and record it."""
-        if self.strict and name != "engine":
+        if self.strict and name != _ENGINE:
             raise self.error(hints.unknown_field(schema.name, name, list(schema.fields)), token)
         colon = self.words[self.at] == ":"
         self.at += colon
@@ -234,9 +236,12 @@ class Parser(ValueReader):
             if self.kinds[self.at] not in (NAME, NUMBER):
                 raise self.error(f"a value expected for {name}, got {self.shown()}")
             self.at += 1
-        words = self.words[first : min(self.at, first + _SHOWN_WORDS)]
-        value = " ".join(word[:_SHOWN_LETTERS] for word in words).replace("- ", "-") + " ..." * (self.at - first > len(words))
-        block.skipped.append(Skipped(schema.name, name, block.prefix + name, value, self.starts[token]))
+        if name != _ENGINE:
+            words = self.words[first : min(self.at, first + _SHOWN_WORDS)]
+            value = " ".join(word[:_SHOWN_LETTERS] for word in words).replace("- ", "-") + " ..." * (
+                self.at - first > len(words)
+            )
+            block.skipped.append(Skipped(schema.name, name, block.prefix + name, value, self.starts[token]))
         if self.words[self.at] in (",", ";"):
             self.at += 1
 

@@ -50,10 +50,10 @@ class WeightsFile:
     layers: list[LayerWeights]
 
     def shapes(self) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
-        """The name and the shapes of the blobs of each layer that has blobs, and leaves out none that it shares."""
+        """The name and the shapes of the blobs of each layer that leaves out none that it shares."""
         for layer in self.layers:
             shapes = [blob.shape for blob in layer.blobs if blob is not None]
-            if shapes and len(shapes) == len(layer.blobs):
+            if len(shapes) == len(layer.blobs):
                 yield layer.name, shapes
 
 

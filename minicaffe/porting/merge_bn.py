@@ -1,4 +1,4 @@
-"""BatchNorm, Scale and Bias layers of a TEST net folded into the convolution or inner product before them.
+"""BatchNorm, BN, Scale and Bias layers of a TEST net folded into the convolution or inner product before them.
 
     convolution:  x = weight * input + bias             BatchNorm: (x - mean) / sqrt(var + eps)
     Scale, Bias:  x * scale + shift                     each is x * factor + shift, channel by channel, so that
@@ -21,8 +21,9 @@ from minicaffe.errors import Error
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.layers.bias import Bias
+from minicaffe.layers.bn import BN, INFERENCE
 from minicaffe.layers.deconvolution import Deconvolution
-from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, statistics, stored_layout, uses_global_statistics
+from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, least_eps, statistics, stored_layout, uses_global_statistics
 from minicaffe.layers.inner_product import InnerProduct
 from minicaffe.layers.scale import Scale
 from minicaffe.mode import TEST
@@ -31,7 +32,7 @@ from minicaffe.parameters import Weights, put_weights, weights_of
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import class_of, linear_block
 
-AFFINE = (BatchNorm, Scale, Bias)
+AFFINE = (BatchNorm, BN, Scale, Bias)
 LinearBlock = caffe_pb2.ConvolutionParameter | caffe_pb2.InnerProductParameter
 
 
@@ -39,7 +40,7 @@ LinearBlock = caffe_pb2.ConvolutionParameter | caffe_pb2.InnerProductParameter
 class Merged:
     """A net without the folded layers, its weights, and a report.
 
-    folded: the folded layers, by the layer that absorbed them. left: the reason for each layer of the three types that stays.
+    folded: the folded layers, by the layer that absorbed them. left: the reason for each layer of these types that stays.
     notes: warnings on folded layers.
     """
 
@@ -54,10 +55,10 @@ class _NotFoldedError(Exception):
     """The reason for a layer to stay."""
 
 
-def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights) -> Merged:
+def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights, fork: str = "") -> Merged:
     """param (filtered for TEST, Split layers allowed) and the arrays of its layers -> the same net with fewer layers.
 
-    Neither is changed. The linear layer's top gets the name of the last top of the chain, so that readers find it and outputs
+    fork: the net's. Neither is changed. The linear layer's top gets the name of the last top of the chain, so that readers find it and outputs
     keep their names.
     """
     new = caffe_pb2.NetParameter()
@@ -75,7 +76,7 @@ def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights) -> Merged:
             root = into.get(source, source)  # the source may be folded already: a chain of BatchNorm and Scale
             _check_readers(layer, new.layer[root], readers[source])
             _check_linear(new.layer[root], shared)
-            _fold(new.layer[root], layer, merged)
+            _fold(new.layer[root], layer, merged, fork)
         except _NotFoldedError as error:
             merged.left[layer.name] = str(error)
             continue
@@ -93,8 +94,8 @@ def merge_net(net: Net) -> tuple[Net, Merged]:
     """net (of phase TEST) folded: a new Net with the same input shapes, and the report. Raises Error for a TRAIN net."""
     if net.phase != TEST:
         raise Error("BatchNorm is folded in a TEST net: in TRAIN it uses the statistics of the batch")
-    merged = merge_batch_norm(net.param, weights_of(net))
-    new = Net(merged.param, net.phase, net.param.state.level, dtype=net.dtype, settings=net.settings)
+    merged = merge_batch_norm(net.param, weights_of(net), net.fork)
+    new = Net(merged.param, net.phase, net.param.state.level, dtype=net.dtype, settings=net.settings, fork=net.fork)
     put_weights(new, merged.weights)
     for name in net.inputs:
         new.blobs[name].reshape(*net.blobs[name].shape)
@@ -142,11 +143,11 @@ def _check_linear(root: caffe_pb2.LayerParameter, shared: set[str]) -> None:
 # Folding.
 
 
-def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merged: Merged) -> None:
+def _fold(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, merged: Merged, fork: str) -> None:
     """Fold layer into root's arrays and parameters. Raises _NotFoldedError before any change."""
     arrays, block = merged.weights[root.name], getattr(root, linear_block(root))
     count = block.num_output
-    factor, shift = _affine(layer, merged.weights[layer.name], merged.notes)
+    factor, shift = _affine(layer, merged.weights[layer.name], merged.notes, fork)
     _check_axis(root, layer, arrays[0], factor.size, count)
     # One value for all outputs, or one each.
     factor, shift = (np.broadcast_to(values.reshape(-1), count) for values in (factor, shift))
@@ -173,32 +174,56 @@ def scaled(kind: type[Layer], weight: Array, factor: Array, block: LinearBlock) 
     return weight * factor.astype(np.float64).reshape(-1, *[1] * (weight.ndim - 1))
 
 
-def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dict[str, str]) -> tuple[Array, Array]:
+def _affine(
+    layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dict[str, str], fork: str
+) -> tuple[Array, Array]:
     """(factor, shift) of a layer that computes x * factor + shift, float64, of one shape. Raises _NotFoldedError."""
     stored = [array.astype(np.float64) for array in arrays]
     if class_of(layer) is Bias:
         return np.ones_like(stored[0]), stored[0]
     if class_of(layer) is Scale:
         return stored[0], stored[1] if layer.scale_param.bias_term else np.zeros_like(stored[0])
-    block, layout = layer.batch_norm_param, stored_layout(layer, [array.shape for array in arrays])
     train = layer.HasField("phase") and layer.phase == caffe_pb2.TRAIN
+    if class_of(layer) is BN:
+        return _affine_of_bn(layer.bn_param, stored, train)
+    layout, _ = stored_layout(layer, [array.shape for array in arrays], fork)
     if not uses_global_statistics(layer, layout, not train):
         raise _NotFoldedError("it uses the statistics of the batch (use_global_stats: false)")
     blobs = dict(zip(layout, stored, strict=True))
     mean, var = statistics(blobs)
-    if not (var + block.eps > 0).all():
-        raise _NotFoldedError(f"its variance + eps is not positive everywhere (the minimum is {(var + block.eps).min():.4g})")
+    inverse_std = _inverse_std(var, max(layer.batch_norm_param.eps, least_eps(layout)))
     if layout == BVLC and stored[2][0] == 0:
         notes[layer.name] = "its factor (blob 2) is 0, so mean and variance count as 0, as in Caffe: were weights loaded?"
-    factor = blobs.get("scale", np.ones_like(var)) / np.sqrt(var + block.eps)
+    factor = blobs.get("scale", 1) * inverse_std
     return factor, blobs.get("bias", 0) - mean * factor
+
+
+def _affine_of_bn(param: caffe_pb2.BNParameter, stored: Sequence[Array], train: bool) -> tuple[Array, Array]:
+    """_affine of PSPNet's BN (4 blobs) or SegNet's (2)."""
+    if len(stored) == 2:
+        if param.bn_mode != INFERENCE:
+            raise _NotFoldedError("it uses the statistics of the batch, as SegNet's does without bn_mode: INFERENCE")
+        return stored[0], stored[1]
+    if train and not param.frozen:
+        raise _NotFoldedError("it uses the statistics of the batch (phase: TRAIN)")
+    slope, bias, mean, var = stored
+    factor = slope * _inverse_std(var, param.eps)
+    return factor, bias - mean * factor
+
+
+def _inverse_std(var: Array, eps: float) -> Array:
+    """1 / sqrt(var + eps). Raises _NotFoldedError where that is no number."""
+    if not (var + eps > 0).all():
+        raise _NotFoldedError(f"its variance + eps is not positive everywhere (the minimum is {(var + eps).min():.4g})")
+    inverse_std: Array = 1 / np.sqrt(var + eps)
+    return inverse_std
 
 
 def _check_axis(root: caffe_pb2.LayerParameter, layer: caffe_pb2.LayerParameter, weight: Array, size: int, count: int) -> None:
     """Raises _NotFoldedError unless the layer has a value per output of root, or one value for all."""
-    if class_of(layer) is not BatchNorm and size == 1:
+    if class_of(layer) in (Scale, Bias) and size == 1:
         return
-    axis = {BatchNorm: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
+    axis = {BatchNorm: 1, BN: 1, Scale: layer.scale_param.axis, Bias: layer.bias_param.axis}[class_of(layer)]
     # behind: spatial axes
     outputs, behind = getattr(root, linear_block(root)).axis, 0 if class_of(root) is InnerProduct else weight.ndim - 2
     if size != count or axis != (outputs if axis >= 0 else -1 - behind):

@@ -163,7 +163,7 @@ def test_the_stored_weights_tell_which_of_the_two_it_is(fields: str, names: list
     assert loaded.layer_dict["bn"].weight_names == layer.weight_names
     later = Net(parse_net(OPEN.replace('top: "y"', 'top: "y" param { lr_mult: 7 } param { lr_mult: 8 }')), TEST)
     assert "bn" not in later.params
-    with pytest.raises(LayerError, match=r"it may be PSPNet.s .* or SegNet's \(scale, shift\): load its weights"):
+    with pytest.raises(LayerError, match=r"may be PSPNet.s \(4 blobs.*pspnet\) or SegNet.s \(2 blobs: scale, shift; --fork segnet\), .* load its"):
         later.forward()
     later.copy_from(tmp_path / "bn.caffemodel")
     assert later.params_lr == [7, 8, 0, 0][: len(later.params["bn"])]

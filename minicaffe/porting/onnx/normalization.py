@@ -128,6 +128,7 @@ def _norm_by_type(g: Graph, layer: Normalize, x: Value) -> str:
 
 @exports(Normalize)
 def normalize(g: Graph, layer: Normalize, bottom: list[Value], top: list[Dims]) -> list[str]:
+    layer.check_kind()
     if layer.by_type:
         norm = _norm_by_type(g, layer, bottom[0])
         return [g("Div", bottom[0], norm), norm][: len(top)]

@@ -101,7 +101,7 @@ ANY_SIZE = {
     "mvn": 'type: "MVN"',
     "mvn_across": 'type: "MVN" mvn_param { across_channels: true normalize_variance: false }',
     "normalize": 'type: "Normalize" norm_param { across_spatial: false channel_shared: false }',
-    "normalize_across": 'type: "Normalize"',
+    "normalize_across": 'type: "Normalize" norm_param { }',
     "permute": 'type: "Permute" permute_param { order: 0 order: 2 order: 3 order: 1 }',
     "transpose": 'type: "Transpose" transpose_param { dim: 0 dim: 3 dim: 1 dim: 2 }',
     "reverse": 'type: "Reverse" reverse_param { axis: -2 }',
