@@ -21,6 +21,8 @@ HINT = "strict=False, or --skip-unknown, leaves it out; the numbers may then be 
 MOST_WARNED = 200
 """Most unknown fields with a warning each: finding the nearest known field takes time."""
 _SUMMED_UP = 5
+_LONGEST_VALUE = 100
+"""Most characters of a value that is harmless."""
 _EMPTY = ("{ }", "< >", "[ ]")
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
@@ -40,6 +42,8 @@ def matters(field: SkippedField) -> bool:
 
 def _number(value: str) -> float | str:
     """A value so that 1, 1.0 and true are equal, a string and a name, and { } and {}."""
+    if len(value) > _LONGEST_VALUE:
+        return value
     word = value.replace(" ", "").strip("\"'")
     if word.lower() in _TRUE + _FALSE:
         return float(word.lower() in _TRUE)

@@ -19,10 +19,6 @@ from .values import Field, ValueReader, is_repeated, is_required
 
 MAX_DEPTH = 100  # far from Python's recursion limit
 _CLOSER = {"{": "}", "<": ">", "[": "]"}
-_SHOWN_WORDS = 24
-"""Most words that are kept of a skipped value."""
-_SHOWN_LETTERS = 100
-"""Most characters that are kept of one of them."""
 
 
 class Schema:
@@ -234,8 +230,7 @@ class Parser(ValueReader):
             if self.kinds[self.at] not in (NAME, NUMBER):
                 raise self.error(f"a value expected for {name}, got {self.shown()}")
             self.at += 1
-        words = self.words[first : min(self.at, first + _SHOWN_WORDS)]
-        value = " ".join(word[:_SHOWN_LETTERS] for word in words).replace("- ", "-") + " ..." * (self.at - first > len(words))
+        value = " ".join(self.words[first : self.at])
         block.skipped.append(Skipped(schema.name, name, block.prefix + name, value, self.starts[token]))
         if self.words[self.at] in (",", ";"):
             self.at += 1
