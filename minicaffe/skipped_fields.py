@@ -48,7 +48,7 @@ def of_file(file: NetFile, strict: bool | None) -> list[SkippedField]:
 
 
 def _read(layer: Layer, fields: Sequence[SkippedField]) -> list[SkippedField]:
-    """Those of its fields that a layer of this type reads, as far as is known."""
+    """Those of its fields that a layer of this type would read, and cannot."""
     if not fields:
         return []
     read = (*layer.param_block, *_COMMON)
@@ -60,6 +60,8 @@ def _read(layer: Layer, fields: Sequence[SkippedField]) -> list[SkippedField]:
             return True
         if inside:
             return block in read or not registry.is_built_in(type(layer))
+        if block in layer.param_block:  # a class of the user's, which finds the block's text in its source
+            return False
         return _plain(block.removesuffix("_param")) not in others
 
     return [field for field in fields if is_read(field)]

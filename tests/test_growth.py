@@ -72,7 +72,7 @@ def text(form: Callable[[int], str], message: str = "") -> Case:
 
 
 def solver(form: Callable[[int], str]) -> Case:
-    return Case(lambda n, folder: partial(parse_solver, form(n)))
+    return Case(lambda n, folder: partial(parse_solver, form(n), strict=False))
 
 
 def in_layer(inside: str) -> str:
@@ -230,6 +230,13 @@ def unknown_bottom(n: int, folder: Path) -> Run:
     return refused(lambda: Net(file, TEST), "not produced")
 
 
+def unknown_fields(n: int, folder: Path) -> Run:
+    inside = " ".join(f"foo{i}: 1 block{i}_param {{ a: 1 }} zzz: 1" for i in range(n))
+    layers = "".join(f'layer {{ name: "a{i}" {RELU} bottom: "x" top: "x" zzz: 1 }}' for i in range(n))
+    file = parse_net(f'{INPUT} layer {{ name: "a" {RELU} bottom: "x" top: "x" {inside} }} {layers}', warn=False)
+    return lambda: Net(file, TEST, strict=False)
+
+
 def unknown_type(n: int, folder: Path) -> Run:
     file = parse_net(f'layer {{ name: "{"n" * n}" type: "{"ReLU" * n}" bottom: "{"b" * n}" }}')
     return refused(lambda: Net(file, TEST), "characters more")
@@ -264,6 +271,7 @@ MADE = {
     "net: stage rules": net(stage_rules)._replace(most=2**14),
     "trace": net(NETS["a chain"], traced)._replace(start=512),
     "net: a bottom that nothing makes": Case(unknown_bottom, 64, LAYERS),
+    "net: unknown fields": Case(unknown_fields, 64, LAYERS),
     "net: long names": Case(unknown_type),
     "copy_from": Case(copied, 64, LAYERS),
 }

@@ -87,7 +87,7 @@ def test_without_strict_the_net_computes_without_the_field() -> None:
         "net.prototxt:3: PoolingParameter has no field zzz; skipped",
     ]
     assert [(f.path, f.value, f.place.line) for f in net.skipped] == [
-        ("pooling_param.fork_loud", "2", 3), ("pooling_param.zzz", "-1", 3), ("pooling_param.fork_loud", "3", 4),
+        ("pooling_param.fork_loud", "2", 3), ("pooling_param.zzz", "- 1", 3), ("pooling_param.fork_loud", "3", 4),
     ]  # fmt: skip
     assert net.forward(x=np.ones((1, 2, 7, 7)))["p"].shape == (1, 2, 4, 4)
 
@@ -144,6 +144,29 @@ def test_a_block_of_its_own_type_matters(monkeypatch: pytest.MonkeyPatch) -> Non
     for field in ("doubled_param { by: 3 }", "pooling_param { fork_loud: 2 }"):  # a class of the user's may read any block
         with pytest.raises(LayerError, match='Doubled layer "d": '):
             net_of(layer.format(field))
+
+
+def test_a_class_of_the_users_may_read_a_block_that_minicaffe_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Times(Layer):
+        param_block = ("times_param",)
+
+        def setup(self, bottom, top):
+            assert self.source is not None
+            self.factor = float(re.findall("factor : ([0-9.]+)", self.source.skipped[0].value)[0])
+
+        def reshape(self, bottom, top):
+            top[0].reshape(*bottom[0].shape)
+
+        def forward(self, bottom, top):
+            top[0].data[...] = bottom[0].data * self.factor
+
+    for table in (types, registered):
+        monkeypatch.setitem(table, "Times", Times)
+    layer = 'layer {{ name: "t" type: "Times" bottom: "x" top: "t" times_param {{ factor: 2.5 }} {} }}'
+    net = silent(layer.format(""))
+    assert (net.forward(x=np.ones((1, 2, 7, 7)))["t"] == 2.5).all()
+    with pytest.raises(LayerError, match="LayerParameter has no field other_param"):
+        net_of(layer.format("other_param { a: 1 }"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ with strict=False or in skipping_unknown, left out with a warning.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from minicaffe.errors import PrototxtError, PrototxtWarning, on_one_line
@@ -21,10 +21,12 @@ HINT = "strict=False, or --skip-unknown, leaves it out; the numbers may then be 
 MOST_WARNED = 200
 """Most unknown fields with a warning each: finding the nearest known field takes time."""
 _SUMMED_UP = 5
+_LONGEST_VALUE = 100
+"""Most characters of a value that is harmless."""
 _EMPTY = ("{ }", "< >", "[ ]")
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
-_found: list[SkippedField] | None = None
+_found: dict[SkippedField, None] | None = None
 """What was computed without, while strict=False is the default."""
 
 
@@ -39,8 +41,10 @@ def matters(field: SkippedField) -> bool:
 
 
 def _number(value: str) -> float | str:
-    """A value so that 1, 1.0 and true are equal, and a string and a name."""
-    word = value.strip("\"'")
+    """A value so that 1, 1.0 and true are equal, a string and a name, and { } and {}."""
+    if len(value) > _LONGEST_VALUE:
+        return value
+    word = value.replace(" ", "").strip("\"'")
     if word.lower() in _TRUE + _FALSE:
         return float(word.lower() in _TRUE)
     with suppress(ValueError):
@@ -107,18 +111,18 @@ def refuse(fields: Iterable[SkippedField], strict: bool | None) -> None:
             raise PrototxtError(sentence(field), file=place.file, line=place.line, column=place.column, hint=HINT)
 
 
-def skip(fields: Sequence[SkippedField], stacklevel: int = 4) -> None:
+def skip(fields: Collection[SkippedField], stacklevel: int = 4) -> None:
     """Warn that a net or solver is computed without these fields."""
     warn_of(fields, stacklevel)
     if _found is not None:
-        _found.extend(fields)
+        _found.update(dict.fromkeys(fields))
 
 
 @contextmanager
-def skipping_unknown() -> Iterator[list[SkippedField]]:
-    """In the block strict=False is the default; yields a list that fills with the fields that nets and solvers lack."""
+def skipping_unknown() -> Iterator[Collection[SkippedField]]:
+    """In the block strict=False is the default; yields what fills with the fields that nets and solvers lack."""
     global _found  # a default of the process, as minicaffe.limits
-    before, _found = _found, []
+    before, _found = _found, {}
     try:
         yield _found
     finally:

@@ -23,7 +23,7 @@ class SkippedField:
     """A field that minicaffe's schema lacks, which the reader left out.
 
     message: the type of the block that has it ("PoolingParameter"). path: as in LayerSource.fields, in its layer, net or solver
-    ("pooling_param.ceil_mode"). value: its text on one line, "..." where it is long; "{ }" for an empty block.
+    ("pooling_param.ceil_mode"). value: its text on one line, without comments; "{ }" for an empty block.
     """
 
     message: str

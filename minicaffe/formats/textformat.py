@@ -21,10 +21,6 @@ MAX_DEPTH = 100  # far from Python's recursion limit
 _ENGINE = "engine"
 """In any message: it selects code, and changes no number."""
 _CLOSER = {"{": "}", "<": ">", "[": "]"}
-_SHOWN_WORDS = 24
-"""Most words that are kept of a skipped value."""
-_SHOWN_LETTERS = 100
-"""Most characters that are kept of one of them."""
 
 
 class Schema:
@@ -237,10 +233,7 @@ class Parser(ValueReader):
                 raise self.error(f"a value expected for {name}, got {self.shown()}")
             self.at += 1
         if name != _ENGINE:
-            words = self.words[first : min(self.at, first + _SHOWN_WORDS)]
-            value = " ".join(word[:_SHOWN_LETTERS] for word in words).replace("- ", "-") + " ..." * (
-                self.at - first > len(words)
-            )
+            value = " ".join(self.words[first : self.at])
             block.skipped.append(Skipped(schema.name, name, block.prefix + name, value, self.starts[token]))
         if self.words[self.at] in (",", ";"):
             self.at += 1

@@ -351,8 +351,8 @@ vvv { %s }""" % ("a: 1 " * 20)
     net = parse_net(text, "net.prototxt", warn=False)
     first, second = (source.skipped for source in net.sources)
     assert [(f.message, f.name, f.path, f.value) for f in net.skipped] == [
-        ("NetParameter", "zzz", "zzz", "[ 1 , -2 ]"),
-        ("NetParameter", "vvv", "vvv", "{ " + "a : 1 " * 7 + "a : ..."),
+        ("NetParameter", "zzz", "zzz", "[ 1 , - 2 ]"),
+        ("NetParameter", "vvv", "vvv", "{ " + "a : 1 " * 20 + "}"),
     ]
     assert [(f.message, f.name, f.path, f.value) for f in first] == [
         ("PoolingParameter", "yyy", "pooling_param.yyy", "{ b : 'c' d : 2 ; }"),
@@ -360,7 +360,7 @@ vvv { %s }""" % ("a: 1 " * 20)
         ("LayerParameter", "pooling_paran", "pooling_paran", "{ }"),
     ]
     assert [(f.path, f.value, str(f.place), f.place.column) for f in second] == [
-        ("param[0].www", "-inf", "net.prototxt:4", 17), ("param[1].www", "1e-3", "net.prototxt:4", 48),
+        ("param[0].www", "- inf", "net.prototxt:4", 17), ("param[1].www", "1e-3", "net.prototxt:4", 48),
     ]  # fmt: skip
 
 
