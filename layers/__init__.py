@@ -139,7 +139,13 @@ _types = {kind.type: kind for kind in _kinds} | {"ConvolutionDepthwise": Depthwi
 CATALOGUE |= {name: _types[name] for name in sorted(_types)}
 
 FORK_TYPES = {
-    "VideoData": "SSD",
+    "VideoData": "SSD and C3D", "MultiStageMeanfield": "CRF-RNN", "MCWindowData": "deepsaldet",
+    "BinAccuracy": "DeconvNet", "DropoutChannel": "DeconvNet", "EltwiseAccuracy": "DeconvNet", "RedAccuracy": "DeconvNet",
+    "RedSoftmaxLoss": "DeconvNet", "SelectSegBinary": "DeconvNet", "WindowClsData": "DeconvNet",
+    "WindowInstSegData": "DeconvNet", "WindowSegBinary": "DeconvNet", "WindowSegData": "DeconvNet",
+    "Convolution3D": "C3D", "Deconvolution3D": "C3D", "DownSampling": "C3D", "Pooling3D": "C3D", "VolumeData": "C3D",
+    "VideoSegmentationData": "C3D", "VideoWithVoxelTruthData": "C3D", "VoxelCustomLoss": "C3D", "VoxelSoftmax": "C3D",
+    "VoxelSoftmaxLoss": "C3D", "DenseCRF": "DeepLab", "MatRead": "DeepLab", "MatWrite": "DeepLab",
     "BoxData": "Intel", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
     "SpatialDropout": "Intel",
     "ChannelNorm": "FlowNet",

@@ -18,14 +18,15 @@ from minicaffe.cuda.device import current
 from minicaffe.cuda.loss import lanes_of, launch_loss
 from minicaffe.layer import Layer
 
-from .losses.loss_bottoms import check_label_count, class_axis, read_labels, watch_labels
+from .losses.loss_bottoms import check_positions, class_axis, read_labels, watch_labels
 from .losses.loss_normalization import ignored_label
 
 
 class Accuracy(Layer):
     """The fraction of positions whose true class is among the accuracy_param.top_k (default 1) highest scores.
 
-    bottom: x (N, C, ...) scores along accuracy_param.axis (default 1), labels (N, ...) one for each position.
+    bottom: x (N, C, ...) scores along accuracy_param.axis (default 1), labels, one for each
+    position in order: (N, ...), of any shape.
     top: accuracy (), 0 when every position is ignored; optionally the accuracy of each class (C,), 0 for an absent class.
     No gradient.
     Raises LayerError for another number of labels, a label that is not whole or not a class, and top_k > C.
@@ -45,7 +46,7 @@ class Accuracy(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.accuracy_param
         self.split = class_axis(self, bottom[0], param.axis, "accuracy_param.axis")
-        check_label_count(self, self.split, bottom)
+        check_positions(self, self.split, bottom)
         if param.top_k > self.split.classes:
             raise self.error(
                 f"top_k must be at most the {self.split.classes} classes, got {param.top_k}", "accuracy_param.top_k"

@@ -1,6 +1,7 @@
 """InnerProduct: y = x weight^T + bias, the fully connected layer. Source: Caffe's inner_product_layer.cpp.
 
-With normalize, of happynear's caffe-windows (NormFace), each K numbers of the weights, w, count as u = w / n, n = sqrt(w w + 1e-6):
+With normalize, of happynear's caffe-windows (NormFace), each K numbers of the weights, w, count as u = w / n,
+n = sqrt(w w + 1e-6):
     dw = (du - u (u du)) / n
 The fork writes u over w in every forward, and takes du for dw.
 """

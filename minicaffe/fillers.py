@@ -1,7 +1,8 @@
-"""Fillers: initial values of learnable blobs, and of DummyData's tops. Source: Caffe's filler.hpp.
+"""Fillers: initial values of learnable blobs, and of DummyData's tops. Source: Caffe's filler.hpp, and the forks' (file:
+SpatialTransformerLayer's, diagonal: FlowNet 2's, alpha of msra: happynear's caffe-windows').
 
     fan_in = count / shape[0], fan_out = count / shape[1]; n = fan_in, fan_out or their mean, by variance_norm
-    xavier: uniform in +-sqrt(3 / n). msra: gaussian of deviation sqrt(2 / n).
+    xavier: uniform in +-sqrt(3 / n). msra: gaussian of deviation sqrt(2 / (n (1 + alpha^2))).
 
 Random values are drawn from minicaffe.rng.generator(), directly into the array.
 """
@@ -16,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import rng
-from .errors import FillerError
+from .access import granted
+from .errors import DataError, FillerError
+from .files import read_text
 from .nearest import nearest
 from .proto import caffe_pb2
 
@@ -83,7 +86,7 @@ def _xavier(array: Array, param: caffe_pb2.FillerParameter) -> None:
 
 def _msra(array: Array, param: caffe_pb2.FillerParameter) -> None:
     if array.size:
-        _draw_gaussian(array, math.sqrt(2 / fan(array.shape, param.variance_norm)))
+        _draw_gaussian(array, math.sqrt(2 / fan(array.shape, param.variance_norm) / (1 + param.alpha**2)))
 
 
 def _bilinear(array: Array, param: caffe_pb2.FillerParameter) -> None:
@@ -91,6 +94,41 @@ def _bilinear(array: Array, param: caffe_pb2.FillerParameter) -> None:
     if array.ndim != 4 or array.shape[2] != array.shape[3]:
         raise FillerError(f"the bilinear filler needs 4 axes with a square kernel, got shape {array.shape}")
     array[...] = bilinear_kernel(array.shape[2])
+
+
+def _diagonal(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    """Zeros, but output n's kernel on input n: diag_val[n] (1 where it is not given) divided by the kernel's size."""
+    if array.ndim == 0:
+        raise FillerError("the diagonal filler needs at least one axis, got a scalar")
+    outputs, inputs, size = array.shape[0], math.prod(array.shape[1:2]), math.prod(array.shape[2:])
+    kernels = array.reshape(outputs, inputs, size)
+    kernels[...] = 0
+    for n in range(min(outputs, inputs) if size else 0):
+        kernels[n, n] = (param.diag_val[n] if n < len(param.diag_val) else 1) / size
+
+
+def _file(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    """The numbers in a text file, separated by white space, in the order of the array."""
+    if not param.file:
+        raise FillerError("the file filler needs file, the name of a text file with the numbers")
+    try:
+        words = read_text(granted(param.file)).split()
+        if len(words) != array.size:
+            raise FillerError(f"{param.file} holds {len(words)} numbers, the shape {array.shape} takes {array.size}")
+        array[...] = np.array([_number(word, param.file) for word in words], np.float64).reshape(array.shape)
+    except DataError as error:
+        raise FillerError(str(error)) from error
+    except OSError as error:
+        raise FillerError(f"{param.file}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        raise FillerError(f"{param.file} is not a text file") from None
+
+
+def _number(word: str, file: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise FillerError(f"{file} holds {word!r}, which is not a number") from None
 
 
 FILLERS: dict[str, Callable[[Array, caffe_pb2.FillerParameter], None]] = {
@@ -101,6 +139,8 @@ FILLERS: dict[str, Callable[[Array, caffe_pb2.FillerParameter], None]] = {
     "xavier": _xavier,
     "msra": _msra,
     "bilinear": _bilinear,
+    "diagonal": _diagonal,
+    "file": _file,
 }
 
 

@@ -1106,6 +1106,9 @@ class FillerParameter(_message.Message):
     FAN_OUT: FillerParameter.VarianceNorm.ValueType  # 1
     AVERAGE: FillerParameter.VarianceNorm.ValueType  # 2
 
+    FILE_FIELD_NUMBER: _builtins.int
+    ALPHA_FIELD_NUMBER: _builtins.int
+    DIAG_VAL_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     MIN_FIELD_NUMBER: _builtins.int
@@ -1114,6 +1117,10 @@ class FillerParameter(_message.Message):
     STD_FIELD_NUMBER: _builtins.int
     SPARSE_FIELD_NUMBER: _builtins.int
     VARIANCE_NORM_FIELD_NUMBER: _builtins.int
+    file: _builtins.str
+    """[9]"""
+    alpha: _builtins.float
+    """[9]"""
     type: _builtins.str
     value: _builtins.float
     min: _builtins.float
@@ -1122,9 +1129,16 @@ class FillerParameter(_message.Message):
     std: _builtins.float
     sparse: _builtins.int
     variance_norm: Global___FillerParameter.VarianceNorm.ValueType
+    @_builtins.property
+    def diag_val(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """[9]"""
+
     def __init__(
         self,
         *,
+        file: _builtins.str | None = ...,
+        alpha: _builtins.float | None = ...,
+        diag_val: _abc.Iterable[_builtins.float] | None = ...,
         type: _builtins.str | None = ...,
         value: _builtins.float | None = ...,
         min: _builtins.float | None = ...,
@@ -1134,9 +1148,9 @@ class FillerParameter(_message.Message):
         sparse: _builtins.int | None = ...,
         variance_norm: Global___FillerParameter.VarianceNorm.ValueType | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["max", b"max", "mean", b"mean", "min", b"min", "sparse", b"sparse", "std", b"std", "type", b"type", "value", b"value", "variance_norm", b"variance_norm"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "file", b"file", "max", b"max", "mean", b"mean", "min", b"min", "sparse", b"sparse", "std", b"std", "type", b"type", "value", b"value", "variance_norm", b"variance_norm"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max", b"max", "mean", b"mean", "min", b"min", "sparse", b"sparse", "std", b"std", "type", b"type", "value", b"value", "variance_norm", b"variance_norm"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alpha", b"alpha", "diag_val", b"diag_val", "file", b"file", "max", b"max", "mean", b"mean", "min", b"min", "sparse", b"sparse", "std", b"std", "type", b"type", "value", b"value", "variance_norm", b"variance_norm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minicaffe import Blob, rng
+from minicaffe import Blob, access, rng
+from minicaffe.access import allowing
 from minicaffe.blob import MemoryState
-from minicaffe.errors import Error, FillerError
+from minicaffe.errors import Error, FillerError, LayerError
 from minicaffe.fillers import FILLERS, bilinear_kernel, fan, fill, leaves_zeros
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import CATALOGUE, create
 from minicaffe.net import Net
 from minicaffe.proto import caffe_pb2
@@ -89,13 +92,13 @@ def test_bilinear() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("kind", sorted(FILLERS))
+@pytest.mark.parametrize("kind", sorted(set(FILLERS) - {"file"}))
 def test_seed_repeats_and_dtype_stays(kind: str, dtype: type) -> None:
     rng.set_random_seed(11)
     first, other = filled((3, 2, 5, 5), dtype, type=kind), filled((3, 2, 5, 5), dtype, type=kind)
     rng.set_random_seed(11)
     np.testing.assert_array_equal(filled((3, 2, 5, 5), dtype, type=kind), first)
-    assert (first != other).any() == (kind not in {"constant", "bilinear"})
+    assert (first != other).any() == (kind not in {"constant", "bilinear", "diagonal"})
 
 
 def test_a_negative_seed() -> None:
@@ -104,7 +107,7 @@ def test_a_negative_seed() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.sampled_from(sorted(set(FILLERS) - {"bilinear"})))
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.sampled_from(sorted(set(FILLERS) - {"bilinear", "file"})))
 def test_every_element_of_every_shape_is_filled(shape: list[int], kind: str) -> None:
     x = filled(tuple(shape), type=kind)
     assert not (x == 77).any()
@@ -168,3 +171,73 @@ def test_weights_that_start_from_zero_take_no_memory_before_they_are_used() -> N
     layer.connect([Blob((2, 3))], [Blob()])
     assert [blob.data_state for blob in layer.blobs] == [MemoryState.UNINITIALISED] * 2
     assert not layer.blobs[0].data.any()
+
+
+def test_diagonal_by_hand() -> None:
+    """Outputs beyond the inputs, and kernels off the diagonal, are 0; a value without diag_val is 1."""
+    expected = np.zeros((4, 3, 1, 2))
+    expected[0, 0], expected[1, 1], expected[2, 2] = 2, 3, 0.5
+    np.testing.assert_array_equal(filled((4, 3, 1, 2), type="diagonal", diag_val=[4, 6]), expected)
+    np.testing.assert_array_equal(filled((2, 3), type="diagonal"), np.eye(2, 3))
+    np.testing.assert_array_equal(filled((3,), type="diagonal", diag_val=[5]), [5, 0, 0])
+    assert filled((0, 3), type="diagonal").shape == (0, 3)
+    with pytest.raises(FillerError, match="the diagonal filler needs at least one axis, got a scalar"):
+        filled((), type="diagonal")
+
+
+def test_msras_alpha() -> None:
+    """The slope of a PReLU behind it: the deviation of alpha 0 divided by sqrt(1 + alpha^2)."""
+    rng.set_random_seed(3)
+    plain = filled(SHAPE, type="msra")
+    rng.set_random_seed(3)
+    np.testing.assert_allclose(filled(SHAPE, type="msra", alpha=2), plain / math.sqrt(5), rtol=1e-5)
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=6, max_size=6), st.sampled_from([" ", "\n", "\t \r\n"]))
+def test_a_files_numbers(tmp_path_factory: pytest.TempPathFactory, numbers: list[float], between: str) -> None:
+    path = tmp_path_factory.mktemp("filler") / "numbers.txt"
+    path.write_text(between.join(map(repr, numbers)) + "\n")
+    with allowing([path]):
+        np.testing.assert_array_equal(filled((2, 3), type="file", file=str(path)), np.float32(numbers).reshape(2, 3))
+
+
+def test_a_file_beside_the_prototxt_fills_a_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is as a source's: from the working directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theta.txt").write_text("1 0 0\n0 1 0.5")
+    text = """
+    layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 1 } } }
+    layer { name: "theta" type: "InnerProduct" bottom: "x" top: "theta" inner_product_param { num_output: 6
+      weight_filler { value: 0 } bias_filler { type: "file" file: "theta.txt" } } }
+    """
+    net = Net(parse_net(text))
+    np.testing.assert_array_equal(net.forward(x=np.ones((2, 1)))["theta"], [[1, 0, 0, 0, 1, 0.5]] * 2)
+    (tmp_path / "theta.txt").write_text("1 0 0 0 1")
+    with pytest.raises(LayerError, match=r'InnerProduct layer "theta": theta.txt holds 5 numbers, the shape \(6,\) takes 6'):
+        Net(parse_net(text))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"1 2 3 4 5 six", "holds 'six', which is not a number"),
+        (b"1 2 3 4 5 6 7", r"holds 7 numbers, the shape \(2, 3\) takes 6"),
+        (b"\xff\xfe", "is not a text file"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_files_that_cannot_fill(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "numbers.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with allowing([tmp_path]), pytest.raises(FillerError, match=rf"numbers.txt:? {message}"):
+        filled((2, 3), type="file", file=str(path))
+
+
+def test_a_filler_names_no_file_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "_allowed", set())
+    (tmp_path / "numbers.txt").write_text("1")
+    with pytest.raises(FillerError, match="may name files elsewhere only where that is allowed"):
+        filled((1,), type="file", file=str(tmp_path / "numbers.txt"))
+    with pytest.raises(FillerError, match="the file filler needs file"):
+        filled((1,), type="file")

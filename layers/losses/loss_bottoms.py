@@ -31,11 +31,16 @@ def class_axis(layer: Layer, scores: Blob, axis: int, field: str) -> ClassAxis:
 
 def check_label_count(layer: Layer, split: ClassAxis, bottom: Sequence[Blob]) -> None:
     """One label for each position of the scores, and as many along the first axis."""
+    check_positions(layer, split, bottom)
+    check_first_axis(layer, bottom, 1)
+
+
+def check_positions(layer: Layer, split: ClassAxis, bottom: Sequence[Blob]) -> None:
+    """One label for each position of the scores."""
     scores, labels, positions = bottom[0].shape, bottom[1].shape, split.outer * split.inner
     if positions != math.prod(labels):
         wanted = f"{positions} labels ({split.outer} x {split.inner} positions around its {split.classes} classes)"
         raise layer.error(f"scores of shape {scores} need {wanted}, got {math.prod(labels)} of shape {labels}", "bottom[1]")
-    check_first_axis(layer, bottom, 1)
 
 
 def check_first_axis(layer: Layer, bottom: Sequence[Blob], i: int) -> None:

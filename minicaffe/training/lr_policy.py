@@ -47,7 +47,9 @@ def check_policy(param: caffe_pb2.SolverParameter) -> None:
     if not all(map(math.isfinite, param.stagelr)):
         raise SolverError(f"every stagelr must be a finite number, got {list(param.stagelr)}")
     if policy == "multifixed" and len(param.stagelr) != len(param.stageiter):
-        raise SolverError(f"each stagelr needs its stageiter, got {len(param.stagelr)} stagelr and {len(param.stageiter)} stageiter")
+        raise SolverError(
+            f"each stagelr needs its stageiter, got {len(param.stagelr)} stagelr and {len(param.stageiter)} stageiter"
+        )
     if param.warmup_iter < 0:
         raise SolverError(f"warmup_iter must be >= 0, got {param.warmup_iter}")
     if policy == "step" and param.stepsize <= 0:

@@ -401,7 +401,7 @@ def test_a_refused_file_gives_no_warnings():
         ("layer { type: Foo }", 'hint: layer takes a quoted type: write type: "Foo"'),
         (
             "layer { pooling_param { pool: AVG } }",
-            "1:31: pool has no value AVG|hint: did you mean AVE?; it is one of MAX, AVE, STOCHASTIC",
+            "1:31: pool has no value AVG|hint: did you mean AVE?; it is one of MAX, AVE, STOCHASTIC, AVE_EXC_PAD, AVE_TF",
         ),
         ('layer { pooling_param { pool: "MAX" } }', "hint: write pool: MAX without quotes"),
         ('layer { pooling_param { pool: "MXA" } }', "hint: did you mean MAX?"),
@@ -507,7 +507,7 @@ def test_an_error_shows_the_line_and_a_caret():
         "net.prototxt:2:24: pool has no value AVG",
         "   pooling_param { pool: AVG }",
         "                         ^",
-        "hint: did you mean AVE?; it is one of MAX, AVE, STOCHASTIC",
+        "hint: did you mean AVE?; it is one of MAX, AVE, STOCHASTIC, AVE_EXC_PAD, AVE_TF",
     ]
     assert (caught.value.line, caught.value.column, caught.value.file) == (2, 24, "net.prototxt")
 

@@ -41,6 +41,18 @@ def test_along_another_axis():
     assert accuracy("axis: -2", scores, labels).forward()[0] == 0.5
 
 
+@pytest.mark.gpu_barrier
+@pytest.mark.parametrize("shape", [(4,), (2, 2), (1, 1, 4, 1)])
+def test_over_axis_0(shape):
+    """Scores (C, N): one label for each column."""
+    scores = [[0.1, 0.5, 0.2, 0.4], [0.9, 0.2, 0.3, 0.3], [0.0, 0.3, 0.5, 0.2]]
+    whole, per_class = accuracy("axis: 0", scores, np.reshape([1, 0, 1, 0], shape), tops=2).forward()
+    assert whole == 0.75
+    np.testing.assert_array_equal(per_class, [1, 0.5, 0])
+    single = accuracy("axis: 0 top_k: 2", np.array([0.1, 0.9, 0.4]), np.array(2))
+    assert single.forward()[0] == 1
+
+
 @given(st.integers(0, 2**32 - 1))
 def test_grows_with_top_k_up_to_one(seed):
     random = np.random.default_rng(seed)

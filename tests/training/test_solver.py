@@ -267,7 +267,10 @@ def test_clipped_gradients_keep_their_direction(values, limit):
         ('lr_policy: "poly" power: 2', [0.8, 0.8 * 0.9**2, 0.8 * 0.8**2, 0.8 * 0.2**2]),
         ('lr_policy: "sigmoid" gamma: 1000 stepsize: 2', [0, 0, 0.4, 0.8]),
         # a stage ends with its stageiter; the last one never does
-        ('lr_policy: "multifixed" stagelr: 0.5 stageiter: 0 stagelr: 0.25 stageiter: 1 stagelr: 2 stageiter: 5', [0.5, 0.25, 2, 2]),
+        (
+            'lr_policy: "multifixed" stagelr: 0.5 stageiter: 0 stagelr: 0.25 stageiter: 1 stagelr: 2 stageiter: 5',
+            [0.5, 0.25, 2, 2],
+        ),
         ('lr_policy: "fixed" warmup_iter: 2 warmup_start_lr: 0.2', [0.2, 0.5, 0.8, 0.8]),
         ('lr_policy: "step" gamma: 0.5 stepsize: 2 warmup_iter: 4', [0, 0.2, 0.4, 0.05]),
     ],
@@ -296,7 +299,10 @@ def test_poly_past_the_end_is_zero():
         ('base_lr: nan lr_policy: "fixed"', "base_lr must be a finite number, got nan"),
         ('base_lr: 1 warmup_start_lr: inf lr_policy: "fixed"', "warmup_start_lr must be a finite number, got inf"),
         ('base_lr: 1 warmup_iter: -1 lr_policy: "fixed"', "warmup_iter must be >= 0, got -1"),
-        ('warmup_iter: 3 lr_policy: "multifixed" stagelr: 1 stageiter: 1', '"multifixed" needs base_lr, which the solver lacks'),
+        (
+            'warmup_iter: 3 lr_policy: "multifixed" stagelr: 1 stageiter: 1',
+            '"multifixed" needs base_lr, which the solver lacks',
+        ),
         ('lr_policy: "multifixed" stagelr: 1', '"multifixed" needs stageiter, which the solver lacks'),
         ('lr_policy: "multifixed" stagelr: nan stageiter: 1', r"every stagelr must be a finite number, got \[nan\]"),
         (
