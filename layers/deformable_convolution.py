@@ -15,6 +15,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.cuda import convolution as gpu
+from minicaffe.cuda.deformable_convolution import Deformed
+from minicaffe.cuda.roi import Scratch
 from minicaffe.layer import Layer
 from minicaffe.threads import get_num_threads
 
@@ -63,6 +66,7 @@ class DeformableConvolution(Layer):
                 raise self.error(f"{what} ({count}) must be divisible by {field} ({groups})", f"{BLOCK}.{field}")
         shapes = [(self.num_output, self.channels // self.group, *self.window.kernel), (self.num_output,)]
         self.learn(shapes[: 1 + param.bias_term], [param.weight_filler, param.bias_filler])
+        self._scratch = Scratch(self.dtype)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
@@ -106,6 +110,35 @@ class DeformableConvolution(Layer):
             self.blobs[1].diff[...] += sum_channels(dy.reshape(*dy.shape[:2], math.prod(dy.shape[2:])))
         if any(wanted is not None for wanted in (dx, doffset, dweight)):
             gradients(bottom[0].data, bottom[1].data, dy, self._tables(), Wanted(dx, doffset, dweight))
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, offset = (blob.device_data("read") for blob in bottom)
+        y = top[0].device_data("write")
+        if top[0].count:
+            self._deformed(bottom).convolve(x, offset, self.blobs[0].device_data("read"), y)
+            if len(self.blobs) > 1:
+                gpu.add_bias(self.dtype, top[0].shape, 1, self.blobs[1].device_data("read"), y)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        if not top[0].count:
+            for blob, wants in zip(bottom, propagate_down, strict=True):
+                if wants:
+                    blob.zero_diff()
+            return
+        deformed, dy = self._deformed(bottom), top[0].device_diff("read")
+        x, offset = (blob.device_data("read") for blob in bottom)
+        if self.param_propagate_down[0]:
+            deformed.add_weight_gradient(x, offset, dy, self.blobs[0].device_diff("update"))
+        if len(self.blobs) > 1 and self.param_propagate_down[1]:
+            gpu.add_bias_gradient(self.dtype, top[0].shape, 1, dy, self.blobs[1].device_diff("update"))
+        if any(propagate_down):
+            dx, doffset = (b.device_diff("write") if wants else 0 for b, wants in zip(bottom, propagate_down, strict=True))
+            deformed.gradients((x, offset, self.blobs[0].device_data("read"), dy), dx, doffset)
+
+    def _deformed(self, bottom: Sequence[Blob]) -> Deformed:
+        count, channels, *size = bottom[0].shape
+        maps = gpu.Maps(self.dtype, self.window, self.group, count, channels, self.num_output, tuple(size))
+        return Deformed(maps, self.deformable_group, self._scratch)
 
     def _tables(self) -> Tables:
         return Tables.of(self.blobs[0].data, self.window, self.group)

@@ -5,6 +5,7 @@ Source: Dai et al., MNC (arXiv:1512.04412); caffe-mnc's mask_pooling_layer.cpp.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,3 +42,21 @@ class MaskPooling(Layer):
             np.multiply(dy, bottom[1].data, out=bottom[0].diff)
         if propagate_down[1]:
             np.sum(dy * bottom[0].data, axis=1, keepdims=True, out=bottom[1].diff)
+
+    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        x, mask, y = bottom[0], bottom[1].device_data("read"), top[0].device_data("write")
+        self.launch("mask_pooling.mask_pooling", x.count, x.count, *_planes(x), x.device_data("read"), mask, y)
+
+    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
+        (x, mask), dy = bottom, top[0].device_diff("read")
+        if propagate_down[0]:
+            to = mask.device_data("read"), x.device_diff("write")
+            self.launch("mask_pooling.mask_pooling", x.count, x.count, *_planes(x), dy, *to)
+        if propagate_down[1]:
+            to = x.device_data("read"), mask.device_diff("write")
+            self.launch("mask_pooling.mask_gradient", mask.count, mask.count, *_planes(x), dy, *to)
+
+
+def _planes(x: Blob) -> tuple[int, int]:
+    """The channels of x, and the numbers of one."""
+    return x.shape[1], math.prod(x.shape[2:])

@@ -1,0 +1,169 @@
+// DeformableConvolution: columns of bilinear samples, and their transposes, of one image at a time. See
+// layers/deformable_convolution.py and deformable_convolution.py.
+//
+// A sample is (deformable group, tap, window), numbered in that order; `samples` of a group: taps * windows. A pixel of a group adds
+// up what samples read of it: count, starts, fill and sort_readers list the samples of every pixel, in rising order, whatever the
+// order of the threads; data_gradient then adds in the order of the list.
+#include "common.cuh"
+#include "window.cuh"
+
+struct Sample {
+  bool inside;
+  int low_h, high_h, low_w, high_w;
+  REAL share_h, share_w;
+  // Neighbour 0 to 3: low low, low high, high low, high high.
+  __device__ int pixel(int k, int width) const { return (k & 2 ? high_h : low_h) * width + (k & 1 ? high_w : low_w); }
+  __device__ REAL share(int k) const { return (k & 2 ? share_h : 1 - share_h) * (k & 1 ? share_w : 1 - share_w); }
+};
+
+__device__ inline bool along(int corner, int step, REAL move, int size, int& low, int& high, REAL& share) {
+  const REAL at = REAL(corner + step) + move;
+  if (!(at >= 0 && at < REAL(size))) return false;
+  const REAL own = REAL(step) + move, whole = floor(own);  // counted from the window's corner
+  low = (int)whole + corner;
+  low = low < 0 ? 0 : low > size - 1 ? size - 1 : low;
+  high = low >= size - 1 ? low : low + 1;
+  share = low >= size - 1 ? REAL(0) : own - whole;
+  return true;
+}
+
+// offset: of one image, (groups, taps, 2, windows).
+__device__ inline Sample sample_of(unsigned sample, const REAL* offset, const Window& w) {
+  const unsigned windows = w.windows(), window = sample % windows, row = sample / windows, tap = row % (unsigned)w.taps();
+  const Place corner = corner_of(window, w);
+  const REAL* move = offset + (size_t)row * 2 * windows + window;
+  Sample s = {false, 0, 0, 0, 0, 0, 0};
+  s.inside = along(corner.h, (int)(tap / (unsigned)w.kernel_w) * w.dil_h, move[0], w.height, s.low_h, s.high_h, s.share_h) &&
+             along(corner.w, (int)(tap % (unsigned)w.kernel_w) * w.dil_w, move[windows], w.width, s.low_w, s.high_w, s.share_w);
+  return s;
+}
+
+// columns (C, taps, windows) of x (C, map); a thread has one sample of all its group's `channels`. count: samples of all groups.
+extern "C" __global__ void columns(int count, const REAL* x, const REAL* offset, REAL* columns, int channels, Window w) {
+  const unsigned samples = w.taps() * w.windows();
+  LOOP(i, count) {
+    const Sample s = sample_of(i, offset, w);
+    const unsigned group = i / samples;
+    const REAL* plane = x + (size_t)group * channels * w.map();
+    REAL* to = columns + (size_t)group * channels * samples + i % samples;
+    for (int c = 0; c < channels; ++c, plane += w.map(), to += samples) {
+      REAL sum = 0;
+      if (s.inside)
+        for (int k = 0; k < 4; ++k) sum += s.share(k) * plane[s.pixel(k, w.width)];
+      *to = sum;
+    }
+  }
+}
+
+// doffset, of one image, from the columns' gradient.
+extern "C" __global__ void offset_gradient(int count, const REAL* x, const REAL* offset, const REAL* columns, REAL* doffset,
+                                           int channels, Window w) {
+  const unsigned windows = w.windows(), samples = w.taps() * windows;
+  LOOP(i, count) {
+    const Sample s = sample_of(i, offset, w);
+    const unsigned group = i / samples;
+    const REAL* plane = x + (size_t)group * channels * w.map();
+    const REAL* from = columns + (size_t)group * channels * samples + i % samples;
+    REAL down = 0, right = 0;
+    for (int c = 0; s.inside && c < channels; ++c, plane += w.map(), from += samples) {
+      const REAL low_low = plane[s.pixel(0, w.width)], low_high = plane[s.pixel(1, w.width)];
+      const REAL high_low = plane[s.pixel(2, w.width)], high_high = plane[s.pixel(3, w.width)];
+      down += *from * ((1 - s.share_w) * (high_low - low_low) + s.share_w * (high_high - low_high));
+      right += *from * ((1 - s.share_h) * (low_high - low_low) + s.share_h * (high_high - high_low));
+    }
+    REAL* to = doffset + (size_t)(i / windows) * 2 * windows + i % windows;
+    to[0] = down;
+    to[windows] = right;
+  }
+}
+
+// counts (groups, pixels), 0 before: how many times samples read each pixel.
+extern "C" __global__ void count_readers(int count, const REAL* offset, int* counts, Window w) {
+  const unsigned samples = w.taps() * w.windows();
+  LOOP(i, count) {
+    const Sample s = sample_of(i, offset, w);
+    int* of_group = counts + (i / samples) * w.map();
+    for (int k = 0; s.inside && k < 4; ++k) atomicAdd(of_group + s.pixel(k, w.width), 1);
+  }
+}
+
+// starts[i] = next[i] = the sum of counts before i; starts[count]: of all. One block of 1024.
+extern "C" __global__ void starts(int count, const int* counts, int* starts, int* next) {
+  __shared__ int before[1024];
+  const unsigned t = threadIdx.x, each = ((unsigned)count + 1023) / 1024;
+  const unsigned first = min(t * each, (unsigned)count), end = min(first + each, (unsigned)count);
+  int sum = 0;
+  for (unsigned i = first; i < end; ++i) sum += counts[i];
+  before[t] = sum;
+  __syncthreads();
+  if (t == 0) {
+    int total = 0;
+    for (int i = 0; i < 1024; ++i) {
+      const int mine = before[i];
+      before[i] = total;
+      total += mine;
+    }
+    starts[count] = total;
+  }
+  __syncthreads();
+  sum = before[t];
+  for (unsigned i = first; i < end; ++i) {
+    starts[i] = next[i] = sum;
+    sum += counts[i];
+  }
+}
+
+// readers: 4 * sample + neighbour, from starts on, in any order.
+extern "C" __global__ void fill(int count, const REAL* offset, int* next, int* readers, Window w) {
+  const unsigned samples = w.taps() * w.windows();
+  LOOP(i, count) {
+    const Sample s = sample_of(i, offset, w);
+    int* of_group = next + (i / samples) * w.map();
+    for (int k = 0; s.inside && k < 4; ++k) readers[atomicAdd(of_group + s.pixel(k, w.width), 1)] = 4 * (int)i + k;
+  }
+}
+
+__device__ inline void sift(int* heap, int root, int length) {
+  const int value = heap[root];
+  for (int child = 2 * root + 1; child < length; child = 2 * root + 1) {
+    if (child + 1 < length && heap[child + 1] > heap[child]) ++child;
+    if (heap[child] <= value) break;
+    heap[root] = heap[child];
+    root = child;
+  }
+  heap[root] = value;
+}
+
+// Sorts the readers of each pixel (heapsort); then they are the samples within their group, and shares their shares.
+extern "C" __global__ void sort_readers(int count, const REAL* offset, const int* starts, int* readers, REAL* shares, Window w) {
+  const unsigned samples = w.taps() * w.windows();
+  LOOP(i, count) {
+    int* mine = readers + starts[i];
+    const int length = starts[i + 1] - starts[i];
+    for (int root = length / 2 - 1; root >= 0; --root) sift(mine, root, length);
+    for (int end = length - 1; end > 0; --end) {
+      const int greatest = mine[0];
+      mine[0] = mine[end];
+      mine[end] = greatest;
+      sift(mine, 0, end);
+    }
+    for (int j = 0; j < length; ++j) {
+      const unsigned sample = (unsigned)mine[j] / 4;
+      shares[starts[i] + j] = sample_of(sample, offset, w).share(mine[j] % 4);
+      mine[j] = (int)(sample % samples);
+    }
+  }
+}
+
+// dx (C, map) from the columns' gradient. count: C * pixels; channels: of a group.
+extern "C" __global__ void data_gradient(int count, const REAL* columns, const int* starts, const int* readers, const REAL* shares,
+                                         REAL* dx, int channels, Window w) {
+  const unsigned pixels = w.map(), samples = w.taps() * w.windows();
+  LOOP(i, count) {
+    const unsigned c = i / pixels, at = c / (unsigned)channels * pixels + i % pixels;
+    const REAL* from = columns + (size_t)c * samples;
+    REAL sum = 0;
+    for (int j = starts[at]; j < starts[at + 1]; ++j) sum += shares[j] * from[readers[j]];
+    dx[i] = sum;
+  }
+}
