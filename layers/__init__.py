@@ -46,6 +46,7 @@ from .ctc_loss import CTCLoss, CtcLoss
 from .data import Data
 from .decode_bbox import DecodeBBox
 from .deconvolution import Deconvolution
+from .dense_image_data import DenseImageData
 from .depthwise_convolution import DepthwiseConvolution
 from .detection_evaluate import DetectionEvaluate
 from .detection_output import DetectionOutput
@@ -64,6 +65,7 @@ from .hdf5_output import HDF5Output
 from .hinge_loss import HingeLoss
 from .im2col import Im2col
 from .image_data import ImageData
+from .image_seg_data import ImageSegData
 from .infogain_loss import InfogainLoss
 from .inner_product import InnerProduct
 from .input import Input

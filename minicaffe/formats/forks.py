@@ -21,7 +21,7 @@ _FIELDS = {
         larc_turbo local_lr_auto local_gw_ratio""",
     "Deformable R-FCN": """deformable_convolution_param modulated_deformable_convolution_param
         deformable_psroi_pooling_param""",
-    "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test""",
+    "SegNet": """weight_by_label_freqs LossParameter.class_weighting sample_weights_test""",
     "DeepLab": """PoolingParameter.hole domain_transform_param dense_crf_param densecrf_param mat_read_param
         mat_write_param unique_label_param adaptive_bias_channel_param""",
     "CRF-RNN": "multi_stage_meanfield_param",
