@@ -13,6 +13,7 @@ from minicaffe import registry
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.settings import settings_or_current as settings_or_current
 from minicaffe.errors import LayerError
+from minicaffe.formats.fork_types import FORK_TYPES as FORK_TYPES
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
@@ -134,14 +135,6 @@ CATALOGUE: dict[str, type[Layer]] = registry.types
 _kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer]
 _types = {kind.type: kind for kind in _kinds} | {"ConvolutionDepthwise": DepthwiseConvolution}
 CATALOGUE |= {name: _types[name] for name in sorted(_types)}
-
-FORK_TYPES = {
-    "VideoData": "SSD",
-    "RegionLoss": "Intel", "BoxData": "Intel", "Axpy": "SENet", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
-    "SpatialDropout": "Intel",
-    "DeformableConvolution": "Deformable R-FCN", "DeformablePSROIPooling": "Deformable R-FCN", "Correlation": "FlowNet",
-}  # fmt: skip
-"""Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""
 
 registry.stand_ins |= STAND_INS
 

@@ -4,7 +4,8 @@
     6 tops: data, rois, labels, bbox_targets and its two weights (without an RPN)
     5 tops: without the outside weights, and 3 tops of which the second is called rois: without a regression (Fast R-CNN)
 
-Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py, and fast-rcnn's. Here every image is seen once before any is seen again.
+Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py, and fast-rcnn's. Here every image is seen once before any is
+seen again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class RoIData(Layer):
 
     No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
     class. Without, IMS_PER_BATCH images: data (N, 3, H, W), rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets and the two weights
-    (S, 4 K, 1, 1), or the first of these only. Boxes are in pixels of the scaled images. param_str: num_classes K, background included.
+    (S, 4 K, 1, 1); of these three also the first two, or none. Boxes are in pixels of the scaled images. param_str: num_classes
+    K, background included.
     bbox_means, bbox_stds (K, 4): what the targets were normalised with; None without, and where the roidb brought its own.
     Raises LayerError for another number of tops, for a batch before set_roidb, and for a roidb that cannot be trained on.
     """
