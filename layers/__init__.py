@@ -13,6 +13,7 @@ from minicaffe import registry
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.settings import settings_or_current as settings_or_current
 from minicaffe.errors import LayerError
+from minicaffe.formats.fork_types import FORK_TYPES as FORK_TYPES
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
@@ -49,6 +50,7 @@ from .decode_bbox import DecodeBBox
 from .deconvolution import Deconvolution
 from .deformable_convolution import DeformableConvolution
 from .deformable_psroi_pooling import DeformablePSROIPooling
+from .dense_image_data import DenseImageData
 from .depthwise_convolution import DepthwiseConvolution
 from .detection_evaluate import DetectionEvaluate
 from .detection_output import DetectionOutput
@@ -67,6 +69,7 @@ from .hdf5_output import HDF5Output
 from .hinge_loss import HingeLoss
 from .im2col import Im2col
 from .image_data import ImageData
+from .image_seg_data import ImageSegData
 from .infogain_loss import InfogainLoss
 from .inner_product import InnerProduct
 from .input import Input
@@ -137,21 +140,6 @@ CATALOGUE: dict[str, type[Layer]] = registry.types
 _kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer]
 _types = {kind.type: kind for kind in _kinds} | {"ConvolutionDepthwise": DepthwiseConvolution}
 CATALOGUE |= {name: _types[name] for name in sorted(_types)}
-
-FORK_TYPES = {
-    "VideoData": "SSD and C3D", "MultiStageMeanfield": "CRF-RNN", "MCWindowData": "deepsaldet",
-    "BinAccuracy": "DeconvNet", "DropoutChannel": "DeconvNet", "EltwiseAccuracy": "DeconvNet", "RedAccuracy": "DeconvNet",
-    "RedSoftmaxLoss": "DeconvNet", "SelectSegBinary": "DeconvNet", "WindowClsData": "DeconvNet",
-    "WindowInstSegData": "DeconvNet", "WindowSegBinary": "DeconvNet", "WindowSegData": "DeconvNet",
-    "Convolution3D": "C3D", "Deconvolution3D": "C3D", "DownSampling": "C3D", "Pooling3D": "C3D", "VolumeData": "C3D",
-    "VideoSegmentationData": "C3D", "VideoWithVoxelTruthData": "C3D", "VoxelCustomLoss": "C3D", "VoxelSoftmax": "C3D",
-    "VoxelSoftmaxLoss": "C3D", "DenseCRF": "DeepLab", "MatRead": "DeepLab", "MatWrite": "DeepLab",
-    "BoxData": "Intel", "MnActivation": "Intel", "MKLBatchNorm": "Intel",
-    "SpatialDropout": "Intel",
-    "ChannelNorm": "FlowNet",
-    "Correlation": "FlowNet",
-}  # fmt: skip
-"""Types that are known to belong to BVLC Caffe or a fork and are not built in; an unknown type's error names it."""
 
 registry.stand_ins |= STAND_INS
 

@@ -33,7 +33,6 @@ class DecodeBBox(Layer):
     type = "DecodeBBox"
     num_bottom = (2, 3)
     num_top = 1
-    index_bottoms = (0, 1, 2)
     param_block = ("decode_bbox_param", "bbox_reg_param")
     weight_names = ()
     has_gradient = False
@@ -59,11 +58,12 @@ class DecodeBBox(Layer):
         deltas, rois = (rows(blob) for blob in bottom[:2])
         boxes = bbox_transform_inv(rois[:, 1:], deltas[:, 4:] * self.stds + self.means)
         boxes[:, 2:] -= 1  # both ends are inclusive
-        kept = np.ones(len(boxes), bool)
+        dropped = np.zeros(len(boxes), bool)
         if self.phase == TRAIN:
-            kept = ~(boxes[:, :2] > boxes[:, 2:]).any(axis=1)
+            dropped |= (boxes[:, :2] > boxes[:, 2:]).any(axis=1)
         if len(bottom) == 3:
-            kept &= ~(rows(bottom[2])[:, -1] >= self.param.decode_bbox_param.gt_iou_thr)
-        top[0].reshape(int(kept.sum()), 5, 1, 1)
+            dropped |= rows(bottom[2])[:, -1] >= self.param.decode_bbox_param.gt_iou_thr
+        kept = np.flatnonzero(~dropped)
+        top[0].reshape(len(kept), 5, 1, 1)
         top[0].data[:, 0, 0, 0] = rois[kept, 0]
         top[0].data[:, 1:, 0, 0] = boxes[kept]

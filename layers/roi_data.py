@@ -1,8 +1,11 @@
 """RoIData: training images with their boxes, from a roidb. Also stands in for roi_data_layer.layer.RoIDataLayer.
 
-    3 tops: data, im_info, gt_boxes (a net with an RPN);  6 tops: data, rois, labels, bbox_targets and its two weights (without)
+    3 tops: data, im_info, gt_boxes (a net with an RPN)
+    6 tops: data, rois, labels, bbox_targets and its two weights (without an RPN)
+    5 tops: without the outside weights, and 3 tops of which the second is called rois: without a regression (Fast R-CNN)
 
-Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py. Here every image is seen once before any is seen again.
+Source: py-faster-rcnn's roi_data_layer/layer.py and minibatch.py, and fast-rcnn's. Here every image is seen once before any is
+seen again.
 """
 
 from __future__ import annotations
@@ -35,8 +38,9 @@ class RoIData(Layer):
 
     No bottom. With an RPN, one image a batch: data (1, 3, H, W), im_info (1, 3): H, W, scale, gt_boxes (G, 5): x1, y1, x2, y2,
     class. Without, IMS_PER_BATCH images: data (N, 3, H, W), rois (S, 5, 1, 1), labels (S, 1, 1, 1), targets and the two weights
-    (S, 4 K, 1, 1). Boxes are in pixels of the scaled images. param_str: num_classes K, background included.
-    bbox_means, bbox_stds (K, 4): what the 6-top layer's targets were normalised with; None where the roidb brought its own.
+    (S, 4 K, 1, 1); of these three also the first two, or none. Boxes are in pixels of the scaled images. param_str: num_classes
+    K, background included.
+    bbox_means, bbox_stds (K, 4): what the targets were normalised with; None without, and where the roidb brought its own.
     Raises LayerError for another number of tops, for a batch before set_roidb, and for a roidb that cannot be trained on.
     """
 
@@ -49,11 +53,13 @@ class RoIData(Layer):
     reads_data = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        if len(top) not in (3, 6):
-            raise self.error(f"takes 3 tops (with an RPN) or 6 (without), got {len(top)}", "top")
+        if len(top) == 4:
+            forms = "3 (with an RPN: data, im_info, gt_boxes; without a regression: data, rois, labels), 5 or 6"
+            raise self.error(f"takes {forms}, got 4 tops", "top")
         self.num_classes = whole_parameter(self, layer_parameters(self), "num_classes")
         self.shard = current_shard(self.phase)
-        self.has_rpn = len(top) == 3
+        self.has_rpn = len(top) == 3 and self.param.top[1:2] != ["rois"]
+        self.regresses = len(top) > 3
         self.makes_rois = not self.has_rpn  # of the instance: the type has both forms
         self.roidb: Roidb = []
         self.order = np.zeros(0, int)
@@ -65,7 +71,7 @@ class RoIData(Layer):
         top[0].reshape(self.images_per_batch, 3, max(train.scales), train.max_size)
         columns = 4 * (2 if train.agnostic else self.num_classes)
         shapes = [(1, 3), (1, 5)] if self.has_rpn else [(1, n, 1, 1) for n in (5, 1, columns, columns, columns)]
-        for blob, shape in zip(top[1:], shapes, strict=True):
+        for blob, shape in zip(top[1:], shapes, strict=False):
             blob.reshape(shape)
 
     def suppose_rois(self, bottom: Sequence[Blob], top: Sequence[Blob], rois: int | None) -> None:
@@ -83,7 +89,9 @@ class RoIData(Layer):
         if not entries:
             raise self.error(f"a roidb of {len(roidb)} images has no image with boxes to train on")
         if not self.has_rpn and any("bbox_targets" not in entry for entry in entries):
-            self.bbox_means, self.bbox_stds = add_bbox_regression_targets(entries, self.settings)
+            statistics = add_bbox_regression_targets(entries, self.settings)
+            if self.regresses:
+                self.bbox_means, self.bbox_stds = statistics
         self.roidb, self.order = entries, np.zeros(0, int)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

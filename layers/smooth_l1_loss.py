@@ -22,9 +22,10 @@ from .losses.loss_bottoms import check_same_shape
 class SmoothL1Loss(DifferenceLoss):
     """loss = sum(w_out * f(w_in * (x - target))) / N, with smooth_l1_loss_param.sigma (default 1).
 
-    bottom: x (N, ...), target, optionally w_in and w_out (both or none), all of x's shape, where (N, 8) is (N, 8, 1, 1).
+    bottom: x (N, ...), target, optionally w_in (Fast R-CNN's nets have no other) and w_out, all of x's shape, where (N, 8) is
+    (N, 8, 1, 1).
     top: loss (). Both x and target get gradients. As in the original, the loss counts only with an explicit loss_weight.
-    Raises LayerError for other shapes, for one weight bottom without the other, and for sigma <= 0.
+    Raises LayerError for other shapes, and for sigma <= 0.
     """
 
     type = "SmoothL1Loss"
@@ -38,8 +39,6 @@ class SmoothL1Loss(DifferenceLoss):
         self.sigma = self.param.smooth_l1_loss_param.sigma
         if not self.sigma > 0:
             raise self.error(f"sigma must be > 0, got {self.sigma:g}", "smooth_l1_loss_param.sigma")
-        if len(bottom) == 3:
-            raise self.error("takes 2 bottoms, or 4 with the inside and the outside weights, got 3", "bottom")
         super().setup(bottom, top)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -167,7 +167,10 @@ HUGE = "dim: 2000000000 " * 4
             r'top "ip" is already produced by layer "ip" \(made.prototxt:2\) \(made.prototxt:3\)',
         ),
         ('layer { name: "a" type: "ReLu" bottom: "data" top: "a" }', 'unknown layer type "ReLu"; nearest known: .*ReLU'),
-        ('layer { name: "a" type: "Correlation" bottom: "data" top: "a" }', "which belongs to FlowNet and is not built in"),
+        (
+            'layer { name: "a" type: "Correlation" bottom: "data" top: "a" }',
+            r"which belongs to FlowNet \(github.com/lmb-freiburg/flownet2\) and is not built in",
+        ),
         (
             'layer { name: "p" type: "Pooling" bottom: "data" top: "data" pooling_param { kernel_size: 2 } }',
             "cannot run in place",
@@ -459,8 +462,9 @@ def test_two_layers_of_one_name_may_share_all_their_weights(tmp_path: Path) -> N
 def test_caffes_own_types_that_are_not_built_in_are_named() -> None:
     with pytest.raises(LayerError, match=r'Layer layer "data": has no type; write type: .* \(made.prototxt:1\)'):
         net_of('layer { name: "data" top: "data" }')
-    with pytest.raises(LayerError, match='unknown layer type "RegionLoss", which belongs to Intel and is not built in'):
-        net_of('layer { name: "data" type: "RegionLoss" top: "data" }')
+    origin = r"which belongs to Cascade R-CNN \(github.com/zhaoweicai/cascade-rcnn\) and is not built in"
+    with pytest.raises(LayerError, match=f'unknown layer type "EvalData", {origin}'):
+        net_of('layer { name: "data" type: "EvalData" top: "data" }')
 
 
 def test_public_names() -> None:

@@ -75,7 +75,7 @@ class FieldBoxesOutput(Layer):
         return sum(blob.count for blob in bottom) * 4 * self.dtype.itemsize
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        block, found = self.settings_block, []
+        block, found = self.settings_block, [np.zeros((0, 6), self.dtype)]
         measure = Measure(self.unit, block.nms_type)
         for image in range(self.images(bottom)):
             boxes, scores = self.candidates(bottom, image)

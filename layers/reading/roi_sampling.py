@@ -51,7 +51,8 @@ def class_targets(labels: Array, targets: Array, num_classes: int, settings: Tra
 
 
 def put_training_rois(top: Sequence[Blob], rois: Array, labels: Array, targets: Array, inside: Array) -> None:
-    """Fill rois (R, 5, 1, 1), labels (R, 1, 1, 1), targets, inside and outside weights (R, 4 K, 1, 1), as py-R-FCN does."""
-    for blob, values in zip(top, (rois, labels[:, None], targets, inside, inside > 0), strict=True):
+    """Fill rois (R, 5, 1, 1), labels (R, 1, 1, 1), targets, inside and outside weights (R, 4 K, 1, 1), as py-R-FCN does, or
+    the first of these, if there are fewer tops."""
+    for blob, values in zip(top, (rois, labels[:, None], targets, inside, inside > 0), strict=False):
         blob.reshape(*values.shape, 1, 1)
         blob.data[...] = values[:, :, None, None]

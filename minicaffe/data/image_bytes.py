@@ -49,6 +49,27 @@ def read_image(file: str | PathLike[str] | bytes, color: bool | None = True, nam
         return _channels(_eight_bits(image), color, str(stored.format))
 
 
+def read_labels(file: str | PathLike[str] | bytes, name: str = "") -> Pixels:
+    """A label image, or the bytes of one, as (H, W, 1): each pixel's class. Of a palette its indices (PASCAL VOC's PNGs), else
+    the grey values. Raises DataError, also for colours and for more than 8 bits.
+    """
+    from PIL import ImageOps
+
+    with opened(file, name) as stored:
+        _check_cost(stored)
+        image = ImageOps.exif_transpose(stored)
+        if image.mode.startswith(("I", "F")):
+            raise ValueError("labels of more than 8 bits; write the classes as 8-bit grey values, or with a palette")
+        if image.mode in ("P", "PA"):
+            return np.atleast_3d(np.array(image))[:, :, :1]
+        if image.mode in ("1", "L", "LA"):
+            return np.asarray(image.convert("L"))[:, :, None]
+        pixels = np.asarray(image.convert("RGB"))
+        if (pixels != pixels[:, :, :1]).any():
+            raise ValueError("labels in colours; write the classes as 8-bit grey values, or with a palette")
+        return np.ascontiguousarray(pixels[:, :, :1])
+
+
 def pixels_of(image: Any) -> Pixels:
     """An image of Pillow as (H, W, 3) blue, green, red: turned upright, 16 bits made 8, grey repeated, alpha dropped."""
     from PIL import ImageOps

@@ -1,6 +1,8 @@
-"""Image lists with `NAME LABEL` on each line, for ImageData and convert-imageset. A name may contain spaces.
+"""Image lists: `NAME LABEL` on each line, for ImageData and convert-imageset, where a name may contain spaces; `NAME LABELS`,
+an image and its label image, for ImageSegData and DenseImageData.
 
-Source: Caffe's image_data_layer.cpp and tools/convert_imageset.cpp.
+Source: Caffe's image_data_layer.cpp and tools/convert_imageset.cpp; DeepLab's image_seg_data_layer.cpp; caffe-segnet's
+dense_image_data_layer.cpp.
 """
 
 from __future__ import annotations
@@ -29,10 +31,37 @@ def read_image_list(path: str | PathLike[str]) -> list[Listed]:
         name, *label = line.strip().rsplit(maxsplit=1)
         if not label:
             raise DataError(f'{path}:{number}: "{line.strip()}" has no label: write NAME LABEL')
-        images.append(Listed(name, _label(label[0], f"{path}:{number}"), number))
+        images.append(Listed(name, label_number(label[0], f"{path}:{number}"), number))
     if not images:
         raise DataError(f"{path}: the list has no image")
     return images
+
+
+class Paired(NamedTuple):
+    """An image of a list, the second word of its line ("" without one), and the line's number, from 1."""
+
+    name: str
+    label: str
+    line: int
+
+
+def read_pairs(path: str | PathLike[str], labels: str = "LABELS") -> list[Paired]:
+    """The lines `NAME LABELS` of a list, for images with a label image each; blank lines are skipped.
+
+    labels: what the second word is called in errors; "" for lines with a name only, of which other words are ignored.
+    Raises DataError, with the line, for another number of words: names cannot contain spaces here.
+    """
+    pairs = []
+    for number, line in enumerate(text_lines(path), 1):
+        words = line.split()
+        if not words:
+            continue
+        if labels and len(words) != 2:
+            raise DataError(f'{path}:{number}: "{line.strip()}" is not NAME {labels}, two words')
+        pairs.append(Paired(words[0], words[1] if labels else "", number))
+    if not pairs:
+        raise DataError(f"{path}: the list has no image")
+    return pairs
 
 
 def read_names(path: str | PathLike[str]) -> list[str]:
@@ -51,7 +80,7 @@ def text_lines(path: str | PathLike[str]) -> list[str]:
         return read_text(path, "lists", "surrogateescape").split("\n")
 
 
-def _label(word: str, place: str) -> int:
+def label_number(word: str, place: str) -> int:
     """The label as a number. Raises DataError if it is not an integer of 32 bits, Caffe's int."""
     try:
         label = int(word)

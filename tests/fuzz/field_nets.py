@@ -101,6 +101,8 @@ MORE: dict[str, tuple[list[str], int, str]] = {
     "HDF5Output": ([ROWS, "3 1"], 0, "hdf5_output_param { file_name: \"out.h5\" }"),
     "HDF5Data": ([], 2, 'hdf5_data_param { source: "list.txt" batch_size: 2 }'),
     "ImageData": ([], 2, 'image_data_param { source: "images.txt" batch_size: 2 } transform_param {}'),
+    "ImageSegData": ([], 3, 'image_data_param { source: "images.txt" batch_size: 2 } transform_param {}'),
+    "DenseImageData": ([], 2, 'dense_image_data_param { source: "pairs.txt" batch_size: 2 } transform_param {}'),
     "WindowData": ([], 2, 'window_data_param { source: "windows.txt" batch_size: 2 } transform_param { crop_size: 5 }'),
     "Data": ([], 2, 'data_param { source: "db" backend: LMDB batch_size: 2 } transform_param {}'),
     "AnnotatedData": ([], 2, 'data_param { source: "annotated" backend: LMDB batch_size: 2 } transform_param {'
@@ -136,6 +138,8 @@ def write_files() -> None:
     pixels = np.arange(9 * 8 * 3, dtype=np.uint8).reshape(9, 8, 3)
     Path("image.png").write_bytes(encode_image(pixels, "png"))
     Path("images.txt").write_text("image.png 1\nimage.png 2\n")
+    Path("labels.png").write_bytes(encode_image(pixels[:, :, :1], "png"))
+    Path("pairs.txt").write_text("image.png labels.png\n")
     Path("windows.txt").write_text("# 0\nimage.png\n3\n9\n8\n2\n1 0.9 1 1 5 6\n0 0.1 2 2 6 6\n")
     with h5py.File("rows.h5", "w") as file:
         file["t0"], file["t1"] = np.ones((3, 2), np.float32), np.ones((3, 1), np.float32)

@@ -33,10 +33,10 @@ def entry(height: int = 30, width: int = 40, seed: int = 0) -> Entry:
     )
 
 
-def layer(roidb: list[Entry], tops: int = 3, **changes: Any) -> LayerCase:
-    """A RoIData layer with roidb set; images are scaled to a short side of 60."""
+def layer(roidb: list[Entry], tops: int = 3, names: str = "", **changes: Any) -> LayerCase:
+    """A RoIData layer with roidb set; images are scaled to a short side of 60. names: the tops', as the prototxt says them."""
     with settings(**{"train_scales": (60,), "train_max_size": 100, **changes}):
-        case = LayerCase(FOUR, tops=tops, phase=TRAIN)
+        case = LayerCase(FOUR + "".join(f' top: "{name}"' for name in names.split()), tops=tops, phase=TRAIN)
     case.layer.set_roidb(roidb)  # type: ignore[attr-defined]
     return case
 
@@ -159,6 +159,21 @@ def test_without_an_rpn_every_roi_has_its_due() -> None:
         np.testing.assert_allclose(targets[i], row.ravel(), atol=1e-5)
 
 
+@pytest.mark.parametrize("tops", [3, 5])
+def test_fast_rcnns_tops_are_the_first_of_the_six(tops: int) -> None:
+    """The same seed samples the same rois; a net without a regression (data, rois, labels) keeps no means and stds."""
+    roidb, sampling = [with_proposals(0, 50), with_proposals(1, 60)], {"train_batch_size": 32, "train_bg_thresh_lo": 0.0}
+    names = "data rois labels bbox_targets bbox_loss_weights"
+    minicaffe.set_random_seed(3)
+    six = layer(roidb, 6, **sampling).forward()
+    minicaffe.set_random_seed(3)
+    case = layer(roidb, tops, " ".join(names.split()[:tops]), **sampling)
+    for found, same in zip(case.forward(), six, strict=False):
+        np.testing.assert_array_equal(found, same)
+    assert (case.layer.bbox_means is None) == (tops == 3)  # type: ignore[attr-defined]
+    assert case.layer.makes_rois
+
+
 def test_without_an_rpn_agnostic_and_all_rois() -> None:
     case = layer(
         [with_proposals(0, 50)], 6, train_batch_size=-1, train_agnostic=True, train_bg_thresh_lo=0.0, train_ims_per_batch=1
@@ -252,7 +267,7 @@ def test_roidb_errors(roidb: list[Entry], message: str) -> None:
 
 
 def test_errors(tmp_path: Path) -> None:
-    with pytest.raises(LayerError, match=r"takes 3 tops \(with an RPN\) or 6 \(without\), got 4"):
+    with pytest.raises(LayerError, match=r"takes 3 \(with an RPN: data, im_info, gt_boxes; without .*\), 5 or 6, got 4 tops"):
         LayerCase(FOUR, tops=4)
     with pytest.raises(LayerError, match="takes 3 to 6 tops, got 2"):
         LayerCase(FOUR, tops=2)

@@ -120,9 +120,13 @@ def test_shapes_differ():
         LayerCase(WEIGHTED, np.zeros((3, 4)), np.zeros((3, 4)), np.zeros((3, 5)), np.zeros((3, 4)))
 
 
-def test_one_weight_without_the_other():
-    with pytest.raises(LayerError, match="takes 2 bottoms, or 4 with the inside and the outside weights, got 3"):
-        LayerCase(WEIGHTED, *arrays(3, 4)[:3])
+def test_inside_weights_alone_are_fast_rcnns():
+    x, target, inside, _ = arrays(3, 4)
+    one, both = LayerCase(WEIGHTED, x, target, inside), LayerCase(WEIGHTED, x, target, inside, np.ones((3, 4)))
+    assert one.forward() == both.forward()
+    for diff, same in zip(one.backward(np.array(2.0)), both.backward(np.array(2.0)), strict=False):
+        np.testing.assert_array_equal(diff, same)
+    one.check_gradient()
 
 
 def test_sigma_zero():

@@ -19,7 +19,8 @@ from PIL import Image
 from minicaffe import Error, Net, allow_path, limits
 from minicaffe.cli.upgrade import upgraded_binary
 from minicaffe.data.database_lmdb import LmdbDatabase
-from minicaffe.data.image_list import read_image_list
+from minicaffe.data.image_bytes import read_labels
+from minicaffe.data.image_list import read_image_list, read_pairs
 from minicaffe.data.image_list import read_names as read_list_of_hdf5
 from minicaffe.data.images import image_size, load_image
 from minicaffe.data.roidb import load_roidb
@@ -85,6 +86,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "a.tif": load_image,
     "a.webp": load_image,
     "a.bmp": load_image,
+    "labels.png": read_labels,
     "size.png": image_size,
     "uri.png": lambda path: read_uri(f"file://{path}", 1 << 20),
     "a.npy": read_npy,
@@ -92,6 +94,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "a.onnx": Session,
     "map.txt": lambda path: read_map(Path(path)),
     "images.txt": read_image_list,
+    "pairs.txt": read_pairs,
     "hdf5s.txt": read_list_of_hdf5,
     "detect.txt": read_list,
     "windows.txt": read_window_file,

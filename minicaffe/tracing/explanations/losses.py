@@ -79,12 +79,10 @@ def smooth_l1_loss(case: Case[SmoothL1Loss], at: Index) -> Explanation:
     x, target, *weights = [b.reshape(-1).astype(np.float64) for b in case.bottoms]
     sigma = case.layer.sigma
     d = (x - target) * (weights[0] if weights else 1)
-    losses = smooth_l1(d, sigma) * (weights[1] if weights else 1)
-    columns = {"x": x, "target": target}
-    if weights:
-        columns |= {"w_in": weights[0], "w_out": weights[1]}
+    losses = smooth_l1(d, sigma) * (weights[1] if len(weights) > 1 else 1)
+    columns = {"x": x, "target": target, **dict(zip(("w_in", "w_out"), weights))}
     index = indices(np.arange(x.size), case.x.shape)
-    terms = Terms.of(case.bottom_names[0], index, {**columns, "d": d}, losses, "w_out * f(d)" if weights else "f(d)")
+    terms = Terms.of(case.bottom_names[0], index, {**columns, "d": d}, losses, "w_out * f(d)" if len(weights) > 1 else "f(d)")
     formula = (
         f"loss = the sum of f(d) / N; d = w_in * (x - target)\n"
         f"f(d) = 0.5 ({number(sigma)} d)^2 where |d| < {number(1 / sigma**2)}, else |d| - {number(0.5 / sigma**2)}"
@@ -102,7 +100,7 @@ def _looser(found: SumExplanation, size: float) -> Explanation:
 def smooth_l1_loss_gradient(case: Case[SmoothL1Loss], at: Index) -> Explanation:
     i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
     x, target, *weights = [float(b.reshape(-1)[i]) for b in case.bottoms]
-    w_in, w_out = weights or (1.0, 1.0)
+    w_in, w_out = [*weights, 1.0, 1.0][:2]
     d = w_in * (x - target)
     slope = float(smooth_l1_backward(np.array(d), case.layer.sigma))
     factor = sign * slope * w_in * w_out / _images(case)

@@ -206,6 +206,7 @@ OTHERS = [
     ('type: "Slice" slice_param { slice_point: 1 slice_point: 4 }', [(2, 5, 3)], 3),
     ('type: "Slice" slice_param { axis: 2 }', [(2, 5, 4)], 2),
     ('type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 3 }', [(4, 3, 2)] * 2, 1),
+    ('type: "SmoothL1Loss"', [(4, 3, 2)] * 3, 1),
     ('type: "SmoothL1Loss"', [(4, 3, 2)] * 4, 1),
     ('type: "Softmax"', [(2, 4, 3)], 1),
     ('type: "Softmax" softmax_param { axis: -1 }', [(2, 4, 3)], 1),

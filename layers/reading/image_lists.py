@@ -1,0 +1,114 @@
+"""Batches of the images that a list names, for ImageData, ImageSegData and DenseImageData.
+
+The next line of the list, in order or shuffled  ->  its image, resized  ->  what a layer makes of it
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from minicaffe.access import granted
+from minicaffe.data.image_bytes import Pixels, read_image, resized
+from minicaffe.data.image_list import Listed, Paired
+from minicaffe.data.prefetch import Batch
+from minicaffe.data.shard import Shard, current_shard
+from minicaffe.data.state_fields import Fields
+from minicaffe.errors import DataError
+from minicaffe.formats.checksum import checksum
+from minicaffe.layer import Layer
+
+from .prefetching import Order
+
+Y = TypeVar("Y")
+L = TypeVar("L", bound=Listed | Paired)
+
+
+class ListParam(Protocol):
+    """Fields of image_data_param and dense_image_data_param."""
+
+    source: str
+    batch_size: int
+    rand_skip: int
+    shuffle: bool
+    new_height: int
+    new_width: int
+    is_color: bool
+    root_folder: str
+
+
+class ListSource(Generic[L]):
+    """An endless source of batches; a layer's own writes shapes and next_batch. generator: of all random numbers."""
+
+    def __init__(self, images: list[L], param: ListParam, generator: np.random.Generator, shard: Shard) -> None:
+        self.images, self.param, self.generator, self.shard = images, param, generator, shard
+        skip = int(generator.integers(param.rand_skip)) if param.rand_skip else 0
+        # skip and order are drawn alike in all ranks; only then each goes its way
+        self.order = Order(len(images), param.shuffle, generator, skip)
+        shard.rank_stream(generator)
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shapes of the first batch's arrays."""
+        raise NotImplementedError
+
+    def next_batch(self) -> Batch:
+        """The next batch."""
+        raise NotImplementedError
+
+    def next_listed(self) -> L:
+        """The next line of the list."""
+        # every rank draws for all: their orders stay alike
+        return self.images[[self.order.next() for _ in range(self.shard.count)][self.shard.rank]]
+
+    def state(self) -> dict[str, Any]:
+        return {"order": self.order.state(), **self.shard.state(self.generator)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.order.restore(Fields(state).inner("order"))
+        self.shard.restore(self.generator, state)
+
+    def fingerprint(self) -> dict[str, Any]:
+        lines = "".join(f"{listed.name} {listed.label}\n" for listed in self.images)
+        return {
+            "images": len(self.images),
+            "list": zlib.crc32(lines.encode()),
+            "first image": checksum(self.pixels(self.images[0])),
+        }
+
+    def pixels(self, listed: L) -> Pixels:
+        """An image as the layer reads it (H, W, C)."""
+        param = self.param
+        pixels = self.named(listed, self._read, param.root_folder + listed.name)
+        return self.named(listed, resized, pixels, param.new_height, param.new_width) if param.new_height else pixels
+
+    def named(self, listed: L, step: Callable[..., Y], *arguments: object) -> Y:
+        """step(*arguments), its error with the image's line in the list."""
+        try:
+            return step(*arguments)
+        except DataError as error:
+            place = f"{self.param.source}:{listed.line}"
+            name = "" if listed.name in str(error) else f"{listed.name}: "
+            raise DataError(f"{place}: {name}{error}") from error
+
+    def _read(self, name: str) -> Pixels:
+        return read_image(granted(name), self.param.is_color)
+
+
+def check_list_fields(layer: Layer, block: str) -> None:
+    """Raises LayerError for a batch_size of 0, and for one of new_height and new_width without the other."""
+    param: ListParam = getattr(layer.param, block)
+    if param.batch_size < 1:
+        raise layer.error(f"batch_size must be > 0, got {param.batch_size}", f"{block}.batch_size")
+    if bool(param.new_height) != bool(param.new_width):
+        raise layer.error(f"give both new_height and new_width, got {param.new_height} and {param.new_width}", block)
+
+
+def check_skip(layer: Layer, block: str, images: Sequence[object]) -> Shard:
+    """The shard that the layer reads. Raises LayerError if rand_skip goes beyond the list."""
+    skip = getattr(layer.param, block).rand_skip
+    if skip > len(images):
+        raise layer.error(f"rand_skip {skip} is more than the {len(images)} images listed", f"{block}.rand_skip")
+    return current_shard(layer.phase)

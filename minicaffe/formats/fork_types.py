@@ -1,0 +1,44 @@
+"""The layer types of forks that are not built in, and the repositories that they are from."""
+
+from __future__ import annotations
+
+_TYPES = {
+    "MS-CNN (github.com/zhaoweicai/mscnn)": "DetectionAccuracy ImageGtData",
+    "MS-CNN (github.com/zhaoweicai/mscnn), and another one to yeahkun/caffe-yolo": "DetectionLoss",
+    "Cascade R-CNN (github.com/zhaoweicai/cascade-rcnn)": """DetectionData DetectionGroupAccuracy DetectionGroupLoss EvalData
+        FrcnnOutput HardMining ScaleRoute""",
+    "MS-CNN and Cascade R-CNN (github.com/zhaoweicai)": "BboxAccuracy",
+    "YOLO for Caffe (github.com/yeahkun/caffe-yolo)": "BoxData EvalDetection",
+    "MobileNet-YOLO (github.com/eric612/MobileNet-YOLO)": "LaneData SegmentationEvaluate YoloSeg",
+    "Faster R-CNN in C++ (github.com/makefile/frcnn)": """FrcnnAnchorTarget FrcnnProposal FrcnnProposalTarget FrcnnRoiData
+        FPNProposal""",
+    "SqueezeDet for OpenCV (github.com/kvmanohar22/caffe)": "BboxData SqueezeDetLoss",
+    "Convolutional Pose Machines (github.com/CMU-Perceptual-Computing-Lab/caffe_train)": "CPMData",
+    "OpenPose (github.com/CMU-Perceptual-Computing-Lab/caffe_rtpose)": "ImResize",
+    "C3D (github.com/facebook/C3D)": """Convolution3D Deconvolution3D DownSampling Pooling3D VideoSegmentationData
+        VideoWithVoxelTruthData VolumeData VoxelCustomLoss VoxelSoftmax VoxelSoftmaxLoss""",
+    "DeconvNet (github.com/HyeonwooNoh/caffe)": """BinAccuracy DropoutChannel EltwiseAccuracy RedAccuracy RedSoftmaxLoss
+        SelectSegBinary WindowClsData WindowInstSegData WindowSegBinary WindowSegData""",
+    "deepsaldet (github.com/Robert0812/deepsaldet)": "MCWindowData",
+    "SSD (github.com/weiliu89/caffe), and others to yjxiong/caffe and facebook/C3D": "VideoData",
+    "temporal segment networks (github.com/yjxiong/caffe)": "Gather SegData",
+    "CRF-RNN (github.com/torrvision/caffe)": "MultiStageMeanfield",
+    "DeepLab (bitbucket.org/aquariusjay/deeplab-public-ver2)": "DenseCRF DomainTransform MatRead MatWrite UniqueLabel",
+    "HED (github.com/s9xie/hed)": "ImageLabelmapData",
+    "pulkitag's Caffe (github.com/pulkitag/caffe)": """CrossConvolution EuclideanLossWithIgnore GenericWindowData RandomNoise
+        SquareBoxData""",
+    "CaffeMex (github.com/sciencefans/CaffeMex_v2)": "Mask",
+    "happynear's Caffe (github.com/happynear/caffe-windows)": """ChannelScale Cosine Flip GeneralContrastiveLoss
+        GeneralTripletLoss InnerDistance LabelSpecificAdd LabelSpecificRescale Local SoftTruncation Transformer TripletLoss""",
+    "caffe-face (github.com/ydwen/caffe-face)": "CenterLoss",
+    "SphereFace (github.com/wy1iu/sphereface)": "MarginInnerProduct",
+    "DeepDetect's Caffe (github.com/beniz/caffe)": "DiceCoefLoss SeLu SparseData SparseInnerProduct",
+    "beniz/caffe, happynear/caffe-windows and makefile/frcnn, one each (github.com)": "FocalLoss",
+    "caffe_ocr (github.com/senlinuc/caffe_ocr)": "DenseBlock WarpCTCLoss",
+    "FlowNet (github.com/lmb-freiburg/flownet2)": """Accum ChannelNorm Correlation Downsample FlowWarp L1Loss LpqLoss Mean
+        NegReLU Resample""",
+    "the spatial transformer (github.com/daerduoCarey/SpatialTransformerLayer)": "SpatialTransformer STLoss",
+    "Intel Caffe (github.com/intel/caffe)": "MKLBatchNorm MnActivation SpatialDropout",
+}  # fmt: skip
+FORK_TYPES = {kind: fork for fork, kinds in _TYPES.items() for kind in kinds.split()}
+"""Types that are known to belong to a fork and are not built in; an unknown type's error names it."""
