@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class Filter(Layer):
 
     type = "Filter"
     num_bottom = (2, None)
+    fork_bottoms: ClassVar = {1: "channel-pruning's Caffe selects channels by weights of the layer"}
     num_top = (1, None)
     weight_names = ()
     found_axis = 0

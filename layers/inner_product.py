@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,6 +42,7 @@ class InnerProduct(Layer):
 
     type = "InnerProduct"
     num_bottom = 1
+    fork_bottoms: ClassVar = dict.fromkeys((2, 3), "happynear's caffe-windows (NormFace) takes the weights from bottom 1")
     num_top = 1
     param_block = ("inner_product_param",)
     weight_names = ("weight", "bias")

@@ -2,7 +2,8 @@
 
     loss = sum(max(x, 0) - x t + log(1 + exp(-|x|))) / divisor        dx = (sigmoid(x) - t) / divisor
 
-Source: Caffe's sigmoid_cross_entropy_loss_layer.cpp.
+With a third bottom w each term is multiplied by its w, and the divisor is sum(w).
+Source: Caffe's sigmoid_cross_entropy_loss_layer.cpp; for the third bottom MNC's.
 """
 
 from __future__ import annotations
@@ -24,33 +25,43 @@ from .sigmoid import sigmoid
 class SigmoidCrossEntropyLoss(Loss):
     """loss = -sum(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) / divisor.
 
-    bottom: x (N, ...) scores, targets with as many values and the same first axis. top: loss ().
+    bottom: x (N, ...) scores, targets with as many values and the same first axis; optionally weights, as many (MNC's),
+    whose sum then is the divisor, and a sum of 0 gives a loss of 0. top: loss ().
     loss_param: ignore_label (compared with the target cut to a whole number), normalization (default BATCH_SIZE here),
     normalize, pre_fixed_normalizer. Only x gets a gradient.
-    Raises LayerError for targets of another size.
+    Raises LayerError for targets or weights of another size.
     """
 
     type = "SigmoidCrossEntropyLoss"
-    index_bottoms = (1,)
+    num_bottom = (2, 3)
+    index_bottoms: tuple[int, ...] = (1,)
     param_block = ("loss_param",)
     copies = (3.25, 2.25)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.normalization = read_normalization(self.param.loss_param, default=BATCH_SIZE)
         self.ignore = ignored_label(self.param.loss_param)
+        self.index_bottoms = tuple(range(1, len(bottom)))
         self.divisor = Blob((), np.float64)  # forward's
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().reshape(bottom, top)
-        check_same_size(self, bottom, 1)
+        for i in self.index_bottoms:
+            check_same_size(self, bottom, i)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        target, kept = self._target(bottom)
-        losses = sigmoid_cross_entropy(bottom[0].data, target) * kept
-        self.divisor.data[...] = self.normalization.divisor(images=len(kept), positions=kept.size, valid=int(kept.sum()))
+        target, weights = self._target(bottom)
+        losses = sigmoid_cross_entropy(bottom[0].data, target) * weights
+        total = float(weights.sum(dtype=np.float64))
+        if len(bottom) == 2:
+            total = self.normalization.divisor(images=len(weights), positions=weights.size, valid=int(total))
+        self.divisor.data[...] = total if total > 0 else np.inf
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if len(bottom) == 3:  # the kernels have no weights
+            super().forward_gpu(bottom, top)
+            return
         count = bottom[0].count
         fixed = self.normalization.fixed_divisor(bottom[0].shape[0], count)
         kernel = "sigmoid_cross_entropy_loss.sigmoid_cross_entropy"
@@ -58,12 +69,14 @@ class SigmoidCrossEntropyLoss(Loss):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if propagate_down[0]:
-            target, kept = self._target(bottom)
+            target, weights = self._target(bottom)
             scale = float(top[0].diff.item()) / float(self.divisor.read_data())
-            bottom[0].diff[...] = (sigmoid(bottom[0].data) - target) * kept * scale
+            bottom[0].diff[...] = (sigmoid(bottom[0].data) - target) * weights * scale
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        if propagate_down[0]:
+        if len(bottom) == 3:
+            super().backward_gpu(top, propagate_down, bottom)
+        elif propagate_down[0]:
             scale = (top[0].device_diff("read"), self.divisor.device_data("read"))
             given = (*self._given(bottom), *scale, bottom[0].device_diff("write"))
             self.launch("sigmoid_cross_entropy_loss.sigmoid_cross_entropy_backward", bottom[0].count, *given)
@@ -73,12 +86,12 @@ class SigmoidCrossEntropyLoss(Loss):
         x, target = (blob.device_data("read") for blob in bottom)
         return bottom[0].count, x, target, self.ignore is not None, self.ignore or 0
 
-    def _target(self, bottom: Sequence[Blob]) -> tuple[Array, NDArray[np.bool_]]:
-        """The targets, and which of them count, in x's shape."""
+    def _target(self, bottom: Sequence[Blob]) -> tuple[Array, Array | NDArray[np.bool_]]:
+        """The targets, and how much or whether each counts, in x's shape."""
         target = bottom[1].data.reshape(bottom[0].shape)
         # Caffe's static_cast<int>
         kept = np.ones(target.shape, bool) if self.ignore is None else np.trunc(target) != self.ignore
-        return target, kept
+        return target, bottom[2].data.reshape(target.shape) * kept if len(bottom) == 3 else kept
 
 
 def sigmoid_cross_entropy(x: Array, target: Array) -> Array:

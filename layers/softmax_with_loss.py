@@ -2,7 +2,8 @@
 
     loss = sum_i -log(max(p_i[label_i], FLT_MIN)) / divisor        dx_i = (p_i - onehot(label_i)) / divisor
 
-Source: Caffe's softmax_loss_layer.cpp; its gradient does not see the floor FLT_MIN.
+With SegNet's class weights each term i is multiplied by that of label_i.
+Source: Caffe's softmax_loss_layer.cpp, whose gradient does not see the floor FLT_MIN, and caffe-segnet's.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ class SoftmaxWithLoss(Loss):
 
     bottom: x (N, C, ...) scores, labels (N, ...) one for each position. top: loss (); optionally the probabilities, of
     x's shape, whose diff is not used. loss_param: ignore_label, normalization (default VALID), normalize,
-    pre_fixed_normalizer. No positions, or none but ignored ones: loss 0.
-    Raises LayerError for another number of labels, and for a label that is not whole or not a class.
+    pre_fixed_normalizer; with weight_by_label_freqs one class_weighting for each class (SegNet's; the divisor leaves them
+    out). No positions, or none but ignored ones: loss 0.
+    Raises LayerError for another number of labels or class weights, and for a label that is not whole or not a class.
     """
 
     type = "SoftmaxWithLoss"
@@ -52,9 +54,20 @@ class SoftmaxWithLoss(Loss):
         super().reshape(bottom, top)
         self.split = class_axis(self, bottom[0], self.param.softmax_param.axis, "softmax_param.axis")
         check_label_count(self, self.split, bottom)
+        self.class_weights = self._class_weights()
         self.prob.reshape(self.split)
         for blob, like in zip(top[1:], bottom, strict=False):
             blob.reshape(like.shape)
+
+    def _class_weights(self) -> Array | None:
+        """SegNet's weights (C,) of the classes, None without weight_by_label_freqs."""
+        given, classes = self.param.loss_param.class_weighting, self.split.classes
+        if not self.param.loss_param.weight_by_label_freqs:
+            return None
+        if len(given) != classes:
+            message = f"weight_by_label_freqs needs one class_weighting for each of {classes} classes, got {len(given)}"
+            raise self.error(message, "loss_param.class_weighting")
+        return np.array(given, self.dtype)
 
     def kept_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:
         return data_bytes([self.prob])
@@ -63,6 +76,8 @@ class SoftmaxWithLoss(Loss):
         prob = softmax(bottom[0].data.reshape(self.split), out=self.prob.data)
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         losses = cross_entropy(prob, labels, kept)
+        if self.class_weights is not None:
+            losses *= self.class_weights[labels]
         self.divisor.data[...] = self.divisor_for(kept)
 
         top[0].data[...] = losses.sum(dtype=np.float64) / self.divisor.read_data()
@@ -70,6 +85,9 @@ class SoftmaxWithLoss(Loss):
             blob.data[...] = values.reshape(blob.shape)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if self.class_weights is not None:  # which the kernels lack
+            super().forward_gpu(bottom, top)
+            return
         outer, classes, inner = self.split
         prob, losses = self.prob.device_data("write"), top[2].device_data("write") if len(top) > 2 else 0
         launch_softmax(self.dtype, *self.split, bottom[0].device_data("read"), prob)
@@ -87,11 +105,16 @@ class SoftmaxWithLoss(Loss):
             return
         labels, kept = read_labels(self, bottom[1].data, self.split, self.ignore)
         dx = cross_entropy_backward(self.prob.data, labels, kept)
+        if self.class_weights is not None:
+            dx *= self.class_weights[labels][:, None]
         dx *= float(top[0].diff.item()) / float(self.divisor.read_data())
         bottom[0].diff[...] = dx.reshape(bottom[0].shape)
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
+            return
+        if self.class_weights is not None:
+            super().backward_gpu(top, propagate_down, bottom)
             return
         count, (_, classes, inner) = bottom[0].count, self.split
         labels = (bottom[1].device_data("read"), self.ignore is not None, self.ignore or 0)

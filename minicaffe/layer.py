@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import builtins
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -39,10 +39,11 @@ Count = int | tuple[int, int | None]
 class Layer:
     """One step of a net.
 
-    Class facts. What the net relies on: type (Caffe's type string; the catalogue's key); num_bottom, num_top; equal_bottom_top
-    (as many tops as bottoms); in_place (a top may be its bottom's blob); is_loss (the first top's default loss weight is 1);
-    auto_top (missing tops are added); index_bottoms (bottoms that hold rois, labels, indices or sample weights: they have no
-    gradient, backward zeroes their diff and force_backward skips them; setup may set it).
+    Class facts. What the net relies on: type (Caffe's type string; the catalogue's key); num_bottom, num_top; fork_bottoms
+    (what a fork does with another number of bottoms, for the error); equal_bottom_top (as many tops as bottoms); in_place (a
+    top may be its bottom's blob); is_loss (the first top's default loss weight is 1); auto_top (missing tops are added);
+    index_bottoms (bottoms that hold rois, labels, indices or sample weights: they have no gradient, backward zeroes their diff
+    and force_backward skips them; setup may set it).
 
     What tools rely on:
     - param_block: the prototxt blocks that it reads, its main one first.
@@ -74,6 +75,7 @@ class Layer:
     type: str = ""
     num_bottom: ClassVar[Count] = (0, None)
     num_top: ClassVar[Count] = (0, None)
+    fork_bottoms: ClassVar[Mapping[int, str]] = {}
     equal_bottom_top: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     is_loss: ClassVar[bool] = False
@@ -344,7 +346,9 @@ class Layer:
         for what, have, want in (("bottom", bottoms, self.num_bottom), ("top", tops, self.num_top)):
             least, most = (want, want) if isinstance(want, int) else want
             if have < least or (most is not None and have > most):
-                raise self.error(f"takes {_count_text(least, most, what)}, got {have}", what)
+                fork = self.fork_bottoms.get(have, "") if what == "bottom" else ""
+                known = f"; {fork}, which is not built in" if fork else ""
+                raise self.error(f"takes {_count_text(least, most, what)}, got {have}{known}", what)
         if self.equal_bottom_top and bottoms != tops:
             raise self.error(f"takes as many tops as bottoms, got {bottoms} bottoms and {tops} tops", "top")
 

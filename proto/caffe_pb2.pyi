@@ -1265,26 +1265,36 @@ class LossParameter(_message.Message):
     PRE_FIXED: LossParameter.NormalizationMode.ValueType  # 4
     """[R-FCN]"""
 
+    WEIGHT_BY_LABEL_FREQS_FIELD_NUMBER: _builtins.int
+    CLASS_WEIGHTING_FIELD_NUMBER: _builtins.int
     IGNORE_LABEL_FIELD_NUMBER: _builtins.int
     NORMALIZATION_FIELD_NUMBER: _builtins.int
     NORMALIZE_FIELD_NUMBER: _builtins.int
     PRE_FIXED_NORMALIZER_FIELD_NUMBER: _builtins.int
+    weight_by_label_freqs: _builtins.bool
+    """[3]"""
     ignore_label: _builtins.int
     normalization: Global___LossParameter.NormalizationMode.ValueType
     normalize: _builtins.bool
     pre_fixed_normalizer: _builtins.float
     """[R-FCN]"""
+    @_builtins.property
+    def class_weighting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """[4]"""
+
     def __init__(
         self,
         *,
+        weight_by_label_freqs: _builtins.bool | None = ...,
+        class_weighting: _abc.Iterable[_builtins.float] | None = ...,
         ignore_label: _builtins.int | None = ...,
         normalization: Global___LossParameter.NormalizationMode.ValueType | None = ...,
         normalize: _builtins.bool | None = ...,
         pre_fixed_normalizer: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ignore_label", b"ignore_label", "normalization", b"normalization", "normalize", b"normalize", "pre_fixed_normalizer", b"pre_fixed_normalizer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ignore_label", b"ignore_label", "normalization", b"normalization", "normalize", b"normalize", "pre_fixed_normalizer", b"pre_fixed_normalizer", "weight_by_label_freqs", b"weight_by_label_freqs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ignore_label", b"ignore_label", "normalization", b"normalization", "normalize", b"normalize", "pre_fixed_normalizer", b"pre_fixed_normalizer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_weighting", b"class_weighting", "ignore_label", b"ignore_label", "normalization", b"normalization", "normalize", b"normalize", "pre_fixed_normalizer", b"pre_fixed_normalizer", "weight_by_label_freqs", b"weight_by_label_freqs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

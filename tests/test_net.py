@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -439,6 +440,19 @@ def test_two_layers_with_weights_need_two_names() -> None:
         net_of(HEAD + IP + IP.replace('top: "ip"', 'top: "ip2"'))
     relu = 'layer { name: "same" type: "ReLU" bottom: "data" top: "data" }\n'
     assert len(net_of(HEAD + relu + relu).layers) == 3
+
+
+@pytest.mark.parametrize(
+    "layer, message",
+    [
+        ('type: "InnerProduct" bottom: "data" bottom: "data"', "takes 1 bottom, got 2; happynear's .* from bottom 1, which is"),
+        ('type: "Filter" bottom: "data"', "takes at least 2 bottoms, got 1; channel-pruning's Caffe .*, which is not built in"),
+        ('type: "Reshape" bottom: "data" bottom: "data"', r"takes 1 bottom, got 2 \(made"),
+    ],
+)
+def test_a_forks_number_of_bottoms_names_the_fork(layer: str, message: str) -> None:
+    with pytest.raises(LayerError, match=message):
+        net_of(HEAD + f'layer {{ name: "x" {layer} top: "x" }}')
 
 
 def test_two_layers_of_one_name_may_share_all_their_weights(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ MOST = -math.log(FLT_MIN)
 def softmax_with_loss(layer: SoftmaxWithLoss, tops: int) -> Step:
     """The loss, and with two tops the probabilities. The gradient does not see that a position's loss is at most MOST."""
     axis, ignore = layer.param.softmax_param.axis, layer.ignore
+    weights = None if layer.class_weights is None else torch.from_numpy(layer.class_weights)
 
     def run(scores: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         log_prob = functional.log_softmax(scores, axis)
@@ -31,6 +32,8 @@ def softmax_with_loss(layer: SoftmaxWithLoss, tops: int) -> Step:
         # ignored labels need not be classes: looked up as 0
         loss = -classes.gather(-1, torch.where(kept, label, 0).long()[..., None])[..., 0] * kept
         loss = loss - (loss - loss.clamp(max=MOST)).detach()  # the value is limited, the gradient is not, as in Caffe
+        if weights is not None:
+            loss = loss * weights.to(loss)[torch.where(kept, label, 0).long()]
         total = loss.sum() / _divisor(layer, kept, math.prod(scores.shape[: axis % scores.ndim]))
         return (total, log_prob.detach().exp())[:tops]
 
@@ -38,10 +41,13 @@ def softmax_with_loss(layer: SoftmaxWithLoss, tops: int) -> Step:
 
 
 def sigmoid_cross_entropy_loss(layer: SigmoidCrossEntropyLoss) -> Step:
-    def run(x: Tensor, target: Tensor) -> Tensor:
+    def run(x: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
         target = target.detach().reshape(x.shape)
         kept = torch.ones_like(target, dtype=torch.bool) if layer.ignore is None else target.trunc() != layer.ignore
         loss = functional.binary_cross_entropy_with_logits(x, target, reduction="none") * kept
+        if weights is not None:
+            weights = weights.detach().reshape(x.shape) * kept
+            return (loss * weights).sum() / (weights.sum() if weights.sum() > 0 else math.inf)
         return loss.sum() / _divisor(layer, kept, x.shape[0])
 
     return run

@@ -113,6 +113,7 @@ def test_the_inputs_get_no_gradient_and_a_second_reshape() -> None:
             "n: No such file or directory",
         ),
         ("num_classes: 3", r"bottom 1 of shape \(1, 6\) does not hold 3 priors x 3 values for each of 1 images"),
+        ("num_classes: 1", r"bottom 1 .* 3 priors x 1 values for each of 1 images; TextBoxes' PriorBox makes each box twice"),
         ("num_classes: 2 share_location: false", r"bottom 0 of shape \(1, 12\) does not hold 3 priors x 8 values"),
     ],
 )

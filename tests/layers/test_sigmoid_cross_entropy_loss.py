@@ -78,3 +78,21 @@ def test_second_reshape_to_no_images():
 def test_sizes_differ():
     with pytest.raises(LayerError, match=r'SigmoidCrossEntropyLoss layer "layer": bottoms 0 and 1 must have as many values'):
         LayerCase(TYPE, np.zeros((3, 4)), np.zeros((3, 5)))
+
+
+@pytest.mark.parametrize("text", ["", "loss_param { ignore_label: 1 normalization: NONE }"])
+def test_mncs_weights(text):
+    x, target, weights = rng.normal(size=(3, 4)), rng.integers(0, 2, (3, 4)), rng.random((3, 4))
+    case = LayerCase(f"{TYPE} {text}", x, target, weights.reshape(3, 2, 2))
+    counted = weights * (target != 1) if text else weights
+    expected = (sigmoid_cross_entropy(x, target) * counted).sum() / counted.sum()
+    np.testing.assert_allclose(case.forward()[0], expected)
+    assert case.check_gradient().elements == 12
+
+
+def test_weights_of_zero_give_no_loss():
+    case = LayerCase(TYPE, np.ones((2, 3)), np.zeros((2, 3)), np.zeros((2, 3)))
+    assert case.forward()[0] == 0
+    assert not any(dx.any() for dx in case.backward())
+    with pytest.raises(LayerError, match=r"bottoms 0 and 2 must have as many values, got 6 of shape \(2, 3\) and 2"):
+        LayerCase(TYPE, np.ones((2, 3)), np.zeros((2, 3)), np.zeros((2, 1)))

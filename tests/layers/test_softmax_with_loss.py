@@ -155,3 +155,22 @@ def test_first_axis():
 def test_axis_out_of_range():
     with pytest.raises(LayerError, match=r"axis 4 is out of range for shape \(2, 3, 4, 5\)"):
         loss_of("softmax_param { axis: 4 }")
+
+
+WEIGHTS = "weight_by_label_freqs: true class_weighting: 0.25 class_weighting: 3 class_weighting: 1.5"
+
+
+@pytest.mark.parametrize("text, divisor", [("", 40), ("ignore_label: 1", None), ("normalize: false", 2)])
+def test_segnets_class_weights(text, divisor):
+    case = LayerCase(f'type: "SoftmaxWithLoss" loss_param {{ {WEIGHTS} {text} }}', SCORES, LABELS, tops=2)
+    kept = LABELS != 1 if "ignore" in text else np.ones(LABELS.shape, bool)
+    losses = -np.log(np.take_along_axis(softmax(SCORES), LABELS[:, None], axis=1)[:, 0])
+    expected = (losses * np.array([0.25, 3, 1.5])[LABELS])[kept].sum() / (divisor or kept.sum())
+    np.testing.assert_allclose(case.forward()[0], expected)
+    assert case.check_gradient().elements == 120
+
+
+def test_class_weights_are_one_for_each_class_and_count_only_when_asked_for():
+    with pytest.raises(LayerError, match="weight_by_label_freqs needs one class_weighting for each of 3 classes, got 2"):
+        loss_of("loss_param { weight_by_label_freqs: true class_weighting: 1 class_weighting: 2 }")
+    np.testing.assert_array_equal(loss_of("loss_param { class_weighting: 7 }"), loss_of(""))

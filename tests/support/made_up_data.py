@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from minicaffe import TEST, TRAIN, Error, Layer, Net
+from minicaffe import TEST, TRAIN, Error, Layer, Net, registry
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.filter import filter_layers
 from minicaffe.formats.prototxt import NetFile, read_net
+from minicaffe.formats.source import LayerSource
 from minicaffe.mode import Phase
 from minicaffe.net_arguments import state_applied
 from minicaffe.proto import caffe_pb2
@@ -33,7 +34,8 @@ class Made:
 
 def build(path: Path, phase: Phase | None = None) -> Made:
     """The net of a prototxt with its data layers replaced, in this phase; by default in the one that its name says or else,
-    where that lacks a bottom, in the other. The files that it names are made up in the working directory. Raises minicaffe.Error."""
+    where that lacks a bottom, in the other. The files that it names are made up in the working directory.
+    Raises minicaffe.Error."""
     file = read_net(path)
     make_up_files(file.param)
     if phase is not None:
@@ -81,11 +83,18 @@ def is_data(layer: caffe_pb2.LayerParameter) -> bool:
     return (layer.type.endswith("Data") and layer.type != "DummyData") or layer.type == "Python"
 
 
+def is_built(layer: caffe_pb2.LayerParameter) -> bool:
+    """Whether minicaffe has the layer's type."""
+    return layer.type != "Python" and registry.find(layer.type) is not None
+
+
 def with_inputs(file: NetFile, shapes: dict[str, Shape]) -> NetFile:
-    """The file with an Input in place of each data layer."""
-    param = caffe_pb2.NetParameter()
+    """The file with an Input in place of each data layer, except where these are a fork's and little else would be left."""
+    param, sources = caffe_pb2.NetParameter(), list(file.sources)
     param.CopyFrom(file.param)
-    for layer in param.layer:
+    if all(layer.type in ("Silence", "Slice") or (is_data(layer) and not is_built(layer)) for layer in param.layer):
+        return file
+    for i, layer in enumerate(param.layer):
         if is_data(layer) and all(top in shapes for top in layer.top):
             made = caffe_pb2.LayerParameter(name=layer.name, type="Input", top=layer.top)
             made.include.extend(layer.include)
@@ -93,7 +102,8 @@ def with_inputs(file: NetFile, shapes: dict[str, Shape]) -> NetFile:
             for top in layer.top:
                 made.input_param.shape.add(dim=shapes[top])
             layer.CopyFrom(made)
-    return replace(file, param=param)
+            sources[i] = LayerSource(file.sources[i].place)  # without the fields that are gone
+    return replace(file, param=param, sources=sources)
 
 
 def make_up_files(param: caffe_pb2.NetParameter) -> None:
@@ -145,6 +155,7 @@ TOPS: dict[str, Shape] = {
     "masks": (4, 1, 14, 14),
     "box_labels": (4,),
     "mask_labels": (4,),
+    "seg_label": (2, 1, 32, 32),
 }
 """What detection's data layers make beside the image."""
 LABELS: dict[str, Shape] = {
@@ -258,6 +269,8 @@ def fill(made: Made, seed: int) -> None:
         reader, _ = made.readers.get(name, ("", 0))
         if reader in ("MultiBoxLoss", "DetectionEvaluate"):
             values[...] = BOXES
+        elif name == "im_info":  # PVANet's has further numbers
+            values.reshape(-1)[:3] = (*net.blobs[net.inputs[0]].shape[2:4], 1)
         elif name == "gt_boxes":
             values[...] = [[20, 30, 120, 100, 1], [50, 60, 160, 190, 2], [5, 9, 200, 180, 1]]
 

@@ -233,7 +233,10 @@ def test_roi_align_with_a_third_bottom():
     compare(net, inputs, 1e-9, index=("rois", "s"))
 
 
-@pytest.mark.parametrize("loss", ["", "loss_param { ignore_label: 2 }", "loss_param { normalization: FULL }"])
+SEGNETS = "loss_param { ignore_label: 2 weight_by_label_freqs: true class_weighting: [0.25, 3, 1.5] }"
+
+
+@pytest.mark.parametrize("loss", ["", "loss_param { ignore_label: 2 }", "loss_param { normalization: FULL }", SEGNETS])
 @pytest.mark.parametrize("kind", ["SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "SoftmaxWithLossOHEM"])
 def test_losses_of_labels(kind, loss):
     shape = (2, 3, 4) if kind == "SigmoidCrossEntropyLoss" else (2, 1, 4)
@@ -241,6 +244,14 @@ def test_losses_of_labels(kind, loss):
     random = np.random.default_rng(10)
     labels = random.integers(0, 3, shape).astype(float)
     compare(net, {"x": random.normal(size=(2, 3, 4)), "t": labels}, 1e-9, index=("t",))
+
+
+def test_a_loss_with_mncs_weights():
+    text = 'type: "SigmoidCrossEntropyLoss"'
+    net = made("".join(input_layer(name, 2, 3, 4) for name in "xtw") + layer(text, bottom="x t w"))
+    random = np.random.default_rng(11)
+    inputs = {"x": random.normal(size=(2, 3, 4)), "t": random.integers(0, 2, (2, 3, 4)), "w": random.random((2, 3, 4))}
+    compare(net, inputs, 1e-9, index=("t", "w"))
 
 
 def test_softmax_with_loss_of_a_hopeless_label_keeps_its_gradient():

@@ -30,19 +30,24 @@ def softmax_with_loss(case: Case[SoftmaxWithLoss], at: Index) -> Explanation:
         return softmax(case, at)
     p, labels, kept = _true(case)
     losses = np.where(kept, -np.log(np.maximum(p, FLT_MIN)), 0.0)  # FLT_MIN, as in Caffe: a loss of 87.3, not inf
+    weights = case.layer.class_weights
+    losses = losses if weights is None else losses * weights[labels]
+    weighted = "" if weights is None else "w "
     if case.number == 2:
         i = np.unravel_index(int(np.ravel_multi_index(at, case.tops[2].shape)), p.shape)
         step = f"label {labels[i]}, p of it {number(p[i])}" if kept[i] else "the label is ignored: 0"
         loss = float(losses[i])
-        return case.function(at, "loss = -ln(p of the true class), not divided", loss, SHARE * (1 + abs(loss)), step)
+        return case.function(at, f"loss = -{weighted}ln(p of the true class), not divided", loss, SHARE * (1 + abs(loss)), step)
     index = indices(np.arange(labels.size), case.bottoms[1].shape)
     columns = {"label": case.bottoms[1].reshape(-1), "p of it": np.where(kept, p, np.nan).reshape(-1)}  # NaN: ignored
-    terms = Terms.of(case.bottom_names[1], index, columns, losses.reshape(-1), "-ln p")
+    if weights is not None:
+        columns["w"] = weights[labels].reshape(-1)
+    terms = Terms.of(case.bottom_names[1], index, columns, losses.reshape(-1), f"-{weighted}ln p")
     divisor = float(case.layer.divisor_for(kept))
     more: dict[str, Any] = {"divisor": divisor}
     if not kept.all():
         more["steps"] = (f"{int((~kept).sum())} positions have the ignored label {case.layer.ignore}: 0",)
-    found = case.sum(at, "loss = the sum over positions of -ln(p of the true class) / divisor", terms, **more)
+    found = case.sum(at, f"loss = the sum over positions of -{weighted}ln(p of the true class) / divisor", terms, **more)
     return _looser(found, int(kept.sum()))  # p near 1: ln p is as far off as p, by the rounding of 1
 
 
@@ -64,13 +69,15 @@ def softmax_with_loss_gradient(case: Case[SoftmaxWithLoss], at: Index) -> Explan
     p = float(probabilities((line - line.max()).astype(np.float64), 0)[c])
     true, counts = bool(labels[outer, inner] == c), bool(kept[outer, inner])
     divisor = float(layer.divisor_for(kept))
-    factor = (p - true) * counts / divisor
+    weight = 1.0 if layer.class_weights is None else float(layer.class_weights[labels[outer, inner]])
+    factor = weight * (p - true) * counts / divisor
+    weighted = "" if layer.class_weights is None else f"{number(weight)} * "
     steps = (
         f"p of class {c} is {number(p)}; the label is {int(labels[outer, inner]) if counts else 'ignored'}",
-        f"({number(p)} - {int(true)}) / {number(divisor)} = {number(factor)}" if counts else "an ignored position: 0",
+        f"{weighted}({number(p)} - {int(true)}) / {number(divisor)} = {number(factor)}" if counts else "an ignored position: 0",
     )
-    size = abs(float(case.dy[0])) * (p + true) / divisor  # p - 1 cancels where p is near 1
-    formula = "dx = dloss * (p - (1 for the true class)) / divisor"
+    size = abs(float(case.dy[0])) * weight * (p + true) / divisor  # p - 1 cancels where p is near 1
+    formula = f"dx = dloss * {'w * ' * bool(weighted)}(p - (1 for the true class)) / divisor"
     return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)
 
 

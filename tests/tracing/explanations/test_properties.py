@@ -212,6 +212,11 @@ OTHERS = [
     ('type: "Softmax" softmax_param { axis: -1 }', [(2, 4, 3)], 1),
     ('type: "SoftmaxWithLoss" loss_param { ignore_label: 2 }', [(3, 4, 5), "labels (3, 5)"], 2),
     ('type: "SoftmaxWithLoss" loss_param { normalization: BATCH_SIZE }', [(3, 4), "labels (3,)"], 1),
+    (
+        'type: "SoftmaxWithLoss" loss_param { weight_by_label_freqs: true class_weighting: [0.25, 3, 1.5, 2] }',
+        [(3, 4, 5), "labels (3, 5)"],
+        1,
+    ),
     ('type: "SoftmaxWithLossOHEM"', [(3, 4, 5), "labels (3, 5)"], 3),
     ('type: "Split"', [(2, 3)], 3),
     ('type: "Swish" swish_param { beta: 1.5 }', [(2, 3, 5)], 1),
