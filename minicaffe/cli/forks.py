@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from minicaffe.errors import Error
 from minicaffe.formats.fork_page import markdown, records, text
-from minicaffe.formats.forks import Fork, forks
-from minicaffe.nearest import nearest
+from minicaffe.formats.forks import find_fork, forks
 
 from .options import argument, option, with_options
 from .terminal import echo
@@ -32,15 +30,5 @@ def command(options: Options) -> None:
     if options.markdown:
         echo(markdown(), nl=False)
         return
-    chosen = list(forks().values()) if options.name is None else [_fork(options.name)]
+    chosen = list(forks().values()) if options.name is None else [find_fork(options.name)]
     echo(json.dumps(records(chosen), indent=1) if options.as_json else text(chosen).rstrip())
-
-
-def _fork(name: str) -> Fork:
-    """The fork of this name, title or repository. Raises Error."""
-    by_name = {word.lower(): fork for fork in forks().values() for word in (fork.name, fork.title, fork.repository)}
-    if found := by_name.get(name.lower()):
-        return found
-    near = nearest(name.lower(), by_name)
-    hint = f"did you mean {by_name[near[0]].name}?" if near else "`minicaffe forks` lists all"
-    raise Error(f"no fork is called {name!r}: {hint}")

@@ -21,6 +21,9 @@ from .terminal import echo
 class Options(ThreadOptions):
     weights: str = argument()
     out: str | None = option("-o --out", "The file to write.  [default: stdout]", metavar="FILE.prototxt")
+    fork: str = option(
+        "--fork", "The fork that wrote WEIGHTS (see `minicaffe forks`), if it must be told.", default="", metavar="NAME"
+    )
     check: bool = option("--check/--no-check", "Load it with the weights and run it once.", default=True)
     allow_module: tuple[str, ...] = modules_option()
 
@@ -35,7 +38,7 @@ def command(options: Options) -> None:
     """
     weights, out = options.weights, options.out
     check_target("--out", out, [weights])
-    rescued = rescue(weights)
+    rescued = rescue(weights, options.fork)
     if out:
         with replacing(out) as path:
             path.write_text(rescued.text, encoding="utf-8")

@@ -12,52 +12,104 @@ from dataclasses import dataclass, field
 
 from minicaffe.proto import caffe_pb2
 
-from .wire import BYTES, FOUR_BYTES, VARINT, Buffer, Field, WireError, delimited, encoded, fields
+from .wire import BYTES, FOUR_BYTES, VARINT, Buffer, Field, fields
 
 FRCNN, RFCN, OPENCV = "Faster R-CNN (caffe-fast-rcnn)", "R-FCN (caffe-rfcn)", "OpenCV"
 MICROSOFT, PSROIALIGN, INTEL, MINI = "Microsoft's Caffe", "R-FCN-PSROIAlign", "Intel Caffe", "mini-caffe (luoyetx)"
 NVIDIA, SSD, OURS, GUIDE = "NVIDIA Caffe", "SSD", "minicaffe", "a vendor's ROIAlign guide"
+BVLC = "BVLC Caffe"
 CTPN, DEEP_DETECT, CRNN, CHWICK = "CTPN", "DeepDetect's Caffe", "crnn.caffe", "ChWick's Caffe (ctc-dev)"
-JLSTM, OCR = "caffe-lstm (junhyukoh)", "caffe_ocr"
-SHUFFLENET, YOLO, YOLO2 = "ShuffleNet", "MobileNet-YOLO", "caffe-yolov2"
-MSCNN, CASCADE = "MS-CNN", "Cascade R-CNN (cascade-rcnn)"
+SHUFFLENET, YOLO, YOLO2, CAFFE_OCR = "ShuffleNet", "MobileNet-YOLO", "caffe-yolov2", "caffe_ocr"
+JLSTM = "caffe-lstm (junhyukoh)"
+BUTD, SOEAVER, CASCADE, MSCNN = "bottom-up-attention", "py-RFCN-priv", "Cascade R-CNN", "MS-CNN"
+MAKEFILE, HAPPYNEAR, TIANZHI = "frcnn (makefile)", "caffe-windows (happynear)", "tianzhi0549's Caffe"
+SEGNET, NOH, PSPNET, DEEPLAB = "SegNet", "DeconvNet", "PSPNet", "DeepLab"
+MNC, UNSKY, NVIDIA_15 = "MNC", "Deformable R-FCN", "NVIDIA Caffe 0.15"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
-PRE_FIXED_3 = (RFCN, *MS, INTEL)
+PRE_FIXED_3 = (RFCN, *MS, INTEL, BUTD, SOEAVER)
 """The forks whose LossParameter.normalization has PRE_FIXED = 3 and NONE = 4; elsewhere 3 is NONE."""
+
+CEIL_MODE = (CASCADE, SOEAVER, MAKEFILE)
+"""The forks whose PoolingParameter has ceil_mode, 1 to round up, where BVLC has round_mode, 1 to round down."""
 
 Numbers = dict[int, tuple[str, ...]]
 
-_BBOX_REG: Numbers = {154: (MSCNN,), 150: (CASCADE,), 91154: (OURS,)}
-_SMOOTH_L1: Numbers = {8266712: (FRCNN, RFCN, OURS), 148: (*MS, INTEL)}
+NUMBERS: dict[str, Numbers] = {
+    "annotated_data_param": {200: SSDS, 217: (MAKEFILE,)},
+    "bbox_reg_param": {154: (MSCNN,), 150: (CASCADE,), 91154: (OURS,)},
+    "bn_param": {45: (SEGNET, NOH), 144: (CTPN,), 152: (PSPNET, OURS), 200: (HAPPYNEAR,)},
+    "box_annotator_ohem_param": {10000: (RFCN, OURS), 150: MS, 151: (BUTD, SOEAVER), 152: (INTEL,), 241: (MAKEFILE,)},
+    "clip_param": {161: (DEEP_DETECT,)},
+    "continuation_indicator_param": {201: (CRNN,), 158: (DEEP_DETECT,), 91011: (OURS,)},
+    "ctc_decoder_param": {149: (CHWICK,), 158: (CAFFE_OCR,), 91010: (OURS,)},
+    "ctc_loss_param": {148: (CHWICK,), 157: (DEEP_DETECT,), 159: (CAFFE_OCR,), 200: (CRNN,), 91009: (OURS,)},
+    "detection_evaluate_param": {203: (YOLO2,), 161: (CASCADE,)},
+    "detection_output_param": {204: SSDS, 219: (MAKEFILE,)},
+    "interp_param": {143: (PSPNET,), 153: (DEEP_DETECT,), 162: (CAFFE_OCR,), 20001: (SOEAVER,), 91001: (OURS,)},
+    "labelsequence_accuracy_param": {203: (CRNN,), 159: (DEEP_DETECT,), 91012: (OURS,)},
+    "lstm_param": {201: (JLSTM,), 140: (CTPN,), 8266711: (CAFFE_OCR,), 91013: (OURS,)},
+    "multibox_loss_param": {201: SSDS, 215: (MAKEFILE,)},
+    "norm_param": {206: SSDS, 149: (OPENCV,), 209: (MAKEFILE,)},
+    "permute_param": {202: SSDS, 210: (MAKEFILE,), 224: (HAPPYNEAR,)},
+    "prior_box_param": {203: SSDS, 211: (MAKEFILE,)},
+    "proposal_param": {224: (MINI,), 201: (OPENCV,)},
+    "psroi_align_param": {90000: (PSROIALIGN, OURS), 242: (MAKEFILE,)},
+    "psroi_pooling_param": {
+        10001: (RFCN, OURS), 149: MS, 153: (INTEL,), 225: (MINI,), 10002: (OPENCV,), 148: (BUTD, SOEAVER, CASCADE),
+        220: (HAPPYNEAR,), 240: (MAKEFILE,),
+    },
+    "recurrent_param": {151: (NVIDIA,)},
+    "region_loss_param": {600: (YOLO, OURS), 202: (YOLO2,)},
+    "reorg_param": {149: (YOLO, OURS), 147: (YOLO2,)},
+    "reverse_param": {143: (CTPN,), 209: (DEEP_DETECT,), 147: (CHWICK,), 160: (CAFFE_OCR,), 231: (MAKEFILE,), 91007: (OURS,)},
+    "roi_align_param": {90001: (OURS,), 154: (GUIDE,)},
+    "roi_pooling_param": {
+        8266711: (FRCNN, RFCN, OPENCV, OURS), 147: (*MS, BUTD, SOEAVER, CASCADE, MSCNN, DEEP_DETECT), 154: (INTEL,),
+        229: (MINI,), 201: (MAKEFILE,), 204: (HAPPYNEAR,),
+    },
+    "seg_accuracy_param": {144: (PSPNET,), 20003: (SOEAVER,), 91002: (OURS,)},
+    "shuffle_channel_param": {154: (SHUFFLENET, DEEP_DETECT, OURS)},
+    "smooth_l1_loss_param": {
+        8266712: (FRCNN, RFCN, OURS), 148: (*MS, INTEL, MSCNN, DEEP_DETECT), 149: (CASCADE,), 150: (BUTD, SOEAVER),
+        202: (MAKEFILE,),
+    },
+    "swish_param": {160: (DEEP_DETECT,), 206: (MAKEFILE,)},
+    "transpose_param": {142: (CTPN,), 145: (TIANZHI,), 230: (MAKEFILE,), 8266710: (CAFFE_OCR,), 91008: (OURS,)},
+    "upsample_param": {137: (SEGNET,), 150: (YOLO,), 152: (DEEP_DETECT,), 91003: (OURS,)},
+}  # fmt: skip
+"""By block: its numbers in the forks."""
+_DEEPLAB_ORDER = """argmax bias_channel censor_label channel_aggregator concat contrastive_loss convolution data dense_crf
+    dominant_channel dropout dummy_data eltwise euclidean_loss exp gain_channel hdf5_data hdf5_output hinge_loss histogram
+    image_data infogain_loss inner_product interp lrn mask mat_read mat_write memory_data mvn onehot padding pooling power prelu
+    python relu reshape seg_accuracy sigmoid softmax softmax_loss slice spp tanh threshold unique_label window_data flatten log
+    reduction"""
+DEEPLAB_NUMBERS = {f"{name}_param": number for number, name in enumerate(_DEEPLAB_ORDER.split(), 104)}
+"""DeepLab's blocks, which are numbered in another order than everywhere else."""
+
+_OWN = {
+    "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"), "BoxOutput": ("bbox_reg_param", "box_output_param"),
+    "CTCGreedyDecoder": ("ctc_decoder_param",), "ConvolutionDepthwise": ("convolution_param",),
+    "CtcLoss": ("ctc_loss_param",), "DecodeBBox": ("bbox_reg_param", "decode_bbox_param"), "Deconvolution": ("convolution_param",), "DepthwiseConvolution": ("convolution_param",),
+    "Im2col": ("convolution_param",), "InfogainLoss": ("infogain_loss_param", "softmax_param"), "LSTM": ("recurrent_param",),
+    "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "RNN": ("recurrent_param",),
+    "ROIAlign": ("roi_align_param", "roi_pooling_param"), "ReLU": ("relu_param",), "ReLU6": ("relu6_param",),
+    "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
+    "SoftmaxWithLossOHEM": ("softmax_param",), "AnnotatedData": ("annotated_data_param", "data_param"),
+}  # fmt: skip
+_FIELDS = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
+_BLOCK_OF: dict[str, tuple[str, ...]] = {
+    field.message_type.name.removesuffix("Parameter"): (name,) for name, field in _FIELDS.items() if field.message_type
+}
+
+
+def own_blocks(kind: str) -> tuple[str, ...]:
+    """The blocks that a layer of this type reads besides those of every type, the one that forks number differently first."""
+    return _OWN[kind] if kind in _OWN else _BLOCK_OF.get(kind, ())
+
+
 BLOCKS: dict[str, tuple[str, Numbers]] = {
-    "ROIPooling": ("roi_pooling_param", {8266711: (FRCNN, RFCN, OPENCV, OURS), 147: MS, 154: (INTEL,), 229: (MINI,)}),
-    "SmoothL1Loss": ("smooth_l1_loss_param", _SMOOTH_L1),
-    "SmoothL1LossOHEM": ("smooth_l1_loss_param", _SMOOTH_L1),
-    "PSROIPooling": ("psroi_pooling_param", {10001: (RFCN, OURS), 149: MS, 153: (INTEL,), 225: (MINI,), 10002: (OPENCV,)}),
-    "BoxAnnotatorOHEM": ("box_annotator_ohem_param", {10000: (RFCN, OURS), 150: MS, 152: (INTEL,)}),
-    "PSROIAlign": ("psroi_align_param", {90000: (PSROIALIGN, OURS)}),
-    "ROIAlign": ("roi_align_param", {90001: (OURS,), 154: (GUIDE,)}),
-    "Proposal": ("proposal_param", {224: (MINI,), 201: (OPENCV,)}),
-    "Normalize": ("norm_param", {206: SSDS, 149: (OPENCV,)}),
-    "Permute": ("permute_param", {202: SSDS}),
-    "PriorBox": ("prior_box_param", {203: SSDS}),
-    "DetectionOutput": ("detection_output_param", {204: SSDS}),
-    "MultiBoxLoss": ("multibox_loss_param", {201: SSDS}),
-    "AnnotatedData": ("annotated_data_param", {200: SSDS}),
-    "BoxGroupOutput": ("bbox_reg_param", _BBOX_REG),
-    "BoxOutput": ("bbox_reg_param", _BBOX_REG),
-    "DecodeBBox": ("bbox_reg_param", _BBOX_REG),
-    "CTCGreedyDecoder": ("ctc_decoder_param", {149: (CHWICK,), 91010: (OURS,)}),
-    "CTCLoss": ("ctc_loss_param", {148: (CHWICK,), 91009: (OURS,)}),
-    "ContinuationIndicator": ("continuation_indicator_param", {201: (CRNN,), 91011: (OURS,)}),
-    "LabelsequenceAccuracy": ("labelsequence_accuracy_param", {203: (CRNN,), 159: (DEEP_DETECT,), 91012: (OURS,)}),
-    "Lstm": ("lstm_param", {201: (JLSTM,), 140: (CTPN,), 8266711: (OCR,), 91013: (OURS,)}),
-    "RegionLoss": ("region_loss_param", {600: (YOLO, OURS), 202: (YOLO2,)}),
-    "Reorg": ("reorg_param", {149: (YOLO, OURS), 147: (YOLO2,)}),
-    "Reverse": ("reverse_param", {143: (CTPN,), 209: (DEEP_DETECT,), 91007: (OURS,)}),
-    "ShuffleChannel": ("shuffle_channel_param", {154: (SHUFFLENET, DEEP_DETECT, OURS)}),
-    "Transpose": ("transpose_param", {142: (CTPN,), 91008: (OURS,)}),
+    kind: (name, NUMBERS[name]) for kind in (*_BLOCK_OF, *_OWN) for name in own_blocks(kind)[:1] if name in NUMBERS
 }
 """By layer type: the block whose number differs, and its numbers in the forks."""
 
@@ -68,8 +120,6 @@ NVIDIA_FIELDS = {
 """Integers in NVIDIA's layers, at the numbers of blocks in other forks."""
 
 LOSS, DROPOUT, POOLING = 101, 108, 121
-UNSUPPORTED = {(LOSS, 4, (NVIDIA,)), (DROPOUT, 2, (NVIDIA,))}
-"""Fields of those blocks whose meaning in the fork has no field in minicaffe."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +136,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Origin:
-    """The forks that may have written a file; none if no field is specific to a fork."""
+    """The forks that may have written a file; none if no field is specific to a fork. certain: those that the fields allow
+    which no fork reads in another way."""
 
     forks: tuple[str, ...] = ()
     evidence: list[Evidence] = field(default_factory=list)
+    certain: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if not self.evidence:
@@ -122,35 +174,67 @@ def raw_layer(buffer: Buffer, item: Field) -> RawLayer:
 
 def origin(buffer: Buffer) -> Origin:
     """The forks that may have written a serialised NetParameter. Raises WireError."""
-    found = [evidence for layer in raw_layers(buffer) for evidence in _evidence(buffer, layer)]
+    layers = list(raw_layers(buffer))
+    certain = [evidence for layer in layers for evidence in _evidence(buffer, layer)]
+    found = [*certain, *(evidence for layer in layers for evidence in _inner_evidence(buffer, layer))]
+    return Origin(_common(found), found, _common(certain))
+
+
+def _common(found: list[Evidence]) -> tuple[str, ...]:
+    """The forks that all evidence names, or all that it names if it is contradictory."""
     every = list(dict.fromkeys(fork for evidence in found for fork in evidence.forks))
-    common = [fork for fork in every if all(fork in evidence.forks for evidence in found)]
-    return Origin(tuple(common or every), found)  # contradictory evidence: all that it names
+    return tuple(fork for fork in every if all(fork in evidence.forks for evidence in found)) or tuple(every)
+
+
+def block_places(layer: RawLayer) -> dict[int, str]:
+    """The numbers at which forks have the blocks of this layer's type, and the blocks' names."""
+    own = [name for name in own_blocks(layer.type) if name in _FIELDS]
+    places = {_FIELDS[name].number: name for name in own}
+    for name in own:
+        for number in NUMBERS.get(name, {}):
+            places.setdefault(number, name)
+    if not any(item.number in places for item in layer.fields):
+        places.update({DEEPLAB_NUMBERS[name]: name for name in own if name in DEEPLAB_NUMBERS})
+    return places
 
 
 def _evidence(buffer: Buffer, layer: RawLayer) -> Iterator[Evidence]:
-    name, numbers = BLOCKS.get(layer.type, ("", {}))
+    places = block_places(layer)
     for item in layer.fields:
-        if item.number in numbers and item.kind == BYTES:
-            yield Evidence(layer.name, f"{name} is field {item.number}", numbers[item.number])
+        if item.kind == BYTES and (name := places.get(item.number)) and (forks := forks_of(name, item.number)):
+            yield Evidence(layer.name, f"{name} is field {item.number}", forks)
         elif item.number in NVIDIA_FIELDS and item.kind == VARINT:
             yield Evidence(layer.name, f"{NVIDIA_FIELDS[item.number]} (field {item.number})", (NVIDIA,))
-        elif item.number == 7 and item.kind == BYTES:
-            if any(inner.number in (10, 12) for inner in fields(buffer, item.start, item.end)):
-                yield Evidence(layer.name, "a blob's values are raw data (fields 10 and 12)", (NVIDIA,))
-        elif item.number in (LOSS, DROPOUT, POOLING) and item.kind == BYTES:
-            yield from _inner_evidence(buffer, layer.name, item)
+        elif item.number == 7 and item.kind == BYTES and _is_raw(buffer, item):
+            yield Evidence(layer.name, "a blob's values are raw data (fields 10 and 12)", (NVIDIA,))
 
 
-def _inner_evidence(buffer: Buffer, layer: str, block: Field) -> Iterator[Evidence]:
+def _is_raw(buffer: Buffer, blob: Field) -> bool:
+    return any(item.number in (10, 12) for item in fields(buffer, blob.start, blob.end))
+
+
+def forks_of(block: str, number: int) -> tuple[str, ...]:
+    """The forks that number this block so; () for BVLC's number."""
+    if number in NUMBERS.get(block, {}):
+        return NUMBERS[block][number]
+    return (DEEPLAB,) if DEEPLAB_NUMBERS.get(block) == number and _FIELDS[block].number != number else ()
+
+
+def _inner_evidence(buffer: Buffer, layer: RawLayer) -> Iterator[Evidence]:
     """Fields whose meaning differs between forks, in blocks that all forks have."""
+    for block in layer.fields:
+        if block.number in (LOSS, DROPOUT, POOLING) and block.kind == BYTES:
+            yield from _block_evidence(buffer, layer.name, block)
+
+
+def _block_evidence(buffer: Buffer, layer: str, block: Field) -> Iterator[Evidence]:
     forks: tuple[str, ...]
     for item in fields(buffer, block.start, block.end):
         where = (block.number, item.number, item.kind)
         if where == (LOSS, 3, VARINT) and item.value == 4:
             yield Evidence(layer, "loss_param.normalization 4: NONE there, PRE_FIXED in minicaffe", (*PRE_FIXED_3, OURS))
         elif where == (LOSS, 3, VARINT) and item.value == 3:
-            forks = (*PRE_FIXED_3, "BVLC Caffe", FRCNN, NVIDIA, SSD)
+            forks = (*PRE_FIXED_3, BVLC, FRCNN, NVIDIA, SSD)
             yield Evidence(layer, f"loss_param.normalization 3: PRE_FIXED in {', '.join(PRE_FIXED_3)}, NONE elsewhere", forks)
         elif where == (LOSS, 4, FOUR_BYTES):
             forks = (*PRE_FIXED_3, OURS, NVIDIA)
@@ -159,50 +243,6 @@ def _inner_evidence(buffer: Buffer, layer: str, block: Field) -> Iterator[Eviden
             forks = (NVIDIA,) if item.value > 1 else (FRCNN, RFCN, *MS, OURS, NVIDIA)
             yield Evidence(layer, f"dropout_param field 2: engine in {NVIDIA}, scale_train in the R-CNN forks", forks)
         elif where == (POOLING, 13, VARINT):
-            forks = (INTEL, "BVLC Caffe", OURS)
-            yield Evidence(layer, f"pooling_param field 13: avg_include_pad in {INTEL}, round_mode in BVLC Caffe", forks)
-
-
-_LAYER = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
-_AVG_INCLUDE_PAD = caffe_pb2.PoolingParameter.AVG_INCLUDE_PAD_FIELD_NUMBER
-_MESSAGES = {f.number for f in _LAYER.values() if f.message_type}
-
-
-def todays_layer(buffer: Buffer, item: Field, forks: tuple[str, ...]) -> bytes:
-    """A V2 layer without its blobs, as a net's field 100, with the fork's field numbers translated to minicaffe's.
-
-    forks: the possible origins, for numbers whose meaning differs between forks. Raises WireError."""
-    layer = raw_layer(buffer, item)
-    name, numbers = BLOCKS.get(layer.type, ("", {}))
-    parts: list[bytes] = []
-    for inner in layer.fields:
-        if inner.number == 7:
-            continue
-        if inner.number in numbers and inner.kind == BYTES:
-            if name in _LAYER:  # otherwise our schema lacks the block too
-                parts.append(delimited(_LAYER[name].number, buffer[inner.start : inner.end]))
-        elif inner.number in _MESSAGES and inner.kind != BYTES:
-            continue  # NVIDIA's integers
-        elif inner.number in (LOSS, DROPOUT, POOLING) and inner.kind == BYTES:
-            parts.append(delimited(inner.number, _todays_block(buffer, inner, forks)))
-        else:
-            parts.append(bytes(buffer[inner.offset : inner.end]))
-    return delimited(100, b"".join(parts))
-
-
-def _todays_block(buffer: Buffer, block: Field, forks: tuple[str, ...]) -> bytes:
-    """A block's bytes, without the fields whose meaning differs in the file's fork."""
-    parts = []
-    for item in fields(buffer, block.start, block.end):
-        raw = bytes(buffer[item.offset : item.end])
-        if (block.number, item.number) == (LOSS, 3) and forks and set(forks) <= set(PRE_FIXED_3) and item.value in (3, 4):
-            raw = encoded(3 << 3 | VARINT) + encoded(7 - item.value)  # these forks have our 3 and 4 exchanged
-        elif (block.number, item.number, forks) == (POOLING, 13, (INTEL,)):
-            raw = encoded(_AVG_INCLUDE_PAD << 3 | VARINT) + encoded(item.value)
-        elif (block.number, item.number, forks) in UNSUPPORTED:  # dropped only if the fork is certain
-            continue
-        elif (block.number, item.number) == (POOLING, 1) and item.value > 2:
-            what = f"pool {item.value} is another method in each fork (3: AVE_EXC_PAD in Synopsys' Caffe, DEF in happynear's"
-            raise WireError(item.offset, f"{what}, RCM in makefile/frcnn's): give its prototxt")
-        parts.append(raw)
-    return b"".join(parts)
+            forks = (INTEL, BVLC, OURS, *CEIL_MODE)
+            sentence = f"avg_include_pad in {INTEL}, round_mode in {BVLC}, ceil_mode in {', '.join(CEIL_MODE)}"
+            yield Evidence(layer, f"pooling_param field 13: {sentence}", forks)

@@ -56,7 +56,7 @@ DISAGREEMENTS = (
      "the type's spelling"),
     ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param`"),
     ("`pooling_param`'s field 13, in a .caffemodel", "`round_mode` (BVLC, 1 rounds down), `ceil_mode` (Cascade R-CNN, MS-CNN, "
-     "py-RFCN-priv, 1 rounds up), `avg_include_pad` (Intel)", "the file's other fields, else `fork`"),
+     "py-RFCN-priv, 1 rounds up), `avg_include_pad` (Intel)", "the file's other fields, else `--fork`"),
 )  # fmt: skip
 """Type, layers, evidence."""
 
@@ -100,6 +100,8 @@ def _groups(fork: Fork, effect: Effect) -> Iterator[tuple[str, str, tuple[str, .
 
 def _section(fork: Fork) -> Iterator[str]:
     yield f"{fork.name}: {fork.title} ({fork.repository})"
+    if not _of(fork):
+        yield "  no fields that BVLC Caffe lacks"
     for effect in (Effect.NOT_BUILT, Effect.NONE, Effect.HONOURED):
         for i, (message, sentence, harmless, names) in enumerate(_groups(fork, effect)):
             if i == 0:

@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import minicaffe.proto
+from minicaffe.errors import Error
+from minicaffe.nearest import nearest
 
 ANY = "*"
 """In forks.tsv any message, or all fields of a message."""
@@ -80,6 +82,16 @@ def fork_of(message: str, name: str) -> str:
 def forks() -> dict[str, Fork]:
     """The forks by name."""
     return {row[0]: Fork(*row) for row in _rows(0)}
+
+
+def find_fork(name: str) -> Fork:
+    """The fork of this name, title or repository, in any case. Raises Error."""
+    by_name = {word.lower(): fork for fork in forks().values() for word in (fork.name, fork.title, fork.repository)}
+    if found := by_name.get(name.lower()):
+        return found
+    near = nearest(name.lower(), by_name)
+    hint = f"did you mean {by_name[near[0]].name}?" if near else "`minicaffe forks` lists all"
+    raise Error(f"no fork is called {name!r}: {hint}")
 
 
 @lru_cache(maxsize=1)

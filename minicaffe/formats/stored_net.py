@@ -6,6 +6,7 @@ Caffe writes the layers of the trained net into a .caffemodel, after include and
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
@@ -13,7 +14,9 @@ from google.protobuf.message import DecodeError
 from minicaffe.errors import WeightsError
 from minicaffe.proto import caffe_pb2
 
-from .fork_numbers import Origin, origin, todays_layer
+from .fork_numbers import Origin, origin
+from .fork_readings import V1_CONVOLUTION, Block, ForkError, todays_block, todays_layer
+from .forks import find_fork
 from .generations import C3D_TYPES, V1_TYPES
 from .upgrade import upgrade_net
 from .weights import HDF5_SIGNATURE, NO_LAYER, file_error, mapped, refuse_lookalikes
@@ -25,8 +28,10 @@ C3D_KINDS = {number for v1, number in caffe_pb2.V1LayerParameter.LayerType.items
 """V1's types that with blobs are C3D's."""
 
 
-def read_stored_net(path: str | os.PathLike[str]) -> tuple[caffe_pb2.NetParameter, Origin]:
-    """The upgraded net, and the forks that may have written it. Raises WeightsError."""
+def read_stored_net(path: str | os.PathLike[str], fork: str = "") -> tuple[caffe_pb2.NetParameter, Origin]:
+    """The upgraded net, and the forks that may have written it. fork: the name of the one that did, where fields
+    have other meanings in other forks. Raises WeightsError, also for such a field if nothing tells the fork, and Error for an
+    unknown name."""
     buffer = mapped(path)
     if buffer[: len(HDF5_SIGNATURE)] == HDF5_SIGNATURE:
         raise WeightsError(f"{path}: HDF5 weights contain no net: give a .caffemodel")
@@ -34,10 +39,15 @@ def read_stored_net(path: str | os.PathLike[str]) -> tuple[caffe_pb2.NetParamete
     try:
         found = origin(buffer)
         # Blobs are cut out before parsing: protobuf would copy them, and refuses more than 2 GB.
-        parts = [_bare(buffer, item, found.forks) for item in fields(buffer, 0, len(buffer))]
+        if fork:
+            by = (find_fork(fork).title,)
+            found = replace(found, forks=by, certain=by)
+        parts = [_bare(buffer, item, found) for item in fields(buffer, 0, len(buffer))]
         bare = _readable(b"".join(parts), caffe_pb2.NetParameter.DESCRIPTOR)
     except WireError as error:
         raise file_error(path, error, ".caffemodel") from error
+    except ForkError as error:
+        raise WeightsError(f"{path}: {error}") from error
     param = caffe_pb2.NetParameter()
     try:
         param.MergeFromString(bare)
@@ -50,10 +60,10 @@ def read_stored_net(path: str | os.PathLike[str]) -> tuple[caffe_pb2.NetParamete
     return upgrade_net(param)[0], found
 
 
-def _bare(buffer: Buffer, item: Field, forks: tuple[str, ...]) -> bytes:
+def _bare(buffer: Buffer, item: Field, found: Origin) -> bytes:
     """A net's field without its blobs."""
     if item.kind == BYTES and item.number == 100:
-        return todays_layer(buffer, item, forks)
+        return todays_layer(buffer, item, found)
     if item.kind == BYTES and item.number == 2:
         inner = list(fields(buffer, item.start, item.end))
         _refuse_c3d(inner)
@@ -74,6 +84,9 @@ def _bare_v1(buffer: Buffer, item: Field) -> bytes:
     if item.number == V0_LAYER and item.kind == BYTES:
         inner = fields(buffer, item.start, item.end)
         return delimited(V0_LAYER, b"".join(bytes(buffer[f.offset : f.end]) for f in inner if f.number != V0_BLOBS))
+    if item.number == V1_CONVOLUTION and item.kind == BYTES:
+        block = Block("", "convolution_param", V1_CONVOLUTION)
+        return delimited(V1_CONVOLUTION, todays_block(buffer, item.start, item.end, block))
     return b"" if item.number == V1_BLOBS else bytes(buffer[item.offset : item.end])
 
 

@@ -77,9 +77,10 @@ class Rescued:
         return "".join(f"# {on_one_line(line)}\n" for line in head) + to_text(self.param)
 
 
-def rescue(path: str | os.PathLike[str]) -> Rescued:
-    """The net of a .caffemodel of any fork and age, for TEST. Raises WeightsError."""
-    param, found = read_stored_net(path)
+def rescue(path: str | os.PathLike[str], fork: str = "") -> Rescued:
+    """The net of a .caffemodel of any fork and age, for TEST. fork: its name, for a file whose fields forks read in different
+    ways. Raises WeightsError, and Error for an unknown fork."""
+    param, found = read_stored_net(path, fork)
     rescued = Rescued(caffe_pb2.NetParameter(name=param.name), file=os.fspath(path))
     if found.evidence:
         rescued.notes.append(f"The file was written by {found}.")
