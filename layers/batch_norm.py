@@ -116,6 +116,14 @@ class BatchNorm(Layer):
             if name not in LEARNT:
                 spec.lr_mult = spec.decay_mult = 0
 
+    @classmethod
+    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
+        try:
+            layout, _ = stored_layout(caffe_pb2.LayerParameter(), shapes)
+        except ValueError:
+            return ""
+        return WHOSE[layout] if layout != BVLC else f"{WHOSE[BVLC]}, or of {WHOSE[NVIDIA_17]} without scale"
+
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         if not shapes:
             return False

@@ -1,6 +1,6 @@
 """SpatialProduct: every channel of x times one map, y[n, c, h, w] = x[n, c, h, w] * s[n, 0, h, w].
 
-Source: hszhao/PSPNet's spatial_product_layer.cpp.
+Source: hszhao/PSPNet's spatial_product_layer.cpp; MNC (arXiv:1512.04412), where it is called MaskPooling.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from .elementwise.broadcast_product import BroadcastProduct
 
 
 class SpatialProduct(BroadcastProduct):
-    """y[n, c, ...] = x[n, c, ...] * s[n, 0, ...].
+    """y[n, c, ...] = x[n, c, ...] * s[n, 0, ...]. MaskPooling is the same.
 
     bottom: x (N, C, ...), s (N, 1, ...). top: y (N, C, ...).
     Raises LayerError when x has fewer than two axes, and when s is not one map for each image.

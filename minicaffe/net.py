@@ -76,7 +76,7 @@ class Net(PycaffeNet, Hooked):
     watch: called after each step of building each layer (for the tracer). keep: after a forward "all" blobs keep their data,
     or only the "outputs": the others are freed when their last reader has run, and there is no backward.
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
-    fork: whose layer a type is that forks disagree on, where neither its fields nor its weights tell ("pspnet", "hszhao/PSPNet").
+    fork: whose layers those are that forks disagree on, where neither fields nor weights tell ("pspnet", "hszhao/PSPNet").
     lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order.

@@ -107,6 +107,7 @@ def _recipe(net: Net, options: Options) -> Recipe:
         seed=options.seed,
         level=options.level,
         stages=options.stages,
+        fork=options.fork or "",
     )
 
 

@@ -60,7 +60,7 @@ def command(options: Options) -> None:
         f"({summary.parameter_bytes / 2**20:.1f} MiB), {number_text(summary.multiply_adds)} multiply-adds{unknown}, "
         f"{summary.blob_bytes / 2**20:.1f} MiB of blobs"
     )
-    echo(peak_text(summary.memory))
+    echo("\n".join([peak_text(summary.memory), *summary.forks]))
 
 
 def _count(multiply_adds: int | None) -> str:

@@ -113,6 +113,7 @@ def get_solver(
     solver: SolverFile,
     *,
     settings: DetectionSettings | None = None,
+    fork: str = "",
     seed: int | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> SGDSolver:
@@ -120,7 +121,7 @@ def get_solver(
     param = upgrade_solver(solver) if isinstance(solver, caffe_pb2.SolverParameter) else read_solver(solver)
     if param.type not in SOLVERS:
         raise SolverError(f'unknown solver type "{param.type}": use one of {", ".join(SOLVERS)}')
-    return SOLVERS[param.type](solver, settings=settings, seed=seed, folder=folder)
+    return SOLVERS[param.type](solver, settings=settings, fork=fork, seed=seed, folder=folder)
 
 
 def _no_momentum(solver: SGDSolver) -> None:

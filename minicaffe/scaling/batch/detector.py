@@ -69,6 +69,7 @@ class Recipe:
     seed: int = 0
     level: int = 0
     stages: tuple[str, ...] = ()
+    fork: str = ""
 
     def detector(self, weights: Weights) -> Detector:
         """A new net with these weights. The prototxt's warnings were shown when the recipe was made."""
@@ -76,7 +77,7 @@ class Recipe:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file, stages = parse_net(self.text, self.net), list(self.stages)
-            net = Net(file, TEST, self.level, stages, keep="outputs", settings=self.settings)
+            net = Net(file, TEST, self.level, stages, keep="outputs", settings=self.settings, fork=self.fork)
         put_weights(net, weights)
         return Detector(net, self)
 
