@@ -127,8 +127,11 @@ class BatchNorm(Layer):
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         if not shapes:
             return False
+        given = caffe_pb2.LayerParameter(batch_norm_param=self.param.batch_norm_param)
+        if self.choice and not self.choice.by_fork:
+            given.param.extend(self.param.param)  # otherwise their number is the fork's
         try:
-            layout, why = stored_layout(self.param, shapes, self.fork)
+            layout, why = stored_layout(given, shapes, self.fork)
         except ValueError as error:
             raise WeightsError(str(self.error(str(error), "batch_norm_param"))) from None
         if layout == self.layout:
