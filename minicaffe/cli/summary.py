@@ -54,13 +54,15 @@ def command(options: Options) -> None:
     ]
     columns = ["layer", "type", "tops", "parameters", "multiply-adds", "MiB"]
     print_table(f"{loaded.name or options.net} ({loaded.phase})", columns, rows, right=columns[3:])
+    for line in summary.forks:
+        echo(line)
     unknown = f" (without {', '.join(summary.not_counted)})" if summary.not_counted else ""
     echo(
         f"{len(summary.layers)} layers, {number_text(summary.parameters)} parameters "
         f"({summary.parameter_bytes / 2**20:.1f} MiB), {number_text(summary.multiply_adds)} multiply-adds{unknown}, "
         f"{summary.blob_bytes / 2**20:.1f} MiB of blobs"
     )
-    echo("\n".join([peak_text(summary.memory), *summary.forks]))
+    echo(peak_text(summary.memory))
 
 
 def _count(multiply_adds: int | None) -> str:
