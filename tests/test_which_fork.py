@@ -19,10 +19,12 @@ from minicaffe import TEST, Net, get_solver
 from minicaffe.cli import COMMANDS, main
 from minicaffe.errors import Error, LayerError, PrototxtWarning, WeightsError
 from minicaffe.detection import load
+from minicaffe.detection.detect_ssd import ssd_layer
 from minicaffe.formats.fork_kinds import FORKS, fork_named
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, NVIDIA_15, NVIDIA_17
 from minicaffe.porting.comparison import compare
+from minicaffe.porting.retarget import retarget
 from minicaffe.scaling.batch.detector import Recipe
 
 NET = """
@@ -279,6 +281,18 @@ def test_the_fork_goes_with_a_detector_and_its_recipe(tmp_path: Path) -> None:
     recipe = pickle.loads(pickle.dumps(Recipe(str(path), DETECTOR, fork="happynear")))
     weights = {name: [blob.data for blob in blobs] for name, blobs in detector.net.params.items()}
     assert str(recipe.detector(weights).net.forks["proposal"]) == "Proposal of happynear: fork happynear"
+
+
+def test_yolov2s_detection_output_is_no_ssds(tmp_path: Path) -> None:
+    """Its rows are centres and sizes, its classes without a background."""
+    text = NET % ("DetectionOutput", "detection_output_param { side: 4 num_box: 1 num_classes: 2 biases: 1 biases: 1 }")
+    text = text.replace("dim: 2 dim: 3 dim: 4 dim: 5", "dim: 1 dim: 7 dim: 4 dim: 4")
+    made = Net(parse_net(text), TEST)
+    assert choice(made) == "DetectionOutput of caffe-yolov2: 1 bottom"
+    assert ssd_layer(made) is None
+    (tmp_path / "net.prototxt").write_text(text)
+    with pytest.raises(Error, match="no class count found"):
+        retarget(tmp_path / "net.prototxt", 4)
 
 
 def test_the_fork_goes_with_a_comparison(tmp_path: Path) -> None:
