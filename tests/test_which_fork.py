@@ -17,9 +17,9 @@ from layer_case import LayerCase
 
 from minicaffe import TEST, Net, get_solver
 from minicaffe.cli import COMMANDS, main
-from minicaffe.errors import Error, LayerError, PrototxtWarning, WeightsError
 from minicaffe.detection import load
 from minicaffe.detection.detect_ssd import ssd_layer
+from minicaffe.errors import Error, LayerError, PrototxtWarning, WeightsError
 from minicaffe.formats.fork_kinds import FORKS, fork_named
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.elementwise.batch_norm_layouts import BVLC, NVIDIA_15, NVIDIA_17
@@ -75,10 +75,11 @@ def test_every_recorded_fork_has_its_name() -> None:
 
 
 def test_an_unknown_fork_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(Error, match=r'"pspnt" is no fork that is known; did you mean pspnet\? The known ones are beniz, .*yolov2'):
+    known = "The known ones are beniz, .*yolov2"
+    with pytest.raises(Error, match=rf'"pspnt" is no fork that is known; did you mean pspnet\? {known}'):
         net("BN", fork="pspnt")
-    with pytest.raises(Error, match=r'"caffe" is no fork that is known[.;]'):
-        net("BN", fork="caffe")
+    with pytest.raises(Error, match=rf'"12345" is no fork that is known\. {known}'):
+        net("BN", fork="12345")
 
 
 # Fields, then the fork.
@@ -121,8 +122,8 @@ def test_the_fields_decide_and_then_the_fork(kind: str, fields: str, fork: str, 
 
 
 OPEN = {
-    "BN": r"it may be PSPNet's \(4 blobs: slope, bias, mean, variance; --fork pspnet\) or SegNet's \(2 blobs: scale, shift; --fork"
-    r" segnet\), and nothing tells which: load its weights first, or write .*, or give --fork NAME, or Net's fork=",
+    "BN": r"it may be PSPNet's \(4 blobs: slope, bias, mean, variance; --fork pspnet\) or SegNet's \(2 blobs: scale, shift;"
+    r" --fork segnet\), and nothing tells which: load its weights first, or write .*, or give --fork NAME, or Net's fork=",
     "Normalize": r"it may be SSD's \(1 blob: scale; --fork ssd\) or happynear's \(no blobs, .*; --fork happynear\), and nothing"
     r" tells which: load its weights first, or write norm_param \{\} for SSD's, normalize_param \{\} for happynear's, or give",
 }
@@ -190,8 +191,8 @@ def test_blobs_that_the_fork_does_not_have_win_with_a_warning(
 @pytest.mark.parametrize(
     ("kind", "mine", "theirs", "message"),
     [
-        ("BN", "bn_param { bn_mode: LEARN }", "bn_param { eps: 1 }", "SegNet's, with the blobs scale, shift, .* slope, bias, mean"),
-        ("Normalize", "normalize_param {}", "norm_param {}", "happynear's, without blobs, but the weights store 1, as SSD's has"),
+        ("BN", "bn_param { bn_mode: LEARN }", "bn_param { eps: 1 }", "SegNet's, with the blobs scale, shift, .* slope, bias"),
+        ("Normalize", "normalize_param {}", "norm_param {}", "happynear's, without blobs, but the weights store 1, as SSD"),
         (
             "BatchNorm",
             "batch_norm_param { scale_bias: true }",
@@ -331,7 +332,8 @@ def test_each_command_that_makes_a_net_has_the_option(name: str) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two BNs and a Normalize without a sign, and weights of PSPNet's and SSD's."""
     monkeypatch.chdir(tmp_path)
-    more = 'layer { name: "two" type: "BN" bottom: "y" top: "z" %s } layer { name: "n" type: "Normalize" bottom: "z" top: "n" %s }'
+    more = 'layer { name: "two" type: "BN" bottom: "y" top: "z" %s }'
+    more += ' layer { name: "n" type: "Normalize" bottom: "z" top: "n" %s }'
     (tmp_path / "net.prototxt").write_text(NET % ("BN", "") + more % ("", ""))
     told = Net(parse_net(NET % ("BN", "bn_param { eps: 1 }") + more % ("bn_param { eps: 1 }", "norm_param {}")), TEST)
     told.save("w.caffemodel")

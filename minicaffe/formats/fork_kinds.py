@@ -57,7 +57,7 @@ def fork_named(name: str) -> str:
     found = _NAMES.get(name.lower(), "")
     if name and not found:
         hint = "".join(f"; did you mean {near}?" for near in nearest(name.lower(), _NAMES))
-        raise Error(f'"{name}" is no fork that is known{hint} The known ones are {", ".join(FORKS)}')
+        raise Error(f'"{name}" is no fork that is known{hint or "."} The known ones are {", ".join(FORKS)}')
     return found
 
 
