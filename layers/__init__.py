@@ -79,7 +79,6 @@ from .log import Log
 from .lrn import LRN
 from .lstm import LSTM, Lstm
 from .lstm_unit import LSTMUnit
-from .mask_pooling import MaskPooling
 from .mask_resize import MaskResize
 from .memory_data import MemoryData
 from .multi_box_loss import MultiBoxLoss
@@ -138,7 +137,8 @@ from .yolov3_detection_output import Yolov3DetectionOutput
 
 CATALOGUE: dict[str, type[Layer]] = registry.types
 _kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer]
-_types = {kind.type: kind for kind in _kinds} | {"ConvolutionDepthwise": DepthwiseConvolution}
+_aliases = {"ConvolutionDepthwise": DepthwiseConvolution, "MaskPooling": SpatialProduct}
+_types = {kind.type: kind for kind in _kinds} | _aliases
 CATALOGUE |= {name: _types[name] for name in sorted(_types)}
 
 registry.stand_ins |= STAND_INS

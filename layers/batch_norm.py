@@ -119,11 +119,22 @@ class BatchNorm(Layer):
             if name not in LEARNT:
                 spec.lr_mult = spec.decay_mult = 0
 
+    @classmethod
+    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
+        try:
+            layout, _ = stored_layout(caffe_pb2.LayerParameter(), shapes)
+        except ValueError:
+            return ""
+        return WHOSE[layout] if layout != BVLC else f"{WHOSE[BVLC]}, or of {WHOSE[NVIDIA_17]} without scale"
+
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         if not shapes:
             return False
+        given = caffe_pb2.LayerParameter(batch_norm_param=self.param.batch_norm_param)
+        if self.choice and not self.choice.by_fork:
+            given.param.extend(self.param.param)  # otherwise their number is the fork's
         try:
-            layout, why = stored_layout(self.param, shapes, self.fork)
+            layout, why = stored_layout(given, shapes, self.fork)
         except ValueError as error:
             raise WeightsError(str(self.error(str(error), "batch_norm_param"))) from None
         if layout == self.layout:

@@ -84,6 +84,7 @@ class BN(Layer):
         if kind:
             self._make(kind)
         else:
+            self.is_open = True
             del self.param.param[:]  # there are no blobs yet
 
     def _kind_given(self, tops: int) -> str:
@@ -102,7 +103,7 @@ class BN(Layer):
 
     def _make(self, kind: str) -> None:
         """Be of this kind, and make its blobs."""
-        param, self.kind = self.param.bn_param, kind
+        param, self.kind, self.is_open = self.param.bn_param, kind, False
         self.weight_names = BLOBS[kind]
         self.eps, self.momentum = (param.eps, param.momentum) if kind == PSPNET else (1e-9, 0.0)
         self.of_batch = param.bn_mode != INFERENCE if kind == SEGNET else self.phase == TRAIN and not self.frozen
@@ -111,17 +112,21 @@ class BN(Layer):
 
     def check_kind(self) -> None:
         """Raises LayerError where nothing has told the kind."""
-        if not self.kind:
+        if self.is_open:
             raise self.open_choice(
-                instead="load its weights first, or write bn_param { frozen: false } for PSPNet's, bn_param { bn_mode: LEARN } for"
-                " SegNet's, or "
+                instead="load its weights first, or write bn_param { frozen: false } for PSPNet's, bn_param { bn_mode: LEARN }"
+                " for SegNet's, or "
             )
 
+    @classmethod
+    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
+        return {len(names): kind for kind, names in BLOBS.items()}.get(len(shapes), "")
+
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
-        stored = {len(names): kind for kind, names in BLOBS.items()}.get(len(shapes))
+        stored = self.told_by_blobs(shapes)
         if not shapes or stored == self.kind:
             return False
-        if stored is None:
+        if not stored:
             text = f"PSPNet's has 4 blobs and SegNet's 2, but the weights store {len(shapes)}"
             raise WeightsError(str(self.error(text, "type")))
         if self.choice and not self.choice.by_fork:

@@ -1,9 +1,10 @@
-"""DetectionOutput: SSD's predictions to detections.
+"""DetectionOutput: SSD's predictions to detections; RefineDet's, and YOLOv2's, by the bottoms.
 
     boxes decoded from the priors -> per image and class: score > confidence_threshold, the top_k best, NMS -> per image
     the keep_top_k best of all classes
 
-Source: Liu et al., SSD (arXiv:1512.02325); the SSD fork's detection_output_layer.cpp and bbox_util.cpp.
+Source: Liu et al., SSD (arXiv:1512.02325); the SSD fork's detection_output_layer.cpp and bbox_util.cpp. One bottom:
+boxes/region_output.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from minicaffe.blob import Array, Blob
 from minicaffe.data.state_fields import MOST, Fields
 from minicaffe.errors import DataError, Error
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 
 from .boxes.box_codes import decode, read_priors, refined
@@ -23,6 +25,7 @@ from .boxes.detection_files import files_asked
 from .boxes.detection_pictures import pictures_asked
 from .boxes.detection_rows import image_detections
 from .boxes.label_map import MOST_CLASSES
+from .boxes.region_output import FIELDS, check_region, region_anchors, region_rows
 
 
 class DetectionOutput(Layer):
@@ -34,21 +37,40 @@ class DetectionOutput(Layer):
     the priors are refined first; a prior with an objectness below objectness_score counts as background. top:
     detections, by image, class, and score, best first. Where no image has any: one row for each image, its number and then -1
     throughout. No gradients. save_output_param: detection_files.py; visualize with save_file: detection_pictures.py.
+    caffe-yolov2's one bottom (1, num_box * (5 + num_classes), side, side) holds cells, its top the image, the class from 0, the
+    score, the centre, width and height.
     Raises LayerError for sizes that do not match, num_classes missing, eta outside (0, 1], nms_threshold < 0, and for files
     that cannot be read or written.
     """
 
     type = "DetectionOutput"
-    num_bottom = (3, 5)
+    num_bottom = (1, 5)
     num_top = 1
     index_bottoms = (0, 1, 2, 3, 4)
     param_block = ("detection_output_param", "transform_param")
     weight_names = ()
     has_gradient = False
     found_axis = 2
+    kinds = (
+        Kind("SSD", ("ssd",), "3 or 4 bottoms"),
+        Kind("RefineDet", ("refinedet",), "5 bottoms, or a fourth (N, P * 2)"),
+        Kind("caffe-yolov2", ("yolov2",), "1 bottom"),
+    )
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        self.refines, self.of_cells = False, len(bottom) == 1
+        self.files, self.pictures = None, None
+        if self.of_cells:
+            self.choose("caffe-yolov2", "1 bottom")
+            self.region = region_anchors(self)
+            return
+        if len(bottom) == 2:
+            raise self.error("takes loc, conf and priors as bottoms (SSD's), or one map of cells (YOLOv2's), got 2", "bottom")
         param = self.param.detection_output_param
+        named = {field.name for field, _ in param.ListFields()}
+        if foreign := [name for name in FIELDS if name in named]:
+            wrong = f"{foreign[0]} is for one bottom (YOLOv2's), this is SSD's with {len(bottom)}"
+            raise self.error(wrong, f"detection_output_param.{foreign[0]}")
         if not param.num_classes:
             raise self.error("needs num_classes > 0", "detection_output_param")
         if param.num_classes > MOST_CLASSES:
@@ -61,6 +83,7 @@ class DetectionOutput(Layer):
             wrong = f"eta must be above 0 and at most 1, got {param.nms_param.eta:g}"
             raise self.error(wrong, "detection_output_param.nms_param.eta")
         self.refines = is_refinedets(self, bottom)
+        self.choose("RefineDet" if self.refines else "SSD", f"{len(bottom)} bottoms")
         if self.refines and param.visualize:
             raise self.error("visualize needs the images as the fourth bottom, where RefineDet has arm_conf", "bottom[3]")
         try:
@@ -70,6 +93,10 @@ class DetectionOutput(Layer):
             raise self.error(str(error), "detection_output_param") from error
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        top[0].reshape(1, 1, 1, 7)
+        if self.of_cells:
+            check_region(self, bottom[0])
+            return
         param = self.param.detection_output_param
         self.loc_classes = 1 if param.share_location else param.num_classes
         check_predictions(self, bottom, self.loc_classes, param.num_classes)
@@ -78,10 +105,14 @@ class DetectionOutput(Layer):
         if self.pictures is not None and (len(bottom[3].shape) != 4 or bottom[3].shape[0] != bottom[0].shape[0]):
             wanted = f"{bottom[0].shape[0]} images (N, C, H, W)"
             raise self.error(f"visualize needs {wanted}, bottom 3 has shape {bottom[3].shape}", "bottom[3]")
-        top[0].reshape(1, 1, 1, 7)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.detection_output_param
+        if self.of_cells:
+            rows_of_cells = region_rows(bottom[0].data, self.region, param)
+            top[0].reshape(1, 1, len(rows_of_cells), 7)
+            top[0].data[0, 0] = rows_of_cells
+            return
         images, priors = bottom[0].shape[0], read_priors(self, bottom[2].data, param.code_type)
         # (N, L, P, 4): class after class
         codes = bottom[0].data.reshape(images, len(priors.boxes), self.loc_classes, 4).transpose(0, 2, 1, 3)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Blob
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.proto import caffe_pb2
 
 from .boxes.box_codes import read_priors, refined
@@ -44,6 +45,7 @@ class MultiBoxLoss(Loss):
     type = "MultiBoxLoss"
     num_bottom = (4, 6)
     index_bottoms = (2, 3, 4, 5)
+    kinds = (Kind("SSD", ("ssd",), "4 bottoms"), Kind("RefineDet", ("refinedet",), "6 bottoms"))
     param_block = ("multibox_loss_param", "loss_param")
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
@@ -53,6 +55,7 @@ class MultiBoxLoss(Loss):
         self.normalization = read_normalization(self.param.loss_param)
         counts = list(self.param.propagate_down[:2]) or [True, True]  # the fork reads it as which terms to add up
         self.weights = (param.loc_weight * counts[0], float(counts[1]))
+        self.choose("RefineDet" if len(bottom) > 4 else "SSD", f"{len(bottom)} bottoms")
         self.background_counts = self.mining != NONE or param.conf_loss_type == Param.SOFTMAX
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

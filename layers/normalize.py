@@ -5,7 +5,8 @@
 Source: Liu et al., ParseNet (arXiv:1506.04579), section 3.3; the SSD fork's normalize_layer.cpp. Where across_spatial goes
 with a scale for each channel, that file's backward leaves the scale out of sum(g x); this one is the exact gradient.
 
-With normalize_param, or a second top, or stored without a blob, it is happynear's caffe-windows' (NormFace), at each position and without a scale:
+With normalize_param, or a second top, or stored without a blob, it is happynear's caffe-windows' (NormFace), at each position
+and without a scale:
     L2: y = x / n, n = sqrt(sum x^2 + 1e-6)    L1: n = sum |x| + 1e-6    dx = dy / n + dn/dx (g_n - sum(dy x) / n^2)
 with the second top's gradient g_n where bp_norm is true, else 0.
 """
@@ -37,7 +38,8 @@ class Normalize(Layer):
 
     bottom: x (N, C, ...). top: y (the same shape). norm_param.across_spatial (the default): one sum over the whole image.
     blobs: scale, one number (channel_shared, the default) or one for each channel (C,); 1 unless scale_filler says otherwise.
-    normalize_param or a second top, n (N, 1, ...): normalize_type L2 or L1, and no blobs.
+    normalize_param or a second top, n (N, 1, ...): normalize_type L2 or L1, and no blobs; the tops have at least 4 axes, the
+    last ones of length 1 where the bottom has fewer.
     With none of these fields the net's weights tell whether there is a scale, else its fork; until then it cannot run.
     Raises LayerError for a bottom of fewer than 2 axes, when the number of channels changes, and for a normalize_type that is
     neither L2 nor L1, fix_gradient, or norm_param beside normalize_param.
@@ -73,7 +75,7 @@ class Normalize(Layer):
 
     def _make(self, kind: str) -> None:
         """Be of this kind, and make its blobs."""
-        param, self.by_type = self.param.norm_param, kind == HAPPYNEAR
+        param, self.by_type, self.is_open = self.param.norm_param, kind == HAPPYNEAR, not kind
         self.weight_names = ("scale",) if kind == SSD else ()
         if self.by_type:
             self._check_type()
@@ -86,22 +88,21 @@ class Normalize(Layer):
 
     def check_kind(self) -> None:
         """Raises LayerError where nothing has told the kind."""
-        if not self.choice:
+        if self.is_open:
             raise self.open_choice(
                 instead="load its weights first, or write norm_param {} for SSD's, normalize_param {} for happynear's, or "
             )
 
+    @classmethod
+    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
+        return SSD if shapes else HAPPYNEAR
+
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
-        stored = HAPPYNEAR if not shapes else SSD
+        stored = self.told_by_blobs(shapes)
         if self.choice and (not self.choice.by_fork or self.choice.whose == stored):
             if shapes and self.by_type:
-                raise WeightsError(
-                    str(
-                        self.error(
-                            f"it is happynear's, without blobs, but the weights store {len(shapes)}, as SSD's has", "type"
-                        )
-                    )
-                )
+                text = f"it is happynear's, without blobs, but the weights store {len(shapes)}, as SSD's has"
+                raise WeightsError(str(self.error(text, "type")))
             return False
         if self.choice:
             self.warn(f"the weights store {len(shapes)} blobs: it is {stored}'s, whatever the fork {self.fork} has", "type")
@@ -126,10 +127,11 @@ class Normalize(Layer):
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._check_axes(bottom[0])
         if not self.blobs:
-            top[0].reshape(bottom[0].shape)
+            shape = bottom[0].shape + (1,) * (4 - len(bottom[0].shape) if self.by_type else 0)
+            top[0].reshape(shape)
             for norm in top[1:]:
-                norm.reshape(bottom[0].shape[0], 1, *bottom[0].shape[2:])
-            self._norm.reshape(bottom[0].shape[0], 1, math.prod(bottom[0].shape[2:]))
+                norm.reshape(shape[0], 1, *shape[2:])
+            self._norm.reshape(shape[0], 1, math.prod(shape[2:]))
             return
         scale = self.blobs[0]
         if scale.shape and scale.count != bottom[0].shape[1]:

@@ -2,6 +2,8 @@
 
     anchors + deltas -> clipped to the image -> large enough -> best pre_nms_top_n by score -> NMS -> best post_nms_top_n
 
+With proposal_param it is a fork's in C++ (boxes/proposal_param.py): there a box that is too small stays, with the score 0.
+
 Source: Faster R-CNN (arXiv:1506.01497), section 3.1; py-faster-rcnn's rpn/proposal_layer.py, and py-R-FCN's, which
 un-normalises the deltas while training with RPN_NORMALIZE_TARGETS.
 """
@@ -23,6 +25,7 @@ from minicaffe.mode import TRAIN, Phase
 
 from .boxes.anchors import by_position, layer_anchors, shifted_anchors
 from .boxes.nms import nms
+from .boxes.proposal_param import KINDS, check_param, param_anchors
 
 
 @dataclass(frozen=True)
@@ -46,26 +49,27 @@ class Proposal(Layer):
     top: rois (R, 5): 0, x1, y1, x2, y2 in pixels of the scaled image, best first; optionally their scores (R, 1).
     param_str: feat_stride (pixels), optionally scales and ratios. The settings of the layer's phase give the limits.
     R may be 0. No gradient flows through it.
-    Raises LayerError for more than one image, and for shapes that do not fit the anchors.
+    proposal_param: the anchors and the limits, in place of param_str and the settings; the anchors depend on the net's fork.
+    im_info may then have a fourth number, the scale of x, the third being that of y; the scores are (R,).
+    Raises LayerError for more than one image, for shapes that do not fit the anchors, and for proposal_param without a fork.
     """
 
     type = "Proposal"
     num_bottom = 3
     num_top = (1, 2)
     index_bottoms = (0, 1, 2)
-    param_block = ("python_param",)
+    param_block = ("python_param", "proposal_param")
     weight_names = ()
     has_gradient = False
     makes_rois = True
     found_axis = 0
+    kinds = KINDS
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        if self.param.HasField("proposal_param") and not self.param.HasField("python_param"):
-            raise self.error(
-                "proposal_param is mini-caffe's and happynear's caffe-windows', which make other anchors from it, and is not"
-                " built in; py-faster-rcnn's is python_param { param_str: \"'feat_stride': 16\" }, with the limits as settings",
-                "proposal_param",
-            )
+        self.by_param = self.param.HasField("proposal_param") and not self.param.HasField("python_param")
+        if self.by_param:
+            self._setup_by_param(top)
+            return
         self.anchors, self.stride = layer_anchors(self)
         self.limits = limits_of(self.settings, self.phase)
         train = self.settings.train
@@ -76,6 +80,19 @@ class Proposal(Layer):
         top[0].reshape(1, 5)
         if len(top) > 1:
             top[1].reshape(1, 1)
+
+    def _setup_by_param(self, top: Sequence[Blob]) -> None:
+        whose = self.choose_by_fork()
+        if not whose:
+            raise self.open_choice()
+        check_param(self)
+        given = self.param.proposal_param
+        self.anchors, self.stride = param_anchors(given, whose), given.feat_stride
+        self.limits = ProposalLimits(given.pre_nms_topn, given.post_nms_topn, given.nms_thresh, given.min_size)
+        self.unnormalise = False
+        top[0].reshape(1, 5)
+        for scores in top[1:]:
+            scores.reshape(1)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Checks only: how many rois there are is known after forward."""
@@ -100,7 +117,7 @@ class Proposal(Layer):
         return bottom[0].count // 2 * (32 + 21 * self.dtype.itemsize)
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        info = bottom[2].data.reshape(-1)[:3]
+        info = bottom[2].data.reshape(-1)[: 4 if self.by_param else 3]
         if not (np.isfinite(info).all() and (info > 0).all()):
             raise self._no_image(bottom[2])
         scores = by_position(bottom[0].data[:, len(self.anchors) :], 1)[:, 0]
@@ -109,17 +126,18 @@ class Proposal(Layer):
             deltas = deltas * np.array(self.stds, self.dtype) + np.array(self.means, self.dtype)
         height, width = bottom[0].shape[2:]
         anchors = shifted_anchors(self.anchors, height, width, self.stride)
-        boxes, scores = proposals(anchors, scores, deltas, info, self.limits)
+        propose = proposals_by_param if self.by_param else proposals
+        boxes, scores = propose(anchors, scores, deltas, info, self.limits)
         top[0].reshape(len(boxes), 5)
         top[0].data[:, 0] = 0
         top[0].data[:, 1:] = boxes
-        if len(top) > 1:
-            top[1].reshape(len(boxes), 1)
-            top[1].data[:, 0] = scores
+        for blob in top[1:]:
+            blob.reshape((len(boxes),) if self.by_param else (len(boxes), 1))
+            blob.data[...] = scores.reshape(blob.shape)
 
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """The number of rois, an int, comes back to the host: it is the top's shape."""
-        if bottom[0].count:
+        if bottom[0].count and not self.by_param:
             self._kernels.run(bottom, top, self.limits, lambda _: self._no_image(bottom[2]))
         else:
             super().forward_gpu(bottom, top)
@@ -140,6 +158,21 @@ def proposals(anchors: Array, scores: Array, deltas: Array, im_info: Array, limi
     boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
     # min_size is of the unscaled image, boxes of the scaled one
     kept = np.flatnonzero(large_enough(boxes, limits.min_size * im_info[2]))
+    return _best(boxes, scores, kept, limits)
+
+
+def proposals_by_param(
+    anchors: Array, scores: Array, deltas: Array, im_info: Array, limits: ProposalLimits
+) -> tuple[Array, Array]:
+    """proposals of proposal_param's layers; im_info (3,) or (4,)."""
+    boxes = clip_boxes(bbox_transform_inv(anchors, deltas), im_info[:2])
+    least = limits.min_size * im_info[[-1, 2]]  # of x and of y
+    large = np.all(boxes[:, 2:] - boxes[:, :2] + 1 >= least, axis=1)
+    return _best(boxes, scores * large, np.arange(len(boxes)), limits)
+
+
+def _best(boxes: Array, scores: Array, kept: Array, limits: ProposalLimits) -> tuple[Array, Array]:
+    """Those of the kept boxes that the limits and NMS leave, and their scores, best first."""
     order = kept[np.argsort(-scores[kept], kind="stable")]  # stable: of equal scores the earlier anchor
     if limits.pre_nms_top_n > 0:
         order = order[: limits.pre_nms_top_n]

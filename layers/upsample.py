@@ -15,6 +15,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import BLOCK, Index, each_block
+from minicaffe.formats.fork_kinds import Kind
 from minicaffe.layer import Layer
 
 from .pool.unpooled import launch_put, put, put_gradient
@@ -39,11 +40,13 @@ class Upsample(Layer):
     param_block = ("upsample_param",)
     weight_names = ()
     copies = (0, 0)
+    kinds = (Kind("SegNet", ("segnet", "beniz"), "2 bottoms"), Kind("MobileNet-YOLO", ("yolo",), "1 bottom"))
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self._winner = Blob((0,), np.int32)
         param = self.param.upsample_param
         named = {field.name for field, _ in param.ListFields()}
+        self.choose(self.kinds[len(bottom) == 1].whose, self.kinds[len(bottom) == 1].sign)
         if len(bottom) == 1:
             if given := [name for name in SEGNETS if name in named]:
                 raise self.error(

@@ -11,8 +11,7 @@ import numpy as np
 
 from minicaffe.blob import Array, Blob
 
-from .boxes.yolo import YoloOutput, cells_of, decoded
-from .sigmoid import sigmoid
+from .boxes.yolo import YoloOutput, best_classes, cells_of, decoded, pairs
 
 
 class YoloDetectionOutput(YoloOutput):
@@ -36,7 +35,7 @@ class YoloDetectionOutput(YoloOutput):
             raise self.error("needs num_classes > 0 and num_box > 0", block)
         if param.coords != 4:
             raise self.error(f"coords must be 4, got {param.coords}", f"{block}.coords")
-        self.sizes = self.anchors(param.biases, f"{block}.biases")
+        self.sizes = pairs(self, param.biases, f"{block}.biases")
         if len(self.sizes) != param.num_box:
             raise self.error(f"{len(self.sizes)} anchors given in biases for num_box {param.num_box}", block)
 
@@ -55,9 +54,8 @@ class YoloDetectionOutput(YoloOutput):
         least, parts = self.param.yolo_detection_output_param.confidence_threshold, []
         for blob in bottom:
             cells = cells_of(blob.data, len(self.sizes))
-            weights = np.exp(cells[..., 5:] - cells[..., 5:].max(axis=-1, keepdims=True))
-            scores = sigmoid(cells[..., 4]) * weights.max(axis=-1) / weights.sum(axis=-1)
+            scores, best = best_classes(cells)
             which = scores >= least
-            parts.append((decoded(cells, self.sizes, 1)[which], scores[which], weights.argmax(axis=-1)[which]))
+            parts.append((decoded(cells, self.sizes, 1)[which], scores[which], best[which]))
         boxes, scores, classes = (np.concatenate(arrays) for arrays in zip(*parts))
         return boxes, scores, classes

@@ -61,6 +61,7 @@ class Layer:
     - aligns: the net gives it `alignment`, which finds the map between its first two bottoms' places.
     - keeps_input: in place, forward keeps a copy of its input for backward.
     - kinds: the layers of forks that share the type, if the class computes several (setup, or take_layout, chooses one).
+      is_open: whether none is chosen yet, so that forward refuses.
     - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
       (setup may set it); about 0 for work block by block.
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
@@ -68,8 +69,9 @@ class Layer:
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
-    (the net's detection settings; set before setup), fork (the net's; likewise), choice (of the kinds), blobs (learnable Blobs), loss_weights (one per top), param_propagate_down
-    (one bool per learnable blob: whether backward computes its gradient), source.
+    (the net's detection settings; set before setup), fork (the net's; likewise), choice (of the kinds), blobs (learnable
+    Blobs), loss_weights (one per top), param_propagate_down (one bool per learnable blob: whether backward computes its
+    gradient), source.
     """
 
     type: str = ""
@@ -101,6 +103,7 @@ class Layer:
     alignment: Callable[[], Any] | None = None
     copies: tuple[float, float] = (1, 1)
     kinds: ClassVar[tuple[Kind, ...]] = ()
+    is_open: bool = False
     fork: str = ""
     choice: Choice | None = None
     forward_only: bool = False
@@ -276,11 +279,14 @@ class Layer:
         whose = next((kind.whose for kind in self.kinds if self.fork in kind.forks), "")
         return whose and self.choose(whose, f"fork {self.fork}", by_fork=True)
 
-    def open_choice(self, kinds: Iterable[Kind] = (), instead: str = "") -> LayerError:
-        """The error of a layer whose kind nothing tells, with the candidates (default: all kinds). instead: what else tells."""
-        text = (
-            f"it may be {candidates(kinds or self.kinds)}, and nothing tells which: {instead}give --fork NAME, or Net's fork="
-        )
+    @classmethod
+    def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:
+        """Whose kind has stored blobs of these shapes, in a type whose kinds differ in them; "" where that tells nothing."""
+        return ""
+
+    def open_choice(self, instead: str = "") -> LayerError:
+        """The error of a layer whose kind nothing tells, with the candidates. instead: what else tells."""
+        text = f"it may be {candidates(self.kinds)}, and nothing tells which: {instead}give --fork NAME, or Net's fork="
         return self.error(text, "type")
 
     def coordinates(self) -> tuple[int | None, Any, Any] | None:

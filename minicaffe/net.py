@@ -79,7 +79,7 @@ class Net(PycaffeNet, Hooked):
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
     strict: by default the net is refused if one of its layers has a field that minicaffe lacks and that may change the numbers;
     with False it is computed without, with a PrototxtWarning for each, and `skipped` has them (formats/source.SkippedField).
-    fork: whose layer a type is that forks disagree on, where neither its fields nor its weights tell ("pspnet", "hszhao/PSPNet").
+    fork: whose layers those are that forks disagree on, where neither fields nor weights tell ("pspnet", "hszhao/PSPNet").
     lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order.

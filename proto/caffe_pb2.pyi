@@ -3305,6 +3305,12 @@ class DetectionOutputParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    SIDE_FIELD_NUMBER: _builtins.int
+    NUM_BOX_FIELD_NUMBER: _builtins.int
+    COORDS_FIELD_NUMBER: _builtins.int
+    NMS_THRESHOLD_FIELD_NUMBER: _builtins.int
+    BIASES_FIELD_NUMBER: _builtins.int
+    LABEL_MAP_FILE_FIELD_NUMBER: _builtins.int
     OBJECTNESS_SCORE_FIELD_NUMBER: _builtins.int
     NUM_CLASSES_FIELD_NUMBER: _builtins.int
     SHARE_LOCATION_FIELD_NUMBER: _builtins.int
@@ -3318,6 +3324,16 @@ class DetectionOutputParameter(_message.Message):
     VISUALIZE_FIELD_NUMBER: _builtins.int
     VISUALIZE_THRESHOLD_FIELD_NUMBER: _builtins.int
     SAVE_FILE_FIELD_NUMBER: _builtins.int
+    side: _builtins.int
+    """[1]"""
+    num_box: _builtins.int
+    """[3]"""
+    coords: _builtins.int
+    """[4]"""
+    nms_threshold: _builtins.float
+    """[6]"""
+    label_map_file: _builtins.str
+    """[8]"""
     objectness_score: _builtins.float
     num_classes: _builtins.int
     share_location: _builtins.bool
@@ -3330,12 +3346,22 @@ class DetectionOutputParameter(_message.Message):
     visualize_threshold: _builtins.float
     save_file: _builtins.str
     @_builtins.property
+    def biases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """[7]"""
+
+    @_builtins.property
     def nms_param(self) -> Global___NonMaximumSuppressionParameter: ...
     @_builtins.property
     def save_output_param(self) -> Global___SaveOutputParameter: ...
     def __init__(
         self,
         *,
+        side: _builtins.int | None = ...,
+        num_box: _builtins.int | None = ...,
+        coords: _builtins.int | None = ...,
+        nms_threshold: _builtins.float | None = ...,
+        biases: _abc.Iterable[_builtins.float] | None = ...,
+        label_map_file: _builtins.str | None = ...,
         objectness_score: _builtins.float | None = ...,
         num_classes: _builtins.int | None = ...,
         share_location: _builtins.bool | None = ...,
@@ -3350,9 +3376,9 @@ class DetectionOutputParameter(_message.Message):
         visualize_threshold: _builtins.float | None = ...,
         save_file: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "code_type", b"code_type", "confidence_threshold", b"confidence_threshold", "keep_top_k", b"keep_top_k", "nms_param", b"nms_param", "num_classes", b"num_classes", "objectness_score", b"objectness_score", "save_file", b"save_file", "save_output_param", b"save_output_param", "share_location", b"share_location", "variance_encoded_in_target", b"variance_encoded_in_target", "visualize", b"visualize", "visualize_threshold", b"visualize_threshold"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "code_type", b"code_type", "confidence_threshold", b"confidence_threshold", "coords", b"coords", "keep_top_k", b"keep_top_k", "label_map_file", b"label_map_file", "nms_param", b"nms_param", "nms_threshold", b"nms_threshold", "num_box", b"num_box", "num_classes", b"num_classes", "objectness_score", b"objectness_score", "save_file", b"save_file", "save_output_param", b"save_output_param", "share_location", b"share_location", "side", b"side", "variance_encoded_in_target", b"variance_encoded_in_target", "visualize", b"visualize", "visualize_threshold", b"visualize_threshold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "code_type", b"code_type", "confidence_threshold", b"confidence_threshold", "keep_top_k", b"keep_top_k", "nms_param", b"nms_param", "num_classes", b"num_classes", "objectness_score", b"objectness_score", "save_file", b"save_file", "save_output_param", b"save_output_param", "share_location", b"share_location", "variance_encoded_in_target", b"variance_encoded_in_target", "visualize", b"visualize", "visualize_threshold", b"visualize_threshold"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background_label_id", b"background_label_id", "biases", b"biases", "code_type", b"code_type", "confidence_threshold", b"confidence_threshold", "coords", b"coords", "keep_top_k", b"keep_top_k", "label_map_file", b"label_map_file", "nms_param", b"nms_param", "nms_threshold", b"nms_threshold", "num_box", b"num_box", "num_classes", b"num_classes", "objectness_score", b"objectness_score", "save_file", b"save_file", "save_output_param", b"save_output_param", "share_location", b"share_location", "side", b"side", "variance_encoded_in_target", b"variance_encoded_in_target", "visualize", b"visualize", "visualize_threshold", b"visualize_threshold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -33,20 +33,14 @@ class YoloOutput(Layer):
         """The boxes (n, 4) as centre and size, their scores (n,) and classes (n,), before suppression."""
         raise NotImplementedError
 
-    def check_cells(self, bottom: Sequence[Blob], boxes: int, classes: int) -> None:
-        """Each bottom has 5 + classes channels for each of a cell's boxes, and as many images. Raises LayerError."""
+    def check_cells(self, bottom: Sequence[Blob], boxes: int, classes: int, others: int = 5) -> None:
+        """Each bottom has others + classes channels for each of a cell's boxes, and as many images. Raises LayerError."""
         for i, blob in enumerate(bottom):
-            if len(blob.shape) != 4 or blob.shape[1] != boxes * (5 + classes):
-                wanted = f"(N, {boxes * (5 + classes)}, H, W): {boxes} boxes of 5 + {classes} numbers a cell"
+            if len(blob.shape) != 4 or blob.shape[1] != boxes * (others + classes):
+                wanted = f"(N, {boxes * (others + classes)}, H, W): {boxes} boxes of {others} + {classes} numbers a cell"
                 raise self.error(f"bottom {i} must be {wanted}; got shape {blob.shape}", f"bottom[{i}]")
             if blob.shape[0] != bottom[0].shape[0]:
                 raise self.error(f"bottoms 0 and {i} have {bottom[0].shape[0]} and {blob.shape[0]} images", f"bottom[{i}]")
-
-    def anchors(self, biases: Sequence[float], field: str) -> Array:
-        """Widths and heights (K, 2). Raises LayerError for an odd number of them."""
-        if len(biases) % 2:
-            raise self.error(f"biases must be pairs of a width and a height, got {len(biases)} numbers", field)
-        return np.array(biases, self.dtype).reshape(-1, 2)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         top[0].reshape(1, 1, 1, 7)
@@ -64,6 +58,20 @@ class YoloOutput(Layer):
             rows[:, 0] = np.arange(len(rows))
         top[0].reshape(1, 1, len(rows), 7)
         top[0].data[0, 0] = rows
+
+
+def pairs(layer: Layer, biases: Sequence[float], field: str) -> Array:
+    """The anchors' widths and heights (K, 2). Raises LayerError for an odd number of them."""
+    if len(biases) % 2:
+        raise layer.error(f"biases must be pairs of a width and a height, got {len(biases)} numbers", field)
+    return np.array(biases, layer.dtype).reshape(-1, 2)
+
+
+def best_classes(cells: Array) -> tuple[Array, Array]:
+    """Of cells (..., 5 + C): sigmoid(t_o) times the best class's softmax (...), and that class (...)."""
+    weights = np.exp(cells[..., 5:] - cells[..., 5:].max(axis=-1, keepdims=True))
+    scores: Array = sigmoid(cells[..., 4]) * weights.max(axis=-1) / weights.sum(axis=-1)
+    return scores, weights.argmax(axis=-1)
 
 
 def cells_of(x: Array, boxes: int) -> Array:

@@ -27,7 +27,7 @@ NVIDIA_LEAST_EPS = 1e-5
 def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, str]:
     """The layout that the prototxt names, else the fork, and what told it; 0.17's where it could be either of NVIDIA's."""
     block = param.batch_norm_param
-    fillers = [name for name in ("scale_filler", "bias_filler") if block.HasField(name)]  # type: ignore[arg-type]
+    fillers = [name for name in ("scale_filler", "bias_filler") if block.HasField(name)]
     if block.HasField("scale_bias"):
         return NVIDIA_17 if block.scale_bias or fillers else NVIDIA_17[:3], "batch_norm_param has scale_bias"
     if fillers:
@@ -38,9 +38,9 @@ def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, 
 
 
 def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int]], fork: str = "") -> tuple[Layout, str]:
-    """The layout of stored blobs of these shapes, and what told it: layout_of, unless they are of another that its fields allow.
+    """The layout of stored blobs of these shapes, and what told it: layout_of, unless they are of another that fields allow.
 
-    Raises ValueError for blobs of no layout, of another than a field names, and of one channel where nothing tells NVIDIA's two.
+    Raises ValueError for blobs of no layout, of another than a field names, and of one channel that may be either NVIDIA's.
     """
     told, why = layout_of(param, fork)
     counts = [math.prod(shape) for shape in shapes]
@@ -61,7 +61,7 @@ def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int
         return told, why
     # one channel
     if told == NVIDIA_17 and fork != "nv17":
-        raise ValueError("with one channel its 5 blobs may be NVIDIA 0.15's or 0.17's: give --fork nv15 or nv17, or Net's fork=")
+        raise ValueError("of one channel, 5 blobs may be NVIDIA 0.15's or 0.17's: give --fork nv15 or nv17, or Net's fork=")
     return (NVIDIA_17 if fork == "nv17" else NVIDIA_15), stored
 
 

@@ -60,6 +60,7 @@ def command(options: Options) -> None:
         seed=options.seed,
         level=options.level,
         stages=options.stages,
+        fork=options.fork or "",
     )
     echo(str(result))
     if not result.same:

@@ -108,6 +108,7 @@ def _recipe(net: Net, options: Options) -> Recipe:
         level=options.level,
         stages=options.stages,
         strict=not options.skip_unknown,
+        fork=options.fork or "",
     )
 
 

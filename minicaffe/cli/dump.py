@@ -58,6 +58,8 @@ def _print(dump: Dump) -> None:
     bare = [f"{layer.name} ({layer.type or 'type unknown'})" for layer in dump.layers if not any(layer.blobs)]
     if bare:
         echo(shortened(f"{len(bare)} layers without weights: {', '.join(bare)}"))
+    for line in dump.forks:
+        echo(shortened(line))
     values = sum(array.size for array in dump.arrays.values())
     echo(f"{len(dump.arrays)} arrays, {values} values")
     if dump.kind == ".caffemodel":

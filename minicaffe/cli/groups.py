@@ -99,6 +99,11 @@ def seed_option() -> Any:
     return option("--seed", "Seed of random weights, inputs and samples.", default=0)
 
 
+def fork_option() -> Any:
+    help = "Whose layers those are that forks disagree on, where neither fields nor weights tell: pspnet, segnet, nv15, ..."
+    return option("--fork", help, metavar="NAME")
+
+
 def modules_option() -> Any:
     help = "Python module that layers may be imported from; may be repeated."
     return option("--allow-module", help, metavar="MODULE", callback=_allow_modules)
@@ -134,11 +139,12 @@ class UnknownFieldOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StateOptions(UnknownFieldOptions):
-    """--level, --stage, --allow-module and --skip-unknown, and how to make a net. phase, seed: constants unless a command has
-    the options."""
+    """--level, --stage, --fork, --allow-module and --skip-unknown, and how to make a net. phase, seed: constants unless a
+    command has the options."""
 
     level: int = option("--level", "Level of the net's state.", type=click.IntRange(-(2**31), 2**31 - 1), default=0)
     stages: tuple[str, ...] = option("--stage", "Stage of the net's state; may be repeated.", metavar="NAME")
+    fork: str | None = fork_option()
     allow_module: tuple[str, ...] = modules_option()
     phase: Phase = TEST
     seed: int = 0
@@ -158,7 +164,7 @@ class StateOptions(UnknownFieldOptions):
         """The net of a prototxt. watch, keep: see Net."""
         phase = self.phase if phase is None else phase
         state = self.level, list(self.stages)
-        return Net(net, phase, *state, watch=watch, keep=keep, settings=self.settings)
+        return Net(net, phase, *state, watch=watch, keep=keep, settings=self.settings, fork=self.fork or "")
 
     def load(
         self,
@@ -227,7 +233,7 @@ def weights_option() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class NetOptions(StateOptions):
-    """--phase, --seed, --level, --stage, --allow-module and --skip-unknown."""
+    """--phase, --seed, --level, --stage, --fork, --allow-module and --skip-unknown."""
 
     phase: Phase = phase_option()
     seed: int = seed_option()

@@ -36,7 +36,7 @@ class Options(ShapeOptions, StateOptions):
 
 @with_options(Options)
 def command(options: Options) -> None:
-    """Fold the BatchNorm, Scale and Bias layers of the prototxt NET and its WEIGHTS into the convolutions before them.
+    """Fold the BatchNorm, BN, Scale and Bias layers of the prototxt NET and its WEIGHTS into the convolutions before them.
 
     The written files hold the TEST net without these layers, in Caffe's format, with the same outputs. --shape is for --check.
 
@@ -53,7 +53,7 @@ def command(options: Options) -> None:
         raise no_name_fits(weights, net)
     if report.missing:
         raise WeightsError(f"{weights}: it has no weights for {', '.join(report.missing)}, which folding needs")
-    merged = merge_batch_norm(_test_net(file, before), weights_of(before))
+    merged = merge_batch_norm(_test_net(file, before), weights_of(before), before.fork)
     after = options.build(merged.param)
     put_weights(after, merged.weights)
     with replacing(out_net) as net_draft, replacing(out_weights) as weights_draft:
@@ -62,7 +62,7 @@ def command(options: Options) -> None:
         _say(merged, len(before.param.layer), len(after.param.layer))
         if options.check:
             # the drafts: what fails the check is not written
-            _check(before, Net(net_draft, TEST, weights=weights_draft), options)
+            _check(before, Net(net_draft, TEST, weights=weights_draft, fork=before.fork), options)
     echo(f"written: {out_net}, {out_weights}")
 
 
@@ -82,7 +82,7 @@ def _test_net(file: NetFile, net: Net) -> caffe_pb2.NetParameter:
 def _say(merged: Merged, before: int, after: int) -> None:
     gone = sum(map(len, merged.folded.values()))
     if not (gone or merged.left):
-        echo("the net has no BatchNorm, Scale or Bias layer: written unchanged")
+        echo("the net has no BatchNorm, BN, Scale or Bias layer: written unchanged")
         return
     echo(f"{gone} layers folded into {len(merged.folded)}; {len(merged.left)} left where they are")
     for root, names in merged.folded.items():

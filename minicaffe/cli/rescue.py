@@ -12,7 +12,7 @@ from minicaffe.net import Net
 from minicaffe.porting.rescue import Rescued, rescue
 
 from .common import check_target, listed, shape_text, warn
-from .groups import ThreadOptions, modules_option
+from .groups import ThreadOptions, fork_option, modules_option
 from .options import argument, option, with_options
 from .terminal import echo
 
@@ -21,10 +21,8 @@ from .terminal import echo
 class Options(ThreadOptions):
     weights: str = argument()
     out: str | None = option("-o --out", "The file to write.  [default: stdout]", metavar="FILE.prototxt")
-    fork: str = option(
-        "--fork", "The fork that wrote WEIGHTS (see `minicaffe forks`), if it must be told.", default="", metavar="NAME"
-    )
     check: bool = option("--check/--no-check", "Load it with the weights and run it once.", default=True)
+    fork: str | None = fork_option()
     allow_module: tuple[str, ...] = modules_option()
 
 
@@ -38,7 +36,7 @@ def command(options: Options) -> None:
     """
     weights, out = options.weights, options.out
     check_target("--out", out, [weights])
-    rescued = rescue(weights, options.fork)
+    rescued = rescue(weights, options.fork or "")
     if out:
         with replacing(out) as path:
             path.write_text(rescued.text, encoding="utf-8")
@@ -46,13 +44,13 @@ def command(options: Options) -> None:
     else:
         echo(rescued.text, nl=False)
     if options.check:
-        _check(rescued, weights, out or "stdout")
+        _check(rescued, weights, out or "stdout", options.fork or "")
 
 
-def _check(rescued: Rescued, weights: str, written: str) -> None:
+def _check(rescued: Rescued, weights: str, written: str, fork: str) -> None:
     """Load and run it and print its outputs. Raises Error."""
     try:
-        net = Net(parse_net(rescued.text, written))
+        net = Net(parse_net(rescued.text, written), fork=fork)
         report = net.copy_from(weights)
         fill_inputs(net, {})
         outputs = net.forward()

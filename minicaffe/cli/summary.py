@@ -54,6 +54,8 @@ def command(options: Options) -> None:
     ]
     columns = ["layer", "type", "tops", "parameters", "multiply-adds", "MiB"]
     print_table(f"{loaded.name or options.net} ({loaded.phase})", columns, rows, right=columns[3:])
+    for line in summary.forks:
+        echo(line)
     unknown = f" (without {', '.join(summary.not_counted)})" if summary.not_counted else ""
     echo(
         f"{len(summary.layers)} layers, {number_text(summary.parameters)} parameters "

@@ -104,7 +104,7 @@ def command(options: Options) -> None:
         seed = options.seed_given
         if seed is None:
             seed = param.random_seed if param.random_seed >= 0 else settings.rng_seed
-        trainer = get_solver(param, folder=Path(path).parent, settings=settings, seed=seed)
+        trainer = get_solver(param, folder=Path(path).parent, settings=settings, fork=options.fork or "", seed=seed)
         echo(f"net: {trainer.net.file}" + f" ({trainer.net.name})" * bool(trainer.net.name))
         with job.train(trainer) if job else nullcontext():
             for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start

@@ -29,9 +29,10 @@ SSD_MEANS = (104.0, 117.0, 123.0)
 
 
 def ssd_layer(net: Net) -> Layer | None:
-    """The DetectionOutput layer whose top is an output of net; None for another net."""
+    """SSD's or RefineDet's DetectionOutput layer whose top is an output of net; None for another net."""
     for layer in net.layers:
-        if isinstance(layer, DetectionOutput) and set(net.top_names[layer.name]) & set(net.outputs):
+        is_ssds = isinstance(layer, DetectionOutput) and not layer.of_cells
+        if is_ssds and set(net.top_names[layer.name]) & set(net.outputs):
             return layer
     return None
 

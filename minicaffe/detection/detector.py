@@ -91,19 +91,23 @@ def load(  # noqa: PLR0913 - public, by keyword
     means: Sequence[float] | None = None,
     scale_factor: float | None = None,
     strict: bool | None = None,
+    fork: str = "",
 ) -> Detector:
     """The detector of a test prototxt, or of a Net, with the weights of a .caffemodel or .caffemodel.h5.
 
     cfg: the settings that the net was trained with: a yml of py-faster-rcnn, a dict of its keys ({"TEST": {"NMS": 0.4}}), or
     DetectionSettings. Only for a prototxt: a Net has its settings. An SSD net takes none.
-    classes: the names in the net's order, the background first; or a file, one name a line. strict: as Net's, for a prototxt.
-    The rest: see Detector.
+    classes: the names in the net's order, the background first; or a file, one name a line. strict, fork: as Net's, for a
+    prototxt. The rest: see Detector.
     Layers that the weights lack produce a warning. Raises Error, PrototxtError, WeightsError, SettingsError.
     """
     if not isinstance(net, Net):  # nobody else can ask for this one's inner blobs
-        net = Net(net, TEST, keep="outputs", settings=None if cfg is None else settings_from(cfg), strict=strict)
+        own = None if cfg is None else settings_from(cfg)
+        net = Net(net, TEST, keep="outputs", settings=own, strict=strict, fork=fork)
     elif cfg is not None:
         raise Error(f"{net.file}: a Net has its settings: make it with Net(settings=...), or give load the prototxt's path")
+    elif fork:
+        raise Error(f"{net.file}: a Net has its fork: make it with Net(fork=...), or give load the prototxt's path")
     if cfg is not None and ssd_layer(net):
         raise Error(f"{net.file}: cfg has no effect: the prototxt of an SSD net fixes its size and suppression")
     names = read_names(classes) if isinstance(classes, str | PathLike) else classes

@@ -24,7 +24,7 @@ FORKS = {
     "ctpn": ("tianzhi0549/CTPN",),
     "deeplabv1": ("DeepLab's Caffe of 2015",),
     "flownet": ("lmb-freiburg/flownet2",),
-    "happynear": ("happynear/caffe-windows", "happynear/mini-caffe"),
+    "happynear": ("happynear/caffe-windows",),
     "hole": ("gpapan/caffe",),
     "jlstm": ("junhyukoh/caffe-lstm",),
     "longjon": ("longjon/caffe",),
@@ -35,7 +35,7 @@ FORKS = {
     "nv15": ("NVIDIA/caffe 0.15",),
     "nv17": ("NVIDIA/caffe 0.17",),
     "pspnet": ("hszhao/PSPNet",),
-    "pvanet": ("sanghoon/caffe", "sanghoon/pva-faster-rcnn", "openvinotoolkit/training_toolbox_caffe"),
+    "pvanet": ("sanghoon/caffe", "sanghoon/pva-faster-rcnn", "luoyetx/mini-caffe", "openvinotoolkit/training_toolbox_caffe"),
     "refinedet": ("sfzhang15/RefineDet",),
     "segnet": ("alexgkendall/caffe-segnet",),
     "senet": ("hujie-frank/SENet",),
@@ -57,7 +57,7 @@ def fork_named(name: str) -> str:
     found = _NAMES.get(name.lower(), "")
     if name and not found:
         hint = "".join(f"; did you mean {near}?" for near in nearest(name.lower(), _NAMES))
-        raise Error(f'"{name}" is no fork that is known{hint} The known ones are {", ".join(FORKS)}')
+        raise Error(f'"{name}" is no fork that is known{hint or "."} The known ones are {", ".join(FORKS)}')
     return found
 
 
@@ -81,6 +81,14 @@ class Choice:
 
     def __str__(self) -> str:
         return f"{self.type} of {self.whose}: {self.why}"
+
+
+def grouped(choices: Iterable[tuple[str, Choice]]) -> list[str]:
+    """A line for each choice, with the layers that it is of, given as pairs of a name and its choice."""
+    names: dict[str, list[str]] = {}
+    for name, choice in choices:
+        names.setdefault(str(choice), []).append(name)
+    return [f"{text} ({f'{len(own)} layers' if len(own) > 1 else own[0]})" for text, own in names.items()]
 
 
 def candidates(kinds: Iterable[Kind]) -> str:

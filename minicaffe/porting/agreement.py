@@ -80,7 +80,7 @@ def _scores(layer: Proposal, bottoms: list[Blob]) -> Array:
     # The net's Proposal may have one top: run again with two, which gives the scores.
     rois, scores = Blob(dtype=layer.dtype), Blob(dtype=layer.dtype)
     layer.forward_cpu(bottoms, [rois, scores])
-    values: Array = scores.data[:, 0].copy()
+    values: Array = scores.data.reshape(-1).copy()
     return values
 
 

@@ -24,9 +24,12 @@ from minicaffe.errors import WeightsError
 from minicaffe.formats import caffemodel, hdf5
 from minicaffe.formats.arrays import distinct, write_npz
 from minicaffe.formats.caffemodel import BlobWeights, LayerWeights
+from minicaffe.formats.fork_kinds import Choice, grouped
 from minicaffe.formats.fork_numbers import Origin, origin
 from minicaffe.formats.weights import HDF5_SIGNATURE, file_error, mapped, refuse_lookalikes
 from minicaffe.formats.wire import BYTES, VARINT, Buffer, WireError, fields
+from minicaffe.layer import Layer
+from minicaffe.registry import types
 from minicaffe.training.solver_state import read_state
 
 Path = str | os.PathLike[str]
@@ -47,6 +50,17 @@ class Dump:
     arrays: Arrays
     layers: list[LayerWeights] = field(default_factory=list)
     origin: Origin = field(default_factory=Origin)
+
+    @property
+    def forks(self) -> list[str]:
+        """Whose layers those are that forks have several of, where the stored blobs tell: a sentence for each kind."""
+        found = []
+        for layer in self.layers:
+            shapes = [blob.shape for blob in layer.blobs if blob is not None]
+            kind = types.get(layer.type, Layer)
+            if kind.kinds and (whose := kind.told_by_blobs(shapes)):
+                found.append((layer.name, Choice(layer.type, whose, f"{len(shapes)} stored blobs")))
+        return grouped(found)
 
     def write(self, path: Path) -> None:
         """Write the arrays to an .npz, from which minicaffe.arrays.read_npz restores the names."""

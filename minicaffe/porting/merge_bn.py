@@ -58,8 +58,8 @@ class _NotFoldedError(Exception):
 def merge_batch_norm(param: caffe_pb2.NetParameter, weights: Weights, fork: str = "") -> Merged:
     """param (filtered for TEST, Split layers allowed) and the arrays of its layers -> the same net with fewer layers.
 
-    fork: the net's. Neither is changed. The linear layer's top gets the name of the last top of the chain, so that readers find it and outputs
-    keep their names.
+    fork: the net's. Neither is changed. The linear layer's top gets the name of the last top of the chain, so that readers find
+    it and outputs keep their names.
     """
     new = caffe_pb2.NetParameter()
     new.CopyFrom(param)
@@ -174,9 +174,7 @@ def scaled(kind: type[Layer], weight: Array, factor: Array, block: LinearBlock) 
     return weight * factor.astype(np.float64).reshape(-1, *[1] * (weight.ndim - 1))
 
 
-def _affine(
-    layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dict[str, str], fork: str
-) -> tuple[Array, Array]:
+def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dict[str, str], fork: str) -> tuple[Array, Array]:
     """(factor, shift) of a layer that computes x * factor + shift, float64, of one shape. Raises _NotFoldedError."""
     stored = [array.astype(np.float64) for array in arrays]
     if class_of(layer) is Bias:

@@ -41,7 +41,7 @@ class OurLayer(nn.Module):
     def __init__(self, layer: Layer, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         super().__init__()
         self.layer = type(layer)(layer.param, phase=layer.phase, dtype=layer.dtype, source=layer.source)
-        self.layer.settings = layer.settings
+        self.layer.settings, self.layer.fork = layer.settings, layer.fork
         self.bottoms = [Blob(blob.shape, layer.dtype) for blob in bottom]
         self.tops = [Blob((), layer.dtype) for _ in top]
         self.layer.connect(self.bottoms, self.tops)

@@ -27,7 +27,6 @@ from minicaffe.layers.flatten import Flatten
 from minicaffe.layers.hard_sigmoid import SCALE, SHIFT, HardSigmoid
 from minicaffe.layers.log import Log
 from minicaffe.layers.lrn import LRN
-from minicaffe.layers.mask_pooling import MaskPooling
 from minicaffe.layers.padding import Padding
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.power import Power
@@ -130,7 +129,6 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     HardSigmoid: lambda layer: lambda x: (x * SCALE + SHIFT).clamp(0, 1),
     LRN: lrn,
     Log: lambda layer: lambda x: torch.log(layer.param.log_param.scale * x + layer.param.log_param.shift) * layer.factor,
-    MaskPooling: lambda layer: torch.mul,
     PSROIAlign: roi_layer,
     PSROIPooling: roi_layer,
     Padding: lambda layer: lambda x: functional.pad(x, layer.pads * 2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from minicaffe.formats.fork_kinds import Choice, candidates, grouped
 from minicaffe.net import Net
 
 from .memory import MemoryNeeds, memory_needs
@@ -26,12 +27,14 @@ class LayerSummary:
 
 @dataclass(frozen=True)
 class NetSummary:
-    """All layers of a net, in order, with totals; shared weights count once. memory: the peak of a run."""
+    """All layers of a net, in order, with totals; shared weights count once. memory: the peak of a run. forks: a sentence for
+    each kind of the types that forks disagree on."""
 
     layers: list[LayerSummary]
     parameters: int
     parameter_bytes: int
     memory: MemoryNeeds
+    forks: list[str]
 
     @property
     def multiply_adds(self) -> int:
@@ -77,7 +80,16 @@ def summarize(net: Net, rois: int | None = None) -> NetSummary:
             )
         )
     parameters = sum(blob.count for blob in net.learnable_params)
-    return NetSummary(layers, parameters, parameters * net.dtype.itemsize, memory_needs(net))
+    return NetSummary(layers, parameters, parameters * net.dtype.itemsize, memory_needs(net), _forks(net))
+
+
+def _forks(net: Net) -> list[str]:
+    """The choices that were made, and those that are left to the weights."""
+    chosen = list(net.forks.items())
+    for layer in net.layers:
+        if layer.is_open:
+            chosen.append((layer.name, Choice(layer.type, candidates(layer.kinds), "its weights will tell")))
+    return grouped(chosen)
 
 
 def _reshape(net: Net, rois: int | None) -> None:

@@ -48,11 +48,13 @@ class ParamShot:
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """A layer. place: of its block in the prototxt; top_bytes: the memory of tops that share none with a bottom."""
+    """A layer. place: of its block in the prototxt; fork: whose it is, where forks have several of its type; top_bytes: the
+    memory of tops that share none with a bottom."""
 
     name: str
     type: str
     place: str | None
+    fork: str
     bottoms: list[str]
     tops: list[str]
     in_place: bool

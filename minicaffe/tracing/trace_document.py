@@ -61,7 +61,7 @@ def document(trace: Trace) -> tuple[Json, bytes]:
 
 def _layer(layer: LayerFacts, arrays: Arrays) -> Json:
     return {
-        **{key: getattr(layer, key) for key in ("name", "type", "place", "bottoms", "tops", "in_place", "param")},
+        **{key: getattr(layer, key) for key in ("name", "type", "place", "fork", "bottoms", "tops", "in_place", "param")},
         "split": layer.is_split,
         "phase_bytes": layer.top_bytes,
         "params": [_param(param, arrays) for param in layer.params],

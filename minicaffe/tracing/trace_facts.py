@@ -26,6 +26,7 @@ def layer_facts(net: Net, i: int, layer: Layer, roi: RoiShot | None, went_back: 
         name=layer.name,
         type=layer.type,
         place=str(layer.source.at()) if layer.source else None,
+        fork=str(layer.choice or ""),
         bottoms=bottom_names,
         tops=list(top_names),
         in_place=bool(set(top_names) & set(bottom_names)),

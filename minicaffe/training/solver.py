@@ -64,8 +64,9 @@ class SGDSolver:
     logger "minicaffe.solver".
 
     settings: the detection settings of its nets (default: the current ones), which decide whether box targets are normalised,
-    and so what a snapshot folds into the box layers. seed: overrides the solver's random_seed. folder: where to search the
-    files that a SolverParameter names (default: the working directory). strict: as Net's, for its nets and its own file.
+    and so what a snapshot folds into the box layers. strict, fork: as Net's, for its nets; strict for its own file, too.
+    seed: overrides the solver's random_seed. folder: where to search the files that a SolverParameter names (default: the
+    working directory).
 
     net, test_nets, iter, lr, param: as in pycaffe. history: the update rule's arrays of the learnable blobs' shapes: the first
     array of every blob, then the second ones. stopped: whether a request ended the last step or test.
@@ -84,6 +85,7 @@ class SGDSolver:
         solver: SolverFile,
         *,
         settings: DetectionSettings | None = None,
+        fork: str = "",
         seed: int | None = None,
         folder: str | os.PathLike[str] | None = None,
         strict: bool | None = None,
@@ -98,12 +100,12 @@ class SGDSolver:
         self.check_rule()
         if seed is not None or self.param.random_seed >= 0:
             set_random_seed(self.param.random_seed if seed is None else seed)
-        self.net: Net = solver_nets.train_net(self.param, self.folder, settings, strict)
+        self.net: Net = solver_nets.train_net(self.param, self.folder, settings, strict, fork)
         self.settings = self.net.settings
         for names in self.param.weights:
             for name in names.split(","):  # as caffe train --weights takes them
                 self.net.copy_from(solver_nets.found(name.strip(), self.folder))
-        self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder, self.settings, strict)
+        self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder, self.settings, strict, fork)
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._stop_at = self.param.max_iter
         self._callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []

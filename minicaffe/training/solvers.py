@@ -114,6 +114,7 @@ def get_solver(
     solver: SolverFile,
     *,
     settings: DetectionSettings | None = None,
+    fork: str = "",
     seed: int | None = None,
     folder: str | os.PathLike[str] | None = None,
     strict: bool | None = None,
@@ -125,7 +126,7 @@ def get_solver(
         param, folder = read_solver(solver, strict=strict), Path(solver).parent
     if param.type not in SOLVERS:
         raise SolverError(f'unknown solver type "{param.type}": use one of {", ".join(SOLVERS)}')
-    return SOLVERS[param.type](param, settings=settings, seed=seed, folder=folder, strict=strict)
+    return SOLVERS[param.type](param, settings=settings, fork=fork, seed=seed, folder=folder, strict=strict)
 
 
 def _no_momentum(solver: SGDSolver) -> None:

@@ -30,8 +30,8 @@ OWN = {
 }  # fmt: skip
 """Options of one command that only share a name with others'."""
 SHARED = (
-    "--phase --seed --level --stage --allow-module --device --threads --cfg --mean --scale-factor --input --shape --weights"
-    " --backward --model --check --skip-unknown"
+    "--phase --seed --level --stage --fork --allow-module --device --threads --cfg --mean --scale-factor --input --shape"
+    " --weights --backward --model --check --skip-unknown"
 ).split()
 
 

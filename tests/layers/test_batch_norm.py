@@ -250,7 +250,8 @@ def test_stored_blobs_of_015(tmp_path: Path, more: str) -> None:
 def test_stored_blobs_of_the_other_layout(tmp_path: Path) -> None:
     Net(parse_net(NET % FIVE), phase=TRAIN).save(tmp_path / "w.caffemodel")
     net = Net(parse_net(NET % "batch_norm_param { scale_bias: true }"), phase=TEST)
-    with pytest.raises(WeightsError, match=r"NVIDIA 0.17's, with the blobs mean, .*, bias, but the weights are 0.15's: scale, bias, mean"):
+    both = "NVIDIA 0.17's, with the blobs mean, .*, bias, but the weights are 0.15's: scale, bias, mean"
+    with pytest.raises(WeightsError, match=both):
         net.copy_from(tmp_path / "w.caffemodel")
 
 

@@ -157,13 +157,16 @@ def test_the_stored_weights_tell_which_of_the_two_it_is(fields: str, names: list
     assert [layer.weight_name(i) for i in range(0, len(layer.blobs), 2)] == names
     assert [blob.data.flat[0] for blob in layer.blobs] == [i + 1 for i in range(len(layer.blobs))]
     (tmp_path / "bn.prototxt").write_text(OPEN)
-    loaded = StateOptions(level=0, stages=(), allow_module=()).load(
+    loaded = StateOptions(level=0, stages=(), fork=None, allow_module=()).load(
         str(tmp_path / "bn.prototxt"), [str(tmp_path / "bn.caffemodel")]
     )
     assert loaded.layer_dict["bn"].weight_names == layer.weight_names
     later = Net(parse_net(OPEN.replace('top: "y"', 'top: "y" param { lr_mult: 7 } param { lr_mult: 8 }')), TEST)
     assert "bn" not in later.params
-    with pytest.raises(LayerError, match=r"may be PSPNet.s \(4 blobs.*pspnet\) or SegNet.s \(2 blobs: scale, shift; --fork segnet\), .* load its"):
+    with pytest.raises(
+        LayerError,
+        match=r"may be PSPNet.s \(4 blobs.*pspnet\) or SegNet.s \(2 blobs: scale, shift; --fork segnet\), .* load its",
+    ):
         later.forward()
     later.copy_from(tmp_path / "bn.caffemodel")
     assert later.params_lr == [7, 8, 0, 0][: len(later.params["bn"])]

@@ -18,7 +18,7 @@ from minicaffe.layers import CATALOGUE, FORK_TYPES
 from minicaffe.proto import caffe_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
-ALIASES = {"ConvolutionDepthwise": "DepthwiseConvolution"}
+ALIASES = {"ConvolutionDepthwise": "DepthwiseConvolution", "MaskPooling": "SpatialProduct"}
 BUILT_IN = {kind: layer for kind, layer in CATALOGUE.items() if kind not in ALIASES}
 KINDS = sorted(BUILT_IN)
 

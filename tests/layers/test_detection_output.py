@@ -189,3 +189,64 @@ def test_refinedets_bottoms_need_share_location() -> None:
     with pytest.raises(LayerError, match="RefineDet's bottoms need share_location"):
         shapes = (np.zeros((1, 24)), np.zeros((1, 6)), priors_blob(CORNERS), np.zeros((1, 6)))
         LayerCase(text("num_classes: 2 share_location: false"), *shapes)
+
+
+# caffe-yolov2's one bottom.
+
+
+def cells(*rows: list[float]) -> np.ndarray:
+    """A map (1, 7, 2, 2) with one box of 5 + 2 numbers in each cell, row after row."""
+    return np.array(rows, float).T.reshape(1, 7, 2, 2)
+
+
+LOW = [0.0, 0, 0, 0, -99, 0, 0]
+REGION = "side: 2 num_box: 1 num_classes: 2 biases: 1 biases: 1"
+
+
+def test_cells_by_hand() -> None:
+    """A cell is half the image. The first cell's box fills it, its class 1 scores 3/4 of the objectness 1/2."""
+    x = cells([0, 0, 0, 0, 0, 0, np.log(3)], LOW, LOW, [0, 0, np.log(2), 0, 99, np.log(4), 0])
+    found = LayerCase(text(REGION), x).forward()[0][0, 0]
+    np.testing.assert_allclose(found, [[0, 1, 0.375, 0.25, 0.25, 0.5, 0.5], [0, 0, 0.8, 0.75, 0.75, 1, 0.5]])
+    assert LayerCase(text(REGION + " confidence_threshold: 0.5"), x).forward()[0].shape == (1, 1, 1, 7)
+
+
+def test_a_cells_box_goes_for_an_earlier_one_whatever_its_score() -> None:
+    """Boxes much larger than the image are one when clipped to it."""
+    large = [0, 0, 9, 9, 0, 0, 0]
+    found = LayerCase(text(REGION), cells(LOW, large, [*large[:4], 99, 99, 0], LOW)).forward()[0][0, 0]
+    assert found[:, 2].tolist() == [0.25]
+
+
+def test_no_cell() -> None:
+    assert LayerCase(text(REGION), cells(LOW, LOW, LOW, LOW)).forward()[0].tolist() == [[[[0, *[-1] * 6]]]]
+
+
+@pytest.mark.parametrize(
+    ("inside", "shape", "message"),
+    [
+        ("side: 2 num_box: 1", (1, 7, 2, 2), "needs num_classes > 0 and num_box > 0"),
+        (REGION + " coords: 5", (1, 7, 2, 2), "coords must be 4, got 5"),
+        (REGION + " biases: 1", (1, 7, 2, 2), "biases must be pairs of a width and a height, got 3 numbers"),
+        (REGION + " biases: 1 biases: 1", (1, 7, 2, 2), "2 anchors given in biases for num_box 1"),
+        (REGION, (1, 7, 3, 3), r"the bottom must have the shape \(1, 7, 2, 2\), 1 boxes of 5 \+ 2 .*; got \(1, 7, 3, 3\)"),
+        (REGION, (2, 7, 2, 2), r"got \(2, 7, 2, 2\)"),
+    ],
+)
+def test_errors_of_cells(inside: str, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(LayerError, match=message):
+        LayerCase(text(inside), np.zeros(shape))
+
+
+def test_the_bottoms_tell_whose_it_is() -> None:
+    def choice(*bottoms: np.ndarray, inside: str = "num_classes: 2") -> str:
+        return str(LayerCase(text(inside), *bottoms).layer.choice)
+
+    ssds = np.zeros((1, 12)), np.zeros((1, 6)), priors_blob(CORNERS)
+    assert choice(*ssds) == "DetectionOutput of SSD: 3 bottoms"
+    assert choice(*ssds, np.zeros((1, 6)), np.zeros((1, 12))) == "DetectionOutput of RefineDet: 5 bottoms"
+    assert choice(np.zeros((1, 7, 2, 2)), inside=REGION) == "DetectionOutput of caffe-yolov2: 1 bottom"
+    with pytest.raises(LayerError, match=r"takes loc, conf and priors as bottoms \(SSD's\), or one map of cells"):
+        choice(*ssds[:2])
+    with pytest.raises(LayerError, match=r"biases is for one bottom \(YOLOv2's\), this is SSD's with 3"):
+        choice(*ssds, inside="num_classes: 2 biases: 1")

@@ -54,7 +54,7 @@ def run(kind: str, x: np.ndarray, target: np.ndarray | None = None, parameter: s
         ("LRN", ""),
         ("Log", ""),
         ("MVN", ""),
-        ("Normalize", ""),
+        ("Normalize", "norm_param {}"),
         ("Power", "power_param { power: 2 scale: 3 shift: 1 }"),
         ("PReLU", ""),
         ("ReLU", ""),

@@ -100,11 +100,12 @@ def typed(inside: str) -> str:
 def test_happynears_by_hand() -> None:
     x = np.array([[3.0, -4.0], [0.0, 2.0]])
     y, n = LayerCase(typed(""), x, tops=2).forward()
-    np.testing.assert_allclose(n, [[5], [2]], rtol=1e-6)
-    np.testing.assert_allclose(y, [[0.6, -0.8], [0, 1]], rtol=1e-6)
+    assert (y.shape, n.shape) == ((2, 2, 1, 1), (2, 1, 1, 1))
+    np.testing.assert_allclose(n.reshape(2, 1), [[5], [2]], rtol=1e-6)
+    np.testing.assert_allclose(y.reshape(2, 2), [[0.6, -0.8], [0, 1]], rtol=1e-6)
     y, n = LayerCase(typed("normalize_type: 'L1'"), x, tops=2).forward()
-    np.testing.assert_allclose(n, [[7], [2]], rtol=1e-6)
-    np.testing.assert_allclose(y, [[3 / 7, -4 / 7], [0, 1]], rtol=1e-6)
+    np.testing.assert_allclose(n.reshape(2, 1), [[7], [2]], rtol=1e-6)
+    np.testing.assert_allclose(y.reshape(2, 2), [[3 / 7, -4 / 7], [0, 1]], rtol=1e-6)
     assert not LayerCase(typed(""), x).layer.blobs
     assert LayerCase('type: "Normalize"', x, tops=2).layer.by_type
 
@@ -121,7 +122,7 @@ def test_the_norms_gradient_counts_with_bp_norm_alone() -> None:
     for inside, expected in (("", 0), ("bp_norm: true", 1)):
         case = LayerCase(typed(f"normalize_type: 'L1' {inside}"), np.ones((1, 3)), tops=2)
         case.forward()
-        np.testing.assert_allclose(case.backward(np.zeros((1, 3)), np.ones((1, 1)))[0], np.full((1, 3), expected))
+        np.testing.assert_allclose(case.backward(np.zeros((1, 3, 1, 1)), np.ones((1, 1, 1, 1)))[0], np.full((1, 3), expected))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
+from minicaffe.layers.proposal import Proposal
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.ops import generate_anchors
 
@@ -194,7 +197,71 @@ def test_im_info_that_no_image_has(info: tuple[float, float, float]) -> None:
         case.forward()
 
 
-def test_proposal_param_is_refused_by_name() -> None:
-    text = 'type: "Proposal" proposal_param { feat_stride: 16 ratio: 1 scale: 8 }'
-    with pytest.raises(LayerError, match="proposal_param is mini-caffe's and happynear's caffe-windows'"):
-        LayerCase(text, np.zeros((1, 2, 3, 4)), np.zeros((1, 4, 3, 4)), np.ones((1, 3)))
+# proposal_param, of forks.
+
+GIVEN = "feat_stride: 16 ratio: 0.5 ratio: 2 scale: 8 scale: 32"
+BOTH = (
+    r"it may be PVANET's \(proposal_param's scale counts in base_size; --fork pvanet\) or happynear's \(.* in pixels; --fork"
+    r" happynear\), and nothing tells which: give --fork NAME, or Net's fork="
+)
+
+
+def by_param(inside: str, fork: str, *bottoms: Any, tops: int = 2) -> LayerCase:
+    return LayerCase(f'type: "Proposal" proposal_param {{ {inside} }}', *bottoms, tops=tops, fork=fork)
+
+
+def maps(anchors: int, info: Sequence[float] = (90, 90, 1)) -> tuple[Any, ...]:
+    return np.zeros((1, 2 * anchors, 3, 4)), np.zeros((1, 4 * anchors, 3, 4)), np.array([info])
+
+
+@pytest.mark.parametrize("fork", ["", "ssd"])
+def test_proposal_param_without_a_fork_that_has_it_is_refused(fork: str) -> None:
+    with pytest.raises(LayerError, match=BOTH):
+        by_param(GIVEN, fork, *maps(4))
+
+
+def test_the_anchors_depend_on_the_fork() -> None:
+    """Sides by hand. PVANET's: 16 / sqrt(1/2) is 23, half of it rounded 12; by 8: 184 x 96. happynear's: 8 / sqrt(1/2) - 1 is
+    10.3, so 11 x 6 with both ends (8 sqrt(1/2) - 1 is 4.66)."""
+    sides = {}
+    for fork in ("pvanet", "happynear"):
+        layer = by_param(GIVEN, fork, *maps(4)).layer
+        assert isinstance(layer, Proposal)
+        sides[fork] = (layer.anchors[:, 2:] - layer.anchors[:, :2] + 1).tolist()
+        np.testing.assert_array_equal(layer.anchors[:, :2] + layer.anchors[:, 2:], np.full((4, 2), 15))
+        assert str(layer.choice) == f"Proposal of {'PVANET' if fork == 'pvanet' else fork}: fork {fork}"
+    assert sides["pvanet"][:2] == [[184, 96], [736, 384]]
+    assert sides["happynear"][:3] == [[11, 6], [45, 23], [6, 11]]
+    np.testing.assert_array_equal(by_param(GIVEN, "pvanet", *maps(4)).layer.anchors, generate_anchors(16, (0.5, 2), (8, 32)))
+
+
+def test_a_box_that_is_too_small_scores_0_and_stays() -> None:
+    """One anchor of 16 x 16, four positions; boxes of the last column are cut to 6. Equal scores: in their order."""
+    scores = np.zeros((1, 2, 1, 4))
+    scores[0, 1] = [0.3, 0.2, 0.4, 0.9]
+    info = [16, 54, 1]
+    case = by_param("ratio: 1 scale: 1 min_size: 10 nms_thresh: 0.9", "pvanet", scores, np.zeros((1, 4, 1, 4)), [info])
+    rois, kept = case.forward()
+    assert kept.tolist() == [0.4, 0.3, 0.2, 0]
+    assert rois[:, 1].tolist() == [32, 0, 16, 48]
+    small = by_param("ratio: 1 scale: 1 post_nms_topn: 2", "pvanet", scores, np.zeros((1, 4, 1, 4)), [info])
+    assert len(small.forward()[0]) == 2
+    wide = by_param("ratio: 1 scale: 1 min_size: 10", "pvanet", scores, np.zeros((1, 4, 1, 4)), [[*info, 0.5]])
+    assert wide.forward()[1].max() == np.float64(0.9), "a fourth number of im_info is the scale of x"
+
+
+@pytest.mark.parametrize(
+    ("inside", "message"),
+    [
+        ("ratio: 1", r"scale must list numbers > 0, got \[\]"),
+        ("scale: 1 ratio: -1", r"ratio must list numbers > 0, got \[-1.0\]"),
+        ("scale: 1 ratio: 1 feat_stride: 0", "feat_stride must be > 0, got 0"),
+        ("scale: 1 ratio: 1 base_size: 0", "base_size must be > 0, got 0"),
+        ("scale: 1 ratio: 1 post_nms_topn: 0", "post_nms_topn must be > 0, got 0"),
+        ("scale: 1 ratio: 1 " * 101, "101 ratios and 101 scales are too many anchors; at most 10,000"),
+        ("scale: 1 scale: 2 ratio: 1", r"2 anchors need scores of shape \(1, 4, H, W\), got \(1, 2, 3, 4\)"),
+    ],
+)
+def test_proposal_params_errors(inside: str, message: str) -> None:
+    with pytest.raises(LayerError, match=message):
+        by_param(inside, "happynear", *maps(1))

@@ -1,4 +1,4 @@
-"""SpatialProduct."""
+"""SpatialProduct, also called MaskPooling."""
 
 from __future__ import annotations
 
@@ -45,6 +45,25 @@ def test_a_second_reshape_and_no_gradient_unasked() -> None:
         blob.diff[...] = 7
     assert (case.forward()[0] == np.full((1, 3, 4, 5), 9)).all()
     assert all((diff == 7).all() for diff in case.backward(np.ones((1, 3, 4, 5)), propagate_down=[False] * 2))
+
+
+@given(st.integers(0, 99))
+def test_a_mask_of_0_and_1_twice_is_once(seed: int) -> None:
+    mask = (np.random.default_rng(seed).normal(size=(2, 1, 4, 5)) > 0).astype(float)
+    (y,) = LayerCase('type: "MaskPooling"', normal(2, 3, 4, 5), mask).forward()
+    np.testing.assert_array_equal(LayerCase(TEXT, y, mask).forward()[0], y)
+
+
+@pytest.mark.parametrize("shape", [(5, 2, 3, 3), (0, 2, 3, 3), (2, 3, 0, 4), (2, 0, 3, 4)])
+def test_empty_axes(shape: tuple[int, ...]) -> None:
+    case = LayerCase('type: "MaskPooling"', normal(2, 3, 4, 5), normal(2, 1, 4, 5))
+    for blob, new in zip(case.bottom, (shape, (shape[0], 1, *shape[2:])), strict=True):
+        blob.reshape(new)
+        blob.data[...] = 2
+    assert (case.forward()[0] == np.full(shape, 4)).all()
+    dx, dmask = case.backward(np.ones(shape))
+    assert (dx == np.full(shape, 2)).all()
+    assert (dmask == 2 * shape[1]).all()
 
 
 @pytest.mark.parametrize("shapes", [((2, 3, 4), (2, 3, 4)), ((2, 3, 4), (1, 1, 4)), ((2,), (2,))])

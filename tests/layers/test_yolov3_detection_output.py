@@ -32,6 +32,15 @@ def test_by_hand() -> None:
     assert not case.backward(np.ones((1, 1, 2, 7)))[0].any()
 
 
+def test_a_gaussian_boxs_score_is_less_by_its_mean_uncertainty() -> None:
+    """Uncertainties of 1/2, 0, 0 and 0: 7/8 of the score; each follows its x, y, w or h."""
+    x = np.full((1, 11, 1, 2), -99.0)
+    x[0, :, 0, 1] = [0, 0, 0, -99, np.log(2), -99, 0, -99, 0, np.log(3), 0]
+    case = LayerCase(text("mask: 1 nms_threshold: 1.1 gaussian_box: true"), x)
+    rows = [[0, 1, 0.375 * 7 / 8, 0.5, 0, 1, 1], [0, 2, 0.25 * 7 / 8, 0.5, 0, 1, 1]]
+    np.testing.assert_allclose(case.forward()[0][0, 0], rows)
+
+
 def test_each_map_has_its_anchors_and_its_scale() -> None:
     x = np.zeros((1, 7, 1, 1))
     x[0, 4:, 0, 0] = 99, 99, -99
@@ -66,7 +75,7 @@ def test_a_mirrored_map_gives_mirrored_boxes(seed: int) -> None:
 @pytest.mark.parametrize(
     ("more", "maps", "scales", "message"),
     [
-        ("mask: 0 gaussian_box: true", 1, "anchors_scale: 8", "gaussian_box is not built in"),
+        ("mask: 0 gaussian_box: true", 1, "anchors_scale: 8", r"bottom 0 must be .*: 1 boxes of 9 \+ 2 numbers a cell; got"),
         ("mask: 0", 2, "anchors_scale: 8", "mask_group_num is 2 for 1 bottoms"),
         ("mask: 0 mask: 1", 1, "anchors_scale: 8", r"mask must list 1 anchors \(num_box\) for each of 1 bottoms, got 2"),
         ("mask: 0", 1, "", "0 anchors_scale given for 1 bottoms"),

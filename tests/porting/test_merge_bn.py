@@ -271,3 +271,65 @@ def test_resnet_50() -> None:
     for name in ("rpn_bbox_pred", "rfcn_cls", "rfcn_bbox"):
         expected = net.blobs[name].data
         assert np.abs(new.blobs[name].data - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+# BN, and NVIDIA's BatchNorm, which have scale and bias of their own.
+
+FORKS = {
+    "pspnet": ("BN", "bn_param { frozen: true eps: 0.5 }"),
+    "segnet": ("BN", "bn_param { bn_mode: INFERENCE }"),
+    "nv15": ("BatchNorm", "param {} " * 5),
+    "nv17": ("BatchNorm", "batch_norm_param { scale_bias: true eps: 0 }"),
+    "nv17 without scale": ("BatchNorm", "batch_norm_param { scale_bias: false eps: 0 }"),
+}
+
+
+def fork_net(kind: str, fields: str, layers: str = PLAIN, phase: int = 1, fork: str = "") -> Net:
+    """A net whose normalising layer has weights as a training leaves them; each variance is positive, some are small."""
+    text = layers + f'layer {{ name: "n" type: "{kind}" bottom: "c" top: "n" {fields} }}'
+    net, random = Net(parse_net(INPUT + text), phase, dtype=np.float64, fork=fork), np.random.default_rng(4)
+    for blobs in net.params.values():
+        for blob in blobs:
+            blob.data[...] = random.normal(size=blob.shape)
+    for i, blob in enumerate(net.params["n"]):
+        if net.layer_dict["n"].weight_name(i) == "variance":
+            blob.data[...] = random.uniform(1e-5, 2, blob.shape)
+    net.blobs["x"].data[...] = random.normal(size=net.blobs["x"].shape)
+    return net
+
+
+@pytest.mark.parametrize("layers", [PLAIN, CONV % "bias_term: false", (CONV % "").replace("Conv", "Deconv"), PRODUCT % ""])
+@pytest.mark.parametrize("name", FORKS)
+def test_a_forks_layer_is_folded_with_its_scale_and_bias(name: str, layers: str) -> None:
+    assert folded(fork_net(*FORKS[name], layers=layers)).folded == {"c": ["n"]}
+
+
+@pytest.mark.parametrize(("kind", "fork"), [("BN", "pspnet"), ("BatchNorm", "nv15"), ("BatchNorm", "nv17")])
+def test_a_layer_that_only_the_fork_names_is_folded(kind: str, fork: str, tmp_path: Path) -> None:
+    net = fork_net(kind, "", fork=fork)
+    assert folded(net).folded == {"c": ["n"]}
+    (tmp_path / "net.prototxt").write_text(INPUT + PLAIN + f'layer {{ name: "n" type: "{kind}" bottom: "c" top: "n" }}')
+    net.save(tmp_path / "net.caffemodel")
+    arguments = ["net.prototxt", "net.caffemodel", "--out-net", "new.prototxt", "--out-weights", "new.caffemodel"]
+    paths = [str(tmp_path / word) if "." in word else word for word in arguments]
+    result = CliRunner().invoke(main, ["merge-bn", *paths, "--fork", fork, "--check"])
+    assert result.exit_code == 0, result.output
+    assert "c <- n" in result.output
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ("bn_param { bn_mode: LEARN }", "it uses the statistics of the batch, as SegNet's does without bn_mode: INFERENCE"),
+        ("bn_param { momentum: 0.5 } phase: TRAIN", "it uses the statistics of the batch (phase: TRAIN)"),
+    ],
+)
+def test_a_bn_that_normalises_by_the_batch_is_left(fields: str, reason: str) -> None:
+    assert folded(fork_net("BN", fields)).left == {"n": reason}
+
+
+def test_a_bn_whose_variance_is_negative_is_left() -> None:
+    net = fork_net("BN", "bn_param { frozen: true }")
+    net.params["n"][3].data[...] = -1
+    left = merge_batch_norm(net.param, weights_of(net)).left["n"]
+    assert left.startswith("its variance + eps is not positive everywhere (the minimum is -1")

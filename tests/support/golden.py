@@ -70,11 +70,11 @@ def run_case(case: str, *, backward: bool = True, root: Path = GOLDEN) -> int:
     backward=False: compare what forward gives only (where the original's backward is not the gradient).
     """
     folder, name = case.split("/")
-    layer_type = folder.split("@")[0]
+    layer_type, _, fork = folder.partition("@")
     path = root / f"{case}.prototxt"
     stored = np.load(path.with_suffix(".npz"))
     with inside(path.parent):
-        net = Net(path.name, Phase(int(stored["phase"])))
+        net = Net(path.name, Phase(int(stored["phase"])), fork=fork)
     layer = net.layer_dict["layer"]
     params = [stored[f"param.{i}"] for i in range(sum(key.startswith("param.") for key in stored.files))]
     net.take_layouts([("layer", [array.shape for array in params])])

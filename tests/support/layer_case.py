@@ -31,6 +31,7 @@ class LayerCase:
         phase: Phase = TEST,
         dtype: Any = np.float64,
         in_place: bool = False,
+        fork: str = "",
     ) -> None:
         param = caffe_pb2.LayerParameter(name="layer")
         text_format.Merge(text, param)
@@ -38,7 +39,7 @@ class LayerCase:
         for blob, array in zip(self.bottom, bottoms, strict=True):
             blob.data[...] = array
         self.top = [self.bottom[0]] if in_place else [Blob((), dtype) for _ in range(tops)]
-        self.layer = create(param, phase=phase, dtype=dtype)
+        self.layer = create(param, phase=phase, dtype=dtype, fork=fork)
         self.layer.connect(self.bottom, self.top)
 
     def forward(self) -> list[NDArray[Any]]:

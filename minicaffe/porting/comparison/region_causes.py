@@ -56,6 +56,8 @@ def _moved(*by: float) -> Change:
 
 def proposals(layer: Layer) -> Iterator[Variant]:
     """Of Proposal."""
+    if layer.param.HasField("proposal_param"):
+        return
 
     def without(flags: tuple[bool, ...], trial: Trial) -> None:
         trial.tweak = lambda made: _propose_without_one(made, *flags)

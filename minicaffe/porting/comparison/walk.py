@@ -55,16 +55,17 @@ def compare(  # noqa: PLR0913 - public, by keyword
     phase: Phase = TEST,
     level: int = 0,
     stages: Sequence[str] = (),
+    fork: str = "",
 ) -> Comparison:
     """Compare net a with b, layer by layer: b is a net, an .npz or a dict of blobs, or an .onnx model.
 
     inputs: a's, by name; the others are b's arrays of these names, or seeded random values. names: b's names for a's layers and
     blobs, as from sides.read_map. go_on: continue after the first difference; a net b then continues from a's values. A net b
-    read from a prototxt without weights gets a's. phase, level, stages: of nets that are read from prototxts.
+    read from a prototxt without weights gets a's. phase, level, stages, fork: of nets that are read from prototxts.
     Raises Error for what cannot be read or run.
     """
     state = (phase, level, list(stages))
-    net = _net(a, state, seed, None)
+    net = _net(a, state, seed, None, fork)
     result = Comparison(str(net.file), _title(b), Tolerance(rtol, atol))
     for file in _files(weights_a):
         net.copy_from(file)
@@ -81,17 +82,19 @@ def compare(  # noqa: PLR0913 - public, by keyword
         walk.beside_arrays(arrays)
         return result
     assert not isinstance(b, Mapping)
-    other = _net(b, state, seed, net.settings)
+    other = _net(b, state, seed, net.settings, net.fork)
     result.notes += [note for file in _files(weights_b) for note in load_fitting(other, file)]
     walk.beside_net(other, bool(_files(weights_b)) or isinstance(b, Net), seed)
     return result
 
 
-def _net(source: Source, state: tuple[Phase, int, Sequence[str]], seed: int, settings: DetectionSettings | None) -> Net:
+def _net(
+    source: Source, state: tuple[Phase, int, Sequence[str]], seed: int, settings: DetectionSettings | None, fork: str
+) -> Net:
     if isinstance(source, Net):
         return source
     rng.set_random_seed(seed)
-    return Net(source, *state, settings=settings)
+    return Net(source, *state, settings=settings, fork=fork)
 
 
 def _files(weights: Weights) -> list[str | os.PathLike[str]]:

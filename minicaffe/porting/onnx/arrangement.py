@@ -16,7 +16,6 @@ from minicaffe.layers.crop import Crop
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.flatten import Flatten
 from minicaffe.layers.interp import Interp
-from minicaffe.layers.mask_pooling import MaskPooling
 from minicaffe.layers.mask_resize import MaskResize
 from minicaffe.layers.padding import Padding
 from minicaffe.layers.parameter import Parameter
@@ -259,11 +258,6 @@ def batch_reindex(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) 
 @exports(Parameter)
 def parameter(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
     return [g.weight(layer, 0)]
-
-
-@exports(MaskPooling)
-def mask_pooling(g: Graph, layer: Layer, bottom: list[Value], top: list[Dims]) -> list[str]:
-    return [g("Mul", *bottom)]
 
 
 @exports(MaskResize)

@@ -131,7 +131,9 @@ def normalize(g: Graph, layer: Normalize, bottom: list[Value], top: list[Dims]) 
     layer.check_kind()
     if layer.by_type:
         norm = _norm_by_type(g, layer, bottom[0])
-        return [g("Div", bottom[0], norm), norm][: len(top)]
+        found = [g("Div", bottom[0], norm), norm][: len(top)]
+        more = 4 - bottom[0].rank  # axes of 1, as in the fork's tops
+        return [g("Unsqueeze", part, list(range(4 - more, 4))) for part in found] if more > 0 else found
     x, param = bottom[0], layer.param.norm_param
     axes = list(range(1, x.rank)) if param.across_spatial else [1]
     length = g("Sqrt", g("Add", g("ReduceSumSquare", x, axes), float(param.eps)))

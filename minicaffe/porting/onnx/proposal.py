@@ -20,6 +20,8 @@ LAST = np.array([[0, 0, 1, 1]], np.float32)
 @exports(Proposal)
 def proposal(g: Graph, layer: Proposal, bottom: list[Value], top: list[Dims]) -> list[str]:
     """Rois (R, 5), and their scores (R, 1) if there is a second top."""
+    if layer.by_param:
+        raise layer.error("proposal_param has no ONNX form", "proposal_param")
     scores, deltas, info = bottom
     count, limits = len(layer.anchors), layer.limits
     foreground = g.columns(scores, count, 2 * count)

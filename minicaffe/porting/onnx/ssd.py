@@ -48,6 +48,8 @@ def detection_output(g: Graph, layer: DetectionOutput, bottom: list[Value], top:
     param = layer.param.detection_output_param
     if param.nms_param.eta < 1:
         raise layer.error("nms_param.eta below 1 has no ONNX form", "detection_output_param.nms_param.eta")
+    if layer.of_cells:
+        raise layer.error("YOLOv2's cells have no ONNX form", "bottom[0]")
     if layer.refines:
         raise layer.error("RefineDet's arm_conf and arm_loc have no ONNX form", "bottom[3]")
     loc, conf, priors = bottom[:3]

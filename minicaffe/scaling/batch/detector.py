@@ -70,6 +70,7 @@ class Recipe:
     level: int = 0
     stages: tuple[str, ...] = ()
     strict: bool | None = None
+    fork: str = ""
 
     def detector(self, weights: Weights) -> Detector:
         """A new net with these weights. The prototxt's warnings were shown when the recipe was made."""
@@ -77,7 +78,8 @@ class Recipe:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             file, stages = parse_net(self.text, self.net), list(self.stages)
-            net = Net(file, TEST, self.level, stages, keep="outputs", settings=self.settings, strict=self.strict)
+            options: dict[str, Any] = {"settings": self.settings, "strict": self.strict, "fork": self.fork}
+            net = Net(file, TEST, self.level, stages, keep="outputs", **options)
         put_weights(net, weights)
         return Detector(net, self)
 

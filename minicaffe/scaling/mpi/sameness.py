@@ -45,6 +45,7 @@ def solver_facts(solver: SGDSolver, trained: bool = False) -> Facts:
         "minicaffe's version": {"version": __version__},
         "the solver": _solver_checksum(solver.param),
         "the settings": _text(repr(solver.settings)),
+        "the fork": net.fork,
         **{f'the net: layer "{layer.name}"': _layer_checksum(layer.param) for layer in net.layers},
         "the number of iterations done": solver.iter,
         **weight_facts(net, trained),

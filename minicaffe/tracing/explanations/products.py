@@ -15,7 +15,6 @@ from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.eltwise import MAX, PROD, Eltwise
 from minicaffe.layers.eltwise import SUM as ELTWISE_SUM
 from minicaffe.layers.inner_product import InnerProduct
-from minicaffe.layers.mask_pooling import MaskPooling
 from minicaffe.layers.mask_resize import MaskResize
 from minicaffe.layers.scale import Scale
 from minicaffe.layers.spatial_product import SpatialProduct
@@ -142,26 +141,6 @@ def eltwise_gradient(case: Case[Eltwise], at: Index) -> Explanation:
         # As Caffe without stable_prod_grad: 0 / 0 is NaN where this x is 0.
         factor = float(np.float64(case.y[at]) / np.float64(case.bottoms[i][at]))
     return case.gradient(at, "dx = dy * y / x", one(case, at, factor, "y / x"))
-
-
-@explains(MaskPooling)
-def mask_pooling(case: Case[MaskPooling], at: Index) -> Explanation:
-    x, mask = float(case.x[at]), float(case.bottoms[1][_of_mask(at)])
-    step = f"y = {number(x)} * {signed(mask)} = {number(x * mask)}"
-    return case.function(at, "y = x * mask", x * mask, SHARE * abs(x * mask), step)
-
-
-@explains_gradient(MaskPooling)
-def mask_pooling_gradient(case: Case[MaskPooling], at: Index) -> Explanation:
-    if case.number == 0:
-        return case.gradient(at, "dx = dy * mask", one(case, at, float(case.bottoms[1][_of_mask(at)]), "mask"))
-    channels = np.array([(at[0], c, *at[2:]) for c in range(case.x.shape[1])], int).reshape(-1, 4)
-    dy, x = (array[at[0], :, at[2], at[3]] for array in (case.dy[0], case.x))
-    return case.gradient(at, "dmask = the sum over the channels of dy * x", sent(case, channels, dy, x, "x"))
-
-
-def _of_mask(at: Index) -> Index:
-    return (at[0], 0, *at[2:])
 
 
 @explains(MaskResize)

@@ -34,6 +34,7 @@ function layerPanel({layer: i, step: s}) {
 function layerHead(layer, i, step) {
   const facts = [
     layer.place,
+    layer.fork,
     layer.in_place ? "in place" : null,
     `tops use ${byteText(layer.phase_bytes)}`,
     step ? timeText(step.ms) : "not reached",
