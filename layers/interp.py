@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,17 +76,28 @@ class Interp(Layer):
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = self._maps(bottom[0].data), top[0].data.reshape(-1, self.rows.out, self.columns.out)
+        if SPARSE * self.rows.out * self.columns.out < self.rows.size * self.columns.size:
+            self._each_maps(len(x), lambda index: sample(self.rows, self.columns, x[index], y[index]))
+            return
+        rows, columns = self.rows.bands(x.dtype, ROWS), self.columns.bands(x.dtype, COLUMNS)
 
         def step(index: Index) -> None:
-            if self.rows.out > self.rows.size:  # gathering columns costs most: over the fewer rows
-                self.rows.resize_rows(self.columns.resize_columns(x[index]), y[index])
-                return
-            part = x[index]
-            within = np.empty((len(part), self.rows.out, self.columns.size), part.dtype)
-            self.rows.resize_rows(part, within)
-            y[index] = self.columns.resize_columns(within)
+            if not self._product(rows, columns, x[index], y[index]):
+                sample(self.rows, self.columns, x[index], y[index])
 
         self._each_maps(len(x), step)
+
+    def _product(self, rows: list[Band], columns: list[Band], x: Array, y: Array) -> bool:
+        """y (M, H', W') = rows x (M, H, W) columns^T; whether it may stay: 0 * inf would spread within a band."""
+        if self.rows.size == self.rows.out and self.columns.size == self.columns.out:
+            y[...] = x
+            return True
+        with np.errstate(all="ignore"):
+            if x.shape[1] < y.shape[1]:  # columns cost most: of the fewer rows
+                multiply_rows(rows, multiply_columns(columns, x, np.empty((*x.shape[:2], y.shape[2]), x.dtype)), y)
+            else:
+                multiply_columns(columns, multiply_rows(rows, x, np.empty((*y.shape[:2], x.shape[2]), x.dtype)), y)
+            return bool(np.isfinite(y.sum()))
 
     def _each_maps(self, maps: int, step: Callable[[Index], None]) -> None:
         within = min(self.rows.size, self.rows.out) * max(self.columns.size, self.columns.out)
@@ -97,12 +109,12 @@ class Interp(Layer):
         dx, dy = self._maps(bottom[0].diff), top[0].diff.reshape(-1, self.rows.out, self.columns.out)
         if any(self.pads):
             bottom[0].diff[...] = 0
+        rows = self.rows.bands(dy.dtype, ROWS, transposed=True)
+        columns = self.columns.bands(dy.dtype, COLUMNS, transposed=True)
 
         def step(index: Index) -> None:
-            if self.rows.out > self.rows.size:
-                dx[index] = self.columns.add_columns(self.rows.add_rows(dy[index]))
-            else:
-                dx[index] = self.rows.add_rows(self.columns.add_columns(dy[index]))
+            if not self._product(rows, columns, dy[index], dx[index]):
+                scatter(self.rows, self.columns, dy[index], dx[index])
 
         self._each_maps(len(dx), step)
 
@@ -145,48 +157,81 @@ class Taps:
         after = self.share.astype(dtype)
         return 1 - after, after
 
-    def resize_columns(self, x: Array) -> Array:
-        """(M, H, size) -> (M, H, out)."""
-        if self.size == self.out:
-            return x
-        before, after = self.shares(x.dtype)
-        y: Array = np.take(x, self.before, axis=2, mode="clip")
-        y *= before
-        more = np.take(x, self.after, axis=2, mode="clip")
-        more *= after
-        y += more
-        return y
+    def bands(self, dtype: np.dtype[np.floating], width: int, *, transposed: bool = False) -> list[Band]:
+        """The matrix of the shares (out, size), or its transpose, cut into bands of width rows without the zeros around."""
+        return _bands(self.size, self.out, dtype.char, width, transposed)
 
-    def resize_rows(self, x: Array, y: Array) -> None:
-        """(M, size, W) -> y (M, out, W)."""
-        if self.size == self.out:
-            y[...] = x
-            return
-        before, after = self.shares(x.dtype)
-        more = np.empty((len(x), x.shape[2]), x.dtype)
-        for i in range(self.out):
-            np.multiply(x[:, self.before[i]], before[i], out=y[:, i])
-            np.multiply(x[:, self.after[i]], after[i], out=more)
-            y[:, i] += more
 
-    def add_rows(self, dy: Array) -> Array:
-        """(M, out, W) -> (M, size, W), the transpose of resize_rows."""
-        if self.size == self.out:
-            return dy
-        before, after = self.shares(dy.dtype)
-        dx = np.zeros((len(dy), self.size, dy.shape[2]), dy.dtype)
-        for i in range(self.out):
-            dx[:, self.before[i]] += dy[:, i] * before[i]
-            dx[:, self.after[i]] += dy[:, i] * after[i]
-        return dx
+Band = tuple[slice, slice, Array]
+"""Places of the result, the places that they are made of, and the shares: a row for each of the first."""
 
-    def add_columns(self, dy: Array) -> Array:
-        """(M, H, out) -> (M, H, size), the transpose of resize_columns."""
-        if self.size == self.out:
-            return dy
-        dx = np.zeros((*dy.shape[:2], self.size), dy.dtype)
-        for to, share in zip((self.before, self.after), self.shares(dy.dtype)):
-            starts = np.flatnonzero(np.diff(to, prepend=-1))
-            part = dy * share
-            dx[:, :, to[starts]] += part if len(starts) == self.out else np.add.reduceat(part, starts, axis=2)
-        return dx
+ROWS, COLUMNS = 8, 16
+"""Rows, or columns, that one band makes: fewer are too small a product, more have too many zeros."""
+
+SPARSE = 6
+"""With fewer than 1 / 6 of x's numbers in y, the four neighbours of each are gathered: most of x is not read."""
+
+
+@lru_cache(maxsize=64)
+def _bands(size: int, out: int, dtype: str, width: int, transposed: bool) -> list[Band]:
+    taps = Taps.of(size, out)
+    to, source = np.tile(np.arange(out), 2), np.concatenate([taps.before, taps.after])
+    shares = np.concatenate(taps.shares(np.dtype(dtype)))
+    if transposed:
+        to, source = source, to
+    order = np.argsort(to, kind="stable")
+    to, source, shares = to[order], source[order], shares[order]
+    found = []
+    for start in range(0, size if transposed else out, width):
+        part = slice(*np.searchsorted(to, (start, start + width)))
+        end = min(start + width, size if transposed else out)
+        first, last = (int(source[part].min()), int(source[part].max()) + 1) if part.start < part.stop else (0, 0)
+        band = np.zeros((end - start, last - first), dtype)
+        np.add.at(band, (to[part] - start, source[part] - first), shares[part])
+        found.append((slice(start, end), slice(first, last), band))
+    return found
+
+
+def multiply_rows(bands: list[Band], x: Array, y: Array) -> Array:
+    """y (M, H', W) = the bands' matrix (H', H) times each map of x (M, H, W)."""
+    for to, source, band in bands:
+        np.matmul(band, x[:, source], out=y[:, to])
+    return y
+
+
+def multiply_columns(bands: list[Band], x: Array, y: Array) -> Array:
+    """y (M, H, W') = each map of x (M, H, W) times the transpose of the bands' matrix (W', W)."""
+    for to, source, band in bands:
+        np.matmul(x[:, :, source], band.T, out=y[:, :, to])
+    return y
+
+
+def neighbours(rows: Taps, columns: Taps, dtype: np.dtype[np.floating]) -> list[tuple[NDArray[np.intp], Array]]:
+    """Four times the place in a map of each of y's, and its share, (H' * W') each."""
+    pairs = [list(zip((taps.before, taps.after), taps.shares(dtype))) for taps in (rows, columns)]
+    return [
+        ((row[:, None] * columns.size + column).reshape(-1), np.outer(row_share, share).reshape(-1))
+        for row, row_share in pairs[0]
+        for column, share in pairs[1]
+    ]
+
+
+def sample(rows: Taps, columns: Taps, x: Array, y: Array) -> None:
+    """y (M, H', W') of the maps x (M, H, W), from nothing but the neighbours of each place."""
+    near = neighbours(rows, columns, x.dtype)
+    more = np.empty(rows.out * columns.out, x.dtype)
+    for one, out in zip(x, y.reshape(len(y), -1)):
+        out[...] = 0
+        for place, share in near:
+            np.take(one.reshape(-1), place, out=more, mode="clip")  # clip: without a copy of more
+            np.multiply(more, share, out=more)
+            np.add(out, more, out=out)
+
+
+def scatter(rows: Taps, columns: Taps, dy: Array, dx: Array) -> None:
+    """dx (M, H, W) of dy (M, H', W'): the transpose of sample."""
+    for one, out in zip(dy.reshape(len(dy), -1), dx):
+        whole = np.zeros(out.size, out.dtype)
+        for place, share in neighbours(rows, columns, dy.dtype):
+            np.add.at(whole, place, one * share)
+        out[...] = whole.reshape(out.shape)

@@ -116,9 +116,9 @@ class Upsample(Layer):
         (rows, columns), x, y = self.scale, _maps(dx), _maps(dy)
 
         def step(index: Index) -> None:
-            x[index] = 0
-            for row, column in np.ndindex(rows, columns):
-                x[index] += y[index][:, row::rows, column::columns]
+            part = y[index]
+            lines = _sum([part[:, row::rows] for row in range(rows)])
+            x[index] = _sum([lines[:, :, column::columns] for column in range(columns)])
 
         each_block((len(x),), step, max(1, BLOCK // max(1, math.prod(y.shape[1:]))))
 
@@ -137,6 +137,15 @@ class Upsample(Layer):
             return
         count, dy, dx = bottom[0].count, top[0].device_diff("read"), bottom[0].device_diff("write")
         self.launch("upsample.repeat_backward", count, count, bottom[0].shape[-1], *self.scale, dy, dx)
+
+
+def _sum(arrays: Sequence[Array]) -> Array:
+    if len(arrays) == 1:
+        return arrays[0]
+    total: Array = arrays[0] + arrays[1]
+    for array in arrays[2:]:
+        total += array
+    return total
 
 
 def _maps(array: Array) -> Array:

@@ -108,7 +108,7 @@ def overlap(box: Array, truth: Array) -> tuple[Array, Array]:
     low, high = box[..., :2] - box[..., 2:] / 2, box[..., :2] + box[..., 2:] / 2
     true_low, true_high = truth[..., :2] - truth[..., 2:] / 2, truth[..., :2] + truth[..., 2:] / 2
     sides = np.minimum(high, true_high) - np.maximum(low, true_low)
-    meet = (sides >= 0).all(axis=-1)
+    meet = np.asarray((sides >= 0).all(axis=-1))
     shared = np.where(meet, sides.prod(axis=-1), 0)
     union = box[..., 2:].prod(axis=-1) + truth[..., 2:].prod(axis=-1) - shared
     at_high, at_low = (high < true_high).astype(box.dtype), (low > true_low).astype(box.dtype)

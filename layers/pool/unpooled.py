@@ -37,11 +37,15 @@ def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
     """dx: dy where mask says, and 0 for a number that a later one replaced. Shapes as in put."""
 
     def step(part: slice, index: NDArray[np.intp]) -> None:
-        flat, out = dy_maps[part], dx_maps[part]
-        maps, own = np.arange(len(flat))[:, None], np.broadcast_to(np.arange(out.shape[1]), out.shape)
-        last = np.empty(flat.shape, np.int32)
-        last[maps, index] = own
-        out[...] = np.where(last[maps, index] == own, flat[maps, index], 0)
+        numbers = dx_maps.shape[1]
+        for one, out, places in zip(dy_maps[part], dx_maps[part], np.broadcast_to(index, (len(dx_maps[part]), numbers))):
+            np.take(one, places, out=out, mode="clip")  # clip: without a copy of out
+            taken = np.zeros(len(one), bool)
+            taken[places] = True
+            if np.count_nonzero(taken) < numbers:
+                own, last = np.arange(numbers), np.empty(len(one), np.intp)
+                last[places] = own
+                out[last[places] != own] = 0
 
     dx_maps, dy_maps = _maps(dx), _maps(dy)
     _each(layer, mask, dy, step)
