@@ -19,6 +19,7 @@ MICROSOFT, PSROIALIGN, INTEL, MINI = "Microsoft's Caffe", "R-FCN-PSROIAlign", "I
 NVIDIA, SSD, OURS, GUIDE = "NVIDIA Caffe", "SSD", "minicaffe", "a vendor's ROIAlign guide"
 CTPN, DEEP_DETECT, CRNN, CHWICK = "CTPN", "DeepDetect's Caffe", "crnn.caffe", "ChWick's Caffe (ctc-dev)"
 SHUFFLENET, YOLO, YOLO2 = "ShuffleNet", "MobileNet-YOLO", "caffe-yolov2"
+FRCNN_CXX, DEFORMABLE, RFCN_PRIV = "frcnn (makefile)", "Deformable-ConvNets-caffe (unsky)", "py-RFCN-priv (soeaver)"
 SSDS = (SSD, NVIDIA, INTEL, OURS)
 MS = (MICROSOFT, PSROIALIGN)
 PRE_FIXED_3 = (RFCN, *MS, INTEL)
@@ -44,6 +45,8 @@ BLOCKS: dict[str, tuple[str, Numbers]] = {
     "AnnotatedData": ("annotated_data_param", {200: SSDS}),
     "CTCGreedyDecoder": ("ctc_decoder_param", {149: (CHWICK,), 91010: (OURS,)}),
     "CTCLoss": ("ctc_loss_param", {148: (CHWICK,), 91009: (OURS,)}),
+    "DeformableConvolution": ("deformable_convolution_param", {229: (FRCNN_CXX, OURS), 999: (DEFORMABLE, RFCN_PRIV)}),
+    "DeformablePSROIPooling": ("deformable_psroi_pooling_param", {228: (FRCNN_CXX, OURS), 20006: (RFCN_PRIV,)}),
     "ContinuationIndicator": ("continuation_indicator_param", {201: (CRNN,), 91011: (OURS,)}),
     "LabelsequenceAccuracy": ("labelsequence_accuracy_param", {203: (CRNN,), 159: (DEEP_DETECT,), 91012: (OURS,)}),
     "Reorg": ("reorg_param", {149: (YOLO, OURS), 147: (YOLO2,)}),

@@ -19,8 +19,7 @@ _FIELDS = {
         detectnet_augmentation_param TransformationParameter.use_gpu_transform TransformationParameter.random_seed
         img_rand_resize_lower img_rand_resize_upper SolverParameter.min_lr rampup_lr rampup_interval larc larc_policy
         larc_turbo local_lr_auto local_gw_ratio""",
-    "Deformable R-FCN": """deformable_convolution_param modulated_deformable_convolution_param
-        deformable_psroi_pooling_param""",
+    "Deformable R-FCN": "modulated_deformable_convolution_param",
     "SegNet": """dense_image_data_param weight_by_label_freqs LossParameter.class_weighting sample_weights_test""",
     "DeepLab": """PoolingParameter.hole domain_transform_param dense_crf_param densecrf_param mat_read_param
         mat_write_param unique_label_param adaptive_bias_channel_param""",
@@ -32,7 +31,6 @@ _FIELDS = {
     "OpenPose": "cpm_transform_param im_resize_param imresize_param op_transform_param LayerParameter.nms_param",
     "MS-CNN": """box_output_param box_group_output_param detection_group_accuracy_param image_gt_data_param
         bbox_reg_param decode_bbox_param""",
-    "MNC": "roi_warping_param",
     "caffe-face (center loss)": "center_loss_param",
     "SphereFace": "margin_inner_product_param",
     "NormFace and AM-Softmax": "label_specific_add_param",

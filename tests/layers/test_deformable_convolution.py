@@ -56,9 +56,9 @@ def test_between_the_last_pixel_and_the_end_of_the_map_x_is_the_last_pixel() -> 
 
 
 PARAMS = [
-    ("num_output: 6 kernel_size: 3 pad: 1 group: 2 deformable_group: 2", (2, 4, 5, 6), (2, 36, 5, 6)),
+    ("num_output: 6 kernel_size: 3 pad: 1 group: 2 deformable_group: 2", (2, 4, 3, 4), (2, 36, 3, 4)),
     ("num_output: 4 kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1 pad: 1 deformable_group: 1", (1, 3, 5, 6), (1, 12, 3, 7)),
-    ("num_output: 2 kernel_size: 3 dilation: 2 pad: 2 deformable_group: 4 bias_term: false", (1, 4, 4, 5), (1, 72, 4, 5)),
+    ("num_output: 2 kernel_size: 3 dilation: 2 pad: 2 deformable_group: 4 bias_term: false", (1, 4, 3, 2), (1, 72, 3, 2)),
     ("num_output: 2 kernel_size: 1 deformable_group: 2", (3, 2, 3, 2), (3, 4, 3, 2)),
 ]
 
@@ -77,7 +77,9 @@ def test_agrees_with_the_definition(param: str, x: tuple[int, ...], offset: tupl
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.integers(0, 2), st.sampled_from([(1, 1), (2, 1), (2, 2)]))
-def test_without_offsets_it_is_the_convolution(kernel: int, stride: int, dilation: int, pad: int, groups: tuple[int, int]) -> None:
+def test_without_offsets_it_is_the_convolution(
+    kernel: int, stride: int, dilation: int, pad: int, groups: tuple[int, int]
+) -> None:
     group, deformable_group = groups
     shared = f"num_output: 4 kernel_size: {kernel} stride: {stride} dilation: {dilation} pad: {pad} group: {group} {FILLERS}"
     plain = LayerCase(f'type: "Convolution" convolution_param {{ {shared} }}', normal(2, 4, 6, 7))
@@ -158,7 +160,7 @@ def test_no_gradient_where_none_is_asked_for() -> None:
     assert (dx == 7).all() and (doffset != 7).all()
 
 
-@pytest.mark.parametrize(("images", "size"), [(3, (4, 9)), (0, (5, 6))])
+@pytest.mark.parametrize(("images", "size"), [(3, (4, 9)), (0, (3, 4))])
 def test_a_second_reshape(images: int, size: tuple[int, int]) -> None:
     param, x, offset = PARAMS[0]
     case = LayerCase(layer(param), normal(*x), normal(*offset))
@@ -174,8 +176,18 @@ def test_a_second_reshape(images: int, size: tuple[int, int]) -> None:
     [
         ("kernel_size: 3 num_output: 0", (1, 4, 5, 6), (1, 72, 3, 4), "num_output must be > 0, got 0"),
         ("num_output: 2", (1, 4, 5, 6), (1, 72, 3, 4), "kernel_size is missing"),
-        ("kernel_size: 3 num_output: 2", (1, 6, 5, 6), (1, 72, 3, 4), r"channels \(6\) must be divisible by deformable_group \(4\)"),
-        ("kernel_size: 3 num_output: 2 group: 3", (1, 4, 5, 6), (1, 72, 3, 4), r"channels \(4\) must be divisible by group \(3\)"),
+        (
+            "kernel_size: 3 num_output: 2",
+            (1, 6, 5, 6),
+            (1, 72, 3, 4),
+            r"channels \(6\) must be divisible by deformable_group \(4\)",
+        ),
+        (
+            "kernel_size: 3 num_output: 2 group: 3",
+            (1, 4, 5, 6),
+            (1, 72, 3, 4),
+            r"channels \(4\) must be divisible by group \(3\)",
+        ),
         ("kernel_size: 3 num_output: 3 group: 2", (1, 4, 5, 6), (1, 72, 3, 4), r"num_output \(3\) must be divisible by group"),
         ("kernel_size: 3 num_output: 2 deformable_group: 0", (1, 4, 5, 6), (1, 72, 3, 4), r"by deformable_group \(0\)"),
         (
@@ -185,7 +197,12 @@ def test_a_second_reshape(images: int, size: tuple[int, int]) -> None:
             r"the offset must have shape \(1, 72, 3, 4\), \(N, 2 \* deformable_group \* kernel_h \* kernel_w, output height",
         ),
         ("kernel_size: 3 num_output: 2", (1, 4, 5, 6), (1, 18, 3, 4), r"the offset must have shape \(1, 72, 3, 4\)"),
-        ("kernel_size: 3 num_output: 2", (1, 4, 2, 6), (1, 72, 3, 4), "the map of 2x6 with padding 0x0 is smaller than the kernel"),
+        (
+            "kernel_size: 3 num_output: 2",
+            (1, 4, 2, 6),
+            (1, 72, 3, 4),
+            "the map of 2x6 with padding 0x0 is smaller than the kernel",
+        ),
         ("kernel_size: 3 num_output: 2 axis: 2", (1, 4, 5, 6), (1, 72, 3, 4), r"needs maps \(N, C, H, W\) and axis 1"),
         ("kernel_size: 3 num_output: 2", (4, 5, 6), (72, 3, 4), r"needs maps \(N, C, H, W\) and axis 1, got shape \(4, 5, 6\)"),
         ("kernel_size: 3 num_output: 2", (1, 0, 5, 6), (1, 72, 3, 4), "has no channels"),
