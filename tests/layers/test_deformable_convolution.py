@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from golden import FORKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 from minicaffe.layers.conv import deformed
+from minicaffe.layers.conv.window import Window
 from minicaffe.layers.deformable_convolution import convolve_by_definition
 from minicaffe.threads import get_num_threads, set_num_threads
 
@@ -147,6 +149,22 @@ def test_the_number_of_threads_and_the_blocks_do_not_change_a_bit(monkeypatch: p
     case.layer.blobs[0].diff[...] = 0
     for one, other in zip([case.forward()[0], *case.backward(dy)], results[0], strict=False):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(not FORKS.is_dir(), reason="../shared/golden_forks is absent")
+def test_the_forks_gradient_of_x_is_that_of_the_first_columns() -> None:
+    """docs/fidelity.md: it runs C * taps threads where there are C * taps * windows columns."""
+    stored = np.load(FORKS / "DeformableConvolution" / "groups.npz")
+    weight, dy = stored["param.0"].reshape(2, 3, 2, 9), stored["top_diff.t0"].reshape(2, 3, 30)
+    columns = np.einsum("gmct,gmw->gctw", weight, dy).reshape(-1)
+    columns[4 * 9 :] = 0
+    window = Window(kernel=(3, 3), stride=(1, 1), pad=(1, 1), dilation=(1, 1))
+    places, dx = deformed.places_of(stored["bottom.b1"][0], window, (5, 6)), np.zeros((4, 5, 6))
+    for c, column in enumerate(columns.reshape(4, 9, 30)):
+        for row, across, share in places.neighbours():
+            given = np.where(places.inside, share, 0)[..., c // 2] * column.T
+            np.add.at(dx[c], (row[..., c // 2], across[..., c // 2]), given)
+    np.testing.assert_allclose(stored["fork_bottom_diff.b0"][0], dx, rtol=0, atol=1e-6)
 
 
 def test_no_gradient_where_none_is_asked_for() -> None:

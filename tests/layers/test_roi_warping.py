@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from golden import FORKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
 from minicaffe.errors import LayerError
-from minicaffe.layers.roi.roi_samples import means_backward_by_definition, means_by_definition
+from minicaffe.layers.roi.roi_samples import bilinear_taps, means_backward_by_definition, means_by_definition
 from minicaffe.layers.roi_warping import RoiWarp
 from minicaffe.ops import roi_warp, roi_warp_backward
 
@@ -73,6 +74,33 @@ def test_rois_that_round_to_the_same_corners_are_the_same() -> None:
     exact = np.column_stack([rois[:, :1], np.round(rois[:, 1:] * 0.5) / 0.5])
     y = LayerCase(layer(), x, np.column_stack([rois[:, :1], near])).forward()[0]
     np.testing.assert_array_equal(y, LayerCase(layer(), x, exact).forward()[0])
+
+
+@pytest.mark.skipif(not FORKS.is_dir(), reason="../shared/golden_forks is absent")
+@pytest.mark.parametrize(("name", "scale"), [("pooled7", 0.25), ("scale1", 1.0)])
+def test_the_forks_gradient_is_this_one_without_some_bins(name: str, scale: float) -> None:
+    """docs/fidelity.md: a pixel gets nothing past the roi's rounded end, and only from bins near it, whose size has a + 1 that
+    forward lacks."""
+    stored = np.load(FORKS / "ROIWarping" / f"{name}.npz")
+    dy, rois, theirs = stored["top_diff.t0"], stored["bottom.b1"], stored["fork_bottom_diff.b0"]
+    (height, width), bins = theirs.shape[2:], dy.shape[2:]
+    plan = RoiWarp(pooled_h=bins[0], pooled_w=bins[1], spatial_scale=scale).plan(rois, (height, width))
+    dx = np.zeros(theirs.shape)
+    for r, corners in enumerate(plan.steps.corners):
+        shares = []
+        for places, size, first, last in (
+            (plan.places.h[r], height, corners[1], corners[3]),
+            (plan.places.w[r], width, corners[0], corners[2]),
+        ):
+            taps = bilinear_taps(places[None], size).matrices(size)[0]  # (bins, pixels)
+            pixel, each = np.arange(size), max(last - first + 1, 1) / len(taps)
+            start, end = np.floor((pixel - first - 1) / each - 1), np.ceil((pixel - first + 1) / each)
+            near = (np.arange(len(taps))[:, None] >= start) & (np.arange(len(taps))[:, None] < end)
+            shares.append(taps * (near & (pixel >= first) & (pixel <= last)))
+        dx[plan.images[r]] += np.einsum("cpq,ph,qw->chw", dy[r], *shares)
+    np.testing.assert_allclose(theirs, dx, rtol=0, atol=1e-5)
+    assert abs(roi_warp_backward(dy, rois, scale, theirs.shape) - theirs).max() > 0.1
+    assert stored["fork_bottom_diff.b1"].any()  # although forward rounds the corners
 
 
 def test_a_second_reshape() -> None:
