@@ -61,7 +61,9 @@ class Deformed:
             gemm(self.maps.dtype, (k, windows, m), of_weight, of_dy, of_columns, batch=self.maps.group)
             moves = self._moves(n, offset)
             if doffset:
-                self._launch("offset_gradient", self.samples, self._map(n, x), moves, columns, self._moves(n, doffset), self._each)
+                self._launch(
+                    "offset_gradient", self.samples, self._map(n, x), moves, columns, self._moves(n, doffset), self._each
+                )
             if dx:
                 self._data_gradient(columns, moves, self._map(n, dx))
 

@@ -104,8 +104,8 @@ class Winners:
 
 
 class Means:
-    """ROIAlign's means and ROIWarping, by tables of weights for some rois at a time: roi_means.cuh. grid: two numbers that say where
-    the samples lie."""
+    """ROIAlign's means and ROIWarping, by tables of weights for some rois at a time: roi_means.cuh. grid: two numbers that say
+    where the samples lie."""
 
     def __init__(self, stem: str, dtype: np.dtype[Any], grid: tuple[int, int] = (0, 0)) -> None:
         self.stem, self.dtype, self.grid = stem, dtype, grid

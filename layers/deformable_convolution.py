@@ -4,7 +4,8 @@
 
 x between pixels is bilinear; g is c's deformable group. Source: Dai et al., Deformable Convolutional Networks (2017);
 deformable_conv_layer.cpp and deformable_im2col.cu of unsky/Deformable-ConvNets-caffe and makefile/frcnn. A sample is 0 outside
-[0, H) x [0, W), and between the last pixel's centre and H it is that pixel: torchvision's deform_conv2d is another function there.
+[0, H) x [0, W), and between the last pixel's centre and H it is that pixel: torchvision's deform_conv2d is another function
+there.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ BLOCK = "deformable_convolution_param"
 class DeformableConvolution(Layer):
     """Convolution with moved taps (see the module's formula).
 
-    bottom: x (N, C, H, W); offset (N, deformable_group * kh * kw * 2, OH, OW) in pixels of the map, of each tap first down, then to
-    the right. top: y (N, num_output, OH, OW). Both bottoms get gradients. blobs: weight (num_output, C / group, kh, kw), bias
-    (num_output).
+    bottom: x (N, C, H, W); offset (N, deformable_group * kh * kw * 2, OH, OW) in pixels of the map, of each tap first down,
+    then to the right. top: y (N, num_output, OH, OW). Both bottoms get gradients. blobs: weight (num_output, C / group, kh,
+    kw), bias (num_output).
     Raises LayerError when the window is not well given or does not fit the map, the offset has another shape, channels are not
     divisible by group and deformable_group or num_output by group, axis is not 1, or the channels change after setup.
     """
@@ -83,8 +84,8 @@ class DeformableConvolution(Layer):
         return top[0].count * (self.blobs[0].count // self.num_output)
 
     def working_bytes(self, bottom: Sequence[Blob], top: Sequence[Blob], propagate_down: Sequence[bool] | None = None) -> int:
-        """An image's map, the index and the share of each sample's four pixels, and while they are made twice that; then blocks of
-        columns, in backward an image's columns, and the order in which they are added to pixels."""
+        """An image's map, the index and the share of each sample's four pixels, and while they are made twice that; then
+        blocks of columns, in backward an image's columns, and the order in which they are added to pixels."""
         size, pixels, windows = self.dtype.itemsize, math.prod(bottom[0].shape[2:]), math.prod(top[0].shape[2:])
         numbers = windows * self.deformable_group * math.prod(self.window.kernel)
         maps, columns = pixels * self.channels * size, windows * self.channels * math.prod(self.window.kernel) * size
@@ -145,7 +146,8 @@ class DeformableConvolution(Layer):
 
 
 def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Window, group: int) -> Array:
-    """y (N, M, OH, OW), without a bias, of x (N, C, H, W), offset (N, groups * taps * 2, OH, OW), weight (M, C / group, kh, kw)."""
+    """y (N, M, OH, OW), without a bias, of x (N, C, H, W), offset (N, groups * taps * 2, OH, OW), weight (M, C / group, kh,
+    kw)."""
     (count, channels, *size), (filters, per_group) = x.shape, weight.shape[:2]
     y = np.zeros((count, filters, *offset.shape[2:]), x.dtype)
     for n in range(count):
@@ -155,7 +157,8 @@ def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Windo
             channel = m // (filters // group) * per_group + c
             g = channel // (channels // groups)
             sample = sum(
-                share[:, tap, g] * x[n, channel, row[:, tap, g], column[:, tap, g]] for row, column, share in places.neighbours()
+                share[:, tap, g] * x[n, channel, row[:, tap, g], column[:, tap, g]]
+                for row, column, share in places.neighbours()
             )
             taken = np.where(places.inside[:, tap, g], sample, 0)
             y[n, m] += weight[m, c].reshape(-1)[tap] * taken.reshape(y.shape[2:])

@@ -1,19 +1,19 @@
 """DeformablePSROIPooling: position-sensitive averages of bilinear samples in bins that are moved, each by an offset of its own.
 
     y[r, d, gh, gw] = the mean of the n * n samples on the map of x[n_r, (d * g + gh) * g + gw], from
-        (gh * bin height + y1 + trans[r, 2 k + 1, ...] * trans_std * height, gw * bin width + x1 + trans[r, 2 k, ...] * trans_std * width)
+        (gh * bin height + y1 + trans[r, 2 k + 1, ...] * trans_std * height,
+         gw * bin width + x1 + trans[r, 2 k, ...] * trans_std * width)
 
 on, in steps of bin size / n. k is d's class, and a bin's offset is that of the part of the roi where it begins, of part_size^2.
-Source: Dai et al., Deformable Convolutional Networks (2017); deformable_psroi_pooling_layer.cu of makefile/frcnn. Corners are rounded
-in the image, the end one pixel further, then scaled and moved by half a pixel; the size is at least 0.1; a sample outside
-[-0.5, H - 0.5] is left out of sum and divisor, one past the outer pixels has their value: DeformablePsRoiPool.moved_plan.
-"""
+Source: Dai et al., Deformable Convolutional Networks (2017); deformable_psroi_pooling_layer.cu of makefile/frcnn. Corners are
+rounded in the image, the end one pixel further, then scaled and moved by half a pixel; the size is at least 0.1; a sample
+outside [-0.5, H - 0.5] is left out of sum and divisor, one past the outer pixels has their value:
+DeformablePsRoiPool.moved_plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ BLOCK = "deformable_psroi_pooling_param"
 
 class MovedSamples(NamedTuple):
     """Where each bin is sampled: the grid h x w, both (R, K, G, G, n) for K classes; NaN marks a place left out. per_bin
-    (R, K, G, G): how many samples a bin has, at least 1. inside: whether samples lie between the outer pixels' centres."""
+    (R, K, G, G): how many samples a bin has, at least 1."""
 
     h: Array
     w: Array
@@ -51,8 +51,8 @@ MovedPlan = RoiPlan[MovedSamples]
 
 
 class AxisTaps(NamedTuple):
-    """The two pixels that each sample reads along an axis, each (..., 2 n): the pixel, -1 for none, its share in the sample, and the
-    change of that share when the sample moves by one pixel."""
+    """The two pixels that each sample reads along an axis, each (..., 2 n): the pixel, -1 for none, its share in the sample,
+    and the change of that share when the sample moves by one pixel."""
 
     pixel: Ints
     share: Array
@@ -60,7 +60,8 @@ class AxisTaps(NamedTuple):
 
 
 def axis_taps(places: Array, size: int) -> AxisTaps:
-    """places (..., n) on the map or NaN. A whole place reads one pixel, twice, so its slope is 0; so does one past the outer pixels."""
+    """places (..., n) on the map or NaN. A whole place reads one pixel, twice, so its slope is 0; so does one past the outer
+    pixels."""
     used = ~np.isnan(places) & (size > 0)
     inside = np.where(used, places, 0).clip(0, max(size - 1, 0))
     low, high = np.floor(inside), np.ceil(inside)
@@ -108,8 +109,8 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         return self.moved_plan(rois, None, size)
 
     def moved_plan(self, rois: Array, trans: Array | None, size: tuple[int, int]) -> MovedPlan:
-        """rois (R, 5) rounded, the end one pixel further, then scaled and moved by half a pixel, then cut into bins, and their samples;
-        trans (R, 2 K, part_size, part_size)."""
+        """rois (R, 5) rounded, the end one pixel further, then scaled and moved by half a pixel, then cut into bins, and their
+        samples; trans (R, 2 K, part_size, part_size)."""
         dtype, group = rois.dtype.type, self.group_size
         longer = round_half_away(rois[:, 1:])
         longer[:, 2:] += 1
@@ -122,7 +123,7 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         moves = np.zeros((2, len(rois), 1, group, group), rois.dtype)
         if trans is not None and not self.no_trans:
             parts = self.parts(rois.dtype)
-            at = trans.reshape(len(rois), -1, 2, *trans.shape[2:])[..., parts[:, None], parts]
+            at = trans.reshape(len(rois), trans.shape[1] // 2, 2, *trans.shape[2:])[..., parts[:, None], parts]
             moves = at.transpose(2, 0, 1, 3, 4) * dtype(self.trans_std)
         h = self._places(steps.h, steps.h.start[:, None, :, None], moves[1], size[0])
         w = self._places(steps.w, steps.w.start[:, None, None, :], moves[0], size[1])
@@ -175,9 +176,10 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         to = dtrans.reshape(rois, classes, 2, *dtrans.shape[2:])
         for i, (rows, columns, extent) in enumerate((("share", "slope", plan.steps.w), ("slope", "share", plan.steps.h))):
             self._pool(x, plan, slopes, rows, columns)
-            each = (dy * slopes).reshape(rois, classes, -1, *dy.shape[2:]).sum(axis=2)
+            each = (dy * slopes).reshape(rois, classes, dy.shape[1] // classes, *dy.shape[2:]).sum(axis=2)
             each *= dy.dtype.type(self.trans_std) * extent.extent[:, None, None, None]
-            np.add.at(to[:, :, i], (..., parts[:, None], parts), each)
+            for gh, gw in np.ndindex(each.shape[2:]):
+                to[:, :, i, parts[gh], parts[gw]] += each[:, :, gh, gw]
 
     def working_bytes(self, x: Blob, y: Blob, *, train: bool, backward: bool) -> int:
         samples, size = 2 * self.sample_per_part, x.dtype.itemsize
@@ -194,9 +196,7 @@ class DeformablePsRoiPool(PositionSensitiveOperator):
         return MovedBins("deformable_psroi_pooling", dtype, self.sample_per_part, part_size=moving, trans_std=self.trans_std)
 
 
-def _classes(
-    plan: MovedPlan, part: GridPart, dim: int, rows: str, columns: str
-) -> Iterator[tuple[bool, slice, GridTaps]]:
+def _classes(plan: MovedPlan, part: GridPart, dim: int, rows: str, columns: str) -> Iterator[tuple[bool, slice, GridTaps]]:
     """(whether it is the only one, its channels of `dim`, its taps on the maps of the part's places) of each class."""
     (_, rois, gh, places), (height, width) = part, plan.size
     classes = plan.places.h.shape[1]
@@ -218,8 +218,8 @@ class DeformablePSROIPooling(PSROILayer):
     bottom: x (N, output_dim * group_size^2, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels; without no_trans
     trans (R, 2 * classes, part_size, part_size), in parts of the roi's size: to the right, then down, of each class.
     top: y (R, output_dim, group_size, group_size). A bin off the map gives 0. x and trans get gradients.
-    Raises LayerError for another number of channels, trans of another shape, trans missing, output_dim, group_size, part_size or
-    sample_per_part 0, and bad rois.
+    Raises LayerError for another number of channels, trans of another shape, trans missing, output_dim, group_size, part_size
+    or sample_per_part 0, and bad rois.
     """
 
     type = "DeformablePSROIPooling"

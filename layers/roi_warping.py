@@ -2,10 +2,10 @@
 
     y[r, c, ph, pw] = x[n_r, c] at (y1 + ph * height / PH, x1 + pw * width / PW)
 
-Source: Dai et al., Instance-aware Semantic Segmentation via Multi-task Network Cascades (2016); caffe-mnc's roi_warping_layer.cu.
-Corners are scaled and rounded, halves away from zero; the size is x2 - x1, at least 0; a place outside [-0.5, H - 0.5] gives 0, one
-past the outer pixels their value: RoiWarp.plan. The definition is the loop of means_by_definition in roi_samples.py.
-"""
+Source: Dai et al., Instance-aware Semantic Segmentation via Multi-task Network Cascades (2016); caffe-mnc's
+roi_warping_layer.cu. Corners are scaled and rounded, halves away from zero; the size is x2 - x1, at least 0; a place outside
+[-0.5, H - 0.5] gives 0, one past the outer pixels their value: RoiWarp.plan. The definition is the loop of means_by_definition
+in roi_samples.py."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ LEAST = 256
 class Places(NamedTuple):
     """Where the taps of one image's windows sample the map, each array (windows, taps, deformable groups).
 
-    inside: whether the sample is on the map, at row `low_h` + `share_h` and column `low_w` + `share_w`; a sample outside is 0. high_h,
-    high_w: the next row and column, or the same one at the map's end.
+    inside: whether the sample is on the map, at row `low_h` + `share_h` and column `low_w` + `share_w`; a sample outside is 0.
+    high_h, high_w: the next row and column, or the same one at the map's end.
     """
 
     inside: Array
@@ -49,7 +49,8 @@ class Places(NamedTuple):
     share_w: Array
 
     def neighbours(self) -> Iterator[tuple[Ints, Ints, Array]]:
-        """(rows, columns, share in the sample) of each of the four pixels of every sample: low low, low high, high low, high high."""
+        """(rows, columns, share in the sample) of each of the four pixels of every sample: low low, low high, high low, high
+        high."""
         one = self.share_h.dtype.type(1)
         for row, of_row in ((self.low_h, one - self.share_h), (self.high_h, self.share_h)):
             for column, of_column in ((self.low_w, one - self.share_w), (self.high_w, self.share_w)):
@@ -67,8 +68,8 @@ class Places(NamedTuple):
 
 
 def places_of(offset: Array, window: Window, size: tuple[int, int]) -> Places:
-    """offset (groups * taps * 2, windows down, windows across) of one image, rows first -> where its samples lie on a map of that
-    size (H, W).
+    """offset (groups * taps * 2, windows down, windows across) of one image, rows first -> where its samples lie on a map of
+    that size (H, W).
 
     A sample is on the map from its first pixel to one past its last; past the last pixel's centre it has that pixel's value.
     """
@@ -92,7 +93,8 @@ def _axis(move: Array, corner: Ints, step: Ints, size: int) -> tuple[Array, Ints
     corner, step = corner[:, None, None], step[:, None]
     at = (corner + step).astype(dtype) + move
     inside = (at >= 0) & (at < size)
-    own = np.where(inside, step.astype(dtype) + move, 0)  # counted from the window's corner: the fork's share, with less rounding
+    # counted from the window's corner: the fork's share, with less rounding
+    own = np.where(inside, step.astype(dtype) + move, 0)
     low = np.floor(own)
     pixel = (low.astype(np.int64) + corner).clip(0, max(size - 1, 0))
     last = pixel >= size - 1
@@ -100,11 +102,11 @@ def _axis(move: Array, corner: Ints, step: Ints, size: int) -> tuple[Array, Ints
 
 
 class Samples(NamedTuple):
-    """The rows that one image's columns are made of: `maps` (pixels * groups + groups, C / groups), 0 past the last pixel; index
+    """The rows that one image's columns are made of: `maps` (pixels * groups + groups, C / groups), 0 past the last pixel; read
     and share (4, windows * taps * groups): which rows of maps, and their shares. each: rows of a window."""
 
     maps: Array
-    index: Ints
+    read: Ints
     share: Array
     each: int
     groups: int
@@ -115,7 +117,7 @@ class Samples(NamedTuple):
         for k in range(4):
             to = term if k else rows
             # the indices are valid: "clip" only spares the copy of out that "raise" makes
-            items(self.maps).take(self.index[k, part], out=items(to), mode="clip")
+            items(self.maps).take(self.read[k, part], out=items(to), mode="clip")
             to *= self.share[k, part, None]
             if k:
                 rows += to
@@ -131,7 +133,7 @@ class Samples(NamedTuple):
         for first, rows, term in self._chunks(windows, columns, scratch):
             start = first - windows.start * self.each
             for k in range(4):
-                items(self.maps).take(self.index[k, first : first + len(rows)], out=items(term), mode="clip")
+                items(self.maps).take(self.read[k, first : first + len(rows)], out=items(term), mode="clip")
                 np.einsum("rc,rc->r", term, rows, out=sums[k, start : start + len(rows)])
         return sums
 
@@ -153,14 +155,16 @@ def samples_of(x: Array, places: Places) -> Samples:
     maps[:-1] = x.reshape(channels, pixels).T
     maps[-1] = 0
     index = places.pixels((x.shape[1], x.shape[2])) * groups + np.arange(groups)
-    return Samples(maps.reshape(-1, channels // groups), index.reshape(4, -1), places.shares().reshape(4, -1), taps * groups, groups)
+    return Samples(
+        maps.reshape(-1, channels // groups), index.reshape(4, -1), places.shares().reshape(4, -1), taps * groups, groups
+    )
 
 
 class Adding(NamedTuple):
     """Rows of the columns in the order in which their shares are added to pixels: what the samples read, turned around.
 
-    pixel (P,): rows of maps that samples read, those of most samples first; having[k] of them have more than k terms; first (P,):
-    where a pixel's terms start in row and share (T,).
+    pixel (P,): rows of maps that samples read, those of most samples first; having[k] of them have more than k terms; first
+    (P,): where a pixel's terms start in row and share (T,).
     """
 
     pixel: Ints
@@ -186,15 +190,16 @@ class Adding(NamedTuple):
 
 
 def adding_of(samples: Samples) -> Adding:
-    """What samples read, by pixel; the terms of a pixel are its low low neighbours, then low high ones and so on, by rising row."""
+    """What samples read, by pixel; the terms of a pixel are its low low neighbours, then low high ones and so on, by rising
+    row."""
     outside = len(samples.maps) - samples.groups
-    target = samples.index.reshape(-1)
+    target = samples.read.reshape(-1)
     counts = np.bincount(target, minlength=len(samples.maps))
     order = _stable_order(target, len(samples.maps))
     first = np.cumsum(counts) - counts
     pixel, having = longest_first(counts[:outside])
     pixel = pixel[: having[0] if having else 0]
-    return Adding(pixel, having, first[pixel], order % samples.index.shape[1], samples.share.reshape(-1)[order])
+    return Adding(pixel, having, first[pixel], order % samples.read.shape[1], samples.share.reshape(-1)[order])
 
 
 def _stable_order(numbers: Ints, beyond: int) -> Ints:
@@ -313,9 +318,7 @@ def _column_gradients(dy: Array, tables: Tables, windows: Sequence[slice], colum
             columns[part, :, channels] = product.reshape(len(product), columns.shape[1], -1)
 
 
-def _offset_gradients(
-    samples: Samples, places: Places, windows: Sequence[slice], columns: Array, doffset: Array
-) -> None:
+def _offset_gradients(samples: Samples, places: Places, windows: Sequence[slice], columns: Array, doffset: Array) -> None:
     """doffset (groups * taps * 2, *windows) of the columns' gradient: it times the slopes of the bilinear samples."""
     scratch = Scratch(columns.dtype)
     _, taps, groups = places.inside.shape

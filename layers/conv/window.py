@@ -90,9 +90,7 @@ def _per_axis(layer: Layer, what: str, field: str, axes: int, default: int | Non
         if listed:
             raise layer.error(f"{field} and {what}_h, {what}_w are both given: give one of them", path)
         if axes != 2:
-            raise layer.error(
-                f"{what}_h and {what}_w need 2 spatial axes, the bottom has {axes}", f"{block}.{what}_h"
-            )
+            raise layer.error(f"{what}_h and {what}_w need 2 spatial axes, the bottom has {axes}", f"{block}.{what}_h")
         return (getattr(param, f"{what}_h"), getattr(param, f"{what}_w"))
     if not listed and default is None:
         raise layer.error(f"{field} is missing: give {field}, or {what}_h and {what}_w", path)

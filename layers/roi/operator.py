@@ -3,8 +3,8 @@
     rois (R, 5)  --plan-->  what their bins read
     x (N, C, H, W)  --pool-->  y (R, C', PH, PW);  dy  --pool_backward-->  dx
 
-The kinds: RoiPool, RoiAlign, RoiAlignMax, RoiWarp, PsRoiPool, PsRoiAlign and DeformablePsRoiPool, each in the file of its formula.
-"""
+The kinds: RoiPool, RoiAlign, RoiAlignMax, RoiWarp, PsRoiPool, PsRoiAlign and DeformablePsRoiPool, each in the file of its
+formula."""
 
 from __future__ import annotations
 

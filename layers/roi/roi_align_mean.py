@@ -76,6 +76,7 @@ class GridMeans(GridOperator):
         parts_at_work = get_num_threads() * data_bytes([x]) // max(each, 1)
         return max(x.count, y.count if backward else 0, making, size * sum(numbers) + parts_at_work * (2 if backward else 1))
 
+
 @dataclass(frozen=True, kw_only=True)
 class RoiAlign(GridMeans):
     """Means of samples. sampling_ratio: samples along a side of a bin, or when not > 0 as many as the bin has pixels."""

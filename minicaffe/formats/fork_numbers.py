@@ -44,6 +44,8 @@ NUMBERS: dict[str, Numbers] = {
     "continuation_indicator_param": {201: (CRNN,), 158: (DEEP_DETECT,), 91011: (OURS,)},
     "ctc_decoder_param": {149: (CHWICK,), 158: (CAFFE_OCR,), 91010: (OURS,)},
     "ctc_loss_param": {148: (CHWICK,), 157: (DEEP_DETECT,), 159: (CAFFE_OCR,), 200: (CRNN,), 91009: (OURS,)},
+    "deformable_convolution_param": {229: (MAKEFILE, OURS), 999: (UNSKY, SOEAVER)},
+    "deformable_psroi_pooling_param": {228: (MAKEFILE, OURS), 20006: (SOEAVER,)},
     "detection_evaluate_param": {203: (YOLO2,), 161: (CASCADE,)},
     "detection_output_param": {204: SSDS, 219: (MAKEFILE,)},
     "interp_param": {143: (PSPNET,), 153: (DEEP_DETECT,), 162: (CAFFE_OCR,), 20001: (SOEAVER,), 91001: (OURS,)},
@@ -90,7 +92,8 @@ DEEPLAB_NUMBERS = {f"{name}_param": number for number, name in enumerate(_DEEPLA
 _OWN = {
     "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"), "BoxOutput": ("bbox_reg_param", "box_output_param"),
     "CTCGreedyDecoder": ("ctc_decoder_param",), "ConvolutionDepthwise": ("convolution_param",),
-    "CtcLoss": ("ctc_loss_param",), "DecodeBBox": ("bbox_reg_param", "decode_bbox_param"), "Deconvolution": ("convolution_param",), "DepthwiseConvolution": ("convolution_param",),
+    "CtcLoss": ("ctc_loss_param",), "DecodeBBox": ("bbox_reg_param", "decode_bbox_param"),
+    "Deconvolution": ("convolution_param",), "DepthwiseConvolution": ("convolution_param",), "ImageSegData": ("image_data_param",),
     "Im2col": ("convolution_param",), "InfogainLoss": ("infogain_loss_param", "softmax_param"), "LSTM": ("recurrent_param",),
     "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "RNN": ("recurrent_param",),
     "ROIAlign": ("roi_align_param", "roi_pooling_param"), "ReLU": ("relu_param",), "ReLU6": ("relu6_param",),

@@ -42,6 +42,8 @@ __all__ = [
     "roi_pool",
     "roi_pool_argmax",
     "roi_pool_backward",
+    "roi_warp",
+    "roi_warp_backward",
     "shifted_anchors",
     "ssd_decode",
     "ssd_detections",
@@ -79,6 +81,8 @@ roi_align_backward = checked(
 roi_align_max = checked(rois.roi_align_max, **_GRID)
 roi_align_max_argmax = checked(rois.roi_align_max_argmax, **_GRID)
 roi_align_max_backward = checked(rois.roi_align_max_backward, problems.bad_align_argmax, **_ARGMAX, spatial_scale=NUMBER)
+roi_warp = checked(rois.roi_warp, **_GRID)
+roi_warp_backward = checked(rois.roi_warp_backward, problems.bad_rois, **_BACKWARD, spatial_scale=NUMBER)
 ps_roi_pool = checked(rois.ps_roi_pool, group_size=COUNT, spatial_scale=NUMBER)
 ps_roi_pool_backward = checked(rois.ps_roi_pool_backward, problems.bad_group, **_GROUPED)
 ps_roi_align = checked(rois.ps_roi_align, group_size=COUNT, spatial_scale=NUMBER, sample_num=COUNT)

@@ -19,6 +19,7 @@ from minicaffe.layers.roi.roi_align_max import RoiAlignMax
 from minicaffe.layers.roi.roi_align_mean import RoiAlign
 from minicaffe.layers.roi.roi_bin_maxima import add_at_maxima
 from minicaffe.layers.roi_pooling import RoiPool
+from minicaffe.layers.roi_warping import RoiWarp
 
 Ints = NDArray[np.int32]
 
@@ -88,6 +89,16 @@ def roi_align_max_backward(dy: Array, rois: Array, argmax: Array, spatial_scale:
     """dy and argmax (R, C, PH, PW) -> dx (N, C, H, W): each dy to the pixels of its greatest sample, by their weights."""
     operator = RoiAlignMax(pooled_h=dy.shape[2], pooled_w=dy.shape[3], spatial_scale=spatial_scale)
     return _backward(operator, dy, rois, x_shape, argmax)
+
+
+def roi_warp(x: ArrayLike, rois: ArrayLike, pooled_h: int, pooled_w: int, spatial_scale: float) -> Array:
+    """One bilinear sample at the start of each bin (R, C, PH, PW), as ROIWarping computes them."""
+    return RoiWarp(pooled_h=pooled_h, pooled_w=pooled_w, spatial_scale=spatial_scale).forward(x, rois)[0]
+
+
+def roi_warp_backward(dy: Array, rois: Array, spatial_scale: float, x_shape: Sequence[int]) -> Array:
+    """dy (R, C, PH, PW) -> dx (N, C, H, W): each dy to the pixels of its sample, by their weights."""
+    return _backward(RoiWarp(pooled_h=dy.shape[2], pooled_w=dy.shape[3], spatial_scale=spatial_scale), dy, rois, x_shape)
 
 
 def ps_roi_pool(x: ArrayLike, rois: ArrayLike, group_size: int, spatial_scale: float) -> Array:

@@ -41,6 +41,7 @@ from minicaffe.layers.reverse import Reverse
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.layers.roi_warping import ROIWarping
 from minicaffe.layers.shuffle_channel import ShuffleChannel
 from minicaffe.layers.sigmoid import Sigmoid
 from minicaffe.layers.sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
@@ -138,6 +139,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     ROIAlignMax: roi_align_max,
     ROIAlignMean: roi_layer,
     ROIPooling: roi_layer,
+    ROIWarping: roi_layer,
     ReLU: lambda layer: (
         functional.relu if layer.negative_slope == 0 else lambda x: functional.leaky_relu(x, layer.negative_slope)
     ),

@@ -18,6 +18,7 @@ from minicaffe.layers.roi.roi_geometry import Bins, RoiPlan
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.layers.roi_warping import ROIWarping
 from minicaffe.registry import explains
 
 from .explanations.case import Case
@@ -28,6 +29,7 @@ MAP_BYTES = 3 * 2**20
 
 KINDS: dict[type[Layer], str] = {
     ROIPooling: "max_bins",
+    ROIWarping: "mean_samples",
     ROIAlignMax: "max_samples",
     ROIAlignMean: "mean_samples",
     PSROIPooling: "psroi_bins",

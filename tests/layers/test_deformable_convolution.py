@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from golden import FORKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
 from minicaffe.errors import LayerError
 from minicaffe.layers.conv import deformed
+from minicaffe.layers.conv.window import Window
 from minicaffe.layers.deformable_convolution import convolve_by_definition
 from minicaffe.threads import get_num_threads, set_num_threads
 
@@ -56,9 +58,9 @@ def test_between_the_last_pixel_and_the_end_of_the_map_x_is_the_last_pixel() -> 
 
 
 PARAMS = [
-    ("num_output: 6 kernel_size: 3 pad: 1 group: 2 deformable_group: 2", (2, 4, 5, 6), (2, 36, 5, 6)),
+    ("num_output: 6 kernel_size: 3 pad: 1 group: 2 deformable_group: 2", (2, 4, 3, 4), (2, 36, 3, 4)),
     ("num_output: 4 kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1 pad: 1 deformable_group: 1", (1, 3, 5, 6), (1, 12, 3, 7)),
-    ("num_output: 2 kernel_size: 3 dilation: 2 pad: 2 deformable_group: 4 bias_term: false", (1, 4, 4, 5), (1, 72, 4, 5)),
+    ("num_output: 2 kernel_size: 3 dilation: 2 pad: 2 deformable_group: 4 bias_term: false", (1, 4, 3, 2), (1, 72, 3, 2)),
     ("num_output: 2 kernel_size: 1 deformable_group: 2", (3, 2, 3, 2), (3, 4, 3, 2)),
 ]
 
@@ -77,7 +79,9 @@ def test_agrees_with_the_definition(param: str, x: tuple[int, ...], offset: tupl
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2), st.integers(0, 2), st.sampled_from([(1, 1), (2, 1), (2, 2)]))
-def test_without_offsets_it_is_the_convolution(kernel: int, stride: int, dilation: int, pad: int, groups: tuple[int, int]) -> None:
+def test_without_offsets_it_is_the_convolution(
+    kernel: int, stride: int, dilation: int, pad: int, groups: tuple[int, int]
+) -> None:
     group, deformable_group = groups
     shared = f"num_output: 4 kernel_size: {kernel} stride: {stride} dilation: {dilation} pad: {pad} group: {group} {FILLERS}"
     plain = LayerCase(f'type: "Convolution" convolution_param {{ {shared} }}', normal(2, 4, 6, 7))
@@ -147,6 +151,22 @@ def test_the_number_of_threads_and_the_blocks_do_not_change_a_bit(monkeypatch: p
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
+@pytest.mark.skipif(not FORKS.is_dir(), reason="../shared/golden_forks is absent")
+def test_the_forks_gradient_of_x_is_that_of_the_first_columns() -> None:
+    """docs/fidelity.md: it runs C * taps threads where there are C * taps * windows columns."""
+    stored = np.load(FORKS / "DeformableConvolution" / "groups.npz")
+    weight, dy = stored["param.0"].reshape(2, 3, 2, 9), stored["top_diff.t0"].reshape(2, 3, 30)
+    columns = np.einsum("gmct,gmw->gctw", weight, dy).reshape(-1)
+    columns[4 * 9 :] = 0
+    window = Window(kernel=(3, 3), stride=(1, 1), pad=(1, 1), dilation=(1, 1))
+    places, dx = deformed.places_of(stored["bottom.b1"][0], window, (5, 6)), np.zeros((4, 5, 6))
+    for c, column in enumerate(columns.reshape(4, 9, 30)):
+        for row, across, share in places.neighbours():
+            given = np.where(places.inside, share, 0)[..., c // 2] * column.T
+            np.add.at(dx[c], (row[..., c // 2], across[..., c // 2]), given)
+    np.testing.assert_allclose(stored["fork_bottom_diff.b0"][0], dx, rtol=0, atol=1e-6)
+
+
 def test_no_gradient_where_none_is_asked_for() -> None:
     param, x, offset = PARAMS[0]
     case = LayerCase(layer(param), normal(*x), normal(*offset))
@@ -158,7 +178,7 @@ def test_no_gradient_where_none_is_asked_for() -> None:
     assert (dx == 7).all() and (doffset != 7).all()
 
 
-@pytest.mark.parametrize(("images", "size"), [(3, (4, 9)), (0, (5, 6))])
+@pytest.mark.parametrize(("images", "size"), [(3, (4, 9)), (0, (3, 4))])
 def test_a_second_reshape(images: int, size: tuple[int, int]) -> None:
     param, x, offset = PARAMS[0]
     case = LayerCase(layer(param), normal(*x), normal(*offset))
@@ -174,8 +194,18 @@ def test_a_second_reshape(images: int, size: tuple[int, int]) -> None:
     [
         ("kernel_size: 3 num_output: 0", (1, 4, 5, 6), (1, 72, 3, 4), "num_output must be > 0, got 0"),
         ("num_output: 2", (1, 4, 5, 6), (1, 72, 3, 4), "kernel_size is missing"),
-        ("kernel_size: 3 num_output: 2", (1, 6, 5, 6), (1, 72, 3, 4), r"channels \(6\) must be divisible by deformable_group \(4\)"),
-        ("kernel_size: 3 num_output: 2 group: 3", (1, 4, 5, 6), (1, 72, 3, 4), r"channels \(4\) must be divisible by group \(3\)"),
+        (
+            "kernel_size: 3 num_output: 2",
+            (1, 6, 5, 6),
+            (1, 72, 3, 4),
+            r"channels \(6\) must be divisible by deformable_group \(4\)",
+        ),
+        (
+            "kernel_size: 3 num_output: 2 group: 3",
+            (1, 4, 5, 6),
+            (1, 72, 3, 4),
+            r"channels \(4\) must be divisible by group \(3\)",
+        ),
         ("kernel_size: 3 num_output: 3 group: 2", (1, 4, 5, 6), (1, 72, 3, 4), r"num_output \(3\) must be divisible by group"),
         ("kernel_size: 3 num_output: 2 deformable_group: 0", (1, 4, 5, 6), (1, 72, 3, 4), r"by deformable_group \(0\)"),
         (
@@ -185,7 +215,12 @@ def test_a_second_reshape(images: int, size: tuple[int, int]) -> None:
             r"the offset must have shape \(1, 72, 3, 4\), \(N, 2 \* deformable_group \* kernel_h \* kernel_w, output height",
         ),
         ("kernel_size: 3 num_output: 2", (1, 4, 5, 6), (1, 18, 3, 4), r"the offset must have shape \(1, 72, 3, 4\)"),
-        ("kernel_size: 3 num_output: 2", (1, 4, 2, 6), (1, 72, 3, 4), "the map of 2x6 with padding 0x0 is smaller than the kernel"),
+        (
+            "kernel_size: 3 num_output: 2",
+            (1, 4, 2, 6),
+            (1, 72, 3, 4),
+            "the map of 2x6 with padding 0x0 is smaller than the kernel",
+        ),
         ("kernel_size: 3 num_output: 2 axis: 2", (1, 4, 5, 6), (1, 72, 3, 4), r"needs maps \(N, C, H, W\) and axis 1"),
         ("kernel_size: 3 num_output: 2", (4, 5, 6), (72, 3, 4), r"needs maps \(N, C, H, W\) and axis 1, got shape \(4, 5, 6\)"),
         ("kernel_size: 3 num_output: 2", (1, 0, 5, 6), (1, 72, 3, 4), "has no channels"),

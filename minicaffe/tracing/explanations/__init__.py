@@ -10,6 +10,7 @@ arithmetic (`computed`). The functions in minicaffe.registry's explains and expl
 from . import (  # noqa: F401  # they register their functions
     convolutions,
     copies,
+    deformed,
     functions,
     losses,
     normalisations,

@@ -18,6 +18,7 @@ from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi.roi_samples import SamplePlan, Samples, bilinear_taps
 from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
+from minicaffe.layers.roi_warping import ROIWarping
 from minicaffe.registry import explains
 
 from . import roi_text
@@ -118,6 +119,18 @@ def _mean(case: Case[RoiLayer], at: Index, taken: tuple[Sample, ...], plan: Samp
         size = sum(abs(n.weight * n.value) for s in taken for n in s.neighbours)
     tolerance = float(SHARE * size / divisor)
     return SamplesExplanation(computed=computed, tolerance=tolerance, samples=taken, divisor=divisor, **more, **case.named(at))
+
+
+@explains(ROIWarping)
+def roi_warping(case: Case[ROIWarping], at: Index) -> Explanation:
+    r, c, ph, pw = at
+    plan = plan_of(case, [r])
+    clipped = ((plan.steps.h.start[0, ph],) * 2, (plan.steps.w.start[0, pw],) * 2)
+    geometry = geometry_of(case, at, plan, clipped, c, roi_text.roi_warping)
+    taken = _bilinear(case.x[plan.images[0], c], plan.places, ph, pw)
+    text = "; the one sample lies outside [-0.5, H - 0.5] or [-0.5, W - 0.5] and counts as 0" * (not taken)
+    formula = "y[r, c, ph, pw] = the bilinear sample of x[image of r, c] at the start of bin (ph, pw) of roi r"
+    return _mean(case, at, taken, plan, formula=formula, left_out=text, **geometry)
 
 
 @explains(ROIAlign, ROIAlignMax)

@@ -60,6 +60,18 @@ def roi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
     ]
 
 
+def roi_warping(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
+    """Scaled, then rounded; one sample where the bin begins."""
+    return [
+        ("in the image", _to(axis.image)),
+        (f"times {exact(scale)}", _to(axis.halfway)),
+        ("rounded (halves away from 0)", _to(axis.corners)),
+        ("the roi's length", _length(axis, 0)),
+        _bin(axis),
+        ("the bin begins, and is sampled, at", _edge(axis, 0)),
+    ]
+
+
 def psroi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
     """Rounded in the image, 1 added to the end, then scaled; bins are [floor, ceil)."""
     rounded = np.asarray(axis.halfway[1]) - 1  # halfway already has the + 1

@@ -22,6 +22,7 @@ dtypes = st.sampled_from([np.float32, np.float64])
 ROI = {
     "ROIPooling": "roi_pooling_param {{ pooled_h: {h} pooled_w: {w} spatial_scale: {s} }}",
     "ROIAlign": "roi_align_param {{ pooled_h: {h} pooled_w: {w} spatial_scale: {s} }}",
+    "ROIWarping": "roi_warping_param {{ pooled_h: {h} pooled_w: {w} spatial_scale: {s} }}",
     "PSROIPooling": "psroi_pooling_param {{ group_size: {h} output_dim: {d} spatial_scale: {s} }}",
     "PSROIAlign": "psroi_align_param {{ group_size: {h} output_dim: {d} spatial_scale: {s} sample_num: {k} }}",
 }
@@ -53,6 +54,23 @@ def test_roi_align_max(case: Case, seed: int, dtype: Any, third: float | None) -
 def test_roi_align_mean(case: Case, seed: int, dtype: Any, ratio: int, aligned: bool) -> None:
     net, inputs = roi_net("ROIAlign", case, f"pool: AVE sampling_ratio: {ratio} aligned: {str(aligned).lower()}", dtype=dtype)
     explained_alike(net, inputs, np.random.default_rng(seed))
+
+
+@given(cases(), seeds, dtypes)
+@settings(max_examples=20, deadline=None)
+def test_roi_warping(case: Case, seed: int, dtype: Any) -> None:
+    net, inputs = roi_net("ROIWarping", case, dtype=dtype)
+    explained_alike(net, inputs, np.random.default_rng(seed))
+
+
+@given(cases(groups=True), seeds, dtypes, st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_deformable_psroi_pooling(case: Case, seed: int, dtype: Any, by_class: bool) -> None:
+    dim, random = case.x.shape[1] // case.pooled[0] ** 2, np.random.default_rng(seed)
+    trans = random.standard_normal((len(case.rois), 2 * (dim if by_class else 1), 3, 3))
+    sizes = f"spatial_scale: {case.scale} output_dim: {dim} group_size: {case.pooled[0]} part_size: 3 sample_per_part: 2"
+    text = f'type: "DeformablePSROIPooling" deformable_psroi_pooling_param {{ {sizes} trans_std: 0.2 }}'
+    explained_alike(net_of(text, case.x, case.rois, trans, dtype=dtype), [case.x, case.rois, trans], random)
 
 
 @given(cases(groups=True), seeds, dtypes)
@@ -167,6 +185,12 @@ OTHERS = [
     ('type: "Dropout"', [(2, 3, 5)], 1),
     ('type: "Dropout" dropout_param { scale_train: false dropout_ratio: 0.3 }', [(2, 3, 5)], 1),
     ('type: "ELU" elu_param { alpha: 0.7 }', [(2, 3, 5)], 1),
+    (
+        'type: "DeformableConvolution" deformable_convolution_param { num_output: 4 kernel_size: 3 pad: 1 group: 2 '
+        f"deformable_group: 2 weight_filler {NORMAL} bias_filler {NORMAL} }}",
+        [(2, 4, 3, 5), (2, 36, 3, 5)],
+        1,
+    ),
     ('type: "Eltwise"', [(2, 3, 5)] * 3, 1),
     ('type: "Eltwise" eltwise_param { coeff: 0.5 coeff: -2 }', [(2, 3, 5)] * 2, 1),
     ('type: "Eltwise" eltwise_param { operation: PROD }', [(2, 3, 5)] * 3, 1),
@@ -273,7 +297,7 @@ def test_in_place(text: str, phase: int) -> None:
 
 
 def test_every_covered_type_is_tested() -> None:
-    tested = {text.split('"')[1] for text, _, _ in OTHERS} | set(ROI) | {"Deconvolution", "Pooling"}
+    tested = {text.split('"')[1] for text, _, _ in OTHERS} | set(ROI) | {"Deconvolution", "DeformablePSROIPooling", "Pooling"}
     assert tested == set(explains.names())
 
 
