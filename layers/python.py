@@ -1,6 +1,6 @@
 """Python: a layer written in Python, named by python_param.module and .layer. Source: Caffe's python_layer.hpp.
 
-    the four modules of py-faster-rcnn and py-R-FCN  ->  the built-in layers
+    the four modules of py-faster-rcnn and py-R-FCN, and some of ENet's, FPN's, CTPN's and MNC's  ->  the built-in layers
     a class given to minicaffe.register              ->  that class
     a module given to minicaffe.allow_module         ->  imported, and the class taken from it
 
@@ -30,6 +30,10 @@ from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
 from .anchor_target import AnchorTarget
+from .boxes.mnc_proposal import MNCProposal
+from .boxes.pyramid_rois import PyramidProposal, PyramidRois
+from .boxes.text_proposal import TextProposal
+from .elementwise.spatial_dropout import SpatialDropout
 from .proposal import Proposal
 from .proposal_target import ProposalTarget
 from .roi_data import RoIData
@@ -39,8 +43,28 @@ STAND_INS: dict[tuple[str, str], type[Layer]] = {
     ("rpn.anchor_target_layer", "AnchorTargetLayer"): AnchorTarget,
     ("rpn.proposal_target_layer", "ProposalTargetLayer"): ProposalTarget,
     ("roi_data_layer.layer", "RoIDataLayer"): RoIData,
+    ("rpn.as_rois", "As_roisLayer"): PyramidRois,
+    ("layers.text_proposal_layer", "ProposalLayer"): TextProposal,
+    ("pylayer.proposal_layer", "ProposalLayer"): MNCProposal,
+    ("spatial_dropout", "SpatialDropoutLayer"): SpatialDropout,
 }
-"""The Python layers of py-faster-rcnn and py-R-FCN that are built in."""
+"""The Python layers that are built in, most of them py-faster-rcnn's and py-R-FCN's."""
+
+OTHER_FORMS: dict[tuple[str, str], type[Layer]] = {("rpn.proposal_layer", "ProposalLayer"): PyramidProposal}
+"""Layers of another repository with the name of one of these, and with another number of bottoms."""
+
+ORIGINS = {
+    "SSH": "SSH (github.com/mahyarnajibi/SSH)",
+    "pylayer": "MNC (github.com/daijifeng001/MNC)",
+    "python_layers": "pulkitag's Caffe (github.com/pulkitag/caffe)",
+    "roi_data_layer": "py-faster-rcnn (github.com/rbgirshick/py-faster-rcnn) or a fork of it",
+    "rpn": "py-faster-rcnn (github.com/rbgirshick/py-faster-rcnn) or a fork of it",
+    "rpn.heatmap_layer": "bottom-up-attention (github.com/peteanderson80/bottom-up-attention)",
+    "rpn.proposal_layer.ProposalLayer2": "PVANet (github.com/sanghoon/pva-faster-rcnn)",
+    "rpn.proposal_target_layer_mrcnn": "FPN (github.com/unsky/FPN)",
+    "rpn.as_rois_mrcnn": "FPN (github.com/unsky/FPN)",
+}
+"""The repositories of other Python layers: of a package, a module or a class; the longest name that fits counts."""
 
 ANY = "*"
 """In place of a module's name: every module that sys.path reaches."""
@@ -105,18 +129,48 @@ def layer_class(
     module, name = param.python_param.module, param.python_param.layer
     if module in _allowed:
         return _imported(module, name, param, source)
-    found = STAND_INS.get((module, name)) or registered.get(f"{module}.{name}") or registered.get(name)
+    found = _stand_in(param, source) or registered.get(f"{module}.{name}") or registered.get(name)
     if ANY in _allowed and _exists(module):
         return _of_any_module(param, found, source)
     if found is None:
-        raise _error(
-            param,
-            source,
-            f'the layer "{name}" of the Python module "{module}" is not built in, and loading a prototxt runs no code;'
-            f' call minicaffe.allow_module("{module}") to let it be imported, or minicaffe.register("{name}", YourLayer)',
-            "python_param.module",
-        )
+        raise _not_built(param, source, "is not built in")
     return found
+
+
+def _stand_in(param: caffe_pb2.LayerParameter, source: LayerSource | None) -> type[Layer] | None:
+    """The built-in class for this module and layer. Raises LayerError if a fork's layer has only its name."""
+    named = param.python_param.module, param.python_param.layer
+    forms = [kinds[named] for kinds in (STAND_INS, OTHER_FORMS) if named in kinds]
+    fitting = [kind for kind in forms if _takes(kind.num_bottom, len(param.bottom)) and _takes(kind.num_top, len(param.top))]
+    if not forms or fitting or ANY in _allowed or not (param.bottom or param.top):
+        return next(iter([*fitting, *forms]), None)
+    wanted = " or ".join(f"{_counted(kind.num_bottom)} bottoms and {_counted(kind.num_top)} tops" for kind in forms)
+    given = f"{len(param.bottom)} and {len(param.top)}"
+    raise _not_built(param, source, f"is built in for {wanted}, but this one has {given}, as a fork's may")
+
+
+def _counted(count: int | tuple[int, int | None]) -> str:
+    """A num_bottom or num_top in words."""
+    return str(count) if isinstance(count, int) else f"{count[0]} or more" if count[1] is None else f"{count[0]} to {count[1]}"
+
+
+def _takes(count: int | tuple[int, int | None], given: int) -> bool:
+    """Whether a class with this num_bottom or num_top takes so many."""
+    least, most = (count, count) if isinstance(count, int) else count
+    return least <= given and (most is None or given <= most)
+
+
+def _not_built(param: caffe_pb2.LayerParameter, source: LayerSource | None, what: str) -> LayerError:
+    """Of a layer that cannot be had: what it is, where it is from, and how to allow or register it."""
+    module, name = param.python_param.module, param.python_param.layer
+    words = f"{module}.{name}".split(".")
+    origin = next((ORIGINS[key] for n in range(len(words), 0, -1) if (key := ".".join(words[:n])) in ORIGINS), "")
+    from_ = f", from {origin}," if origin else ""
+    message = (
+        f'the layer "{name}" of the Python module "{module}"{from_} {what}, and loading a prototxt runs no code;'
+        f' call minicaffe.allow_module("{module}") to let it be imported, or minicaffe.register("{name}", YourLayer)'
+    )
+    return _error(param, source, message, "python_param.module")
 
 
 def _exists(module: str) -> bool:

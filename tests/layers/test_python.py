@@ -202,7 +202,7 @@ def test_every_python_layer_of_the_published_nets_is_built_in() -> None:
         if path.suffix in (".prototxt", ".pt"):
             text = "\n".join(line.split("#")[0] for line in path.read_text().splitlines())
             found |= set(re.findall(r"module:\s*['\"]([\w.]+)['\"]\s*layer:\s*['\"](\w+)['\"]", text))
-    assert found == set(python.STAND_INS)
+    assert found <= set(python.STAND_INS)
 
 
 LAYER = """

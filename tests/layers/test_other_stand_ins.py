@@ -1,0 +1,252 @@
+"""Python layers of ENet, FPN, CTPN and MNC that are built in, and the sentences on those that are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from detection_case import settings
+from hypothesis import given
+from hypothesis import settings as often
+from hypothesis import strategies as st
+from layer_case import LayerCase
+
+import minicaffe
+from minicaffe import TEST, TRAIN
+from minicaffe.errors import LayerError
+from minicaffe.formats.prototxt import parse_net
+from minicaffe.layers.boxes.pyramid_rois import SCALES, STRIDES, pyramid_levels
+from minicaffe.layers.proposal import Proposal
+from minicaffe.ops import bbox_overlaps, generate_anchors
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def python_layer(module: str, layer: str, param_str: str = "", bottoms: int = 0, tops: int = 0) -> str:
+    names = "".join(f' bottom: "b{i}"' for i in range(bottoms)) + "".join(f' top: "t{i}"' for i in range(tops))
+    return f'type: "Python"{names} python_param {{ module: "{module}" layer: "{layer}" param_str: "{param_str}" }}'
+
+
+def dropout(phase: str = "TRAIN", p: str = "0.25") -> str:
+    return python_layer("spatial_dropout", "SpatialDropoutLayer", f"{{'phase': '{phase}', 'p': '{p}'}}")
+
+
+def test_spatial_dropout_drops_whole_maps() -> None:
+    x = np.random.default_rng(0).uniform(1, 2, (40, 50, 2, 3))
+    case = LayerCase(dropout(), x)
+    (y,) = case.forward()
+    dropped = (y == 0).all(axis=(2, 3))
+    np.testing.assert_allclose(y, np.where(dropped[:, :, None, None], 0, x / 0.75), rtol=1e-12)
+    assert 0.2 < dropped.mean() < 0.3
+    (dx,) = case.backward(np.full(x.shape, 3.0))
+    np.testing.assert_allclose(dx, np.broadcast_to(np.where(dropped, 0, 4)[:, :, None, None], x.shape))
+    assert ((case.forward()[0] == 0).all(axis=(2, 3)) != dropped).any()
+
+
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+def test_spatial_dropout_in_test_is_a_scale_whatever_the_nets_phase(phase) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 3, 4))
+    case = LayerCase(dropout("TEST", "0.1"), x, phase=phase)
+    np.testing.assert_allclose(case.forward()[0], x / 0.9)
+    case.check_gradient()
+    case.bottom[0].reshape(5, 2)
+    case.bottom[0].data[...] = 9
+    np.testing.assert_allclose(case.forward()[0], np.full((5, 2), 10.0))
+
+
+@pytest.mark.parametrize(
+    ("param_str", "shape", "message"),
+    [
+        ("{'phase': 'TEST', 'p': '1'}", (2, 3), "p must be above 0 and below 1, and phase TRAIN or TEST"),
+        ("{'phase': 'TEST', 'p': 'x'}", (2, 3), "p must be above 0 and below 1"),
+        ("{'p': '0.5'}", (2, 3), "p must be above 0 and below 1, and phase TRAIN or TEST"),
+        ("{'phase': 'TEST', 'p': '0.5'}", (2,), "x must have at least two axes"),
+    ],
+)
+def test_spatial_dropout_errors(param_str: str, shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(LayerError, match=message):
+        LayerCase(python_layer("spatial_dropout", "SpatialDropoutLayer", param_str), np.ones(shape))
+
+
+def pyramid(height: int = 128, width: int = 192, scale: float = 1.0) -> list[np.ndarray]:
+    """im_info, deltas and scores of an image: no deltas, every score 0, and maps a cell larger than the image."""
+    maps = [(height // stride + 1, width // stride + 1) for stride in STRIDES]
+    return [
+        np.array([[height, width, scale]]),
+        *(np.zeros((1, 24, *size)) for size in maps),
+        *(np.zeros((1, 12, *size)) for size in maps),
+    ]
+
+
+def pyramid_case(bottoms: list[np.ndarray], post: int) -> LayerCase:
+    text = python_layer("rpn.proposal_layer", "ProposalLayer", "{'feat_stride': '4,8,16,32,64'}", 11, 1)
+    with settings(test_rpn_post_nms_top_n=post, test_rpn_pre_nms_top_n=6000, test_rpn_nms_thresh=0.7):
+        return LayerCase(text, *bottoms)
+
+
+def test_pyramid_proposals_by_hand() -> None:
+    """The best of a map of 8 pixels a cell, and after it that of one of 4: anchors in strides, clipped; NMS over all maps."""
+    bottoms = pyramid()
+    bottoms[6 + 1][0, 6 + 2, 5, 7] = 3  # scores of 8 pixels a cell: ratio 0.5's scale 16 and 32, then ratio 1's 16
+    bottoms[6 + 0][0, 6 + 2, 1, 2] = 2
+    bottoms[1 + 0][0, 4 * 2 + 2, 1, 2] = np.log(0.5)  # half as wide
+    rois = pyramid_case(bottoms, 2).forward()[0]
+    assert SCALES == (16, 32)
+    first = generate_anchors(8, (0.5, 1, 2), SCALES)[2] + [56, 40, 56, 40]
+    second = generate_anchors(4, (0.5, 1, 2), SCALES)[2] + [8, 4, 8, 4]
+    centre, quarter = (second[0] + second[2] + 1) / 2, (second[2] - second[0] + 1) / 4
+    second[[0, 2]] = centre - quarter, centre + quarter - 1
+    first[2:] += 1  # as in py-faster-rcnn, a box ends one pixel after its anchor
+    second[2:] += 1
+    clipped = np.clip([first, second], 0, [191, 127, 191, 127])
+    np.testing.assert_allclose(rois, np.column_stack([[0, 0], clipped]), rtol=1e-6)
+
+
+def test_pyramid_proposals_repeat_some_up_to_the_number() -> None:
+    bottoms = pyramid(64, 64)
+    rois = pyramid_case(bottoms, 300).forward()[0]
+    assert rois.shape == (300, 5)
+    first = len(np.unique(rois, axis=0))
+    assert first < 100
+    assert len(np.unique(rois[:first], axis=0)) == first
+    assert (bbox_overlaps(rois[:first, 1:], rois[:first, 1:])[np.triu_indices(first, 1)] <= 0.7 + 1e-6).all()
+
+
+def test_pyramid_proposals_of_a_tiny_image_are_none() -> None:
+    bottoms = pyramid(4, 4)
+    assert pyramid_case(bottoms, 10).forward()[0].shape == (0, 5)
+
+
+@pytest.mark.parametrize(
+    ("i", "shape", "message"),
+    [
+        (0, (1, 2), r"im_info must be \(1, 3\)"),
+        (2, (1, 12, 17, 25), r"6 anchors at a cell of 8 pixels need the shape \(1, 24, H, W\); got \(1, 12, 17, 25\)"),
+        (9, (1, 12, 3, 25), r"6 anchors at a cell of 32 pixels need the shape \(1, 12, H, W\), H and W those of the deltas"),
+    ],
+)
+def test_pyramid_proposal_shapes(i: int, shape: tuple[int, ...], message: str) -> None:
+    bottoms = pyramid()
+    bottoms[i] = np.zeros(shape)
+    with pytest.raises(LayerError, match=message):
+        pyramid_case(bottoms, 10)
+
+
+def test_pyramid_proposals_of_maps_that_are_too_small() -> None:
+    case = pyramid_case([np.array([[512, 192, 1.0]]), *pyramid()[1:]], 10)
+    with pytest.raises(LayerError, match="49 x 33 cells of 4 pixels are fewer than the image's 48 x 128"):
+        case.forward()
+
+
+def as_rois(rois: np.ndarray, most: int) -> list[np.ndarray]:
+    with settings(test_rpn_post_nms_top_n=most):
+        return LayerCase(python_layer("rpn.as_rois", "As_roisLayer", "{}", 1, 5), rois, tops=5).forward()
+
+
+def test_rois_by_their_size() -> None:
+    """224 x 224 is of level 4; sides halve and double from level to level; a roi without area is of level 2."""
+    sides = [224, 111, 112, 223, 448, 2000, 3, 0]
+    rois = np.array([[0, 5, 6, 5 + side, 6 + side] for side in sides], float)
+    assert pyramid_levels(rois).tolist() == [4, 2, 3, 3, 5, 5, 2, 2]
+    tops = as_rois(rois, 8)
+    assert [top.shape for top in tops] == [(32, 5), *[(8, 5)] * 4]
+    np.testing.assert_array_equal(tops[1][:3], rois[[1, 6, 7]])
+    np.testing.assert_array_equal(tops[2][:2], rois[[2, 3]])
+    np.testing.assert_array_equal(tops[0], np.concatenate(tops[1:]))
+    assert not tops[1][3:].any()
+
+
+@often(max_examples=20, deadline=None)
+@given(st.integers(0, 9999), st.integers(0, 12))
+def test_every_roi_has_one_place(seed: int, count: int) -> None:
+    corner, size = np.random.default_rng(seed).uniform(1, 900, (2, count, 2))
+    rois = np.hstack([np.zeros((count, 1)), corner, corner + size])
+    found = as_rois(rois, 12)[0]
+    found = found[found.any(axis=1)]
+    assert sorted(map(tuple, found)) == sorted(map(tuple, rois))
+
+
+def test_more_rois_than_places() -> None:
+    with pytest.raises(LayerError, match=r"3 rois are more than TEST.RPN_POST_NMS_TOP_N, 2"):
+        as_rois(np.ones((3, 5)), 2)
+
+
+def text_case(scores: np.ndarray, deltas: np.ndarray) -> LayerCase:
+    text = python_layer("layers.text_proposal_layer", "ProposalLayer", "'feat_stride': 16", 3, 2)
+    return LayerCase(text, scores, deltas, np.array([[60, 90, 1.0]]), tops=2)
+
+
+def test_text_proposals_by_hand() -> None:
+    """The second anchor (16 x 16) of the cell at row 1, column 2, a quarter of its height up and twice as high."""
+    scores, deltas = np.random.default_rng(0).normal(size=(1, 20, 3, 4)), np.zeros((1, 20, 3, 4))
+    deltas[0, 2:4, 1, 2] = -0.25, np.log(2)
+    boxes, found = text_case(scores, deltas).forward()
+    assert boxes.shape == (120, 4)
+    at = 10 * (4 * 1 + 2) + 1
+    centre = 16 + 7.5 - 4
+    np.testing.assert_allclose(boxes[at], [32, centre - 16, 47, centre + 16], rtol=1e-6)
+    np.testing.assert_allclose(boxes[at + 2], [32, 16 + 7.5 - 16.5, 47, 16 + 7.5 + 16.5], atol=1.01)  # 33 high
+    np.testing.assert_allclose(boxes[9], [0, 0, 15, 59])  # 283 high, clipped
+    np.testing.assert_array_equal(found[:, 0], scores[0, 10:].transpose(1, 2, 0).ravel())
+
+
+def test_text_proposal_shapes() -> None:
+    with pytest.raises(LayerError, match=r"10 anchors need shape \(1, 20, H, W\), the same H and W .*; got \(1, 20, 3, 5\)"):
+        text_case(np.zeros((1, 20, 3, 4)), np.zeros((1, 20, 3, 5)))
+
+
+def test_mncs_proposals_are_py_faster_rcnns_in_phase_test_only() -> None:
+    random = np.random.default_rng(0)
+    given = random.normal(size=(1, 18, 4, 5)), random.normal(size=(1, 36, 4, 5)), np.array([[64, 80, 1.0]])
+    texts = [python_layer(f"{room}.proposal_layer", "ProposalLayer", "'feat_stride': 16", 3, 1) for room in ("pylayer", "rpn")]
+    mine, same = (LayerCase(text, *given).forward()[0] for text in texts)
+    np.testing.assert_array_equal(mine, same)
+    assert len(mine) > 5
+    with pytest.raises(
+        LayerError, match=r"MNC \(github.com/daijifeng001/MNC\) gives the deltas gradients of the rois in phase TRAIN"
+    ):
+        LayerCase(texts[0], *given, phase=TRAIN)
+
+
+@pytest.mark.parametrize(
+    ("module", "layer", "bottoms", "tops", "message"),
+    [
+        ("pylayer.stage_bridge_layer", "StageBridgeLayer", 1, 1, r"from MNC \(github.com/daijifeng001/MNC\), is not built in"),
+        ("SSH.layers.proposal_layer", "ProposalLayer", 3, 2, r"from SSH \(github.com/mahyarnajibi/SSH\), is not built in"),
+        ("rpn.proposal_layer", "ProposalLayer2", 4, 5, r"from PVANet \(github.com/sanghoon/pva-faster-rcnn\), is not built in"),
+        ("rpn.heatmap_layer", "HeatmapLayer", 2, 1, "from bottom-up-attention .* is not built in"),
+        (
+            "rpn.anchor_target_layer",
+            "AnchorTargetLayer",
+            8,
+            4,
+            "is built in for 3 to 4 bottoms and 4 tops, but this one has 8 and 4, as",
+        ),
+        (
+            "rpn.proposal_target_layer",
+            "ProposalTargetLayer",
+            2,
+            8,
+            "is built in for 2 bottoms and 5 tops, but this one has 2 and 8",
+        ),
+        (
+            "rpn.proposal_layer",
+            "ProposalLayer",
+            5,
+            1,
+            "for 3 bottoms and 1 to 2 tops or 11 bottoms and 1 tops, but this one has 5",
+        ),
+        ("mine", "Mine", 1, 1, 'the layer "Mine" of the Python module "mine" is not built in'),
+    ],
+)
+def test_what_is_not_built_in(module: str, layer: str, bottoms: int, tops: int, message: str) -> None:
+    inputs = "".join(f'input: "b{i}" input_shape {{ dim: 1 }} ' for i in range(bottoms))
+    net = parse_net(f'{inputs} layer {{ name: "p" {python_layer(module, layer, "", bottoms, tops)} }}')
+    with pytest.raises(LayerError, match=message) as caught:
+        minicaffe.Net(net, TEST)
+    assert f'minicaffe.allow_module("{module}")' in str(caught.value)
+
+
+def test_the_plain_proposal_layer_stays() -> None:
+    given = np.zeros((1, 18, 4, 5)), np.zeros((1, 36, 4, 5)), np.array([[64, 80, 1.0]])
+    case = LayerCase(python_layer("rpn.proposal_layer", "ProposalLayer", "'feat_stride': 16", 3, 1), *given)
+    assert type(case.layer) is Proposal
