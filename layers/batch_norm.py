@@ -22,6 +22,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.blocks import launch_planes, launch_sums
 from minicaffe.cuda.pairs import data_pair, diff_pair
 from minicaffe.data.state_fields import Fields
+from minicaffe.errors import WeightsError
 from minicaffe.fillers import fill
 from minicaffe.layer import Layer, data_bytes
 from minicaffe.mode import TEST
@@ -36,6 +37,7 @@ from .elementwise.batch_norm_layouts import (
     layout_of,
     statistics,
     stored_layout,
+    unlike,
     uses_global_statistics,
 )
 from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
@@ -109,6 +111,8 @@ class BatchNorm(Layer):
 
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         layout = stored_layout(self.param, shapes)
+        if text := unlike(layout, shapes):
+            raise WeightsError(str(self.error(text, "batch_norm_param")))
         if layout == self.layout:
             return False
         del self.blobs[:], self.param.param[:]

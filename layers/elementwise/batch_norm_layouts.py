@@ -18,6 +18,10 @@ BVLC: Layout = ("mean_sum", "variance_sum", "factor")
 NVIDIA_17: Layout = ("mean", "variance", "correction", "scale", "bias")
 NVIDIA_15: Layout = ("scale", "bias", "mean", "variance", "correction")
 LEARNT = ("scale", "bias")
+TITLES = {
+    BVLC: "BVLC's", NVIDIA_17: "NVIDIA's of 0.17", NVIDIA_17[:3]: "NVIDIA's of 0.17 without scale_bias",
+    NVIDIA_15: "NVIDIA's of 0.15",
+}  # fmt: skip
 
 
 def layout_of(param: caffe_pb2.LayerParameter) -> Layout:
@@ -40,6 +44,19 @@ def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int
     if counts[2] == 1 < counts[-1]:
         return NVIDIA_17
     return NVIDIA_15 if layout_of(param) == BVLC else layout_of(param)  # one channel: 0.17 would need a field
+
+
+def unlike(layout: Layout, shapes: Sequence[Sequence[int]]) -> str:
+    """What blobs of these shapes are if they cannot be of this layout, in words; "" if they can, or are of none."""
+    counts = [math.prod(shape) for shape in shapes]
+    shown = {(3, 2): BVLC, (5, 2): NVIDIA_17, (5, 4): NVIDIA_15}
+    ones = [i for i, count in enumerate(counts) if count == 1]
+    found = shown.get((len(counts), ones[0])) if len(ones) == 1 else None
+    if found is None or (len(counts) == len(layout) and layout[ones[0]] in ("factor", "correction")):
+        return ""
+    return (
+        f"it is {TITLES[layout]}, with the blobs {', '.join(layout)}, but the weights are {TITLES[found]}: {', '.join(found)}"
+    )
 
 
 def statistics(blobs: Mapping[str, Array]) -> tuple[Array, Array]:
