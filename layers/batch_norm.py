@@ -40,6 +40,7 @@ from .elementwise.batch_norm_layouts import (
     least_eps,
     statistics,
     stored_layout,
+    unlike,
     uses_global_statistics,
 )
 from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
@@ -137,6 +138,8 @@ class BatchNorm(Layer):
             layout, why = stored_layout(given, shapes, self.fork)
         except ValueError as error:
             raise WeightsError(str(self.error(str(error), "batch_norm_param"))) from None
+        if text := unlike(layout, shapes):
+            raise WeightsError(str(self.error(text, "batch_norm_param")))
         if layout == self.layout:
             return False
         del self.blobs[:], self.param.param[:]

@@ -124,7 +124,7 @@ class BN(Layer):
 
     def take_layout(self, shapes: Sequence[Sequence[int]]) -> bool:
         stored = self.told_by_blobs(shapes)
-        if not shapes or stored == self.kind:
+        if not shapes or (stored and stored == self.kind):
             return False
         if not stored:
             text = f"PSPNet's has 4 blobs and SegNet's 2, but the weights store {len(shapes)}"

@@ -197,7 +197,7 @@ def test_blobs_that_the_fork_does_not_have_win_with_a_warning(
             "BatchNorm",
             "batch_norm_param { scale_bias: true }",
             "param {} " * 5,
-            "NVIDIA 0.17's, with the blobs mean, .*0.15's: scale, bias, mean, variance, correction",
+            "NVIDIA's of 0.17, with the blobs mean, .*NVIDIA's of 0.15: scale, bias, mean, variance, correction",
         ),
     ],
 )
@@ -315,7 +315,7 @@ def test_the_fork_goes_with_a_layer_inside_a_torch_module() -> None:
     np.testing.assert_allclose(to_torch(made)(torch.from_numpy(x))["y"].detach().numpy(), expected, rtol=1e-6)
 
 
-NO_NET = "layers device-query doctor dump upgrade retarget convert-imageset compute-image-mean parse-log script"
+NO_NET = "layers forks device-query doctor dump upgrade retarget convert-imageset compute-image-mean parse-log script"
 """Commands that make no net, or make the user's script do."""
 
 

@@ -22,6 +22,10 @@ LAYOUTS = "BVLC's has 3 blobs (mean and variance as sums, factor), NVIDIA's of 0
 BY_FORK = "by the fork"
 NVIDIA_LEAST_EPS = 1e-5
 """0.17's least eps."""
+TITLES = {
+    BVLC: "BVLC's", NVIDIA_17: "NVIDIA's of 0.17", NVIDIA_17[:3]: "NVIDIA's of 0.17 without scale_bias",
+    NVIDIA_15: "NVIDIA's of 0.15",
+}  # fmt: skip
 
 
 def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, str]:
@@ -50,19 +54,29 @@ def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int
         return (BVLC, stored) if by_hint else (told, why)
     if len(counts) != len(NVIDIA_15):
         raise ValueError(f"{LAYOUTS}, but the weights store {len(counts)}")
+    if param.batch_norm_param.HasField("scale_bias"):
+        return told, why  # where that is not what is stored, unlike says so
     if counts[-1] == 1 < counts[2]:
-        if param.batch_norm_param.HasField("scale_bias"):
-            own, other = (", ".join(names) for names in (told, NVIDIA_15))
-            raise ValueError(f"scale_bias makes it NVIDIA 0.17's, with the blobs {own}, but the weights are 0.15's: {other}")
         return NVIDIA_15, stored
     if counts[2] == 1 < counts[-1]:
         return NVIDIA_17, stored
-    if param.batch_norm_param.HasField("scale_bias"):
-        return told, why
     # one channel
     if told == NVIDIA_17 and fork != "nv17":
         raise ValueError("of one channel, 5 blobs may be NVIDIA 0.15's or 0.17's: give --fork nv15 or nv17, or Net's fork=")
     return (NVIDIA_17 if fork == "nv17" else NVIDIA_15), stored
+
+
+def unlike(layout: Layout, shapes: Sequence[Sequence[int]]) -> str:
+    """What blobs of these shapes are if they cannot be of this layout, in words; "" if they can, or are of none."""
+    counts = [math.prod(shape) for shape in shapes]
+    shown = {(3, 2): BVLC, (5, 2): NVIDIA_17, (5, 4): NVIDIA_15}
+    ones = [i for i, count in enumerate(counts) if count == 1]
+    found = shown.get((len(counts), ones[0])) if len(ones) == 1 else None
+    if found is None or (len(counts) == len(layout) and layout[ones[0]] in ("factor", "correction")):
+        return ""
+    return (
+        f"it is {TITLES[layout]}, with the blobs {', '.join(layout)}, but the weights are {TITLES[found]}: {', '.join(found)}"
+    )
 
 
 def statistics(blobs: Mapping[str, Array]) -> tuple[Array, Array]:

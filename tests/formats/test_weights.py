@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from minicaffe import limits
+from minicaffe import Net, limits
 from minicaffe.blob import Blob
 from minicaffe.errors import Error, WeightsError
 from minicaffe.files import replacing
+from minicaffe.formats.prototxt import parse_net
 from minicaffe.formats.weights import read_binaryproto, read_weights, write_binaryproto, write_caffemodel
 from minicaffe.formats.wire import encoded, header
 from minicaffe.proto import caffe_pb2
@@ -96,6 +97,44 @@ def test_fp16(tmp_path):
     half = WEIGHT.astype("<f2")
     (layer,) = read_weights(stored(tmp_path, v2("fc", shape(2, 3) + b"\x50\x02" + message(12, half.tobytes())))).layers
     np.testing.assert_array_equal(layer.blobs[0].array, half.astype(np.float32))
+
+
+@pytest.mark.parametrize(("number", "dtype"), [(0, "<f8"), (1, "<f4"), (2, "<f2")], ids=["double", "float", "half"])
+def test_nvidias_raw_values_are_exact(tmp_path, number, dtype):
+    """The extremes of each type: the largest, the least normal and subnormal, -0, infinity and NaN."""
+    info = np.finfo(dtype)
+    values = np.array([info.max, info.tiny, info.smallest_subnormal, -0.0, 1 / 3, np.inf, np.nan], dtype)
+    kind = b"\x50" + bytes([number]) if number else b""  # DOUBLE is the default
+    content = shape(7) + kind + b"\x58\x02" + message(12, values.tobytes()) + message(13, np.zeros(7, "<f2").tobytes())
+    (layer,) = read_weights(stored(tmp_path, v2("fc", content))).layers
+    blob = layer.blobs[0]
+    assert blob.read(dtype).tobytes() == values.tobytes()
+    with np.errstate(over="ignore", under="ignore"):
+        np.testing.assert_array_equal(blob.array, values.astype(np.float32))
+        target = np.zeros(7, np.float32)
+        blob.copy_to(target)
+        np.testing.assert_array_equal(target, values.astype(np.float32))
+
+
+def test_nvidias_raw_values_in_a_net(tmp_path):
+    net = Net(
+        parse_net("""
+        layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 1 dim: 3 } } }
+        layer {
+          name: "fc" type: "InnerProduct" bottom: "x" top: "y"
+          inner_product_param { num_output: 2 bias_term: false }
+        }""")
+    )
+    half = WEIGHT.astype("<f2")
+    net.copy_from(stored(tmp_path, v2("fc", shape(2, 3) + b"\x50\x02" + message(12, half.tobytes()))))
+    np.testing.assert_array_equal(net.params["fc"][0].data, half.astype(np.float32))
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4])
+def test_raw_values_cut_off(tmp_path, cut):
+    content = shape(2, 3) + b"\x50\x01" + message(12, WEIGHT.tobytes()[:-cut])
+    with pytest.raises(WeightsError, match="fc"):
+        read_weights(stored(tmp_path, v2("fc", content)))
 
 
 def test_a_double_keeps_its_digits_when_read_as_one(tmp_path):

@@ -247,11 +247,24 @@ def test_stored_blobs_of_015(tmp_path: Path, more: str) -> None:
     assert Net(net.param, phase=TEST, weights=tmp_path / "again.caffemodel").layer_dict["bn"].layout == NVIDIA_15
 
 
-def test_stored_blobs_of_the_other_layout(tmp_path: Path) -> None:
-    Net(parse_net(NET % FIVE), phase=TRAIN).save(tmp_path / "w.caffemodel")
-    net = Net(parse_net(NET % "batch_norm_param { scale_bias: true }"), phase=TEST)
-    both = "NVIDIA 0.17's, with the blobs mean, .*, bias, but the weights are 0.15's: scale, bias, mean"
-    with pytest.raises(WeightsError, match=both):
+@pytest.mark.parametrize(
+    ("inside", "stored", "own", "other"),
+    [
+        ("scale_bias: true", FIVE, "NVIDIA's of 0.17, with the blobs mean, .*, bias", "NVIDIA's of 0.15: scale, bias, mean"),
+        ("scale_bias: true", "", "NVIDIA's of 0.17, with the blobs mean, .*, bias", "BVLC's: mean_sum, variance_sum, factor"),
+        ("scale_bias: false", FIVE, "NVIDIA's of 0.17 without scale_bias, with .* correction", "NVIDIA's of 0.15: scale, bias"),
+        (
+            "scale_bias: false",
+            "batch_norm_param { scale_bias: true }",
+            "NVIDIA's of 0.17 without scale_bias, with",
+            "NVIDIA's of 0.17: mean, variance, correction, scale, bias",
+        ),
+    ],
+)
+def test_stored_blobs_of_the_other_layout(inside: str, stored: str, own: str, other: str, tmp_path: Path) -> None:
+    Net(parse_net(NET % stored), phase=TRAIN).save(tmp_path / "w.caffemodel")
+    net = Net(parse_net(NET % f"batch_norm_param {{ {inside} }}"), phase=TEST)
+    with pytest.raises(WeightsError, match=f'BatchNorm layer "bn": it is {own}.*, but the weights are {other}'):
         net.copy_from(tmp_path / "w.caffemodel")
 
 

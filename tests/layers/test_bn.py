@@ -157,7 +157,7 @@ def test_the_stored_weights_tell_which_of_the_two_it_is(fields: str, names: list
     assert [layer.weight_name(i) for i in range(0, len(layer.blobs), 2)] == names
     assert [blob.data.flat[0] for blob in layer.blobs] == [i + 1 for i in range(len(layer.blobs))]
     (tmp_path / "bn.prototxt").write_text(OPEN)
-    loaded = StateOptions(level=0, stages=(), fork=None, allow_module=()).load(
+    loaded = StateOptions(level=0, stages=(), fork=None, allow_module=(), skip_unknown=False).load(
         str(tmp_path / "bn.prototxt"), [str(tmp_path / "bn.caffemodel")]
     )
     assert loaded.layer_dict["bn"].weight_names == layer.weight_names
