@@ -97,7 +97,7 @@ _OWN = {
     "Im2col": ("convolution_param",), "InfogainLoss": ("infogain_loss_param", "softmax_param"), "LSTM": ("recurrent_param",),
     "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "RNN": ("recurrent_param",),
     "ROIAlign": ("roi_align_param", "roi_pooling_param"), "ReLU": ("relu_param",), "ReLU6": ("relu6_param",),
-    "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
+    "Lstm": ("lstm_param",), "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
     "SoftmaxWithLossOHEM": ("softmax_param",), "AnnotatedData": ("annotated_data_param", "data_param"),
 }  # fmt: skip
 _FIELDS = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
