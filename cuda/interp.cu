@@ -63,7 +63,10 @@ extern "C" __global__ void interp_backward(int count, int height, int width, int
         const REAL of_row = share_of(row, r, ratio_h, h);
         if (of_row == 0) continue;
         REAL along = 0;
-        for (int c = left; c <= right; ++c) along += map[r * out_w + c] * share_of(column, c, ratio_w, w);
+        for (int c = left; c <= right; ++c) {
+          const REAL share = share_of(column, c, ratio_w, w);
+          if (share != 0) along += map[r * out_w + c] * share;
+        }
         sum += of_row * along;
       }
     }

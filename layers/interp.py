@@ -77,13 +77,15 @@ class Interp(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = self._maps(bottom[0].data), top[0].data.reshape(-1, self.rows.out, self.columns.out)
         if SPARSE * self.rows.out * self.columns.out < self.rows.size * self.columns.size:
-            self._each_maps(len(x), lambda index: sample(self.rows, self.columns, x[index], y[index]))
+            near = neighbours(self.rows, self.columns, x.dtype)
+            self._each_maps(len(x), lambda index: sample(near, x[index], y[index]))
             return
-        rows, columns = self.rows.bands(x.dtype, ROWS), self.columns.bands(x.dtype, COLUMNS)
+        rows = self.rows.bands(x.dtype, ROWS if self.rows.out > self.rows.size // 2 + 1 else ROWS // 2)
+        columns = self.columns.bands(x.dtype, COLUMNS)
 
         def step(index: Index) -> None:
             if not self._product(rows, columns, x[index], y[index]):
-                sample(self.rows, self.columns, x[index], y[index])
+                sample(neighbours(self.rows, self.columns, x.dtype), x[index], y[index])
 
         self._each_maps(len(x), step)
 
@@ -114,7 +116,7 @@ class Interp(Layer):
 
         def step(index: Index) -> None:
             if not self._product(rows, columns, dy[index], dx[index]):
-                scatter(self.rows, self.columns, dy[index], dx[index])
+                scatter(neighbours(self.rows, self.columns, dy.dtype), dy[index], dx[index])
 
         self._each_maps(len(dx), step)
 
@@ -206,7 +208,10 @@ def multiply_columns(bands: list[Band], x: Array, y: Array) -> Array:
     return y
 
 
-def neighbours(rows: Taps, columns: Taps, dtype: np.dtype[np.floating]) -> list[tuple[NDArray[np.intp], Array]]:
+Near = list[tuple[NDArray[np.intp], Array]]
+
+
+def neighbours(rows: Taps, columns: Taps, dtype: np.dtype[np.floating]) -> Near:
     """Four times the place in a map of each of y's, and its share, (H' * W') each."""
     pairs = [list(zip((taps.before, taps.after), taps.shares(dtype))) for taps in (rows, columns)]
     return [
@@ -216,22 +221,23 @@ def neighbours(rows: Taps, columns: Taps, dtype: np.dtype[np.floating]) -> list[
     ]
 
 
-def sample(rows: Taps, columns: Taps, x: Array, y: Array) -> None:
+def sample(near: Near, x: Array, y: Array) -> None:
     """y (M, H', W') of the maps x (M, H, W), from nothing but the neighbours of each place."""
-    near = neighbours(rows, columns, x.dtype)
-    more = np.empty(rows.out * columns.out, x.dtype)
-    for one, out in zip(x, y.reshape(len(y), -1)):
-        out[...] = 0
-        for place, share in near:
-            np.take(one.reshape(-1), place, out=more, mode="clip")  # clip: without a copy of more
+    (first, first_share), *others = near
+    more = np.empty(len(first), x.dtype)
+    for one, out in zip(x.reshape(len(x), -1), y.reshape(len(y), -1)):
+        np.take(one, first, out=out, mode="clip")  # clip: without a copy of out
+        np.multiply(out, first_share, out=out)
+        for place, share in others:
+            np.take(one, place, out=more, mode="clip")
             np.multiply(more, share, out=more)
             np.add(out, more, out=out)
 
 
-def scatter(rows: Taps, columns: Taps, dy: Array, dx: Array) -> None:
+def scatter(near: Near, dy: Array, dx: Array) -> None:
     """dx (M, H, W) of dy (M, H', W'): the transpose of sample."""
     for one, out in zip(dy.reshape(len(dy), -1), dx):
         whole = np.zeros(out.size, out.dtype)
-        for place, share in neighbours(rows, columns, dy.dtype):
+        for place, share in near:
             np.add.at(whole, place, one * share)
         out[...] = whole.reshape(out.shape)

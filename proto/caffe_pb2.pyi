@@ -715,7 +715,7 @@ class LayerParameter(_message.Message):
     @_builtins.property
     def mask_resize_param(self) -> Global___MaskResizeParameter: ...
     @_builtins.property
-    def lstm_param(self) -> Global___LSTMParameter:
+    def lstm_param(self) -> Global___LstmParameter:
         """[201: caffe-lstm, 140: CTPN, 8266711: caffe_ocr]"""
 
     @_builtins.property
@@ -954,7 +954,7 @@ class LayerParameter(_message.Message):
         decode_bbox_param: Global___DecodeBBoxParameter | None = ...,
         roi_warping_param: Global___ROIWarpingParameter | None = ...,
         mask_resize_param: Global___MaskResizeParameter | None = ...,
-        lstm_param: Global___LSTMParameter | None = ...,
+        lstm_param: Global___LstmParameter | None = ...,
         normalize_param: Global___NormalizeTypeParameter | None = ...,
         proposal_param: Global___ProposalParameter | None = ...,
         deformable_convolution_param: Global___DeformableConvolutionParameter | None = ...,
@@ -5327,8 +5327,11 @@ class NormalizeTypeParameter(_message.Message):
 Global___NormalizeTypeParameter: _TypeAlias = NormalizeTypeParameter  # noqa: Y015
 
 @_typing.final
-class LSTMParameter(_message.Message):
-    """Messages and fields of junhyukoh/caffe-lstm, CTPN and caffe_ocr. A number in brackets is a fork's, where another fork had it first."""
+class LstmParameter(_message.Message):
+    """Messages and fields of junhyukoh/caffe-lstm, CTPN and caffe_ocr. A number in brackets is a fork's, where another fork had it first.
+
+    LSTMParameter in the forks; NetSpec finds the type Lstm by the name of the message.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -5363,7 +5366,7 @@ class LSTMParameter(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LSTMParameter: _TypeAlias = LSTMParameter  # noqa: Y015
+Global___LstmParameter: _TypeAlias = LstmParameter  # noqa: Y015
 
 @_typing.final
 class ROIWarpingParameter(_message.Message):

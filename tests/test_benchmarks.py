@@ -17,7 +17,7 @@ from minicaffe import get_num_threads, set_num_threads
 from minicaffe.formats.prototxt import parse_net
 
 ROOT = Path(__file__).parents[1]
-TABLES = ["conv", "load", "nets", "roi", "scale", "train"]
+TABLES = ["conv", "forks", "load", "nets", "roi", "scale", "train"]
 
 
 def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:

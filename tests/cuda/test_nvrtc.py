@@ -57,7 +57,7 @@ def test_the_kernels_of_the_guide_compile(no_nvcc: None, monkeypatch: pytest.Mon
     (tmp_path / "cuda" / f"{block[1]}.cu").write_text(block[2], encoding="utf-8")
     monkeypatch.setattr(source, "FOLDER", tmp_path / "cuda")
     assert compiler.compiled(block[1], np.dtype(np.float32), (9, 0)).startswith(b"\x7fELF")
-    assert len(source.signatures(block[1])) == 3
+    assert len(source.signatures(block[1])) == 2
 
 
 @nvrtc

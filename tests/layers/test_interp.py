@@ -70,6 +70,56 @@ def test_one_size_is_copied_whatever_it_holds() -> None:
     np.testing.assert_array_equal(LayerCase(text("height: 2 width: 2"), x).forward()[0], x)
 
 
+def firsts(size: int, out: int) -> list[tuple[int, float]]:
+    """Of every place the row before it, and how far it is past that."""
+    ratio = np.float32(size - 1) / np.float32(out - 1) if out > 1 else np.float32(0)
+    places = [ratio * np.float32(i) for i in range(out)]
+    return [(min(int(at), size - 1), float(at - np.float32(min(int(at), size - 1)))) for at in places]
+
+
+def shares(size: int, out: int) -> np.ndarray:
+    """The matrix (out, size) of an axis, place by place."""
+    matrix = np.zeros((out, size))
+    for i, (first, share) in enumerate(firsts(size, out)):
+        matrix[i, first] += 1 - share
+        matrix[i, min(first + 1, size - 1)] += share
+    return matrix
+
+
+LARGE = [(40, 50, 31, 77), (40, 50, 70, 33), (60, 70, 17, 19), (33, 40, 33, 12), (8, 90, 45, 90)]
+
+
+@pytest.mark.parametrize("sizes", LARGE)
+def test_large_maps_are_products_with_the_shares(sizes: tuple[int, int, int, int]) -> None:
+    """Several bands of rows and of columns; (60, 70, 17, 19) is gathered."""
+    h, w, height, width = sizes
+    x, dy = normal(2, 3, h, w), normal(2, 3, height, width)
+    case = LayerCase(text(f"height: {height} width: {width}"), x)
+    rows, columns = shares(h, height), shares(w, width)
+    np.testing.assert_allclose(case.forward()[0], rows @ x @ columns.T, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(case.backward(dy)[0], rows.T @ dy @ columns, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", LARGE)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_number_that_is_not_finite_reaches_its_neighbours_only(sizes: tuple[int, int, int, int], value: float) -> None:
+    h, w, height, width = sizes
+    case = LayerCase(text(f"height: {height} width: {width}"), np.ones((1, 2, h, w)))
+    case.bottom[0].data[0, 1, 5, 7] = value
+    (y,) = case.forward()
+    near = [np.array([first in (k - 1, k) for first, _ in firsts(*pair)]) for pair, k in (((h, height), 5), ((w, width), 7))]
+    np.testing.assert_allclose(y[0, 0], 1, rtol=1e-6)
+    np.testing.assert_array_equal(np.isfinite(y[0, 1]), ~np.outer(*near))
+    dy = np.ones((1, 2, height, width))
+    dy[0, 1, 3, 4] = value
+    (dx,) = case.backward(dy)
+    assert np.isfinite(dx[0, 0]).all()
+    (row, _), (column, _) = firsts(h, height)[3], firsts(w, width)[4]
+    spoilt = np.zeros((h, w), bool)
+    spoilt[row : row + 2, column : column + 2] = True
+    np.testing.assert_array_equal(np.isfinite(dx[0, 1]), ~spoilt)
+
+
 def test_no_gradient_where_none_is_asked_for() -> None:
     case = LayerCase(text("zoom_factor: 2"), normal(2, 3, 5, 6))
     case.forward()
