@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 
 import cv2
@@ -126,8 +127,9 @@ def opencv_blobs(net: Net) -> dict[str, np.ndarray]:
     model.enableWinograd(False)
     for name in net.inputs:
         model.setInput(net.blobs[name].data, name)
-    layers = set(model.getLayerNames())
-    last = {top: (layer.name, j) for layer in net.layers for j, top in enumerate(net.top_names[layer.name])}
+    shared = Counter(layer.name for layer in net.layers)
+    layers = {name for name in model.getLayerNames() if shared[name] < 2}  # outputs are asked for by a layer's name
+    last = {top: (layer.name, j) for layer in net.layers for j, top in enumerate(layer.param.top)}
     wanted = {top: place for top, place in last.items() if place[0] in layers and not net.layer_dict[place[0]].is_split}
     names = sorted({name for name, j in wanted.values() if j == 0})  # it reuses the memory of a layer's other tops
     found = dict(zip(names, model.forwardAndRetrieve(names), strict=True))
