@@ -1,8 +1,8 @@
 """Random Pooling layers beside plain loops and PyTorch: python tests/fuzz/pooling_sweep.py [--cases N] [--seed S]
 
-Each case is a MAX, AVE or AVE_EXC_PAD layer with sizes of its own on each axis, strides past the map included. Its shape, values, mask and
-gradient must be those of Caffe's rules in plain loops (equal; gradients, whose sums have another order, within rounding), and
-of torch's functions where torch is installed and has the same windows.
+Each case is a MAX, AVE or AVE_EXC_PAD layer with sizes of its own on each axis, strides past the map included. Its shape,
+values, mask and gradient must be those of Caffe's rules in plain loops (equal; gradients, whose sums have another order, within
+rounding), and of torch's functions where torch is installed and has the same windows.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def random_pools(count: int, seed: int) -> Iterator[Pool]:
 
 
 def by_loops(pool: Pool, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Caffe's loops (Synopsys' where padding does not count) over x (N, C, H, W): y (N, C, PH, PW), the mask of the maxima, each
-    window's size as the mean counts it."""
+    """Caffe's loops (Synopsys' where padding does not count) over x (N, C, H, W): y (N, C, PH, PW), the mask of the maxima,
+    each window's size as the mean counts it."""
     n, c, h, w = x.shape
     ph, pw = pool.pooled()
     y = np.full((n, c, ph, pw), 0 if pool.mean else LOWEST, x.dtype)
