@@ -337,6 +337,10 @@ def test_an_engine_of_any_fork_means_nothing(engine, strict):
     assert other.dropout_param.dropout_ratio == 0.25
 
 
+def test_a_solvers_engine_means_nothing():
+    assert parse_solver('engine: "MKLDNN" base_lr: 0.5').base_lr == 0.5
+
+
 def test_an_engine_is_a_value():
     with pytest.raises(PrototxtError, match=r"1:33: engine takes one of its names, got \"}\""):
         parse_net("layer { pooling_param { engine: } }")

@@ -1,8 +1,8 @@
 """Random Pooling layers beside plain loops and PyTorch: python tests/fuzz/pooling_sweep.py [--cases N] [--seed S]
 
-Each case is a MAX or AVE layer with sizes of its own on each axis, strides past the map included. Its shape, values, mask and
-gradient must be those of Caffe's rules in plain loops (equal; gradients, whose sums have another order, within rounding), and
-of torch's functions where torch is installed and has the same windows.
+Each case is a MAX, AVE or AVE_EXC_PAD layer with sizes of its own on each axis, strides past the map included. Its shape,
+values, mask and gradient must be those of Caffe's rules in plain loops (equal; gradients, whose sums have another order, within
+rounding), and of torch's functions where torch is installed and has the same windows.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib.util
 import random
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,12 +41,14 @@ class Pool(NamedTuple):
     pad: Pair
     floor: bool
     dtype: str
+    counts_padding: bool = True
 
     def text(self) -> str:
         """The layer's text."""
         sizes = {"kernel": self.kernel, "stride": self.stride, "pad": self.pad}
         words = " ".join(f"{name}_h: {h} {name}_w: {w}" for name, (h, w) in sizes.items())
-        kind, rounding = "AVE" if self.mean else "MAX", "FLOOR" if self.floor else "CEIL"
+        kind = ("AVE" if self.counts_padding else "AVE_EXC_PAD") if self.mean else "MAX"
+        rounding = "FLOOR" if self.floor else "CEIL"
         return f'type: "Pooling" pooling_param {{ pool: {kind} {words} round_mode: {rounding} }}'
 
     def pooled(self) -> Pair:
@@ -74,14 +77,16 @@ def random_pools(count: int, seed: int) -> Iterator[Pool]:
         pad = (draw.randrange(kernel[0]), draw.randrange(kernel[1]))
         pad = draw.choice([pad, (0, 0), (pad[0], 0), (0, pad[1])])
         stride = draw.choice([pair(1, 3), pair(1, 13)])
-        pool = Pool(draw.random() < 0.5, pair(1, 9), kernel, stride, pad, draw.random() < 0.2, draw.choice(["f4", "f8"]))
+        mean, size, floor, dtype = draw.random() < 0.6, pair(1, 9), draw.random() < 0.2, draw.choice(["f4", "f8"])
+        pool = Pool(mean, size, kernel, stride, pad, floor, dtype, draw.random() < 0.6)
         if min(pool.pooled()) > 0:
             count -= 1
             yield pool
 
 
 def by_loops(pool: Pool, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Caffe's loops over x (N, C, H, W): y (N, C, PH, PW), the mask of the maxima, each window's size as the mean counts it."""
+    """Caffe's loops (Synopsys' where padding does not count) over x (N, C, H, W): y (N, C, PH, PW), the mask of the maxima,
+    each window's size as the mean counts it."""
     n, c, h, w = x.shape
     ph, pw = pool.pooled()
     y = np.full((n, c, ph, pw), 0 if pool.mean else LOWEST, x.dtype)
@@ -89,6 +94,8 @@ def by_loops(pool: Pool, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], N
     for i, j in product(range(ph), range(pw)):
         top, left = i * pool.stride[0] - pool.pad[0], j * pool.stride[1] - pool.pad[1]
         bottom, right = min(top + pool.kernel[0], h + pool.pad[0]), min(left + pool.kernel[1], w + pool.pad[1])
+        if not pool.counts_padding:
+            top, left, bottom, right = max(top, 0), max(left, 0), min(bottom, h), min(right, w)
         sizes[i, j] = (bottom - top) * (right - left)
         for a, b in product(range(n), range(c)):
             for row, column in product(range(max(top, 0), min(bottom, h)), range(max(left, 0), min(right, w))):
@@ -128,7 +135,8 @@ def by_torch(pool: Pool, x: NDArray[Any], dy: NDArray[Any]) -> Arrays | None:
     if any(2 * pad > kernel for pad, kernel in zip(pool.pad, pool.kernel)):
         return None
     tensor = torch.tensor(x, requires_grad=True)
-    function: Any = functional.avg_pool2d if pool.mean else functional.max_pool2d
+    mean = partial(functional.avg_pool2d, count_include_pad=pool.counts_padding)
+    function: Any = mean if pool.mean else functional.max_pool2d
     try:
         y = function(tensor, pool.kernel, pool.stride, pool.pad, ceil_mode=not pool.floor)
     except RuntimeError:  # Calculated output size: too small
