@@ -12,7 +12,7 @@ SCALE, SHIFT = 0.2, 0.5
 
 
 class HardSigmoid(Neuron):
-    """y = 0.2 x + 0.5, at least 0 and at most 1; dx = 0.2 dy where y is inside, else 0. Raises no errors of its own.
+    """y = 0.2 x + 0.5, at least 0 and at most 1; dx = 0.2 dy where y is inside, else 0. Raises no LayerError.
 
     bottom: x (any shape). top: y (the same shape); may be in place.
     """

@@ -154,10 +154,11 @@ REGIONS: list[tuple[str, list[Array]]] = [
 ]
 ALONE = [
     *(kind for kind in KINDS if CATALOGUE[kind].elementwise and kind not in ("Clip", "Eltwise", "Split")),
-    *("ArgMax", "BatchNorm", "Bias", "Flatten", "LRN", "MVN", "Normalize", "PReLU", "Reduction", "Scale", "Softmax", "Tile"),
+    *("ArgMax", "BatchNorm", "Bias", "Flatten", "LRN", "MVN", "PReLU", "Reduction", "Scale", "Softmax", "Tile"),
 ]
 CASES: list[tuple[str, list[Array]]] = [
     *((f'type: "{kind}"' + " tile_param { tiles: 2 }" * (kind == "Tile"), [X]) for kind in ALONE),
+    ('type: "Normalize" norm_param {}', [X]),
     ('type: "BN" bn_param { eps: 0.001 }', [X]),
     ('type: "BN" bn_param { frozen: true }', [X]),
     ('type: "BN" bn_param { bn_mode: INFERENCE }', [X]),
