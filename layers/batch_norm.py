@@ -32,6 +32,7 @@ from minicaffe.proto import caffe_pb2
 from .elementwise.batch_norm_layouts import (
     BVLC,
     BY_FORK,
+    INTEL,
     LEARNT,
     NVIDIA_15,
     NVIDIA_17,
@@ -45,7 +46,8 @@ from .elementwise.batch_norm_layouts import (
 )
 from .elementwise.channels import affine, by_channel, channels_of, each_channels, sum_channels, sum_products
 
-WHOSE = {BVLC: "BVLC Caffe", NVIDIA_17: "NVIDIA Caffe 0.17", NVIDIA_17[:3]: "NVIDIA Caffe 0.17", NVIDIA_15: "NVIDIA Caffe 0.15"}
+WHOSE = {BVLC: "BVLC Caffe", INTEL[:4]: "Intel Caffe", INTEL: "Intel Caffe", NVIDIA_15: "NVIDIA Caffe 0.15"}
+WHOSE |= {NVIDIA_17[:3]: "NVIDIA Caffe 0.17", NVIDIA_17: "NVIDIA Caffe 0.17"}
 
 COPIED = 2
 """NVIDIA's first forwards, which copy the batch's statistics."""
@@ -58,7 +60,8 @@ class BatchNorm(Layer):
     then added to the running ones (the default in TRAIN). blobs: mean sum (C,), variance sum (C,), factor (1,). They are
     no learnt weights: their lr_mult and decay_mult are set to 0 and backward gives them no gradient. NVIDIA's blobs: mean,
     variance, correction (1,), and with scale_bias or a filler the learnt scale (C,) and bias (C,); those of 0.15 begin with
-    scale and bias (elementwise/batch_norm_layouts.py says which a layer has).
+    scale and bias. Intel's are BVLC's, scale (C,) and, unless it stores four, bias. elementwise/batch_norm_layouts.py says
+    which a layer has.
     bottom: x (N, C, ...). top: y (the same shape); may be in place.
     Raises LayerError when the number of channels changes, or eps, moving_average_fraction are negative.
     """
@@ -73,6 +76,7 @@ class BatchNorm(Layer):
     copies = (0, 0)
     kinds = (
         Kind(WHOSE[BVLC], ("bvlc",), "3 blobs: mean and variance as sums, factor"),
+        Kind(WHOSE[INTEL], ("intel",), "4 blobs, or 5, BVLC's first"),
         Kind(WHOSE[NVIDIA_17], ("nv17",), "3 blobs, or 5, scale and bias last"),
         Kind(WHOSE[NVIDIA_15], ("nv15",), "5 blobs, scale and bias first"),
     )
@@ -156,13 +160,13 @@ class BatchNorm(Layer):
         return {name: blob.read_data() for name, blob in zip(self.layout, self.blobs, strict=True)}
 
     def scale_and_bias(self) -> tuple[Array, Array] | None:
-        """NVIDIA's learnt scale (C,) and bias (C,)."""
+        """The learnt scale (C,) and bias (C,), 0 without one; None in BVLC's."""
         values = self.values()
-        return (values["scale"], values["bias"]) if "scale" in values else None
+        return (values["scale"], values.get("bias", np.zeros_like(values["scale"]))) if "scale" in values else None
 
     def training_state(self) -> dict[str, Any]:
         """How many of NVIDIA's first forwards, which copy the statistics, have been."""
-        return {} if self.layout == BVLC else {"forwards": self._forwards}
+        return {} if self.layout[:3] == BVLC else {"forwards": self._forwards}
 
     def restore_training_state(self, state: dict[str, Any]) -> None:
         fields = Fields(state)
@@ -237,7 +241,7 @@ class BatchNorm(Layer):
 
     def _keep(self, mean: Array, var: Array, numbers: int) -> None:
         """Add a batch's statistics, each of `numbers` numbers a channel, to the running ones."""
-        if self.layout != BVLC:
+        if self.layout[:3] != BVLC:
             fraction = 0 if self._forwards < COPIED else self.fraction
             self._forwards = min(self._forwards + 1, COPIED)
             added = 0 if self.layout == NVIDIA_15 else self.eps
@@ -246,7 +250,7 @@ class BatchNorm(Layer):
                 stored[...] = fraction * stored + (1 - fraction) * own
             return
         unbiased = numbers / (numbers - 1) if numbers > 1 else 1.0  # of one number there is no estimate: Caffe leaves it
-        mean_sum, var_sum, factor = (blob.data for blob in self.blobs)
+        mean_sum, var_sum, factor = (blob.data for blob in self.blobs[:3])
         mean_sum[...] = self.fraction * mean_sum + mean  # sums, not means: the factor grows along and divides them
         var_sum[...] = self.fraction * var_sum + unbiased * var
         factor[...] = self.fraction * factor + 1
@@ -266,11 +270,11 @@ class BatchNorm(Layer):
 
     def _scaled_back(self, dy: Array, scale: Array) -> Array:
         """The gradient in the normalised values, after those in scale and bias."""
-        places = [self.layout.index(name) for name in LEARNT]
-        if self.param_propagate_down[places[0]]:
-            self.blobs[places[0]].diff[...] += sum_products(dy, by_channel(self._normalised.read_data()))
-        if self.param_propagate_down[places[1]]:
-            self.blobs[places[1]].diff[...] += sum_channels(dy)
+        for i, name in enumerate(self.layout):
+            if name == "scale" and self.param_propagate_down[i]:
+                self.blobs[i].diff[...] += sum_products(dy, by_channel(self._normalised.read_data()))
+            if name == "bias" and self.param_propagate_down[i]:
+                self.blobs[i].diff[...] += sum_channels(dy)
         return dy * scale[:, None]
 
     def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

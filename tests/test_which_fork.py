@@ -109,6 +109,8 @@ def test_an_unknown_fork_is_an_error_that_lists_the_known_ones() -> None:
         ("BatchNorm", "batch_norm_param { scale_filler {} }", "", "NVIDIA Caffe 0.17: batch_norm_param has scale_filler", 5),
         ("BatchNorm", "batch_norm_param { bias_filler {} }", "nv15", "NVIDIA Caffe 0.15: batch_norm_param has bias_filler", 5),
         ("BatchNorm", "param {} " * 5, "nv17", "NVIDIA Caffe 0.15: 5 param blocks", 5),
+        ("BatchNorm", "param {} " * 5, "intel", "Intel Caffe: 5 param blocks", 5),
+        ("BatchNorm", "param {} " * 4, "", "Intel Caffe: 4 param blocks", 4),
         ("Upsample", "", "segnet", "Upsample of MobileNet-YOLO: 1 bottom", 0),
         ("ReLU", "", "segnet", "", 0),
     ],
@@ -153,6 +155,8 @@ def test_where_it_stays_open_the_net_is_refused_with_the_candidates(kind: str, f
         ("BatchNorm", "param {} " * 5, "", "BatchNorm of NVIDIA Caffe 0.15: 5 stored blobs"),
         ("BatchNorm", "batch_norm_param { scale_bias: true }", "", "BatchNorm of NVIDIA Caffe 0.17: 5 stored blobs"),
         ("BatchNorm", "batch_norm_param { scale_bias: true }", "nv15", "BatchNorm of NVIDIA Caffe 0.17: 5 stored blobs"),
+        ("BatchNorm", "param {} " * 4, "", "BatchNorm of Intel Caffe: 4 stored blobs"),
+        ("BatchNorm", "batch_norm_param { scale_bias: true }", "intel", "BatchNorm of Intel Caffe: 5 stored blobs"),
         ("BatchNorm", "", "nv15", "BatchNorm of BVLC Caffe: 3 stored blobs"),
         ("BatchNorm", "", "nv17", "BatchNorm of NVIDIA Caffe 0.17: fork nv17"),
     ],
@@ -208,9 +212,9 @@ def test_weights_of_another_kind_than_the_fields_name_are_refused(
         net(kind, mine).copy_from(stored(tmp_path, kind, theirs))
 
 
-@pytest.mark.parametrize("count", [1, 4, 6])
+@pytest.mark.parametrize("count", [1, 2, 6])
 def test_a_batch_norm_of_a_number_of_blobs_that_no_fork_has(count: int) -> None:
-    layouts = r"BVLC's has 3 blobs \(mean and variance as sums, factor\), NVIDIA's of 0.15 5, of 0.17 3 or 5"
+    layouts = r"BVLC's has 3 blobs \(mean and variance as sums, factor\), Intel's 4 or 5, NVIDIA's of 0.15 5, of 0.17 3 or 5"
     with pytest.raises(WeightsError, match=f'BatchNorm layer "it": {layouts}, but the weights store {count}'):
         net("BatchNorm").take_layouts([("it", [(3,)] * count)])
 

@@ -1,4 +1,4 @@
-"""What a BatchNorm's blobs are: BVLC's three, NVIDIA's three or five of 0.17, its five of 0.15.
+"""What a BatchNorm's blobs are: BVLC's three, NVIDIA's three or five of 0.17, its five of 0.15, Intel's four or five.
 
 The prototxt's fields decide, then the number and shapes of the stored blobs: scale_bias is a field of 0.17 alone; both versions
 have scale_filler and bias_filler, and 0.15 has five blobs without any field. Source: NVIDIA's batch_norm_layer.cpp.
@@ -17,14 +17,16 @@ Layout = tuple[str, ...]
 BVLC: Layout = ("mean_sum", "variance_sum", "factor")
 NVIDIA_17: Layout = ("mean", "variance", "correction", "scale", "bias")
 NVIDIA_15: Layout = ("scale", "bias", "mean", "variance", "correction")
+INTEL: Layout = (*BVLC, "scale", "bias")
+"""With bias_term: false without the last."""
 LEARNT = ("scale", "bias")
-LAYOUTS = "BVLC's has 3 blobs (mean and variance as sums, factor), NVIDIA's of 0.15 5, of 0.17 3 or 5"
+LAYOUTS = "BVLC's has 3 blobs (mean and variance as sums, factor), Intel's 4 or 5, NVIDIA's of 0.15 5, of 0.17 3 or 5"
 BY_FORK = "by the fork"
 NVIDIA_LEAST_EPS = 1e-5
 """0.17's least eps."""
 TITLES = {
     BVLC: "BVLC's", NVIDIA_17: "NVIDIA's of 0.17", NVIDIA_17[:3]: "NVIDIA's of 0.17 without scale_bias",
-    NVIDIA_15: "NVIDIA's of 0.15",
+    NVIDIA_15: "NVIDIA's of 0.15", INTEL: "Intel's", INTEL[:4]: "Intel's without bias",
 }  # fmt: skip
 
 
@@ -36,8 +38,9 @@ def layout_of(param: caffe_pb2.LayerParameter, fork: str = "") -> tuple[Layout, 
         return NVIDIA_17 if block.scale_bias or fillers else NVIDIA_17[:3], "batch_norm_param has scale_bias"
     if fillers:
         return NVIDIA_15 if fork == "nv15" else NVIDIA_17, f"batch_norm_param has {fillers[0]}"
-    if len(param.param) == len(NVIDIA_15):
-        return NVIDIA_15, f"{len(NVIDIA_15)} param blocks"
+    if len(param.param) in (len(INTEL) - 1, len(INTEL)):
+        told = NVIDIA_15 if len(param.param) == len(NVIDIA_15) and fork != "intel" else INTEL[: len(param.param)]
+        return told, f"{len(told)} param blocks"
     return {"nv15": NVIDIA_15, "nv17": NVIDIA_17[:3]}.get(fork, BVLC), BY_FORK if fork in ("nv15", "nv17") else "no other sign"
 
 
@@ -52,6 +55,8 @@ def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int
     if len(counts) == len(BVLC):
         by_hint = why == BY_FORK and told == NVIDIA_15
         return (BVLC, stored) if by_hint else (told, why)
+    if len(counts) == len(INTEL) - 1 and not param.batch_norm_param.HasField("scale_bias"):
+        return INTEL[:4], stored
     if len(counts) != len(NVIDIA_15):
         raise ValueError(f"{LAYOUTS}, but the weights store {len(counts)}")
     if param.batch_norm_param.HasField("scale_bias"):
@@ -59,7 +64,7 @@ def stored_layout(param: caffe_pb2.LayerParameter, shapes: Sequence[Sequence[int
     if counts[-1] == 1 < counts[2]:
         return NVIDIA_15, stored
     if counts[2] == 1 < counts[-1]:
-        return NVIDIA_17, stored
+        return (INTEL if fork == "intel" else NVIDIA_17), stored
     # one channel
     if told == NVIDIA_17 and fork != "nv17":
         raise ValueError("of one channel, 5 blobs may be NVIDIA 0.15's or 0.17's: give --fork nv15 or nv17, or Net's fork=")
@@ -82,7 +87,8 @@ def unlike(layout: Layout, shapes: Sequence[Sequence[int]]) -> str:
 def statistics(blobs: Mapping[str, Array]) -> tuple[Array, Array]:
     """Mean (C,) and variance (C,) from the blobs by name."""
     if "mean" in blobs:
-        return blobs["mean"], blobs["variance"]
+        correction = blobs["correction"][0] or 1  # 1 in NVIDIA's files; Intel's of the same shapes have sums and their factor
+        return blobs["mean"] / correction, blobs["variance"] / correction
     return global_statistics(*(blobs[name] for name in BVLC))
 
 

@@ -26,6 +26,7 @@ FORKS = {
     "flownet": ("lmb-freiburg/flownet2",),
     "happynear": ("happynear/caffe-windows",),
     "hole": ("gpapan/caffe",),
+    "intel": ("intel/caffe",),
     "jlstm": ("junhyukoh/caffe-lstm",),
     "longjon": ("longjon/caffe",),
     "mkfrcnn": ("makefile/frcnn",),

@@ -190,7 +190,7 @@ def _affine(layer: caffe_pb2.LayerParameter, arrays: Sequence[Array], notes: dic
     blobs = dict(zip(layout, stored, strict=True))
     mean, var = statistics(blobs)
     inverse_std = _inverse_std(var, max(layer.batch_norm_param.eps, least_eps(layout)))
-    if layout == BVLC and stored[2][0] == 0:
+    if layout[:3] == BVLC and stored[2][0] == 0:
         notes[layer.name] = "its factor (blob 2) is 0, so mean and variance count as 0, as in Caffe: were weights loaded?"
     factor = blobs.get("scale", 1) * inverse_std
     return factor, blobs.get("bias", 0) - mean * factor

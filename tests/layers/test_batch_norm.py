@@ -287,3 +287,43 @@ def test_where_eps_is_added_must_be_the_same() -> None:
     np.testing.assert_array_equal(LayerCase(field % "true", x).forward()[0], LayerCase('type: "BatchNorm"', x).forward()[0])
     with pytest.raises(LayerError, match=r"add_eps_before_sqrt: false, for .* sqrt\(var\) \+ eps \(Synopsys.* is not built in"):
         LayerCase(field % "false", x)
+
+
+# Intel's: BVLC's sums and factor, then scale, and bias unless bias_term is false.
+
+
+@pytest.mark.parametrize("blobs", [4, 5])
+def test_intels_by_hand(blobs: int) -> None:
+    """Mean 3 and variance 4 of sums with the factor 2; eps 0: (5 - 3) / 2 times 7, plus 1 where there is a bias."""
+    case = LayerCase(nvidia("eps: 0", "param {} " * blobs), [[5.0]], fork="intel")
+    for blob, value in zip(case.layer.blobs, (6, 8, 2, 7, 1), strict=False):
+        blob.data[...] = value
+    assert case.forward()[0].tolist() == [[7.0 + (blobs == 5)]]
+
+
+@pytest.mark.parametrize("phase", [TRAIN, TEST])
+@pytest.mark.parametrize("blobs", [4, 5])
+def test_intels_gradient(blobs: int, phase: int) -> None:
+    case = LayerCase(nvidia("", "param {} " * blobs), normal(4, 3, 2), phase=TRAIN if phase == TRAIN else TEST, fork="intel")
+    case.layer.blobs[1].data[...], case.layer.blobs[2].data[...] = 3, 2
+    assert case.check_gradient().elements == normal(4, 3, 2).size + 3 * (blobs - 3)
+
+
+def test_intels_training_adds_to_the_sums() -> None:
+    case = LayerCase(nvidia("moving_average_fraction: 0.5", "param {} " * 4), [[1.0], [3.0]], phase=TRAIN)
+    for _ in range(2):
+        case.forward()
+    assert [blob.data.tolist() for blob in case.layer.blobs] == [[3.0], [3.0], [1.5], [1.0]]
+    assert case.layer.training_state() == {}
+
+
+@pytest.mark.parametrize("layout", [FIVE, ""])
+def test_statistics_with_a_factor_in_nvidias_place_are_divided_by_it(layout: str) -> None:
+    """NVIDIA's correction is 1; files of Intel's Caffe have blobs of the same shapes."""
+    case = LayerCase(nvidia("eps: 0.5" + " scale_bias: true" * (not layout), layout), normal(4, 3))
+    mean, variance, correction = (case.layer.layout.index(name) for name in ("mean", "variance", "correction"))
+    case.layer.blobs[mean].data[...], case.layer.blobs[variance].data[...] = normal(3), [1, 2, 3]
+    expected = case.forward()[0]
+    for i in (mean, variance, correction):
+        case.layer.blobs[i].data[...] *= 8
+    np.testing.assert_allclose(case.forward()[0], expected)

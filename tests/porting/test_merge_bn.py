@@ -280,6 +280,7 @@ FORKS = {
     "segnet": ("BN", "bn_param { bn_mode: INFERENCE }"),
     "nv15": ("BatchNorm", "param {} " * 5),
     "nv17": ("BatchNorm", "batch_norm_param { scale_bias: true eps: 0 }"),
+    "intel": ("BatchNorm", "param {} " * 4),
     "nv17 without scale": ("BatchNorm", "batch_norm_param { scale_bias: false eps: 0 }"),
 }
 
@@ -292,8 +293,8 @@ def fork_net(kind: str, fields: str, layers: str = PLAIN, phase: int = 1, fork: 
         for blob in blobs:
             blob.data[...] = random.normal(size=blob.shape)
     for i, blob in enumerate(net.params["n"]):
-        if net.layer_dict["n"].weight_name(i) == "variance":
-            blob.data[...] = random.uniform(1e-5, 2, blob.shape)
+        if net.layer_dict["n"].weight_name(i) in ("variance", "variance_sum", "correction", "factor"):
+            blob.data[...] = random.uniform(1e-2, 2, blob.shape)
     net.blobs["x"].data[...] = random.normal(size=net.blobs["x"].shape)
     return net
 

@@ -27,7 +27,7 @@ def _statistics(case: Case[BatchNorm], at: Index) -> tuple[float, float, Array, 
     if layer.use_global_stats:
         stored = {name: values.astype(np.float64) for name, values in layer.values().items()}
         mean, var = statistics(stored)
-        bvlc = layer.layout == BVLC
+        bvlc = layer.layout[:3] == BVLC
         text = f"the stored sums, divided by the factor {number(stored['factor'][0])}" if bvlc else "the stored ones"
         return float(mean[channel]), float(var[channel]), values, text
     return float(values.mean()), float(values.var()), values, f"of the {values.size} values of channel {channel} in this batch"
