@@ -28,8 +28,7 @@ def deformable_convolution(g: Graph, layer: DeformableConvolution, bottom: list[
     moves = g.reshape(offset, g.size(x, 0), [groups, taps, 2, -1])  # (N, groups, taps, 2, windows)
     window, across = g.arange(g("Mul", g.number(offset, 2), g.number(offset, 3))), g.number(offset, 3)
     corners = g("Div", window, across), g("Mod", window, across)
-    taps_at = np.indices(layer.window.kernel).reshape(2, taps, 1)
-    rows, columns = (_moved_taps(g, layer, moves, i, corners[i], taps_at[i], g.number(x, 2 + i)) for i in (0, 1))
+    rows, columns = (_moved_taps(g, layer, moves, i, (corners[i], g.number(x, 2 + i))) for i in (0, 1))
     pixels = g("Mul", g.number(x, 2), wide)
     maps = g("Transpose", g.reshape(x, g.size(x, 0), [groups, each, -1]), perm=[0, 1, 3, 2])
     flat = g.reshape(maps, [-1, each])
@@ -55,11 +54,11 @@ def _looked_up(g: Graph, flat: str, first: str, rows: tuple[Pair, Pair], columns
 
 
 def _moved_taps(
-    g: Graph, layer: DeformableConvolution, moves: str, i: int, corner: str, taps: np.ndarray, size: str
+    g: Graph, layer: DeformableConvolution, moves: str, i: int, corner_and_size: tuple[str, str]
 ) -> tuple[Pair, Pair]:
-    """Both pixels of each sample along an axis, (N, groups, taps, windows); taps (taps, 1)."""
-    window = layer.window
-    step = taps.astype(np.int64) * window.dilation[i]
+    """Both pixels of each sample along an axis, (N, groups, taps, windows); the windows' places, and the map's size."""
+    window, (corner, size) = layer.window, corner_and_size
+    step = np.indices(window.kernel)[i].reshape(-1, 1) * window.dilation[i]
     corner = g("Sub", g("Mul", corner, window.stride[i]), window.pad[i])
     move = g("Squeeze", g.columns(moves, i, i + 1, axis=3), [3])
     at = g("Add", g.cast(g("Add", corner, step), np.float32), move)
