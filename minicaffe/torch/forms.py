@@ -15,6 +15,7 @@ from minicaffe.layers.bias import Bias
 from minicaffe.layers.bn import BN
 from minicaffe.layers.convolution import Convolution
 from minicaffe.layers.deconvolution import Deconvolution
+from minicaffe.layers.deformable_convolution import DeformableConvolution
 from minicaffe.layers.depthwise_convolution import DepthwiseConvolution
 from minicaffe.layers.dropout import Dropout
 from minicaffe.layers.elementwise.batch_norm_layouts import BVLC
@@ -32,7 +33,7 @@ from minicaffe.layers.upsample import Upsample
 from minicaffe.proto import caffe_pb2
 from minicaffe.registry import is_built_in, torch_form
 
-from . import losses, shapes, steps, weights  # noqa: F401  # steps adds forms too
+from . import deformed, losses, shapes, steps, weights  # noqa: F401  # steps adds forms too
 from .apply import Apply, Step
 from .apply import Dropout as DropoutModule
 from .our_layer import OurLayer
@@ -103,6 +104,7 @@ def softmax_with_loss(layer: SoftmaxWithLoss, bottom: Sequence[Blob], top: Seque
 
 MODULES: dict[type[Layer], Callable[[Any], nn.Module]] = {
     Bias: weights.Bias,
+    DeformableConvolution: deformed.DeformableConvolution,
     Dropout: DropoutModule,
     Embed: weights.Embed,
     InnerProduct: weights.InnerProduct,

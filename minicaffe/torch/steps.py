@@ -19,6 +19,7 @@ from minicaffe.layers.broadcast_mul import BroadcastMul
 from minicaffe.layers.clip import Clip
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.crop import Crop
+from minicaffe.layers.deformable_psroi_pooling import DeformablePSROIPooling
 from minicaffe.layers.eltwise import Eltwise
 from minicaffe.layers.elu import ELU
 from minicaffe.layers.euclidean_loss import EuclideanLoss
@@ -57,6 +58,7 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.registry import torch_form
 
 from .apply import Step
+from .deformed import deformable_psroi_pooling
 from .losses import euclidean_loss, sigmoid_cross_entropy_loss, smooth_l1_loss
 from .pooling import lrn
 from .roi import pooled
@@ -122,6 +124,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     Clip: lambda layer: lambda x: x.clamp(layer.param.clip_param.min, layer.param.clip_param.max),
     Concat: lambda layer: lambda *xs: torch.cat(xs, layer.axis),
     Crop: crop,
+    DeformablePSROIPooling: deformable_psroi_pooling,
     ELU: lambda layer: lambda x: functional.elu(x, layer.param.elu_param.alpha),
     Eltwise: eltwise,
     EuclideanLoss: euclidean_loss,

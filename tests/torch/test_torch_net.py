@@ -189,6 +189,12 @@ MORE = {  # type and parameters, tops; the bottoms are as given
     "Eltwise ": ("eltwise_param { operation: PROD }", ((2, 3),) * 3, "y"),
     "Eltwise  ": ("eltwise_param { operation: MAX }", ((2, 3),) * 3, "y"),
     "EuclideanLoss": ("", ((3, 2), (3, 2)), "y"),
+    "DeformableConvolution": (
+        "deformable_convolution_param { num_output: 6 kernel_h: 3 kernel_w: 2 pad: 1 stride: 2 group: 2 deformable_group: 2"
+        ' weight_filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 } }',
+        ((2, 4, 5, 6), (2, 24, 3, 4)),
+        "y",
+    ),
     "Scale": ("scale_param { axis: 0 bias_term: true }", ((2, 3, 4), (2, 3)), "y"),
     "Bias": ("bias_param { axis: 1 }", ((2, 3, 4), (3,)), "y"),
     "Slice": ("slice_param { axis: 1 slice_point: 2 }", ((2, 5),), "y z"),
@@ -215,6 +221,7 @@ def test_a_layer_of_more_blobs(kind):
         'type: "ROIPooling" roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 }',
         'type: "ROIAlign" roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 }',
         'type: "ROIAlign" roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 sampling_ratio: 2 aligned: true }',
+        'type: "ROIWarping" roi_warping_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 }',
         'type: "PSROIPooling" psroi_pooling_param { output_dim: 2 group_size: 2 spatial_scale: 0.25 }',
         'type: "PSROIAlign" psroi_align_param { output_dim: 2 group_size: 2 spatial_scale: 0.25 sample_num: 3 }',
     ],
@@ -224,6 +231,17 @@ def test_roi_layers(text):
     rois = [[0, 0, 0, 20, 20], [1, 4, 6, 18, 12], [1, 9, 1, 26, 22]]
     x = np.random.default_rng(9).normal(size=(2, 8, 6, 7))
     compare(net, {"x": x, "rois": np.asarray(rois, float)}, 1e-9, index=("rois",))
+
+
+@pytest.mark.parametrize("more", ["part_size: 3 trans_std: 0.25", "no_trans: true"])
+def test_deformable_psroi_pooling(more):
+    text = 'type: "DeformablePSROIPooling" deformable_psroi_pooling_param { output_dim: 2 group_size: 2 spatial_scale: 0.25 '
+    inputs = input_layer("x", 2, 8, 6, 7) + input_layer("rois", 4, 5) + input_layer("trans", 4, 4, 3, 3)
+    net = made(inputs + layer(f"{text} sample_per_part: 2 {more} }}", bottom="x rois trans"))
+    rois = [[0, 0, 0, 20, 20], [1, 4, 6, 18, 12], [1, 9, 1, 26, 22], [0, 90, 90, 95, 99]]
+    random = np.random.default_rng(9)
+    given = {"x": random.normal(size=(2, 8, 6, 7)), "rois": np.asarray(rois, float), "trans": random.normal(size=(4, 4, 3, 3))}
+    compare(net, given, 1e-9, index=("rois",) if "part" in more else ("rois", "trans"))
 
 
 def test_roi_align_with_a_third_bottom():

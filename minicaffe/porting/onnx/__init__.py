@@ -13,6 +13,7 @@ from minicaffe.porting.agreement import Difference, differences, run_of
 
 from . import (  # noqa: F401  # their functions are the entries of minicaffe.registry's table
     arrangement,
+    deformed,
     neurons,
     normalization,
     pooling,

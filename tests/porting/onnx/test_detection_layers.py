@@ -22,6 +22,9 @@ ROI = {
     "align_mean_grid": 'type: "ROIAlign" roi_align_param { pool: AVE pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 }',
     "align_aligned": 'type: "ROIAlign" roi_align_param { pool: AVE pooled_h: 2 pooled_w: 3 spatial_scale: 0.1 aligned: true }',
     "align_max": 'type: "ROIAlign" roi_align_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 }',
+    "warping": 'type: "ROIWarping" roi_warping_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 }',
+    "deformable_still": 'type: "DeformablePSROIPooling" deformable_psroi_pooling_param { output_dim: 2 group_size: 3 '
+    "spatial_scale: 0.0625 sample_per_part: 2 no_trans: true }",
     "ps_pooling": 'type: "PSROIPooling" psroi_pooling_param { output_dim: 2 group_size: 3 spatial_scale: 0.0625 }',
     "ps_align": 'type: "PSROIAlign" psroi_align_param { output_dim: 2 group_size: 3 spatial_scale: 0.0625 sample_num: 2 }',
 }
@@ -59,6 +62,30 @@ def test_roi_layers_at_any_size_and_number_of_rois(name: str, tmp_path: Path) ->
 @given(seed=st.integers(0, 2**31), height=st.integers(1, 12), width=st.integers(1, 12))
 def test_the_bins_are_caffes(name: str, tmp_path: Path, seed: int, height: int, width: int) -> None:
     check(tmp_path, block(ROI[name]), arrays(seed, 2, (height, width), 30), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+def test_deformable_psroi_pooling(classes: int, tmp_path: Path) -> None:
+    text = ROI["deformable_still"].replace("no_trans: true", "part_size: 2 trans_std: 0.25")
+    given = [arrays(0, 2, (9, 11), 40), arrays(1, 1, (14, 8), 23), arrays(2, 3, (6, 7), 0)]
+    for i, one in enumerate(given):
+        shape = (len(one["rois"]), 2 * classes, 2, 2)
+        one["trans"] = np.random.default_rng(i).standard_normal(shape).astype(np.float32)
+    check(tmp_path, block(text, ("x", "rois", "trans")), *given, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("param", ["pad: 1", "stride: 2 dilation: 2 group: 2 bias_term: false"])
+def test_deformable_convolution(param: str, tmp_path: Path) -> None:
+    fillers = 'weight_filler { type: "gaussian" std: 1 } bias_filler { type: "gaussian" std: 1 }'
+    text = f"num_output: 6 kernel_size: 3 deformable_group: 2 {param} {fillers}"
+    given = []
+    for i, (height, width) in enumerate(((7, 9), (11, 8)) if param == "pad: 1" else ((7, 9),)):  # else the axes are not free
+        random = np.random.default_rng(i)
+        output = (height, width) if param == "pad: 1" else ((height - 5) // 2 + 1, (width - 5) // 2 + 1)
+        x, offset = random.standard_normal((2, 4, height, width)), 2 * random.standard_normal((2, 36, *output))
+        given.append({"x": x.astype(np.float32), "offset": offset.astype(np.float32)})
+    layer = f'type: "DeformableConvolution" deformable_convolution_param {{ {text} }}'
+    check(tmp_path, block(layer, ("x", "offset")), *given, rtol=1e-4, atol=1e-4)
 
 
 def test_rois_of_four_axes(tmp_path: Path) -> None:
