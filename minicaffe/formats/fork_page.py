@@ -55,8 +55,8 @@ DISAGREEMENTS = (
     ("`Lstm`, `LSTM`", "caffe-lstm's and CTPN's have one matrix for the input and one for the state. BVLC's unrolls",
      "the type's spelling"),
     ("`Crop`", "BVLC's takes `axis` and `offset`. That of 2014 aligns by the layers between its bottoms", "`crop_param`"),
-    ("`pooling_param`'s field 13, in a .caffemodel", "`round_mode` (BVLC, 1 rounds down), `ceil_mode` (Cascade R-CNN, MS-CNN, "
-     "py-RFCN-priv, 1 rounds up), `avg_include_pad` (Intel)", "the file's other fields, else `--fork`"),
+    ("`pooling_param`'s field 13, in a .caffemodel", "`round_mode` (BVLC, 1 rounds down), `ceil_mode` (Cascade R-CNN, "
+     "py-RFCN-priv, makefile's, 1 rounds up), `avg_include_pad` (Intel)", "the file's other fields, else `--fork`"),
 )  # fmt: skip
 """Type, layers, evidence."""
 

@@ -76,13 +76,15 @@ class Reading:
 
 @dataclass(frozen=True)
 class Block:
-    """A layer's block in a file: where it is, the file's possible forks, the layer's number of blobs."""
+    """A layer's block in a file: where it is, the file's possible forks, how many blobs the layer has. loss: it is a
+    loss's."""
 
     layer: str
     name: str
     number: int
     forks: tuple[str, ...] = ()
     blobs: int = 0
+    loss: bool = False
 
 
 def todays_layer(buffer: Buffer, item: Field, found: Origin) -> bytes:
@@ -97,7 +99,7 @@ def todays_layer(buffer: Buffer, item: Field, found: Origin) -> bytes:
     for inner in layer.fields:
         name = places.get(inner.number, "") if inner.kind == BYTES else ""
         if name:
-            block = Block(layer.name, name, inner.number, found.certain, blobs)
+            block = Block(layer.name, name, inner.number, found.certain, blobs, "Loss" in layer.type)
             parts.append(delimited(_LAYER[name].number, todays_block(buffer, inner.start, inner.end, block)))
         elif inner.number == LOSS and inner.kind == BYTES:
             parts.append(delimited(LOSS, _todays_loss(buffer, inner, found.forks)))
@@ -169,8 +171,8 @@ def _known(buffer: Buffer, item: Field, block: Block) -> bytes | None:
     where = f'layer "{block.layer}": {block.name} field {item.number}'
     value = buffer[item.start : item.end]
     if known is None:
-        if (block.name, item.number) in _IGNORED or (item.kind != BYTES and not any(value)):
-            return b""
+        if (block.name, item.number) in _IGNORED or block.loss or (item.kind != BYTES and not any(value)):
+            return b""  # where a net is made, a loss is replaced by its probabilities: hard_ratio and the like are of training
         raise ForkError(f"{where} belongs to a fork's field that minicaffe lacks")
     kind = _KINDS.get(known.type, VARINT)
     if item.kind != kind and not (item.kind == BYTES and kind != BYTES and is_repeated(known)):

@@ -61,9 +61,11 @@ class ForkField:
 
 
 def fork_field(message: str, name: str) -> ForkField | None:
-    """The field of this message; None if no known fork has it."""
+    """The field of this message; None if no known fork has it. A V1 layer's fields are those of V2's."""
     table = _by_name()
     found = table.get((message, name)) or table.get((ANY, name)) or table.get((message, ANY))
+    if message == "V1LayerParameter":
+        found = found or table.get(("LayerParameter", name))
     return found and replace(found, message=message, name=name)
 
 

@@ -20,6 +20,8 @@ from minicaffe.layers import CATALOGUE
 from minicaffe.porting.rescue import rescue
 from minicaffe.proto import caffe_pb2
 
+SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="../shared is absent")
 COMMON = {"transform_param", "loss_param", "python_param"}
 CONVOLUTION, DROPOUT, POOLING, BATCH_NORM, BN = 106, 108, 121, 139, 152
 
@@ -236,6 +238,19 @@ def test_values_that_change_nothing_are_left_out(tmp_path: Path) -> None:
     assert read(tmp_path, layer("Pooling", message(POOLING, integer(2, 3) + integer(40, 0)))).pooling_param.kernel_size == 3
     assert read(tmp_path, layer("Softmax", message(125, real(3, 0.0)))).type == "Softmax"
     assert not read(tmp_path, layer("ReLU", message(123, integer(2, 4)))).relu_param.HasField("engine")  # Intel's MKLDNN
+
+
+def test_what_a_loss_trains_with_is_left_out(tmp_path: Path) -> None:
+    found = read(tmp_path, layer("SoftmaxWithLoss", message(125, integer(2, 1) + real(3, 0.7))))
+    assert found.softmax_param.axis == 1
+
+
+@needs_shared
+def test_no_published_file_is_refused() -> None:
+    files = sorted((SHARED / "zoo").rglob("*.caffemodel"))
+    assert len(files) > 10
+    for file in files:
+        assert read_stored_net(file)[0].layer
 
 
 def test_a_layer_keeps_the_blocks_of_its_type_only(tmp_path: Path) -> None:
