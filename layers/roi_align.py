@@ -48,8 +48,6 @@ class ROIAlign(RoiLayer):
         block = "roi_pooling_param" if self.param.HasField("roi_pooling_param") else "roi_align_param"
         if block == "roi_pooling_param" and self.param.HasField("roi_align_param"):
             raise self.error("roi_align_param and roi_pooling_param are both given: give one", block)
-        if self.param.roi_pooling_param.pad_ratio:
-            raise self.error("pad_ratio is for ROIPooling only", "roi_pooling_param.pad_ratio")
         self.read_operator(block)
 
 

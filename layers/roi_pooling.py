@@ -9,7 +9,6 @@ RoiPool.plan. The maxima are found in roi_bin_maxima.py, which opens with the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +17,8 @@ from numpy.typing import NDArray
 
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Winners
-from minicaffe.layer import Layer
 
-from .roi.operator import ArgumentError, GridOperator
+from .roi.operator import GridOperator
 from .roi.roi_bin_maxima import add_at_maxima, cover_bins, find_argmax, find_maxima, working_bytes
 from .roi.roi_geometry import AxisSteps, BinPlan, RoiPlan, cut_axis, cut_corners, round_half_away
 from .roi.roi_layer import MaximaLayer
@@ -28,21 +26,13 @@ from .roi.roi_layer import MaximaLayer
 
 @dataclass(frozen=True, kw_only=True)
 class RoiPool(GridOperator):
-    """Maxima over bins; argmax holds h * W + w of each bin's first maximum, -1 where nothing won. pad_ratio: rois grow by so
-    much of their width and height on each side before they are scaled (MS-CNN's)."""
+    """Maxima over bins; argmax holds h * W + w of each bin's first maximum, -1 where nothing won."""
 
     takes_maxima = True
-    pad_ratio: float = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.pad_ratio < np.inf:
-            raise ArgumentError("pad_ratio", f"pad_ratio must be >= 0 and finite, got {self.pad_ratio:g}")
 
     def plan(self, rois: Array, size: tuple[int, int]) -> BinPlan:
         """rois scaled, then rounded to pixels, then cut into bins. The edges of the steps are counted from the roi's first
         pixel."""
-        rois = self.padded(rois) if self.pad_ratio else rois
         scaled = rois[:, 1:] * rois.dtype.type(self.spatial_scale)
         corners = round_half_away(scaled).astype(np.int64)
 
@@ -53,11 +43,6 @@ class RoiPool(GridOperator):
 
         steps = cut_corners(scaled, corners, (self.pooled_h, self.pooled_w), cut)
         return RoiPlan(rois, size, steps, steps.clipped(size))
-
-    def padded(self, rois: Array) -> Array:
-        """rois (R, 5), grown by pad_ratio."""
-        margin = (rois[:, 3:] - rois[:, 1:3] + 1) * rois.dtype.type(self.pad_ratio)
-        return np.concatenate([rois[:, :1], rois[:, 1:3] - margin, rois[:, 3:] + margin], axis=1)
 
     def pool(self, x: Array, plan: BinPlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         windows = cover_bins(plan)
@@ -85,17 +70,10 @@ class ROIPooling(MaximaLayer):
 
     bottom: x (N, C, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels. top: y (R, C, pooled_h, pooled_w).
     An empty bin gives 0; a bin of nothing but NaN and -inf gives -FLT_MAX; neither passes a gradient. The first of
-    equal maxima takes the gradient. pad_ratio (MS-CNN's): rois first grow by so much of their width and height on each side;
-    such a layer runs on the CPU. Raises LayerError for pooled_h or pooled_w 0 and for bad rois.
+    equal maxima takes the gradient. Raises LayerError for pooled_h or pooled_w 0 and for bad rois.
     """
 
     type = "ROIPooling"
     param_block = ("roi_pooling_param",)
     kind = RoiPool
     operator: RoiPool
-
-    def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        (Layer if self.operator.pad_ratio else MaximaLayer).forward_gpu(self, bottom, top)  # the kernels do not pad
-
-    def backward_gpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
-        (Layer if self.operator.pad_ratio else MaximaLayer).backward_gpu(self, top, propagate_down, bottom)

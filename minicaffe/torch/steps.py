@@ -106,13 +106,6 @@ def roi_layer(layer: RoiLayer) -> Step:
     return partial(pooled, layer.operator)
 
 
-def roi_pooling(layer: ROIPooling) -> Step:
-    """With pad_ratio on the CPU, as the kernels do not pad."""
-    if not layer.operator.pad_ratio:
-        return roi_layer(layer)
-    return lambda x, rois: pooled(layer.operator, x.cpu(), rois.cpu()).to(x.device)
-
-
 def roi_align_max(layer: ROIAlignMax) -> Step:
     """A third bottom is the spatial scale."""
 
@@ -148,7 +141,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     ROIAlign: roi_layer,
     ROIAlignMax: roi_align_max,
     ROIAlignMean: roi_layer,
-    ROIPooling: roi_pooling,
+    ROIPooling: roi_layer,
     ROIWarping: roi_layer,
     ReLU: lambda layer: (
         functional.relu if layer.negative_slope == 0 else lambda x: functional.leaky_relu(x, layer.negative_slope)

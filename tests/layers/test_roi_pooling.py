@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
-from minicaffe.errors import LayerError
 from minicaffe.layers.roi.roi_bin_maxima import backward_by_definition, maxima_by_definition
 from minicaffe.layers.roi_pooling import RoiPool
 from minicaffe.mode import TEST, TRAIN
@@ -123,26 +122,3 @@ def test_a_second_reshape_and_untouched_bottoms() -> None:
     assert case.backward(np.ones(y.shape))[0].shape == x.shape
     np.testing.assert_array_equal(case.bottom[0].data, x)
     np.testing.assert_array_equal(case.bottom[1].data, rois)
-
-
-@pytest.mark.parametrize("phase", [TRAIN, TEST])
-def test_pad_ratio_lets_rois_grow_before_they_are_scaled(phase) -> None:
-    """MS-CNN's: a quarter of 10 x 6 and of 8 x 4 pixels on each side, beyond the image too."""
-    rois = np.array([[0, 4, 6, 13, 11], [1, 0, 0, 7, 3]])
-    grown = np.array([[0, 1.5, 4.5, 15.5, 12.5], [1, -2, -1, 9, 4]])
-    x = random_map(2, 3, 9, 14)
-    padded = layer().replace("pooled_h", "pad_ratio: 0.25 pooled_h")
-    case, same = LayerCase(padded, x, rois, phase=phase), LayerCase(layer(), x, grown, phase=phase)
-    np.testing.assert_array_equal(case.forward(), same.forward())
-    assert (case.forward()[0] != LayerCase(layer(), x, rois).forward()[0]).any()
-    dy = np.random.default_rng(0).normal(size=case.top[0].shape)
-    np.testing.assert_allclose(case.backward(dy)[0], same.backward(dy)[0], rtol=1e-6, atol=1e-6)
-    case.check_gradient()
-
-
-def test_pad_ratio_below_zero_and_in_roi_align() -> None:
-    given = random_map(1, 3, 5, 7), np.array([[0, 1, 1, 4, 4]])
-    with pytest.raises(LayerError, match="pad_ratio must be >= 0 and finite, got -1"):
-        LayerCase(layer().replace("pooled_h", "pad_ratio: -1 pooled_h"), *given)
-    with pytest.raises(LayerError, match="pad_ratio is for ROIPooling only"):
-        LayerCase(layer().replace("ROIPooling", "ROIAlign").replace("pooled_h", "pad_ratio: 0.5 pooled_h"), *given)

@@ -14,8 +14,6 @@ from .graph import Dims, Graph, Operand, Tensor, Value
 
 @exports(ROIPooling)
 def roi_pooling(g: Graph, layer: ROIPooling, bottom: list[Value], top: list[Dims]) -> list[str]:
-    if layer.operator.pad_ratio:
-        raise layer.error("pad_ratio has no ONNX form", "roi_pooling_param.pad_ratio")
     size = [layer.operator.pooled_h, layer.operator.pooled_w]
     return [g("MaxRoiPool", bottom[0], roi_rows(g, bottom[1]), pooled_shape=size, spatial_scale=layer.spatial_scale)]
 

@@ -14,10 +14,7 @@ pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
 from onnx_case import Arrays, check, net_of
 
-from minicaffe import Net, export_onnx
 from minicaffe.data.settings import DetectionSettings, TestSettings
-from minicaffe.errors import LayerError
-from minicaffe.formats.prototxt import parse_net
 
 ROI = {
     "pooling": 'type: "ROIPooling" roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 }',
@@ -149,15 +146,6 @@ def test_no_box_is_large_enough(tmp_path: Path) -> None:
     text = block(RPN["built-in"].format("'feat_stride': 16"), ("scores", "deltas", "im_info"), ("rois",))
     given = rpn_arrays(5, (5, 4))
     check(tmp_path, text, given, net=net_of(text, given, settings=settings))
-
-
-def test_padded_rois_have_no_onnx_form(tmp_path: Path) -> None:
-    shapes = "input_param { shape { dim: 1 dim: 2 dim: 6 dim: 7 } shape { dim: 3 dim: 5 } }"
-    pool = "roi_pooling_param { pooled_h: 2 pooled_w: 3 pad_ratio: 0.25 }"
-    text = f"""layer {{ name: "in" type: "Input" top: "x" top: "rois" {shapes} }}
-               layer {{ name: "p" type: "ROIPooling" bottom: "x" bottom: "rois" top: "y" {pool} }}"""
-    with pytest.raises(LayerError, match="pad_ratio has no ONNX form"):
-        export_onnx(Net(parse_net(text)), tmp_path / "p.onnx")
 
 
 def test_rois_that_layers_read_are_an_output(tmp_path: Path) -> None:
