@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -100,12 +100,13 @@ class SGDSolver:
         self.check_rule()
         if seed is not None or self.param.random_seed >= 0:
             set_random_seed(self.param.random_seed if seed is None else seed)
-        self.net: Net = solver_nets.train_net(self.param, self.folder, settings, strict, fork)
+        make = partial(Net, strict=strict, fork=fork)
+        self.net: Net = solver_nets.train_net(self.param, self.folder, partial(make, settings=settings))
         self.settings = self.net.settings
         for names in self.param.weights:
             for name in names.split(","):  # as caffe train --weights takes them
                 self.net.copy_from(solver_nets.found(name.strip(), self.folder))
-        self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder, self.settings, strict, fork)
+        self.test_nets: list[Net] = solver_nets.test_nets(self.param, self.folder, partial(make, settings=self.settings))
         self._losses: deque[float] = deque(maxlen=self.param.average_loss)
         self._stop_at = self.param.max_iter
         self._callbacks: list[tuple[Callable[[], None], Callable[[], None]]] = []

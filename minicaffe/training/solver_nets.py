@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from minicaffe.access import granted
-from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import DataError, SolverError
 from minicaffe.mode import TEST, TRAIN, Phase
 from minicaffe.net import Net
@@ -15,27 +14,19 @@ from minicaffe.proto import caffe_pb2
 TRAIN_FIELDS = ("net", "net_param", "train_net", "train_net_param")
 
 
-def train_net(
-    param: caffe_pb2.SolverParameter,
-    folder: Path,
-    settings: DetectionSettings | None,
-    strict: bool | None = None,
-    fork: str = "",
-) -> Net:
+MakeNet = Callable[..., Net]
+"""Net, with the arguments that all nets of a solver have."""
+
+
+def train_net(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> Net:
     """The net that the solver trains. Raises SolverError unless it names exactly one."""
     given = [name for name in TRAIN_FIELDS if param.HasField(name)]  # type: ignore[arg-type]
     if len(given) != 1:
         raise SolverError(f"a solver needs exactly one of {', '.join(TRAIN_FIELDS)}; got {' and '.join(given) or 'none'}")
-    return _net(getattr(param, given[0]), TRAIN, param.train_state, folder, settings, strict, fork)
+    return _net(getattr(param, given[0]), TRAIN, param.train_state, folder, make)
 
 
-def test_nets(
-    param: caffe_pb2.SolverParameter,
-    folder: Path,
-    settings: DetectionSettings,
-    strict: bool | None = None,
-    fork: str = "",
-) -> list[Net]:
+def test_nets(param: caffe_pb2.SolverParameter, folder: Path, make: MakeNet) -> list[Net]:
     """A test net for each test_iter: those of test_net_param, then of test_net, then `net` in TEST. Raises SolverError."""
     sources: list[str | caffe_pb2.NetParameter] = [*param.test_net_param, *param.test_net]
     iterations = len(param.test_iter)
@@ -50,7 +41,7 @@ def test_nets(
     if states and len(states) != len(sources):
         raise SolverError(f"{len(states)} test_state given for {len(sources)} test nets: give one for each, or none")
     states = states or [caffe_pb2.NetState()] * len(sources)
-    return [_net(source, TEST, state, folder, settings, strict, fork) for source, state in zip(sources, states, strict=True)]
+    return [_net(source, TEST, state, folder, make) for source, state in zip(sources, states, strict=True)]
 
 
 def found(name: str, folder: Path, *beside: Path) -> Path:
@@ -76,14 +67,6 @@ def _candidates(name: Path, folder: Path) -> Iterator[Path]:
         yield folder / name.name
 
 
-def _net(
-    source: str | caffe_pb2.NetParameter,
-    phase: Phase,
-    state: caffe_pb2.NetState,
-    folder: Path,
-    settings: DetectionSettings | None,
-    strict: bool | None,
-    fork: str,
-) -> Net:
+def _net(source: str | caffe_pb2.NetParameter, phase: Phase, state: caffe_pb2.NetState, folder: Path, make: MakeNet) -> Net:
     net = found(source, folder) if isinstance(source, str) else source
-    return Net(net, phase, level=state.level, stages=list(state.stage), settings=settings, strict=strict, fork=fork)
+    return make(net, phase, level=state.level, stages=list(state.stage))

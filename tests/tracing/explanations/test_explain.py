@@ -238,7 +238,9 @@ def test_errors_of_other_layers(layer: str, options: dict[str, Any], message: st
 
 
 def test_errors_of_types_and_empty_blobs() -> None:
-    with pytest.raises(Error, match=r'explain does not cover MVN \(layer "it"\); it covers AbsVal, Axpy, BN, BNLL, BatchNorm, '):
+    with pytest.raises(
+        Error, match=r'explain does not cover MVN \(layer "it"\); it covers AbsVal, Axpy, BN, BNLL, BatchNorm, '
+    ):
         minicaffe.explain(net_of('type: "MVN"', MAP), "it")
     with pytest.raises(Error, match="explain covers MAX and AVE pooling, not STOCHASTIC"):
         minicaffe.explain(net_of('type: "Pooling" pooling_param { pool: STOCHASTIC kernel_size: 2 }', MAP), "it", (0, 0, 0, 0))
