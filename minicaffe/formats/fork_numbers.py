@@ -90,15 +90,16 @@ DEEPLAB_NUMBERS = {f"{name}_param": number for number, name in enumerate(_DEEPLA
 """DeepLab's blocks, which are numbered in another order than everywhere else."""
 
 _OWN = {
-    "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"), "BoxOutput": ("bbox_reg_param", "box_output_param"),
-    "CTCGreedyDecoder": ("ctc_decoder_param",), "ConvolutionDepthwise": ("convolution_param",),
-    "CtcLoss": ("ctc_loss_param",), "DecodeBBox": ("bbox_reg_param", "decode_bbox_param"),
-    "Deconvolution": ("convolution_param",), "DepthwiseConvolution": ("convolution_param",),
-    "ImageSegData": ("image_data_param",), "Im2col": ("convolution_param",), "InfogainLoss": ("infogain_loss_param", "softmax_param"), "LSTM": ("recurrent_param",),
-    "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "RNN": ("recurrent_param",),
-    "ROIAlign": ("roi_align_param", "roi_pooling_param"), "ReLU": ("relu_param",), "ReLU6": ("relu6_param",),
-    "Lstm": ("lstm_param",), "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
-    "SoftmaxWithLossOHEM": ("softmax_param",), "AnnotatedData": ("annotated_data_param", "data_param"),
+    "AnnotatedData": ("annotated_data_param", "data_param"), "BoxGroupOutput": ("bbox_reg_param", "box_group_output_param"),
+    "BoxOutput": ("bbox_reg_param", "box_output_param"), "ConvolutionDepthwise": ("convolution_param",),
+    "CTCGreedyDecoder": ("ctc_decoder_param",), "CtcLoss": ("ctc_loss_param",),
+    "DecodeBBox": ("bbox_reg_param", "decode_bbox_param"), "Deconvolution": ("convolution_param",),
+    "DepthwiseConvolution": ("convolution_param",), "Im2col": ("convolution_param",), "ImageSegData": ("image_data_param",),
+    "InfogainLoss": ("infogain_loss_param", "softmax_param"), "Lstm": ("lstm_param",), "LSTM": ("recurrent_param",),
+    "Normalize": ("norm_param", "normalize_param"), "Proposal": ("proposal_param", "python_param"), "ReLU": ("relu_param",),
+    "ReLU6": ("relu6_param",), "RNN": ("recurrent_param",), "ROIAlign": ("roi_align_param", "roi_pooling_param"),
+    "SmoothL1LossOHEM": ("smooth_l1_loss_param",), "SoftmaxWithLoss": ("softmax_param",),
+    "SoftmaxWithLossOHEM": ("softmax_param",),
 }  # fmt: skip
 _FIELDS = caffe_pb2.LayerParameter.DESCRIPTOR.fields_by_name
 _BLOCK_OF: dict[str, tuple[str, ...]] = {
