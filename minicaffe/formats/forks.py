@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import minicaffe.proto
-from minicaffe.errors import Error
+from minicaffe.errors import Error, shortened
 from minicaffe.nearest import nearest
 
 ANY = "*"
@@ -93,7 +93,7 @@ def find_fork(name: str) -> Fork:
         return found
     near = nearest(name.lower(), by_name)
     hint = f"did you mean {by_name[near[0]].name}?" if near else "`minicaffe forks` lists all"
-    raise Error(f"no fork is called {name!r}: {hint}")
+    raise Error(shortened(f'no fork is called "{name}": {hint}'))
 
 
 @lru_cache(maxsize=1)

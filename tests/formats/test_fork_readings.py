@@ -101,7 +101,7 @@ def test_rescue_takes_the_forks_name(tmp_path: Path) -> None:
     assert result.exit_code == 1 and "ceil_mode: false in Cascade R-CNN" in result.output
     result = CliRunner().invoke(main, ["rescue", str(file), "--fork", "cascade"])
     assert result.exit_code == 0 and "ceil_mode: false" in result.output
-    with pytest.raises(Error, match="no fork is called 'cascad'"):
+    with pytest.raises(Error, match='no fork is called "cascad"'):
         rescue(file, "cascad")
 
 

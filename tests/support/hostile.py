@@ -173,6 +173,10 @@ def doctor() -> list[Case]:
     return [(["doctor", WILD], WILD_SHOWN)]
 
 
+def forks() -> list[Case]:
+    return [(["forks", WILD[:-1]], WILD_SHOWN)]
+
+
 def draw() -> list[Case]:
     return [(["draw", _net(), "net.svg", "--shapes"], ()), (["draw", _net(), f"{FILE}.png"], FILE_SHOWN)]
 
@@ -343,7 +347,7 @@ CASES: Mapping[str, Callable[[], list[Case]]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         compare, compute_image_mean, convert_imageset, detect, device_query, doctor, draw, dump, explain, export,
-        extract_features, layers, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
+        extract_features, forks, layers, merge_bn, parse_log, rescue, retarget, run, script, summary, test, time,
         trace, train, upgrade,
     )
 }  # fmt: skip
