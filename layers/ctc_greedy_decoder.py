@@ -8,6 +8,7 @@ Source: ctc_decoder_layer.cpp of ChWick's Caffe; Graves et al., Connectionist Te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
@@ -28,6 +29,7 @@ class CTCGreedyDecoder(Layer):
 
     type = "CTCGreedyDecoder"
     num_bottom = (2, 3)
+    fork_bottoms: ClassVar = {1: "senlinuc's caffe_ocr decodes scores alone"}
     num_top = (1, 3)
     index_bottoms = (0, 1, 2)
     param_block = ("ctc_decoder_param",)

@@ -43,7 +43,7 @@ LEAST = 130
 SMALL = 3e9
 """Most multiply-adds of a net that --brief runs."""
 BROKEN = re.compile(r"is not produced by any layer|is already produced by layer|is named twice|\$\{|takes a whole number, got")
-NAMED = re.compile(r"which is not built in|belongs to \w+|Python module \"[\w.]+\" is not built in|and is not built in")
+NAMED = re.compile(r"is not built in|belongs to \w+|it may be .* give --fork NAME")
 """What a refusal's sentence must hold: what is lacking, and where that is from."""
 
 

@@ -141,6 +141,7 @@ IMAGES: dict[str, Shape] = {
     "square_box": (5, 6, 227, 227),
     "SqueezeDet_": (2, 3, 416, 416),
     "caffe-yolo/": (2, 3, 448, 448),
+    "indoor/test.": (1, 3, 416, 416),
     "yolov2": (2, 3, 416, 416),
     "ESPCN": (2, 1, 17, 17),
     "FSRCNN": (2, 1, 11, 11),
@@ -155,7 +156,8 @@ TOPS: dict[str, Shape] = {
     "masks": (4, 1, 14, 14),
     "box_labels": (4,),
     "mask_labels": (4,),
-    "seg_label": (2, 1, 32, 32),
+    "seg_label": (1, 1, 32, 32),
+    "mask": (1, 1, 64, 64),
 }
 """What detection's data layers make beside the image."""
 LABELS: dict[str, Shape] = {
@@ -225,6 +227,7 @@ WISHES: dict[str, Wish] = {
     "Accuracy": class_labels,
     "MultiBoxLoss": boxes(3),
     "DetectionEvaluate": boxes(1),
+    "RegionLoss": lambda layer, shapes: {1: (*shapes[0][:1], 10)},
 }
 
 
