@@ -212,8 +212,11 @@ Near = list[tuple[NDArray[np.intp], Array]]
 
 
 def neighbours(rows: Taps, columns: Taps, dtype: np.dtype[np.floating]) -> Near:
-    """Four times the place in a map of each of y's, and its share, (H' * W') each."""
-    pairs = [list(zip((taps.before, taps.after), taps.shares(dtype))) for taps in (rows, columns)]
+    """Four times the place in a map of each of y's, and its share, (H' * W') each; twice if an axis keeps its size."""
+    pairs = [
+        list(zip((taps.before, taps.after), taps.shares(dtype)))[: 1 if taps.size == taps.out else 2]
+        for taps in (rows, columns)
+    ]
     return [
         ((row[:, None] * columns.size + column).reshape(-1), np.outer(row_share, share).reshape(-1))
         for row, row_share in pairs[0]
