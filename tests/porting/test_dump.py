@@ -176,6 +176,7 @@ FLOAT_3 = b"\x0d\0\0\x40\x40"
 PSROI = b"\x0d\0\0\x80\x3d" + integer(2, 21) + integer(3, 7)
 BLOCK_OF = {
     "SmoothL1Loss": FLOAT_3, "SmoothL1LossOHEM": FLOAT_3, "PriorBox": FLOAT_3, "PSROIPooling": PSROI, "PSROIAlign": PSROI,
+    "DeformablePSROIPooling": PSROI,
     "MultiBoxLoss": integer(1, 0), "AnnotatedData": message(2, b"labels"),
 }  # fmt: skip
 CLASHES = [(kind, name, number) for kind, (name, numbers) in BLOCKS.items() for number in numbers]
