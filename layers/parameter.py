@@ -1,4 +1,4 @@
-"""Parameter: a learnable blob as a top: y = weight. Source: Caffe's parameter_layer.hpp."""
+"""Parameter: a learnable blob as a top: y = weight. Source: Caffe's parameter_layer.hpp; happynear's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from minicaffe.blob import Blob
 from minicaffe.layer import Layer
-from minicaffe.proto import caffe_pb2
 
 
 class Parameter(Layer):
     """y = weight.
 
-    No bottom. top: y, of the shape that parameter_param gives (none: a scalar). blobs: weight, of y's shape, at first 0.
+    No bottom. top: y, of the shape that parameter_param gives (none: a scalar). blobs: weight, of y's shape, filled by
+    blob_filler (happynear's; default: 0).
     Raises LayerError when a given weight has another shape.
     """
 
@@ -24,8 +24,9 @@ class Parameter(Layer):
     copies = (0, 0)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        shape = tuple(self.param.parameter_param.shape.dim)
-        self.learn([shape], [caffe_pb2.FillerParameter()])
+        param = self.param.parameter_param
+        shape = tuple(param.shape.dim)
+        self.learn([shape], [param.blob_filler])
         top[0].reshape(shape)
 
     def multiply_adds(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> int:

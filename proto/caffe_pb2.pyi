@@ -2453,17 +2453,21 @@ Global___PReLUParameter: _TypeAlias = PReLUParameter  # noqa: Y015
 class ParameterParameter(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    BLOB_FILLER_FIELD_NUMBER: _builtins.int
     SHAPE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def blob_filler(self) -> Global___FillerParameter: ...
     @_builtins.property
     def shape(self) -> Global___BlobShape: ...
     def __init__(
         self,
         *,
+        blob_filler: Global___FillerParameter | None = ...,
         shape: Global___BlobShape | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["shape", b"shape"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blob_filler", b"blob_filler", "shape", b"shape"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob_filler", b"blob_filler", "shape", b"shape"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -81,11 +81,18 @@ MORE: dict[str, tuple[list[str], int, str]] = {
     "MultiBoxLoss": (["2 8", "2 6", "1 2 8", "1 1 3 8 = 1"], 1,
                      "multibox_loss_param { num_classes: 3 nms_param {} } loss_param {}"),
     "MultinomialLogisticLoss": ([ROWS, LABELS], 1, "loss_param {}"),
+    "DeformableConvolution": (["1 4 5 6", "1 36 5 6"], 1,
+                              "deformable_convolution_param { num_output: 2 kernel_size: 3 pad: 1 deformable_group: 2"
+                              " weight_filler {} bias_filler {} }"),
+    "DeformablePSROIPooling": (["1 8 6 7", ROIS], 1,
+                               "deformable_psroi_pooling_param { spatial_scale: 0.5 output_dim: 2 group_size: 2"
+                               " no_trans: true }"),
     "PSROIAlign": (["1 8 6 7", ROIS], 1, "psroi_align_param { spatial_scale: 0.5 output_dim: 2 group_size: 2 }"),
     "PSROIPooling": (["1 8 6 7", ROIS], 1, "psroi_pooling_param { spatial_scale: 0.5 output_dim: 2 group_size: 2 }"),
     "Parameter": ([], 1, "parameter_param { shape { dim: 2 } }"),
     "PriorBox": ([MAP, "2 3 60 70"], 1, "prior_box_param { min_size: 10 max_size: 20 aspect_ratio: 2 }"),
     "ROIAlign": ([MAP, ROIS], 1, "roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }"),
+    "ROIWarping": ([MAP, ROIS], 1, "roi_warping_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }"),
     "ROIPooling": ([MAP, ROIS], 1, "roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }"),
     "SigmoidCrossEntropyLoss": ([ROWS, ROWS], 1, "loss_param {}"),
     "SmoothL1Loss": ([ROWS, ROWS], 1, "smooth_l1_loss_param {}"),

@@ -17,6 +17,7 @@ LAYERS = {
     "ROIPooling": "type: 'ROIPooling' roi_pooling_param {{ pooled_h: 2 pooled_w: 2 spatial_scale: {scale} }}",
     "ROIAlign max": "type: 'ROIAlign' roi_align_param {{ pooled_h: 2 pooled_w: 2 spatial_scale: {scale} }}",
     "ROIAlign mean": "type: 'ROIAlign' roi_align_param {{ pooled_h: 2 pooled_w: 2 spatial_scale: {scale} pool: AVE }}",
+    "ROIWarping": "type: 'ROIWarping' roi_warping_param {{ pooled_h: 2 pooled_w: 2 spatial_scale: {scale} }}",
     "PSROIPooling": "type: 'PSROIPooling' psroi_pooling_param {{ output_dim: 3 group_size: 2 spatial_scale: {scale} }}",
     "PSROIAlign": "type: 'PSROIAlign' psroi_align_param {{ output_dim: 3 group_size: 2 spatial_scale: {scale} }}",
 }
