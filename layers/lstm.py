@@ -163,7 +163,8 @@ class Lstm(Stateful):
         cont = self._continues(bottom, steps, streams)
         self._steps = LstmSteps(weight_h, cont, first_only=not self.param.lstm_param.own_states)
         y = top[0].data.reshape(steps, streams, self.units)
-        for blob, state in zip(self.last_states, self._steps.forward(u.reshape(steps, streams, -1), start, y), strict=True):
+        states = self._steps.forward(u.reshape(steps, streams, 4 * self.units), start, y)
+        for blob, state in zip(self.last_states, states, strict=True):
             blob.data[0] = state
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:

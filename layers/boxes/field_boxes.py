@@ -20,7 +20,7 @@ from minicaffe.layer import Layer
 from minicaffe.layers.proposal import ROIS
 from minicaffe.proto import caffe_pb2
 
-from .nms import DIVISORS, Measure, nms
+from .nms import DIVISORS, Measure, nms_by
 
 NOTHING = (0, 1, 1, 10, 10)
 """The roi where no box is found."""
@@ -81,7 +81,7 @@ class FieldBoxesOutput(Layer):
             boxes, scores = self.candidates(bottom, image)
             order = np.argsort(-scores, kind="stable")[: block.max_nms_num or None]
             dets = np.column_stack([boxes[order], scores[order]])
-            best = nms(dets, block.iou_thr, block.max_post_nms_num, measure)
+            best = nms_by(measure, dets, block.iou_thr, block.max_post_nms_num)
             found.append(np.insert(dets[best], 0, image, axis=1))
         rows = np.concatenate(found)
         self._shape(top, max(len(rows), 1))

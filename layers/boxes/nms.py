@@ -44,14 +44,19 @@ class Measure(NamedTuple):
 PIXELS = Measure()
 
 
-def nms(dets: ArrayLike, threshold: float, limit: int = 0, measure: Measure = PIXELS) -> NDArray[np.intp]:
+def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
     """Indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: most indices (0: all).
 
     A NaN score sorts last. Overlaps are computed in the dtype of dets. In GPU mode the GPU does it, from GPU_FROM boxes on.
     """
     table = np.asarray(dets)
-    if gpu_mode() and measure == PIXELS and len(table) >= GPU_FROM and table.dtype in (np.float32, np.float64):
+    if gpu_mode() and len(table) >= GPU_FROM and table.dtype in (np.float32, np.float64):
         return gpu_nms(table, threshold, limit)
+    return nms_by(PIXELS, table, threshold, limit)
+
+
+def nms_by(measure: Measure, table: Array, threshold: float, limit: int = 0) -> NDArray[np.intp]:
+    """nms on the CPU, with overlaps as measured."""
     order = np.argsort(-table[:, 4], kind="stable")
     boxes = table[order, :4].astype(np.result_type(table, np.float32), copy=False)
     kept = np.zeros(0, np.intp)

@@ -17,8 +17,6 @@ from minicaffe.proto import caffe_pb2
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = ROOT.parent / "shared" / "schema" / "fork_fields.tsv"
 SCHEMA = caffe_pb2.DESCRIPTOR.message_types_by_name
-ELSEWHERE = {"NormalizeParameter": "NormalizeTypeParameter"}
-"""Messages of forks whose name another fork's message has here."""
 
 
 def facts() -> list[dict[str, str]]:

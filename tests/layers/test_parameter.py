@@ -50,6 +50,13 @@ def test_gradient() -> None:
     LayerCase(text(2, 3, 4)).check_gradient()
 
 
+def test_a_filler_of_the_blob() -> None:
+    case = LayerCase(
+        'type: "Parameter" parameter_param { shape { dim: 2 dim: 3 } blob_filler { type: "constant" value: 1.5 } }'
+    )
+    assert case.forward()[0].tolist() == [[1.5] * 3] * 2
+
+
 def test_the_weight_of_another_layer_is_kept_if_it_fits() -> None:
     first = LayerCase(text(3))
     second = create(first.layer.param, dtype=np.float64)

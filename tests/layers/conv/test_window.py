@@ -10,13 +10,14 @@ from minicaffe.errors import LayerError
 from minicaffe.formats.prototxt import parse_message
 from minicaffe.layer import Layer
 from minicaffe.layers.conv.window import Window, checked_output, read_window
+from minicaffe.layers.convolution import Convolution
 from minicaffe.proto import caffe_pb2
 
 
 def layer(inside: str) -> Layer:
     param = caffe_pb2.LayerParameter(name="conv", type="Convolution")
     parse_message(f"convolution_param {{ {inside} }}", param, "<layer>")
-    return Layer(param)
+    return Convolution(param)
 
 
 def test_one_value_serves_every_axis() -> None:
