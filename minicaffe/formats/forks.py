@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -16,6 +17,9 @@ import minicaffe.proto
 from minicaffe.errors import Error, shortened
 from minicaffe.nearest import nearest
 
+_LONGEST_VALUE = 100
+"""Most characters of a value that is harmless."""
+_TRUE, _FALSE = ("true", "t"), ("false", "f")
 ANY = "*"
 """In forks.tsv any message, or all fields of a message."""
 _TABLE = Path(__file__).with_name("forks.tsv")
@@ -57,7 +61,7 @@ class ForkField:
 
     def is_harmless(self, text: str) -> bool:
         """Whether a value, as a prototxt writes it, computes what the field's absence does."""
-        return self.effect is not Effect.NOT_BUILT or any(_same(text, value) for value in self.harmless)
+        return self.effect is Effect.NONE or _plain(text) in map(_plain, self.harmless)
 
 
 def fork_field(message: str, name: str) -> ForkField | None:
@@ -136,9 +140,13 @@ def _honoured() -> Iterator[ForkField]:
                 yield ForkField(message, name, owners, Effect.HONOURED)
 
 
-def _same(one: str, other: str) -> bool:
-    """Whether two values of a prototxt are the same: numbers by value, texts in either kind of quotes."""
-    try:
-        return float(one) == float(other)
-    except ValueError:
-        return one.strip("\"'") == other.strip("\"'")
+def _plain(value: str) -> float | str:
+    """A value so that 1, 1.0 and true are equal, a string and a name, and { } and {}."""
+    if len(value) > _LONGEST_VALUE:
+        return value
+    word = value.replace(" ", "").strip("\"'")
+    if word.lower() in _TRUE + _FALSE:
+        return float(word.lower() in _TRUE)
+    with suppress(ValueError):
+        return float(word)
+    return word

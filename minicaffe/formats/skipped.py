@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from minicaffe.errors import PrototxtError, PrototxtWarning, on_one_line
 from minicaffe.proto import caffe_pb2
 
 from . import hints
-from .forks import Effect, fork_field
+from .forks import fork_field
 from .source import SkippedField
 
 HINT = "strict=False, or --skip-unknown, leaves it out; the numbers may then be wrong"
 MOST_WARNED = 200
 """Most unknown fields with a warning each: finding the nearest known field takes time."""
 _SUMMED_UP = 5
-_LONGEST_VALUE = 100
-"""Most characters of a value that is harmless."""
 _EMPTY = ("{ }", "< >", "[ ]")
-_TRUE, _FALSE = ("true", "t"), ("false", "f")
 
 _found: dict[SkippedField, None] | None = None
 """What was computed without, while strict=False is the default."""
@@ -35,21 +32,7 @@ def matters(field: SkippedField) -> bool:
     known = fork_field(field.message, field.name)
     if known is None:
         return field.value not in _EMPTY
-    if known.effect is Effect.NONE:
-        return False
-    return not any(_number(field.value) == _number(harmless) for harmless in known.harmless)
-
-
-def _number(value: str) -> float | str:
-    """A value so that 1, 1.0 and true are equal, a string and a name, and { } and {}."""
-    if len(value) > _LONGEST_VALUE:
-        return value
-    word = value.replace(" ", "").strip("\"'")
-    if word.lower() in _TRUE + _FALSE:
-        return float(word.lower() in _TRUE)
-    with suppress(ValueError):
-        return float(word)
-    return word
+    return not known.is_harmless(field.value)
 
 
 def sentence(field: SkippedField) -> str:
