@@ -23,7 +23,7 @@ from .blob import Blob, BlobList, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning
 from .fillers import fill, leaves_zeros
-from .formats.fork_kinds import Choice, Kind, candidates
+from .formats.fork_kinds import UNKNOWN, Choice, Kind, NetFork, candidates
 from .formats.source import LayerSource
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
@@ -59,7 +59,7 @@ class Layer:
     - keeps_places: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
     - aligns: the net gives it `alignment`, which finds the map between its first two bottoms' places.
     - keeps_input: in place, forward keeps a copy of its input for backward.
-    - kinds: the layers of forks that share the type, if the class computes several (setup, or take_layout, chooses one).
+    - kinds: the layers of forks that share the type, if the class computes several (serving, setup or take_layout chooses one).
     - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
       (setup may set it); about 0 for work block by block.
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
@@ -67,8 +67,9 @@ class Layer:
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
 
     Object facts: param (LayerParameter), name, type (the prototxt's, so "Python" for Python layers), phase, dtype, settings
-    (the net's detection settings; set before setup), fork (the net's; likewise), choice (of the kinds), blobs (learnable Blobs), loss_weights (one per top), param_propagate_down
-    (one bool per learnable blob: whether backward computes its gradient), source.
+    (the net's detection settings; set before setup), fork (the net's; likewise), choice (of the kinds), blobs (learnable
+    Blobs), loss_weights (one per top), param_propagate_down (one bool per learnable blob: whether backward computes its
+    gradient), source.
     """
 
     type: str = ""
@@ -99,7 +100,7 @@ class Layer:
     alignment: Callable[[], Any] | None = None
     copies: tuple[float, float] = (1, 1)
     kinds: ClassVar[tuple[Kind, ...]] = ()
-    fork: str = ""
+    fork: NetFork = UNKNOWN
     choice: Choice | None = None
     forward_only: bool = False
     settings: DetectionSettings
@@ -127,6 +128,11 @@ class Layer:
         self.param_str_ = self.param_str
 
     # What a layer defines.
+
+    @classmethod
+    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+        """The class that serves param in a net of that fork: of a type of several kinds, a subclass."""
+        return cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read self.param, check it, make the learnable blobs (Caffe's LayerSetUp)."""
@@ -271,8 +277,8 @@ class Layer:
 
     def choose_by_fork(self) -> str:
         """Be of the kind of the net's fork; whose that is, "" if none of them is."""
-        whose = next((kind.whose for kind in self.kinds if self.fork in kind.forks), "")
-        return whose and self.choose(whose, f"fork {self.fork}", by_fork=True)
+        whose = next((kind.whose for kind in self.kinds if self.fork.name in kind.forks), "")
+        return whose and self.choose(whose, self.fork.why, by_fork=True)
 
     def open_choice(self, kinds: Iterable[Kind] = (), instead: str = "") -> LayerError:
         """The error of a layer whose kind nothing tells, with the candidates (default: all kinds). instead: what else tells."""

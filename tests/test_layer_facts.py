@@ -141,6 +141,8 @@ REGIONS: list[tuple[str, list[Array]]] = [
             ("ROIAlign", "roi_align_param", ""),
             ("ROIAlign", "roi_align_param", "pool: AVE"),
             ("ROIAlign", "roi_align_param", "pool: AVE sampling_ratio: 2"),
+            ("ROIAlign", "roi_pooling_param", "pad_ratio: 0.25"),
+            ("ROIPooling", "roi_pooling_param", "pad_ratio: 0.25"),
         )
     ),
     *(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from minicaffe.errors import Error
 from minicaffe.formats.fork_page import markdown, records, text
-from minicaffe.formats.forks import Fork, forks
+from minicaffe.formats.forks import Fork, fork_names, forks
 from minicaffe.nearest import nearest
 
 from .options import argument, option, with_options
@@ -38,9 +38,9 @@ def command(options: Options) -> None:
 
 def _fork(name: str) -> Fork:
     """The fork of this name, title or repository. Raises Error."""
-    by_name = {word.lower(): fork for fork in forks().values() for word in (fork.name, fork.title, fork.repository)}
-    if found := by_name.get(name.lower()):
-        return found
-    near = nearest(name.lower(), by_name)
-    hint = f"did you mean {by_name[near[0]].name}?" if near else "`minicaffe forks` lists all"
+    names = fork_names()
+    if found := names.get(name.lower()):
+        return forks()[found]
+    near = nearest(name.lower(), names)
+    hint = f"did you mean {names[near[0]]}?" if near else "`minicaffe forks` lists all"
     raise Error(f"no fork is called {name!r}: {hint}")

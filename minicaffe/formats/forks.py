@@ -6,6 +6,7 @@ forks.tsv lists the fields that minicaffe's schema lacks; proto/forks/*.proto ha
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -32,11 +33,13 @@ class Effect(Enum):
 
 @dataclass(frozen=True)
 class Fork:
-    """A fork of Caffe. name: what `minicaffe forks` takes; repository: where it is, on GitHub."""
+    """A fork of Caffe. name: what `minicaffe forks` and `fork=` take; repository: where it is, on GitHub; names: further ones
+    that these take."""
 
     name: str
     title: str
     repository: str
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,22 @@ def fork_of(message: str, name: str) -> str:
 @lru_cache(maxsize=1)
 def forks() -> dict[str, Fork]:
     """The forks by name."""
-    return {row[0]: Fork(*row) for row in _rows(0)}
+    found = {}
+    for name, title, repository, *names in _rows(0):
+        found[name] = Fork(name, title, repository, tuple(further for cell in names for further in cell.split(", ")))
+    return found
+
+
+def fork_names() -> dict[str, str]:
+    """The forks by what may stand for them, in lower case: name, further names, repository, title. A repository without its
+    branch stands for a fork if only one has it; a title does not take another's name."""
+    bare = {fork.name: re.split(r", | and ", fork.repository)[0] for fork in forks().values()}
+    times = Counter(bare.values())
+    named: dict[str, str] = {}
+    for fork in forks().values():
+        own = [bare[fork.name]] if times[bare[fork.name]] == 1 else []
+        named |= {name.lower(): fork.name for name in (fork.name, *fork.names, fork.repository, *own)}
+    return {fork.title.lower(): fork.name for fork in forks().values()} | named
 
 
 @lru_cache(maxsize=1)

@@ -22,6 +22,9 @@ ROI = {
     "align_mean_grid": 'type: "ROIAlign" roi_align_param { pool: AVE pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 }',
     "align_aligned": 'type: "ROIAlign" roi_align_param { pool: AVE pooled_h: 2 pooled_w: 3 spatial_scale: 0.1 aligned: true }',
     "align_max": 'type: "ROIAlign" roi_align_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 }',
+    "pooling_widened": 'type: "ROIPooling" roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 pad_ratio: 0.25 }',
+    "align_grid": 'type: "ROIAlign" roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 pad_ratio: 0 }',
+    "align_grid_widened": 'type: "ROIAlign" roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.1 pad_ratio: 0.3 }',
     "ps_pooling": 'type: "PSROIPooling" psroi_pooling_param { output_dim: 2 group_size: 3 spatial_scale: 0.0625 }',
     "ps_align": 'type: "PSROIAlign" psroi_align_param { output_dim: 2 group_size: 3 spatial_scale: 0.0625 sample_num: 2 }',
 }
