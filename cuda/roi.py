@@ -79,22 +79,32 @@ class Scratch:
         launch_blocks("roi_layout.channels_last", self.dtype, (min(tiles, 2**20), 1), (32, 8, 1), *arguments)
         return address
 
+    def widened(self, sizes: Sizes, rois: DeviceArray, pad_ratio: float) -> int:
+        """The address of rois (R, 5), widened on each side by this part of their size."""
+        given = rois.device_data("read")
+        if not pad_ratio:
+            return given
+        address = self.address("rois", 5 * sizes.rois)
+        launch("roi_widening.widen", self.dtype, sizes.rois, sizes.rois, float(pad_ratio), given, address)
+        return address
+
 
 class Winners:
-    """ROIPooling and ROIAlign's maxima: stem.pool, stem.plan, stem.backward."""
+    """ROIPooling and ROIAlign's maxima: stem.pool, stem.plan, stem.backward. pad_ratio: widens the rois."""
 
-    def __init__(self, stem: str, dtype: np.dtype[Any]) -> None:
-        self.stem, self.dtype = stem, dtype
+    def __init__(self, stem: str, dtype: np.dtype[Any], pad_ratio: float = 0) -> None:
+        self.stem, self.dtype, self.pad_ratio = stem, dtype, pad_ratio
         self.scratch = Scratch(dtype)
 
     def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: int, at: int, bad: int) -> None:
         """Write maxima to y and their places to at, both (R, C, PH, PW); an address of 0: not needed."""
-        maps = self.scratch.channels_last(sizes, x)
-        launch_slabs(f"{self.stem}.pool", self.dtype, sizes, *sizes, rois.device_data("read"), maps, y, at, bad)
+        maps, roi = self.scratch.channels_last(sizes, x), self.scratch.widened(sizes, rois, self.pad_ratio)
+        launch_slabs(f"{self.stem}.pool", self.dtype, sizes, *sizes, roi, maps, y, at, bad)
 
     def backward(self, sizes: Sizes, rois: DeviceArray, at: int, dy: DeviceArray, dx: DeviceArray, bad: int) -> None:
         """dx (N, C, H, W): each dy at the place of its maximum."""
-        plan, roi = self.scratch.address("plan", 4 * sizes.rois, np.int32), rois.device_data("read")
+        roi = self.scratch.widened(sizes, rois, self.pad_ratio)
+        plan = self.scratch.address("plan", 4 * sizes.rois, np.int32)
         launch(f"{self.stem}.plan", self.dtype, sizes.rois, *sizes, roi, plan, bad)
         threads = min(-(-sizes.bins // 32) * 32, 256)  # a thread a bin; more bins take turns
         blocks, rows, groups = planes_of(sizes, self.dtype, threads)
@@ -104,11 +114,11 @@ class Winners:
 
 
 class Means:
-    """ROIAlign's means and ROIWarping, by tables of weights for some rois at a time: roi_means.cuh. grid: two numbers that say
-    where the samples lie."""
+    """ROIAlign's means and samples at corners, and ROIWarping, by tables of weights for some rois at a time: roi_means.cuh.
+    grid: two numbers that say where the samples lie. pad_ratio: widens the rois."""
 
-    def __init__(self, stem: str, dtype: np.dtype[Any], grid: tuple[int, int] = (0, 0)) -> None:
-        self.stem, self.dtype, self.grid = stem, dtype, grid
+    def __init__(self, stem: str, dtype: np.dtype[Any], grid: tuple[int, int] = (0, 0), pad_ratio: float = 0) -> None:
+        self.stem, self.dtype, self.grid, self.pad_ratio = stem, dtype, grid, pad_ratio
         self.scratch = Scratch(dtype)
 
     def pool(self, sizes: Sizes, x: DeviceArray, rois: DeviceArray, y: DeviceArray, bad: int) -> None:
@@ -133,7 +143,7 @@ class Means:
         ints = 6 + 2 * (sizes.pooled_h + sizes.pooled_w + sizes.height + sizes.width)  # Table of roi_means.cuh
         count = max(1, min(sizes.rois, TABLE // max(reals, ints)))
         tables = self.scratch.address("weights", count * reals), self.scratch.address("numbers", count * ints, np.int32)
-        roi = rois.device_data("read")
+        roi = self.scratch.widened(sizes, rois, self.pad_ratio)
         for first in range(0, sizes.rois, count):
             part = sizes._replace(rois=min(count, sizes.rois - first))
             arguments = *part, roi + 5 * first * self.dtype.itemsize, *self.grid, *tables, bad  # the part's first row

@@ -13,6 +13,7 @@ from minicaffe import registry
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.data.settings import settings_or_current as settings_or_current
 from minicaffe.errors import LayerError
+from minicaffe.formats.fork_kinds import UNKNOWN, NetFork
 from minicaffe.formats.fork_types import FORK_TYPES as FORK_TYPES
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
@@ -163,7 +164,7 @@ def create(
     dtype: DTypeLike = np.float32,
     source: LayerSource | None = None,
     settings: DetectionSettings | None = None,
-    fork: str = "",
+    fork: NetFork = UNKNOWN,
 ) -> Layer:
     """The layer that param describes, not yet connected. Raises LayerError for an unknown type.
 
@@ -174,7 +175,7 @@ def create(
         raise _unknown_type(param, source)
     if param.type == "Python" and "Python" not in registered:  # a registered "Python" goes before ours
         kind = layer_class(param, registered, source)
-    layer = kind(param, phase=phase, dtype=dtype, source=source)
+    layer = kind.serving(param, fork)(param, phase=phase, dtype=dtype, source=source)
     layer.settings, layer.fork = settings_or_current(settings), fork
     return layer
 

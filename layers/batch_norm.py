@@ -98,14 +98,14 @@ class BatchNorm(Layer):
         self._normalised = Blob((0,), self.dtype)  # of the batch
         self.inverse_std = Blob((self._channels,), self.dtype)
         self._mean = Blob(self.inverse_std.shape, self.dtype)  # on the GPU: the mean; in backward the gradient's two
-        self._lay_out(*layout_of(self.param, self.fork))
+        self._lay_out(*layout_of(self.param, self.fork.name))
 
     def _lay_out(self, layout: Layout, why: str) -> None:
         """Make the blobs of this layout."""
         param = self.param.batch_norm_param
         self.layout = layout
         by_fork = why == BY_FORK
-        self.choose(WHOSE[layout], f"fork {self.fork}" if by_fork else why, by_fork=by_fork)
+        self.choose(WHOSE[layout], self.fork.why if by_fork else why, by_fork=by_fork)
         self.use_global_stats = uses_global_statistics(self.param, layout, self.phase == TEST)
         self.eps = max(param.eps, least_eps(layout))
         if not self.blobs:
@@ -139,7 +139,7 @@ class BatchNorm(Layer):
         if self.choice and not self.choice.by_fork:
             given.param.extend(self.param.param)  # otherwise their number is the fork's
         try:
-            layout, why = stored_layout(given, shapes, self.fork)
+            layout, why = stored_layout(given, shapes, self.fork.name)
         except ValueError as error:
             raise WeightsError(str(self.error(str(error), "batch_norm_param"))) from None
         if text := unlike(layout, shapes):

@@ -134,7 +134,8 @@ class BN(Layer):
             text = f"it is {self.kind}'s, with the blobs {own}, but the weights store as many as {stored}'s has: {other}"
             raise WeightsError(str(self.error(text, "bn_param")))
         if self.choice:
-            self.warn(f"the weights store {len(shapes)} blobs: it is {stored}'s, whatever the fork {self.fork} has", "type")
+            text = f"the weights store {len(shapes)} blobs: it is {stored}'s, whatever the fork {self.fork.name} has"
+            self.warn(text, "type")
         param = self.param.bn_param
         if stored == PSPNET:
             param.frozen = False  # a field that tells the kind to whoever makes the layer anew

@@ -105,7 +105,8 @@ class Normalize(Layer):
                 raise WeightsError(str(self.error(text, "type")))
             return False
         if self.choice:
-            self.warn(f"the weights store {len(shapes)} blobs: it is {stored}'s, whatever the fork {self.fork} has", "type")
+            text = f"the weights store {len(shapes)} blobs: it is {stored}'s, whatever the fork {self.fork.name} has"
+            self.warn(text, "type")
         # a block that tells the kind to whoever makes the layer anew
         (self.param.norm_param if shapes else self.param.normalize_param).SetInParent()
         del self.blobs[:]

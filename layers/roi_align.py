@@ -1,53 +1,74 @@
-"""ROIAlign: two layers under one type, pooling bilinear samples of a feature map over rois.
+"""ROIAlign: three layers under one type, pooling bilinear samples of a feature map over rois.
 
     pool: MAX  y = max of samples at unit steps from each bin's start       (Caffe's; see roi_align_max.py)
     pool: AVE  y = mean of an n x n grid of samples in each bin             (Mask R-CNN's; see roi_align_mean.py)
+    pad_ratio  y = the samples at the corners of the bins                   (Cascade R-CNN's; see roi_align_grid.py)
 
-Source: the ROIAlign layer written for Caffe; Mask R-CNN (He et al. 2017). An explicit pool decides; without it a given
-sampling_ratio, 0 too, means AVE.
+Source: the ROIAlign layer written for Caffe; Mask R-CNN (He et al. 2017); cascade-rcnn. With roi_align_param an explicit pool
+decides; without it a given sampling_ratio, 0 too, means AVE. With roi_pooling_param a given pad_ratio, 0 too, is Cascade
+R-CNN's; without it the net's fork decides, and where nothing tells that it is Caffe's.
 """
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from minicaffe.blob import Blob
+from minicaffe.formats.fork_kinds import Kind, NetFork
+from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
 from .roi.operator import GridOperator
+from .roi.roi_align_grid import RoiAlignGrid
 from .roi.roi_align_max import RoiAlignMax
 from .roi.roi_align_mean import RoiAlign
 from .roi.roi_layer import MaximaLayer, RoiLayer
 
+CAFFE, CASCADE, MAKEFILE = "Caffe", "Cascade R-CNN", "makefile/frcnn"
+"""Whose a layer is."""
+
 
 class ROIAlign(RoiLayer):
-    """Maximum or mean of bilinear samples in each bin of each roi: its layers are ROIAlignMax and ROIAlignMean.
+    """Bilinear samples in each bin of each roi: its layers are ROIAlignMax, ROIAlignMean and ROIAlignGrid.
 
-    bottom: x (N, C, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels. top: y (R, C, pooled_h, pooled_w).
-    Reads roi_align_param or roi_pooling_param. An empty bin gives 0. Raises LayerError for pooled_h or pooled_w 0, both
-    parameter blocks, what belongs to the other kind, and bad rois.
+    bottom: x (N, C, H, W); rois (R, 5) = batch index, x1, y1, x2, y2 in image pixels. top: y (R, C, pooled_h, pooled_w), of
+    ROIAlignGrid (R, C, pooled_h + 1, pooled_w + 1). Reads roi_align_param or roi_pooling_param. An empty bin gives 0. Raises
+    LayerError for pooled_h or pooled_w 0, both parameter blocks, what belongs to another kind, and bad rois.
     """
 
     type = "ROIAlign"
     num_bottom = (2, 3)
     index_bottoms = (1, 2)
     param_block = ("roi_align_param", "roi_pooling_param")
+    kinds = (
+        Kind(CAFFE, (), "maxima of samples, or means"),
+        Kind(CASCADE, ("cascade", "mscnn"), "pad_ratio"),
+        Kind(MAKEFILE, ("mkfrcnn",), "bi_type"),
+    )
     operator: GridOperator
 
-    def __new__(cls, param: caffe_pb2.LayerParameter, **given: Any) -> ROIAlign:
+    @classmethod
+    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
         if cls is not ROIAlign:
-            return super().__new__(cls)
-        align = param.roi_align_param
+            return cls
+        align, pooling = param.roi_align_param, param.roi_pooling_param
+        told = pooling.HasField("pad_ratio") or fork.name in cls.kinds[1].forks
+        if told and param.HasField("roi_pooling_param") and not param.HasField("roi_align_param"):
+            return ROIAlignGrid
         # an explicit pool decides, else a sampling_ratio, 0 too
         mean = align.pool == align.AVE if align.HasField("pool") else align.HasField("sampling_ratio")
-        return super().__new__(ROIAlignMean if mean else ROIAlignMax)
+        return ROIAlignMean if mean else ROIAlignMax
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         block = "roi_pooling_param" if self.param.HasField("roi_pooling_param") else "roi_align_param"
         if block == "roi_pooling_param" and self.param.HasField("roi_align_param"):
             raise self.error("roi_align_param and roi_pooling_param are both given: give one", block)
+        if block == "roi_pooling_param" and self.fork.name in self.kinds[2].forks:
+            raise self.error(f"{MAKEFILE}'s ROIAlign is not built in", "type")
+        if block == "roi_pooling_param":
+            self.choose(CAFFE, "no other sign")
         self.read_operator(block)
 
 
@@ -87,3 +108,19 @@ class ROIAlignMean(ROIAlign):
         super().setup(bottom, top)
         if len(bottom) > 2:
             raise self.error("a third bottom (the spatial scale) belongs to pool: MAX; this layer's pool is AVE", "bottom[2]")
+
+
+class ROIAlignGrid(ROIAlign):
+    """Cascade R-CNN's ROIAlign, which MS-CNN has too."""
+
+    kind = RoiAlignGrid
+    operator: RoiAlignGrid
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        super().setup(bottom, top)
+        if self.param.roi_pooling_param.HasField("pad_ratio"):
+            self.choose(CASCADE, "roi_pooling_param has pad_ratio")
+        else:
+            self.choose_by_fork()
+        if len(bottom) > 2:
+            raise self.error("a third bottom (the spatial scale) belongs to Caffe's; this is Cascade R-CNN's", "bottom[2]")

@@ -4,7 +4,8 @@
 
 Source: Fast R-CNN (Girshick 2015), roi_pooling_layer.cpp and .cu of caffe-fast-rcnn. Corners are rounded (halves away
 from zero) after scaling, the roi is x2 - x1 + 1 wide and at least 1, bins are [floor, ceil), clipped to the map:
-RoiPool.plan. The maxima are found in roi_bin_maxima.py, which opens with the same as a plain loop.
+RoiPool.plan. MS-CNN's pad_ratio first widens a roi on each side by this part of its x2 - x1 + 1. The maxima are found in
+roi_bin_maxima.py, which opens with the same as a plain loop.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from numpy.typing import NDArray
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Winners
 
-from .roi.operator import GridOperator
+from .roi.operator import WideningOperator
 from .roi.roi_bin_maxima import add_at_maxima, cover_bins, find_argmax, find_maxima, working_bytes
 from .roi.roi_geometry import AxisSteps, BinPlan, RoiPlan, cut_axis, cut_corners, round_half_away
 from .roi.roi_layer import MaximaLayer
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoiPool(GridOperator):
+class RoiPool(WideningOperator):
     """Maxima over bins; argmax holds h * W + w of each bin's first maximum, -1 where nothing won."""
 
     takes_maxima = True
 
     def plan(self, rois: Array, size: tuple[int, int]) -> BinPlan:
-        """rois scaled, then rounded to pixels, then cut into bins. The edges of the steps are counted from the roi's first
-        pixel."""
+        """rois widened, scaled, rounded to pixels, then cut into bins. The edges of the steps are counted from the roi's
+        first pixel."""
+        rois = self.widened(rois)
         scaled = rois[:, 1:] * rois.dtype.type(self.spatial_scale)
         corners = round_half_away(scaled).astype(np.int64)
 
@@ -59,10 +61,10 @@ class RoiPool(GridOperator):
         """Of rois that have the whole map. Smaller ones take less; many of all sizes may take a third more."""
         images, _, height, width = x.shape
         roi = np.array([[0, 0, 0, width - 1, height - 1]], x.dtype)
-        return working_bytes(replace(self, spatial_scale=1).plan(roi, (height, width)), y.shape[0], images)
+        return working_bytes(replace(self, spatial_scale=1, pad_ratio=0).plan(roi, (height, width)), y.shape[0], images)
 
     def kernels(self, dtype: np.dtype[Any]) -> Winners:
-        return Winners("roi_pooling", dtype)
+        return Winners("roi_pooling", dtype, self.pad_ratio)
 
 
 class ROIPooling(MaximaLayer):

@@ -23,7 +23,7 @@ from .blob import Blob, BlobList, only_read
 from .cuda.device import launch
 from .errors import BlobError, DeviceError, Error, FillerError, LayerError, LimitError, PrototxtWarning
 from .fillers import fill, leaves_zeros
-from .formats.fork_kinds import Choice, Kind, candidates
+from .formats.fork_kinds import UNKNOWN, Choice, Kind, NetFork, candidates
 from .formats.source import LayerSource
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
@@ -60,7 +60,7 @@ class Layer:
     - keeps_places: each element of the top is at its place in the bottom, as elementwise; it may depend on others, too.
     - aligns: the net gives it `alignment`, which finds the map between its first two bottoms' places.
     - keeps_input: in place, forward keeps a copy of its input for backward.
-    - kinds: the layers of forks that share the type, if the class computes several (setup, or take_layout, chooses one).
+    - kinds: the layers of forks that share the type, if the class computes several (serving, setup or take_layout chooses one).
       is_open: whether none is chosen yet, so that forward refuses.
     - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
       (setup may set it); about 0 for work block by block.
@@ -104,7 +104,7 @@ class Layer:
     copies: tuple[float, float] = (1, 1)
     kinds: ClassVar[tuple[Kind, ...]] = ()
     is_open: bool = False
-    fork: str = ""
+    fork: NetFork = UNKNOWN
     choice: Choice | None = None
     forward_only: bool = False
     settings: DetectionSettings
@@ -132,6 +132,11 @@ class Layer:
         self.param_str_ = self.param_str
 
     # What a layer defines.
+
+    @classmethod
+    def serving(cls, param: caffe_pb2.LayerParameter, fork: NetFork) -> builtins.type[Layer]:
+        """The class that serves param in a net of that fork: of a type of several kinds, a subclass."""
+        return cls
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Read self.param, check it, make the learnable blobs (Caffe's LayerSetUp)."""
@@ -276,8 +281,8 @@ class Layer:
 
     def choose_by_fork(self) -> str:
         """Be of the kind of the net's fork; whose that is, "" if none of them is."""
-        whose = next((kind.whose for kind in self.kinds if self.fork in kind.forks), "")
-        return whose and self.choose(whose, f"fork {self.fork}", by_fork=True)
+        whose = next((kind.whose for kind in self.kinds if self.fork.name in kind.forks), "")
+        return whose and self.choose(whose, self.fork.why, by_fork=True)
 
     @classmethod
     def told_by_blobs(cls, shapes: Sequence[Sequence[int]]) -> str:

@@ -27,7 +27,7 @@ from .cuda.stream import Stream
 from .errors import Error, LayerError, WeightsError
 from .execution_plan import ExecutionPlan
 from .filter import filter_layers
-from .formats.fork_kinds import Choice, fork_named
+from .formats.fork_kinds import Choice, fork_named, fork_of_net
 from .formats.skipped import skip
 from .formats.source import LayerSource
 from .formats.weights import LayerWeights, WeightsFile, read_weights
@@ -79,7 +79,8 @@ class Net(PycaffeNet, Hooked):
     settings: the detection settings that the net computes by (minicaffe.settings; default: the current ones).
     strict: by default the net is refused if one of its layers has a field that minicaffe lacks and that may change the numbers;
     with False it is computed without, with a PrototxtWarning for each, and `skipped` has them (formats/source.SkippedField).
-    fork: whose layers those are that forks disagree on, where neither fields nor weights tell ("pspnet", "hszhao/PSPNet").
+    fork: whose layers those are that forks disagree on, where neither fields nor weights tell ("pspnet", "hszhao/PSPNet");
+    without it, layers that only one family of forks has may tell.
     lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
     nodes: each layer with its blobs, in order.
@@ -132,6 +133,7 @@ class Net(PycaffeNet, Hooked):
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
         self._forced = self.param.force_backward
         sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)  # none for a NetParameter
+        self._fork = fork_of_net(self.fork, (layer.type for layer in self.param.layer))
         layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
         unread: dict[str, None] = {}
         for param, source in layers:
@@ -162,7 +164,7 @@ class Net(PycaffeNet, Hooked):
         strict: bool | None,
     ) -> None:
         phase = Phase(param.phase) if param.HasField("phase") else self.phase
-        layer = create(param, phase=phase, dtype=self.dtype, source=source, settings=self.settings, fork=self.fork)
+        layer = create(param, phase=phase, dtype=self.dtype, source=source, settings=self.settings, fork=self._fork)
         self.skipped += skipped_fields.of_layer(layer, strict)
         if watch:
             watch(self, layer, "created")

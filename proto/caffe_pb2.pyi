@@ -1309,22 +1309,25 @@ class ROIPoolingParameter(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAD_RATIO_FIELD_NUMBER: _builtins.int
     POOLED_H_FIELD_NUMBER: _builtins.int
     POOLED_W_FIELD_NUMBER: _builtins.int
     SPATIAL_SCALE_FIELD_NUMBER: _builtins.int
+    pad_ratio: _builtins.float
     pooled_h: _builtins.int
     pooled_w: _builtins.int
     spatial_scale: _builtins.float
     def __init__(
         self,
         *,
+        pad_ratio: _builtins.float | None = ...,
         pooled_h: _builtins.int | None = ...,
         pooled_w: _builtins.int | None = ...,
         spatial_scale: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["pooled_h", b"pooled_h", "pooled_w", b"pooled_w", "spatial_scale", b"spatial_scale"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pad_ratio", b"pad_ratio", "pooled_h", b"pooled_h", "pooled_w", b"pooled_w", "spatial_scale", b"spatial_scale"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pooled_h", b"pooled_h", "pooled_w", b"pooled_w", "spatial_scale", b"spatial_scale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pad_ratio", b"pad_ratio", "pooled_h", b"pooled_h", "pooled_w", b"pooled_w", "spatial_scale", b"spatial_scale"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -141,6 +141,8 @@ REGIONS: list[tuple[str, list[Array]]] = [
             ("ROIAlign", "roi_align_param", ""),
             ("ROIAlign", "roi_align_param", "pool: AVE"),
             ("ROIAlign", "roi_align_param", "pool: AVE sampling_ratio: 2"),
+            ("ROIAlign", "roi_pooling_param", "pad_ratio: 0.25"),
+            ("ROIPooling", "roi_pooling_param", "pad_ratio: 0.25"),
         )
     ),
     *(
@@ -266,8 +268,8 @@ def test_bytes_of_a_forward_and_a_backward_over_rois(text: str, arrays: list[Arr
 # Nowhere else.
 
 ROOT = Path(minicaffe.__file__).parent
-FORMATS = {"generations", "caffemodel", "fork_numbers"}
-"""What old and foreign files call types: data of a format."""
+FORMATS = {"generations", "caffemodel", "fork_numbers", "fork_kinds"}
+"""What old and foreign files call types, and what that tells of a file: data of a format."""
 
 
 def code() -> list[Path]:

@@ -61,7 +61,8 @@ class FieldBoxesOutput(Layer):
         self.index_bottoms = tuple(range(len(bottom)))
         self.means, self.stds = regression_scale(self)
         far, stretch = 1 / block.field_xyr, math.log(block.field_whr)
-        self.bounds = np.array([far, far, stretch, stretch], self.dtype)
+        with np.errstate(over="ignore"):  # 1 / a tiny field_xyr is no bound
+            self.bounds = np.array([far, far, stretch, stretch], self.dtype)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         """Checks only: how many rois there are is known after forward."""

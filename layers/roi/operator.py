@@ -3,8 +3,9 @@
     rois (R, 5)  --plan-->  what their bins read
     x (N, C, H, W)  --pool-->  y (R, C', PH, PW);  dy  --pool_backward-->  dx
 
-The kinds: RoiPool, RoiAlign, RoiAlignMax, RoiWarp, PsRoiPool, PsRoiAlign and DeformablePsRoiPool, each in the file of its
-formula."""
+The kinds: RoiPool, RoiAlign, RoiAlignMax, RoiAlignGrid, RoiWarp, PsRoiPool, PsRoiAlign and DeformablePsRoiPool, each in the
+file of its formula.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class RoiOperator(ABC):
 
     @abstractmethod
     def plan(self, rois: Array, size: tuple[int, int]) -> RoiPlan[Any]:
-        """What the bins of checked rois (R, 5), of the map's type, read of a map of size (H, W)."""
+        """What the bins of checked rois (R, 5), of the map's type, read of a map of size (H, W). Widens them first."""
 
     @abstractmethod
     def pool(self, x: Array, plan: RoiPlan[Any], y: Array | None, argmax: NDArray[np.int32] | None) -> None:
@@ -85,6 +86,10 @@ class RoiOperator(ABC):
     @abstractmethod
     def kernels(self, dtype: np.dtype[Any]) -> Winners | Means | PositionSensitive:
         """Forward and backward on the GPU."""
+
+    def widened(self, rois: Array) -> Array:
+        """rois (R, 5) as the kind takes them; plan.rois are these."""
+        return rois
 
     def channel(self, c: int, ph: int, pw: int) -> int:
         """The map's channel that bin (ph, pw) of y's channel c reads."""
@@ -103,9 +108,9 @@ class RoiOperator(ABC):
     def check_rois(self, rois: Array, images: int) -> Array:
         """rois (R, 5) or (R, 5, 1, 1) as (R, 5). Raises ArgumentError that names the first bad one."""
         rois = rois.reshape(-1, 5)
-        problem = rois_problem(rois, images, self.spatial_scale)
+        problem = rois_problem(self.widened(rois), images, self.spatial_scale)
         if problem:
-            raise ArgumentError("rois", problem)
+            raise ArgumentError("rois", rois_problem(rois, images, self.spatial_scale) or f"widened by pad_ratio, {problem}")
         return rois
 
     def sizes(self, x_shape: tuple[int, ...], rois: int) -> Sizes:
@@ -164,6 +169,26 @@ class GridOperator(RoiOperator):
 
     def bins(self, channels: int) -> tuple[int, int, int]:
         return channels, self.pooled_h, self.pooled_w
+
+
+@dataclass(frozen=True, kw_only=True)
+class WideningOperator(GridOperator):
+    """A kind that widens its rois first, on each side by pad_ratio of their size: MS-CNN's context around an object."""
+
+    pad_ratio: float = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not math.isfinite(self.pad_ratio):
+            raise ArgumentError("pad_ratio", f"pad_ratio must be finite, got {self.pad_ratio}")
+
+    def widened(self, rois: Array) -> Array:
+        if not self.pad_ratio:
+            return rois
+        first, last = rois[:, 1:3], rois[:, 3:]
+        with np.errstate(over="ignore", invalid="ignore"):  # of rois that the check then refuses
+            by = (last - first + 1) * rois.dtype.type(self.pad_ratio)
+            return np.concatenate([rois[:, :1], first - by, last + by], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The kinds of a layer type that forks disagree on, and the forks by the names that `fork=` and `--fork` take.
 
     1. the fields, bottoms, tops and param blocks of the layer    2. the number and shapes of its stored blobs    3. fork=
+    4. without fork=, layers of the net that only one family of forks has
 
 decide, in this order; where the choice stays open, the layer is refused with the candidates.
 """
@@ -9,62 +10,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from minicaffe.errors import Error
-from minicaffe.nearest import nearest
+from .forks import find_fork
 
-FORKS = {
-    "beniz": ("beniz/caffe",),
-    "bvlc": ("BVLC/caffe",),
-    "c3d": ("facebook/C3D",),
-    "cascade": ("zhaoweicai/cascade-rcnn",),
-    "crfrnn": ("torrvision/caffe",),
-    "crnn": ("yalecyu/crnn.caffe",),
-    "ctc": ("ChWick/caffe",),
-    "ctpn": ("tianzhi0549/CTPN",),
-    "deeplabv1": ("DeepLab's Caffe of 2015",),
-    "flownet": ("lmb-freiburg/flownet2",),
-    "happynear": ("happynear/caffe-windows",),
-    "hole": ("gpapan/caffe",),
-    "intel": ("intel/caffe",),
-    "jlstm": ("junhyukoh/caffe-lstm",),
-    "longjon": ("longjon/caffe",),
-    "mkfrcnn": ("makefile/frcnn",),
-    "mnc": ("daijifeng001/caffe-mnc",),
-    "mscnn": ("zhaoweicai/mscnn",),
-    "noh": ("HyeonwooNoh/caffe",),
-    "nv15": ("NVIDIA/caffe 0.15",),
-    "nv17": ("NVIDIA/caffe 0.17",),
-    "pspnet": ("hszhao/PSPNet",),
-    "pvanet": ("sanghoon/caffe", "sanghoon/pva-faster-rcnn", "luoyetx/mini-caffe", "openvinotoolkit/training_toolbox_caffe"),
-    "refinedet": ("sfzhang15/RefineDet",),
-    "segnet": ("alexgkendall/caffe-segnet",),
-    "senet": ("hujie-frank/SENet",),
-    "shufflenet": ("farmingyard/ShuffleNet",),
-    "sphereface": ("wy1iu/sphereface",),
-    "ssd": ("weiliu89/caffe",),
-    "st": ("daerduoCarey/SpatialTransformerLayer",),
-    "ydwen": ("ydwen/caffe-face",),
-    "yolo": ("eric612/MobileNet-YOLO",),
-    "yolov2": ("gklz1982/caffe-yolov2",),
-}
-"""A fork's name, and its repositories, which name it too."""
+ONLY_IN = {"cascade": ("BoxGroupOutput", "BoxOutput", "DecodeBBox")}
+"""Layer types that only one family of forks has: the fork that a net with such layers counts as. cascade: MS-CNN's too."""
 
-_NAMES = {name.lower(): fork for fork, others in FORKS.items() for name in (fork, *others)}
+
+class NetFork(NamedTuple):
+    """The fork that a net is of, "" for unknown, and what told it."""
+
+    name: str = ""
+    why: str = ""
+
+
+UNKNOWN = NetFork()
+
+
+def fork_of_net(given: str, types: Iterable[str]) -> NetFork:
+    """The given fork, or that of the layers that no other has. types: the net's layer types."""
+    if given:
+        return NetFork(given, f"fork {given}")
+    present = frozenset(types)
+    for fork, only in ONLY_IN.items():
+        if found := next((type for type in only if type in present), ""):
+            return NetFork(fork, f"the net has {found} layers")
+    return UNKNOWN
 
 
 def fork_named(name: str) -> str:
-    """The fork of FORKS that is meant, "" for "". Raises Error for a name that is unknown."""
-    found = _NAMES.get(name.lower(), "")
-    if name and not found:
-        hint = "".join(f"; did you mean {near}?" for near in nearest(name.lower(), _NAMES))
-        raise Error(f'"{name}" is no fork that is known{hint or "."} The known ones are {", ".join(FORKS)}')
-    return found
+    """The fork that is meant, "" for "". Raises Error for a name that is unknown."""
+    return find_fork(name).name if name else ""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One of the layers that share a type. whose: as in "PSPNet"; forks: of FORKS; sign: what tells it from the others."""
+    """One of the layers that share a type. whose: as in "PSPNet"; forks: their names; sign: what tells it from the others."""
 
     whose: str
     forks: tuple[str, ...]
@@ -73,7 +55,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Choice:
-    """The kind that a layer is of, and what decided. by_fork: nothing but `fork=`."""
+    """The kind that a layer is of, and what decided. by_fork: nothing but the net's fork."""
 
     type: str
     whose: str

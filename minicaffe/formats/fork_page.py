@@ -29,7 +29,7 @@ A fork's layer types are in [layers.md](layers.md) if they are built in.
 ## Where forks disagree
 
 Forks gave one name to different layers. In this order, the choice follows the fields and blobs in the prototxt, the stored
-weights, and what the caller says.
+weights, what the caller says (`--fork`, `fork=`), and without that layers of the net that only one family of forks has.
 
 | name | the layers | what tells them apart |
 |---|---|---|
@@ -46,6 +46,9 @@ DISAGREEMENTS = (
      "`norm_param` or `normalize_param`; a second top is caffe-windows'"),
     ("`Upsample`", "SegNet's: values at a mask's places. MobileNet-YOLO's: repeated pixels",
      "SegNet's has a second bottom, the mask"),
+    ("`ROIAlign`", "Caffe's: maxima of samples. Mask R-CNN's: means. Cascade R-CNN's: samples at the corners of the bins. "
+     "makefile/frcnn's is not built", "`roi_align_param` is of the first two, `pad_ratio` Cascade R-CNN's; else `fork`, else "
+     "layers that Cascade R-CNN and MS-CNN have: `BoxOutput`, `BoxGroupOutput`, `DecodeBBox`; else Caffe's"),
     ("`Proposal`", "py-faster-rcnn's Python layer, `proposal_param` of caffe-windows, others", "`python_param` or the block"),
     ("`DetectionOutput`", "SSD's. RefineDet's refines the priors first. caffe-yolov2's decodes YOLO's maps, as "
      "`YoloDetectionOutput` does", "five bottoms are RefineDet's; `side`, `biases` and `num_box` are caffe-yolov2's"),
@@ -69,7 +72,7 @@ def text(chosen: Sequence[Fork]) -> str:
 def markdown() -> str:
     """The text of docs/forks.md."""
     rows = "\n".join(f"| {' | '.join(row)} |" for row in DISAGREEMENTS)
-    head = HEAD.format(fields=len(fork_fields()), forks=len(forks()), disagreements=rows)
+    head = HEAD.format(fields=len(fork_fields()), forks=sum(bool(_of(fork)) for fork in forks().values()), disagreements=rows)
     return head + "".join(_markdown_section(fork) for fork in forks().values() if _of(fork))
 
 

@@ -6,6 +6,7 @@ forks.tsv lists the fields that minicaffe's schema lacks; proto/forks/*.proto ha
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,11 +39,13 @@ class Effect(Enum):
 
 @dataclass(frozen=True)
 class Fork:
-    """A fork of Caffe. name: what `minicaffe forks` takes; repository: where it is, on GitHub."""
+    """A fork of Caffe. name: what `minicaffe forks` and `fork=` take; repository: where it is, on GitHub; names: further ones
+    that these take."""
 
     name: str
     title: str
     repository: str
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,17 +90,32 @@ def fork_of(message: str, name: str) -> str:
 @lru_cache(maxsize=1)
 def forks() -> dict[str, Fork]:
     """The forks by name."""
-    return {row[0]: Fork(*row) for row in _rows(0)}
+    found = {}
+    for name, title, repository, *names in _rows(0):
+        found[name] = Fork(name, title, repository, tuple(further for cell in names for further in cell.split(", ")))
+    return found
+
+
+def fork_names() -> dict[str, str]:
+    """The forks by what may stand for them, in lower case: name, further names, repository, title. A repository without its
+    branch stands for a fork if only one has it; a title does not take another's name."""
+    bare = {fork.name: re.split(r", | and ", fork.repository)[0] for fork in forks().values()}
+    times = Counter(bare.values())
+    named: dict[str, str] = {}
+    for fork in forks().values():
+        own = [bare[fork.name]] if times[bare[fork.name]] == 1 else []
+        named |= {name.lower(): fork.name for name in (fork.name, *fork.names, fork.repository, *own)}
+    return {fork.title.lower(): fork.name for fork in forks().values()} | named
 
 
 def find_fork(name: str) -> Fork:
     """The fork of this name, title or repository, in any case. Raises Error."""
-    by_name = {word.lower(): fork for fork in forks().values() for word in (fork.name, fork.title, fork.repository)}
-    if found := by_name.get(name.lower()):
-        return found
-    near = nearest(name.lower(), by_name)
-    hint = f"did you mean {by_name[near[0]].name}?" if near else "`minicaffe forks` lists all"
-    raise Error(shortened(f'no fork is called "{name}": {hint}'))
+    names = fork_names()
+    if found := names.get(name.lower()):
+        return forks()[found]
+    near = nearest(name.lower(), names)
+    hint = f"did you mean {names[near[0]]}? " if near else ""
+    raise Error(shortened(f'no fork is called "{name}": {hint}`minicaffe forks` lists all'))
 
 
 @lru_cache(maxsize=1)

@@ -40,7 +40,7 @@ from minicaffe.layers.reorg import Reorg
 from minicaffe.layers.reshape import Reshape
 from minicaffe.layers.reverse import Reverse
 from minicaffe.layers.roi.roi_layer import RoiLayer
-from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.layers.roi_warping import ROIWarping
 from minicaffe.layers.shuffle_channel import ShuffleChannel
@@ -139,6 +139,7 @@ FUNCTIONS: dict[type[Layer], Callable[[Any], Step]] = {
     Permute: permute,
     Power: power,
     ROIAlign: roi_layer,
+    ROIAlignGrid: roi_layer,
     ROIAlignMax: roi_align_max,
     ROIAlignMean: roi_layer,
     ROIPooling: roi_layer,

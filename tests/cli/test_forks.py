@@ -44,5 +44,6 @@ def test_json() -> None:
 
 def test_an_unknown_fork() -> None:
     result = run("segnett")
-    assert result.exit_code == 1 and 'no fork is called "segnett": did you mean segnet?' in result.output
+    said = 'no fork is called "segnett": did you mean segnet? `minicaffe forks` lists all'
+    assert result.exit_code == 1 and said in result.output
     assert "`minicaffe forks` lists all" in run("zzzzzzzz").output

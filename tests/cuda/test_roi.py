@@ -30,10 +30,16 @@ LAYERS = {
     "ROIAlign mean": "type: 'ROIAlign' roi_align_param {{ pooled_h: {0[0]} pooled_w: {0[1]} spatial_scale: {1} pool: AVE }}",
     "ROIAlign aligned": "type: 'ROIAlign' roi_align_param {{ pooled_h: {0[0]} pooled_w: {0[1]} spatial_scale: {1} "
     "sampling_ratio: 2 aligned: true }}",
+    "ROIPooling widened": "type: 'ROIPooling' roi_pooling_param {{ pooled_h: {0[0]} pooled_w: {0[1]} spatial_scale: {1} "
+    "pad_ratio: 0.3 }}",
+    "ROIAlign grid": "type: 'ROIAlign' roi_pooling_param {{ pooled_h: {0[0]} pooled_w: {0[1]} spatial_scale: {1} "
+    "pad_ratio: 0 }}",
+    "ROIAlign widened": "type: 'ROIAlign' roi_pooling_param {{ pooled_h: {0[0]} pooled_w: {0[1]} spatial_scale: {1} "
+    "pad_ratio: 0.25 }}",
     "PSROIPooling": "type: 'PSROIPooling' psroi_pooling_param {{ output_dim: {2} group_size: {0[0]} spatial_scale: {1} }}",
     "PSROIAlign": "type: 'PSROIAlign' psroi_align_param {{ output_dim: {2} group_size: {0[0]} spatial_scale: {1} }}",
 }
-WITH_WINNERS = ["ROIPooling", "ROIAlign max"]
+WITH_WINNERS = ["ROIPooling", "ROIPooling widened", "ROIAlign max"]
 all_layers = pytest.mark.parametrize("name", LAYERS)
 both_types = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
@@ -82,7 +88,7 @@ def many_rois(count: int, images: int, width: int, height: int, scale: float) ->
     return np.concatenate([random.integers(0, images, (count, 1)), corners], axis=1)
 
 
-@pytest.mark.parametrize("name", ["ROIPooling", "ROIAlign max", "ROIAlign mean", "ROIAlign aligned"])
+@pytest.mark.parametrize("name", [name for name in LAYERS if not name.startswith("PS")])
 @settings(max_examples=15)
 @given(st.data())
 def test_any_geometry(name: str, data: st.DataObject) -> None:

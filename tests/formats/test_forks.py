@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from minicaffe.errors import Error
+from minicaffe.formats.fork_kinds import UNKNOWN, NetFork, fork_named, fork_of_net
 from minicaffe.formats.fork_page import markdown
 from minicaffe.formats.forks import ANY, Effect, ForkField, fork_field, fork_fields, fork_of, fork_value, forks
 from minicaffe.proto import caffe_pb2
@@ -134,6 +136,32 @@ def test_harmless_values() -> None:
     assert field("false").is_harmless("false") and not field("false").is_harmless("true")
     assert not field("1").is_harmless("1.5") and not field().is_harmless("0")
     assert field(effect=Effect.NONE).is_harmless("anything")
+
+
+def test_a_fork_is_named_by_any_of_its_names() -> None:
+    for name, fork in forks().items():
+        assert all(fork_named(said) == name for said in (name, name.upper(), fork.repository, *fork.names))
+        assert fork_named(fork.title) == name or fork.title.lower() in forks()  # "DeepLab", and the name deeplab
+    for said, name in (
+        ("hole", "deeplabv1"),
+        ("gpapan/caffe", "deeplabv1"),
+        ("NVIDIA/caffe 0.17", "nv17"),
+        ("luoyetx/mini-caffe", "pvanet"),
+        ("facebook/C3D", "c3d"),
+        ("chwick/caffe", "ctc"),
+        ("sanghoon/caffe", "pvanet"),
+        ("", ""),
+    ):
+        assert fork_named(said) == name
+    for said in ("NVIDIA/caffe", "caffe"):  # of two forks; of none
+        with pytest.raises(Error, match="no fork is called"):
+            fork_named(said)
+
+
+def test_layers_that_only_one_family_has_tell_the_fork() -> None:
+    assert fork_of_net("", ["Convolution", "DecodeBBox"]) == NetFork("cascade", "the net has DecodeBBox layers")
+    assert fork_of_net("ssd", ["BoxOutput"]) == NetFork("ssd", "fork ssd")
+    assert fork_of_net("", ["Convolution", "DetectionOutput"]) == UNKNOWN == NetFork("", "")
 
 
 def test_the_table_is_read_when_it_is_needed() -> None:

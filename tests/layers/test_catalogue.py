@@ -137,7 +137,7 @@ def test_an_alias_is_another_name_of_a_type() -> None:
         assert CATALOGUE[alias] is CATALOGUE[kind]
 
 
-SHARED_KERNELS = {"column_sums", "gemm", "roi_layout", "rows", "sort", "updates"}
+SHARED_KERNELS = {"column_sums", "gemm", "roi_layout", "roi_widening", "rows", "sort", "updates"}
 """Kernel files of no one layer: products, sums, sorting, the solvers' updates."""
 
 

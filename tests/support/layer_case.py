@@ -10,6 +10,7 @@ from google.protobuf import text_format
 from numpy.typing import NDArray
 
 from minicaffe.blob import Blob
+from minicaffe.formats.fork_kinds import fork_of_net
 from minicaffe.gradient_check import GradientReport, check_layer_gradient
 from minicaffe.layers import create
 from minicaffe.mode import TEST, Phase
@@ -39,7 +40,7 @@ class LayerCase:
         for blob, array in zip(self.bottom, bottoms, strict=True):
             blob.data[...] = array
         self.top = [self.bottom[0]] if in_place else [Blob((), dtype) for _ in range(tops)]
-        self.layer = create(param, phase=phase, dtype=dtype, fork=fork)
+        self.layer = create(param, phase=phase, dtype=dtype, fork=fork_of_net(fork, ()))
         self.layer.connect(self.bottom, self.top)
 
     def forward(self) -> list[NDArray[Any]]:

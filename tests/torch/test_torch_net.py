@@ -219,6 +219,8 @@ def test_a_layer_of_more_blobs(kind):
     "text",
     [
         'type: "ROIPooling" roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 }',
+        'type: "ROIPooling" roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 pad_ratio: 0.2 }',
+        'type: "ROIAlign" roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 pad_ratio: 0.2 }',
         'type: "ROIAlign" roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 }',
         'type: "ROIAlign" roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 sampling_ratio: 2 aligned: true }',
         'type: "ROIWarping" roi_warping_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.25 }',

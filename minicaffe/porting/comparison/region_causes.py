@@ -14,7 +14,7 @@ from minicaffe.layer import Layer
 from minicaffe.layers.boxes.anchors import by_position, shifted_anchors
 from minicaffe.layers.boxes.nms import nms
 from minicaffe.layers.proposal import Proposal
-from minicaffe.layers.roi_align import ROIAlign
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid
 
 from .changes import interleaved, of_bottom, parameter
 from .trial import Change, Trial, Variant
@@ -40,7 +40,7 @@ def regions(layer: Layer) -> Iterator[Variant]:
         group = layer.param.psroi_pooling_param.group_size or layer.param.psroi_align_param.group_size
         reordered = of_bottom(0, partial(interleaved, groups=group * group))
         yield Variant("its channels are ordered bin before class", reordered)
-    if isinstance(layer, ROIAlign):
+    if isinstance(layer, ROIAlign) and not isinstance(layer, ROIAlignGrid):
         aligned = layer.param.roi_align_param.aligned
         words = "not moved" if aligned else "moved (aligned)"
         yield Variant(f"its samples are {words} by half a pixel", parameter("roi_align_param", aligned=not aligned))

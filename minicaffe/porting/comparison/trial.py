@@ -69,7 +69,7 @@ class Segment:
     def _run(self, params: list[caffe_pb2.LayerParameter], at: int, trial: Trial) -> Array:
         inputs = [input_layer(f"input {name}", array.shape, top=name) for name, array in self.given.items()]
         param = caffe_pb2.NetParameter(layer=[*inputs, *params])
-        net = Net(param, self.phase, dtype=self.dtype, settings=self.layers[at].settings, fork=self.layers[at].fork)
+        net = Net(param, self.phase, dtype=self.dtype, settings=self.layers[at].settings, fork=self.layers[at].fork.name)
         for name, array in self.given.items():
             put_array(net, name, array)
         for i, layer in enumerate(self.layers):

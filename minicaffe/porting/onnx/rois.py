@@ -1,11 +1,11 @@
-"""ROIPooling as MaxRoiPool, Mask R-CNN's ROIAlign as RoiAlign, and Caffe's ROIAlign as a Loop over the samples of a bin."""
+"""ROIPooling as MaxRoiPool, Mask R-CNN's and Cascade R-CNN's ROIAlign as RoiAlign, and Caffe's as a Loop over samples."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from minicaffe.layers.roi.roi_geometry import LOWEST
-from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.registry import exports
 
@@ -15,7 +15,8 @@ from .graph import Dims, Graph, Operand, Tensor, Value
 @exports(ROIPooling)
 def roi_pooling(g: Graph, layer: ROIPooling, bottom: list[Value], top: list[Dims]) -> list[str]:
     size = [layer.operator.pooled_h, layer.operator.pooled_w]
-    return [g("MaxRoiPool", bottom[0], roi_rows(g, bottom[1]), pooled_shape=size, spatial_scale=layer.spatial_scale)]
+    rois = roi_rows(g, bottom[1], layer.operator.pad_ratio)
+    return [g("MaxRoiPool", bottom[0], rois, pooled_shape=size, spatial_scale=layer.spatial_scale)]
 
 
 @exports(ROIAlign, ROIAlignMax, ROIAlignMean)
@@ -34,9 +35,50 @@ def roi_align(g: Graph, layer: ROIAlign, bottom: list[Value], top: list[Dims]) -
     return [g("RoiAlign", bottom[0], g.columns(rois, 1, 5), images(g, rois), **options)]
 
 
-def roi_rows(g: Graph, rois: Value) -> str:
-    """rois as (R, 5)."""
-    return rois.name if rois.rank == 2 else g("Flatten", rois, axis=1)
+@exports(ROIAlignGrid)
+def roi_align_grid(g: Graph, layer: ROIAlignGrid, bottom: list[Value], top: list[Dims]) -> list[str]:
+    """RoiAlign with one sample a bin, of rois that are larger by half a bin at each end: the middles of those bins are the
+    corners of ours. RoiAlign reads places up to a pixel past the map; here those give 0 from half a pixel on."""
+    operator = layer.operator
+    rois = roi_rows(g, bottom[1], operator.pad_ratio)
+    counts = np.array([operator.pooled_w, operator.pooled_h], np.float32)
+    corners = g.columns(rois, 1, 5)
+    first, last = g.columns(corners, 0, 2), g.columns(corners, 2, 4)
+    half = g("Div", g("Sub", last, first), 2 * counts)
+    options = {
+        "output_height": operator.pooled_h + 1,
+        "output_width": operator.pooled_w + 1,
+        "sampling_ratio": 1,
+        "spatial_scale": operator.spatial_scale,
+        "coordinate_transformation_mode": "half_pixel",
+    }
+    wide = g("Concat", g("Sub", first, half), g("Add", last, half), axis=1)
+    y = g("RoiAlign", bottom[0], wide, images(g, rois), **options)
+    on_map = g("Sub", g("Mul", corners, float(operator.spatial_scale)), 0.5)
+    rows = _corner_on_map(g, on_map, 1, operator.pooled_h, g.number(bottom[0], 2, np.float32))
+    columns = _corner_on_map(g, on_map, 0, operator.pooled_w, g.number(bottom[0], 3, np.float32))
+    used = g("And", g("Unsqueeze", rows, [1, 3]), g("Unsqueeze", columns, [1, 2]))
+    return [g("Where", used, y, 0.0)]
+
+
+def _corner_on_map(g: Graph, corners: str, axis: int, pooled: int, size: str) -> str:
+    """Whether each corner of the bins (R, pooled + 1) is less than half a pixel off the map along an axis."""
+    first, last = g.columns(corners, axis, axis + 1), g.columns(corners, axis + 2, axis + 3)
+    extent = g("Sub", last, first)
+    steps = np.arange(pooled + 1, dtype=np.float32)[None]
+    places = g("Add", g("Mul", steps, g("Div", extent, float(pooled))), first)
+    inside = g("And", g("GreaterOrEqual", places, -0.5), g("LessOrEqual", places, g("Sub", size, 0.5)))
+    return g("And", inside, g("Greater", extent, 0.0))
+
+
+def roi_rows(g: Graph, rois: Value, pad_ratio: float = 0) -> str:
+    """rois as (R, 5), widened on each side by this part of their size."""
+    rows = rois.name if rois.rank == 2 else g("Flatten", rois, axis=1)
+    if not pad_ratio:
+        return rows
+    first, last = g.columns(rows, 1, 3), g.columns(rows, 3, 5)
+    by = g("Mul", g("Add", g("Sub", last, first), 1.0), float(pad_ratio))
+    return g("Concat", g.columns(rows, 0, 1), g("Sub", first, by), g("Add", last, by), axis=1)
 
 
 def images(g: Graph, rois: str) -> str:

@@ -16,7 +16,7 @@ from minicaffe.layers.roi.roi_align_mean import sample_counts
 from minicaffe.layers.roi.roi_geometry import LOWEST, BinPlan
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi.roi_samples import SamplePlan, Samples, bilinear_taps
-from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.layers.roi_warping import ROIWarping
 from minicaffe.registry import explains
@@ -30,7 +30,7 @@ from .terms import Index
 
 
 @explains(ROIPooling)
-def roi_pooling(case: Case[RoiLayer], at: Index) -> Explanation:
+def roi_pooling(case: Case[ROIPooling], at: Index) -> Explanation:
     r, c, ph, pw = at
     plan = plan_of(case, [r])
     clipped, cells = _bin(case, plan, c, ph, pw)
@@ -46,7 +46,7 @@ def roi_pooling(case: Case[RoiLayer], at: Index) -> Explanation:
         computed=computed,
         argmax=argmax,
         cells=cells,
-        **geometry_of(case, at, plan, clipped, c, roi_text.roi_pooling),
+        **geometry_of(case, at, plan, clipped, c, partial(roi_text.roi_pooling, case.layer.operator.pad_ratio)),
         **case.named(at),
     )
 
@@ -109,6 +109,21 @@ def roi_align_mean(case: Case[ROIAlignMean], at: Index) -> Explanation:
     lost = high * wide - len(taken)
     text = f"; {lost} more lie outside the map ([-1, H] or [-1, W]) and count as 0" * bool(lost)
     formula = "y[r, c, ph, pw] = the mean of n x n bilinear samples of x[image of r, c] in bin (ph, pw) of roi r"
+    return _mean(case, at, taken, plan, formula=formula, left_out=text, **geometry)
+
+
+@explains(ROIAlignGrid)
+def roi_align_grid(case: Case[ROIAlignGrid], at: Index) -> Explanation:
+    r, c, ph, pw = at
+    plan = plan_of(case, [r])
+    steps = plan.steps
+    clipped = ((steps.h.start[0, ph], steps.h.end[0, ph]), (steps.w.start[0, pw], steps.w.end[0, pw]))
+    geometry = geometry_of(case, at, plan, clipped, c, partial(roi_text.roi_align_grid, case.layer.operator.pad_ratio))
+    taken = _bilinear(case.x[plan.images[0], c], plan.places, ph, pw)
+    text = (
+        "" if taken else "; off the map ([-0.5, H - 0.5] or [-0.5, W - 0.5]) or of a roi without height or width, which gives 0"
+    )
+    formula = "y[r, c, ph, pw] = the bilinear sample of x[image of r, c] at corner (ph, pw) of the bins of roi r"
     return _mean(case, at, taken, plan, formula=formula, left_out=text, **geometry)
 
 

@@ -35,13 +35,14 @@ class Roi(NamedTuple):
 class AxisWork:
     """One axis of a bin: every number between the image and the map, in the type that the layer computes in.
 
-    number of count bins; image: the roi's two ends in image pixels; halfway: after the first step to the map; corners:
-    after the second; extent: the roi's length on the map; length: a bin's; edges: of this bin, before rounding; raw:
-    rounded (if the layer rounds), before clipping; clipped: to the map of `size` cells.
+    number of count bins; given: the roi's two ends in image pixels; image: widened, if the layer does that; halfway: after
+    the first step to the map; corners: after the second; extent: the roi's length on the map; length: a bin's; edges: of
+    this bin, before rounding; raw: rounded (if the layer rounds), before clipping; clipped: to the map of `size` cells.
     """
 
     number: int
     count: int
+    given: Pair
     image: Pair
     halfway: Pair
     corners: Pair
@@ -182,7 +183,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SamplesExplanation(RoiExplanation):
-    """ROIAlign of both kinds and PSROIAlign: bilinear samples, of which the greatest or the mean is taken.
+    """ROIAlign of all kinds and PSROIAlign: bilinear samples, of which the greatest or the mean is taken.
 
     samples: those on the map, row by row; greatest: the index of the maximum (None for a mean, or without a maximum);
     divisor: of the sum (0 for a maximum); left_out: a note on samples that are not listed.

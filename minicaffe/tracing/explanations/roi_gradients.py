@@ -14,7 +14,7 @@ from minicaffe.layers.roi.roi_align_max import pixels_of_maxima
 from minicaffe.layers.roi.roi_geometry import RoiPlan
 from minicaffe.layers.roi.roi_layer import RoiLayer
 from minicaffe.layers.roi.roi_samples import SamplePlan, bilinear_taps
-from minicaffe.layers.roi_align import ROIAlign, ROIAlignMax, ROIAlignMean
+from minicaffe.layers.roi_align import ROIAlign, ROIAlignGrid, ROIAlignMax, ROIAlignMean
 from minicaffe.layers.roi_pooling import ROIPooling
 from minicaffe.layers.roi_warping import ROIWarping
 from minicaffe.registry import explains_gradient
@@ -47,6 +47,13 @@ def roi_align_mean_gradient(case: Case[RoiLayer], at: Index) -> Explanation:
 def roi_warping_gradient(case: Case[RoiLayer], at: Index) -> Explanation:
     mine, plan = _plan_of_image(case, at[0])
     formula = "dx[n, c, h, w] = the sum over bins of dy * the weight of this cell in the bin's sample"
+    return _gradient(case, at, formula, mine, _cell_weights(plan, at))
+
+
+@explains_gradient(ROIAlignGrid)
+def roi_align_grid_gradient(case: Case[RoiLayer], at: Index) -> Explanation:
+    mine, plan = _plan_of_image(case, at[0])
+    formula = "dx[n, c, h, w] = the sum over the corners of the bins of dy * the weight of this cell in the corner's sample"
     return _gradient(case, at, formula, mine, _cell_weights(plan, at))
 
 

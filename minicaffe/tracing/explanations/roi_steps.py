@@ -38,29 +38,32 @@ def geometry_of(
 ) -> dict[str, Any]:
     """The fields of a RoiExplanation that describe a bin, from the plan of one roi; clipped: (rows, columns)."""
     r, _, ph, pw = at
-    roi, steps = plan.rois[0], plan.steps
+    given, roi, steps = case.bottoms[1].reshape(-1, 5)[r], plan.rois[0], plan.steps
     shown = type(roi[0])(case.layer.spatial_scale)  # as the layer multiplies
     return {
-        "roi": Roi(r, int(roi[0]), *roi[1:]),  # corners in the layer's type, printed with all digits
+        "roi": Roi(r, int(roi[0]), *given[1:]),  # corners in the layer's type, printed with all digits
         "map": case.bottom_names[0],
         "channel": channel,
         "scale": float(shown),
-        "rows": _axis(steps, steps.h, ph, (roi[2], roi[4]), 1, clipped[0], size=plan.size[0]),
-        "columns": _axis(steps, steps.w, pw, (roi[1], roi[3]), 0, clipped[1], size=plan.size[1]),
+        "rows": _axis(steps, steps.h, ph, (given, roi), 1, clipped[0], size=plan.size[0]),
+        "columns": _axis(steps, steps.w, pw, (given, roi), 0, clipped[1], size=plan.size[1]),
         "axis_lines": partial(lines, shown),
     }
 
 
-def _axis(steps: RoiSteps, axis: AxisSteps, i: int, image: Pair, first: int, clipped: Pair, *, size: int) -> AxisWork:
+def _axis(steps: RoiSteps, axis: AxisSteps, i: int, rois: Pair, first: int, clipped: Pair, *, size: int) -> AxisWork:
+    """rois: as given, and as the layer takes them."""
+    given, image = ((roi[1 + first], roi[3 + first]) for roi in rois)
     return AxisWork(
         number=i,
         count=axis.start.shape[1],
+        given=given,
         image=image,
         halfway=_pair(steps.halfway[0, first], steps.halfway[0, first + 2]),
         corners=_pair(steps.corners[0, first], steps.corners[0, first + 2]),
         extent=_whole(axis.extent[0]),
         length=axis.length[0],
-        edges=(axis.edges[0, i], axis.edges[0, i + 1]),
+        edges=(axis.edges[0, i], axis.edges[0, min(i + 1, axis.edges.shape[1] - 1)]),  # no bin begins at a last corner
         raw=_pair(axis.start[0, i], axis.end[0, i]),
         clipped=clipped,
         size=size,

@@ -38,8 +38,19 @@ def _edge(axis: AxisWork, which: int) -> str:
     return _plus(f"{axis.number + which} * {exact(axis.length)}", axis.corners[0]) + f" = {exact(axis.edges[which])}"
 
 
-def roi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
-    """Scaled, then rounded; bins are [floor, ceil)."""
+def _in_image(pad_ratio: float, axis: AxisWork) -> list[tuple[str, str]]:
+    """The roi's ends in the image, and how it is widened."""
+    first, last = axis.given
+    lines = [("in the image", _to(axis.given))]
+    if pad_ratio:
+        ratio = type(last)(pad_ratio)
+        by = f"({_plus(_minus(last, first), 1)}) * {exact(ratio)} = {exact((last - first + 1) * ratio)}"
+        lines += [("widened at each end by pad_ratio", by), ("to", _to(axis.image))]
+    return lines
+
+
+def roi_pooling(pad_ratio: float, scale: float, axis: AxisWork) -> list[tuple[str, str]]:
+    """Widened, then scaled, then rounded; bins are [floor, ceil)."""
     first, last = axis.corners
     length = _plus(_minus(last, first), 1)
     least = f" = {last - first + 1}, at least 1: 1" if last - first + 1 < 1 else f" = {exact(axis.extent)}"
@@ -49,7 +60,7 @@ def roi_pooling(scale: float, axis: AxisWork) -> list[tuple[str, str]]:
         return _plus(f"{name}({bins} = {exact(axis.edges[which])})", first) + f" = {exact(axis.raw[which])}"
 
     return [
-        ("in the image", _to(axis.image)),
+        *_in_image(pad_ratio, axis),
         (f"times {exact(scale)}", _to(axis.halfway)),
         ("rounded (halves away from 0)", _to(axis.corners)),
         ("the roi's cells", length + least),
@@ -134,6 +145,18 @@ def roi_align_mean(aligned: bool, ratio: int, scale: float, axis: AxisWork) -> l
         ("the bin begins at", _edge(axis, 0)),
         ("and ends at (not clipped)", _edge(axis, 1)),
         ("samples at (i + 0.5) / n of it", grid + (" (sampling_ratio)" if ratio > 0 else "")),
+    ]
+
+
+def roi_align_grid(pad_ratio: float, scale: float, axis: AxisWork) -> list[tuple[str, str]]:
+    """Widened, scaled and moved by half a pixel, not rounded; a sample at each corner of the bins."""
+    return [
+        *_in_image(pad_ratio, axis),
+        (f"times {exact(scale)} (not rounded)", _to(axis.halfway)),
+        ("minus 0.5", _to(axis.corners)),
+        ("the roi's length", f"{_minus(axis.corners[1], axis.corners[0])} = {exact(axis.extent)}"),
+        ("one bin", f"{exact(axis.extent)} / {axis.count - 1} = {exact(axis.length)}"),
+        ("the corner lies at", _edge(axis, 0)),
     ]
 
 

@@ -99,6 +99,7 @@ LAYERS = {
     "ROIPooling": "roi_pooling_param { pooled_h: 2 pooled_w: 2 spatial_scale: 0.5 }",
     "ROIAlign": "roi_align_param { pooled_h: 2 pooled_w: 2 spatial_scale: 0.5 }",
     "ROIAlign ": "roi_align_param { pooled_h: 2 pooled_w: 2 spatial_scale: 0.5 pool: AVE }",
+    "ROIAlign  ": "roi_pooling_param { pooled_h: 2 pooled_w: 2 spatial_scale: 0.5 pad_ratio: 0.1 }",
     "PSROIPooling": "psroi_pooling_param { output_dim: 3 group_size: 2 spatial_scale: 0.5 }",
     "PSROIAlign": "psroi_align_param { output_dim: 3 group_size: 2 spatial_scale: 0.5 }",
 }

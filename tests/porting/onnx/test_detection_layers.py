@@ -25,6 +25,9 @@ ROI = {
     "warping": 'type: "ROIWarping" roi_warping_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 }',
     "deformable_still": 'type: "DeformablePSROIPooling" deformable_psroi_pooling_param { output_dim: 2 group_size: 3 '
     "spatial_scale: 0.0625 sample_per_part: 2 no_trans: true }",
+    "pooling_widened": 'type: "ROIPooling" roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 pad_ratio: 0.25 }',
+    "align_grid": 'type: "ROIAlign" roi_pooling_param { pooled_h: 3 pooled_w: 2 spatial_scale: 0.0625 pad_ratio: 0 }',
+    "align_grid_widened": 'type: "ROIAlign" roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.1 pad_ratio: 0.3 }',
     "ps_pooling": 'type: "PSROIPooling" psroi_pooling_param { output_dim: 2 group_size: 3 spatial_scale: 0.0625 }',
     "ps_align": 'type: "PSROIAlign" psroi_align_param { output_dim: 2 group_size: 3 spatial_scale: 0.0625 sample_num: 2 }',
 }
