@@ -78,6 +78,16 @@ def _positive_unitball(array: Array, param: caffe_pb2.FillerParameter) -> None:
         rows /= rows.sum(axis=1, keepdims=True)
 
 
+def _gaussian_unitball(array: Array, param: caffe_pb2.FillerParameter) -> None:
+    """Normal values (happynear's), then each array[i] divided by its Euclidean length."""
+    if array.ndim == 0:
+        raise FillerError("the gaussian_unitball filler needs at least one axis, got a scalar")
+    _gaussian(array, param)
+    if array.size:
+        rows = array.reshape(array.shape[0], -1)  # a view: the array is contiguous
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+
+
 def _xavier(array: Array, param: caffe_pb2.FillerParameter) -> None:
     if array.size:
         bound = math.sqrt(3 / fan(array.shape, param.variance_norm))
@@ -135,6 +145,7 @@ FILLERS: dict[str, Callable[[Array, caffe_pb2.FillerParameter], None]] = {
     "constant": _constant,
     "uniform": _uniform,
     "gaussian": _gaussian,
+    "gaussian_unitball": _gaussian_unitball,
     "positive_unitball": _positive_unitball,
     "xavier": _xavier,
     "msra": _msra,

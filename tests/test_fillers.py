@@ -69,6 +69,12 @@ def test_positive_unitball() -> None:
     np.testing.assert_allclose(x.sum(axis=(1, 2)), np.ones(7), rtol=1e-5)
 
 
+def test_gaussian_unitball() -> None:
+    x = filled((7, 3, 5), type="gaussian_unitball")
+    np.testing.assert_allclose(np.square(x).sum(axis=(1, 2)), np.ones(7), rtol=1e-5)
+    assert (x < 0).any() and (x > 0).any()
+
+
 @pytest.mark.parametrize(("norm", "n"), [(FAN_IN, 750), (FAN_OUT, 1000), (AVERAGE, 875)])
 def test_xavier_and_msra(norm: int, n: int) -> None:
     assert fan(SHAPE, norm) == n
@@ -124,6 +130,7 @@ def test_every_element_of_every_shape_is_filled(shape: list[int], kind: str) -> 
         ((2,), {"type": "gaussian", "sparse": -2}, "sparse must be -1 \\(off\\) or >= 0, got -2"),
         ((2, 3), {"type": "gaussian", "sparse": 3}, "sparse 3 is more than the 2 outputs of shape \\(2, 3\\)"),
         ((2,), {"type": "xavier", "sparse": 1}, "sparse is for the gaussian filler, not for xavier \\(got sparse 1\\)"),
+        ((), {"type": "gaussian_unitball"}, "the gaussian_unitball filler needs at least one axis, got a scalar"),
         ((), {"type": "positive_unitball"}, "the positive_unitball filler needs at least one axis, got a scalar"),
         ((2, 3), {"type": "bilinear"}, "the bilinear filler needs 4 axes with a square kernel, got shape \\(2, 3\\)"),
         ((2, 3, 4, 5), {"type": "bilinear"}, "with a square kernel, got shape \\(2, 3, 4, 5\\)"),

@@ -12,6 +12,7 @@ import numpy as np
 from minicaffe import TEST, TRAIN, Error, Layer, Net, registry
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.filter import filter_layers
+from minicaffe.formats.forks import fork_names
 from minicaffe.formats.prototxt import NetFile, read_net
 from minicaffe.formats.source import LayerSource
 from minicaffe.mode import Phase
@@ -58,7 +59,7 @@ def _build(file: NetFile, phase: Phase) -> Made:
         wishes = Wishes(set(shapes))
         net = failed = None
         try:
-            net = Net(with_inputs(file, shapes), phase, stages=stages, watch=wishes.watch)
+            net = Net(with_inputs(file, shapes), phase, stages=stages, watch=wishes.watch, fork=fork_of(file.file))
         except Error as error:
             failed = error
         if all(shapes[name] == shape for name, shape in wishes.shapes.items()):
@@ -66,6 +67,12 @@ def _build(file: NetFile, phase: Phase) -> Made:
                 raise failed
             return Made(net, wishes.readers)
         shapes |= wishes.shapes
+
+
+def fork_of(file: str) -> str:
+    """The fork whose repository the file is from, if it is known: a folder is named OWNER__REPOSITORY."""
+    repositories = (part.replace("__", "/", 1).lower() for part in Path(file).parts if "__" in part)
+    return next((found for name in repositories if (found := fork_names().get(name))), "")
 
 
 def is_train(file: NetFile, path: Path) -> bool:
