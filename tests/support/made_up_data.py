@@ -84,10 +84,13 @@ def is_train(file: NetFile, path: Path) -> bool:
 
 
 def is_data(layer: caffe_pb2.LayerParameter) -> bool:
-    """Whether a layer makes its tops from files: by its type's name, so that a fork's type that is unknown counts, too."""
+    """Whether a layer makes its tops from files: by its type's name, so that a fork's type that is unknown counts, too. So does
+    a DummyData that would say that the image has no pixels."""
     if layer.bottom:
         return False
-    return (layer.type.endswith("Data") and layer.type != "DummyData") or layer.type == "Python"
+    if layer.type == "DummyData":
+        return "im_info" in layer.top
+    return layer.type.endswith("Data") or layer.type == "Python"
 
 
 def is_built(layer: caffe_pb2.LayerParameter) -> bool:
@@ -181,7 +184,9 @@ def first_shapes(file: NetFile, phase: Phase, stages: Sequence[str]) -> dict[str
     kept = filter_layers([(layer, None) for layer in file.param.layer], state)
     shapes: dict[str, Shape] = {}
     for layer, _ in kept:
-        if is_data(layer):
+        if layer.type == "DummyData":
+            shapes |= {top: tuple(shape.dim) for top, shape in zip(layer.top, layer.dummy_data_param.shape)}
+        elif is_data(layer):
             image = image_shape(layer, file.file)
             if set(layer.top) & set(TOPS):
                 image = (1, *image[1:])
@@ -280,7 +285,8 @@ def fill(made: Made, seed: int) -> None:
         if reader in ("MultiBoxLoss", "DetectionEvaluate"):
             values[...] = BOXES
         elif name == "im_info":  # PVANet's has further numbers
-            values.reshape(-1)[:3] = (*net.blobs[net.inputs[0]].shape[2:4], 1)
+            values[...] = 1
+            values.reshape(-1)[:2] = net.blobs[net.inputs[0]].shape[2:4]
         elif name == "gt_boxes":
             values[...] = [[20, 30, 120, 100, 1], [50, 60, 160, 190, 2], [5, 9, 200, 180, 1]]
 
