@@ -64,10 +64,12 @@ class BatchReindex(Layer):
 
 def whole_numbers(layer: Layer, values: Array, end: int, field: str) -> NDArray[np.intp]:
     """values as integers. Raises LayerError, which shows the first one that is not a whole number in [0, end)."""
-    good = (values >= 0) & (values < end) & (np.floor(values) == values)
-    if not good.all():
+    with np.errstate(invalid="ignore"):
+        index = values.astype(np.int32)  # what it cannot hold becomes negative, and so a great number without sign
+    if values.size and (index.view(np.uint32).max() >= end or not (index.astype(values.dtype) == values).all()):
+        good = (values >= 0) & (values < end) & (np.floor(values) == values)
         raise layer.error(f"{values[~good][0]:g} is not a whole number in [0, {end})", field)
-    return values.astype(np.intp)
+    return index.astype(np.intp)
 
 
 def add_rows(rows: Array, index: NDArray[np.intp], total: Array) -> None:

@@ -5,7 +5,7 @@ Of several numbers for one pixel the last stays, and it alone gets the pixel's g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,12 @@ from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_reindex import whole_numbers
 
+PIECE = 1 << 15
+"""Indices converted at once: 256 KB, which stay in a core's cache."""
+
+Places = Callable[[], Iterator[tuple[slice, NDArray[np.intp]]]]
+"""Piece by piece of the numbers of some maps: the piece, and its pixels (maps, numbers), counted through all those maps."""
+
 
 def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
     """y (N, C, OH, OW) = 0 but for x (N, C, H, W) where mask (N, C, H, W, or H, W for all maps) says.
@@ -24,10 +30,11 @@ def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
     Raises LayerError for an index that is not whole, or outside [0, OH * OW).
     """
 
-    def step(maps: slice, index: NDArray[np.intp]) -> None:
-        flat = y_maps[maps]
-        flat[...] = 0
-        flat[np.arange(len(flat))[:, None], index] = x_maps[maps]
+    def step(maps: slice, places: Places) -> None:
+        pixels = y_maps[maps].reshape(-1)
+        pixels[...] = 0
+        for part, index in places():
+            pixels[index] = x_maps[maps, part]
 
     x_maps, y_maps = _maps(x), _maps(y)
     _each(layer, mask, y, step)
@@ -36,16 +43,18 @@ def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
 def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
     """dx: dy where mask says, and 0 for a number that a later one replaced. Shapes as in put."""
 
-    def step(part: slice, index: NDArray[np.intp]) -> None:
-        numbers = dx_maps.shape[1]
-        for one, out, places in zip(dy_maps[part], dx_maps[part], np.broadcast_to(index, (len(dx_maps[part]), numbers))):
-            np.take(one, places, out=out, mode="clip")  # clip: without a copy of out
-            taken = np.zeros(len(one), bool)
-            taken[places] = True
-            if np.count_nonzero(taken) < numbers:
-                own, last = np.arange(numbers), np.empty(len(one), np.intp)
-                last[places] = own
-                out[last[places] != own] = 0
+    def step(maps: slice, places: Places) -> None:
+        pixels, out = dy_maps[maps].reshape(-1), dx_maps[maps]
+        taken = np.zeros(len(pixels), bool)
+        for part, index in places():
+            np.take(pixels, index, out=out[:, part], mode="clip")  # clip: without a copy of out
+            taken[index.reshape(-1)] = True  # a flat index is faster here
+        if np.count_nonzero(taken) < out.size:
+            numbers, last = np.arange(out.size).reshape(out.shape), np.empty(len(pixels), np.intp)
+            for part, index in places():
+                last[index] = numbers[:, part]
+            for part, index in places():
+                out[:, part][last[index] != numbers[:, part]] = 0
 
     dx_maps, dy_maps = _maps(dx), _maps(dy)
     _each(layer, mask, dy, step)
@@ -57,14 +66,23 @@ def _maps(array: Array) -> Array:
     return array.reshape(n * c, h * w)
 
 
-def _each(layer: Layer, mask: Array, y: Array, step: Callable[[slice, NDArray[np.intp]], None]) -> None:
-    """step(maps, index) for blocks of maps, on all threads; index (maps or 1, H * W)."""
+def _each(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Places], None]) -> None:
+    """step(maps, places) for blocks of maps, on all threads."""
     n, c, h, w = y.shape
-    own = _maps(mask) if mask.ndim == 4 else None
+    own = _maps(mask) if mask.ndim == 4 else np.broadcast_to(mask.reshape(-1), (n * c, mask.size))
 
     def block(where: Index) -> None:
-        part = mask.reshape(1, -1) if own is None else own[where]
-        step(where[0], whole_numbers(layer, part, h * w, "bottom[1]"))
+        indices = own[where]
+        first = np.arange(len(indices))[:, None] * (h * w)
+        width = max(1, PIECE // len(indices))
+
+        def places() -> Iterator[tuple[slice, NDArray[np.intp]]]:
+            for start in range(0, indices.shape[1], width):
+                part = slice(start, start + width)
+                index = whole_numbers(layer, indices[:, part], h * w, "bottom[1]")
+                yield part, index if len(indices) == 1 else np.add(index, first, out=index)
+
+        step(where[0], places)
 
     each_block((n * c,), block, max(1, BLOCK // max(1, h * w)))
 

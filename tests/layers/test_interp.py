@@ -86,12 +86,16 @@ def shares(size: int, out: int) -> np.ndarray:
     return matrix
 
 
-LARGE = [(40, 50, 31, 77), (40, 50, 70, 33), (60, 70, 17, 19), (33, 40, 33, 12), (8, 90, 45, 90)]
+LARGE = [
+    *((40, 50, 31, 77), (40, 50, 70, 33), (60, 70, 17, 19), (33, 40, 33, 12), (8, 90, 45, 90)),
+    *((61, 71, 31, 36), (60, 70, 30, 35), (70, 2400, 35, 1200)),
+]
 
 
 @pytest.mark.parametrize("sizes", LARGE)
 def test_large_maps_are_products_with_the_shares(sizes: tuple[int, int, int, int]) -> None:
-    """Several bands of rows and of columns; (60, 70, 17, 19) is gathered."""
+    """Several bands of rows and of columns; (60, 70, 17, 19) is gathered; the last three read every second row and column, with
+    and without a longer step on the way, and all rows at once or some."""
     h, w, height, width = sizes
     x, dy = normal(2, 3, h, w), normal(2, 3, height, width)
     case = LayerCase(text(f"height: {height} width: {width}"), x)

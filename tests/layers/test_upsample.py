@@ -79,6 +79,25 @@ def test_it_takes_back_what_max_pooling_took(data: st.DataObject) -> None:
     assert (case.backward(dy)[0] * x).sum() == pytest.approx((dy * y).sum())
 
 
+@pytest.mark.parametrize("shape", [(1, 2, 150, 300), (2, 3, 5, 7)])
+def test_of_many_numbers_for_a_pixel_the_last_stays(shape: tuple[int, ...]) -> None:
+    """Maps of more numbers than are converted at once, and several maps at once."""
+    n, c, h, w = shape
+    mask = np.random.default_rng(5).integers(0, 4 * h * w, (n * c, h * w))
+    x, dy = normal(*shape), normal(n, c, 2 * h, 2 * w)
+    case = LayerCase(text("scale: 2"), x, mask.reshape(shape).astype(float))
+    (y,) = case.forward()
+    dx = case.backward(dy)[0]
+    for i, index in enumerate(mask):
+        last = {int(pixel): number for number, pixel in enumerate(index)}
+        pixels, numbers = np.array(list(last)), np.array(list(last.values()))
+        wanted, gradient = np.zeros(4 * h * w), np.zeros(h * w)
+        wanted[pixels] = x.reshape(n * c, -1)[i, numbers]
+        gradient[numbers] = dy.reshape(n * c, -1)[i, pixels]
+        np.testing.assert_array_equal(y.reshape(n * c, -1)[i], wanted)
+        np.testing.assert_array_equal(dx.reshape(n * c, -1)[i], gradient)
+
+
 @settings(deadline=None)
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 5), st.integers(1, 4))
 def test_yolos_is_numpys_repeat(c: int, h: int, w: int, scale: int) -> None:
