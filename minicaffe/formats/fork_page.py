@@ -40,16 +40,18 @@ DISAGREEMENTS = (
      "in every phase. CTPN's is not built", "`bn_param`'s fields; two further tops are SegNet's, more than two `param` blocks "
      "PSPNet's; 4 stored blobs or 2"),
     ("`BatchNorm`", "BVLC's: sums of mean and variance, and a factor. NVIDIA's 0.17: mean, variance, correction, then scale "
-     "and bias if it has them. NVIDIA's 0.15: scale, bias, mean, variance, correction", "`scale_bias`, `scale_filler` and "
-     "`bias_filler` are NVIDIA's; of 5 stored blobs, the one with a single value is third in 0.17 and last in 0.15"),
+     "and bias if it has them. NVIDIA's 0.15: scale, bias, mean, variance, correction. Intel's: BVLC's, then scale and bias",
+     "`scale_bias`, `scale_filler` and `bias_filler` are NVIDIA's; of 5 stored blobs, the one with a single value is third in "
+     "0.17 and last in 0.15; 4 are Intel's"),
     ("`Normalize`", "SSD's: a learnt scale, over a position or an image. caffe-windows': no scale, L1 or L2",
-     "`norm_param` or `normalize_param`; a second top is caffe-windows'"),
+     "`norm_param` or `normalize_param`; a second top is caffe-windows'; a stored blob is SSD's"),
     ("`Upsample`", "SegNet's: values at a mask's places. MobileNet-YOLO's: repeated pixels",
      "SegNet's has a second bottom, the mask"),
     ("`ROIAlign`", "Caffe's: maxima of samples. Mask R-CNN's: means. Cascade R-CNN's: samples at the corners of the bins. "
      "makefile/frcnn's is not built", "`roi_align_param` is of the first two, `pad_ratio` Cascade R-CNN's; else `fork`, else "
      "layers that Cascade R-CNN and MS-CNN have: `BoxOutput`, `BoxGroupOutput`, `DecodeBBox`; else Caffe's"),
-    ("`Proposal`", "py-faster-rcnn's Python layer, `proposal_param` of caffe-windows, others", "`python_param` or the block"),
+    ("`Proposal`", "py-faster-rcnn's Python layer. With `proposal_param`: PVANET's, whose scales count in `base_size`, and "
+     "caffe-windows', whose scales count in pixels", "`python_param` or `proposal_param`; between the last two only `fork`"),
     ("`DetectionOutput`", "SSD's. RefineDet's refines the priors first. caffe-yolov2's decodes YOLO's maps, as "
      "`YoloDetectionOutput` does", "five bottoms are RefineDet's; `side`, `biases` and `num_box` are caffe-yolov2's"),
     ("`MultiBoxLoss`", "SSD's. RefineDet's filters and refines the priors", "six bottoms are RefineDet's"),
