@@ -33,8 +33,8 @@ class DetectionEvaluate(Layer):
     top: the rows. evaluate_difficult_gt: false does not count difficult boxes, and a detection of one is neither right nor
     wrong. name_size_file: lines "name height width", one for each image with detections in turn; boxes are then clipped
     and compared in pixels, both corners inclusive; resize_param says how the images became the net's input. No gradients.
-    Raises LayerError for num_classes missing, an overlap_threshold <= 0, a bad name_size_file, a resize_param without a size,
-    other shapes, and labels that are no object's class.
+    Raises LayerError in a net of caffe-yolov2, whose rows are others, and for num_classes missing, an overlap_threshold <= 0,
+    a bad name_size_file, a resize_param without a size, other shapes, and labels that are no object's class.
     """
 
     type = "DetectionEvaluate"
@@ -47,6 +47,9 @@ class DetectionEvaluate(Layer):
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.detection_evaluate_param
+        if self.fork.name == "yolov2":
+            wrong = "caffe-yolov2's, which counts classes from 0 and has boxes by their centres, is not built in"
+            raise self.error(wrong, "type")
         if not param.num_classes:
             raise self.error("needs num_classes > 0", "detection_evaluate_param")
         if param.num_classes > MOST_CLASSES:

@@ -133,7 +133,7 @@ class Net(PycaffeNet, Hooked):
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
         self._forced = self.param.force_backward
         sources: list[LayerSource | None] = list(net_file.sources) or [None] * len(self.param.layer)  # none for a NetParameter
-        self._fork = fork_of_net(self.fork, (layer.type for layer in self.param.layer))
+        self._fork = fork_of_net(self.fork, self.param.layer)
         layers = insert_splits(filter_layers(list(zip(self.param.layer, sources, strict=True)), self.param.state))
         unread: dict[str, None] = {}
         for param, source in layers:

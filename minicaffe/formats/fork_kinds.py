@@ -12,10 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from minicaffe.proto import caffe_pb2
+
 from .forks import find_fork
 
-ONLY_IN = {"cascade": ("BoxGroupOutput", "BoxOutput", "DecodeBBox")}
-"""Layer types that only one family of forks has: the fork that a net with such layers counts as. cascade: MS-CNN's too."""
+ONLY_IN = {
+    "cascade": ("BoxGroupOutput layers", "BoxOutput layers", "DecodeBBox layers"),
+    "yolov2": ("DetectionOutput layers of one bottom",),
+}
+"""Layers that only one family of forks has: the fork that a net with such layers counts as. cascade: MS-CNN's too."""
 
 
 class NetFork(NamedTuple):
@@ -28,15 +33,21 @@ class NetFork(NamedTuple):
 UNKNOWN = NetFork()
 
 
-def fork_of_net(given: str, types: Iterable[str]) -> NetFork:
-    """The given fork, or that of the layers that no other has. types: the net's layer types."""
+def fork_of_net(given: str, layers: Iterable[caffe_pb2.LayerParameter]) -> NetFork:
+    """The given fork, or that of the net's layers that no other has."""
     if given:
         return NetFork(given, f"fork {given}")
-    present = frozenset(types)
+    present = frozenset(map(_sign, layers))
     for fork, only in ONLY_IN.items():
-        if found := next((type for type in only if type in present), ""):
-            return NetFork(fork, f"the net has {found} layers")
+        if found := next((sign for sign in only if sign in present), ""):
+            return NetFork(fork, f"the net has {found}")
     return UNKNOWN
+
+
+def _sign(layer: caffe_pb2.LayerParameter) -> str:
+    """What a layer is, as ONLY_IN has it."""
+    alone = layer.type == "DetectionOutput" and len(layer.bottom) == 1
+    return f"{layer.type} layers{' of one bottom' * alone}"
 
 
 def fork_named(name: str) -> str:

@@ -159,9 +159,13 @@ def test_a_fork_is_named_by_any_of_its_names() -> None:
 
 
 def test_layers_that_only_one_family_has_tell_the_fork() -> None:
-    assert fork_of_net("", ["Convolution", "DecodeBBox"]) == NetFork("cascade", "the net has DecodeBBox layers")
-    assert fork_of_net("ssd", ["BoxOutput"]) == NetFork("ssd", "fork ssd")
-    assert fork_of_net("", ["Convolution", "DetectionOutput"]) == UNKNOWN == NetFork("", "")
+    layer = caffe_pb2.LayerParameter
+    conv, decode = layer(type="Convolution"), layer(type="DecodeBBox")
+    assert fork_of_net("", [conv, decode]) == NetFork("cascade", "the net has DecodeBBox layers")
+    assert fork_of_net("ssd", [layer(type="BoxOutput")]) == NetFork("ssd", "fork ssd")
+    assert fork_of_net("", [conv, layer(type="DetectionOutput", bottom="abc")]) == UNKNOWN == NetFork("", "")
+    alone = fork_of_net("", [conv, layer(type="DetectionOutput", bottom="a")])
+    assert alone == NetFork("yolov2", "the net has DetectionOutput layers of one bottom")
 
 
 def test_the_table_is_read_when_it_is_needed() -> None:

@@ -130,6 +130,11 @@ def test_errors(inside: str, message: str) -> None:
         case(inside).forward()
 
 
+def test_caffe_yolov2s_is_refused() -> None:
+    with pytest.raises(LayerError, match="caffe-yolov2's, which counts classes from 0 and has boxes by their centres, is not"):
+        LayerCase(text("num_classes: 3"), np.zeros((1, 1, 2, 7)), np.zeros((1, 1, 2, 8)), fork="yolov2")
+
+
 def test_bad_files_and_shapes(tmp_path: Path) -> None:
     for content, message in (("name ten ten\n", 'its lines must be "name height width"'), ("", "no sizes in it")):
         (tmp_path / "sizes.txt").write_text(content)
