@@ -38,22 +38,23 @@ weights, what the caller says (`--fork`, `fork=`), and without that layers of th
 DISAGREEMENTS = (
     ("`BN`", "PSPNet's: slope, bias, mean, variance. SegNet's and DeconvNet's: scale and shift, with the batch's statistics "
      "in every phase. CTPN's is not built", "`bn_param`'s fields; two further tops are SegNet's, more than two `param` blocks "
-     "PSPNet's; 4 stored blobs or 2"),
+     "PSPNet's; 4 stored blobs or 2; `pspnet`, `segnet`, `noh`"),
     ("`BatchNorm`", "BVLC's: sums of mean and variance, and a factor. NVIDIA's 0.17: mean, variance, correction, then scale "
      "and bias if it has them. NVIDIA's 0.15: scale, bias, mean, variance, correction. Intel's: BVLC's, then scale and bias",
      "`scale_bias`, `scale_filler` and `bias_filler` are NVIDIA's; of 5 stored blobs, the one with a single value is third in "
-     "0.17 and last in 0.15; 4 are Intel's"),
+     "0.17 and last in 0.15; 4 are Intel's; `nv15`, `nv17`, `intel`; without any sign BVLC's"),
     ("`Normalize`", "SSD's: a learnt scale, over a position or an image. caffe-windows': no scale, L1 or L2",
-     "`norm_param` or `normalize_param`; a second top is caffe-windows'; a stored blob is SSD's"),
+     "`norm_param` or `normalize_param`; a second top is caffe-windows'; one stored blob is SSD's, none caffe-windows'; "
+     "`ssd`, `happynear`"),
     ("`Upsample`", "SegNet's: values at a mask's places. MobileNet-YOLO's: repeated pixels",
      "SegNet's has a second bottom, the mask"),
     ("`ROIAlign`", "Caffe's: maxima of samples. Mask R-CNN's: means. Cascade R-CNN's: samples at the corners of the bins. "
      "makefile/frcnn's is not built", "`roi_align_param` is of the first two, `pad_ratio` Cascade R-CNN's; else `fork`, else "
      "layers that Cascade R-CNN and MS-CNN have: `BoxOutput`, `BoxGroupOutput`, `DecodeBBox`; else Caffe's"),
     ("`Proposal`", "py-faster-rcnn's Python layer. With `proposal_param`: PVANET's, whose scales count in `base_size`, and "
-     "caffe-windows', whose scales count in pixels", "`python_param` or `proposal_param`; between the last two only `fork`"),
+     "caffe-windows', whose scales count in pixels", "`python_param` or `proposal_param`; then `pvanet` or `happynear`"),
     ("`DetectionOutput`", "SSD's. RefineDet's refines the priors first. caffe-yolov2's decodes YOLO's maps, as "
-     "`YoloDetectionOutput` does", "five bottoms are RefineDet's; `side`, `biases` and `num_box` are caffe-yolov2's"),
+     "`YoloDetectionOutput` does", "five bottoms, or a fourth of shape (N, P * 2), are RefineDet's; one is caffe-yolov2's"),
     ("`MultiBoxLoss`", "SSD's. RefineDet's filters and refines the priors", "six bottoms are RefineDet's"),
     ("`Swish`", "BVLC's and MobileNet-YOLO's are the same function", "nothing needs to"),
     ("`CTCLoss`, `CtcLoss`", "ChWick's takes labels and indicators. crnn.caffe's calls warp-ctc", "the type's spelling"),
