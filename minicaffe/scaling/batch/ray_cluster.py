@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from functools import cache
 from io import StringIO
 from typing import Any
 
@@ -56,6 +58,20 @@ def connected(address: str | None, weight_bytes: int) -> Iterator[Any]:
         finally:
             with held_back():
                 ray.shutdown()
+                _ignore_late_ends(ray)
+
+
+@cache
+def _ignore_late_ends(ray: Any) -> None:
+    """Say nothing of Ray Data's objects that are collected after Ray has ended, as those of a stopped run may be: their own end
+    then fails, to no one's harm."""
+    say = sys.unraisablehook
+
+    def hook(problem: sys.UnraisableHookArgs) -> None:
+        if not isinstance(problem.exc_value, ray.exceptions.RaySystemError):
+            say(problem)
+
+    sys.unraisablehook = hook
 
 
 def start(ray: Any, address: str | None, weight_bytes: int) -> None:
