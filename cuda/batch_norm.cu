@@ -18,19 +18,12 @@ extern "C" __global__ void batch_statistics(int numbers, int channels, int posit
                                             REAL unbiased, REAL* mean, REAL* inverse_std, REAL* mean_sum, REAL* var_sum,
                                             REAL* factor) {
   const unsigned c = blockIdx.x;
-  double sum = 0, squares = 0;
-  BLOCK_LOOP(j, numbers) sum += x[channel_index(j, c, channels, positions)];
-  const REAL middle = REAL(block_sum(sum) / numbers);
-  BLOCK_LOOP(j, numbers) {
-    const REAL distance = x[channel_index(j, c, channels, positions)] - middle;
-    squares += (double)distance * distance;
-  }
-  const REAL var = REAL(block_sum(squares) / numbers);
+  const Moments moments = channel_moments(x, c, numbers, channels, positions);
   if (threadIdx.x == 0) {
-    mean[c] = middle;
-    inverse_std[c] = 1 / sqrt(var + eps);
-    mean_sum[c] = fraction * mean_sum[c] + middle;
-    var_sum[c] = fraction * var_sum[c] + unbiased * var;
+    mean[c] = moments.mean;
+    inverse_std[c] = 1 / sqrt(moments.variance + eps);
+    mean_sum[c] = fraction * mean_sum[c] + moments.mean;
+    var_sum[c] = fraction * var_sum[c] + unbiased * moments.variance;
     if (c == 0) factor[0] = fraction * factor[0] + 1;
   }
 }

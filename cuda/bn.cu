@@ -17,24 +17,17 @@ extern "C" __global__ void batch_statistics(int numbers, int channels, int posit
                                             REAL* mean, REAL* inverse_std, REAL* running_mean, REAL* running_var, REAL* shown_mean,
                                             REAL* shown_var) {
   const unsigned c = blockIdx.x;
-  double sum = 0, squares = 0;
-  BLOCK_LOOP(j, numbers) sum += x[channel_index(j, c, channels, positions)];
-  const REAL middle = REAL(block_sum(sum) / numbers);
-  BLOCK_LOOP(j, numbers) {
-    const REAL distance = x[channel_index(j, c, channels, positions)] - middle;
-    squares += (double)distance * distance;
-  }
-  const REAL var = REAL(block_sum(squares) / numbers);
+  const Moments moments = channel_moments(x, c, numbers, channels, positions);
   if (threadIdx.x == 0) {
-    mean[c] = middle;
-    inverse_std[c] = 1 / sqrt(var + eps);
+    mean[c] = moments.mean;
+    inverse_std[c] = 1 / sqrt(moments.variance + eps);
     if (running_mean) {
-      running_mean[c] = momentum * running_mean[c] + (1 - momentum) * middle;
-      running_var[c] = momentum * running_var[c] + (1 - momentum) * var;
+      running_mean[c] = momentum * running_mean[c] + (1 - momentum) * moments.mean;
+      running_var[c] = momentum * running_var[c] + (1 - momentum) * moments.variance;
     }
     if (shown_mean) {
-      shown_mean[c] = middle;
-      shown_var[c] = var;
+      shown_mean[c] = moments.mean;
+      shown_var[c] = moments.variance;
     }
   }
 }

@@ -26,3 +26,19 @@ __device__ void put_block_sum(double mine, bool add, REAL* to) {
 __device__ unsigned channel_index(unsigned j, unsigned c, unsigned channels, unsigned positions) {
   return positions == 1 ? j * channels + c : (j / positions * channels + c) * positions + j % positions;
 }
+
+// Of the `numbers` numbers of channel c, by a block, whose threads must all call it: the mean and the biased variance.
+struct Moments {
+  REAL mean, variance;
+};
+
+__device__ Moments channel_moments(const REAL* x, unsigned c, int numbers, int channels, int positions) {
+  double sum = 0, squares = 0;
+  BLOCK_LOOP(j, numbers) sum += x[channel_index(j, c, channels, positions)];
+  const REAL mean = REAL(block_sum(sum) / numbers);
+  BLOCK_LOOP(j, numbers) {
+    const REAL distance = x[channel_index(j, c, channels, positions)] - mean;
+    squares += (double)distance * distance;
+  }
+  return {mean, REAL(block_sum(squares) / numbers)};
+}
