@@ -15,7 +15,6 @@ from minicaffe.data.images import load_image, prepare_image, resize_bilinear
 from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import read_npy
-from minicaffe.layers.batch_norm import BatchNorm
 from minicaffe.net import Net
 
 
@@ -74,27 +73,29 @@ def start_backward(net: Net, end: str | None = None) -> None:
 
 
 def make_up_weights(net: Net, names: Iterable[str], seed: int) -> str:
-    """Give the all-zero weights of these layers (they have no filler) Gaussian values, and their BatchNorms a variance of 1.
-    Returns a note, or ""."""
+    """Give the all-zero weights of these layers (they have no filler) Gaussian values, and their BatchNorms and BNs a variance
+    of 1. Returns a note, or ""."""
     random = np.random.default_rng(seed)
     done, normal = [], []
     for name in names:
         blobs = net.params[name]
         layer = net.layer_dict[name]
-        if isinstance(layer, BatchNorm):
-            variance = next(i for i, own in enumerate(layer.layout) if own.startswith("variance"))
-            if not blobs[variance].data.any():  # variance 0 would divide by the root of eps
-                blobs[variance].data[...], blobs[variance + 1].data[...] = 1, 1  # and the factor that divides BVLC's sums
+        own = [layer.weight_name(i) for i in range(len(blobs))]
+        if variance := [blob for blob, what in zip(blobs, own) if what.startswith("variance")]:
+            if not variance[0].data.any():  # variance 0 would divide by the root of eps
+                for blob, what in zip(blobs, own):
+                    if what.startswith(("variance", "factor", "correction")):  # the last two divide sums
+                        blob.data[...] = 1
                 normal.append(name)
-                continue
+            continue
         for blob in blobs:
             if len(blob.shape) > 1 and blob.count and not blob.data.any():
                 std = (2 / (blob.count / blob.shape[0])) ** 0.5  # MSRA's, which keeps values in range through ReLUs
                 blob.data[...] = random.standard_normal(blob.shape, np.float32) * np.float32(std)
                 done.append(name)
     gaussian = f"{len(done)} of these layers name no weight_filler and got Gaussian values (seed {seed})" if done else ""
-    batch_norm = f"{len(normal)} BatchNorm layers got mean 0 and variance 1" if normal else ""
-    return "; ".join(filter(None, [gaussian, batch_norm]))
+    statistics = f"{len(normal)} layers got statistics: mean 0, variance 1" if normal else ""
+    return "; ".join(filter(None, [gaussian, statistics]))
 
 
 def put_array(net: Net, name: str, array: NDArray[Any]) -> None:

@@ -265,9 +265,10 @@ def test_weights_that_no_filler_gives_are_made_up() -> None:
     assert make_up_weights(net, ["conv", "ip"], 7) == ""
 
 
-def test_statistics_that_no_file_gives_are_made_up() -> None:
-    net = Net(parse_net(SMALL + 'layer { name: "bn" type: "BatchNorm" bottom: "prob" top: "bn" }'), TEST)
-    assert make_up_weights(net, ["bn"], 7) == "1 BatchNorm layers got mean 0 and variance 1"
+@pytest.mark.parametrize("kind", ['type: "BatchNorm"', 'type: "BN" bn_param { momentum: 0.9 }'])
+def test_statistics_that_no_file_gives_are_made_up(kind: str) -> None:
+    net = Net(parse_net(SMALL + f'layer {{ name: "bn" {kind} bottom: "prob" top: "bn" }}'), TEST)
+    assert make_up_weights(net, ["bn"], 7) == "1 layers got statistics: mean 0, variance 1"
     fill_inputs(net, {})
     net.forward()
     np.testing.assert_allclose(net.blobs["bn"].data, net.blobs["prob"].data, rtol=1e-4)
