@@ -8,6 +8,7 @@ marked `gpu`, in GPU mode where there is a GPU, or the test device (tests/cpu_de
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: of small products, most of a second thread's time is waiting
 
 import minicaffe
 from minicaffe.errors import DeviceError
