@@ -25,6 +25,7 @@ from .errors import BlobError, DeviceError, Error, FillerError, LayerError, Limi
 from .fillers import fill, leaves_zeros
 from .formats.fork_kinds import UNKNOWN, Choice, Kind, NetFork, candidates
 from .formats.source import LayerSource
+from .loops import Loop
 from .mode import TEST, Phase, gpu_mode
 from .proto import caffe_pb2
 
@@ -64,6 +65,7 @@ class Layer:
       is_open: whether none is chosen yet, so that forward refuses.
     - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
       (setup may set it); about 0 for work block by block.
+    - loops: the compiled loops that forward and backward run, if any (setup may set it), for compiling ahead.
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
     forward_only: whether backward will never run, so that forward need keep nothing for it (a net may set it).
@@ -102,6 +104,7 @@ class Layer:
     aligns: ClassVar[bool] = False
     alignment: Callable[[], Any] | None = None
     copies: tuple[float, float] = (1, 1)
+    loops: tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]] = ((), ())
     kinds: ClassVar[tuple[Kind, ...]] = ()
     is_open: bool = False
     fork: NetFork = UNKNOWN

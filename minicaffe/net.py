@@ -35,7 +35,8 @@ from .hooks import Hooked
 from .layer import Layer
 from .layers import create, settings_or_current
 from .layers.conv.coordinates import alignment
-from .mode import TEST, Phase, gpu_mode
+from .loops import Loop, compile_ahead
+from .mode import TEST, TRAIN, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import AnyNet, net_file_of, phase_of, sorted_arguments, state_applied
 from .node import Node, drop_unasked_gradients
@@ -128,6 +129,7 @@ class Net(PycaffeNet, Hooked):
         self._stream: Stream | None = None
         self._bytes = 0
         self.lock = RLock()
+        self._loops_asked_for = False
         self.skipped = skipped_fields.of_net(net_file, strict)
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
@@ -342,6 +344,9 @@ class Net(PycaffeNet, Hooked):
         """Run layer number start to layer number end (both included) and return their loss (Caffe's ForwardFromTo)."""
         loss = 0.0
         one_by_one = self.phase != TEST or gpu_mode() or self.forward_is_watched
+        if not self._loops_asked_for and not gpu_mode():
+            self._loops_asked_for = True
+            compile_ahead(self._loops())
         with self.running(), computing():
             for i in self.plan.steps(start, end, one_by_one):
                 node = self.nodes[i]
@@ -350,6 +355,14 @@ class Net(PycaffeNet, Hooked):
                 loss += node.layer.forward_pass(node.bottoms, node.tops, reshaped)
                 self._call("after_forward", i)
         return loss
+
+    def _loops(self) -> Iterator[tuple[Loop[Any], np.dtype[Any]]]:
+        """The compiled loops that the net's passes run, in their order."""
+        for layer in self.layers:
+            yield from ((loop, layer.dtype) for loop in layer.loops[0])
+        if self.phase == TRAIN:
+            for layer in reversed(self.layers):
+                yield from ((loop, layer.dtype) for loop in layer.loops[1])
 
     def backward_from_to(self, start: int, end: int) -> None:
         """Run backward from layer number start down to layer number end (Caffe's BackwardFromTo)."""

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: of small products, most of a second thread's time is waiting
 
 import minicaffe
+from minicaffe import loops
 from minicaffe.errors import DeviceError
 
 settings.register_profile("no deadline", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -27,6 +28,15 @@ settings.load_profile("no deadline")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it starts with "&"
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(params=["numpy", "numba"])
+def loops_way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs a test twice: as NumPy computes, and with the loops compiled, where Numba is installed."""
+    if request.param == "numba":
+        pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    with loops.using(request.param):
+        yield request.param
 
 
 def _no_gpu() -> str:

@@ -1,40 +1,126 @@
-"""Short buffers: in the block alone, in every thread of the pool, and with the same bits."""
+"""Loops: compiled by Numba where it is installed, Python where it is not; the cache on disk costs time and no more."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from minicaffe.threads import BUFFER, computing, get_num_threads, run, set_num_threads, short_buffers
+from minicaffe import loops
+from minicaffe.errors import Error
+from minicaffe.loops import loop
+
+MODULE = """
+from minicaffe.loops import loop
+
+@loop("T, T")
+def times(a, b):
+    return a * b
+
+@loop("T[:,::1], T[::1], T[:,::1]")
+def scaled_rows(x, scale, y):
+    for i in range(len(x)):
+        for j in range(x.shape[1]):
+            y[i, j] = times(x[i, j], scale[i])
+"""
+USE = """
+import sys
+import numpy as np
+import fixture_loops
+from minicaffe import loops
+x, scale = np.arange(35, dtype=np.float32).reshape(5, 7), np.arange(5, dtype=np.float32)
+y = np.empty_like(x)
+if "compile" in sys.argv:
+    fixture_loops.scaled_rows.compile(np.float32)
+fixture_loops.scaled_rows(x, scale, y)
+assert (y == x * scale[:, None]).all()
+print(loops.compiled(), len(fixture_loops.scaled_rows.dispatcher().signatures) if loops.compiled() else 0)
+"""
 
 
-def test_ends_with_the_block_and_with_an_error() -> None:
-    before = np.getbufsize()
-    with pytest.raises(KeyError), short_buffers():
-        assert np.getbufsize() == BUFFER != before
-        raise KeyError
-    assert np.getbufsize() == before
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    path = tmp_path / "fixture_loops.py"
+    path.write_text(MODULE)
+    return path
 
 
-def test_the_same_bits() -> None:
-    random = np.random.default_rng(4)
-    x, bias = random.normal(size=(5, 3001)).astype(np.float32), random.normal(size=(5, 1)).astype(np.float32)
-    plain = x[:, :3000] + bias, np.maximum(x[:, ::2], 0), x[:, 1:].sum(axis=0), x.sum(axis=1)
-    with short_buffers():
-        short = x[:, :3000] + bias, np.maximum(x[:, ::2], 0), x[:, 1:].sum(axis=0), x.sum(axis=1)
-    old = np.lib.NumpyVersion(np.__version__) < "2.3.0"  # which summed rows in parts of its buffer
-    for a, b in zip(plain, short, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5 if old else 0, atol=1e-5 if old else 0)
+def use(module: Path, *arguments: str, **variables: str) -> str:
+    """What a process prints that runs the module's loop with these environment variables."""
+    paths = os.pathsep.join([str(module.parent), *filter(None, sys.path)])
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"} | variables
+    command = [sys.executable, "-c", USE, *arguments]
+    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_tasks_have_them(threads: int) -> None:
-    before, sizes = get_num_threads(), []
-    set_num_threads(threads)
-    try:
-        run([lambda: sizes.append(np.getbufsize())] * 3)
-        with computing():
-            assert np.getbufsize() == BUFFER
-    finally:
-        set_num_threads(before)
-    assert sizes == [BUFFER] * 3
+def needs_numba() -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+
+
+def test_a_loop_runs_without_numba() -> None:
+    @loop("T[::1], T[::1]")
+    def doubled(x: Any, y: Any) -> None:
+        for i in range(len(x)):
+            y[i] = x[i] + x[i]
+
+    y = np.zeros(3)
+    with loops.using("numpy"):
+        assert not loops.compiled()
+        doubled(np.array([1.0, 2, 5]), y)
+    assert y.tolist() == [2, 4, 10]
+
+
+def test_variable_chooses_the_way(module: Path) -> None:
+    assert use(module, MINICAFFE_LOOPS="numpy") == "False 0"
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        use(module, MINICAFFE_LOOPS="fast")
+    assert "MINICAFFE_LOOPS must be one of auto, numpy, numba, got 'fast'" in raised.value.stderr
+
+
+def test_importing_minicaffe_does_not_import_numba() -> None:
+    code = "import sys, minicaffe, minicaffe.cli; sys.exit('numba' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_broken_numba_is_told_once_and_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "_numba", None)
+    monkeypatch.setattr(loops, "_use", None)
+    monkeypatch.delenv(loops.VARIABLE, raising=False)
+    monkeypatch.setattr(loops, "installed", lambda: "0.0")
+    monkeypatch.setitem(sys.modules, "numba", None)  # what `import numba` then does: ImportError
+    with pytest.warns(UserWarning, match="Numba is installed but cannot be imported"):
+        assert not loops.compiled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not loops.compiled()
+    with pytest.raises(Error, match=r'pip install "minicaffe\[fast\]"'), loops.using("numba"):
+        pass
+
+
+def test_cached_on_disk_and_compiled_ahead(module: Path) -> None:
+    needs_numba()
+    assert use(module, "compile") == "True 1", "the call found another type than the one that was compiled ahead"
+    assert list(module.parent.glob("__pycache__/*.nbc")), "nothing was cached"
+
+
+@pytest.mark.parametrize("harm", ["read-only", "damaged"])
+def test_a_cache_that_fails_costs_time_only(module: Path, harm: str) -> None:
+    needs_numba()
+    use(module)
+    cache = module.parent / "__pycache__"
+    for file in cache.glob("*.nb?"):
+        file.write_bytes(b"\0\1")
+    variables = {}
+    if harm == "read-only":  # of no use against root, so a file lies in the folder's place
+        for file in [*cache.iterdir()]:
+            file.unlink()
+        cache.rmdir()
+        cache.write_text("")
+        variables = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull}
+    assert use(module, **variables) == "True 1"

@@ -1,0 +1,185 @@
+"""Plain loops that Numba compiles where it is installed (the extra `fast`); without it, they are the definition to read.
+
+    @loop("T[:,::1], T[::1], T[:,::1]")              T: float32 or float64, as the arrays are
+    def scaled_rows(x: Array, scale: Array, y: Array) -> None:
+        for i in range(len(x)):
+            for j in range(x.shape[1]):
+                y[i, j] = x[i, j] * scale[i]
+
+    if loops.compiled():                             # the one switch between both ways
+        run(partial(scaled_rows, x[part], scale[part], y[part]) for part in parts(len(x)))
+    else:
+        np.multiply(x, scale[:, None], out=y)        # what NumPy is good at
+
+Compiled loops release the GIL, compute in the order in which they are written (no fast-math), and stay on disk in Numba's
+cache. MINICAFFE_LOOPS=numpy leaves Numba alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from types import FunctionType
+from typing import Any, Generic, ParamSpec
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from .errors import Error
+
+P = ParamSpec("P")
+
+VARIABLE = "MINICAFFE_LOOPS"
+WAYS = ("auto", "numpy", "numba")
+
+_lock = threading.RLock()
+_numba: Any = None
+"""The module, once it is imported."""
+_use: bool | None = None
+"""Whether loops are compiled; None until somebody asks."""
+
+
+def compiled() -> bool:
+    """Whether loops run as machine code: Numba can be imported and MINICAFFE_LOOPS is not "numpy".
+
+    The first call imports Numba, which takes about half a second. Raises Error for another MINICAFFE_LOOPS than auto, numpy
+    or numba, and where that is "numba" and Numba cannot be imported.
+    """
+    global _use
+    if _use is None:
+        with _lock:
+            if _use is None:
+                _use = _wanted_way() != "numpy" and _found()
+    return _use
+
+
+def installed() -> str | None:
+    """Numba's version; None if it is not installed. Imports nothing."""
+    try:
+        return metadata.version("numba")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@contextmanager
+def using(way: str) -> Iterator[None]:
+    """In the block, in all threads: loops as with MINICAFFE_LOOPS=way."""
+    global _use
+    before = compiled()
+    with _lock:
+        _use = way != "numpy" and _found(required=way == "numba")
+    try:
+        yield
+    finally:
+        _use = before
+
+
+def _wanted_way() -> str:
+    way = os.environ.get(VARIABLE) or WAYS[0]
+    if way not in WAYS:
+        raise Error(f"{VARIABLE} must be one of {', '.join(WAYS)}, got {way!r}")
+    return way
+
+
+def _found(required: bool | None = None) -> bool:
+    """Import Numba. required: whether to raise Error without it; None: as MINICAFFE_LOOPS says."""
+    global _numba
+    if _numba is None and (installed() or required or _wanted_way() == "numba"):
+        try:
+            import numba
+
+            _numba = numba
+        except Exception as error:  # of another NumPy than it knows, it raises ImportError, and broken libraries anything
+            if required or _wanted_way() == "numba":
+                raise Error(f'Numba cannot be imported ({error}): pip install "minicaffe[fast]"') from error
+            warnings.warn(f"Numba is installed but cannot be imported ({error}): NumPy computes", stacklevel=3)
+    return _numba is not None
+
+
+class Loop(Generic[P]):
+    """A function of arrays and numbers, of plain loops, that returns nothing or a number.
+
+    types: those of its arguments, in Numba's words with T for the float type, for compiling ahead; other arguments compile at
+    the first call. definition: the function in Python.
+    """
+
+    def __init__(self, types: str, definition: Callable[P, Any]) -> None:
+        self.types, self.definition = types, definition
+        self.__doc__, self.__name__, self.__module__ = definition.__doc__, definition.__name__, definition.__module__
+        self._dispatcher: Any = None
+        self._lock = threading.RLock()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The loop as machine code if `compiled`, else in Python, which is slow."""
+        if not compiled():
+            return self.definition(*args, **kwargs)
+        return self._without_cache_if_need_be(lambda dispatcher: dispatcher(*args, **kwargs))
+
+    def compile(self, dtype: DTypeLike) -> None:
+        """If `compiled`, have the machine code for arrays of dtype in memory, from the cache on disk if it is there."""
+        if not compiled():
+            return
+        types = re.sub(r"\bT\b", np.dtype(dtype).name, self.types)
+        with self._lock:
+            self._without_cache_if_need_be(lambda dispatcher: dispatcher.compile(types))
+
+    def _without_cache_if_need_be(self, use: Callable[[Any], Any]) -> Any:
+        """A full disk, a folder that became read-only, a damaged file of the cache: all cost time and are no errors. The loops
+        themselves raise nothing, and compiling comes before running."""
+        dispatcher = self.dispatcher()
+        try:
+            return use(dispatcher)
+        except Exception:
+            with self._lock:
+                if self._dispatcher is dispatcher:
+                    self._dispatcher = self._jitted(cache=False)
+            return use(self._dispatcher)
+
+    def dispatcher(self) -> Any:
+        """Numba's object for this loop."""
+        if self._dispatcher is None:
+            with self._lock:
+                if self._dispatcher is None:
+                    try:
+                        self._dispatcher = self._jitted(cache=True)
+                    except RuntimeError:  # Numba finds no folder that it may write to
+                        self._dispatcher = self._jitted(cache=False)
+        return self._dispatcher
+
+    def _jitted(self, cache: bool) -> Any:
+        made = self.definition
+        assert isinstance(made, FunctionType)
+        # what it calls of this module's loops has to be Numba's object, too
+        names = {name: value for name, value in made.__globals__.items() if name in made.__code__.co_names}
+        inner = {
+            n: value.dispatcher() if cache else value._jitted(cache) for n, value in names.items() if isinstance(value, Loop)
+        }
+        function = FunctionType(made.__code__, made.__globals__ | inner, made.__name__, made.__defaults__, made.__closure__)
+        function.__qualname__, function.__module__ = made.__qualname__, made.__module__
+        return _numba.njit(function, nogil=True, cache=cache, error_model="numpy")
+
+
+def loop(types: str) -> Callable[[Callable[P, Any]], Loop[P]]:
+    """The decorator that makes a function a Loop. A loop may call loops of its own file only: Numba's cache looks at the date
+    of one file."""
+    return lambda definition: Loop(types, definition)
+
+
+def compile_ahead(wanted: Iterable[tuple[Loop[Any], np.dtype[Any]]]) -> None:
+    """Begin to compile these loops in the background, in order. A call of one that is not ready waits for it."""
+    todo = list(dict.fromkeys(wanted))
+    if todo and compiled():
+        # not a daemon: at the end of the process Python waits for it, and LLVM is never torn down under a thread
+        threading.Thread(target=_compile_all, args=(todo,), name="minicaffe loops").start()
+
+
+def _compile_all(todo: Iterable[tuple[Loop[Any], np.dtype[Any]]]) -> None:
+    for one, dtype in todo:
+        if not threading.main_thread().is_alive():
+            return
+        one.compile(dtype)
