@@ -40,6 +40,8 @@ WAYS = ("auto", "numpy", "numba")
 _lock = threading.RLock()
 _numba: Any = None
 """The module, once it is imported."""
+_problem = ""
+"""Why it cannot be imported."""
 _use: bool | None = None
 """Whether loops are compiled; None until somebody asks."""
 
@@ -66,6 +68,11 @@ def installed() -> str | None:
         return None
 
 
+def problem() -> str:
+    """Why loops are not `compiled` though Numba is installed and wanted, or ""; Numba's own words are in it."""
+    return _problem
+
+
 @contextmanager
 def using(way: str) -> Iterator[None]:
     """In the block, in all threads: loops as with MINICAFFE_LOOPS=way."""
@@ -88,7 +95,7 @@ def _wanted_way() -> str:
 
 def _found(required: bool | None = None) -> bool:
     """Import Numba. required: whether to raise Error without it; None: as MINICAFFE_LOOPS says."""
-    global _numba
+    global _numba, _problem
     if _numba is None and (installed() or required or _wanted_way() == "numba"):
         try:
             import numba
@@ -97,7 +104,8 @@ def _found(required: bool | None = None) -> bool:
         except Exception as error:  # of another NumPy than it knows, it raises ImportError, and broken libraries anything
             if required or _wanted_way() == "numba":
                 raise Error(f'Numba cannot be imported ({error}): pip install "minicaffe[fast]"') from error
-            warnings.warn(f"Numba is installed but cannot be imported ({error}): NumPy computes", stacklevel=3)
+            _problem = f"Numba is installed but cannot be imported ({error}): NumPy computes"
+            warnings.warn(_problem, stacklevel=3)
     return _numba is not None
 
 

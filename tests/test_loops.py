@@ -91,6 +91,7 @@ def test_importing_minicaffe_does_not_import_numba() -> None:
 def test_broken_numba_is_told_once_and_numpy_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "_numba", None)
     monkeypatch.setattr(loops, "_use", None)
+    monkeypatch.setattr(loops, "_problem", "")
     monkeypatch.delenv(loops.VARIABLE, raising=False)
     monkeypatch.setattr(loops, "installed", lambda: "0.0")
     monkeypatch.setitem(sys.modules, "numba", None)  # what `import numba` then does: ImportError

@@ -2,7 +2,7 @@
 # The tests with another Python: tests/with_python.sh 3.12 FOLDER [--oldest], in a clone of the repository.
 #
 # The folder becomes a virtual environment of that Python, one on PATH or one of pyenv's; status 77: neither has it. There the
-# README's second command runs; with --oldest, the tests on the oldest releases that setup.cfg allows (tests/oldest.txt), those
+# README's second command runs, with the extra fast, so that loops are compiled; with --oldest, the tests on the oldest releases that setup.cfg allows (tests/oldest.txt), those
 # of Ray and MPI after the others: with these extras more tests run.
 set -euo pipefail
 release=$1 folder=$2 oldest=${3:-}
@@ -17,10 +17,11 @@ done
 . "$folder/bin/activate"
 python --version
 if [ -z "$oldest" ]; then
+    pip -q install -e ".[fast]"
     bash -euo pipefail -c "$(awk '/^```bash$/ {n++; inside = 1; next} /^```$/ {inside = 0} inside && n == 2' README.md)"
 else
     pip -q install -c tests/oldest.txt -e ".[hdf5,lmdb,leveldb,onnx,parquet,resize]" "pytest==8.*" "hypothesis==6.*"
     python -m pytest -q -p no:cacheprovider
-    pip -q install -c tests/oldest.txt -e ".[mpi,ray]" psutil
-    python -m pytest -q -p no:cacheprovider tests/scaling/test_ray.py tests/scaling/test_mpi.py
+    pip -q install -c tests/oldest.txt -e ".[fast,mpi,ray]" psutil
+    python -m pytest -q -p no:cacheprovider tests/scaling/test_ray.py tests/scaling/test_mpi.py tests/test_loops.py tests/layers
 fi

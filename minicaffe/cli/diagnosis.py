@@ -1,4 +1,4 @@
-"""The requirements of a GPU: what is found here, and what to do about missing parts."""
+"""What compiles loops, and what a GPU requires: what is found here, and what to do about missing parts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import ctypes.util
 import platform
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
 import numpy as np
 
+from minicaffe import loops
 from minicaffe.blob import Blob
 from minicaffe.cuda import blas, device
 from minicaffe.cuda.compile import find_nvcc, nvrtc_version
@@ -36,6 +38,7 @@ class Finding:
 def examine() -> Iterator[Finding]:
     """Check everything from Python to a running kernel; without a GPU, kernels and products are not checked."""
     yield Finding("minicaffe", True, f"{__version__}, Python {platform.python_version()}, NumPy {np.__version__}")
+    yield _loops()
     yield _driver_library()
     yield _pycuda()
     yield _compiler()
@@ -49,6 +52,18 @@ def examine() -> Iterator[Finding]:
         yield Finding("GPU", True, str(gpu))
     yield _kernel()
     yield _products()
+
+
+def _loops() -> Finding:
+    what, version = "compiled loops", loops.installed()
+    if version is None:
+        return Finding(what, False, "Numba is not installed: NumPy computes all layers", 'pip install "minicaffe[fast]"')
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the finding says it
+        good = loops.compiled()
+    if loops.problem():
+        return Finding(what, False, loops.problem(), 'pip install --upgrade "minicaffe[fast]"')
+    return Finding(what, good, f"Numba {version}" if good else f"Numba {version} is here, but {loops.VARIABLE}=numpy")
 
 
 def _driver_library() -> Finding:

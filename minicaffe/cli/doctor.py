@@ -10,7 +10,7 @@ from .terminal import echo
 
 @click.command()
 def command() -> None:
-    """Show the GPU, driver, compiler and libraries found here, and what to do about missing ones.
+    """Show what compiles loops, the GPU, driver, compiler and libraries found here, and what to do about missing ones.
 
     Example:  minicaffe doctor
     """

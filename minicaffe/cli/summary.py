@@ -63,6 +63,8 @@ def command(options: Options) -> None:
         f"{summary.blob_bytes / 2**20:.1f} MiB of blobs"
     )
     echo(peak_text(summary.memory))
+    if summary.loops:
+        echo(summary.loops)
 
 
 def _count(multiply_adds: int | None) -> str:

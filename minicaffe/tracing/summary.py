@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from minicaffe import loops
 from minicaffe.formats.fork_kinds import Choice, candidates, grouped
 from minicaffe.net import Net
 
@@ -28,13 +29,14 @@ class LayerSummary:
 @dataclass(frozen=True)
 class NetSummary:
     """All layers of a net, in order, with totals; shared weights count once. memory: the peak of a run. forks: a sentence for
-    each kind of the types that forks disagree on."""
+    each kind of the types that forks disagree on. loops: a sentence on the layers that can run compiled, or ""."""
 
     layers: list[LayerSummary]
     parameters: int
     parameter_bytes: int
     memory: MemoryNeeds
     forks: list[str]
+    loops: str
 
     @property
     def multiply_adds(self) -> int:
@@ -80,7 +82,7 @@ def summarize(net: Net, rois: int | None = None) -> NetSummary:
             )
         )
     parameters = sum(blob.count for blob in net.learnable_params)
-    return NetSummary(layers, parameters, parameters * net.dtype.itemsize, memory_needs(net), _forks(net))
+    return NetSummary(layers, parameters, parameters * net.dtype.itemsize, memory_needs(net), _forks(net), _loops(net))
 
 
 def _forks(net: Net) -> list[str]:
@@ -90,6 +92,17 @@ def _forks(net: Net) -> list[str]:
         if layer.is_open:
             chosen.append((layer.name, Choice(layer.type, candidates(layer.kinds), "its weights will tell")))
     return grouped(chosen)
+
+
+def _loops(net: Net) -> str:
+    able = [layer.type for layer in net.layers if any(layer.loops)]
+    if not able:
+        return ""
+    layers = f"{len(able)} of {len(net.layers)} layers ({', '.join(sorted(set(able)))})"
+    if loops.compiled():
+        return f"loops of {layers}: compiled by Numba {loops.installed()}"
+    why = f"{loops.VARIABLE}=numpy" if loops.installed() else 'the extra "fast" would compile them'
+    return f"loops of {layers}: computed by NumPy ({why})"
 
 
 def _reshape(net: Net, rois: int | None) -> None:

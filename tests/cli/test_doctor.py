@@ -6,10 +6,12 @@ import ctypes
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
 
+from minicaffe import loops
 from minicaffe.cli import diagnosis as doctor
 from minicaffe.cli import main
 from minicaffe.cuda import blas, device
@@ -45,6 +47,27 @@ def test_no_pycuda(no_pycuda: None) -> None:
     assert findings["GPU"].found == 'no GPU: PyCUDA is not installed (pip install "minicaffe[gpu]")'
     assert "nets run on the CPU" in findings["GPU"].advice
     assert not {"a kernel", "matrix products"} & set(findings)
+
+
+@pytest.mark.parametrize(
+    ("version", "variable", "good", "found"),
+    [
+        (None, "", False, "Numba is not installed: NumPy computes all layers"),
+        ("0.0", "numpy", False, "Numba 0.0 is here, but MINICAFFE_LOOPS=numpy"),
+        ("0.0", "", False, "Numba is installed but cannot be imported"),
+        ("0.0", "", True, "Numba 0.0"),
+    ],
+)
+def test_loops(monkeypatch: pytest.MonkeyPatch, version: str | None, variable: str, good: bool, found: str) -> None:
+    monkeypatch.setattr(loops, "installed", lambda: version)
+    monkeypatch.setattr(loops, "_use", None)
+    monkeypatch.setattr(loops, "_problem", "")
+    monkeypatch.setattr(loops, "_numba", None)
+    monkeypatch.setitem(sys.modules, "numba", ModuleType("numba") if good else None)
+    monkeypatch.setenv(loops.VARIABLE, variable)
+    finding = said()["compiled loops"]
+    assert (finding.good, finding.found.partition(" (")[0]) == (good, found)
+    assert ("pip install" in finding.advice) == (not good and not variable)
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch, no_pycuda: None) -> None:

@@ -17,6 +17,7 @@ from minicaffe.blob import Blob, MemoryState
 from minicaffe.data.settings import DetectionSettings, TestSettings, TrainSettings
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers.conv.convolution_blocks import BLOCK_BYTES
+from minicaffe.loops import loop
 from minicaffe.mode import Phase
 from minicaffe.net import Keep
 from minicaffe.tracing.summary import summarize
@@ -51,6 +52,22 @@ def test_by_hand() -> None:
     assert summary.multiply_adds == 120 * 27 + 120 * 12 + 16 * 60
     assert summary.parameter_bytes == 4 * summary.parameters == 4 * (112 + 51 + 488)
     assert summary.blob_bytes == 4 * (420 + 120 + 360 + 16)
+
+
+@loop("T[::1]")
+def nothing(x: object) -> None:
+    """A loop for a layer to name."""
+
+
+def test_says_which_way_loops_run(loops_way: str) -> None:
+    net = Net(parse_net(TEXT), TEST)
+    for layer in net.layers:
+        layer.loops = ((), ())
+    assert summarize(net).loops == ""
+    net.layer_dict["conv"].loops, net.layer_dict["up"].loops = ((nothing,), ()), ((), (nothing,))
+    said = summarize(net).loops
+    assert said.startswith("loops of 2 of 7 layers (Convolution, Deconvolution): ")
+    assert ("compiled by Numba" in said) == (loops_way == "numba") != ("computed by NumPy" in said)
 
 
 def test_shared_weights_count_once() -> None:
