@@ -54,7 +54,7 @@ def module(tmp_path: Path) -> Path:
 def use(module: Path, *arguments: str, **variables: str) -> str:
     """What a process prints that runs the module's loop with these environment variables."""
     paths = os.pathsep.join([str(module.parent), *filter(None, sys.path)])
-    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"} | variables
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", loops.VARIABLE: ""} | variables
     command = [sys.executable, "-c", USE, *arguments]
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.strip()
 
