@@ -51,15 +51,14 @@ def gradient_seed(
         start_backward(net, until)
         return GradientSeed(last, f"the loss{'es' if len(losses) > 1 else ''} {', '.join(losses)}")
     if wanted == "ones":
-        return GradientSeed(last, f"the sum of {_ones(net, until)}")
+        return GradientSeed(last, f"the sum of {_ones(net, last, net.top_names[until] if until else net.outputs)}")
     why = "no layer of the net has a loss; " if wanted == "loss" else ""
     raise Error(f"--seed-gradient {wanted}: {why}give {WAYS}")
 
 
-def _ones(net: Net, until: str | None) -> str:
-    """Put ones into the diffs of the outputs, or of the tops of `until`; their names, and what to think of them."""
-    names = net.top_names[until] if until else net.outputs
-    _clear(net)
+def _ones(net: Net, last: int, names: Sequence[str]) -> str:
+    """Put ones into the diffs of these tops; their names, and what to think of them."""
+    _clear(net, last)
     for name in names:
         net.blobs[name].diff[...] = 1
     softmax = [top for layer in net.layers if isinstance(layer, Softmax) for top in net.top_names[layer.name] if top in names]
@@ -88,20 +87,22 @@ def _at_detection(net: Net, k: int, found: Detections, name: str) -> GradientSee
         blob, index = net.bottom_names[layer.name][1], _ssd_score(layer, bottoms, top[0], int(found.sources[k]))
     else:
         blob, index = "cls_prob", (int(found.sources[k]), int(found.classes[k]))
-    _clear(net)
+    writer = max(i for i, other in enumerate(net.layers) if blob in net.top_names[other.name])
+    _clear(net, writer)
     diff = net.blobs[blob].diff
     diff.reshape(len(diff), -1)[index] = 1
-    writer = max(i for i, other in enumerate(net.layers) if blob in net.top_names[other.name])
     return GradientSeed(writer, f"the score of detection {k}, {name} {found.scores[k]:.4f}: {blob}[{index[0]}, {index[1]}]")
 
 
-def _clear(net: Net) -> None:
-    """Every gradient is wanted, and none is there."""
+def _clear(net: Net, last: int) -> None:
+    """Every gradient from layer `last` down is wanted, and nothing comes from the layers behind it."""
     net.force_backward()
     net.clear_param_diffs()
-    for node in net.nodes:
-        for top in node.tops:
-            top.diff[...] = 0  # those that no layer overwrites stay so
+    for blob in (
+        *(net.blobs[name] for name in net.outputs),
+        *(bottom for node in net.nodes[last + 1 :] for bottom in node.bottoms),
+    ):
+        blob.diff[...] = 0
 
 
 def _ssd_score(layer: DetectionOutput, bottoms: Sequence[Blob], top: Blob, row: int) -> tuple[int, int]:

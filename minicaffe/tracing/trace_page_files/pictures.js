@@ -19,10 +19,7 @@ function colourOf(value, low, high) {
   return [...STOPS[i].map((from, k) => from + (STOPS[i + 1][k] - from) * (place - i)), 255];
 }
 
-const scaleText = (low, high) =>
-  [low < 0 ? `light blue ${number(low, 3)}` : null, "black 0", high > 0 ? `light yellow ${number(high, 3)}` : null]
-    .filter(Boolean)
-    .join(", ");
+const scaleText = (low, high) => `${number(low, 3)} to ${number(high, 3)}, 0 is black`;
 
 /** The scale from low to high as a bar between its ends. */
 function scaleBar(low, high) {
