@@ -1,6 +1,4 @@
-"""The catalogue: every layer type, and the class that computes it. An import a type, one file a layer."""
-
-# ruff: noqa: F401  # the imports are the catalogue
+"""The catalogue: every layer type, and the class that computes it. A line a type, one file a layer."""
 
 from __future__ import annotations
 
@@ -20,132 +18,135 @@ from minicaffe.layer import Layer
 from minicaffe.mode import TEST, Phase
 from minicaffe.nearest import nearest
 from minicaffe.proto import caffe_pb2
+from minicaffe.registry import Kinds
 from minicaffe.registry import register as register
 from minicaffe.registry import registered as registered
 
-from .abs_val import AbsVal
-from .accuracy import Accuracy
-from .anchor_target import AnchorTarget
-from .annotated_data import AnnotatedData
-from .arg_max import ArgMax
-from .axpy import Axpy
-from .batch_norm import BatchNorm
-from .batch_reindex import BatchReindex
-from .bias import Bias
-from .bn import BN
-from .bnll import BNLL
-from .box_annotator_ohem import BoxAnnotatorOHEM
-from .box_group_output import BoxGroupOutput
-from .box_output import BoxOutput
-from .broadcast_mul import BroadcastMul
-from .clip import Clip
-from .concat import Concat
-from .continuation_indicator import ContinuationIndicator
-from .contrastive_loss import ContrastiveLoss
-from .convolution import Convolution
-from .crop import Crop
-from .ctc_greedy_decoder import CTCGreedyDecoder
-from .ctc_loss import CTCLoss, CtcLoss
-from .data import Data
-from .decode_bbox import DecodeBBox
-from .deconvolution import Deconvolution
-from .deformable_convolution import DeformableConvolution
-from .deformable_psroi_pooling import DeformablePSROIPooling
-from .dense_image_data import DenseImageData
-from .depthwise_convolution import DepthwiseConvolution
-from .detection_evaluate import DetectionEvaluate
-from .detection_output import DetectionOutput
-from .dropout import Dropout
-from .dummy_data import DummyData
-from .eltwise import Eltwise
-from .elu import ELU
-from .embed import Embed
-from .euclidean_loss import EuclideanLoss
-from .exp import Exp
-from .filter import Filter
-from .flatten import Flatten
-from .hard_sigmoid import HardSigmoid
-from .hdf5_data import HDF5Data
-from .hdf5_output import HDF5Output
-from .hinge_loss import HingeLoss
-from .im2col import Im2col
-from .image_data import ImageData
-from .image_seg_data import ImageSegData
-from .infogain_loss import InfogainLoss
-from .inner_product import InnerProduct
-from .input import Input
-from .interp import Interp
-from .labelsequence_accuracy import LabelsequenceAccuracy
-from .log import Log
-from .lrn import LRN
-from .lstm import LSTM, Lstm
-from .lstm_unit import LSTMUnit
-from .mask_resize import MaskResize
-from .memory_data import MemoryData
-from .multi_box_loss import MultiBoxLoss
-from .multinomial_logistic_loss import MultinomialLogisticLoss
-from .mvn import MVN
-from .normalize import Normalize
-from .padding import Padding
-from .parameter import Parameter
-from .permute import Permute
-from .pooling import Pooling
-from .power import Power
-from .prelu import PReLU
-from .prior_box import PriorBox
-from .proposal import Proposal
-from .proposal_target import ProposalTarget
-from .psroi_align import PSROIAlign
-from .psroi_pooling import PSROIPooling
-from .python import STAND_INS, Python, layer_class
-from .reduction import Reduction
-from .region_loss import RegionLoss
-from .relu import ReLU
-from .relu6 import ReLU6
-from .reorg import Reorg
-from .reshape import Reshape
-from .reverse import Reverse
-from .rnn import RNN
-from .roi_align import ROIAlign
-from .roi_data import RoIData
-from .roi_pooling import ROIPooling
-from .roi_warping import ROIWarping
-from .scale import Scale
-from .seg_accuracy import SegAccuracy
-from .shuffle_channel import ShuffleChannel
-from .sigmoid import Sigmoid
-from .sigmoid_cross_entropy_loss import SigmoidCrossEntropyLoss
-from .silence import Silence
-from .slice import Slice
-from .smooth_l1_loss import SmoothL1Loss
-from .smooth_l1_loss_ohem import SmoothL1LossOHEM
-from .softmax import Softmax
-from .softmax_with_loss import SoftmaxWithLoss
-from .softmax_with_loss_ohem import SoftmaxWithLossOHEM
-from .spatial_product import SpatialProduct
-from .split import Split
-from .spp import SPP
-from .swish import Swish
-from .tanh import TanH
-from .threshold import Threshold
-from .tile import Tile
-from .transpose import Transpose
-from .unpooling import Unpooling
-from .upsample import Upsample
-from .window_data import WindowData
-from .yolo_detection_output import YoloDetectionOutput
-from .yolov3_detection_output import Yolov3DetectionOutput
+from .python import STAND_INS, layer_class
 
-CATALOGUE: dict[str, type[Layer]] = registry.types
-_kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, Layer) and kind is not Layer]
-_aliases = {"ConvolutionDepthwise": DepthwiseConvolution, "MaskPooling": SpatialProduct}
-_types = {kind.type: kind for kind in _kinds} | _aliases
-CATALOGUE |= {name: _types[name] for name in sorted(_types)}
+BUILT_IN = {
+    "AbsVal": "abs_val:AbsVal",
+    "Accuracy": "accuracy:Accuracy",
+    "AnchorTarget": "anchor_target:AnchorTarget",
+    "AnnotatedData": "annotated_data:AnnotatedData",
+    "ArgMax": "arg_max:ArgMax",
+    "Axpy": "axpy:Axpy",
+    "BN": "bn:BN",
+    "BNLL": "bnll:BNLL",
+    "BatchNorm": "batch_norm:BatchNorm",
+    "BatchReindex": "batch_reindex:BatchReindex",
+    "Bias": "bias:Bias",
+    "BoxAnnotatorOHEM": "box_annotator_ohem:BoxAnnotatorOHEM",
+    "BoxGroupOutput": "box_group_output:BoxGroupOutput",
+    "BoxOutput": "box_output:BoxOutput",
+    "BroadcastMul": "broadcast_mul:BroadcastMul",
+    "CTCGreedyDecoder": "ctc_greedy_decoder:CTCGreedyDecoder",
+    "CTCLoss": "ctc_loss:CTCLoss",
+    "Clip": "clip:Clip",
+    "Concat": "concat:Concat",
+    "ContinuationIndicator": "continuation_indicator:ContinuationIndicator",
+    "ContrastiveLoss": "contrastive_loss:ContrastiveLoss",
+    "Convolution": "convolution:Convolution",
+    "ConvolutionDepthwise": "depthwise_convolution:DepthwiseConvolution",
+    "Crop": "crop:Crop",
+    "CtcLoss": "ctc_loss:CtcLoss",
+    "Data": "data:Data",
+    "DecodeBBox": "decode_bbox:DecodeBBox",
+    "Deconvolution": "deconvolution:Deconvolution",
+    "DeformableConvolution": "deformable_convolution:DeformableConvolution",
+    "DeformablePSROIPooling": "deformable_psroi_pooling:DeformablePSROIPooling",
+    "DenseImageData": "dense_image_data:DenseImageData",
+    "DepthwiseConvolution": "depthwise_convolution:DepthwiseConvolution",
+    "DetectionEvaluate": "detection_evaluate:DetectionEvaluate",
+    "DetectionOutput": "detection_output:DetectionOutput",
+    "Dropout": "dropout:Dropout",
+    "DummyData": "dummy_data:DummyData",
+    "ELU": "elu:ELU",
+    "Eltwise": "eltwise:Eltwise",
+    "Embed": "embed:Embed",
+    "EuclideanLoss": "euclidean_loss:EuclideanLoss",
+    "Exp": "exp:Exp",
+    "Filter": "filter:Filter",
+    "Flatten": "flatten:Flatten",
+    "HDF5Data": "hdf5_data:HDF5Data",
+    "HDF5Output": "hdf5_output:HDF5Output",
+    "HardSigmoid": "hard_sigmoid:HardSigmoid",
+    "HingeLoss": "hinge_loss:HingeLoss",
+    "Im2col": "im2col:Im2col",
+    "ImageData": "image_data:ImageData",
+    "ImageSegData": "image_seg_data:ImageSegData",
+    "InfogainLoss": "infogain_loss:InfogainLoss",
+    "InnerProduct": "inner_product:InnerProduct",
+    "Input": "input:Input",
+    "Interp": "interp:Interp",
+    "LRN": "lrn:LRN",
+    "LSTM": "lstm:LSTM",
+    "LSTMUnit": "lstm_unit:LSTMUnit",
+    "LabelsequenceAccuracy": "labelsequence_accuracy:LabelsequenceAccuracy",
+    "Log": "log:Log",
+    "Lstm": "lstm:Lstm",
+    "MVN": "mvn:MVN",
+    "MaskPooling": "spatial_product:SpatialProduct",
+    "MaskResize": "mask_resize:MaskResize",
+    "MemoryData": "memory_data:MemoryData",
+    "MultiBoxLoss": "multi_box_loss:MultiBoxLoss",
+    "MultinomialLogisticLoss": "multinomial_logistic_loss:MultinomialLogisticLoss",
+    "Normalize": "normalize:Normalize",
+    "PReLU": "prelu:PReLU",
+    "PSROIAlign": "psroi_align:PSROIAlign",
+    "PSROIPooling": "psroi_pooling:PSROIPooling",
+    "Padding": "padding:Padding",
+    "Parameter": "parameter:Parameter",
+    "Permute": "permute:Permute",
+    "Pooling": "pooling:Pooling",
+    "Power": "power:Power",
+    "PriorBox": "prior_box:PriorBox",
+    "Proposal": "proposal:Proposal",
+    "ProposalTarget": "proposal_target:ProposalTarget",
+    "Python": "python:Python",
+    "RNN": "rnn:RNN",
+    "ROIAlign": "roi_align:ROIAlign",
+    "ROIPooling": "roi_pooling:ROIPooling",
+    "ROIWarping": "roi_warping:ROIWarping",
+    "ReLU": "relu:ReLU",
+    "ReLU6": "relu6:ReLU6",
+    "Reduction": "reduction:Reduction",
+    "RegionLoss": "region_loss:RegionLoss",
+    "Reorg": "reorg:Reorg",
+    "Reshape": "reshape:Reshape",
+    "Reverse": "reverse:Reverse",
+    "RoIData": "roi_data:RoIData",
+    "SPP": "spp:SPP",
+    "Scale": "scale:Scale",
+    "SegAccuracy": "seg_accuracy:SegAccuracy",
+    "ShuffleChannel": "shuffle_channel:ShuffleChannel",
+    "Sigmoid": "sigmoid:Sigmoid",
+    "SigmoidCrossEntropyLoss": "sigmoid_cross_entropy_loss:SigmoidCrossEntropyLoss",
+    "Silence": "silence:Silence",
+    "Slice": "slice:Slice",
+    "SmoothL1Loss": "smooth_l1_loss:SmoothL1Loss",
+    "SmoothL1LossOHEM": "smooth_l1_loss_ohem:SmoothL1LossOHEM",
+    "Softmax": "softmax:Softmax",
+    "SoftmaxWithLoss": "softmax_with_loss:SoftmaxWithLoss",
+    "SoftmaxWithLossOHEM": "softmax_with_loss_ohem:SoftmaxWithLossOHEM",
+    "SpatialProduct": "spatial_product:SpatialProduct",
+    "Split": "split:Split",
+    "Swish": "swish:Swish",
+    "TanH": "tanh:TanH",
+    "Threshold": "threshold:Threshold",
+    "Tile": "tile:Tile",
+    "Transpose": "transpose:Transpose",
+    "Unpooling": "unpooling:Unpooling",
+    "Upsample": "upsample:Upsample",
+    "WindowData": "window_data:WindowData",
+    "YoloDetectionOutput": "yolo_detection_output:YoloDetectionOutput",
+    "Yolov3DetectionOutput": "yolov3_detection_output:Yolov3DetectionOutput",
+}
+"""The file and the class of each type."""
 
-registry.stand_ins |= STAND_INS
-
-for _kind in _kinds:
-    del globals()[_kind.__name__]  # as attributes, type names are NetSpec's functions; the classes are in CATALOGUE
+CATALOGUE: Kinds[str] = registry.types
+CATALOGUE.add(Kinds({kind: f"{__name__}.{place}" for kind, place in BUILT_IN.items()}))
+registry.stand_ins.add(STAND_INS)
 
 
 def __getattr__(name: str) -> Any:

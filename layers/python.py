@@ -28,29 +28,25 @@ from minicaffe.errors import LayerError
 from minicaffe.formats.source import LayerSource
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
+from minicaffe.registry import Kinds
 
-from .anchor_target import AnchorTarget
-from .boxes.mnc_proposal import MNCProposal
-from .boxes.pyramid_rois import PyramidProposal, PyramidRois
-from .boxes.text_proposal import TextProposal
-from .elementwise.spatial_dropout import SpatialDropout
-from .proposal import Proposal
-from .proposal_target import ProposalTarget
-from .roi_data import RoIData
-
-STAND_INS: dict[tuple[str, str], type[Layer]] = {
-    ("rpn.proposal_layer", "ProposalLayer"): Proposal,
-    ("rpn.anchor_target_layer", "AnchorTargetLayer"): AnchorTarget,
-    ("rpn.proposal_target_layer", "ProposalTargetLayer"): ProposalTarget,
-    ("roi_data_layer.layer", "RoIDataLayer"): RoIData,
-    ("rpn.as_rois", "As_roisLayer"): PyramidRois,
-    ("layers.text_proposal_layer", "ProposalLayer"): TextProposal,
-    ("pylayer.proposal_layer", "ProposalLayer"): MNCProposal,
-    ("spatial_dropout", "SpatialDropoutLayer"): SpatialDropout,
-}
+STAND_INS: Kinds[tuple[str, str]] = Kinds(
+    {
+        ("rpn.proposal_layer", "ProposalLayer"): "minicaffe.layers.proposal:Proposal",
+        ("rpn.anchor_target_layer", "AnchorTargetLayer"): "minicaffe.layers.anchor_target:AnchorTarget",
+        ("rpn.proposal_target_layer", "ProposalTargetLayer"): "minicaffe.layers.proposal_target:ProposalTarget",
+        ("roi_data_layer.layer", "RoIDataLayer"): "minicaffe.layers.roi_data:RoIData",
+        ("rpn.as_rois", "As_roisLayer"): "minicaffe.layers.boxes.pyramid_rois:PyramidRois",
+        ("layers.text_proposal_layer", "ProposalLayer"): "minicaffe.layers.boxes.text_proposal:TextProposal",
+        ("pylayer.proposal_layer", "ProposalLayer"): "minicaffe.layers.boxes.mnc_proposal:MNCProposal",
+        ("spatial_dropout", "SpatialDropoutLayer"): "minicaffe.layers.elementwise.spatial_dropout:SpatialDropout",
+    }
+)
 """The Python layers that are built in, most of them py-faster-rcnn's and py-R-FCN's."""
 
-OTHER_FORMS: dict[tuple[str, str], type[Layer]] = {("rpn.proposal_layer", "ProposalLayer"): PyramidProposal}
+OTHER_FORMS: Kinds[tuple[str, str]] = Kinds(
+    {("rpn.proposal_layer", "ProposalLayer"): "minicaffe.layers.boxes.pyramid_rois:PyramidProposal"}
+)
 """Layers of another repository with the name of one of these, and with another number of bottoms."""
 
 ORIGINS = {

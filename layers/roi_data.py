@@ -97,7 +97,7 @@ class RoIData(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if not self.roidb:
             raise self.error(
-                "has no images: train it with `minicaffe train --roidb`, or call set_roidb(roidb) on this layer before forward"
+                "has no images: give --roidb to `minicaffe train` or `trace`, or call set_roidb on this layer before forward"
             )
         entries = [self.roidb[i] for i in self._next_batch()]
         images, scales = zip(*(self._image(entry) for entry in entries), strict=True)

@@ -23,7 +23,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from types import FunctionType
 from typing import Any, Generic, ParamSpec
 
@@ -61,7 +60,9 @@ def compiled() -> bool:
 
 
 def installed() -> str | None:
-    """Numba's version; None if it is not installed. Imports nothing."""
+    """Numba's version; None if it is not installed. Does not import it."""
+    from importlib import metadata  # 10 ms, a sixth of NumPy's import
+
     try:
         return metadata.version("numba")
     except metadata.PackageNotFoundError:

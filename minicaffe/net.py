@@ -84,7 +84,7 @@ class Net(PycaffeNet, Hooked):
     without it, layers that only one family of forks has may tell.
     lock: to be held by a thread while it runs the net and reads its blobs, if several threads use one net.
     blobs, params, layer_dict: ordered dicts by name, as in pycaffe; inputs, outputs, top_names, bottom_names likewise.
-    nodes: each layer with its blobs, in order.
+    nodes: each layer with its blobs, in order. weights_files: the files that its weights were loaded from, in order.
     The rest of pycaffe's surface, old names and all, is in pycaffe_net.py.
     Raises PrototxtError, LayerError, WeightsError, SettingsError.
     """
@@ -130,6 +130,7 @@ class Net(PycaffeNet, Hooked):
         self._bytes = 0
         self.lock = RLock()
         self._loops_asked_for = False
+        self.weights_files: list[str] = []
         self.skipped = skipped_fields.of_net(net_file, strict)
 
         self.param = state_applied(net_file.param, self.phase, level, stages or [])
@@ -440,6 +441,7 @@ class Net(PycaffeNet, Hooked):
         """
         file = weights if isinstance(weights, WeightsFile) else read_weights(weights)
         report = LoadReport(str(file.path))
+        self.weights_files.append(report.file)
         self.take_layouts(file.shapes())
         for stored in file.layers:
             layer = self.layer_dict.get(stored.name)

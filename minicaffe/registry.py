@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
 from typing import Any, Generic, TypeVar
 
 from .errors import Error
@@ -30,15 +30,51 @@ GROUP = "minicaffe.layers"
 """The entry point group of packages with layers."""
 
 Kind = type[Layer]
+Name = TypeVar("Name", bound=Hashable)
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 DecoratedLayer = TypeVar("DecoratedLayer", bound=Kind)
 
-types: dict[str, Kind] = {}
+
+class Kinds(MutableMapping[Name, Kind]):
+    """Layer classes by name. A class given as the text "module:Class" is imported when it is first asked for: a net needs ten
+    of the catalogue's hundred files."""
+
+    def __init__(self, kinds: Mapping[Name, Kind | str] | None = None) -> None:
+        self._kinds: dict[Name, Kind | str] = dict(kinds or {})
+
+    def __getitem__(self, name: Name) -> Kind:
+        kind = self._kinds[name]
+        if isinstance(kind, str):
+            module, _, attribute = kind.partition(":")
+            kind = self._kinds[name] = getattr(importlib.import_module(module), attribute)
+        return kind
+
+    def __setitem__(self, name: Name, kind: Kind) -> None:
+        self._kinds[name] = kind
+
+    def __delitem__(self, name: Name) -> None:
+        del self._kinds[name]
+
+    def __iter__(self) -> Iterator[Name]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kinds
+
+    def add(self, kinds: Kinds[Name]) -> None:
+        """Add all of these, unimported where they are."""
+        self._kinds |= kinds._kinds
+
+
+types: Kinds[str] = Kinds()
 """Every layer type known so far, by name: the built-in ones of layers/__init__.py, and registered ones."""
 registered: dict[str, Kind] = {}
 """The registered ones, which are also Python layers of that name."""
-stand_ins: dict[tuple[str, str], Kind] = {}
+stand_ins: Kinds[tuple[str, str]] = Kinds()
 """The built-in layers that replace Python layers, by python_param's module and layer."""
 
 _loaded: set[str] = set()
@@ -72,7 +108,7 @@ def find(name: str) -> Kind | None:
 def class_of(param: caffe_pb2.LayerParameter) -> Kind:
     """The class with the facts of a layer of a prototxt: Layer if the type is unknown.
 
-    Imports nothing: a Python layer that is neither built in nor registered has the class Python.
+    Imports no code but minicaffe's: a Python layer that is neither built in nor registered has the class Python.
     """
     if param.type == "Python":
         module, name = param.python_param.module, param.python_param.layer

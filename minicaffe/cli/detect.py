@@ -23,7 +23,7 @@ from minicaffe.scaling.batch.find import find_sources
 from .common import check_folder, warn
 from .detect_many import BatchOptions, detect_many, refuse
 from .detect_print import nothing_found, picture_names, print_rows
-from .groups import ImageOptions, seed_option
+from .groups import ImageOptions, classes_option, seed_option
 from .options import FiniteRange, argument, option, with_options
 
 
@@ -32,9 +32,7 @@ class Options(ImageOptions, BatchOptions):
     net: str = argument()
     weights: str = argument()
     sources: tuple[str, ...] = argument(required=True, metavar="SOURCE...")
-    classes: str | None = option(
-        "--classes", "Class names, one per line.  [default: VOC's for 21, COCO's for 81]", metavar="FILE"
-    )
+    classes: str | None = classes_option()
     threshold: float = option("--threshold", "Lowest score shown.", type=FiniteRange(0, 1), default=0.5)
     draw_dir: str | None = option("--draw", "Write each image with its boxes into DIR.", metavar="DIR")
     as_json: bool = option("--json", "Print one JSON list instead of lines.")

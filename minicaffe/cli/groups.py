@@ -208,8 +208,12 @@ def _short(names: Sequence[str], most: int = 8) -> str:
     return listed(names[:most]) + more
 
 
+def classes_option() -> Any:
+    return option("--classes", "Class names, one per line.  [default: VOC's for 21, COCO's for 81]", metavar="FILE")
+
+
 def backward_option() -> Any:
-    help = "Also run backward: from the losses; in a net without a loss, from ones at its outputs."
+    help = "Also run backward: from the losses; in a net without a loss, from ones at its outputs (trace: see --seed-gradient)."
     return option("--backward", help)
 
 

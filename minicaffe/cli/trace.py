@@ -12,30 +12,42 @@ from numpy.typing import NDArray
 
 from minicaffe.data.images import load_image
 from minicaffe.debug_info import debug_info
+from minicaffe.detection.class_names import read_names
 from minicaffe.detection.detect_ssd import SSD_MEANS, prepare_ssd_image, ssd_layer
-from minicaffe.detection.inputs import put_array, start_backward
+from minicaffe.detection.inputs import put_array
 from minicaffe.errors import Error
 from minicaffe.formats.arrays import write_npz
 from minicaffe.net import Net
+from minicaffe.tracing.gradient_seed import gradient_seed
+from minicaffe.tracing.trace_picture import found_detections
 from minicaffe.tracing.tracer import TILE_BYTES, Tracer
 
 from .common import check_apart, check_target, warn
-from .groups import DeviceOptions, InputOptions, NetOptions, backward_option, image_inputs, weights_option
+from .groups import DeviceOptions, InputOptions, NetOptions, backward_option, classes_option, image_inputs, weights_option
 from .log import logging_to, to_stderr
 from .options import argument, option, with_options
+from .roidb import RoidbOptions
 from .terminal import echo
+from .trace_progress import progress
 from .trace_table import TraceTable
 
 PAGE = "trace.html"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(InputOptions, NetOptions, DeviceOptions):
+class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     net: str = argument()
     weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by detect.", metavar="FILE")
+    classes: str | None = classes_option()
     backward: bool = backward_option()
+    seed_gradient: str | None = option(
+        "--seed-gradient",
+        "What the gradients are of (runs backward): the losses, the sum of the outputs, or the score of detection K, the best"
+        " one is 0.  [default: loss if the net has one, else detection:0, else ones]",
+        metavar="loss|ones|detection:K",
+    )
     until: str | None = option("--until", "The last layer that runs forward.", metavar="LAYER")
     out: str | None = option(
         "-o --out", f"The page to write.  [default: {PAGE} if no other output is chosen]", metavar="FILE.html"
@@ -43,6 +55,14 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     text: bool = option("--text", "Print a table, line by line as layers run.")
     npz: str | None = option("--npz", "Write every blob; with --backward also all gradients.", metavar="FILE.npz")
     debug: bool = option("--debug-info", "Print Caffe's debug_info lines on stderr.")
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether backward runs."""
+        return self.backward or self.seed_gradient is not None
+
+    def read_files(self) -> list[str | None]:
+        return [*super().read_files(), self.classes, self.roidb]
 
 
 @with_options(Options)
@@ -62,13 +82,14 @@ def command(options: Options) -> None:
     check_target("--out", out, read)
     check_target("--npz", options.npz, read)
     check_apart("--out", out, "--npz", options.npz)
-    tracer = Tracer(path=out, backward=options.backward, weights=weights, tile_bytes=TILE_BYTES if out else 0)
-    with _reported(tracer), TraceTable(tracer) if options.text else nullcontext(), tracer:
+    names = read_names(options.classes) if options.classes else None
+    tracer = Tracer(path=out, backward=options.goes_back, classes=names, tile_bytes=TILE_BYTES if out else 0)
+    with _reported(tracer), TraceTable(tracer) if options.text else progress(tracer), tracer:
         net = _run(tracer, options, weights)
     if out:
         echo(f"written: {out}")
     if options.npz:
-        write_arrays(net, options.npz, options.until, options.backward)
+        write_arrays(net, options.npz, options.until, options.goes_back)
         echo(f"written: {options.npz}")
 
 
@@ -83,12 +104,15 @@ def _run(tracer: Tracer, options: Options, weights: Sequence[str]) -> Net:
     net = options.load(options.net, weights, watch=tracer.watch, say=say, no_zeros=True)
     if until is not None:
         net.index_of(until)
+    if options.roidb:
+        options.set_roidb(net, options.settings)
     tracer.image = _fill(net, options, say)
     with logging_to(to_stderr) if options.debug else nullcontext(), debug_info(net, options.debug):
         net.forward(end=until)
-        if options.backward:
-            start_backward(net, until)
-            net.backward(start=until)
+        if options.goes_back:
+            seed = gradient_seed(net, options.seed_gradient, until, found_detections(net, tracer.image), tracer.classes)
+            tracer.gradient = seed.words
+            net.backward_from_to(seed.layer, 0)
     return net
 
 

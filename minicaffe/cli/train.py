@@ -15,13 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from minicaffe.access import granted
-from minicaffe.data.roidb import add_flipped, add_proposals, load_roidb
-from minicaffe.data.settings import DetectionSettings
 from minicaffe.errors import Error
 from minicaffe.formats.prototxt import read_solver
-from minicaffe.layers.roi_data import RoIData
 from minicaffe.proto import caffe_pb2
-from minicaffe.scaling.batch.detector import read_proposals
 from minicaffe.training.finite import check_finite
 from minicaffe.training.signals import Action, signal_actions
 from minicaffe.training.snapshots import latest
@@ -32,6 +28,7 @@ from .common import check_apart, check_target, listed, one_of, warn
 from .groups import DeviceOptions, SettingsOptions, StateOptions, iterations_option, weights_option
 from .log import logging_to, to_stderr
 from .options import FiniteRange, argument, option, with_options
+from .roidb import RoidbOptions
 from .terminal import echo
 
 if TYPE_CHECKING:
@@ -46,16 +43,12 @@ EFFECTS = click.Choice([action.value for action in Action])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(SettingsOptions, DeviceOptions, StateOptions):
+class Options(RoidbOptions, SettingsOptions, DeviceOptions, StateOptions):
     solver: str | None = argument(required=False)
     solver_option: str | None = option("--solver", "The solver, in place of the argument.", metavar="FILE")
     weights: tuple[str, ...] = weights_option()
     snapshot: str | None = option("--snapshot", "Resume from this .solverstate, or from the newest one.", metavar="FILE|latest")
     iterations: int | None = iterations_option("Number of iterations; required if the solver has no max_iter.", None)
-    roidb: str | None = option("--roidb", "Images and boxes, for nets that begin with RoIData.", metavar="FILE.json|VOC-FOLDER")
-    split: str = option("--split", "Image list of a VOC folder.", metavar="NAME", default="trainval")
-    images: str | None = option("--images", "Images of a COCO file.  [default: the file's folder]", metavar="DIR")
-    proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
     out: str | None = option("--out", "Write the trained weights here too.", metavar="FILE.caffemodel")
     seed_given: int | None = option(
         "--seed", "Seed of weights and samples.  [default: the solver's random_seed, or RNG_SEED of the settings]"
@@ -109,7 +102,7 @@ def command(options: Options) -> None:
         with job.train(trainer) if job else nullcontext():
             for file in options.weights if state is None else ():  # --snapshot latest: weights count only for the first start
                 _load(trainer, file)
-            _set_roidb(trainer, settings, options)
+            options.set_roidb(trainer.net, settings)
             if state:
                 trainer.restore(state)
             _solve(trainer, options, alone=job is None)
@@ -181,32 +174,6 @@ def _state(param: caffe_pb2.SolverParameter, snapshot: str | None, folder: Path)
     newest = latest(param.snapshot_prefix, folder)
     echo(f"going on from {newest}" if newest else f"no snapshot {param.snapshot_prefix}_iter_... yet: from the start")
     return newest
-
-
-def _set_roidb(trainer: SGDSolver, settings: DetectionSettings, options: Options) -> None:
-    """Hand the images and boxes of --roidb to the net's RoIData layer. Raises Error."""
-    readers = [layer for layer in trainer.net.layers if isinstance(layer, RoIData)]
-    source, images = options.roidb, options.images
-    if not readers:
-        if source:
-            raise Error(f"--roidb {source}: no layer of the net reads a roidb")
-        return
-    reader = readers[0]
-    if not source:
-        raise Error(f'layer "{reader.name}" reads a roidb: give --roidb, a JSON file or a PASCAL VOC folder')
-    if images and not Path(images).is_dir():
-        raise Error(f"--images {images}: no such folder")
-    entries, classes = load_roidb(source, split=options.split, images=images)
-    if classes and len(classes) != reader.num_classes:
-        wanted = f'layer "{reader.name}" has num_classes {reader.num_classes}'
-        warn(f"{source} has {len(classes)} classes with the background, but {wanted}")
-    if options.proposals:
-        boxes = [read_proposals(options.proposals, Path(str(entry["image"]))) for entry in entries]
-        entries = add_proposals(entries, [array for array in boxes if array is not None])
-    if settings.train.use_flipped:
-        entries = add_flipped(entries)
-    reader.set_roidb(entries)
-    echo(f"{source}: {len(entries)} images{' with their mirror images' * settings.train.use_flipped}, {len(classes)} classes")
 
 
 def _solve(trainer: SGDSolver, options: Options, alone: bool) -> None:

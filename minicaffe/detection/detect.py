@@ -39,12 +39,14 @@ class Detections:
     """The objects found in one image, best score first.
 
     boxes: (n, 4) as x1, y1, x2, y2 in pixels of the image, corners inclusive. scores: (n,). classes: (n,), 0 is background.
+    sources: (n,), which roi of the net each comes from; of an SSD net, which row of DetectionOutput; None if that is not known.
     Raises Error for boxes or scores that are NaN or infinite.
     """
 
     boxes: Floats
     scores: Floats
     classes: Ints
+    sources: Ints | None = None
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.boxes).all() and np.isfinite(self.scores).all()):
@@ -152,7 +154,7 @@ def pick(
         rois, classes = np.append(rois, kept), np.append(classes, np.full(len(kept), k))
     best = np.argsort(-scores[rois, classes], kind="stable")[:max_detections]  # a roi may be there under several classes
     rois, classes = rois[best], classes[best]
-    return Detections(boxes[rois, classes], scores[rois, classes], classes)
+    return Detections(boxes[rois, classes], scores[rois, classes], classes, rois)
 
 
 def to_json(detections: Detections, class_names: Sequence[str] | None = None) -> list[dict[str, Any]]:

@@ -73,12 +73,13 @@ def prepare_ssd_image(
 
 def pick_rows(rows: NDArray[Any], size: Sequence[int], *, threshold: float = 0.05, max_detections: int = 100) -> Detections:
     """The detections in DetectionOutput's rows (n, 7) of one image of size (height, width); class -1 marks an empty row."""
-    likely = rows[(rows[:, 1] >= 0) & (rows[:, 2] >= threshold)]
-    best = likely[np.argsort(-likely[:, 2], kind="stable")[:max_detections]]
+    likely = np.flatnonzero((rows[:, 1] >= 0) & (rows[:, 2] >= threshold))
+    sources = likely[np.argsort(-rows[likely, 2], kind="stable")[:max_detections]]
+    best = rows[sources]
     height, width = size
     boxes = best[:, 3:] * np.array([width, height, width, height], np.float32)  # the net's corners are relative, 0 to 1
     inside = np.clip(boxes, 0, np.array([width - 1, height - 1, width - 1, height - 1]))
-    return Detections(inside.astype(np.float32), best[:, 2].astype(np.float32), best[:, 1].astype(np.int64))
+    return Detections(inside.astype(np.float32), best[:, 2].astype(np.float32), best[:, 1].astype(np.int64), sources)
 
 
 def _image_input(net: Net) -> str:

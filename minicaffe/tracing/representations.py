@@ -17,7 +17,7 @@ from minicaffe.net import Net
 
 from .trace import Trace
 from .trace_page import page
-from .trace_shots import NOT_FINITE, Statistics, statistics, tiles
+from .trace_shots import Statistics, colours, statistics, tiles
 
 TILE_BYTES = 2**15
 """The most bytes of the maps of a blob."""
@@ -86,7 +86,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _maps(values: NDArray[Any]) -> str:
-    """The first item's maps side by side, each from its least value (black) to its greatest (white); red if not finite."""
+    """The first item's maps side by side, on one scale and in the colours of trace pages."""
     found = tiles(values, TILE_BYTES)
     if found is None:
         return ""
@@ -94,10 +94,7 @@ def _maps(values: NDArray[Any]) -> str:
         from PIL import Image
     except ImportError:
         return ""
-    sheet = _sheet(found.pixels)
-    # 0 to 254 stretched to 255
-    rgb = np.repeat((sheet.astype(np.uint16) * 255 // 254).clip(0, 255).astype(np.uint8)[..., None], 3, axis=2)
-    rgb[sheet == NOT_FINITE] = (220, 0, 0)
+    rgb = _sheet(colours(found.pixels, found.low, found.high))
     file = io.BytesIO()
     Image.fromarray(rgb).save(file, "PNG")
     shrunk = f", one pixel for {found.shrunk} x {found.shrunk} values" if found.shrunk > 1 else ""
@@ -107,11 +104,11 @@ def _maps(values: NDArray[Any]) -> str:
 
 
 def _sheet(maps: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """maps (C, h, w) in rows of MOST_ACROSS, with a gap between them."""
-    count, height, width = maps.shape
+    """maps (C, h, w, 3) in rows of MOST_ACROSS, with a white gap between them."""
+    count, height, width, _ = maps.shape
     across = min(count, MOST_ACROSS)
     down = -(-count // across)
-    cells = np.full((down * across, height + GAP, width + GAP), 254, np.uint8)
+    cells = np.full((down * across, height + GAP, width + GAP, 3), 255, np.uint8)
     cells[:count, :height, :width] = maps
-    sheet = cells.reshape(down, across, height + GAP, width + GAP).transpose(0, 2, 1, 3)
-    return np.ascontiguousarray(sheet.reshape(down * (height + GAP), across * (width + GAP)))
+    sheet = cells.reshape(down, across, height + GAP, width + GAP, 3).transpose(0, 2, 1, 3, 4)
+    return np.ascontiguousarray(sheet.reshape(down * (height + GAP), across * (width + GAP), 3))

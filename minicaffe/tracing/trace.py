@@ -76,16 +76,17 @@ class Failure:
 
 @dataclass(frozen=True)
 class Picture:
-    """The image, shrunk for display: rgb (h, w, 3). scale: pixels of the net's input per pixel."""
+    """The image, shrunk for display: rgb (h, w, 3). scale: pixels of the net's input per pixel; photo: pixels of the image."""
 
     rgb: NDArray[np.uint8]
     scale: float
+    photo: float
 
 
 @dataclass
 class Trace:
-    """One run: the layers and the steps in order. detections: as of detect.to_json, in pixels of the net's input; None if the
-    net is not a detector or no image was given."""
+    """One run: the layers and the steps in order. gradient: what the gradients are of, or "". detections: as of
+    detect.to_json, in pixels of the image; None if the net is not a detector or no image was given."""
 
     name: str
     file: str
@@ -93,6 +94,7 @@ class Trace:
     dtype: str
     device: str
     weights: list[str]
+    gradient: str
     notes: list[str]
     layers: list[LayerFacts]
     steps: list[Step]

@@ -48,7 +48,7 @@ def document(trace: Trace) -> tuple[Json, bytes]:
     return {
         "format": FORMAT,
         "minicaffe": __version__,
-        "net": {key: getattr(trace, key) for key in ("name", "file", "phase", "dtype", "weights", "device")},
+        "net": {key: getattr(trace, key) for key in ("name", "file", "phase", "dtype", "weights", "device", "gradient")},
         "notes": trace.notes,
         "error": vars(trace.error) if trace.error else None,
         "layers": [_layer(layer, arrays) for layer in trace.layers],
@@ -109,8 +109,8 @@ def _tiles(tiles: Tiles | None, arrays: Arrays) -> Json | None:
         "height": height,
         "width": width,
         "pixels": arrays.put(tiles.pixels, "u1"),
-        "low": [_number(value) for value in tiles.low],
-        "high": [_number(value) for value in tiles.high],
+        "low": _number(tiles.low),
+        "high": _number(tiles.high),
     }
 
 
@@ -134,7 +134,8 @@ def _picture(picture: Picture | None, arrays: Arrays) -> Json | None:
     if picture is None:
         return None
     height, width = picture.rgb.shape[:2]
-    return {"width": width, "height": height, "rgb": arrays.put(picture.rgb, "u1"), "scale": picture.scale}
+    scales = {"scale": picture.scale, "photo": picture.photo}
+    return {"width": width, "height": height, "rgb": arrays.put(picture.rgb, "u1"), **scales}
 
 
 def _number(value: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The record of an array in a trace: statistics, a histogram, its maps as small grey pictures, the values of a small array."""
+"""The record of an array in a trace: statistics, a histogram, its maps as small pictures, the values of a small array."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHOLE = 8192
 """The most values of a blob that is stored whole."""
 MOST_TILES = 256
 NOT_FINITE = 255
-"""The pixel of a value that is not finite; 0 to 254 stand for the tile's low to high."""
+"""The pixel of a value that is not finite; 0 to 254 stand for low to high."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,9 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Tiles:
-    """Maps as pictures: pixels (page, h, w) of the first of `channels` maps, each from low to high.
+    """Maps as pictures: pixels (page, h, w) of the first of `channels` maps, all on one scale from low to high.
 
+    0 is on the scale: low is 0 or -high, or high is 0.
     n: the item of the batch. shrunk: the side of the block of values in a pixel. per: for weights, the inputs of each output.
     """
 
@@ -58,8 +59,8 @@ class Tiles:
     shrunk: int
     per: int
     pixels: NDArray[np.uint8]
-    low: list[float]
-    high: list[float]
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def tiles(array: Array, tile_bytes: int, *, weights: bool = False) -> Tiles | No
         factor += 1
     page = min(channels, MOST_TILES, max(1, tile_bytes // (-(-height // factor) * -(-width // factor))))
     shown = shrunk(maps[:page].astype(np.float64), factor)
-    pixels, low, high = grey(shown)
+    pixels, low, high = on_scale(shown)
     return Tiles(0, channels, factor, array.shape[1] if weights else 1, pixels, low, high)
 
 
@@ -161,13 +162,31 @@ def shrunk(maps: Array, factor: int) -> Array:
     return maps
 
 
-def grey(maps: Array) -> tuple[NDArray[np.uint8], list[float], list[float]]:
-    """maps (C, H, W) as bytes, 0 to 254 from each map's least finite value to its greatest; those values."""
+def on_scale(maps: Array) -> tuple[NDArray[np.uint8], float, float]:
+    """maps (C, H, W) as bytes, 0 to 254 from low to high, and these: 0 to the greatest value or, of values of both signs, from
+    minus the greatest size to it, so that 127 is 0."""
     finite = np.isfinite(maps)
-    low = np.where(finite, maps, np.inf).min(axis=(1, 2), keepdims=True)
-    high = np.where(finite, maps, -np.inf).max(axis=(1, 2), keepdims=True)
-    low, high = np.where(np.isfinite(low), low, 0), np.where(np.isfinite(high), high, 0)  # a map without finite values
-    with np.errstate(invalid="ignore"):
-        pixels = np.rint((np.where(finite, maps, low) - low) * (254 / np.where(high > low, high - low, 1)))
-    pixels = np.where(finite, pixels, NOT_FINITE).astype(np.uint8)
-    return pixels, low.ravel().tolist(), high.ravel().tolist()
+    low, high = (float(bound(maps, initial=0.0, where=finite)) for bound in (np.min, np.max))
+    if low < 0 < high:
+        high = max(-low, high)
+        low = -high
+    half = high / 2 - low / 2  # the whole range of float64's extremes would be infinite
+    places = (np.where(finite, maps, low) / 2 - low / 2) * (254 / half if half else 0)
+    return np.where(finite, np.rint(places), NOT_FINITE).astype(np.uint8), low, high
+
+
+def colours(pixels: NDArray[np.uint8], low: float, high: float) -> NDArray[np.uint8]:
+    """pixels of on_scale as (..., 3) red, green and blue: 0 is black, positive values go over orange to light yellow, negative
+    ones over blue to light blue; what is not finite is magenta."""
+    largest = max(-low, high) or 1.0
+    low, high = low / largest, high / largest
+    values = low + pixels.astype(np.float64) * ((high - low) / 254)
+    channels = [np.interp(values, PLACES, [stop[i] for stop in STOPS]) for i in range(3)]
+    rgb = np.rint(np.stack(channels, axis=-1)).astype(np.uint8)
+    rgb[pixels == NOT_FINITE] = (255, 0, 255)
+    return rgb
+
+
+PLACES = (-1.0, -0.5, 0.0, 0.5, 1.0)
+STOPS = ((214, 238, 255), (38, 110, 214), (0, 0, 0), (214, 86, 20), (255, 236, 196))
+"""Red, green and blue at PLACES of the greatest size. pictures.js has the same ones."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from minicaffe.blob import Blob
 from minicaffe.cuda.device import current
 from minicaffe.cuda.stream import Stopwatch
+from minicaffe.detection.detect import to_json
 from minicaffe.layer import Layer
 from minicaffe.mode import gpu_mode
 from minicaffe.net import Net
@@ -26,7 +28,7 @@ from minicaffe.net import Net
 from .explanations.runs import shown_name
 from .trace import BlobShot, Failure, Step, Trace
 from .trace_facts import TakenMemory, layer_facts, reduced
-from .trace_picture import found_detections, picture
+from .trace_picture import found_detections, names_of, picture
 from .trace_roi import RoiShot, add_gradients, explained, roi_shot, shows_rois
 from .trace_shots import shot
 
@@ -42,8 +44,11 @@ class Tracer:
     """A context manager that traces the net in its block; `trace` holds the result, write(path) writes it as a page.
 
     path: of a page to write at the end of the block, also if a layer fails. backward: whether to record backward passes.
-    image: the picture (H, W, 3), BGR, in the net's input, to show with the detections. weights, notes: shown on the page.
-    tile_bytes: the most bytes of the pictures of maps, 0 for none. on_step: called after each step.
+    image: the picture (H, W, 3), BGR, in the net's input, to show with the detections. classes: their names, the background's
+    first (default: VOC's for 21 classes, COCO's for 81). notes: shown on the page. tile_bytes: the most bytes of the pictures
+    of maps, 0 for none. on_step: called after each step.
+    gradient: what backward starts from, in words, for the page. steps_to_come: how many steps there are at the end of this
+    pass, None before the first forward.
     A second forward pass replaces the first.
     """
 
@@ -54,15 +59,16 @@ class Tracer:
         *,
         backward: bool = True,
         image: NDArray[np.uint8] | None = None,
-        weights: Iterable[str] = (),
+        classes: Sequence[str] | None = None,
         notes: Iterable[str] = (),
         tile_bytes: int = TILE_BYTES,
         on_step: OnStep | None = None,
     ) -> None:
         self.net, self.path, self.backward, self.image = net, path, backward, image
-        self.weights, self.notes = list(weights), list(notes)
+        self.classes, self.notes, self.gradient = classes, list(notes), ""
         self.on_step = on_step
         self.steps: list[Step] = []
+        self.steps_to_come: int | None = None
         self.error: Failure | None = None
         self._tile_bytes, self._passes = tile_bytes, 0
         self._rois: dict[int, RoiShot] = {}
@@ -101,6 +107,10 @@ class Tracer:
         from .trace_page import write_page
 
         write_page(self.trace, path)
+
+    def layer_of(self, step: Step) -> Layer:
+        """The layer that made a step."""
+        return self._layers()[step.layer]
 
     def _repr_html_(self) -> str:
         from .representations import trace_html
@@ -155,6 +165,8 @@ class Tracer:
             self._taken.look(self._all_blobs())
         if not self.steps or self.steps[0].kind != "setup":
             self._add_setup()
+        if not self._went_forward:
+            self.steps_to_come = len(self.steps) + 2 * (len(self._traced.nodes) - i)
         self._begin("reshape", i)
 
     def _after_reshape(self, i: int) -> None:
@@ -174,8 +186,11 @@ class Tracer:
         self._add("forward", i, ms, blobs)
 
     def _before_backward(self, i: int) -> None:
-        if self._traced.nodes[i].needs_backward:
-            self._begin("backward", i)
+        if not self._traced.nodes[i].needs_backward:
+            return
+        if not self._went_back:
+            self.steps_to_come = len(self.steps) + sum(node.needs_backward for node in self._traced.nodes[: i + 1])
+        self._begin("backward", i)
 
     def _after_backward(self, i: int) -> None:
         net = self._traced
@@ -266,11 +281,16 @@ class Tracer:
             phase=str(net.phase),
             dtype=str(net.dtype),
             device=current().name if gpu_mode() else "cpu",
-            weights=self.weights,
+            weights=list(net.weights_files),
+            gradient=self.gradient if self._went_back else "",
             notes=[*self.notes, *passes, *reduced(self.steps, layers)],
             layers=layers,
             steps=list(self.steps),
             error=self.error,
             picture=picture(net, self.image),
-            detections=found_detections(net, self.image) if done else None,
+            detections=self._detections() if done else None,
         )
+
+    def _detections(self) -> list[dict[str, Any]] | None:
+        found = found_detections(self._traced, self.image)
+        return None if found is None else to_json(found, names_of(self._traced, self.classes))

@@ -447,7 +447,7 @@ def test_detections_are_drawn(tmp_path: Path, open_page: Open) -> None:
 
     page = tmp_path / "shapes.html"
     net, weights = SHAPES / "rfcn" / "test.prototxt", SHAPES / "rfcn" / "shapes_rfcn.caffemodel"
-    options = ["--image", SHAPES / "scene.png", "--cfg", SHAPES / "shapes.yml", "-o", page]
+    options = ["--image", SHAPES / "scene.png", "--cfg", SHAPES / "shapes.yml", "--classes", SHAPES / "classes.txt", "-o", page]
     result = CliRunner().invoke(main, ["trace", *map(str, [net, weights, *options])])
     assert result.exit_code == 0, result.output
     opened = open_page(page)
@@ -455,6 +455,88 @@ def test_detections_are_drawn(tmp_path: Path, open_page: Open) -> None:
     opened.page.locator(".detection").first.wait_for()
     assert opened.page.locator(".detection").count() == 8
     assert opened.page.locator(".detections li").count() == 8
+    names = ["circle", "square", "circle"]
+    assert opened.page.locator(".detections strong").all_inner_texts()[:3] == names
+    first = opened.page.locator(".detections li").nth(1).locator(".mono").inner_text()
+    assert [float(number) for number in re.findall(r"[\d.]+", first)[:4]] == pytest.approx([242.7, 40.2, 398.4, 196.5], abs=0.1)
+    opened.page.locator(".detection .halo").nth(8 - 1 - 1).dispatch_event("click")  # the best is drawn last
+    assert opened.page.locator('[data-detection="1"]').get_attribute("aria-pressed") == "true"
+    assert opened.page.locator(".detection.dimmed").count() == 7
+    slider = opened.page.get_by_label("Lowest score, in percent")
+    slider.evaluate("e => { e.value = 0; e.dispatchEvent(new Event('input')); }")
+    assert opened.page.locator(".detections li").count() == 90
+
+
+def test_a_net_whose_first_layer_fails(tmp_path: Path, open_page: Open) -> None:
+    for text in (
+        'layer { name: "first" type: "Input" top: "x" top: "y" input_param { shape { dim: -1 } } }',
+        'name: "n" layer { name: "first" type: "DummyData" top: "x" dummy_data_param { shape { dim: 2 } shape { dim: 3 } } }',
+    ):
+        tracer = Tracer(path=tmp_path / "failed.html")
+        with pytest.raises(Error), tracer:
+            Net(parse_net(text), TEST, watch=tracer.watch)
+        opened = open_page(tmp_path / "failed.html")
+        assert "first" in opened.page.locator("#error").inner_text()
+        assert opened.page.locator(".node").count() == 1
+        assert opened.page.locator("h2").inner_text().startswith("first")
+        opened.page.keyboard.press("ArrowRight")
+        opened.page.keyboard.press("Home")
+        assert not opened.page.locator("#timeline").is_visible()
+
+
+VALUES = """name: "values"
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 31 } } }
+layer { name: "flat" type: "Flatten" bottom: "data" top: "flat" }
+"""
+
+
+def test_every_number_of_a_small_blob_can_be_reached(tmp_path: Path, open_page: Open) -> None:
+    net = Net(parse_net(VALUES), TEST)
+    net.blobs["data"].data[...] = np.arange(930).reshape(2, 3, 5, 31)
+    with Tracer(net, tmp_path / "values.html"):
+        net.forward()
+    opened = open_page(tmp_path / "values.html")
+    opened.layer("data")
+    card = opened.page.locator('.card[data-blob="data"]').first
+    card.locator("summary", has_text="Values").click()
+    seen: set[int] = set()
+
+    def look() -> list[str]:
+        seen.update(int(text) for text in card.locator("tbody td").all_inner_texts())
+        return card.locator("tbody th").all_inner_texts()
+
+    card.locator("tbody td").first.wait_for()
+    assert look()[16] == "1, 0, 1"
+    card.get_by_label("next columns of data").click()
+    look()
+    card.get_by_label("next rows of data").click()
+    assert look()[-1] == "1, 2, 4"
+    assert card.get_by_label("next rows of data").is_disabled()
+    card.get_by_label("previous columns of data").click()
+    look()
+    assert seen == set(range(930))
+
+
+def test_zero_is_black_and_signs_have_their_colours(tmp_path: Path, open_page: Open) -> None:
+    net = Net(parse_net(QUIET), TEST)
+    net.blobs["data"].data[0, :2] = 0
+    net.blobs["data"].data[0, 0, :, :3], net.blobs["data"].data[0, 1, 0, 0] = -2, 4
+    with Tracer(net, tmp_path / "colours.html"):
+        net.forward()
+    opened = open_page(tmp_path / "colours.html")
+    opened.layer("data")
+    card = opened.page.locator('.card[data-blob="data"]').first
+    card.locator(".tile canvas").first.wait_for()
+
+    def pixel(tile: int, x: int, y: int) -> list[int]:
+        """Of a copy: Chromium warns of reading a canvas that is drawn on."""
+        canvas = card.locator(".tile canvas").nth(tile)
+        copy = "const c = new OffscreenCanvas(6, 8).getContext('2d', {willReadFrequently: true}); c.drawImage(e, 0, 0);"
+        return list(canvas.evaluate(f"e => {{ {copy} return [...c.getImageData({x}, {y}, 1, 1).data]; }}"))[:3]
+
+    assert pixel(0, 5, 0) == pixel(1, 5, 5) == [0, 0, 0]
+    assert pixel(1, 0, 0) == [255, 236, 196], "the greatest of all maps"
+    assert pixel(0, 0, 0) == pytest.approx([38, 110, 214], abs=3), "half as large, on the same scale, and negative"
 
 
 @pytest.mark.skipif(not ZF.exists(), reason="the published prototxts are not here")

@@ -278,7 +278,7 @@ def test_statistics_that_no_file_gives_are_made_up(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rfcn", "faster_rcnn"])
-def test_detections_are_detects_in_pixels_of_the_nets_input(net: str, kind: str) -> None:
+def test_detections_are_detects_in_pixels_of_the_photo(net: str, kind: str) -> None:
     folder, cfg = SHAPES / kind, SHAPES / "shapes.yml"
     weights, photo = folder / f"shapes_{kind}.caffemodel", SHAPES / "scene.png"
     result = run(folder / "test.prototxt", weights, "--image", photo, "--cfg", cfg)
@@ -286,12 +286,73 @@ def test_detections_are_detects_in_pixels_of_the_nets_input(net: str, kind: str)
     data = document_of("trace.html")
     loaded = Net(folder / "test.prototxt", TEST, weights=weights, settings=read_settings(cfg))
     image = load_image(photo)
-    found = detect(loaded, image, threshold=0.5)
+    found = detect(loaded, image, threshold=0, max_detections=200)
     scale = float(loaded.blobs["im_info"].data[0, 2])
-    assert len(found) > 0
+    assert len(found) > 20 and found.scores.min() < 0.1, "the page's slider starts at 0"
     assert [item["class_index"] for item in data["detections"]] == found.classes.tolist()
-    np.testing.assert_allclose([item["box"] for item in data["detections"]], found.boxes * scale, rtol=1e-5)
+    np.testing.assert_allclose([item["box"] for item in data["detections"]], found.boxes, atol=0.051)
     picture = data["image"]
+    assert picture["photo"] * picture["width"] == pytest.approx(image.shape[1])
+    assert data["net"]["weights"] == [str(weights)]
     assert picture["scale"] * picture["width"] == pytest.approx(image.shape[1] * scale)
     kinds = {layer["roi"]["kind"] for layer in data["layers"] if layer["roi"]}
     assert kinds == ({"psroi_bins"} if kind == "rfcn" else {"max_bins"})
+
+
+def shapes(*more: object) -> Result:
+    folder = SHAPES / "rfcn"
+    weights = folder / "shapes_rfcn.caffemodel"
+    return run(folder / "test.prototxt", weights, "--image", SHAPES / "scene.png", "--cfg", SHAPES / "shapes.yml", *more)
+
+
+def test_the_gradients_are_of_what_was_asked_for_and_the_page_says_so(net: str) -> None:
+    result = shapes("--classes", SHAPES / "classes.txt", "--seed-gradient", "detection:1")
+    assert result.exit_code == 0, result.output
+    data = document_of("trace.html")
+    best = data["detections"][1]
+    assert best["class"] == "square"
+    assert data["net"]["gradient"].startswith(f"the score of detection 1, square {best['score']:.4f}: cls_prob[")
+    assert steps_of(data, "backward")[0] == "cls_prob_reshape", "the boxes' branch takes no part"
+    assert shapes("--backward", "--until", "conv5").exit_code == 0
+    assert document_of("trace.html")["net"]["gradient"] == "the sum of conv5"
+    assert shapes().exit_code == 0
+    assert document_of("trace.html")["net"]["gradient"] == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--seed-gradient", "detection:1000", "the image has 90 detections: give detection:0 for the best one"),
+        ("--seed-gradient", "detection:x", "the image has 90 detections"),
+        ("--seed-gradient", "loss", "no layer of the net has a loss; give loss, ones or detection:K"),
+        ("--roidb", "roidb.json", "no layer of the net reads a roidb"),
+        ("--classes", "none.txt", "none.txt"),
+    ],
+)
+def test_what_the_net_does_not_have(net: str, option: str, value: str, message: str) -> None:
+    result = shapes(option, value)
+    assert result.exit_code == 1
+    assert message in result.stderr
+
+
+def test_a_training_net_takes_its_images_from_a_roidb(net: str) -> None:
+    Path("scene.png").write_bytes((SHAPES / "scene.png").read_bytes())
+    images = [{"image": "scene.png", "boxes": [[243, 40, 398, 196]], "classes": ["square"]}]
+    classes = ["__background__", "circle", "square", "triangle"]
+    Path("roidb.json").write_text(json.dumps({"classes": classes, "images": images}))
+    weights, cfg = SHAPES / "rfcn" / "shapes_rfcn.caffemodel", SHAPES / "shapes.yml"
+    result = run(
+        SHAPES / "rfcn/train.prototxt", weights, "--phase", "TRAIN", "--cfg", cfg, "--roidb", "roidb.json", "--backward"
+    )
+    assert result.exit_code == 0, result.output
+    data = document_of("trace.html")
+    assert data["net"]["gradient"].startswith("the losses ")
+    assert "conv1" in steps_of(data, "backward")
+
+
+def test_long_traces_say_where_they_are(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minicaffe.cli.trace_progress.EVERY", 0.0)
+    lines = run(net, "--backward").stderr.splitlines()
+    assert "setup of data: step 1" in lines
+    assert "forward of prob: step 20 of 20" in lines
+    assert "backward of conv: step 24 of 25" in lines

@@ -147,12 +147,12 @@ def test_the_command_names_means_and_factor_when_nothing_is_found(net: Net) -> N
     )
 
 
-def test_trace_shows_the_detections_in_pixels_of_the_nets_input(net: Net) -> None:
+def test_trace_shows_the_detections_in_pixels_of_the_photo(net: Net) -> None:
     """The image of 60 x 40 is an input of 6 x 4."""
     result = CliRunner().invoke(main, ["trace", "ssd.prototxt", "ssd.caffemodel", "--image", "photo.png", "--out", "t.html"])
     assert result.exit_code == 0, result.output
     data = json.loads(re.findall(r'id="trace">(.*?)</script>', Path("t.html").read_text(encoding="utf-8"), re.S)[0])
     (found,) = data["detections"]
     assert found["class_index"] == 2
-    np.testing.assert_allclose(found["box"], [2.4, 1, 4.4, 3], rtol=1e-5)
-    assert data["image"]["scale"] == pytest.approx(0.1)
+    np.testing.assert_allclose(found["box"], [24, 10, 44, 30], rtol=1e-5)
+    assert (data["image"]["scale"], data["image"]["photo"]) == (pytest.approx(0.1), 1)

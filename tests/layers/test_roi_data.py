@@ -273,9 +273,7 @@ def test_errors(tmp_path: Path) -> None:
         LayerCase(FOUR, tops=2)
     with pytest.raises(LayerError, match="param_str must give 'num_classes'"):
         LayerCase('type: "RoIData"', tops=3)
-    with pytest.raises(
-        LayerError, match=r"has no images: train it with .* or call set_roidb\(roidb\) on this layer before forward"
-    ):
+    with pytest.raises(LayerError, match=r"has no images: give --roidb to .* or call set_roidb on this layer before forward"):
         LayerCase(FOUR, tops=3).forward()
     with pytest.raises(LayerError, match=r"gone.jpg: cannot read the image"):
         layer([changed(image=str(tmp_path / "gone.jpg"))])

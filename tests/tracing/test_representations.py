@@ -45,7 +45,7 @@ def test_a_blob_shows_shape_statistics_and_maps() -> None:
     assert "<td>diff</td>" not in html
     sheet = picture_of(html)
     assert sheet.shape == (5, 18, 3)
-    assert (sheet[0, 6].tolist(), sheet[3, 10].tolist()) == ([0, 0, 0], [255, 255, 255])
+    assert (sheet[0, 6].tolist(), sheet[3, 10].tolist()) == ([0, 0, 0], [255, 236, 196])  # 0 and the greatest
 
 
 def test_a_blobs_nan_stands_out_and_its_diff_is_shown_once_it_is_there() -> None:
@@ -55,7 +55,7 @@ def test_a_blobs_nan_stands_out_and_its_diff_is_shown_once_it_is_there() -> None
     html = blob._repr_html_()
     assert "<b>1 NaN, 0 infinite</b>" in html
     assert "<td>diff</td><td>4</td>" in html
-    assert picture_of(html)[1, 1].tolist() == [220, 0, 0]
+    assert picture_of(html)[1, 1].tolist() == [255, 0, 255]
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (0, 3, 4, 5)])

@@ -26,7 +26,17 @@ from minicaffe.tracing.trace import Step
 from minicaffe.tracing.trace_document import document
 from minicaffe.tracing.trace_facts import bytes_in_use
 from minicaffe.tracing.trace_page import page
-from minicaffe.tracing.trace_shots import NOT_FINITE, SAMPLED, histogram, shot, shrunk, statistics, tiles
+from minicaffe.tracing.trace_shots import (
+    NOT_FINITE,
+    SAMPLED,
+    colours,
+    histogram,
+    on_scale,
+    shot,
+    shrunk,
+    statistics,
+    tiles,
+)
 
 CHAIN = """name: "chain"
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 8 dim: 6 } } }
@@ -295,12 +305,35 @@ def test_an_array_of_one_value_and_a_large_one() -> None:
 
 
 def test_tiles_by_hand() -> None:
-    maps = np.array([[[[0, 1], [2, 4]], [[5, 5], [5, 5]]]], np.float32)
+    """All maps of a blob are on one scale, on which 0 is."""
+    maps = np.array([[[[0, 1], [2, 4]], [[5, 5], [5, 10]]]], np.float32)
     found = tiles(maps, 1000)
-    assert found.pixels[0].tolist() == [[0, 64], [127, 254]]
-    assert found.pixels[1].tolist() == [[0, 0], [0, 0]]
-    assert (found.low, found.high) == ([0, 5], [4, 5])
+    assert found.pixels.tolist() == [[[0, 25], [51, 102]], [[127, 127], [127, 254]]]
+    assert (found.low, found.high) == (0, 10)
     assert (found.channels, found.shrunk, found.per) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "pixels", "low", "high"),
+    [
+        ([-1, 0, 3, np.nan], [85, 127, 254, 255], -3, 3),
+        ([-4, 0, 3, -np.inf], [0, 127, 222, 255], -4, 4),
+        ([-4, -2, -1, -3], [0, 127, 190, 64], -4, 0),
+        ([0, 0, 0, 0], [0, 0, 0, 0], 0, 0),
+        ([np.nan, np.inf, np.nan, np.nan], [255, 255, 255, 255], 0, 0),
+        ([-1.7e308, 1.7e308, 0, 8.5e307], [0, 254, 127, 190], -1.7e308, 1.7e308),
+    ],
+)
+def test_zero_has_one_place_on_the_scale(values: list[float], pixels: list[int], low: float, high: float) -> None:
+    found, *scale = on_scale(np.array(values).reshape(1, 2, 2))
+    assert found.ravel().tolist() == pixels
+    assert scale == [low, high]
+    finite = np.isfinite(values)
+    rgb = colours(found, *scale).reshape(4, 3)
+    assert (rgb[~finite] == (255, 0, 255)).all()
+    assert (rgb[(np.array(values) == 0) & finite] <= 2).all(), "0 is black"
+    assert all(rgb[i, 0] > rgb[i, 2] for i in range(4) if finite[i] and values[i] > 0), "positive values are orange"
+    assert all(rgb[i, 2] > rgb[i, 0] for i in range(4) if finite[i] and values[i] < 0), "negative values are blue"
 
 
 def test_large_maps_are_shrunk_and_paged_within_their_budget() -> None:
@@ -321,7 +354,7 @@ def test_weights_are_one_tile_for_each_input_of_each_output() -> None:
     weight = np.arange(4 * 3 * 2 * 5, dtype=np.float32).reshape(4, 3, 2, 5)
     found = tiles(weight, 10000, weights=True)
     assert found.pixels.shape == (12, 2, 5)
-    assert (found.per, found.low[4]) == (3, 40)
+    assert (found.per, found.low, found.high) == (3, 0, 119)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1, 1), (0, 3, 4, 5), (2, 3, 4), (1, 0, 4, 5)])
@@ -505,7 +538,7 @@ def test_values_in_the_document_are_the_nets() -> None:
     np.testing.assert_array_equal(read(step["blobs"][0]["values"], raw), net.blobs["ip"].data)
     assert step["blobs"][0]["shape"] == step["shapes"][0] == [2, 5]
     assert data["net"] | {"file": ""} == {
-        "name": "chain", "file": "", "phase": "TRAIN", "dtype": "float32", "weights": [], "device": "cpu",
+        "name": "chain", "file": "", "phase": "TRAIN", "dtype": "float32", "weights": [], "device": "cpu", "gradient": "",
     }  # fmt: skip
 
 

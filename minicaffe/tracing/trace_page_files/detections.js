@@ -1,27 +1,28 @@
 // The detections, drawn on the image.
 
+const USUAL = 50; // percent: the lowest score that detect shows
+
 function detectionsPanel() {
   const view = stage("Image");
-  const least = Math.min(...trace.detections.map((found) => found.score), 1);
-  const field = el("input", {
-    type: "range",
-    min: Math.floor(least * 100),
-    max: 100,
-    value: Math.floor(least * 100),
-    "aria-label": "Lowest score, in percent",
-  });
+  let chosen = null;
+  const field = el("input", {type: "range", min: 0, max: 100, value: USUAL, "aria-label": "Lowest score, in percent"});
   const output = el("output", {});
-  const list = el("ol", {class: "detections"});
+  const list = el("ol", {class: "detections", start: 0});
+  const choose = (k) => {
+    chosen = chosen === k ? null : k;
+    draw();
+    list.querySelector(`[data-detection="${k}"]`)?.focus();
+  };
   const draw = () => {
-    const kept = trace.detections.filter((found) => found.score * 100 >= field.value);
+    const kept = trace.detections.map((found, k) => ({...found, k})).filter((found) => found.score * 100 >= field.value);
+    if (!kept.some((found) => found.k === chosen)) chosen = null;
     output.textContent = `score at least ${number(field.value / 100, 2)}: ${kept.length} of ${trace.detections.length}`;
-    view.draw(kept.map(detectionBox), kept.map(detectionLabel));
-    list.replaceChildren(
-      ...kept.map((found) => {
-        const box = el("span", {class: "quiet mono"}, pair(found.box, 4));
-        return el("li", {}, el("strong", {}, found.class), ` ${found.score.toFixed(3)} `, box);
-      }),
+    const labelled = kept.filter((found) => chosen === null || found.k === chosen);
+    view.draw(
+      [...kept].reverse().map((found) => detectionBox(found, chosen, choose)), // the best on top
+      labelled.slice(0, MOST_LABELS).map(detectionLabel),
     );
+    list.replaceChildren(...kept.map((found) => detectionItem(found, chosen, choose)));
   };
   field.addEventListener("input", draw);
   view.look(0, 0, trace.image.width, trace.image.height);
@@ -32,21 +33,43 @@ function detectionsPanel() {
       "div",
       {class: "head"},
       el("h2", {}, "Detections"),
-      el("p", {class: "quiet"}, "of the net's last pass; boxes in pixels of its input"),
+      el("p", {class: "quiet"}, "of the net's last pass, after NMS; boxes x1, y1, x2, y2 in pixels of the photo"),
     ),
     el("section", {class: "card result"}, el("label", {class: "slider"}, field, output), view.figure, list),
   ];
 }
 
-const shownBox = (found) => found.box.map((v) => v / trace.image.scale);
+const MOST_LABELS = 30;
 
-const detectionBox = (found) =>
-  svg(
+const shownBox = (found) => found.box.map((v) => v / trace.image.photo);
+
+function detectionBox(found, chosen, choose) {
+  const other = chosen !== null && chosen !== found.k;
+  return svg(
     "g",
-    {class: "detection", "data-class": found.class},
+    {class: `detection${other ? " dimmed" : ""}`, "data-class": found.class, onclick: () => choose(found.k)},
     box(...shownBox(found), {class: "halo"}),
     box(...shownBox(found), {class: "chosen"}),
   );
+}
+
+function detectionItem(found, chosen, choose) {
+  const attributes = {
+    type: "button",
+    class: "link detection-item",
+    "data-detection": found.k,
+    "aria-pressed": String(chosen === found.k),
+    onclick: () => choose(found.k),
+  };
+  const [x1, y1, x2, y2] = found.box;
+  const size = `${number(x2 - x1 + 1, 4)} × ${number(y2 - y1 + 1, 4)}`;
+  return el(
+    "li",
+    {value: found.k},
+    el("button", attributes, el("strong", {}, found.class), ` ${found.score.toFixed(3)} `),
+    el("span", {class: "quiet mono"}, ` ${found.box.map((v) => number(v, 4)).join(", ")} (${size})`),
+  );
+}
 
 /** Class and score above the box, or in it if there is no room above. */
 function detectionLabel(found) {

@@ -28,9 +28,9 @@ function drawMap(view, roi, arrays, state, bin, backward) {
   const source = backward && arrays.dx ? arrays.dx : arrays.map;
   let range = [0, 0];
   if (bin.channel < stored) {
-    range = rangeOf(source, bin.channel * height * width, height * width, backward);
-    view.paint(greyCanvas(source, bin.channel * height * width, height, width, ...range), 0, 0, width, height);
-    view.say(`channel ${bin.channel} · black ${number(range[0], 3)}, white ${number(range[1], 3)}`);
+    range = rangeOf(source, bin.channel * height * width, height * width);
+    view.paint(mapCanvas(source, bin.channel * height * width, height, width, ...range), 0, 0, width, height);
+    view.say(`channel ${bin.channel} · ${scaleText(...range)}`);
   } else view.say(`channel ${bin.channel} is not in the page`);
   if (state.close === "bin") {
     const [x1, y1, x2, y2] = readSpan(bin) ?? boxes.used;
@@ -134,8 +134,8 @@ function drawOutput(view, roi, arrays, state, backward) {
   const cells = [];
   let range = [0, 0];
   if (values && first !== null) {
-    range = rangeOf(values, first, height * width, backward);
-    view.paint(greyCanvas(values, first, height, width, ...range), 0, 0, width, height);
+    range = rangeOf(values, first, height * width);
+    view.paint(mapCanvas(values, first, height, width, ...range), 0, 0, width, height);
     for (let h = 0; h < height; h++)
       for (let w = 0; w < width; w++)
         cells.push({h, w, value: values[first + h * width + w], strong: h === state.ph && w === state.pw});

@@ -22,6 +22,7 @@ function layerPanel({layer: i, step: s}) {
       ? el("p", {class: "error"}, el("strong", {}, `This layer's ${KINDS[trace.error.way] ?? trace.error.way} failed.`))
       : null,
     blobTable(layer, i),
+    kind === "backward" ? el("p", {class: "quiet gradient-of"}, `gradients of ${trace.net.gradient || "what the program put into the tops' diffs"}`) : null,
     layer.roi && running ? inspectorView(layer, kind === "backward") : null,
     ...[...(kind === "backward" ? topDiffs(layer, i) : []), ...(step?.blobs ?? [])].map((blob) =>
       blobCard(blob, `${blob.role} ${blob.part}`),
@@ -126,7 +127,7 @@ function blobCard(blob, role, what = "channel") {
     notFinite(blob),
     el("div", {class: "row numbers"}, statistics(blob), blob.histogram ? histogramView(blob.histogram) : null),
     blob.tiles ? tilesView(blob.tiles, what) : null,
-    !blob.tiles && blob.values ? valuesView(blob) : null,
+    blob.values ? valuesView(blob) : null,
   );
 }
 
@@ -151,33 +152,68 @@ function statistics(blob) {
   return el("dl", {class: "stats"}, items);
 }
 
-/** The numbers of a small blob: its first rows. */
+const ROWS = 20;
+const COLUMNS = 24;
+
+/** The numbers of a small blob, page by page: the last axis across, the others down. */
 function valuesView(blob) {
-  const [rows = 1, ...inner] = blob.shape;
-  const columns = product(inner);
-  const shown = {rows: Math.min(rows, columns === 1 ? 64 : 16), columns: Math.min(columns, 24)};
+  const shape = blob.shape.slice(0, Math.max(1, blob.shape.findLastIndex((length) => length !== 1) + 1)); // without 1 x 1 maps
+  const outer = shape.slice(0, -1);
+  const lengths = {row: product(outer), column: product(shape.slice(-1))};
+  const first = {row: 0, column: 0};
+  const steps = {row: ROWS, column: COLUMNS};
   const box = el("div", {class: "scroll values", tabindex: 0, role: "region", "aria-label": `Values of ${blob.name}`});
+  const pagers = ["row", "column"]
+    .filter((what) => lengths[what] > steps[what])
+    .map((what) => {
+      const where = el("span", {class: "quiet", "aria-live": "polite"});
+      const move = (by) => {
+        first[what] = clamp(first[what] + by, 0, steps[what] * Math.floor((lengths[what] - 1) / steps[what]));
+        draw();
+      };
+      const back = button("‹", `previous ${what}s of ${blob.name}`, () => move(-steps[what]));
+      const on = button("›", `next ${what}s of ${blob.name}`, () => move(steps[what]));
+      const say = () => {
+        const last = Math.min(first[what] + steps[what], lengths[what]);
+        where.textContent = `${what}s ${first[what]} to ${last - 1} of ${lengths[what]}`;
+        back.disabled = first[what] === 0;
+        on.disabled = last === lengths[what];
+      };
+      return {say, row: el("div", {class: "row"}, back, on, where)};
+    });
   const draw = async () => {
     const values = await read(blob.values);
-    if (columns === 1) {
-      box.append(el("p", {class: "mono"}, [...values.subarray(0, shown.rows)].map((v) => number(v, 4)).join("  ")));
-    } else {
-      const row = (r) => valuesRow(r, values.subarray(r * columns, r * columns + shown.columns));
-      const lines = Array.from({length: shown.rows}, (_, r) => row(r));
-      box.append(el("table", {}, el("tbody", {}, lines)));
+    const ends = {row: Math.min(first.row + ROWS, lengths.row), column: Math.min(first.column + COLUMNS, lengths.column)};
+    const lines = [];
+    for (let r = first.row; r < ends.row; r++) {
+      const start = r * lengths.column;
+      lines.push(valuesRow(indexText(r, outer), values.subarray(start + first.column, start + ends.column)));
     }
-    if (rows > shown.rows || columns > shown.columns) {
-      const text = `the first ${shown.rows} of ${rows} rows, ${shown.columns} of ${columns} numbers each`;
-      box.append(el("p", {class: "quiet"}, text));
-    }
+    const columns = Array.from({length: ends.column - first.column}, (_, c) =>
+      el("th", {scope: "col", class: "quiet"}, first.column + c),
+    );
+    const head = el("thead", {}, el("tr", {}, el("td", {}), columns));
+    box.replaceChildren(el("table", {}, lengths.column > 1 ? head : null, el("tbody", {}, lines)));
+    for (const pager of pagers) pager.say();
   };
   const ontoggle = (event) => {
     if (event.target.open && !box.children.length) draw(); // drawn when first opened
   };
-  return el("details", {ontoggle, class: "inner"}, el("summary", {}, "Values"), box);
+  const rows = pagers.map((pager) => pager.row);
+  return el("details", {ontoggle, class: "inner"}, el("summary", {}, "Values"), rows, box);
 }
 
-function valuesRow(r, values) {
+/** The index of row r of these axes: "3", "0, 2, 5"; nothing where there is one row. */
+function indexText(r, axes) {
+  const indices = [];
+  for (const length of [...axes].reverse()) {
+    indices.unshift(r % length);
+    r = Math.floor(r / length);
+  }
+  return indices.join(", ");
+}
+
+function valuesRow(name, values) {
   const cells = [...values].map((v) => el("td", {class: Number.isFinite(v) ? null : "bad"}, number(v, 4)));
-  return el("tr", {}, el("th", {scope: "row", class: "quiet"}, r), cells);
+  return el("tr", {}, el("th", {scope: "row", class: "quiet"}, name), cells);
 }

@@ -1,17 +1,37 @@
-// Pictures of numbers: grey maps on canvases, pages of tiles, histograms.
+// Pictures of numbers: maps on canvases, pages of tiles, histograms.
 
-const BAD = [220, 38, 38, 255]; // NaN and infinity
+const BAD = [255, 0, 255, 255]; // NaN and infinity
 
-/** A canvas of `values` (height * width from `offset`), black at low, white at high, red if not finite. */
-function greyCanvas(values, offset, height, width, low, high) {
-  const scale = high > low ? 255 / (high - low) : 0;
-  return paintedCanvas(height, width, (i) => {
-    const v = values[offset + i];
-    if (!Number.isFinite(v)) return BAD;
-    const grey = scale ? (v - low) * scale : 128;
-    return [grey, grey, grey, 255];
-  });
+/** Colours at -1, -0.5, 0, 0.5 and 1 times the greatest size: 0 is black, whatever the map. trace_shots.py has the same. */
+const STOPS = [
+  [214, 238, 255],
+  [38, 110, 214],
+  [0, 0, 0],
+  [214, 86, 20],
+  [255, 236, 196],
+];
+
+/** The colour of a value on a scale from low to high, one of which may be 0. */
+function colourOf(value, low, high) {
+  if (!Number.isFinite(value)) return BAD;
+  const place = 2 * clamp(value / (Math.max(-low, high) || 1), -1, 1) + 2;
+  const i = Math.min(Math.floor(place), STOPS.length - 2);
+  return [...STOPS[i].map((from, k) => from + (STOPS[i + 1][k] - from) * (place - i)), 255];
 }
+
+const scaleText = (low, high) => `${number(low, 3)} to ${number(high, 3)}, 0 is black`;
+
+/** The scale from low to high as a bar between its ends. */
+function scaleBar(low, high) {
+  const width = 60;
+  const bar = paintedCanvas(8, width, (i) => colourOf(low + ((high - low) * (i % width)) / (width - 1), low, high));
+  filled(bar, {class: "scale-bar", "aria-hidden": "true"}, []);
+  return el("span", {class: "quiet", title: scaleText(low, high)}, `${number(low, 3)} `, bar, ` ${number(high, 3)}`);
+}
+
+/** A canvas of `values` (height * width from `offset`). */
+const mapCanvas = (values, offset, height, width, low, high) =>
+  paintedCanvas(height, width, (i) => colourOf(values[offset + i], low, high));
 
 /** A canvas whose pixel i has the red, green, blue and alpha of colour(i). */
 function paintedCanvas(height, width, colour) {
@@ -23,18 +43,16 @@ function paintedCanvas(height, width, colour) {
   return canvas;
 }
 
-/** The least and greatest finite value of values[offset .. offset + count); of equal size if `symmetric`. */
-function rangeOf(values, offset, count, symmetric = false) {
-  let low = Infinity;
-  let high = -Infinity;
+/** The scale of values[offset .. offset + count): 0 to the greatest or, with both signs, from minus the greatest size to it. */
+function rangeOf(values, offset, count) {
+  let [low, high] = [0, 0];
   for (let i = offset; i < offset + count; i++) {
     if (!Number.isFinite(values[i])) continue;
     low = Math.min(low, values[i]);
     high = Math.max(high, values[i]);
   }
-  if (low > high) return [0, 0];
   const size = Math.max(-low, high);
-  return symmetric ? [-size, size] : [low, high];
+  return low < 0 && high > 0 ? [-size, size] : [low, high];
 }
 
 /** The maps of a blob, or the filters of a convolution, as pages of tiles. */
@@ -61,7 +79,8 @@ function tilesView(tiles, what) {
   };
   const back = button("‹", `previous ${what}s`, () => move(-perPage), {disabled: true});
   const on = button("›", `next ${what}s`, () => move(perPage), {disabled: stored <= perPage});
-  const about = tiles.shrunk > 1 ? quiet(`shrunk ${number(tiles.shrunk)} times`) : null;
+  const shrunk = tiles.shrunk > 1 ? quiet(`shrunk ${tiles.shrunk} times`) : null;
+  const about = [scaleBar(tiles.low, tiles.high), shrunk];
   grid.style.minHeight = `${Math.ceil(size.height + 18)}px`; // its height before it is drawn, so that the page does not jump
   return whenSeen(
     el("div", {class: "tiles-view"}, el("div", {class: "row"}, stored > perPage ? [back, on] : [], where, about), grid),
@@ -78,12 +97,13 @@ function tileSize(height, width) {
 
 function tile(tiles, pixels, i, what) {
   const count = tiles.height * tiles.width;
+  const {low, high} = tiles;
   const canvas = paintedCanvas(tiles.height, tiles.width, (p) => {
-    const grey = pixels[i * count + p];
-    return grey === 255 ? BAD : [grey, grey, grey, 255];
+    const pixel = pixels[i * count + p];
+    return colourOf(pixel === 255 ? NaN : low + (pixel * (high - low)) / 254, low, high);
   });
   const name = tiles.per > 1 ? `output ${Math.floor(i / tiles.per)}, input ${i % tiles.per}` : `${what} ${i}`;
-  const text = `${name}: black ${number(tiles.low[i])}, white ${number(tiles.high[i])}`;
+  const text = `${name}: ${scaleText(low, high)}`;
   filled(canvas, {role: "img", "aria-label": text}, []);
   return el("figure", {class: "tile", title: text}, canvas, el("figcaption", {class: "quiet"}, i));
 }

@@ -68,7 +68,7 @@ function cellTexts(cells, [low, high], grain) {
   const size = Math.min(0.22, 12.5 * grain);
   if (1 / grain < 38) return [];
   return cells.map(({h, w, value, strong}) => {
-    const name = `cell${strong ? " strong" : ""}${value - low > (high - low) / 2 ? " on-light" : ""}`;
+    const name = `cell${strong ? " strong" : ""}${Math.abs(value) > 0.6 * Math.max(-low, high) ? " on-light" : ""}`;
     const place = {x: w + 0.5, y: h + 0.5 + size * 0.36};
     return svg("text", {...place, "font-size": size, class: name}, number(value, 3));
   });

@@ -4,6 +4,8 @@ const PLAY_MS = 350;
 
 function timelineView(root, goTo) {
   const steps = trace.steps;
+  root.hidden = !steps.length;
+  if (root.hidden) return () => {}; // the first layer failed in its setup
   const canvas = el("canvas", {
     class: "bars",
     role: "slider",

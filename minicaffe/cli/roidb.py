@@ -1,0 +1,53 @@
+"""The options that give a net's RoIData layer its images and boxes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from minicaffe.data.roidb import add_flipped, add_proposals, load_roidb
+from minicaffe.data.settings import DetectionSettings
+from minicaffe.errors import Error
+from minicaffe.layers.roi_data import RoIData
+from minicaffe.net import Net
+from minicaffe.scaling.batch.detector import read_proposals
+
+from .common import warn
+from .options import option
+from .terminal import echo
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoidbOptions:
+    """--roidb, --split, --images and --proposals."""
+
+    roidb: str | None = option("--roidb", "Images and boxes, for nets that begin with RoIData.", metavar="FILE.json|VOC-FOLDER")
+    split: str = option("--split", "Image list of a VOC folder.", metavar="NAME", default="trainval")
+    images: str | None = option("--images", "Images of a COCO file.  [default: the file's folder]", metavar="DIR")
+    proposals: str | None = option("--proposals", "IMAGE-NAME.npy files: boxes (R, 4), for nets without an RPN.", metavar="DIR")
+
+    def set_roidb(self, net: Net, settings: DetectionSettings) -> None:
+        """Hand the images and boxes of --roidb to the net's RoIData layer. Raises Error."""
+        readers = [layer for layer in net.layers if isinstance(layer, RoIData)]
+        source, images = self.roidb, self.images
+        if not readers:
+            if source:
+                raise Error(f"--roidb {source}: no layer of the net reads a roidb")
+            return
+        reader = readers[0]
+        if not source:
+            raise Error(f'layer "{reader.name}" reads a roidb: give --roidb, a JSON file or a PASCAL VOC folder')
+        if images and not Path(images).is_dir():
+            raise Error(f"--images {images}: no such folder")
+        entries, classes = load_roidb(source, split=self.split, images=images)
+        if classes and len(classes) != reader.num_classes:
+            wanted = f'layer "{reader.name}" has num_classes {reader.num_classes}'
+            warn(f"{source} has {len(classes)} classes with the background, but {wanted}")
+        if self.proposals:
+            boxes = [read_proposals(self.proposals, Path(str(entry["image"]))) for entry in entries]
+            entries = add_proposals(entries, [array for array in boxes if array is not None])
+        if settings.train.use_flipped:
+            entries = add_flipped(entries)
+        reader.set_roidb(entries)
+        mirrored = " with their mirror images" * settings.train.use_flipped
+        echo(f"{source}: {len(entries)} images{mirrored}, {len(classes)} classes")
