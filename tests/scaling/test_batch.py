@@ -365,7 +365,7 @@ def test_a_stop_leaves_whole_parts(folder: Path, monkeypatch: pytest.MonkeyPatch
         if picture.name == "photos/5.png":
             while not Path("found/part-00001.parquet").exists():  # of images before this one
                 time.sleep(0.001)
-            os.kill(here, number)
+            signal.raise_signal(number) if os.getpid() == here else os.kill(here, number)
             time.sleep(0.01)
         return real(self, picture)
 
