@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from minicaffe import loops, threads
 from minicaffe.errors import Error
 
-from .stops import STOPS
+from .stops import STOPS, held_back
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -52,8 +52,9 @@ def in_flight(function: Callable[[Item], Result], items: Iterable[Item], count: 
         return
     workers: list[_Worker] = []
     try:
-        for _ in range(count):
-            workers.append(_Worker(function, workers))
+        with held_back():  # until a forked process ignores stops
+            for _ in range(count):
+                workers.append(_Worker(function, workers))
         yield _in_order(workers, iter(items))
     finally:
         for worker in workers:
