@@ -40,6 +40,7 @@ class AnchorTarget(Layer):
     param_block = ("python_param",)
     weight_names = ()
     has_gradient = False
+    in_sequence = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.anchors, self.stride = layer_anchors(self)

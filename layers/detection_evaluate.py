@@ -44,6 +44,7 @@ class DetectionEvaluate(Layer):
     param_block = ("detection_evaluate_param",)
     weight_names = ()
     has_gradient = False
+    in_sequence = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param = self.param.detection_evaluate_param

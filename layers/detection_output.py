@@ -89,6 +89,7 @@ class DetectionOutput(Layer):
         try:
             self.files = files_asked(self)
             self.pictures = pictures_asked(self, len(bottom))
+            self.in_sequence = self.files is not None or self.pictures is not None
         except DataError as error:
             raise self.error(str(error), "detection_output_param") from error
 

@@ -28,6 +28,7 @@ class MemoryData(Layer):
     param_block = ("memory_data_param",)
     weight_names = ()
     has_gradient = False
+    in_sequence = True
     reads_data = True
     takes_arrays = True
 

@@ -39,6 +39,7 @@ class ProposalTarget(Layer):
     param_block = ("python_param",)
     weight_names = ()
     has_gradient = False
+    in_sequence = True
     makes_rois = True
     found_axis = 0
 

@@ -35,6 +35,7 @@ class RegionLoss(Loss):
 
     type = "RegionLoss"
     index_bottoms = (1,)
+    in_sequence = True
     param_block = ("region_loss_param",)
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -50,6 +50,7 @@ class RoIData(Layer):
     param_block = ("python_param",)
     weight_names = ()
     has_gradient = False
+    in_sequence = True
     reads_data = True
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:

@@ -65,6 +65,8 @@ class Layer:
       is_open: whether none is chosen yet, so that forward refuses.
     - copies: the memory that forward and backward need while they run, beside the blobs, in units of the first bottom's size
       (setup may set it); about 0 for work block by block.
+    - in_sequence: whether forwards must follow each other in one process, because a forward depends on those before it, or
+      writes to a file (setup may set it).
     - loops: the compiled loops that forward and backward run, if any (setup may set it), for compiling ahead.
     For the blobs' current shapes: the methods multiply_adds, kept_bytes, cached_bytes, working_bytes, suppose_rois.
 
@@ -104,6 +106,7 @@ class Layer:
     aligns: ClassVar[bool] = False
     alignment: Callable[[], Any] | None = None
     copies: tuple[float, float] = (1, 1)
+    in_sequence: bool = False
     loops: tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]] = ((), ())
     kinds: ClassVar[tuple[Kind, ...]] = ()
     is_open: bool = False

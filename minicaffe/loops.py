@@ -35,6 +35,8 @@ P = ParamSpec("P")
 
 VARIABLE = "MINICAFFE_LOOPS"
 WAYS = ("auto", "numpy", "numba")
+AHEAD = "minicaffe loops"
+"""The name of the thread that compiles ahead."""
 
 _lock = threading.RLock()
 _numba: Any = None
@@ -184,7 +186,7 @@ def compile_ahead(wanted: Iterable[tuple[Loop[Any], np.dtype[Any]]]) -> None:
     todo = list(dict.fromkeys(wanted))
     if todo and compiled():
         # not a daemon: at the end of the process Python waits for it, and LLVM is never torn down under a thread
-        threading.Thread(target=_compile_all, args=(todo,), name="minicaffe loops").start()
+        threading.Thread(target=_compile_all, args=(todo,), name=AHEAD).start()
 
 
 def _compile_all(todo: Iterable[tuple[Loop[Any], np.dtype[Any]]]) -> None:

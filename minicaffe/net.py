@@ -357,6 +357,12 @@ class Net(PycaffeNet, Hooked):
                 self._call("after_forward", i)
         return loss
 
+    def compile_loops(self) -> None:
+        """Compile now what the first forward begins to compile in the background."""
+        self._loops_asked_for = True
+        for loop, dtype in self._loops():
+            loop.compile(dtype)
+
     def _loops(self) -> Iterator[tuple[Loop[Any], np.dtype[Any]]]:
         """The compiled loops that the net's passes run, in their order."""
         for layer in self.layers:

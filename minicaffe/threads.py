@@ -132,6 +132,19 @@ def run(tasks: Iterable[Task]) -> None:
 
 
 @contextmanager
+def on_this_thread() -> Iterator[None]:
+    """In the block, run executes its tasks one by one on the calling thread. parts still cuts for all threads, so that results
+    are bit for bit those of all threads."""
+    before = getattr(_here, "working", False)
+    _here.working = True
+    try:
+        with _blas.on_one_thread():
+            yield
+    finally:
+        _here.working = before
+
+
+@contextmanager
 def computing() -> Iterator[None]:
     """For a block that runs layer after layer: BLAS stays on one thread, NumPy's buffers are short."""
     with _blas.on_one_thread(), short_buffers():

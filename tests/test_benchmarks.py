@@ -15,6 +15,7 @@ import pytest
 
 from minicaffe import get_num_threads, set_num_threads
 from minicaffe.formats.prototxt import parse_net
+from minicaffe.scaling.in_flight import CAN_FORK
 
 ROOT = Path(__file__).parents[1]
 TABLES = ["conv", "forks", "load", "nets", "roi", "scale", "train"]
@@ -170,3 +171,37 @@ def test_scale_leaves_each_contender_its_threads(monkeypatch: pytest.MonkeyPatch
     run = module("scale", monkeypatch).on_threads(lambda: {"threads": get_num_threads()}, before + 1)
     assert run() == {"threads": before + 1}
     set_num_threads(before)
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="no fork here")
+def test_images_a_second_are_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    many = module("many", monkeypatch)
+    at_once: list[int] = []
+
+    def counted(detector: Any, images: int) -> int:
+        at_once.append(min(get_num_threads(), images))
+        return at_once[-1]
+
+    def once(runs: Any, **_: object) -> dict[str, float]:
+        return {name: len(run()) * seconds for (name, run), seconds in zip(runs.items(), (0.08, 0.1, 0.04), strict=True)}
+
+    monkeypatch.setattr(many, "images_at_once", counted)
+    monkeypatch.setattr(many, "interleaved", once)
+    before = get_num_threads()
+    try:
+        many.main(["--images", "2", "--rows", "R-FCN of"])
+    finally:
+        set_num_threads(before)
+    assert at_once == [2, 1, 2]
+    assert "R-FCN of shapes | 2 | 80 | 100 (0.80) | 40 (2.00)\n" in capsys.readouterr().out
+
+
+def test_images_that_fail_end_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    many = module("many", monkeypatch)
+    (tmp_path / "bad.jpg").write_bytes(b"no picture")
+    before = get_num_threads()
+    try:
+        with pytest.raises(SystemExit, match="cannot read the image"):
+            many.measured(many.of_shapes("rfcn"), many.find_sources([str(tmp_path)]), 2)
+    finally:
+        set_num_threads(before)

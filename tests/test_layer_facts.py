@@ -310,3 +310,12 @@ def test_the_engine_names_no_layer_class() -> None:
         tree = ast.parse((ROOT / f"{stem}.py").read_text(encoding="utf-8"))
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         assert not names & classes, stem
+
+
+def test_which_forwards_must_follow_each_other() -> None:
+    """Those of types with a state to resume from, of random numbers also in TEST, and of files; setup adds DummyData and
+    DetectionOutput, and NVIDIA's BatchNorm counts in TRAIN alone."""
+    found = {kind for kind in KINDS if CATALOGUE[kind].in_sequence}
+    keeps_state = {kind for kind in KINDS if CATALOGUE[kind].training_state is not Layer.training_state}
+    assert keeps_state - found == {"BatchNorm", "DetectionOutput"}
+    assert found - keeps_state == {"AnchorTarget", "HDF5Output", "ProposalTarget"}

@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 
 from minicaffe import Error, get_num_threads, set_num_threads
 from minicaffe.cli import main
-from minicaffe.threads import MOST, VARIABLE, parts, run
+from minicaffe.threads import MOST, VARIABLE, on_this_thread, parts, run
 
 NET = 'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }'
 
@@ -99,6 +99,20 @@ def test_on_one_thread_all_is_the_callers() -> None:
     seen: list[int] = []
     run(lambda: seen.append(threading.get_ident()) for _ in range(4))
     assert seen == [threading.get_ident()] * 4
+
+
+def test_a_block_may_keep_its_tasks_on_its_thread() -> None:
+    """They are cut as for all threads, so that results do not change."""
+    seen: list[int] = []
+    with on_this_thread():
+        assert len(parts(9)) == 3
+        run([lambda: seen.append(threading.get_ident())] * 4)
+        run([lambda: seen.append(threading.get_ident())])
+        assert blas_threads() == {1}
+    assert seen == [threading.get_ident()] * 5
+    assert blas_threads() == {3}
+    side_by_side = threading.Barrier(3, timeout=10)
+    run([side_by_side.wait] * 3)
 
 
 def test_tasks_of_a_task_run_in_its_thread() -> None:

@@ -47,6 +47,7 @@ class PyramidProposal(Layer):
     param_block = ("python_param",)
     weight_names = ()
     has_gradient = False
+    in_sequence = True  # it may draw random numbers
     makes_rois = True
     found_axis = 0
 

@@ -32,6 +32,7 @@ class PrefetchingLayer(Layer):
     num_bottom = 0
     weight_names = ()
     has_gradient = False
+    in_sequence = True
     reads_data = True
     prefetched = 1
     """How many batches are prefetched, unless the prototxt says."""

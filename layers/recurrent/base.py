@@ -25,6 +25,7 @@ from .unrolled import Unrolled
 class Stateful(Layer):
     """A layer of `units` units that goes on from the states that its last forward left: (1, S, units) each."""
 
+    in_sequence = True
     states: ClassVar[tuple[str, ...]] = ()
     units: int
     last_states: list[Blob]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from minicaffe.parameters import Weights, weights_of
 from minicaffe.scaling.batch.detector import Detector, Recipe
 from minicaffe.scaling.batch.folder import Folder
 from minicaffe.scaling.batch.lock import locked
-from minicaffe.scaling.batch.parts import PART_SIZE, Done, run_local
+from minicaffe.scaling.batch.parts import PART_SIZE, Done, detected, run_local
 from minicaffe.scaling.batch.places import check_opens, require_pyarrow
 from minicaffe.scaling.batch.rules import Rules
 from minicaffe.scaling.batch.run import Run, begin
 from minicaffe.scaling.batch.sources import Sources
+from minicaffe.scaling.in_flight import in_flight
 from minicaffe.scaling.stops import exit_status, sigterm_stops
 
+from .at_once import images_at_once
 from .batch_display import BatchDisplay
 from .common import check_folder, identity
 from .groups import DeviceOptions, StateOptions
@@ -101,8 +104,12 @@ def _detect(detector: Detector, images: Sources, options: BatchOptions) -> Done:
                 where = _on_ray(detector.recipe, weights, run, options, display)
             else:
                 where = ""
-                with display:
-                    run_local(detector, run.to_do(), run.folder, display.add)
+                # The display starts a thread, so it comes second.
+                with (
+                    in_flight(partial(detected, detector), run.pictures(), images_at_once(detector, run.left)) as found,
+                    display,
+                ):
+                    run_local(found, run.to_do(), run.folder, display.add)
     except KeyboardInterrupt as stop:
         echo(f"stopped with {run.count_done()} of {run.parts} parts done; run the same command to continue", err=True)
         click.get_current_context().exit(exit_status(stop))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 
@@ -17,8 +17,10 @@ from minicaffe.files import replacing
 from minicaffe.formats.skipped import named
 from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.parts import Done
-from minicaffe.scaling.batch.sources import Sources
+from minicaffe.scaling.batch.sources import Picture, Sources
+from minicaffe.scaling.in_flight import in_flight
 
+from .at_once import images_at_once
 from .common import identity
 from .progress import counted
 from .terminal import echo
@@ -29,23 +31,30 @@ def print_rows(detector: Detector, images: Sources, pictures: Sequence[Path], as
     names = detector.find.classes
     results, done = [], Done()
     lacking = {"skipped": named(detector.net.skipped)} if detector.net.skipped else {}
-    rows: Iterable[Row] = (detector.row(picture) for picture in images.pictures())
-    if len(images) > 1 and not as_json:
-        rows = counted(rows, "images", len(images))
-    for i, row in enumerate(rows):
-        done = done.plus(Done.of(row))
-        if row.failure:
-            if len(images) == 1:
-                raise row.failure
-            echo(f"minicaffe: {on_one_line(row.image)}: {row.error}", err=True)
-            continue
-        assert row.found is not None and row.pixels is not None
-        if as_json:
-            results.append({"image": row.image, "detections": to_json(row.found, names), **lacking})
-        else:
-            _print(row, row.found, names)
-        if pictures:
-            _draw(pictures[i], row.pixels, row.found, names, err=as_json)
+
+    def drawn(image: tuple[Picture, Path | None]) -> Row:
+        row, target = detector.row(image[0]), image[1]
+        if row.failure and len(images) == 1:
+            raise row.failure
+        if target and row.found is not None and row.pixels is not None:
+            _draw(target, row.pixels, row.found, names)
+        return row.without_pixels()
+
+    targets: Sequence[Path | None] = pictures or [None] * len(images)
+    todo = zip(images.pictures(), targets, strict=False)
+    with in_flight(drawn, todo, images_at_once(detector, len(images))) as rows:
+        shown = counted(rows, "images", len(images)) if len(images) > 1 and not as_json else rows
+        for row, target in zip(shown, targets, strict=False):
+            done = done.plus(Done.of(row))
+            if row.found is None:
+                echo(f"minicaffe: {on_one_line(row.image)}: {row.error}", err=True)
+                continue
+            if as_json:
+                results.append({"image": row.image, "detections": to_json(row.found, names), **lacking})
+            else:
+                _print(row, row.found, names)
+            if target:
+                echo(f"  drawn: {on_one_line(str(target))}", err=as_json)
     if as_json:
         echo(json.dumps(results, indent=1))
     return done
@@ -99,8 +108,7 @@ def _print(row: Row, found: Detections, names: Sequence[str] | None) -> None:
         echo(f"  {label:{width}}  {score:.3f}  {corners}")
 
 
-def _draw(target: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None, *, err: bool) -> None:
+def _draw(target: Path, image: np.ndarray, found: Detections, names: Sequence[str] | None) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as path:
         draw(image, found, names).save(path)
-    echo(f"  drawn: {on_one_line(str(target))}", err=err)

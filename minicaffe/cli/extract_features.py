@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import click
 
+from minicaffe.blob import Arrays
 from minicaffe.data.database import BACKENDS, new_database
 from minicaffe.data.datum import float_datum
+from minicaffe.detection.inputs import put_array
 from minicaffe.errors import Error
 from minicaffe.named import names_near
+from minicaffe.net import Net
+from minicaffe.scaling.in_flight import in_flight
 
+from .at_once import batches_at_once
 from .flags import GflagsCommand
 from .groups import StateOptions, ThreadOptions, seed_option, use_device
 from .options import argument, option, with_options
@@ -51,14 +58,32 @@ def command(options: Options) -> None:
     if unknown := [name for name in names if name not in loaded.blobs]:
         raise Error(f'the net has no blob "{unknown[0]}"{names_near(unknown[0], loaded.blobs)}')
     stored = [0] * len(paths)
+    count, head = batches_at_once(loaded, options.batches)
+    inputs = (_read(loaded, head) for _ in range(options.batches))
     with ExitStack() as stack:
         writers = [stack.enter_context(new_database(path, options.backend or options.db_type or "lmdb")) for path in paths]
-        for _ in counted(range(options.batches), "batches"):
-            loaded.forward()
-            for i, (name, writer) in enumerate(zip(names, writers, strict=True)):
-                blob = loaded.blobs[name]
-                for item in blob.data.reshape(blob.num, blob.channels, blob.height, blob.width):
-                    writer.put(f"{stored[i]:010d}".encode(), float_datum(item).SerializeToString())
+        batches = stack.enter_context(in_flight(partial(_features, loaded, head, names), inputs, count))
+        for features in counted(batches, "batches", options.batches):
+            for i, (items, writer) in enumerate(zip(features, writers, strict=True)):
+                for item in items:
+                    writer.put(f"{stored[i]:010d}".encode(), item)
                     stored[i] += 1
     for name, path, count in zip(names, paths, stored, strict=True):
         echo(f"{path}: {count} items of {name}")
+
+
+def _read(net: Net, head: int) -> Arrays:
+    """Run the first `head` layers, which read the next batch: their tops."""
+    if head:
+        net.forward_from_to(0, head - 1)
+    return {name: net.blobs[name].data for node in net.nodes[:head] for name in node.top_names}
+
+
+def _features(net: Net, head: int, names: Sequence[str], inputs: Arrays) -> list[list[bytes]]:
+    """Run the other layers: the Datums of each blob's items."""
+    for name, array in inputs.items():
+        put_array(net, name, array)
+    net.forward_from_to(head, len(net.layers) - 1)
+    blobs = [net.blobs[name] for name in names]
+    items = [blob.data.reshape(blob.num, blob.channels, blob.height, blob.width) for blob in blobs]
+    return [[float_datum(item).SerializeToString() for item in of_one] for of_one in items]

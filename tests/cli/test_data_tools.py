@@ -14,11 +14,13 @@ from PIL import Image
 import minicaffe.cli.convert_imageset
 from minicaffe import TEST, Net, access, set_random_seed
 from minicaffe.cli import main
+from minicaffe.cli.at_once import batches_at_once
 from minicaffe.cuda.device import current
 from minicaffe.data.database import open_database
 from minicaffe.data.datum import datum_array, parse_datum
 from minicaffe.formats.weights import read_binaryproto
 from minicaffe.mode import gpu_mode
+from minicaffe.scaling.in_flight import CAN_FORK
 
 pytest.importorskip("lmdb", reason="the extra minicaffe[lmdb] is not installed")
 
@@ -228,20 +230,46 @@ layer { name: "pool" type: "Pooling" bottom: "x" top: "p" pooling_param { kernel
 """
 
 
-def test_features_are_the_blobs() -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_features_are_the_blobs(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Of the input, too; with two threads, two batches are computed at once."""
+    chosen = []
+
+    def at_once(net: Net, batches: int) -> tuple[int, int]:
+        chosen.append(batches_at_once(net, batches))
+        return chosen[-1]
+
+    monkeypatch.setattr("minicaffe.cli.extract_features.batches_at_once", at_once)
     run("convert-imageset", "images", "list.txt", "db")
     Path("net.prototxt").write_text(NET)
     set_random_seed(4)
     net = Net("net.prototxt", TEST)
     net.save("net.caffemodel")
-    result = run("extract_features", "net.caffemodel", "net.prototxt", "y,p,y", "y_db,p_db,again", 2, "lmdb", "CPU")
+    given = ["y,p,x,y", "y_db,p_db,x_db,again", 5, "lmdb", "CPU", "--threads", count]
+    result = run("extract_features", "net.caffemodel", "net.prototxt", *given)
     assert result.exit_code == 0, result.output
-    taken = [{name: array.copy() for name, array in net.forward().items()} for _ in range(2)]
-    for path, name, shape in (("y_db", "y", (5, 1, 1)), ("p_db", "p", (3, 3, 4)), ("again", "y", (5, 1, 1))):
+    assert chosen == [(2, 1) if count == 2 and CAN_FORK else (1, 0)]
+    taken = [{name: array.copy() for name, array in net.forward(blobs=["x"]).items()} for _ in range(5)]
+    shapes = {"y_db": (5, 1, 1), "p_db": (3, 3, 4), "x_db": (3, 5, 7), "again": (5, 1, 1)}
+    for (path, shape), name in zip(shapes.items(), "ypxy", strict=True):
         stored = items(path)
-        assert [key for key, *_ in stored] == [f"{i:010d}" for i in range(4)]
-        expected = np.concatenate([batch[name] for batch in taken]).reshape(4, *shape)
+        assert [key for key, *_ in stored] == [f"{i:010d}" for i in range(10)]
+        expected = np.concatenate([batch[name] for batch in taken]).reshape(10, *shape)
         np.testing.assert_array_equal([array for _, array, _ in stored], expected)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_features_of_images_one_of_which_is_damaged(count: int) -> None:
+    """Nothing is stored, as with one batch after the other."""
+    Path("some.txt").write_text("im0.png 4\nbroken.png 5\n")
+    Path("images/broken.png").write_bytes(b"no picture")
+    data = 'name: "in" type: "ImageData" top: "x" top: "l" image_data_param { source: "some.txt" root_folder: "images/" }'
+    Path("net.prototxt").write_text("layer { " + data + ' } layer { name: "r" type: "ReLU" bottom: "x" top: "y" }')
+    Net("net.prototxt", TEST).save("net.caffemodel")
+    result = run("extract-features", "net.caffemodel", "net.prototxt", "y", "y_db", 6, "--threads", count)
+    assert result.exit_code == 1
+    assert 'ImageData layer "in": some.txt:2: images/broken.png: cannot read the image' in result.output
+    assert not Path("y_db").exists()
 
 
 @pytest.mark.gpu

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import time
+from multiprocessing import active_children
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +17,15 @@ from detecting import ARGUMENTS, detect, make_folder
 from PIL import Image
 
 from minicaffe.cli import main
+from minicaffe.cli.at_once import images_at_once
 from minicaffe.errors import Error
 from minicaffe.scaling.batch import places
+from minicaffe.scaling.batch.detector import Detector, Row
 from minicaffe.scaling.batch.find import find_sources
 from minicaffe.scaling.batch.folder import Folder
 from minicaffe.scaling.batch.parts import parts_to_do
-from minicaffe.scaling.batch.sources import Files, Sources
+from minicaffe.scaling.batch.sources import Files, Picture, Sources
+from minicaffe.scaling.in_flight import CAN_FORK
 
 pa = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -350,24 +356,75 @@ def test_without_pyarrow_the_extra_is_named(folder: Path, monkeypatch: pytest.Mo
     assert detect("photos/0.png").exit_code == 0
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stop_leaves_whole_parts(folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int) -> None:
-    from minicaffe.scaling.batch.detector import Detector
+def test_a_stop_leaves_whole_parts(folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int, count: int) -> None:
+    real, here = Detector.row, os.getpid()
 
-    real, calls = Detector.row, [0]
-
-    def row(self: Detector, picture: object) -> object:
-        calls[0] += 1
-        if calls[0] == 5:
-            signal.raise_signal(number)
-        return real(self, picture)  # type: ignore[arg-type]
+    def row(self: Detector, picture: Picture) -> Row:
+        if picture.name == "photos/5.png":
+            while not Path("found/part-00001.parquet").exists():  # of images before this one
+                time.sleep(0.001)
+            signal.raise_signal(number) if os.getpid() == here else os.kill(here, number)
+            time.sleep(0.01)
+        return real(self, picture)
 
     monkeypatch.setattr(Detector, "row", row)
-    result = detect("photos", "--out", "found", "--part-size", 3)
+    result = detect("photos", "--out", "found", "--part-size", 2, "--threads", count)
     assert result.exit_code == status
-    assert result.stderr == "stopped with 1 of 3 parts done; run the same command to continue\n"
-    assert sorted(path.name for path in Path("found").iterdir()) == ["_minicaffe.json", "part-00000.parquet"]
-    assert "1 of which were there" in detect("photos", "--out", "found", "--part-size", 3).stdout
+    assert result.stderr == "stopped with 2 of 4 parts done; run the same command to continue\n"
+    parts = ["part-00000.parquet", "part-00001.parquet"]
+    assert sorted(path.name for path in Path("found").iterdir()) == ["_minicaffe.json", *parts]
+    assert active_children() == []
+    monkeypatch.setattr(Detector, "row", real)
+    assert "2 of which were there" in detect("photos", "--out", "found", "--part-size", 2, "--threads", count).stdout
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many processes computed, of each run in this process."""
+    counts: list[int] = []
+
+    def counted(detector: Detector, images: int) -> int:
+        counts.append(images_at_once(detector, images))
+        return counts[-1]
+
+    for module in ("detect_many", "detect_print"):
+        monkeypatch.setattr(f"minicaffe.cli.{module}.images_at_once", counted)
+    return counts
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="no fork here")
+def test_several_images_at_once_give_the_same_as_one_after_the_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, at_once: list[int]
+) -> None:
+    """Rows, lines, JSON and pictures, in the order of the images; also for the invalid one amid them."""
+    runs = []
+    for name in ("several", "one"):
+        monkeypatch.setattr("minicaffe.cli.at_once.CAN_FORK", name == "several")
+        printed = detect("photos", "--threads", 2, "--draw", f"drawn {name}")
+        rows = detect("photos", "--threads", 2, "--out", f"found {name}", "--part-size", 3)
+        as_json = detect("photos", "--threads", 2, "--json")
+        assert (printed.exit_code, rows.exit_code, as_json.exit_code) == (1, 0, 1)
+        assert printed.stderr.startswith("minicaffe: photos/3.png: cannot read the image: not an image, or damaged")
+        lines = re.sub(r"in \d+\.\d+ s", "in 0 s", printed.stdout).replace(f"drawn {name}", "drawn")
+        files = [path.read_bytes() for path in sorted(Path(f"drawn {name}").iterdir())]
+        parts = [path.read_bytes() for path in sorted(Path(f"found {name}").glob("*.parquet"))]
+        assert (lines.count("drawn: "), len(files), len(parts)) == (6, 6, 3)
+        runs.append((lines, printed.stderr, as_json.stdout, as_json.stderr, files, parts))
+    assert runs[0] == runs[1]
+    assert at_once == [2, 2, 2, 1, 1, 1]
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="no fork here")
+def test_a_picture_that_cannot_be_drawn_is_the_error_of_the_run(folder: Path) -> None:
+    Path("drawn").mkdir()
+    Path("drawn/2.png").mkdir()
+    results = [detect("photos", "--threads", count, "--draw", "drawn") for count in (1, 2)]
+    assert [result.exit_code for result in results] == [1, 1]
+    assert results[0].stderr == results[1].stderr
+    assert "drawn/2.png" in results[0].stderr
+    assert all("photos/1.png: " in result.stdout and "photos/2.png: " not in result.stdout for result in results)
 
 
 def test_whatever_goes_wrong_with_an_image_is_in_its_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

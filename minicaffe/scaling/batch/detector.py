@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,10 @@ class Row:
         text = str(self.failure or "").removeprefix(f"{self.image}: ")
         known = self.failure is None or isinstance(self.failure, Error)
         return text if known else f"{type(self.failure).__name__}: {text}"
+
+    def without_pixels(self) -> Row:
+        """A row that can be sent to another process: the failure is an Error with the same text."""
+        return replace(self, pixels=None, failure=self.failure and Error(self.error))
 
 
 @dataclass(frozen=True)

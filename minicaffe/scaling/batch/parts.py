@@ -7,6 +7,7 @@ the image, corners inclusive), scores, classes (0 is the background), names (of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +17,12 @@ from minicaffe.data.drawn_boxes import class_name
 from .detector import Detector, Row
 from .folder import Folder
 from .places import require_pyarrow
-from .sources import Sources
+from .sources import Picture, Sources
 
 PART_SIZE = 100
+
+Record = dict[str, Any]
+"""The columns of an image but for its index."""
 
 
 class Part(NamedTuple):
@@ -60,24 +64,32 @@ def parts_to_do(images: Sources, size: int, done: Iterable[int]) -> Iterator[Par
             yield Part(number, number * size, images.cut(number * size, (number + 1) * size))
 
 
-def do_part(detector: Detector, part: Part, folder: Folder, report: Callable[[Done], object] = lambda _: None) -> Done:
-    """Detect, and write the part's file; repeating it writes the same file. report: called after each image."""
+def detected(detector: Detector, picture: Picture) -> tuple[Record, Done]:
+    """The record of an image, and its counts."""
+    row = detector.row(picture)
+    return _record(row, detector.find.classes), Done.of(row)
+
+
+def do_part(
+    found: Iterable[tuple[Record, Done]], part: Part, folder: Folder, report: Callable[[Done], object] = lambda _: None
+) -> Done:
+    """Write the part's file; repeating it writes the same file. found: of its images. report: called after each image."""
     records, total = [], Done()
-    names = detector.find.classes
-    for index, picture in enumerate(part.images.pictures(), part.first):
-        row = detector.row(picture)
-        records.append({"index": index, **_record(row, names)})
-        report(Done.of(row))
-        total = total.plus(Done.of(row))
+    for index, (record, done) in enumerate(found, part.first):
+        records.append({"index": index, **record})
+        report(done)
+        total = total.plus(done)
     pa = require_pyarrow()
     folder.write(part.number, pa.Table.from_pylist(records, _schema(pa)))
     return total
 
 
-def run_local(detector: Detector, parts: Iterable[Part], folder: Folder, report: Callable[[Done], object]) -> None:
-    """Do all parts in this process. report: called after each image."""
+def run_local(
+    found: Iterator[tuple[Record, Done]], parts: Iterable[Part], folder: Folder, report: Callable[[Done], object]
+) -> None:
+    """Do all parts. found: of all their images. report: called after each image."""
     for part in parts:
-        do_part(detector, part, folder, report)
+        do_part(islice(found, len(part.images)), part, folder, report)
 
 
 def _schema(pa: Any) -> Any:
@@ -97,8 +109,8 @@ def _schema(pa: Any) -> Any:
     )
 
 
-def _record(row: Row, names: Sequence[str] | None) -> dict[str, Any]:
-    """The columns of a row but for its index. names: of the classes."""
+def _record(row: Row, names: Sequence[str] | None) -> Record:
+    """names: of the classes."""
     found = row.found
     height, width = (None, None) if row.pixels is None else row.pixels.shape[:2]
     return {

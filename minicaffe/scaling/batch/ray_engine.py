@@ -13,6 +13,7 @@ import logging
 import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from minicaffe.errors import Error
@@ -20,7 +21,7 @@ from minicaffe.parameters import Weights
 
 from .detector import Recipe
 from .folder import Folder
-from .parts import Done, Part, do_part
+from .parts import Done, Part, detected, do_part
 from .ray_pool import Pool
 from .rules import Rules
 from .run import Run
@@ -78,7 +79,7 @@ class Worker:
         done, failure = Done(), self.failure or self._given_up(part, tries)
         if not failure:
             try:
-                done = do_part(self.detector, part, self.folder)
+                done = do_part(map(partial(detected, self.detector), part.images.pictures()), part, self.folder)
             except Error as error:
                 failure = str(error)
             ray.get(self.tries.end.remote(part.number))

@@ -16,7 +16,7 @@ from minicaffe.parameters import Weights
 from .detector import Recipe
 from .folder import Folder
 from .parts import Part, part_count, parts_to_do
-from .sources import Sources
+from .sources import Picture, Sources
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class Run:
     def to_do(self) -> Iterator[Part]:
         """The parts to do, in order."""
         return parts_to_do(self.images, self.part_size, self.before)
+
+    def pictures(self) -> Iterator[Picture]:
+        """The images of the parts to do, in order, read lazily."""
+        return (picture for part in self.to_do() for picture in part.images.pictures())
 
     def count_done(self) -> int:
         """The number of parts in the folder now."""

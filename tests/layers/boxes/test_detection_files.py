@@ -51,6 +51,11 @@ def test_voc_by_hand(folder: Path) -> None:
     assert (folder / "out" / "set_7.txt").read_text() == "one 0.123457 15 10 30 20\n"
 
 
+def test_files_are_in_the_order_of_the_images() -> None:
+    assert case(text()).layer.in_sequence
+    assert not case('type: "DetectionOutput" detection_output_param { num_classes: 3 }').layer.in_sequence
+
+
 def test_ilsvrc_by_hand(folder: Path) -> None:
     case(text("ILSVRC")).forward()
     lines = ["one 1 0.9 3 0 18 10", "one 2 0.123457 15 10 30 20", "42 1 0.75 20 5 40 10"]
