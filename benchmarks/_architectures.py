@@ -158,7 +158,7 @@ def mobilenet_ssd(size: int = 300) -> str:
             net.add("Permute", f"{name}_perm", "permute_param { order: 0 order: 2 order: 3 order: 1 }")
             found[kind].append(net.add("Flatten", f"{name}_flat", "flatten_param { axis: 1 }"))
         sides = f"min_size: {least} max_size: {most} aspect_ratio: 3" if most else f"min_size: {least}"
-        param = f"prior_box_param {{ {sides} aspect_ratio: 2 flip: true {variances} offset: 0.5 }}"
+        param = f"prior_box_param {{ {sides} aspect_ratio: 2 flip: true clip: false {variances} offset: 0.5 }}"
         found["priorbox"].append(net.add("PriorBox", f"conv{layer}_mbox_priorbox", param, bottoms=[f"conv{layer}", "data"]))
     for kind, blobs in found.items():
         net.add("Concat", f"mbox_{kind}", f"concat_param {{ axis: {2 if kind == 'priorbox' else 1} }}", bottoms=blobs)

@@ -20,11 +20,17 @@ from benchmarks._picture import COLOURS, FONT
 HISTORY = Path(__file__).with_name("history.csv")
 SLOWER = 0.9
 """A ratio below this part of the best one is a slowdown."""
+WAYS = {"plain": "", "fast": " with compiled loops"}
 YARDSTICKS = ("onnxruntime", "torchvision", "torch", "PyTorch")
 """The picture has one peer a row: the first of these that the row has, else any."""
 LEFT, WIDE, RIGHT, LINE, GAP = 430, 300, 240, 22, 5
 MOST = 4.0
 """The picture's strips reach from 1 / MOST to MOST."""
+COLOUR = {"plain": COLOURS[1], "fast": COLOURS[0]}
+LEGEND = (
+    f'<text x="8" y="20">above the line faster than the peer: <tspan fill="{COLOUR["plain"]}">NumPy alone</tspan>, '
+    f'<tspan fill="{COLOUR["fast"]}">with compiled loops</tspan></text>'
+)
 
 
 class Now(NamedTuple):
@@ -102,33 +108,37 @@ def slowdowns(entries: Iterable[Entry]) -> list[str]:
     lines = []
     for comparable in series(entries).values():
         newest = comparable[-1]
-        for name, now in (("", newest.plain), (" with compiled loops", newest.fast)):
-            ratios = [(entry.fast if name else entry.plain, entry.commit) for entry in comparable]
-            best, commit = max((ratio or 0.0, commit) for ratio, commit in ratios)
-            if now is not None and now < SLOWER * best:
-                lines.append(f"{newest}{name}: {now:.2f} at {newest.commit}, {best:.2f} at {commit}")
+        for way, words in WAYS.items():
+            best, now = best_of(comparable, way), getattr(newest, way)
+            if now is not None and now < SLOWER * getattr(best, way):
+                lines.append(f"{newest}{words}: {now:.2f} at {newest.commit}, {getattr(best, way):.2f} at {best.commit}")
     return lines
+
+
+def best_of(comparable: Sequence[Entry], way: str) -> Entry:
+    """The entry with the best ratio of this way."""
+    return max(comparable, key=lambda entry: getattr(entry, way) or 0.0)
 
 
 def picture_of(entries: Sequence[Entry]) -> str:
     """SVG: a strip for each row of the newest entry's machine, its ratios over the commits; above the grey line minicaffe is
-    faster. One colour with NumPy alone, another with compiled loops."""
+    faster. A triangle stands between a ratio and the best one that it lost."""
     here = [entry for entry in entries if entry.machine == entries[-1].machine]
     commits = list(dict.fromkeys(entry.commit for entry in here))
     step = WIDE / max(len(commits) - 1, 1)
-    parts, y = [], 30.0
+    parts, y = [LEGEND], 30.0
     for line in _one_peer_a_row(here):
         middle, bottom = y + LINE / 2, y + LINE
         parts.append(f'<rect x="{LEFT}" y="{y:.0f}" width="{WIDE}" height="{LINE}" fill="#f4f4f4"/>')
         parts.append(f'<path d="M{LEFT} {middle:.1f}h{WIDE}" stroke="#999999" stroke-width="0.6"/>')
-        for colour, way in zip(COLOURS[1::-1], ("plain", "fast")):
+        for way, colour in COLOUR.items():
             known = [(commits.index(e.commit) * step, ratio) for e in line if (ratio := getattr(e, way)) is not None]
             places = [(LEFT + x, bottom - LINE * _height(ratio)) for x, ratio in known]
             points = " ".join(f"{x:.1f},{height:.1f}" for x, height in places)
             parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
             parts += [f'<circle cx="{x:.1f}" cy="{height:.1f}" r="2" fill="{colour}"/>' for x, height in places]
         parts.append(f'<text x="{LEFT - 8}" y="{middle + 4:.0f}" text-anchor="end">{escape(_title(line[-1]))}</text>')
-        parts.append(f'<text x="{LEFT + WIDE + 8}" y="{middle + 4:.0f}">{escape(_figures(line[-1]))}</text>')
+        parts.append(f'<text x="{LEFT + WIDE + 8}" y="{middle + 4:.0f}">{escape(_figures(line))}</text>')
         y += LINE + GAP
     ends = [(LEFT, "start", here[0]), (LEFT + WIDE, "end", here[-1])][: len(commits)]
     parts += [f'<text x="{x}" y="20" text-anchor="{anchor}">{e.date} {escape(e.commit)}</text>' for x, anchor, e in ends]
@@ -154,8 +164,14 @@ def _height(ratio: float) -> float:
 
 
 def _title(entry: Entry) -> str:
-    return f"{entry.table}: {entry.row}" + (f" ({entry.threads})" if entry.threads else "")
+    return f"{entry.table}: {entry.row}" + (f", {entry.threads} threads" if entry.threads not in ("", "1") else "")
 
 
-def _figures(entry: Entry) -> str:
-    return f"{entry.plain:.2f}" + (f", fast {entry.fast:.2f}" if entry.fast is not None else "") + f" ({entry.peer})"
+def _figures(line: Sequence[Entry]) -> str:
+    """The newest ratios, with the best ones where these are much better."""
+    newest, words = line[-1], []
+    for way, name in (("plain", ""), ("fast", "fast ")):
+        if (now := getattr(newest, way)) is not None:
+            best = getattr(best_of(line, way), way)
+            words.append(f"{name}{now:.2f}" + (f" \N{BLACK DOWN-POINTING TRIANGLE} {best:.2f}" if now < SLOWER * best else ""))
+    return f"{', '.join(words)} ({newest.peer})"

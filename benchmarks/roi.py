@@ -25,7 +25,7 @@ from minicaffe import TEST
 Run = Callable[[], Any]
 
 SIZE = usual((38, 63), (8, 9))
-BOXES = {"mixed": None, "small": (0.05, 0.2), "large": (0.5, 1.0)}
+BOXES = usual({"mixed": None, "small": (0.05, 0.2), "large": (0.5, 1.0)}, {"mixed": None})
 ALIGN = f"pooled_h: {POOLED} pooled_w: {POOLED} spatial_scale: {SCALE}"
 MORE = [
     Case(
