@@ -35,7 +35,8 @@ def architectures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     [
         ("mobilenet", 4.2, 569e6),  # of the paper, table 8
         ("mobilenet_ssd", 5.8, 1.15e9),
-        ("shufflenet", 1.8, 133e6)("densenet121", 8.0, 2.85e9),
+        ("shufflenet", 1.8, 133e6),
+        ("densenet121", 8.0, 2.85e9),
         ("squeezenet", 1.25, 0.86e9),
         ("segnet", 29.4, 107e9),
         ("resnet50", 25.6, 3.8e9),  # of the paper, table 1
