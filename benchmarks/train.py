@@ -55,7 +55,8 @@ def steps(file: str, way: str) -> tuple[float, float]:
         return _steps(file)
 
 
-def _steps(file: str) -> tuple[float, float]:
+def random_solver(file: str) -> SGDSolver:
+    """Of a train prototxt, with random weights and images."""
     set_random_seed(0)
     param = caffe_pb2.SolverParameter(base_lr=1e-4, momentum=0.9, weight_decay=5e-4, lr_policy="fixed", display=0)
     param.train_net_param.CopyFrom(read_net(file).param)
@@ -63,6 +64,11 @@ def _steps(file: str) -> tuple[float, float]:
     reader = next(layer for layer in solver.net.layers if isinstance(layer, RoIData))
     reader.set_roidb(images(reader.num_classes))
     randomise(solver.net)
+    return solver
+
+
+def _steps(file: str) -> tuple[float, float]:
+    solver = random_solver(file)
     taken = []
     for _ in range(STEPS + 1):
         start = time.perf_counter()
