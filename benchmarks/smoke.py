@@ -1,6 +1,6 @@
 """Every table once, with small inputs, one turn and no peers: whether the benchmarks run. No time means anything.
 
-Without those of a GPU, of Ray and of MPI, which have tests of their own.
+Without those that need more: a GPU, Ray, MPI, a Caffe.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from minicaffe import get_num_threads, loops, set_num_threads
 from minicaffe.formats.prototxt import parse_net
 
 ROOT = Path(__file__).parents[1]
-TABLES = ["conv", "deformable", "forks", "history", "load", "nets", "roi", "scale", "train"]
+TABLES = ["caffe", "conv", "deformable", "forks", "history", "load", "nets", "roi", "scale", "train"]
 
 
 def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -283,3 +284,42 @@ def test_scale_leaves_each_contender_its_threads(monkeypatch: pytest.MonkeyPatch
     run = module("scale", monkeypatch).on_threads(lambda: {"threads": get_num_threads()}, before + 1)
     assert run() == {"threads": before + 1}
     set_num_threads(before)
+
+
+def test_what_caffe_lacks_it_is_given_or_runs_as_python_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With BVLC's layer types: rois as an input, ROIPooling by roi.cpp's loop, and Dropout as py-R-FCN's TEST scales."""
+    caffe = module("caffe", monkeypatch)
+    monkeypatch.setattr(caffe, "library", lambda: Path("roi.so"))
+    text = """
+        layer { name: "data" type: "Input" top: "data" top: "im_info"
+                input_param { shape { dim: 1 dim: 2 dim: 16 dim: 16 } shape { dim: 1 dim: 3 } } }
+        layer { name: "scores" type: "Convolution" bottom: "data" top: "scores"
+                convolution_param { num_output: 18 kernel_size: 1 } }
+        layer { name: "deltas" type: "Convolution" bottom: "data" top: "deltas"
+                convolution_param { num_output: 36 kernel_size: 1 } }
+        layer { name: "rois" type: "Proposal" bottom: "scores" bottom: "deltas" bottom: "im_info" top: "rois"
+                python_param { param_str: "'feat_stride': 1" } }
+        layer { name: "pool" type: "ROIPooling" bottom: "data" bottom: "rois" top: "pool"
+                roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 } }
+        layer { name: "drop" type: "Dropout" bottom: "pool" top: "pool"
+                dropout_param { dropout_ratio: 0.3 scale_train: false } }
+    """
+    net = module("_nets", monkeypatch).random_net(text, (1, 2, 16, 16))
+    param, given = caffe.for_caffe(net, {"Convolution", "Dropout", "Input", "Power", "Python", "Split"})
+    layers = {layer.name: layer for layer in param.layer}
+    assert set(given) == {"data", "im_info", "rois"}
+    assert layers["rois"].type == "Input"
+    assert list(layers["rois"].input_param.shape[0].dim) == list(net.blobs["rois"].shape)
+    assert not layers["rois"].bottom
+    assert (layers["pool"].type, layers["pool"].python_param.layer) == ("Python", "ROIPooling")
+    sizes = json.loads(layers["pool"].python_param.param_str)
+    assert sizes == {"pooled_h": 2, "pooled_w": 3, "spatial_scale": 0.5, "library": "roi.so"} | sizes
+    assert (layers["drop"].type, layers["drop"].power_param.scale) == ("Power", pytest.approx(0.7))
+    assert net.param.layer[-1].type == "Dropout"
+    param, _ = caffe.for_caffe(net, {"ROIPooling", "Proposal"})
+    assert [layer.type for layer in param.layer if layer.name in ("rois", "pool")] == ["Proposal", "ROIPooling"]
+
+
+def test_a_python_without_caffe_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match=r"imports no Caffe: .*caffe"):
+        module("caffe", monkeypatch).types_of(sys.executable)

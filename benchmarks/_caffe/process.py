@@ -5,11 +5,11 @@ No part of minicaffe can be imported here, and Python may be as old as the Caffe
 
 import sys
 
-import caffe  # type: ignore[import-not-found]
+import caffe
 import numpy as np
 
 
-def main(folder):  # type: ignore[no-untyped-def]
+def main(folder):
     """given.npz has the blobs that are given; solver.prototxt is there for training alone."""
     caffe.set_mode_cpu()
     try:
