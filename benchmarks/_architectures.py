@@ -107,7 +107,7 @@ def vgg16(*, whole: bool = False) -> str:
     return str(net)
 
 
-def resnet50(*, rfcn: bool = False, size: int = 224) -> str:
+def resnet50(size: int = 224, *, rfcn: bool = False) -> str:
     """data to the probabilities, or to R-FCN's res5c; BatchNorm and Scale in place."""
     net = Prototxt("ResNet-50", 3, size, size)
     net.convolution("conv1", 64, 7, stride=2, bias=False)
