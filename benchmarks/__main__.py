@@ -8,12 +8,17 @@ import os
 import sys
 from pathlib import Path
 
+from benchmarks._smoke import VARIABLE
+
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if not path.stem.startswith("_"))
 
 
 def main() -> int:
     name, options = "".join(sys.argv[1:2]), sys.argv[2:]
     limit_threads(options)
+    os.environ.setdefault("MINICAFFE_LOOPS", "numpy")  # unless a table runs a contender with compiled loops
+    if name == "smoke":
+        os.environ[VARIABLE] = "1"
     run = importlib.import_module(f"benchmarks.{name}").main if name in NAMES else None
     takes_options = run is not None and bool(inspect.signature(run).parameters)
     if run is None or (options and not takes_options):

@@ -1,4 +1,4 @@
-"""The plain loop of roi.cpp, compiled with g++ -O2 on first use."""
+"""The plain loops of roi.cpp, compiled with g++ -O2 on first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from benchmarks._roi import POOLED, SCALE, Array
 def cpp_loop(x: Array, rois: Array, *, argmax: bool) -> dict[str, Callable[[], Any]]:
     """The loop on one thread, with argmax or without, by its name; empty without g++."""
     try:
-        function = _compiled().roi_pool
+        function = ctypes.CDLL(str(library())).roi_pool
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         leave_out("C++ loop", error)
         return {}
@@ -37,13 +37,14 @@ def cpp_loop(x: Array, rois: Array, *, argmax: bool) -> dict[str, Callable[[], A
 
 
 @functools.cache
-def _compiled() -> ctypes.CDLL:
+def library() -> Path:
+    """The shared library; it goes when this process ends."""
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
-    library = Path(folder.name) / "roi.so"
+    path = Path(folder.name) / "roi.so"
     source = Path(__file__).with_name("roi.cpp")
-    subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    return ctypes.CDLL(str(library))
+    subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", str(path), str(source)], check=True)
+    return path
 
 
 def _pointer(array: Array) -> ctypes.c_void_p:

@@ -1,6 +1,7 @@
 """Tables of times: as Markdown, between markers in docs/performance.md, row by row, and as a picture.
 
-The first column of times is minicaffe's. The others have the ratio to it in brackets: above 1 minicaffe is faster.
+The first column of times is minicaffe's, with NumPy alone; where minicaffe has two, the second is with compiled loops (the
+extra `fast`). The others have the ratios to these in brackets: above 1 minicaffe is faster.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks._history import HISTORY, Entry, Now, append, picture_of, read
 from benchmarks._picture import bars
 
 DOCS = Path(__file__).parents[1] / "docs"
 PERFORMANCE = DOCS / "performance.md"
+HISTORY_PICTURE = "benchmark_history.svg"
+PLAIN, FAST = OURS = ("minicaffe", "minicaffe, fast")
+"""minicaffe's contenders: NumPy alone, and with compiled loops."""
 
 
 @dataclass
@@ -45,13 +50,22 @@ class Table:
         return [*self.keys, f"{first} ms", *others, *self.more]
 
     def cells(self, row: Row) -> list[str]:
-        first = row.times[self.contenders[0]]
-        cells = [*row.keys, milliseconds(first)]
-        for name in self.contenders[1:]:
-            seconds = row.times.get(name)
-            ratio = 0 if seconds is None else first / seconds if self.speedup else seconds / first
-            cells.append("" if seconds is None else f"{milliseconds(seconds)} ({ratio:.2f})")
-        return [*cells, *row.more]
+        first, *others = (self._cell(row, name) for name in self.contenders)
+        return [*row.keys, first, *others, *row.more]
+
+    def _cell(self, row: Row, name: str) -> str:
+        if name not in row.times:
+            return ""
+        ratios = " / ".join(f"{ratio:.2f}" for ratio in self.ratios(row, name))
+        return milliseconds(row.times[name]) + (f" ({ratios})" if ratios else "")
+
+    def ratios(self, row: Row, name: str) -> list[float]:
+        """A peer's time over minicaffe's: with NumPy alone, and with compiled loops where they were timed; or its speedup."""
+        ours = [other for other in (self.contenders[0], FAST) if other in row.times]
+        if name in ours:
+            return []
+        ratios = [row.times[name] / row.times[other] for other in ours]
+        return [1 / ratio for ratio in ratios] if self.speedup else ratios
 
     def add(self, row: Row) -> None:
         """Print and keep a row."""
@@ -60,8 +74,9 @@ class Table:
         self.rows.append(row)
         print(" | ".join(self.cells(row)), flush=True)
 
-    def write(self, path: Path = PERFORMANCE) -> None:
-        """Write the rows between the table's markers, replacing those with the same keys, and redraw the picture."""
+    def write(self, path: Path = PERFORMANCE, log: Path = HISTORY) -> None:
+        """Write the rows between the table's markers, replacing those with the same keys, and redraw the picture; add the
+        ratios to the history, and redraw its picture."""
         begin, end = markers(self.name)
         old = between(path, begin, end)
         kept = {tuple(cells[: len(self.keys)]): cells for cells in parsed(old, self.heads())}
@@ -70,6 +85,23 @@ class Table:
         picture.write_text(bars(self.heads(), list(kept.values()), len(self.keys)), encoding="utf-8")
         parts = [table(self.heads(), kept.values()), f"![as bars](images/{picture.name})", f"Taken on {machine()}."]
         put(path, begin, end, "\n\n".join(parts))
+        append(log, self.entries())
+        if history := read(log):
+            (path.parent / "images" / HISTORY_PICTURE).write_text(picture_of(history), encoding="utf-8")
+
+    def entries(self) -> list[Entry]:
+        """The rows' ratios, for the history; none of a table of speed-ups."""
+        here = Now.of(processor())
+        names = [] if self.speedup else [name for name in self.contenders if name not in OURS]
+        found = []
+        for row in self.rows:
+            given = dict(zip(self.keys, row.keys))
+            threads = given.pop("threads", "")
+            for name in names:
+                if ratios := self.ratios(row, name) if name in row.times else []:
+                    plain, fast = (*ratios, None)[:2]
+                    found.append(Entry(*here, threads, self.name, ", ".join(given.values()), name, plain, fast))
+        return found
 
 
 def milliseconds(seconds: float) -> str:
@@ -113,13 +145,19 @@ def put(path: Path, begin: str, end: str, text: str) -> None:
 
 def machine() -> str:
     """The processor, the number of cores, and the relevant versions."""
-    from minicaffe.cli.device_query import available_cores, blas_name, cpu_name, numpy_config
+    from minicaffe.cli.device_query import blas_name, numpy_config
+
+    names = ("numba", "onnxruntime", "torch", "torchvision", "opencv-python-headless")
+    versions = [f"NumPy {np.__version__} ({blas_name(numpy_config())})", *filter(None, map(_version, names))]
+    return f"{processor()}, {', '.join(versions)}"
+
+
+def processor() -> str:
+    """The number of cores and the processor."""
+    from minicaffe.cli.device_query import available_cores, cpu_name
 
     instructions = "AVX-512" if "avx512" in _flags() else "AVX2" if "avx2" in _flags() else platform.machine()
-    names = ("onnxruntime", "torch", "torchvision", "opencv-python-headless")
-    blas = blas_name(numpy_config())
-    versions = [f"NumPy {np.__version__} ({blas})", *filter(None, map(_version, names))]
-    return f"{available_cores()} cores of {cpu_name()} ({instructions}), {', '.join(versions)}"
+    return f"{available_cores()} cores of {cpu_name()} ({instructions})"
 
 
 def _flags() -> str:

@@ -79,18 +79,23 @@ class RoiPeer:
 
 
 class Graph:
-    """A net's layers run by torch, with the net's weights. KeyError for a layer type that RUNS lacks."""
+    """A net's layers run by torch, with the net's weights; priors, which no number decides, are the net's own.
+
+    Exits for a layer type that RUNS lacks."""
 
     def __init__(self, net: Net, device: str) -> None:
         self.net, self.device = net, device
         self.weights = [[torch.from_numpy(b.read_data().copy()).to(device) for b in layer.blobs] for layer in net.layers]
-        unknown = sorted({kind(layer) for layer in net.layers} - set(RUNS))
+        fixed = [top for layer in net.layers if kind(layer) == "PriorBox" for top in net.top_names[layer.name]]
+        self.fixed = {top: torch.from_numpy(net.blobs[top].read_data().copy()).to(device) for top in fixed}
+        unknown = sorted({kind(layer) for layer in net.layers} - set(RUNS) - {"PriorBox"})
         if unknown:
             raise SystemExit(f"{net.file}: this benchmark has no torch function for {', '.join(unknown)}")
 
     def run(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
         """The last value of every blob, by name; blobs in `given` are not computed."""
         blobs = {name: torch.from_numpy(self.net.blobs[name].data).to(self.device) for name in self.net.inputs}
+        given = self.fixed | given
         blobs |= given
         with torch.inference_mode():
             for layer, weights in zip(self.net.layers, self.weights, strict=True):
@@ -135,7 +140,7 @@ def convolution(layer: Any, weights: list[Tensor], *xs: Tensor) -> list[Tensor]:
     return [functional.conv2d(x, weights[0], bias, window.stride, window.pad, window.dilation, group) for x in xs]
 
 
-def pooling(layer: Any, weights: list[Tensor], x: Tensor) -> Tensor:
+def pooling(layer: Any, weights: list[Tensor], x: Tensor) -> Any:
     param = layer.param.pooling_param
     if param.global_pooling:
         return x.amax((2, 3), keepdim=True) if param.pool == Pooling.MAX else x.mean((2, 3), keepdim=True)
@@ -145,7 +150,9 @@ def pooling(layer: Any, weights: list[Tensor], x: Tensor) -> Tensor:
         sides.append((getattr(param, f"{name}_h") or getattr(param, one), getattr(param, f"{name}_w") or getattr(param, one)))
     ceil = not layer.floor
     if param.pool == Pooling.MAX:
-        return functional.max_pool2d(x, *sides, ceil_mode=ceil)
+        mask = len(layer.param.top) > 1
+        y = functional.max_pool2d(x, *sides, ceil_mode=ceil, return_indices=mask)
+        return list(y) if mask else y
     return functional.avg_pool2d(x, *sides, ceil_mode=ceil)
 
 
@@ -189,6 +196,40 @@ def inner_product(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
 def reshape(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
     dims = list(layer.param.reshape_param.shape.dim)
     return x.reshape([x.shape[i] if dim == 0 else dim for i, dim in enumerate(dims)])
+
+
+def unpool(layer: Any, weights: list[Tensor], x: Tensor, mask: Tensor) -> Tensor:
+    """SegNet's Upsample; the places were counted in the map to make."""
+    size = layer.size or (x.shape[2] * layer.scale[0], x.shape[3] * layer.scale[1])
+    return functional.max_unpool2d(x, mask, 2, output_size=size)
+
+
+def shuffle(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
+    return torch.channel_shuffle(x, layer.param.shuffle_channel_param.group)
+
+
+def flatten(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
+    param = layer.param.flatten_param
+    return x.flatten(param.axis, param.end_axis)
+
+
+def permute(layer: Layer, weights: list[Tensor], x: Tensor) -> Tensor:
+    return x.permute(*layer.param.permute_param.order)
+
+
+def detection_output(layer: Layer, weights: list[Tensor], loc: Tensor, conf: Tensor, priors: Tensor) -> Tensor:
+    """SSD's of one image whose class 0 is the background: decode, the best boxes of each class, NMS, the best of all."""
+    param = layer.param.detection_output_param
+    boxes, variance = priors.reshape(2, -1, 4)
+    sides, centres, codes = boxes[:, 2:] - boxes[:, :2], (boxes[:, :2] + boxes[:, 2:]) / 2, loc.reshape(-1, 4) * variance
+    centres, sides = codes[:, :2] * sides + centres, codes[:, 2:].exp() * sides
+    boxes = torch.cat([centres - sides / 2, centres + sides / 2], 1)
+    scores, at = conf.reshape(-1, param.num_classes).t()[1:].topk(param.nms_param.top_k)
+    label, place = (scores > param.confidence_threshold).nonzero(as_tuple=True)
+    score, boxes = scores[label, place], boxes[at[label, place]]
+    kept = torchvision.ops.batched_nms(boxes, score, label, param.nms_param.nms_threshold)[: param.keep_top_k]
+    first = torch.stack([torch.zeros_like(score), label + 1.0, score], 1)
+    return torch.cat([first, boxes], 1)[kept][None, None]
 
 
 def psroi_pool(layer: Layer, weights: list[Tensor], x: Tensor, rois: Tensor) -> Tensor:
@@ -243,7 +284,9 @@ RUNS: dict[str, Callable[..., Any]] = {
     "Input": lambda layer, weights: [],
     "Convolution": convolution,
     "Pooling": pooling,
+    "DepthwiseConvolution": convolution,
     "BatchNorm": batch_norm,
+    "BN": lambda layer, weights, x: torch.addcmul(weights[1], x, weights[0]),
     "Scale": scale,
     "LRN": lrn,
     "ReLU": lambda layer, weights, x: functional.leaky_relu(x, layer.param.relu_param.negative_slope),
@@ -255,6 +298,11 @@ RUNS: dict[str, Callable[..., Any]] = {
     "Softmax": lambda layer, weights, x: x.softmax(layer.param.softmax_param.axis),
     "Concat": lambda layer, weights, *xs: torch.cat(xs, layer.param.concat_param.axis),
     "Reshape": reshape,
+    "Flatten": flatten,
+    "Permute": permute,
+    "ShuffleChannel": shuffle,
+    "Upsample": unpool,
+    "DetectionOutput": detection_output,
     "Proposal": proposal,
     "ROIPooling": roi_pool,
     "ROIAlign": roi_align,

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from benchmarks._architectures import one_convolution, resnet50, vgg16
 from benchmarks._contenders import NAMES, check, contenders
-from benchmarks._nets import convolution, data, random_net, resnet50, vgg16
+from benchmarks._nets import random_net
 from benchmarks._report import Row, Table, options
+from benchmarks._smoke import usual
 from benchmarks._timing import interleaved
 
+SIZE = usual((600, 1000), (32, 48))
 LAYERS: tuple[tuple[int, int, int, int, int, dict[str, int]], ...] = (
     (3, 64, 600, 1000, 3, {}),
     (64, 64, 600, 1000, 3, {}),
@@ -32,18 +35,17 @@ LAYERS: tuple[tuple[int, int, int, int, int, dict[str, int]], ...] = (
     (512, 512, 75, 125, 3, {"group": 512}),
 )
 """Channels in, channels out, rows, columns, kernel, and other options."""
+LAYERS = usual(LAYERS, LAYERS[-1:])
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     given = options("conv", __doc__ or "").parse_args(arguments)
     table = Table("conv", ("convolutions", "threads"), NAMES)
-    nets = [(layer_name(*layer), data("one", layer[0]) + layer_text(*layer), layer) for layer in LAYERS]
-    for name, text, layer in nets:
+    nets = {layer_name(*layer): (one_convolution(*layer[:5], **layer[5]), (layer[0], *layer[2:4])) for layer in LAYERS}
+    nets |= {"VGG16, all 13": (vgg16(), (3, *SIZE)), "ResNet-50 of R-FCN, all": (resnet50(rfcn=True), (3, *SIZE))}
+    for name, (text, shape) in nets.items():
         if given.rows in name:
-            add(table, name, text, (1, layer[0], *layer[2:4]), given.threads)
-    for name, text in (("VGG16, all 13", vgg16()), ("ResNet-50 of R-FCN, all", resnet50())):
-        if given.rows in name:
-            add(table, name, text, (1, 3, 600, 1000), given.threads)
+            add(table, name, text, (1, *shape), given.threads)
     if given.write:
         table.write()
 
@@ -51,10 +53,6 @@ def main(arguments: Sequence[str] = ()) -> None:
 def layer_name(channels: int, outputs: int, height: int, width: int, kernel: int, more: dict[str, int]) -> str:
     words = "".join(f", {word} {value}" for word, value in more.items())
     return f"{kernel}x{kernel}, {channels} to {outputs}, {height}x{width}{words}"
-
-
-def layer_text(channels: int, outputs: int, height: int, width: int, kernel: int, more: dict[str, int]) -> str:
-    return convolution("y", "data", outputs, kernel, **more)  # type: ignore[arg-type]
 
 
 def add(table: Table, name: str, text: str, shape: tuple[int, ...], threads: int) -> None:

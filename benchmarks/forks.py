@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minicaffe
-from benchmarks._contenders import leave_out, same
-from benchmarks._report import Row, Table, options
+from benchmarks._contenders import both, leave_out, same
+from benchmarks._report import OURS, Row, Table, options
+from benchmarks._smoke import smoking, usual
 from benchmarks._timing import interleaved
 from minicaffe import TRAIN, Blob
 from minicaffe.formats.prototxt import parse_net
@@ -104,11 +105,12 @@ CASES = [
         lambda torch, f, x: torch.channel_shuffle(x, 3),
     ),
 ]
+CASES = usual(CASES, CASES[-1:])
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     given = options("forks", __doc__ or "").parse_args(arguments)
-    table = Table("forks", ("layer", "direction", "threads"), ("minicaffe", "torch"))
+    table = Table("forks", ("layer", "direction", "threads"), (*OURS, "torch"))
     for case in CASES:
         if given.rows in case.name:
             add(table, case)
@@ -119,15 +121,20 @@ def main(arguments: Sequence[str] = ()) -> None:
 def add(table: Table, case: Case) -> None:
     """The two rows of one layer."""
     arrays = inputs(case)
-    ours = Ours(case, arrays)
-    ours.forward()
-    ours.backward()
-    theirs = torchs(case, arrays, ours)
-    for direction in ("forward", "backward"):
-        runs = {"minicaffe": getattr(ours, direction)}
+
+    def make() -> dict[str, Callable[[], Any]]:
+        ours = Ours(case, arrays)
+        ours.forward()
+        ours.backward()
+        return {"forward": ours.forward, "backward": ours.backward, "itself": lambda: ours}
+
+    runs = both(make)
+    ours = [run() for run in runs.pop("itself").values()]
+    theirs = None if smoking() else torchs(case, arrays, ours)
+    for direction, contenders in runs.items():
         if theirs:
-            runs["torch"] = getattr(theirs, direction)
-        table.add(Row((case.name, direction, str(minicaffe.get_num_threads())), interleaved(runs, seconds=3)))
+            contenders["torch"] = getattr(theirs, direction)
+        table.add(Row((case.name, direction, str(minicaffe.get_num_threads())), interleaved(contenders, seconds=3)))
 
 
 def inputs(case: Case) -> list[Array]:
@@ -163,8 +170,8 @@ class Ours:
         self.layer.backward(self.top, self.asked, self.bottom)
 
 
-def torchs(case: Case, arrays: Sequence[Array], ours: Ours) -> Any:
-    """PyTorch's function with the same numbers, compared with ours; None without PyTorch."""
+def torchs(case: Case, arrays: Sequence[Array], ours: Sequence[Ours]) -> Any:
+    """PyTorch's function with the same numbers, compared with each of ours; None without PyTorch."""
     try:
         import torch
         from torch.nn import functional
@@ -177,7 +184,7 @@ def torchs(case: Case, arrays: Sequence[Array], ours: Ours) -> Any:
             tensors = [torch.from_numpy(array.copy()) for array in arrays]
             self.given = [tensor.requires_grad_() for tensor in tensors[: case.differentiable]]
             self.more = [tensor.long() for tensor in tensors[case.differentiable :]]
-            self.y, self.dy = self.run(), torch.from_numpy(ours.top[0].diff.copy())
+            self.y, self.dy = self.run(), torch.from_numpy(ours[0].top[0].diff.copy())
 
         def run(self) -> Any:
             return case.peer(torch, functional, *self.given, *self.more)
@@ -190,7 +197,8 @@ def torchs(case: Case, arrays: Sequence[Array], ours: Ours) -> Any:
             return torch.autograd.grad(self.y, self.given, self.dy, retain_graph=True)
 
     theirs = Theirs()
-    same(case.name, ours.top[0].read_data(), theirs.forward().numpy(), 1e-4)
-    for i, gradient in enumerate(theirs.backward()):
-        same(f"{case.name}: gradient {i}", ours.bottom[i].diff, gradient.numpy(), 1e-4)
+    for one in ours:
+        same(case.name, one.top[0].read_data(), theirs.forward().numpy(), 1e-4)
+        for i, gradient in enumerate(theirs.backward()):
+            same(f"{case.name}: gradient {i}", one.bottom[i].diff, gradient.numpy(), 1e-4)
     return theirs

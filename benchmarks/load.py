@@ -17,19 +17,20 @@ from pathlib import Path
 import numpy as np
 
 import minicaffe
+from benchmarks._architectures import squeezenet, vgg16
 from benchmarks._child import in_child
 from benchmarks._contenders import leave_out
-from benchmarks._nets import vgg16
 from benchmarks._report import Row, Table, options
+from benchmarks._smoke import smoking, usual
 from minicaffe.formats.prototxt import parse_net
 
-ROUNDS = 7
+ROUNDS = usual(7, 1)
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     given = options("load", __doc__ or "").parse_args(arguments)
     table = Table("load", ("weights", "threads"), ("minicaffe", "the file's bytes alone", "OpenCV"))
-    functions = dict(zip(table.contenders, (load_minicaffe, read_bytes, load_opencv)))
+    functions = dict(zip(table.contenders, (load_minicaffe, read_bytes, *([] if smoking() else [load_opencv]))))
     with tempfile.TemporaryDirectory() as folder:
         in_child(make, folder)
         taken: dict[str, list[float]] = {name: [] for name in functions}
@@ -41,14 +42,14 @@ def main(arguments: Sequence[str] = ()) -> None:
                 else:
                     taken[name].append(seconds)
     times = {name: statistics.median(each[1:]) for name, each in taken.items() if each}
-    table.add(Row(("VGG16, 553 MB", str(given.threads)), times))
+    table.add(Row((usual("VGG16, 553 MB", "SqueezeNet"), str(given.threads)), times))
     if given.write:
         table.write()
 
 
 def make(folder: str) -> None:
     """The prototxt, and seeded random weights."""
-    text = vgg16(whole=True)
+    text = usual(vgg16(whole=True), squeezenet())
     (Path(folder) / "net.prototxt").write_text(text, encoding="utf-8")
     net, random = minicaffe.Net(parse_net(text), minicaffe.TEST), np.random.default_rng(0)
     for blob in net.learnable_params:

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 
 import minicaffe
-from benchmarks._contenders import leave_out, same, session_of
+from benchmarks._contenders import both, leave_out, same, session_of
 from benchmarks._loop import cpp_loop
-from benchmarks._report import Row, Table, options
+from benchmarks._report import OURS, Row, Table, options
 from benchmarks._roi import CASES, POOLED, SCALE, Array, Case, Roi, check_against_peer, inputs
+from benchmarks._smoke import smoking, usual
 from benchmarks._timing import interleaved
 from minicaffe import TEST
 
 Run = Callable[[], Any]
 
-SIZE = (38, 63)
-BOXES = {"mixed": None, "small": (0.05, 0.2), "large": (0.5, 1.0)}
+SIZE = usual((38, 63), (8, 9))
+BOXES = usual({"mixed": None, "small": (0.05, 0.2), "large": (0.5, 1.0)}, {"mixed": None})
 ALIGN = f"pooled_h: {POOLED} pooled_w: {POOLED} spatial_scale: {SCALE}"
 MORE = [
     Case(
@@ -50,10 +51,12 @@ ONNX = {
 
 def main(arguments: Sequence[str] = ()) -> None:
     parser = options("roi", __doc__ or "")
-    parser.add_argument("--rois", type=int, nargs="+", default=[300, 2000], help="numbers of rois (default 300 2000)")
+    parser.add_argument(
+        "--rois", type=int, nargs="+", default=usual([300, 2000], [3]), help="numbers of rois (default 300 2000)"
+    )
     given = parser.parse_args(arguments)
-    peers = ("minicaffe", "torchvision", "onnxruntime", "C++ loop")
-    table = Table("roi", ("layer", "direction", "rois", "boxes", "threads"), peers)
+    names = (*OURS, "torchvision", "onnxruntime", "C++ loop")
+    table = Table("roi", ("layer", "direction", "rois", "boxes", "threads"), names)
     for case in [*CASES, *MORE]:
         for count in given.rois:
             for boxes in BOXES if count <= 300 else ("mixed",):
@@ -66,22 +69,33 @@ def main(arguments: Sequence[str] = ()) -> None:
 def add(table: Table, case: Case, count: int, boxes: str) -> None:
     """The rows of one layer on one set of rois."""
     x, rois = inputs(case.channels, count, SIZE, BOXES[boxes])
-    ours, values = Roi(case, x, rois), Roi(case, x, rois, TEST)
-    ours.forward()
-    values.forward()
-    same(f"{case.name}: TEST and TRAIN", values.top[0].read_data(), ours.top[0].read_data(), 1e-5)
-    theirs = torchvision(case, x, rois)
+
+    def make() -> dict[str, Run]:
+        training, testing = Roi(case, x, rois), Roi(case, x, rois, TEST)
+        results = training.results()
+        testing.forward()
+        same(f"{case.name}: TEST and TRAIN", testing.top[0].read_data(), results["forward"], 1e-5)
+        with_argmax = {"forward, with argmax": training.forward} if case.argmax else {}
+        return {"forward": testing.forward, **with_argmax, "backward": training.backward, "results": lambda: results}
+
+    runs = both(make)
+    plain, *fast = (run() for run in runs.pop("results").values())
+    for results in fast:
+        for direction, y in results.items():
+            same(f"{case.name}, {direction}: with compiled loops and without", y, plain[direction], 1e-4)
+    theirs = None if smoking() else torchvision(case, x, rois)
     forward: dict[str, Run] = {"torchvision": theirs.forward} if theirs else {}
-    forward |= onnxruntime(case, x, rois)
+    forward |= {} if smoking() else onnxruntime(case, x, rois)
     for peer, run in forward.items():
         if case.same:
-            agree(f"{case.name}: {peer}", np.asarray(run()), ours.top[0].read_data())
-    loops = [cpp_loop(x, rois, argmax=argmax) if case.name == "ROIPooling" else {} for argmax in (False, True)]
-    runs = {"forward": {"minicaffe": values.forward, **forward, **loops[0]}}
-    if case.argmax:
-        runs["forward, with argmax"] = {"minicaffe": ours.forward, **forward, **loops[1]}
-    runs["backward"] = {"minicaffe": ours.backward, **({"torchvision": theirs.backward} if theirs else {})}
+            agree(f"{case.name}: {peer}", np.asarray(run()), plain["forward"])
     for direction, contenders in runs.items():
+        if direction.startswith("forward"):
+            contenders.update(forward)
+            if case.name == "ROIPooling" and not smoking():
+                contenders.update(cpp_loop(x, rois, argmax=direction != "forward"))
+        elif theirs:
+            contenders["torchvision"] = theirs.backward
         times = interleaved(contenders, seconds=0.7)
         keys = (case.name, direction, str(count), boxes, str(minicaffe.get_num_threads()))
         table.add(Row(keys, times))

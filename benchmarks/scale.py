@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import minicaffe
+from benchmarks._architectures import resnet50, vgg16
 from benchmarks._contenders import Run, check, contenders
-from benchmarks._nets import random_net, resnet50, vgg16
-from benchmarks._report import Row, Table, options
+from benchmarks._nets import random_net
+from benchmarks._report import OURS, Row, Table, options
+from benchmarks._smoke import usual
 from benchmarks._timing import interleaved
 
-SHAPES = ((1, 3, 600, 1000), (1, 3, 224, 224), (4, 3, 224, 224))
+SHAPES = usual(((1, 3, 600, 1000), (1, 3, 224, 224), (4, 3, 224, 224)), ((1, 3, 32, 48),))
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -25,7 +27,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     given = parser.parse_args(arguments)
     many = f"{given.threads} threads"
     table = Table("scale", ("convolutions", "images", ""), ("1 thread", many), speedup=True)
-    for name, text in (("VGG16", vgg16()), ("ResNet-50 of R-FCN", resnet50())):
+    for name, text in (("VGG16", vgg16()), ("ResNet-50 of R-FCN", resnet50(rfcn=True))):
         for shape in SHAPES:
             if given.rows in name:
                 add(table, name, text, shape, {"1 thread": 1, many: given.threads})
@@ -40,7 +42,7 @@ def add(table: Table, name: str, text: str, shape: tuple[int, ...], counts: dict
     for label, count in counts.items():
         minicaffe.set_num_threads(count)
         mine = contenders(net)
-        mine["minicaffe"] = on_threads(mine["minicaffe"], count)
+        mine |= {contender: on_threads(mine[contender], count) for contender in OURS if contender in mine}
         check(name, mine)
         runs |= {f"{contender}, {label}": run for contender, run in mine.items()}
     times = interleaved(runs, seconds=1)

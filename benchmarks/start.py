@@ -12,6 +12,9 @@ import sys
 import tempfile
 import time
 
+from benchmarks._smoke import usual
+
+TURNS = usual(11, 2)
 COMMANDS = {
     "python, nothing imported": ["-c", "pass"],
     "import numpy": ["-c", "import numpy"],
@@ -27,7 +30,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kept = {name: value for name, value in os.environ.items() if name not in left_out}
         environment = {**kept, "PYTHONPYCACHEPREFIX": folder}
-        for _ in range(11):
+        for _ in range(TURNS):
             for name, arguments in COMMANDS.items():
                 start = time.perf_counter()
                 subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, env=environment)

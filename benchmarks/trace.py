@@ -13,13 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import minicaffe
+from benchmarks._smoke import usual
 from minicaffe.detection.inputs import fill_inputs
 from minicaffe.formats.prototxt import NetFile, parse_net, read_net
 from minicaffe.tracing.tracer import Tracer
 
 ROOT = Path(__file__).parents[1]
 RFCN = ROOT / "examples/shapes/rfcn/test.prototxt"
-TURNS = 101
+TURNS = usual(101, 1)
 
 
 def main() -> None:

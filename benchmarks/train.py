@@ -1,10 +1,10 @@
-"""A training step, end to end: reading an image, forward, backward, update; only minicaffe.
+"""A training step, end to end: reading an image, forward, backward, update; only minicaffe, with compiled loops and without.
 
     python -m benchmarks train --threads 1 [--net "ZF end to end=train.prototxt" --net ...] [--write]
 
 float32, images of 600 x 1000 with 5 boxes each, in memory; random weights; without --net, the nets of examples/shapes. Each is
-a train prototxt that begins with RoIData (or its Python layer). SGD with momentum. Medians of 5 steps after the first, in a
-separate process, whose peak memory is in the last column.
+a train prototxt that begins with RoIData (or its Python layer). SGD with momentum. Medians of 5 steps after the first, in
+separate processes, whose losses and peak memory are in the last columns.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks._child import gigabytes, in_child
+from benchmarks._contenders import ways
 from benchmarks._nets import randomise
-from benchmarks._report import Row, Table, named_files, options
-from minicaffe import SGDSolver, set_random_seed
+from benchmarks._report import OURS, Row, Table, named_files, options
+from benchmarks._smoke import usual
+from minicaffe import SGDSolver, loops, set_random_seed
 from minicaffe.data.roidb_entry import Entry
 from minicaffe.formats.prototxt import read_net
 from minicaffe.layers.roi_data import RoIData
@@ -27,24 +29,34 @@ from minicaffe.proto import caffe_pb2
 
 SHAPES = Path(__file__).parents[1] / "examples" / "shapes"
 DEFAULT = {"shapes R-FCN": SHAPES / "rfcn/train.prototxt", "shapes Faster R-CNN": SHAPES / "faster_rcnn/train.prototxt"}
-STEPS = 5
+STEPS = usual(5, 1)
+SIZE = usual((600, 1000), (128, 192))
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     parser = options("train", __doc__ or "")
     parser.add_argument("--net", action="append", default=[], metavar="NAME=FILE", help="a detection net's train prototxt")
     given = parser.parse_args(arguments)
-    table = Table("train", ("training step", "threads"), ("minicaffe",), ("loss", "peak GB"))
+    table = Table("train", ("training step", "threads"), OURS, ("loss", "peak GB"))
     for name, file in (named_files(given.net) or DEFAULT).items():
         if given.rows in name:
-            (seconds, loss), peak = in_child(steps, str(file))
-            table.add(Row((name, str(given.threads)), {"minicaffe": seconds}, (f"{loss:.3g}", gigabytes(peak))))
+            found = {contender: in_child(steps, str(file), way) for contender, way in ways().items()}
+            losses = " / ".join(f"{loss:.3g}" for (_, loss), _ in found.values())
+            peaks = " / ".join(gigabytes(peak) for _, peak in found.values())
+            times = {contender: seconds for contender, ((seconds, _), _) in found.items()}
+            table.add(Row((name, str(given.threads)), times, (losses, peaks)))
     if given.write:
         table.write()
 
 
-def steps(file: str) -> tuple[float, float]:
-    """Median seconds of a step, and the last loss, which must be finite."""
+def steps(file: str, way: str) -> tuple[float, float]:
+    """Median seconds of a step in this way of loops, and the last loss, which must be finite."""
+    with loops.using(way):
+        return _steps(file)
+
+
+def random_solver(file: str) -> SGDSolver:
+    """Of a train prototxt, with random weights and images."""
     set_random_seed(0)
     param = caffe_pb2.SolverParameter(base_lr=1e-4, momentum=0.9, weight_decay=5e-4, lr_policy="fixed", display=0)
     param.train_net_param.CopyFrom(read_net(file).param)
@@ -52,6 +64,11 @@ def steps(file: str) -> tuple[float, float]:
     reader = next(layer for layer in solver.net.layers if isinstance(layer, RoIData))
     reader.set_roidb(images(reader.num_classes))
     randomise(solver.net)
+    return solver
+
+
+def _steps(file: str) -> tuple[float, float]:
+    solver = random_solver(file)
     taken = []
     for _ in range(STEPS + 1):
         start = time.perf_counter()
@@ -70,8 +87,9 @@ def images(classes: int) -> list[Entry]:
     random = np.random.default_rng(0)
     entries: list[Entry] = []
     for _ in range(4):
-        corners = random.uniform(0, [600, 300], (5, 2))
-        boxes = np.concatenate([corners, corners + random.uniform(60, [390, 290], (5, 2))], axis=1)
-        pixels = random.integers(0, 256, (600, 1000, 3), np.uint8)
+        ends = np.array(SIZE[::-1]) / [1000, 600]
+        corners = ends * random.uniform(0, [600, 300], (5, 2))
+        boxes = np.concatenate([corners, corners + ends * random.uniform(60, [390, 290], (5, 2))], axis=1)
+        pixels = random.integers(0, 256, (*SIZE, 3), np.uint8)
         entries.append({"image": pixels, "boxes": boxes, "gt_classes": random.integers(1, classes, 5)})
     return entries

@@ -151,4 +151,4 @@ def test_no_gpu_no_table(tmp_path: Path) -> None:
 def test_options_of_a_table_without_any() -> None:
     done = benchmark("nothing", "--write")
     assert done.returncode == 2
-    assert re.match(r"usage: python -m benchmarks \{conv, .*gpu, .*\}", done.stderr)
+    assert re.match(r"usage: python -m benchmarks \{caffe, .*gpu, .*\}", done.stderr)
