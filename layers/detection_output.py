@@ -25,6 +25,7 @@ from .boxes.detection_files import files_asked
 from .boxes.detection_pictures import pictures_asked
 from .boxes.detection_rows import image_detections
 from .boxes.label_map import MOST_CLASSES
+from .boxes.nms import suppress
 from .boxes.region_output import FIELDS, check_region, region_anchors, region_rows
 
 
@@ -51,6 +52,7 @@ class DetectionOutput(Layer):
     weight_names = ()
     has_gradient = False
     found_axis = 2
+    loops = ((suppress,), ())
     kinds = (
         Kind("SSD", ("ssd",), "3 or 4 bottoms"),
         Kind("RefineDet", ("refinedet",), "5 bottoms, or a fourth (N, P * 2)"),

@@ -24,7 +24,7 @@ from minicaffe.layer import Layer
 from minicaffe.mode import TRAIN, Phase
 
 from .boxes.anchors import by_position, layer_anchors, shifted_anchors
-from .boxes.nms import nms
+from .boxes.nms import nms, suppress
 from .boxes.proposal_param import KINDS, check_param, param_anchors
 
 
@@ -64,6 +64,7 @@ class Proposal(Layer):
     makes_rois = True
     found_axis = 0
     kinds = KINDS
+    loops = ((suppress,), ())
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         self.by_param = self.param.HasField("proposal_param") and not self.param.HasField("python_param")

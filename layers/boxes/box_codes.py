@@ -19,6 +19,8 @@ from minicaffe.blob import Array
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
+from .nms import suppressed
+
 CORNER = caffe_pb2.PriorBoxParameter.CORNER
 CENTER_SIZE = caffe_pb2.PriorBoxParameter.CENTER_SIZE
 CORNER_SIZE = caffe_pb2.PriorBoxParameter.CORNER_SIZE
@@ -105,6 +107,8 @@ def nms(
     order = np.argsort(-scores, kind="stable")
     order = order[scores[order] > least][:top_k]
     ranked = boxes[order]
+    if (best := suppressed(ranked, box_areas(ranked), 0, overlap, eta=eta)) is not None:
+        return order[best]
     most = np.zeros(len(order), boxes.dtype)  # each box's largest overlap with a kept one
     kept: list[int] = []
     for i in range(len(order)):

@@ -1,19 +1,22 @@
 """Non-maximum suppression: keep the best box, drop those that overlap it by more than the threshold, and again.
 
 Areas are counted inclusively; a box is dropped when its overlap is > threshold (the originals' GPU code; their Cython code
-takes >=); equal scores: the lower index first. Source: py-faster-rcnn's nms/nms_kernel.cu. MS-CNN counts overlaps in
-other ways, too: mscnn's util/math_functions.cpp, cascade-rcnn's util/bbox_util.cpp.
+takes >=); equal scores: the lower index first. The definition is the loop of suppress.
+Source: py-faster-rcnn's nms/nms_kernel.cu. MS-CNN counts overlaps in other ways, too: mscnn's util/math_functions.cpp,
+cascade-rcnn's util/bbox_util.cpp.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.cuda.nms import nms as gpu_nms
+from minicaffe.loops import loop
 from minicaffe.mode import gpu_mode
 
 GPU_FROM = 1000
@@ -44,6 +47,54 @@ class Measure(NamedTuple):
 PIXELS = Measure()
 
 
+TOGETHER = 64
+"""Kept boxes that a compiled loop compares a box with before it looks whether one clashed."""
+
+
+@loop("T[:,::1], T[::1], T, float64, float64, int64")
+def suppress(boxes: Array, areas: Array, unit: Any, threshold: float, eta: float, limit: int) -> NDArray[np.intp]:
+    """Greedy suppression of boxes, the best first: the indices of those that are kept.
+
+    boxes (N, 4): x1, y1, x2, y2, finite; areas (N,); unit: 1 if a box's ends are pixels in it, else 0. A box is kept unless it
+    shares more than threshold of its union with a kept one. eta < 1: each box that is kept lowers threshold to eta times it,
+    down to 0.5. limit: where to stop, 0 for nowhere.
+    """
+    kept, found = np.empty(len(boxes), np.intp), 0
+    x1, y1, x2, y2, area = np.empty((5, len(boxes)), boxes.dtype)  # of the kept boxes
+    bound, zero = np.empty(1, boxes.dtype), unit - unit
+    for i in range(len(boxes)):
+        left, top, right, bottom = boxes[i]
+        bound[0] = threshold  # rounded to the boxes' type
+        clashes = 0
+        for first in range(0, found, TOGETHER):
+            for k in range(first, min(first + TOGETHER, found)):
+                width = (right if right < x2[k] else x2[k]) - (left if left > x1[k] else x1[k]) + unit
+                height = (bottom if bottom < y2[k] else y2[k]) - (top if top > y1[k] else y1[k]) + unit
+                shared = (width if width > 0 else zero) * (height if height > 0 else zero)
+                clashes += shared / (area[k] + areas[i] - shared) > bound[0]  # not of two boxes without an area: NaN
+            if clashes:
+                break
+        if not clashes:
+            kept[found] = i
+            x1[found], y1[found], x2[found], y2[found], area[found] = left, top, right, bottom, areas[i]
+            found += 1
+            if found == limit:
+                break
+            if eta < 1 and threshold > 0.5:
+                threshold *= eta
+    return kept[:found]
+
+
+def suppressed(
+    boxes: Array, areas: Array, unit: int, threshold: float, *, eta: float = 1, limit: int = 0
+) -> NDArray[np.intp] | None:
+    """Which of these boxes (N, 4), the best first, suppress keeps, compiled; None where NumPy has to say: without Numba, and
+    for numbers that are not finite."""
+    if not loops.compiled() or not threshold >= 0 or not (np.isfinite(boxes).all() and np.isfinite(areas).all()):
+        return None
+    return suppress(np.ascontiguousarray(boxes), areas, boxes.dtype.type(unit), float(threshold), float(eta), limit)  # type: ignore[no-any-return]
+
+
 def nms(dets: ArrayLike, threshold: float, limit: int = 0) -> NDArray[np.intp]:
     """Indices (K,) of the kept boxes, best first; dets (N, 5): x1, y1, x2, y2, score. limit: most indices (0: all).
 
@@ -59,6 +110,11 @@ def nms_by(measure: Measure, table: Array, threshold: float, limit: int = 0) -> 
     """nms on the CPU, with overlaps as measured."""
     order = np.argsort(-table[:, 4], kind="stable")
     boxes = table[order, :4].astype(np.result_type(table, np.float32), copy=False)
+    if (
+        measure.divisor == "IOU"
+        and (best := suppressed(boxes, measure.areas(boxes), measure.unit, threshold, limit=limit)) is not None
+    ):
+        return order[best]
     kept = np.zeros(0, np.intp)
     for start in range(0, len(order), BLOCK):
         block = np.arange(start, min(start + BLOCK, len(order)))

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minicaffe.layers.boxes.nms import BLOCK
+from minicaffe import loops
+from minicaffe.layers.boxes.nms import BLOCK, PIXELS, suppress
 from minicaffe.ops import nms
 
 
@@ -95,3 +96,35 @@ def test_6000_to_300_takes_no_second() -> None:
     start = time.perf_counter()
     assert len(nms(dets, 0.7, 300)) == 300
     assert time.perf_counter() - start < 1
+
+
+def odd_boxes(seed: int, n: int, dtype: type) -> np.ndarray:
+    """On a grid of fifths, so that many overlaps are the threshold; some turned inside out, empty, huge or not finite."""
+    rng = np.random.default_rng(seed)
+    corner, size = rng.integers(0, 25, (n, 2)) / 5, rng.integers(-1, 15, (n, 2)) / 5
+    dets = np.column_stack([corner, corner + size, rng.integers(0, 40, n)])
+    for value in (np.nan, np.inf, 1e38) if seed % 2 else (1e38,):
+        dets[rng.integers(0, n, 2), rng.integers(0, 4, 2)] = value
+    return dets.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("seed", range(8))
+def test_compiled_suppression_keeps_the_same(seed: int, dtype: type) -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    dets = odd_boxes(seed, 400, dtype)
+    for threshold in (0.0, 0.2, 0.5, 0.7, 1.0, -1.0):
+        for limit in (0, 9):
+            found = []
+            for way in ("numpy", "numba"):
+                with loops.using(way), np.errstate(all="ignore"):
+                    found.append(nms(dets, threshold, limit).tolist())
+            assert found[0] == found[1], (threshold, limit)
+
+
+def test_the_loop_is_the_definition() -> None:
+    dets = random_dets(5, 50, 60)
+    best = dets[np.argsort(-dets[:, 4], kind="stable")]
+    kept = suppress.definition(np.ascontiguousarray(best[:, :4]), PIXELS.areas(best), np.float64(1), 0.4, 1.0, 0)
+    assert kept.tolist() == plain(best, 0.4)
+    assert len(kept) < 40
