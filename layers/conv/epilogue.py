@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from numpy.typing import DTypeLike
 
 from minicaffe.blob import Array
@@ -34,6 +35,14 @@ class Epilogue:
             y += self.shift[channels].reshape(-1, *axes)
         if self.negative_slope is not None:
             relu(y, self.negative_slope, out=y)
+
+    def table(self, channels: slice, dtype: DTypeLike = np.float32) -> Array:
+        """Scale, shift and slope of each of the given M' of the M channels, (3, M'), as compiled loops take them."""
+        made: Array = np.empty((3, channels.stop - channels.start), dtype)
+        made[0] = 1 if self.scale is None else self.scale[channels]
+        made[1] = 0 if self.shift is None else self.shift[channels]
+        made[2] = 1 if self.negative_slope is None else self.negative_slope
+        return made
 
 
 NOTHING = Epilogue()
