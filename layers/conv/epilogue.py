@@ -1,7 +1,7 @@
 """Epilogue: what follows a convolution's sums, block by block while they are in cache: y = relu(y * scale + shift).
 
-A bias is a shift. In TEST, BatchNorm and Scale after a convolution are a scale and a shift, and a ReLU may follow. As
-separate steps each would read and write the whole map.
+A bias is a shift. BatchNorm of fixed statistics and Scale after a convolution are a scale and a shift, and a ReLU may follow.
+As separate steps each would read and write the whole map.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from minicaffe.blob import Array
-from minicaffe.layers.relu import relu
+from minicaffe.layers.relu import relu, relu_backward
 
 EVERY = slice(None)
 
@@ -35,6 +35,13 @@ class Epilogue:
             y += self.shift[channels].reshape(-1, *axes)
         if self.negative_slope is not None:
             relu(y, self.negative_slope, out=y)
+
+    def backward(self, y: Array, diff: Array, channels: slice = EVERY) -> None:
+        """diff = diff * relu'(y) * scale in place: y and diff (N, M', *rows) hold the given M' of the M channels."""
+        if self.negative_slope is not None:
+            relu_backward(diff, y > 0, self.negative_slope, out=diff)
+        if self.scale is not None:
+            diff *= self.scale[channels].reshape(-1, *[1] * (y.ndim - 2))
 
     def table(self, channels: slice, dtype: DTypeLike = np.float32) -> Array:
         """Scale, shift and slope of each of the given M' of the M channels, (3, M'), as compiled loops take them."""
