@@ -55,7 +55,7 @@ def convolve(
 
     # the loops take maps as flat arrays
     by_loops = loops.compiled() and x.flags.c_contiguous and y.flags.c_contiguous
-    after = [epilogue.table(part) for part in filters] if by_loops else None
+    after = [epilogue.table(part, y.shape[1] // group, y.dtype) for part in filters] if by_loops else None
 
     def work(block: Block, g: int) -> None:
         scratch, source, to = taken(free), x[:, channels[g]], y[:, filters[g]]
