@@ -118,8 +118,8 @@ class ExecutionPlan:
     def backward_steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from `first` down to `last` whose backward the caller has to run, in order. That of chains is run here,
         except for their first layer, unless one_by_one."""
-        for chain in self.chains.values():
-            chain.before_backward()
+        for one in self.chains.values():
+            one.before_backward()
         i = first
         while i >= last:
             chain = self._by_end.get(i)  # none for the rest of a chain that ends behind `first`

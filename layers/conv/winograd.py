@@ -124,7 +124,8 @@ def _by_loops(  # noqa: PLR0917
         place = (*x.shape[1:], *first, *tiling.dilation)
         winograd_loops.to_tiles(x[image].reshape(-1), place, tiles.reshape(-1), grid, line, pixels, POWERS)
     products = scratch.next(36, y.shape[1], plane)
-    np.matmul(factors.reshape(36, *factors.shape[2:]).swapaxes(1, 2), tiles, out=products)  # (36, M, C) @ (36, C, T)
+    # (36, M, C) @ (36, C, T); of OpenBLAS's kernels, that for a transposed factor rounds alike whatever T is (C up to 384)
+    np.matmul(factors.reshape(36, *factors.shape[2:]).swapaxes(1, 2), tiles, out=products)
     finite = True
     for number, grid in zip(block.planes, grids, strict=True):
         image, *first = tiling.start(block, number, (0, 0))
