@@ -21,7 +21,9 @@ from .conv.convolution_blocks import BLOCK_BYTES
 from .conv.convolution_products import add_weight_gradient, convolve, data_gradient, suits
 from .conv.coordinates import Map, windowed
 from .conv.epilogue import Epilogue, joined
+from .conv.epilogue_loops import backward, scale_shift_relu
 from .conv.window import Window, checked_output, read_window
+from .conv.winograd import LOOPS as WINOGRAD
 from .conv.winograd import tiles_at_once
 from .conv.winograd_kept import KeptFactors, kept_bytes
 from .elementwise.channels import sum_channels
@@ -67,6 +69,8 @@ class Convolution(Layer):
         shapes = [self._weight_shape(), (self.num_output,)][: 1 + param.bias_term]
         self.learn(shapes, [param.weight_filler, param.bias_filler])
         self._factors = KeptFactors() if self.phase == TEST else None  # in TRAIN the weights change with every step
+        winograd = self.dtype == np.float32 and self.window.kernel == (3, 3) and self.window.stride == (1, 1)
+        self.loops = (scale_shift_relu, *(WINOGRAD if winograd else ())), (backward, *(WINOGRAD if winograd else ()))
 
     def coordinates(self) -> Map | None:
         return windowed(self.axis, self.window.stride, self.window.extent, self.window.pad)

@@ -93,7 +93,7 @@ def relu(x: Array, negative_slope: float = 0.0, out: Array | None = None) -> Arr
 
 def _positive_part(x: Array, y: Array) -> None:
     """y = max(x, 0), by rows of ROW numbers as far as they lie one after another."""
-    axis, run = _run(x, y)
+    axis, run = run_of(x, y)
     if run < 32:
         np.maximum(x, 0, out=y)
         return
@@ -107,7 +107,7 @@ def _positive_part(x: Array, y: Array) -> None:
         np.maximum(x[..., whole:], zeros[: run - whole], out=y[..., whole:])
 
 
-def _run(*arrays: Array) -> tuple[int, int]:
+def run_of(*arrays: Array) -> tuple[int, int]:
     """From which axis on all arrays (of one shape) lie in one run, and how many numbers it has."""
     axis, run = arrays[0].ndim, 1
     while axis and all(a.shape[axis - 1] == 1 or a.strides[axis - 1] == run * a.itemsize for a in arrays):

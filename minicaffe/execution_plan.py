@@ -1,13 +1,15 @@
-"""The execution plan: which layers of a net run together as one step, in TEST on the CPU.
+"""The execution plan: which layers of a net run together as one step on the CPU.
 
     conv -> BatchNorm -> Scale -> ReLU, all on one blob:    conv, whose blocks are scaled, shifted and cut off in cache
     BatchNorm -> Scale -> ReLU on one blob; Eltwise -> ReLU: one pass over the blob
 
 One by one, each layer would read the whole blob from memory and write it back, and Scale would keep a copy of its input for
-a backward that TEST never runs. The blobs' contents are the same within rounding.
+a backward that may never run. The blobs' contents are the same within rounding. The backward of all but a chain's first layer
+is one pass over the diff, if none of them learns: frozen BatchNorm and Scale layers, as detectors are trained with.
 
-A net asks its plan for the steps of every forward. Layers run one by one under hooks (the tracer, the timer, debug_info), on
-the GPU, in TRAIN, where start or end cut a chain, and if a class is not built in.
+A net asks its plan for the steps of every pass. Layers run one by one under hooks (the tracer, the timer, debug_info), on the
+GPU, where start or end cut a chain, if a class is not built in, where BatchNorm takes the batch's own statistics, and where
+backward will need a value from inside the chain.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from .blob import Blob
 from .blob_memory import BlobMemory
 from .blocks import Index, each_block
 from .layers.conv.epilogue import Epilogue, joined
-from .layers.conv.epilogue_of import epilogue_of, is_last, may_be_epilogue, may_follow, takes_epilogue
+from .layers.conv.epilogue_of import epilogue_of, gradient_of, is_last, may_be_epilogue, may_follow, takes_epilogue
 from .layers.elementwise.channels import by_channel
 from .node import Node
 
@@ -43,6 +48,18 @@ class Chain:
         first = self.nodes[0]
         first.layer.guard(lambda: _run(first, epilogues))  # errors name the first layer, whatever the step
         self.together = True
+        return True
+
+    def backward(self) -> bool:
+        """Run the backward of all layers but the first as one step, in the diff that they share; False, with nothing computed,
+        if they have to run one by one."""
+        first, *rest = self.nodes
+        if not self.together or not all(
+            node.needs_backward and all(node.bottom_needs) and not any(node.layer.param_propagate_down) for node in rest
+        ):
+            return False
+        gradient = joined([gradient_of(node.layer) for node in rest], first.layer.dtype)
+        rest[-1].layer.guard(lambda: _run_back(first.tops[0], gradient))
         return True
 
     def before_backward(self) -> None:
@@ -78,6 +95,7 @@ class ExecutionPlan:
     def __init__(self, nodes: Sequence[Node], memory: BlobMemory | None = None) -> None:
         self.memory = memory
         self.chains = {chain.index: chain for chain in _chains(nodes)}
+        self._by_end = {chain.index + len(chain.nodes) - 1: chain for chain in self.chains.values()}
 
     def steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
         """The layers from first to last that the caller has to run, in order. Chains are run here, unless one_by_one."""
@@ -97,10 +115,19 @@ class ExecutionPlan:
                     self.memory.after(j)
             i += count
 
-    def before_backward(self) -> None:
-        """Call this before a backward pass."""
-        for chain in self.chains.values():
-            chain.before_backward()
+    def backward_steps(self, first: int, last: int, one_by_one: bool = False) -> Iterator[int]:
+        """The layers from `first` down to `last` whose backward the caller has to run, in order. That of chains is run here,
+        except for their first layer, unless one_by_one."""
+        for one in self.chains.values():
+            one.before_backward()
+        i = first
+        while i >= last:
+            chain = self._by_end.get(i)  # none for the rest of a chain that ends behind `first`
+            if chain is not None and not one_by_one and chain.index + 1 >= last and chain.backward():
+                i = chain.index
+            else:
+                yield i
+                i -= 1
 
 
 def _chains(nodes: Sequence[Node]) -> Iterator[Chain]:
@@ -139,7 +166,8 @@ def _overwrites(chain: Chain) -> bool:
 def _run(first: Node, epilogues: Sequence[Epilogue]) -> None:
     layer, bottoms, tops = first.layer, first.bottoms, first.tops
     if takes_epilogue(layer):
-        layer.forward_with_epilogue(bottoms, tops, epilogues)
+        with np.errstate(all="ignore"):
+            layer.forward_with_epilogue(bottoms, tops, epilogues)
         return
     x, y, epilogue = by_channel(bottoms[0].data), by_channel(tops[0].data), joined(epilogues, layer.dtype)
 
@@ -148,4 +176,12 @@ def _run(first: Node, epilogues: Sequence[Epilogue]) -> None:
             y[index] = x[index]  # the epilogue then works in place, on a block that is still in cache
         epilogue(y[index], index[1])
 
-    each_block(y.shape, step)
+    with np.errstate(all="ignore"):  # as Layer.forward
+        each_block(y.shape, step)
+
+
+def _run_back(top: Blob, gradient: Epilogue) -> None:
+    """The diff, times the gradient of an Epilogue in place whose result is the data."""
+    y, diff = by_channel(top.read_data()), by_channel(top.diff)
+    with np.errstate(all="ignore"):  # as Layer.backward
+        each_block(y.shape, lambda index: gradient.backward(y[index], diff[index], index[1]))

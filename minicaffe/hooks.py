@@ -47,6 +47,11 @@ class Hooked:
         # A chain would skip them.
         return any(self._hooks[when] for when in ("before_forward", "after_reshape", "after_forward"))
 
+    @property
+    def backward_is_watched(self) -> bool:
+        """Whether a hook is called between the layers of a backward."""
+        return any(self._hooks[when] for when in ("before_backward", "after_backward"))
+
     def _hook(self, when: str, hook: Hook) -> Hook:
         self._hooks[when].append(hook)
         return hook

@@ -36,7 +36,7 @@ from .layer import Layer
 from .layers import create, settings_or_current
 from .layers.conv.coordinates import alignment
 from .loops import Loop, compile_ahead
-from .mode import TEST, TRAIN, Phase, gpu_mode
+from .mode import TRAIN, Phase, gpu_mode
 from .named import Blobs, Layers, Params, check_names, names_near
 from .net_arguments import AnyNet, net_file_of, phase_of, sorted_arguments, state_applied
 from .node import Node, drop_unasked_gradients
@@ -344,7 +344,7 @@ class Net(PycaffeNet, Hooked):
     def forward_from_to(self, start: int, end: int) -> float:
         """Run layer number start to layer number end (both included) and return their loss (Caffe's ForwardFromTo)."""
         loss = 0.0
-        one_by_one = self.phase != TEST or gpu_mode() or self.forward_is_watched
+        one_by_one = gpu_mode() or self.forward_is_watched
         if not self._loops_asked_for and not gpu_mode():
             self._loops_asked_for = True
             compile_ahead(self._loops())
@@ -376,8 +376,7 @@ class Net(PycaffeNet, Hooked):
         if self.plan.memory:
             raise Error('backward reads blobs that keep="outputs" has freed: make the net with keep="all"')
         with self.running(), computing():
-            self.plan.before_backward()
-            for i in range(start, end - 1, -1):
+            for i in self.plan.backward_steps(start, end, gpu_mode() or self.backward_is_watched):
                 node = self.nodes[i]
                 self._call("before_backward", i)
                 if node.needs_backward:

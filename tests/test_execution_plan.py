@@ -15,6 +15,7 @@ from minicaffe.data.settings import read_settings
 from minicaffe.debug_info import debug_info
 from minicaffe.detection.detect import detect
 from minicaffe.errors import LayerError
+from minicaffe.execution_plan import Chain
 from minicaffe.formats.prototxt import parse_net
 from minicaffe.layers import CATALOGUE
 from minicaffe.layers.relu import ReLU
@@ -207,12 +208,6 @@ def test_whoever_looks_on_gets_every_layer(caplog: pytest.LogCaptureFixture) -> 
     assert ran_together(net) == []
 
 
-def test_training_runs_one_by_one() -> None:
-    net = net_of(conv() + on("ReLU", "conv"), TRAIN)
-    net.forward()
-    assert ran_together(net) == []
-
-
 def test_classes_of_the_user_run_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     class Louder(ReLU):
         def forward_cpu(self, bottom: Any, top: Any) -> None:
@@ -251,6 +246,96 @@ def test_gradients_after_a_forward_in_test(case: str, late: bool) -> None:
     dx, wanted_dx = (net.blobs["data"].diff for net in nets)
     assert np.abs(wanted_dx).max() > 0
     np.testing.assert_allclose(dx, wanted_dx, rtol=0, atol=1e-5 * np.abs(wanted_dx).max())
+
+
+FIXED = "batch_norm_param { use_global_stats: true }"
+FROZEN = BIASED + " param { lr_mult: 0 } param { lr_mult: 0 }"
+TRAINED = {
+    "conv, relu": conv("below") + conv(bottom="below") + on("ReLU", "conv"),
+    "conv, bn, scale, relu": (
+        conv("below") + conv(bottom="below") + on("BatchNorm", "conv", FIXED) + on("Scale", "conv", FROZEN) + on("ReLU", "conv")
+    ),
+    "no relu": conv("below") + conv(bottom="below") + on("BatchNorm", "conv", FIXED) + on("Scale", "conv", FROZEN),
+    "leaky": conv("below") + conv(bottom="below") + on("Scale", "conv", FROZEN) + on("ReLU", "conv", LEAKY),
+    "bn, scale, relu": conv("below") + on("BatchNorm", "y", FIXED, "below") + on("Scale", "y", FROZEN) + on("ReLU", "y"),
+    "sum, relu": conv("below") + conv(bottom="below") + OTHER % "coeff: 1 coeff: -2" + on("ReLU", "sum"),
+    "maximum, relu": conv("below") + conv(bottom="below") + OTHER % "operation: MAX" + on("ReLU", "sum", LEAKY),
+    "nothing below learns": (
+        conv().replace("convolution_param", "param { lr_mult: 0 } param { lr_mult: 0 } convolution_param", 1)
+        + on("BatchNorm", "conv", FIXED)
+        + on("Scale", "conv", FROZEN)
+        + on("ReLU", "conv")
+    ),
+}
+
+
+def trained(case: str, text: str = "") -> list[Net]:
+    """Two nets in TRAIN, the second run layer by layer, after a step's forward and backward."""
+    text = text or TRAINED[case]
+    blob = next(name for name in ("sum", "y", "conv") if f'top: "{name}"' in text)
+    shape = "input_param { shape { dim: 2 dim: 8 dim: 7 dim: 5 } }"
+    target = f'layer {{ name: "target" type: "Input" top: "target" {shape} }}'
+    nets = [net_of(text + conv("top", blob) + target + LOSS % ("top", "target"), TRAIN) for _ in range(2)]
+    watched(nets[1]).before_backward(lambda i: None)
+    for net in nets:
+        net.blobs["target"].data[...] = np.random.default_rng(8).standard_normal(net.blobs["target"].shape)
+        net.clear_param_diffs()
+        net.forward_backward()
+    return nets
+
+
+@pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize("case", TRAINED)
+def test_a_chain_trains_as_its_layers_do(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[bool] = []
+    backward = Chain.backward
+    monkeypatch.setattr(Chain, "backward", lambda self: passes.append(backward(self)) or passes[-1])
+    net, other = trained(case)
+    assert ran_together(net)
+    assert ran_together(other) == []
+    assert passes == [case != "nothing below learns"]
+    assert_same(net, other)
+    for mine, wanted in zip(net.learnable_params, other.learnable_params, strict=True):
+        np.testing.assert_allclose(mine.diff, wanted.diff, rtol=0, atol=1e-5 * np.abs(wanted.diff).max())
+    for name, blob in other.blobs.items():
+        np.testing.assert_allclose(net.blobs[name].diff, blob.diff, rtol=0, atol=1e-5 * np.abs(blob.diff).max(), err_msg=name)
+
+
+def test_a_scale_that_learns_trains_one_by_one() -> None:
+    text = conv("below") + conv(bottom="below") + on("BatchNorm", "conv", FIXED) + on("Scale", "conv", BIASED)
+    net, other = trained("", text)
+    assert ran_together(net) == []
+    assert np.abs(net.params["conv_scale"][0].diff).max() > 0
+    for mine, wanted in zip(net.learnable_params, other.learnable_params, strict=True):
+        np.testing.assert_array_equal(mine.diff, wanted.diff)
+
+
+def test_a_bias_of_a_frozen_scale_may_learn() -> None:
+    only = BIASED + " param { lr_mult: 0 } param { lr_mult: 1 }"
+    net, other = trained("", conv("below") + conv(bottom="below") + on("Scale", "conv", only) + on("ReLU", "conv"))
+    assert ran_together(net)
+    for mine, wanted in zip(net.learnable_params, other.learnable_params, strict=True):
+        np.testing.assert_allclose(mine.diff, wanted.diff, rtol=0, atol=1e-5 * np.abs(wanted.diff).max())
+    assert np.abs(net.params["conv_scale"][1].diff).max() > 0
+
+
+def test_backward_through_a_part_of_a_chain() -> None:
+    net, other = trained("conv, bn, scale, relu")
+    for one in (net, other):
+        one.blobs["conv"].diff[...] = 1
+        one.backward(start="conv_relu", end="conv_scale")
+    np.testing.assert_array_equal(net.blobs["conv"].diff, other.blobs["conv"].diff)
+    for one in (net, other):
+        one.backward(start="conv_scale", end="below")
+    np.testing.assert_allclose(net.blobs["below"].diff, other.blobs["below"].diff, rtol=1e-4, atol=1e-5)
+
+
+def test_whoever_looks_on_backward_gets_every_layer() -> None:
+    net, _ = trained("conv, bn, scale, relu")
+    seen: list[int] = []
+    net.after_backward(seen.append)
+    net.forward_backward()
+    assert seen == list(reversed(range(len(net.layers))))
 
 
 def test_a_loss_in_test_gives_the_gradients_of_what_lies_between() -> None:

@@ -1,18 +1,24 @@
 """Epilogue: what follows a convolution's sums, block by block while they are in cache: y = relu(y * scale + shift).
 
-A bias is a shift. In TEST, BatchNorm and Scale after a convolution are a scale and a shift, and a ReLU may follow. As
-separate steps each would read and write the whole map.
+A bias is a shift. BatchNorm of fixed statistics and Scale after a convolution are a scale and a shift, and a ReLU may follow.
+As separate steps each would read and write the whole map.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import DTypeLike
 
+from minicaffe import loops
 from minicaffe.blob import Array
-from minicaffe.layers.relu import relu
+from minicaffe.layers.relu import relu, relu_backward, run_of
+
+from .epilogue_loops import backward, scale_shift_relu
 
 EVERY = slice(None)
 
@@ -27,6 +33,9 @@ class Epilogue:
 
     def __call__(self, y: Array, channels: slice = EVERY) -> None:
         """Apply to y (N, M', *rows) in place, which holds the given M' of the M channels."""
+        if loops.compiled() and (places := _places(y)) is not None:
+            scale_shift_relu(_flat(y), places, self.table(channels, y.shape[1], y.dtype))
+            return
         axes = [1] * (y.ndim - 2)
         if self.scale is not None:
             y *= self.scale[channels].reshape(-1, *axes)
@@ -34,6 +43,39 @@ class Epilogue:
             y += self.shift[channels].reshape(-1, *axes)
         if self.negative_slope is not None:
             relu(y, self.negative_slope, out=y)
+
+    def backward(self, y: Array, diff: Array, channels: slice = EVERY) -> None:
+        """diff = diff * relu'(y) * scale in place: y and diff (N, M', *rows) hold the given M' of the M channels."""
+        if loops.compiled() and (places := _places(diff)) is not None and _places(y) == places:
+            backward(_flat(y), _flat(diff), places, self.table(channels, y.shape[1], y.dtype))
+            return
+        if self.negative_slope is not None:
+            relu_backward(diff, y > 0, self.negative_slope, out=diff)
+        if self.scale is not None:
+            diff *= self.scale[channels].reshape(-1, *[1] * (y.ndim - 2))
+
+    def table(self, channels: slice, count: int, dtype: DTypeLike) -> Array:
+        """Scale, shift and slope of the given channels, `count` in all, (3, count), as compiled loops take them."""
+        made: Array = np.empty((3, count), dtype)
+        made[0] = 1 if self.scale is None else self.scale[channels]
+        made[1] = 0 if self.shift is None else self.shift[channels]
+        made[2] = 1 if self.negative_slope is None else self.negative_slope
+        return made
+
+
+def _places(y: Array) -> tuple[int, int, int, int, int] | None:
+    """How y (N, M, *rows) lies in memory, as the loops take it; None if a channel's numbers do not follow one another."""
+    if y.ndim < 2 or not y.size or run_of(y)[0] > 2 or min(y.strides) < 0:
+        return None
+    return y.shape[0], y.shape[1], y.strides[0] // y.itemsize, y.strides[1] // y.itemsize, math.prod(y.shape[2:])
+
+
+def _flat(y: Array) -> Array:
+    """The memory from y's first number to its last, (K,)."""
+    if y.flags.c_contiguous:
+        return y.reshape(-1)
+    last = sum((length - 1) * step for length, step in zip(y.shape, y.strides, strict=True))
+    return as_strided(y, (last // y.itemsize + 1,), (y.itemsize,))
 
 
 NOTHING = Epilogue()

@@ -1,4 +1,4 @@
-"""In TEST, BatchNorm with global statistics, Scale, Bias and ReLU as the Epilogue of the layer before them.
+"""BatchNorm with global statistics, Scale, Bias and ReLU as the Epilogue of the layer before them.
 
     BatchNorm, then Scale:  (x - mean) / std * scale + bias = x * (scale / std) + (bias - mean * scale / std)
 
@@ -80,6 +80,15 @@ def epilogue_of(layer: Layer, bottom: Sequence[Blob]) -> Epilogue | None:
         return Epilogue(shift=_vector(layer.blobs[0]))
     shift = _vector(layer.blobs[1]) if layer.param.scale_param.bias_term else None
     return Epilogue(_vector(layer.blobs[0]), shift)
+
+
+def gradient_of(layer: Layer) -> Epilogue:
+    """What multiplies a gradient on its way back through a layer that has run as an Epilogue."""
+    if isinstance(layer, ReLU):
+        return Epilogue(negative_slope=layer.negative_slope)
+    if isinstance(layer, BatchNorm):
+        return Epilogue(layer.inverse_std.read_data().astype(np.float64))
+    return Epilogue(_vector(layer.blobs[0])) if isinstance(layer, Scale) else Epilogue()
 
 
 def _batch_norm(layer: BatchNorm) -> Epilogue:

@@ -2,9 +2,9 @@
 
     y = outputs of [ tiles of x (6, 6, T, C) @ factors of weight (6, 6, C, M) ]
 
-Fast because every step is a matrix product (winograd_tiles), on blocks of tiles that stay in a core's cache, each block
-a task. Blocks that come out infinite or NaN are computed again by the direct way: Winograd overflows earlier,
-and one NaN would reach its neighbours.
+Fast because every step is a matrix product (winograd_tiles), or a compiled loop (winograd_loops), on blocks of tiles that
+stay in a core's cache, each block a task. Blocks that come out infinite or NaN are computed again by the direct way: Winograd
+overflows earlier, and one NaN would reach its neighbours.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ from functools import partial
 
 import numpy as np
 
-from minicaffe import threads
+from minicaffe import loops, threads
 from minicaffe.blob import Array
 
+from . import winograd_loops
 from .convolve import convolve as convolve_directly
 from .epilogue import NOTHING, Epilogue
 from .window import Window
 from .winograd_blocks import Block, Tiling
-from .winograd_matrices import ACROSS, BT, TILE, G
+from .winograd_loops import POWERS
+from .winograd_matrices import ACROSS, BT, TILE, TOGETHER, G
 from .winograd_tiles import Scratch, from_tiles, taken, to_tiles
 
 UNPADDED = Window((3, 3), (1, 1), (0, 0), (1, 1))
 FACTOR: Array = np.kron(G, G).astype(np.float32)
 """(36, 9): the 36 factors of a 3x3 filter."""
+LOOPS = (winograd_loops.to_tiles, winograd_loops.from_tiles)
+"""What convolve runs, if loops are compiled."""
 
 
 def convolve(
@@ -49,11 +53,16 @@ def convolve(
     channels, filters = channels_of(x.shape[1], group), channels_of(y.shape[1], group)
     free: list[Scratch] = []  # as many as threads have run at once; append and pop are atomic
 
+    # the loops take maps as flat arrays
+    by_loops = loops.compiled() and x.flags.c_contiguous and y.flags.c_contiguous
+    after = [epilogue.table(part, y.shape[1] // group, y.dtype) for part in filters] if by_loops else None
+
     def work(block: Block, g: int) -> None:
-        scratch = taken(free)
-        out = _outputs(tiling, block, x[:, channels[g]], weight[filters[g]], made[g], scratch)
-        epilogue(out, filters[g])
-        tiling.write(block, out, y[:, filters[g]])
+        scratch, source, to = taken(free), x[:, channels[g]], y[:, filters[g]]
+        if after is None or not _by_loops(tiling, block, source, made[g], to, after[g], scratch):
+            out = _outputs(tiling, block, source, weight[filters[g]], made[g], scratch)
+            epilogue(out, filters[g])
+            tiling.write(block, out, to)
         free.append(scratch)
 
     blocks = tiling.blocks(tiles_at_once(max(x.shape[1], y.shape[1]) // group))
@@ -99,6 +108,31 @@ def read(tiling: Tiling, block: Block, x: Array, scratch: Scratch) -> Array:
     slab = scratch.next(len(block.planes), x.shape[1], *block.inputs)
     tiling.read(block, x, slab)
     return slab
+
+
+def _by_loops(  # noqa: PLR0917
+    tiling: Tiling, block: Block, x: Array, factors: Array, y: Array, after: Array, scratch: Scratch
+) -> bool:
+    """The block's outputs, with their epilogue `after`, to y (N, M, *size); False if they are not finite: to be made anew."""
+    rows, columns = len(block.rows), len(block.groups) * TOGETHER
+    plane = len(block.planes) * rows * columns
+    line, pixels = (np.empty(size, x.dtype) for size in winograd_loops.scratch_sizes(rows, columns))
+    grids = [(plane, i * rows * columns, rows, columns) for i in range(len(block.planes))]
+    tiles = scratch.next(36, x.shape[1], plane)
+    for number, grid in zip(block.planes, grids, strict=True):
+        image, *first = tiling.start(block, number, tiling.pad)
+        place = (*x.shape[1:], *first, *tiling.dilation)
+        winograd_loops.to_tiles(x[image].reshape(-1), place, tiles.reshape(-1), grid, line, pixels, POWERS)
+    products = scratch.next(36, y.shape[1], plane)
+    # (36, M, C) @ (36, C, T); of OpenBLAS's kernels, that for a transposed factor rounds alike whatever T is (C up to 384)
+    np.matmul(factors.reshape(36, *factors.shape[2:]).swapaxes(1, 2), tiles, out=products)
+    finite = True
+    for number, grid in zip(block.planes, grids, strict=True):
+        image, *first = tiling.start(block, number, (0, 0))
+        place = (*y.shape[1:], *first, *tiling.dilation)
+        out = y[image].reshape(-1)
+        finite &= winograd_loops.from_tiles(products.reshape(-1), grid, out, place, after, line, pixels, POWERS) == 0
+    return finite
 
 
 def _outputs(tiling: Tiling, block: Block, x: Array, weight: Array, factors: Array, scratch: Scratch) -> Array:

@@ -74,8 +74,7 @@ class Tiling:
     def read(self, block: Block, x: Array, slab: Array) -> None:
         """slab (planes, C, *block.inputs) is what the block reads of x (N, C, H, W), zeros outside of it."""
         for to, plane in zip(slab, block.planes, strict=True):
-            image, offsets = self._place(plane)
-            first = self._first(block, offsets, self.pad)
+            image, *first = self.start(block, plane, self.pad)
             (rows, rows_of_x), (columns, columns_of_x) = map(_overlap, first, self.dilation, slab.shape[2:], x.shape[2:])
             to[:, : rows.start] = 0  # scratch holds old numbers: what lies off the map must be cleared
             to[:, rows.stop :] = 0
@@ -86,23 +85,19 @@ class Tiling:
     def write(self, block: Block, out: Array, y: Array) -> None:
         """The block's outputs, out (planes, M, rows, columns), to their places in y (N, M, H, W)."""
         for part, plane in zip(out, block.planes, strict=True):
-            image, offsets = self._place(plane)
-            first = self._first(block, offsets, (0, 0))
+            image, *first = self.start(block, plane, (0, 0))
             (rows, rows_of_y), (columns, columns_of_y) = map(_overlap, first, self.dilation, out.shape[2:], y.shape[2:])
             # what the last tiles have past the map's end is left out
             y[image, :, rows_of_y, columns_of_y] = part[:, rows, columns]
 
-    def _place(self, plane: int) -> tuple[int, tuple[int, int]]:
-        """A plane's image, and the first row and column of its sub-map."""
+    def start(self, block: Block, plane: int, pad: Sequence[int]) -> tuple[int, int, int]:
+        """The plane's image, and the row and column of the map, padded by so much, at which the block begins."""
         image, offset = divmod(plane, self.dilation[0] * self.dilation[1])
-        return image, divmod(offset, self.dilation[1])
-
-    def _first(self, block: Block, offsets: Sequence[int], pad: Sequence[int]) -> tuple[int, int]:
-        """Row and column of the map at which the block begins."""
+        offsets = divmod(offset, self.dilation[1])  # the first row and column of the plane's sub-map
         starts = (TILE * block.rows.start, STEP * block.groups.start)
         # neighbours in a sub-map are d apart on the map
         row, column = (s * d + o - p for s, d, o, p in zip(starts, self.dilation, offsets, pad))
-        return row, column
+        return image, row, column
 
 
 def _parts(length: int, count: int) -> list[range]:

@@ -51,8 +51,8 @@ def memory_needs(net: Net) -> MemoryNeeds:
         for node in net.nodes
     ]
     cached = sum(node.layer.cached_bytes(node.bottoms, node.tops) for node in net.nodes)
-    chains = [] if training else [chain for chain in net.plan.chains.values() if not chain.backward_lacks()]
-    joined = {id(node) for chain in chains for node in chain.nodes}  # a chain runs as one: its layers keep nothing for backward
+    chains = [chain for chain in net.plan.chains.values() if not chain.backward_lacks()]
+    joined = {id(node) for chain in chains for node in chain.nodes[1:]}  # in one step with the first, they keep nothing
     for_backward = sum(node.layer.kept_bytes(node.bottoms, node.tops) for node in net.nodes if id(node) not in joined)
     weights = _bytes(net.learnable_params)
     return MemoryNeeds(

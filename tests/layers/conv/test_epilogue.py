@@ -7,6 +7,8 @@ import pytest
 
 from minicaffe.layers.conv.epilogue import Epilogue
 
+pytestmark = pytest.mark.usefixtures("loops_way")
+
 
 def maps() -> np.ndarray:
     return np.random.default_rng(5).standard_normal((2, 7, 3, 4)).astype(np.float32)
@@ -49,3 +51,38 @@ def test_float64_stays_float64() -> None:
     before = y.copy()
     Epilogue(shift=np.full(7, -1.0))(y)
     np.testing.assert_array_equal(y, before - 1)
+
+
+@pytest.mark.parametrize("slope", [None, 0.0, 0.25])
+def test_infinity_and_nan(slope: float | None) -> None:
+    values = np.float32([np.inf, -np.inf, np.nan, 3e38, -3e38, 0, -0.0])
+    y = np.tile(values, (2, 7, 1))
+    with np.errstate(all="ignore"):
+        Epilogue(np.full(7, 2, np.float32), np.full(7, 1, np.float32), slope)(y)
+        wanted = values * 2 + np.float32(1)
+        if slope is not None:
+            wanted = np.maximum(wanted, wanted * np.float32(slope) if slope else 0)
+    np.testing.assert_array_equal(y, np.tile(wanted, (2, 7, 1)))
+
+
+@pytest.mark.parametrize("shape", [(0, 7, 3), (2, 7, 0), (2, 7), (2, 7, 1, 1)])
+def test_other_shapes(shape: tuple[int, ...]) -> None:
+    y = np.ones(shape, np.float32)
+    Epilogue(np.arange(7, dtype=np.float32), None, 0.0)(y)
+    np.testing.assert_array_equal(y, np.ones(shape) * np.arange(7).reshape(1, 7, *[1] * (len(shape) - 2)))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("slope", [None, 0.0, 0.25])
+def test_backward_is_that_of_relu_and_then_of_scale(slope: float | None, channels_last: bool) -> None:
+    y, dy, scale = (
+        maps(),
+        np.random.default_rng(6).standard_normal((2, 7, 3, 4)).astype(np.float32),
+        np.arange(7, dtype=np.float32),
+    )
+    if channels_last:  # a channel's numbers are apart
+        y, dy = (np.moveaxis(np.ascontiguousarray(np.moveaxis(one, 1, 3)), 3, 1) for one in (y, dy))
+    wanted = dy * np.where(y > 0, np.float32(1), np.float32(1 if slope is None else slope)) * scale[:, None, None]
+    Epilogue(scale, None, slope).backward(y[:, 2:5], dy[:, 2:5], slice(2, 5))
+    np.testing.assert_array_equal(dy[:, 2:5], wanted[:, 2:5])
+    assert (dy[:, 5:] != wanted[:, 5:]).any()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from minicaffe import threads
+from minicaffe import loops, threads
 from minicaffe.layers.conv import convolve as direct
 from minicaffe.layers.conv import winograd, winograd_weights
 from minicaffe.layers.conv.epilogue import Epilogue
@@ -57,6 +57,7 @@ def test_the_matrices_of_tiles_are_exact() -> None:
         np.testing.assert_array_equal(matrix.astype(np.float32), matrix)
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("name", SHAPES)
 def test_forward_is_the_direct_one(name: str, count: int) -> None:
     shape, filters, group, pad, dilation = SHAPES[name]
@@ -71,6 +72,7 @@ def test_forward_is_the_direct_one(name: str, count: int) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_data_gradient_is_the_direct_one(name: str, count: int) -> None:
     shape, filters, group, pad, dilation = SHAPES[name]
@@ -128,6 +130,7 @@ def test_the_error_of_the_weight_gradient_is_within_16_times_the_direct_one() ->
     assert 0 < errors[1] <= 16 * errors[0]
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("channels", [3, 32, 256, 1024])
 @pytest.mark.parametrize("positive", [False, True])
 def test_the_error_is_within_16_times_the_direct_one(channels: int, positive: bool) -> None:
@@ -144,6 +147,7 @@ def test_the_error_is_within_16_times_the_direct_one(channels: int, positive: bo
     assert 0 < errors[1] <= 16 * errors[0]
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2e38])
 @pytest.mark.parametrize("dilation", [1, 2])
 def test_what_is_not_finite_spoils_what_it_spoils_in_the_direct_way(value: float, dilation: int) -> None:
@@ -161,6 +165,7 @@ def test_what_is_not_finite_spoils_what_it_spoils_in_the_direct_way(value: float
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("loops_way")
 def test_a_filter_that_is_nan_spoils_its_own_outputs_only() -> None:
     x, weight = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1)
     weight[2, 1, 0, 2] = np.nan
@@ -183,9 +188,53 @@ def test_blocks_cover_every_tile_once(tiles: int, count: int) -> None:
         assert (seen == 1).all()
 
 
+@pytest.mark.usefixtures("loops_way")
 def test_inputs_stay_as_they_are() -> None:
     x, weight = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1)
     before = x.copy(), weight.copy()
     winograd.convolve(x, weight, square(), 1, np.zeros((1, 4, 9, 14), np.float32), Epilogue(shift=normal(4)))
     np.testing.assert_array_equal(x, before[0])
     np.testing.assert_array_equal(weight, before[1])
+
+
+@pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize("slope", [0.0, 0.25, 2.0, -1.0])
+def test_what_overflows_after_the_sums_is_cut_off_by_a_relu(slope: float) -> None:
+    """-inf and NaN come of a scale and a shift, and are no reason to compute anew."""
+    x, weight = normal(1, 3, 9, 14), normal(4, 3, 3, 3, seed=1)
+    epilogue = Epilogue(np.float32([1, 3e38, -3e38, np.nan]), np.float32([-np.inf, 0, 1, 2]), slope)
+    expected, actual = np.zeros((2, 1, 4, 9, 14), np.float32)
+    with np.errstate(all="ignore"):
+        direct.convolve(x, weight, square(), 1, expected, epilogue)
+        winograd.convolve(x, weight, square(), 1, actual, epilogue)
+    assert np.isnan(expected).any()
+    assert np.isinf(expected).any()
+    # 3e38 magnifies what rounding leaves of sums that cancel
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=3e38 * 1e-4)
+
+
+@pytest.mark.usefixtures("loops_way")
+@pytest.mark.parametrize(("shape", "dilation"), [((1, 40, 38, 63), 1), ((3, 37, 13, 20), 1), ((1, 36, 30, 41), 2)])
+def test_the_outputs_have_the_same_bits_on_any_number_of_threads(shape: tuple[int, ...], dilation: int) -> None:
+    x, weight, window = normal(*shape), normal(35, shape[1], 3, 3, seed=1), square((dilation, dilation), (dilation, dilation))
+    outputs, before = [], threads.get_num_threads()
+    for count in (1, 2, 3, 8):
+        threads.set_num_threads(count)
+        outputs.append(np.full((shape[0], 35, *shape[2:]), np.nan, np.float32))
+        winograd.convolve(x, weight, window, 1, outputs[-1], Epilogue(shift=normal(35, seed=2), negative_slope=0.0))
+    threads.set_num_threads(before)
+    for one in outputs[1:]:
+        np.testing.assert_array_equal(one, outputs[0])
+
+
+def test_the_loops_compile_once() -> None:
+    """No call needs another variant than the one that compiles ahead."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    with loops.using("numba"):
+        for shape, filters, group, pad, dilation in SHAPES.values():
+            y = np.zeros((shape[0], filters, *square(pad, dilation).output(shape[2:])), np.float32)
+            weight = normal(filters, shape[1] // group, 3, 3)
+            winograd.convolve(normal(*shape), weight, square(pad, dilation), group, y, Epilogue(shift=normal(filters)))
+        for loop in winograd.LOOPS:
+            loop.compile(np.float32)
+            assert len(loop.dispatcher().signatures) == 1
