@@ -24,8 +24,8 @@ Places = NDArray[np.int32]
 
 
 def windows_of(rows: PoolAxis, columns: PoolAxis) -> Windows:
-    kernel = (min(axis.kernel, axis.size + axis.pad) for axis in (rows, columns))  # what is longer lies past the map
-    return *kernel, rows.stride, columns.stride, rows.pad, columns.pad
+    height, width = (min(axis.kernel, axis.size + axis.pad) for axis in (rows, columns))  # what is longer lies past the map
+    return height, width, rows.stride, columns.stride, rows.pad, columns.pad
 
 
 def line_length(columns: PoolAxis) -> int:

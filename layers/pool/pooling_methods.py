@@ -89,7 +89,8 @@ def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = No
             pixels = rows.size * columns.size
             # as a product: NumPy's sums of short rows take seven times as long
             y = np.matmul(x.reshape(-1, pixels), np.ones((pixels, 1), x.dtype)).reshape(*x.shape[:-2], 1, 1)
-            return np.divide(y, sizes, out=out)
+            mean: Array = np.divide(y, sizes, out=out)
+            return mean
         y = reduce_windows(np.add, x, rows, columns, 0.0, out=out, scratch=scratch)
         y /= sizes
     return y

@@ -6,7 +6,8 @@ from itertools import product
 
 import numpy as np
 
-from minicaffe.layers.pool.pooling_methods import LOWEST, max_pool_places
+from minicaffe.layers.pool.pooling_loops import LOWEST
+from minicaffe.layers.pool.pooling_methods import max_pool_places
 from minicaffe.layers.pool.pooling_windows import PoolAxis
 from minicaffe.layers.pooling import AVE, MAX, Pooling
 from minicaffe.registry import explains, explains_gradient
