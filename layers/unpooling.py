@@ -122,7 +122,7 @@ class Unpooling(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data, top[0].data
         if self.method == MAX:
-            put(self, x, self._mask(bottom).read_data(), y)
+            put(self, x, self._mask(bottom).data, y)
             return
         y[...] = 0
         shares = self._divided(x)
@@ -134,7 +134,7 @@ class Unpooling(Layer):
             return
         dx, dy = bottom[0].diff, top[0].diff
         if self.method == MAX:
-            put_gradient(self, dy, self._mask(bottom).read_data(), dx)
+            put_gradient(self, dy, self._mask(bottom).data, dx)
             return
         dx[...] = 0
         for (r, c), (to_r, to_c) in self._windows(dx):
