@@ -16,13 +16,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from minicaffe.blob import Array, Blob
+from minicaffe.blocks import Scratch
 from minicaffe.cuda import convolution as gpu
 from minicaffe.cuda.deformable_convolution import Deformed
-from minicaffe.cuda.roi import Scratch
+from minicaffe.cuda.roi import Scratch as DeviceScratch
 from minicaffe.layer import Layer
 from minicaffe.threads import get_num_threads
 
-from .conv.deformed import BLOCK_BYTES, ROW_BYTES, Tables, Wanted, convolve, gradients, places_of
+from .conv import deformed_loops
+from .conv.deformed import BLOCK_BYTES, ROW_BYTES, Tables, Wanted, convolve, gradients
+from .conv.deformed_loops import LoopSamples
 from .conv.window import Window, checked_output, read_window
 from .elementwise.channels import sum_channels
 
@@ -45,6 +48,10 @@ class DeformableConvolution(Layer):
     param_block = (BLOCK,)
     weight_names = ("weight", "bias")
     linear = True
+    loops = (
+        (deformed_loops.find_samples, deformed_loops.sample_rows),
+        (deformed_loops.sample_slopes, deformed_loops.add_samples),
+    )
 
     def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         param, shape = self.param.deformable_convolution_param, bottom[0].shape
@@ -67,7 +74,7 @@ class DeformableConvolution(Layer):
                 raise self.error(f"{what} ({count}) must be divisible by {field} ({groups})", f"{BLOCK}.{field}")
         shapes = [(self.num_output, self.channels // self.group, *self.window.kernel), (self.num_output,)]
         self.learn(shapes[: 1 + param.bias_term], [param.weight_filler, param.bias_filler])
-        self._scratch = Scratch(self.dtype)
+        self._scratch = DeviceScratch(self.dtype)
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
@@ -148,18 +155,12 @@ class DeformableConvolution(Layer):
 def convolve_by_definition(x: Array, offset: Array, weight: Array, window: Window, group: int) -> Array:
     """y (N, M, OH, OW), without a bias, of x (N, C, H, W), offset (N, groups * taps * 2, OH, OW), weight (M, C / group, kh,
     kw)."""
-    (count, channels, *size), (filters, per_group) = x.shape, weight.shape[:2]
+    (count, channels), (filters, per_group), taps = x.shape[:2], weight.shape[:2], math.prod(window.kernel)
     y = np.zeros((count, filters, *offset.shape[2:]), x.dtype)
+    columns = np.empty((math.prod(y.shape[2:]), taps, channels), x.dtype)
     for n in range(count):
-        places = places_of(offset[n], window, (size[0], size[1]))
-        groups = places.inside.shape[2]
-        for m, c, tap in np.ndindex(filters, per_group, math.prod(window.kernel)):
+        LoopSamples.of(x[n], offset[n], window).columns(slice(0, len(columns)), columns, Scratch(x.dtype))
+        for m, c, tap in np.ndindex(filters, per_group, taps):
             channel = m // (filters // group) * per_group + c
-            g = channel // (channels // groups)
-            sample = sum(
-                share[:, tap, g] * x[n, channel, row[:, tap, g], column[:, tap, g]]
-                for row, column, share in places.neighbours()
-            )
-            taken = np.where(places.inside[:, tap, g], sample, 0)
-            y[n, m] += weight[m, c].reshape(-1)[tap] * taken.reshape(y.shape[2:])
+            y[n, m] += weight[m, c].reshape(-1)[tap] * columns[:, tap, channel].reshape(y.shape[2:])
     return y

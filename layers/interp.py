@@ -10,15 +10,94 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import blocks
+from minicaffe import blocks, loops
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Index, Scratch, each_block
 from minicaffe.layer import Layer
+from minicaffe.loops import loop
+from minicaffe.threads import parts, run
+
+Axis = tuple[NDArray[np.uintp], Array]
+"""Of each place on an axis of the result the two places that it is made of, and their shares, each (2, size); (1, size) for an
+axis that keeps its size."""
+
+
+@loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
+def interpolate(x: Array, rows: Axis, columns: Axis, y: Array, lines: Array) -> None:
+    """y (M, OH, OW) of the maps x (M, H, W). lines (2, OW): memory for resized rows of x that serve for several of y, an even
+    and an odd one."""
+    (places, shares), (from_columns, column_shares) = rows, columns
+    left, right, of_left, of_right = from_columns[0], from_columns[-1], column_shares[0], column_shares[-1]
+    width, last = y.shape[2], y.shape[1] - 1
+    held = np.empty(2, np.int64)
+    for m in range(len(x)):
+        held[:] = -1
+        for i in range(y.shape[1]):
+            first, second, out = np.int64(places[0, i]), np.int64(places[-1, i]), y[m, i]
+            of_first, of_second = shares[0, i], shares[-1, i]
+            once = held[first % 2] != first and second < places[0, min(i + 1, last)]
+            if once and len(places) == len(from_columns) == 2:
+                upper, lower = x[m, first], x[m, second]
+                for j in range(width):
+                    above = upper[left[j]] * of_left[j] + upper[right[j]] * of_right[j]
+                    below = lower[left[j]] * of_left[j] + lower[right[j]] * of_right[j]
+                    out[j] = above * of_first + below * of_second
+                continue
+            for k in range(len(places)):
+                r = np.int64(places[k, i])
+                row, line = x[m, r], lines[r % 2]
+                if len(from_columns) == 1:
+                    line[:] = row[left[0] : left[0] + width]
+                elif held[r % 2] != r:
+                    for j in range(width):
+                        line[j] = row[left[j]] * of_left[j] + row[right[j]] * of_right[j]
+                held[r % 2] = r
+            first_line, second_line = lines[first % 2], lines[second % 2]
+            if len(places) == 1:
+                out[:] = first_line
+            else:
+                for j in range(width):
+                    out[j] = first_line[j] * of_first + second_line[j] * of_second
+
+
+@loop("T[:,:,::1], Tuple((uint64[:,::1], T[:,::1])), Tuple((uint64[:,::1], T[:,::1])), T[:,:,::1], T[:,::1]")
+def interpolate_backward(dy: Array, rows: Axis, columns: Axis, dx: Array, lines: Array) -> None:
+    """dx (M, H, W) of dy (M, OH, OW): of each number its shares, added to the places that it was made of."""
+    (places, shares), (from_columns, column_shares) = rows, columns
+    height = dy.shape[1]
+    held = np.empty(2, np.int64)
+    for m in range(len(dy)):
+        dx[m] = 0
+        lines[:] = 0
+        held[:] = -1
+        for i in range(height + 1):
+            for k in range(2):
+                # past the end: what is held is added
+                r = np.int64(places[min(k, len(places) - 1), i]) if i < height else -2 - k
+                line = lines[r % 2]
+                if held[r % 2] >= 0 and held[r % 2] != r:
+                    row = dx[m, held[r % 2]]
+                    for side in range(len(from_columns)):
+                        place, share = from_columns[side], column_shares[side]
+                        for j in range(len(line)):
+                            row[place[j]] += line[j] * share[j]
+                    line[:] = 0
+                held[r % 2] = r
+            if i < height:
+                above, below, given = lines[places[0, i] % 2], lines[places[-1, i] % 2], dy[m, i]
+                of_above, of_below = shares[0, i], shares[-1, i]
+                if len(places) == 1:
+                    for j in range(len(given)):
+                        above[j] += given[j]
+                else:
+                    for j in range(len(given)):
+                        above[j] += given[j] * of_above
+                        below[j] += given[j] * of_below
 
 
 class Interp(Layer):
@@ -35,6 +114,7 @@ class Interp(Layer):
     param_block = ("interp_param",)
     weight_names = ()
     copies = (0, 0)
+    loops = ((interpolate,), (interpolate_backward,))
     rows: Taps
     columns: Taps
 
@@ -75,6 +155,9 @@ class Interp(Layer):
         return array.reshape(n * c, h, w)[:, start : h + end, start : w + end]
 
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        if loops.compiled():
+            self.run_loop(interpolate, bottom[0].data, top[0].data)
+            return
         x, y = self._maps(bottom[0].data), top[0].data.reshape(-1, self.rows.out, self.columns.out)
         if SPARSE * self.rows.out * self.columns.out < self.rows.size * self.columns.size:
             near = neighbours(self.rows, self.columns, x.dtype)
@@ -91,6 +174,17 @@ class Interp(Layer):
                 sample(neighbours(self.rows, self.columns, x.dtype), x[index], y[index])
 
         self._each_maps(len(x), step)
+
+    def run_loop(self, step: Callable[..., None], source: Array, to: Array) -> None:
+        """interpolate, or its transpose, of all maps (N, C, ., .), on all threads."""
+        source, to = (array.reshape(-1, *array.shape[2:]) for array in (source, to))
+        axes = [taps.axis(to.dtype, -self.pads[0]) for taps in (self.rows, self.columns)]
+
+        def task(part: slice) -> None:
+            step(source[part], *axes, to[part], np.empty((2, self.columns.out), to.dtype))
+
+        least = -(-LEAST // max(1, source[:1].size, to[:1].size))
+        run(partial(task, part) for part in parts(len(to), least, each=2))
 
     def _product(self, rows: list[Band], columns: list[Band], x: Array, y: Array) -> bool:
         """y (M, H', W') = rows x (M, H, W) columns^T; whether it may stay: 0 * inf would spread within a band."""
@@ -110,6 +204,9 @@ class Interp(Layer):
 
     def backward_cpu(self, top: Sequence[Blob], propagate_down: Sequence[bool], bottom: Sequence[Blob]) -> None:
         if not propagate_down[0]:
+            return
+        if loops.compiled() and self.rows.out * self.columns.out > SMALL:
+            self.run_loop(interpolate_backward, top[0].diff, bottom[0].diff)
             return
         dx, dy = self._maps(bottom[0].diff), top[0].diff.reshape(-1, self.rows.out, self.columns.out)
         if any(self.pads):
@@ -162,6 +259,11 @@ class Taps:
         after = self.share.astype(dtype)
         return 1 - after, after
 
+    def axis(self, dtype: np.dtype[np.floating], first: int) -> Axis:
+        """The places, which are counted from `first` on, and their shares."""
+        kept = slice(1 if self.size == self.out else 2)
+        return np.stack([self.before, self.after])[kept].astype(np.uintp) + np.uintp(first), np.stack(self.shares(dtype))[kept]
+
     def runs(self, longest: int) -> list[Run]:
         """The places cut where the step from one to the next changes, and into at most `longest`."""
         step = max(1, int(self.ratio))
@@ -186,6 +288,12 @@ Band = tuple[slice, slice, Array]
 
 ROWS, COLUMNS = 8, 16
 """Rows, or columns, that one band makes: fewer are too small a product, more have too many zeros."""
+
+LEAST = 1 << 16
+"""Fewest numbers that are worth a thread of the loops."""
+
+SMALL = 1 << 12
+"""Of maps of up to this many numbers, backward's products are faster than the loops."""
 
 SPARSE = 6
 """With fewer than 1 / 6 of x's numbers in y, the four neighbours of each are gathered: most of x is not read."""

@@ -23,12 +23,16 @@ from minicaffe.proto import caffe_pb2
 from minicaffe.threads import parts, run
 
 from .conv.coordinates import Map, windowed
+from .pool import pooling_loops
 from .pool import pooling_methods as methods
 from .pool.pooling_sizes import counts_padding, is_average, read_sizes, rounds_down
 from .pool.pooling_windows import plane_blocks, pool_axes
 
 Param = caffe_pb2.PoolingParameter
 MAX, AVE, STOCHASTIC = Param.MAX, Param.AVE, Param.STOCHASTIC
+
+LEAST_BYTES = 1 << 20
+"""Fewest bytes of maps that are worth a thread."""
 
 
 class Pooling(Layer):
@@ -57,6 +61,11 @@ class Pooling(Layer):
             raise self.error("only MAX pooling has a second top, the mask", "top[1]")
         self.sizes = self._kernel, self._stride, self._pad = read_sizes(self, param)
         self.floor = rounds_down(self, param)
+        if self.method == MAX:
+            forward = pooling_loops.max_pool_places if len(top) > 1 else pooling_loops.max_pool
+            self.loops = ((forward,), (pooling_loops.max_pool_places, pooling_loops.add_at_places))
+        elif self.method == AVE and not param.global_pooling:
+            self.loops = ((pooling_loops.ave_pool,), ())
 
     def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         shape = bottom[0].shape
@@ -94,11 +103,10 @@ class Pooling(Layer):
             return
 
         def step(block: slice, scratch: Scratch) -> None:
-            if self.method == MAX:
+            if self.method == MAX and mask:
+                mask[0][block] = methods.max_pool_places(x[block], rows, columns, y[block], scratch)
+            elif self.method == MAX:
                 methods.max_pool(x[block], rows, columns, y[block], scratch)
-                if mask:
-                    # from x and y while both are in cache
-                    mask[0][block] = methods.max_pool_mask(x[block], y[block], rows, columns, scratch)
             elif self.method == AVE:
                 methods.ave_pool(x[block], rows, columns, y[block], scratch)
             else:
@@ -175,11 +183,10 @@ def _planes(x: Array) -> Array:
 
 def _each_block(x: Array, step: Callable[[slice, Scratch], None]) -> None:
     """step(block, scratch) for all blocks of maps, on all threads."""
-    todo = list(plane_blocks(x))
 
     def task(part: slice) -> None:
         scratch = Scratch(x.dtype)
-        for block in todo[part]:
+        for block in plane_blocks(x, part):
             step(block, scratch)
 
-    run(partial(task, part) for part in parts(len(todo)))
+    run(partial(task, part) for part in parts(len(x), least=-(-LEAST_BYTES // max(1, x[:1].nbytes))))

@@ -20,7 +20,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.layer import Layer
 from minicaffe.proto import caffe_pb2
 
-from .pool.unpooled import launch_put, put, put_gradient
+from .pool.unpooled import launch_put, put, put_gradient, put_maps, put_maps_backward
 
 MAX, AVE, TILE = caffe_pb2.UnpoolingParameter.MAX, caffe_pb2.UnpoolingParameter.AVE, caffe_pb2.UnpoolingParameter.TILE
 
@@ -47,6 +47,8 @@ class Unpooling(Layer):
         self.method = param.unpool
         if self.method == AVE:
             self.copies = (1, 1)
+        if self.method == MAX:
+            self.loops = ((put_maps,), (put_maps_backward,))
         self.kernel, self.stride, self.size = (
             self._pair(*names)
             for names in (
@@ -120,7 +122,7 @@ class Unpooling(Layer):
     def forward_cpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         x, y = bottom[0].data, top[0].data
         if self.method == MAX:
-            put(self, x, self._mask(bottom).read_data(), y)
+            put(self, x, self._mask(bottom).data, y)
             return
         y[...] = 0
         shares = self._divided(x)
@@ -132,7 +134,7 @@ class Unpooling(Layer):
             return
         dx, dy = bottom[0].diff, top[0].diff
         if self.method == MAX:
-            put_gradient(self, dy, self._mask(bottom).read_data(), dx)
+            put_gradient(self, dy, self._mask(bottom).data, dx)
             return
         dx[...] = 0
         for (r, c), (to_r, to_c) in self._windows(dx):

@@ -211,6 +211,8 @@ def made(text: str, arrays: list[Array], phase: Phase, in_place: bool = False) -
     top = [bottom[0]] if in_place else [Blob(())]
     layer = create(param, phase=phase)
     layer.connect(bottom, top)
+    for loop in (*layer.loops[0], *layer.loops[1]):
+        loop.compile(layer.dtype)  # Numba's own memory is no layer's
     for blob in [*top, *layer.blobs]:
         blob.data[...] = blob.data
     for blob, array in zip(bottom, arrays, strict=True):

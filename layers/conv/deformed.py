@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minicaffe import loops
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 from minicaffe.layers.roi.roi_geometry import Ints
 from minicaffe.layers.roi.row_sums import items, longest_first
 from minicaffe.threads import parts, run
 
+from .deformed_loops import LoopSamples
 from .window import Window
 
 BLOCK_BYTES = 4 << 20
@@ -110,6 +112,7 @@ class Samples(NamedTuple):
     share: Array
     each: int
     groups: int
+    places: Places
 
     def put(self, first: int, rows: Array, term: Array) -> None:
         """Write to rows (n, C / groups) the samples from number `first` on; term: as large, overwritten."""
@@ -137,6 +140,33 @@ class Samples(NamedTuple):
                 np.einsum("rc,rc->r", term, rows, out=sums[k, start : start + len(rows)])
         return sums
 
+    def slopes(self, windows: slice, columns: Array, scratch: Scratch) -> Array:
+        """columns (windows, taps, C), the gradient of these windows' -> that of their offsets (2, windows, taps, groups)."""
+        low_low, low_high, high_low, high_high = self.products(windows, columns, scratch).reshape(
+            4, len(columns), -1, self.groups
+        )
+        high_h, high_w = self.places.share_h[windows], self.places.share_w[windows]
+        down = (high_low - low_low) * (1 - high_w) + (high_high - low_high) * high_w
+        return np.stack([down, (low_high - low_low) * (1 - high_h) + (high_high - high_low) * high_h])
+
+    def data_gradient(self, columns: Array, dx: Array, scratch: Scratch) -> None:
+        """dx (C, H, W) of the columns' gradient (windows, taps, C); it is overwritten."""
+        adding = adding_of(self)
+        maps = scratch("maps", *self.maps.shape)
+        maps[...] = 0
+        rows = columns.reshape(-1, maps.shape[1])
+        step = max(1, ROW_BYTES // rows.strides[0])
+        todo = [slice(i, i + step) for i in range(0, len(adding.pixel), step)]
+
+        def add(mine: Sequence[slice]) -> None:
+            room = Scratch(rows.dtype)
+            with np.errstate(invalid="ignore", over="ignore"):
+                for part in mine:
+                    adding.add(rows, maps, part, room)
+
+        run(partial(add, mine) for mine in _dealt(todo))
+        dx.reshape(len(dx), -1)[...] = maps[: len(maps) - self.groups].reshape(-1, len(dx)).T
+
     def _chunks(self, windows: slice, columns: Array, scratch: Scratch) -> Iterator[tuple[int, Array, Array]]:
         """The columns of these windows as rows, ROW_BYTES at a time: (number of the first row, rows, as large an array)."""
         rows = columns.reshape(-1, self.maps.shape[1])
@@ -147,17 +177,19 @@ class Samples(NamedTuple):
             yield windows.start * self.each + start, some, term[: len(some)]
 
 
-def samples_of(x: Array, places: Places) -> Samples:
-    """x (C, H, W) of one image -> what its columns are made of."""
+def samples_of(x: Array, offset: Array, window: Window) -> Samples | LoopSamples:
+    """x (C, H, W) and offset (groups * taps * 2, windows down, windows across) of one image -> what its columns are made of."""
+    if loops.compiled():
+        return LoopSamples.of(x, offset, window)
+    places = places_of(offset, window, (x.shape[1], x.shape[2]))
     _, taps, groups = places.inside.shape
     pixels, channels = x.shape[1] * x.shape[2], len(x)
     maps = np.empty((pixels + 1, channels), x.dtype)
     maps[:-1] = x.reshape(channels, pixels).T
     maps[-1] = 0
     index = places.pixels((x.shape[1], x.shape[2])) * groups + np.arange(groups)
-    return Samples(
-        maps.reshape(-1, channels // groups), index.reshape(4, -1), places.shares().reshape(4, -1), taps * groups, groups
-    )
+    rows, share = maps.reshape(-1, channels // groups), places.shares().reshape(4, -1)
+    return Samples(rows, index.reshape(4, -1), share, taps * groups, groups, places)
 
 
 class Adding(NamedTuple):
@@ -245,7 +277,7 @@ class Tables(NamedTuple):
 def convolve(x: Array, offset: Array, tables: Tables, y: Array) -> None:
     """y (N, M, *windows) of x (N, C, H, W) and offset (N, groups * taps * 2, *windows); y is overwritten."""
     for image, moves, out in zip(x, offset, y.reshape(*y.shape[:2], math.prod(y.shape[2:]))):
-        samples = samples_of(image, places_of(moves, tables.window, image.shape[1:]))
+        samples = samples_of(image, moves, tables.window)
         run(partial(_convolve, samples, tables, some, out) for some in _dealt(tables.parts(out.shape[1])))
 
 
@@ -254,7 +286,7 @@ def _dealt(todo: Sequence[slice]) -> list[Sequence[slice]]:
     return [todo[mine] for mine in parts(len(todo))]
 
 
-def _convolve(samples: Samples, tables: Tables, windows: Sequence[slice], y: Array) -> None:
+def _convolve(samples: Samples | LoopSamples, tables: Tables, windows: Sequence[slice], y: Array) -> None:
     scratch = Scratch(y.dtype)
     for part in windows:
         columns = tables.columns(part.stop - part.start, scratch)
@@ -276,8 +308,7 @@ def gradients(x: Array, offset: Array, dy: Array, tables: Tables, wanted: Wanted
     total = np.zeros_like(tables.weight)
     scratch = Scratch(x.dtype)
     for n, (image, moves) in enumerate(zip(x, offset)):
-        places = places_of(moves, tables.window, image.shape[1:])
-        samples, mine = samples_of(image, places), dy[n].reshape(dy.shape[1], -1)
+        samples, mine = samples_of(image, moves, tables.window), dy[n].reshape(dy.shape[1], -1)
         columns, todo = tables.columns(mine.shape[1], scratch), _dealt(tables.parts(mine.shape[1]))
         if wanted.dweight is not None:
             run(partial(_columns, samples, some, columns) for some in todo)
@@ -285,14 +316,14 @@ def gradients(x: Array, offset: Array, dy: Array, tables: Tables, wanted: Wanted
         if wanted.dx is not None or wanted.doffset is not None:
             run(partial(_column_gradients, mine, tables, some, columns) for some in todo)
         if wanted.doffset is not None:
-            run(partial(_offset_gradients, samples, places, some, columns, wanted.doffset[n]) for some in todo)
+            run(partial(_offset_gradients, samples, some, columns, wanted.doffset[n]) for some in todo)
         if wanted.dx is not None:
-            _data_gradient(samples, columns, wanted.dx[n], scratch)
+            samples.data_gradient(columns, wanted.dx[n], scratch)
     if wanted.dweight is not None:
         wanted.dweight[...] += total.transpose(0, 3, 2, 1).reshape(wanted.dweight.shape)
 
 
-def _columns(samples: Samples, windows: Sequence[slice], columns: Array) -> None:
+def _columns(samples: Samples | LoopSamples, windows: Sequence[slice], columns: Array) -> None:
     scratch = Scratch(columns.dtype)
     for part in windows:
         samples.columns(part, columns[part], scratch)
@@ -318,33 +349,9 @@ def _column_gradients(dy: Array, tables: Tables, windows: Sequence[slice], colum
             columns[part, :, channels] = product.reshape(len(product), columns.shape[1], -1)
 
 
-def _offset_gradients(samples: Samples, places: Places, windows: Sequence[slice], columns: Array, doffset: Array) -> None:
+def _offset_gradients(samples: Samples | LoopSamples, windows: Sequence[slice], columns: Array, doffset: Array) -> None:
     """doffset (groups * taps * 2, *windows) of the columns' gradient: it times the slopes of the bilinear samples."""
     scratch = Scratch(columns.dtype)
-    _, taps, groups = places.inside.shape
-    flat = doffset.reshape(groups, taps, 2, -1)
+    flat = doffset.reshape(samples.groups, columns.shape[1], 2, -1)
     for part in windows:
-        sums = samples.products(part, columns[part], scratch).reshape(4, -1, taps, groups)
-        high_h, high_w = places.share_h[part], places.share_w[part]
-        (low_low, low_high, high_low, high_high) = sums
-        flat[:, :, 0, part] = ((high_low - low_low) * (1 - high_w) + (high_high - low_high) * high_w).transpose(2, 1, 0)
-        flat[:, :, 1, part] = ((low_high - low_low) * (1 - high_h) + (high_high - high_low) * high_h).transpose(2, 1, 0)
-
-
-def _data_gradient(samples: Samples, columns: Array, dx: Array, scratch: Scratch) -> None:
-    """dx (C, H, W) of the columns' gradient (windows, taps, C); it is overwritten."""
-    adding = adding_of(samples)
-    maps = scratch("maps", *samples.maps.shape)
-    maps[...] = 0
-    rows = columns.reshape(-1, maps.shape[1])
-    step = max(1, ROW_BYTES // rows.strides[0])
-    todo = [slice(i, i + step) for i in range(0, len(adding.pixel), step)]
-
-    def add(mine: Sequence[slice]) -> None:
-        room = Scratch(rows.dtype)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for part in mine:
-                adding.add(rows, maps, part, room)
-
-    run(partial(add, mine) for mine in _dealt(todo))
-    dx.reshape(len(dx), -1)[...] = maps[: len(maps) - samples.groups].reshape(-1, len(dx)).T
+        flat[:, :, :, part] = samples.slopes(part, columns[part], scratch).transpose(3, 2, 0, 1)

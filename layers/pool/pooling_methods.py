@@ -3,32 +3,52 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import rng
+from minicaffe import loops, rng
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
 
+from . import pooling_loops
+from .pooling_loops import LOWEST, line_length, windows_of
 from .pooling_mask import MOST_TAPS, first_maximum, first_maximum_dealt
 from .pooling_windows import PoolAxis, reduce_windows, window_taps, windows_backward
-
-LOWEST = float(-np.finfo(np.float32).max)
-"""What the maximum of an empty window is; a pixel that is not above it (NaN, -inf) never wins."""
 
 
 def max_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
     """x (..., H, W) -> the maxima y (..., PH, PW), in out if given."""
-    # fmax, not maximum: a NaN loses, as with Caffe's >
-    return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
+    if not loops.compiled():
+        # fmax, not maximum: a NaN loses, as with Caffe's >
+        return reduce_windows(np.fmax, x, rows, columns, LOWEST, out=out, scratch=scratch)
+    y = np.empty((*x.shape[:-2], rows.pooled, columns.pooled), x.dtype) if out is None else out
+    room = (scratch or Scratch(x.dtype))("lines", 2, line_length(columns))
+    pooling_loops.max_pool(_maps(x), windows_of(rows, columns), _maps(y), room)
+    return y
 
 
-def max_pool_mask(x: Array, y: Array, rows: PoolAxis, columns: PoolAxis, scratch: Scratch | None = None) -> NDArray[np.intp]:
-    """Index h * W + w of the first maximum of each window, -1 where nothing won: (..., PH, PW), from x and its maxima y."""
+def max_pool_places(
+    x: Array, rows: PoolAxis, columns: PoolAxis, y: Array, scratch: Scratch | None = None
+) -> NDArray[np.signedinteger[Any]]:
+    """x (..., H, W) -> the index h * W + w of the first maximum of each window, -1 where nothing won: (..., PH, PW), maybe the
+    scratch's. y (..., PH, PW): the maxima; it is overwritten."""
+    scratch = scratch or Scratch(x.dtype)
+    if loops.compiled():
+        index = scratch("index", *y.shape, dtype=np.int32)
+        length = line_length(columns)
+        room, places = scratch("lines", 2, length), scratch("places", 2, length, dtype=np.int32)
+        pooling_loops.max_pool_places(_maps(x), windows_of(rows, columns), _maps(y), _maps(index), room, places)
+        return index
+    max_pool(x, rows, columns, y, scratch)
     find = first_maximum_dealt if rows.kernel * columns.kernel <= MOST_TAPS else first_maximum
-    maps, windows = x.reshape(-1, *x.shape[-2:]), y.reshape(-1, *y.shape[-2:])
-    return find(maps, windows, LOWEST, rows, columns, scratch or Scratch(x.dtype)).reshape(y.shape)
+    return find(_maps(x), _maps(y), LOWEST, rows, columns, scratch).reshape(y.shape)  # x and y are still in cache
+
+
+def _maps(x: Array) -> Array:
+    """(..., H, W) -> (M, H, W)."""
+    return np.ascontiguousarray(x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]))
 
 
 def max_pool_gradient(
@@ -41,8 +61,10 @@ def max_pool_gradient(
 ) -> None:
     """dx (..., H, W): every window's dy (..., PH, PW) on its first maximum, in the windows' order; dx is overwritten."""
     scratch = scratch or Scratch(x.dtype)
-    y = max_pool(x, rows, columns, scratch("maxima", *dy.shape), scratch)
-    index = max_pool_mask(x, y, rows, columns, scratch)
+    index = max_pool_places(x, rows, columns, scratch("maxima", *dy.shape), scratch)
+    if loops.compiled():
+        pooling_loops.add_at_places(_maps(dy), _maps(index), _maps(dx))
+        return
     won = index >= 0
     # from an index of the map to one of all maps
     index += np.arange(math.prod(x.shape[:-2])).reshape(*x.shape[:-2], 1, 1) * (rows.size * columns.size)
@@ -56,16 +78,32 @@ def max_pool_gradient(
 
 def ave_pool(x: Array, rows: PoolAxis, columns: PoolAxis, out: Array | None = None, scratch: Scratch | None = None) -> Array:
     """x (..., H, W) -> the means y (..., PH, PW), in out if given; the divisor counts padding up to H + pad, W + pad."""
+    sizes = _sizes(rows, columns, x)
+    if loops.compiled() and not (rows.one and columns.one):
+        y = np.empty((*x.shape[:-2], rows.pooled, columns.pooled), x.dtype) if out is None else out
+        room = (scratch or Scratch(x.dtype))("lines", 2, line_length(columns))
+        pooling_loops.ave_pool(_maps(x), windows_of(rows, columns), sizes, _maps(y), room)
+        return y
     with np.errstate(divide="ignore", invalid="ignore"):  # an empty window's length may be 0: NaN, as in Caffe
+        if rows.one and columns.one:
+            pixels = rows.size * columns.size
+            # as a product: NumPy's sums of short rows take seven times as long
+            y = np.matmul(x.reshape(-1, pixels), np.ones((pixels, 1), x.dtype)).reshape(*x.shape[:-2], 1, 1)
+            mean: Array = np.divide(y, sizes, out=out)
+            return mean
         y = reduce_windows(np.add, x, rows, columns, 0.0, out=out, scratch=scratch)
-        y /= _sizes(rows, columns, x)
+        y /= sizes
     return y
 
 
 def ave_pool_gradient(dy: Array, rows: PoolAxis, columns: PoolAxis, dx: Array) -> None:
     """dx (..., H, W) from dy (..., PH, PW); dx is overwritten."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        windows_backward(dy / _sizes(rows, columns, dy), rows, columns, dx)
+        shares = dy / _sizes(rows, columns, dy)
+    if rows.one and columns.one:
+        dx[...] = shares
+    else:
+        windows_backward(shares, rows, columns, dx)
 
 
 def _sizes(rows: PoolAxis, columns: PoolAxis, like: Array) -> Array:

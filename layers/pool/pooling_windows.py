@@ -71,6 +71,11 @@ class PoolAxis:
         return (self.pooled - 1) * self.stride + min(self.kernel, self.size + self.pad)
 
     @property
+    def one(self) -> bool:
+        """Whether there is one window, with all pixels in it."""
+        return self.pooled == 1 and self.kernel - self.pad >= self.size
+
+    @property
     def overlap(self) -> bool:
         """Whether a pixel may lie in two windows."""
         return self.stride < self.kernel
@@ -188,8 +193,9 @@ def window_taps(rows: PoolAxis, columns: PoolAxis) -> Iterator[tuple[Index, Inde
             yield (..., row_windows, column_windows), (..., row_pixels, column_pixels)
 
 
-def plane_blocks(x: Array) -> Iterator[slice]:
-    """The maps of x (N * C, H, W) in blocks of about BLOCK_BYTES, at least one map each."""
+def plane_blocks(x: Array, part: slice | None = None) -> Iterator[slice]:
+    """The maps of x (N * C, H, W), or this part of them, in blocks of about BLOCK_BYTES, at least one map each."""
+    start, stop = (0, len(x)) if part is None else (part.start, part.stop)
     size = max(1, BLOCK_BYTES // max(1, x[:1].nbytes))
-    for first in range(0, len(x), size):
-        yield slice(first, first + size)
+    for first in range(start, stop, size):
+        yield slice(first, min(first + size, stop))

@@ -6,22 +6,59 @@ Of several numbers for one pixel the last stays, and it alone gets the pixel's g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import BLOCK, Index, each_block
 from minicaffe.cuda.device import current
 from minicaffe.errors import LayerError
 from minicaffe.layer import Layer
 from minicaffe.layers.batch_reindex import whole_numbers
+from minicaffe.loops import loop
+from minicaffe.threads import parts, run
+
+LEAST = 1 << 16
+"""Fewest pixels that are worth a thread of the loops."""
 
 PIECE = 1 << 15
 """Indices converted at once: 256 KB, which stay in a core's cache."""
 
 Places = Callable[[], Iterator[tuple[slice, NDArray[np.intp]]]]
 """Piece by piece of the numbers of some maps: the piece, and its pixels (maps, numbers), counted through all those maps."""
+
+
+@loop("T[:,::1], T[:,::1], T[:,::1]")
+def put_maps(x: Array, mask: Array, y: Array) -> bool:
+    """y (M, pixels) = 0 but for x (M, numbers) where mask, of each map or of all (1, numbers), says; False at an index that y
+    does not have, and all after it left out."""
+    for m in range(len(x)):
+        numbers, index, out = x[m], mask[m if len(mask) > 1 else 0], y[m]
+        out[:] = 0
+        for j in range(len(numbers)):
+            if not 0 <= index[j] < len(out) or index[j] != np.floor(index[j]):
+                return False
+            out[np.uintp(index[j])] = numbers[j]
+    return True
+
+
+@loop("T[:,::1], T[:,::1], T[:,::1], int32[::1]")
+def put_maps_backward(dy: Array, mask: Array, dx: Array, last: NDArray[np.int32]) -> bool:
+    """dx (M, numbers) of dy (M, pixels): dy where mask says, and 0 for a number that a later one replaced; False as put_maps.
+    last (pixels,): memory for which number is in each."""
+    for m in range(len(dx)):
+        gradient, index, out = dy[m], mask[m if len(mask) > 1 else 0], dx[m]
+        for j in range(len(out)):
+            if not 0 <= index[j] < len(gradient) or index[j] != np.floor(index[j]):
+                return False
+            last[np.uintp(index[j])] = j
+        for j in range(len(out)):
+            place = np.uintp(index[j])
+            out[j] = gradient[place] if last[place] == j else 0
+    return True
 
 
 def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
@@ -37,7 +74,10 @@ def put(layer: Layer, x: Array, mask: Array, y: Array) -> None:
             pixels[index] = x_maps[maps, part]
 
     x_maps, y_maps = _maps(x), _maps(y)
-    _each(layer, mask, y, step)
+    if loops.compiled():
+        _loop(layer, mask, y, lambda maps, index: put_maps(x_maps[maps], index, y_maps[maps]))
+    else:
+        _each(layer, mask, y, step)
 
 
 def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
@@ -56,14 +96,34 @@ def put_gradient(layer: Layer, dy: Array, mask: Array, dx: Array) -> None:
             for part, index in places():
                 out[:, part][last[index] != numbers[:, part]] = 0
 
+    def loop_step(maps: slice, index: Array) -> bool:
+        last = np.empty(dy_maps.shape[1], np.int32)
+        return bool(put_maps_backward(dy_maps[maps], index, dx_maps[maps], last))
+
     dx_maps, dy_maps = _maps(dx), _maps(dy)
-    _each(layer, mask, dy, step)
+    if loops.compiled():
+        _loop(layer, mask, dy, loop_step)
+    else:
+        _each(layer, mask, dy, step)
 
 
 def _maps(array: Array) -> Array:
     """(N, C, H, W) -> (N * C, H * W), a view."""
     n, c, h, w = array.shape
     return array.reshape(n * c, h * w)
+
+
+def _loop(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Array], bool]) -> None:
+    """step(maps, mask of these maps or of all) for parts of the maps, on all threads."""
+    pixels = y.shape[2] * y.shape[3]
+    index = _maps(mask) if mask.ndim == 4 else mask.reshape(1, mask.size)
+
+    def task(maps: slice) -> None:
+        mine = index[maps] if mask.ndim == 4 else index
+        if not step(maps, mine):
+            whole_numbers(layer, mine, pixels, "bottom[1]")  # raises
+
+    run(partial(task, maps) for maps in parts(y.shape[0] * y.shape[1], -(-LEAST // max(1, pixels)), each=2))
 
 
 def _each(layer: Layer, mask: Array, y: Array, step: Callable[[slice, Places], None]) -> None:

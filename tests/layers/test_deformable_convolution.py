@@ -65,11 +65,13 @@ PARAMS = [
 ]
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(("param", "x", "offset"), PARAMS)
 def test_gradient(param: str, x: tuple[int, ...], offset: tuple[int, ...]) -> None:
     LayerCase(layer(param), normal(*x), 1.3 * normal(*offset, seed=1)).check_gradient(step=1e-6)
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize(("param", "x", "offset"), PARAMS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_agrees_with_the_definition(param: str, x: tuple[int, ...], offset: tuple[int, ...], dtype: type) -> None:
@@ -120,6 +122,7 @@ def test_each_deformable_group_has_its_own_offsets() -> None:
     assert abs(case.forward()[0] - before).max() > 0.1
 
 
+@pytest.mark.usefixtures("loops_way")
 def test_a_bad_pixel_reaches_only_the_windows_that_read_it() -> None:
     x, text = normal(1, 2, 6, 7), layer("num_output: 2 kernel_size: 1 deformable_group: 1")
     offset = np.zeros((1, 2, 6, 7))
@@ -129,6 +132,7 @@ def test_a_bad_pixel_reaches_only_the_windows_that_read_it() -> None:
     assert np.isnan(y[..., 0, 0]).all() and np.isfinite(y).sum() == y.size - 2
 
 
+@pytest.mark.usefixtures("loops_way")
 def test_the_number_of_threads_and_the_blocks_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     param, x, offset = PARAMS[0]
     case = LayerCase(layer(param), normal(*x), 2 * normal(*offset, seed=1), dtype=np.float32)

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from layer_case import LayerCase
 from neuron_checks import normal
 
+from minicaffe import loops
 from minicaffe.errors import LayerError
+from minicaffe.layers import interp
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -92,10 +94,12 @@ LARGE = [
 ]
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("sizes", LARGE)
-def test_large_maps_are_products_with_the_shares(sizes: tuple[int, int, int, int]) -> None:
+def test_large_maps_are_products_with_the_shares(sizes: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Several bands of rows and of columns; (60, 70, 17, 19) is gathered; the last three read every second row and column, with
     and without a longer step on the way, and all rows at once or some."""
+    monkeypatch.setattr(interp, "SMALL", 0)
     h, w, height, width = sizes
     x, dy = normal(2, 3, h, w), normal(2, 3, height, width)
     case = LayerCase(text(f"height: {height} width: {width}"), x)
@@ -104,9 +108,29 @@ def test_large_maps_are_products_with_the_shares(sizes: tuple[int, int, int, int
     np.testing.assert_allclose(case.backward(dy)[0], rows.T @ dy @ columns, rtol=1e-9, atol=1e-12)
 
 
+@settings(deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 20), st.integers(1, 20), st.integers(-1, 0))
+def test_numpy_computes_what_the_loops_say(h: int, w: int, height: int, width: int, start: int) -> None:
+    x, dy = normal(2, 3, h + 1, w + 1), normal(2, 3, height, width)
+    with loops.using("numpy"):
+        case = LayerCase(text(f"height: {height} width: {width} pad_beg: {start}"), x)
+        (y,) = case.forward()
+        (dx,) = case.backward(dy)
+        assert isinstance(case.layer, interp.Interp)
+        y_too, dx_too = np.empty_like(y), np.empty_like(dx)
+        case.layer.run_loop(interp.interpolate, x, y_too)
+        case.layer.run_loop(interp.interpolate_backward, dy, dx_too)
+    np.testing.assert_allclose(y, y_too, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(dx, dx_too, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("sizes", LARGE)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_number_that_is_not_finite_reaches_its_neighbours_only(sizes: tuple[int, int, int, int], value: float) -> None:
+def test_a_number_that_is_not_finite_reaches_its_neighbours_only(
+    sizes: tuple[int, int, int, int], value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interp, "SMALL", 0)
     h, w, height, width = sizes
     case = LayerCase(text(f"height: {height} width: {width}"), np.ones((1, 2, h, w)))
     case.bottom[0].data[0, 1, 5, 7] = value

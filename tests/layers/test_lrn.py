@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 
-from minicaffe import check_gradient
+from minicaffe import check_gradient, loops
 from minicaffe.blocks import Scratch
 from minicaffe.errors import LayerError
 from minicaffe.layers import lrn
@@ -61,12 +61,38 @@ def test_agrees_with_loops(size: int, alpha: float, beta: float, k: float, withi
     np.testing.assert_allclose(case.forward()[0], x * scale**-beta, rtol=1e-6)
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
 @pytest.mark.parametrize("inside", ["", "local_size: 3 alpha: 0.5 beta: 0.6 k: 2", "local_size: 9"])
 def test_gradient(region: str, inside: str) -> None:
     check_gradient(text(f"norm_region: {region} {inside}"), normal(2, 5, 3, 4))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 3, 5, 15])
+def test_numpy_computes_what_the_loops_say(size: int, dtype: type) -> None:
+    """Also where numbers are not finite, and compiled where Numba is installed."""
+    x, dy = (normal(2, 7, 3, 11).astype(dtype) for _ in range(2))
+    x[0, 3, 1, 2], x[1, 2, 0, 5], dy[1, 5, 2, 2] = np.nan, np.inf, -np.inf
+    case = LayerCase(text(f"local_size: {size} alpha: 3 k: 2"), x, dtype=dtype)
+    room, constants = np.empty((8, lrn.STRIP), dtype), (dtype(3 / size), dtype(2))
+    y, dx = np.empty((2, 7, 33), dtype), np.empty((2, 7, 33), dtype)
+    flat, flat_dy = x.reshape(y.shape), dy.reshape(y.shape)
+    with np.errstate(invalid="ignore"):
+        with loops.using("numpy"):
+            ways = [[case.forward()[0], case.backward(dy)[0]]]
+            for image in range(2):
+                for part in ((0, 20), (20, 33)):
+                    lrn.normalise(flat[image], part, size, constants, y[image], room)
+                    lrn.normalise_backward((flat[image], flat_dy[image]), part, size, constants, dx[image], room)
+        with loops.using("auto"):
+            ways.append([case.forward()[0], case.backward(dy)[0]])
+    for found in ways:
+        for array, expected in zip(found, (y, dx), strict=True):
+            np.testing.assert_allclose(array, expected.reshape(x.shape), rtol=1e-5 if dtype is np.float32 else 1e-12, atol=1e-6)
+
+
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("region", ["ACROSS_CHANNELS", "WITHIN_CHANNEL"])
 def test_blocks_join_without_a_seam(region: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = text(f"local_size: 3 alpha: 0.5 norm_region: {region}")
@@ -75,6 +101,7 @@ def test_blocks_join_without_a_seam(region: str, monkeypatch: pytest.MonkeyPatch
     whole = case.forward()[0].copy(), case.backward(dy)[0].copy()
     monkeypatch.setattr(lrn, "BLOCK", 600)
     monkeypatch.setattr(lrn, "SHORTEST_RUN", 10)
+    monkeypatch.setattr(lrn, "STRIP", 31)
     np.testing.assert_array_equal(case.forward()[0], whole[0])
     np.testing.assert_array_equal(case.backward(dy)[0], whole[1])
 

@@ -79,6 +79,7 @@ def test_it_takes_back_what_max_pooling_took(data: st.DataObject) -> None:
     assert (case.backward(dy)[0] * x).sum() == pytest.approx((dy * y).sum())
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("shape", [(1, 2, 150, 300), (2, 3, 5, 7)])
 def test_of_many_numbers_for_a_pixel_the_last_stays(shape: tuple[int, ...]) -> None:
     """Maps of more numbers than are converted at once, and several maps at once."""
@@ -125,6 +126,7 @@ def test_a_second_reshape(shape: tuple[int, ...], bottoms: int) -> None:
     assert case.backward(np.ones((*shape[:2], 4, 10)))[0].shape == shape
 
 
+@pytest.mark.usefixtures("loops_way")
 @pytest.mark.parametrize("wrong", [24.0, -1.0, 1.5, np.nan])
 def test_an_index_that_the_top_does_not_have(wrong: float) -> None:
     mask = np.zeros((1, 1, 2, 3))

@@ -6,7 +6,8 @@ from itertools import product
 
 import numpy as np
 
-from minicaffe.layers.pool.pooling_methods import LOWEST, max_pool, max_pool_mask
+from minicaffe.layers.pool.pooling_loops import LOWEST
+from minicaffe.layers.pool.pooling_methods import max_pool_places
 from minicaffe.layers.pool.pooling_windows import PoolAxis
 from minicaffe.layers.pooling import AVE, MAX, Pooling
 from minicaffe.registry import explains, explains_gradient
@@ -57,7 +58,7 @@ def pooling_gradient(case: Case[Pooling], at: Index) -> Explanation:
         formula = "dx = the sum over the windows that read x of dy / the window's size"
     elif layer.method == MAX:
         x = case.x[n, c]
-        mask = max_pool_mask(x, max_pool(x, rows, columns), rows, columns)
+        mask = max_pool_places(x, rows, columns, np.empty((rows.pooled, columns.pooled), x.dtype))
         windows = [window for window in windows if mask[window] == h * columns.size + w]
         factors = [1.0] * len(windows)
         formula = "dx = the sum of dy over the windows whose first maximum is x"

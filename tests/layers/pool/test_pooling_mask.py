@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minicaffe.blocks import Scratch
+from minicaffe.layers.pool.pooling_loops import LOWEST
 from minicaffe.layers.pool.pooling_mask import first_maximum, first_maximum_dealt
-from minicaffe.layers.pool.pooling_methods import LOWEST, max_pool
+from minicaffe.layers.pool.pooling_methods import max_pool
 from minicaffe.layers.pool.pooling_windows import PoolAxis
 
 axes = st.builds(

@@ -1,0 +1,77 @@
+"""Pooling as loops, which define it, and as NumPy computes it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minicaffe import loops
+from minicaffe.layers.pool import pooling_loops
+from minicaffe.layers.pool.pooling_loops import LOWEST, line_length, windows_of
+from minicaffe.layers.pool.pooling_methods import ave_pool, max_pool, max_pool_gradient, max_pool_places
+from minicaffe.layers.pool.pooling_windows import PoolAxis
+
+axes = st.builds(
+    lambda size, kernel, stride, pad, floor: PoolAxis(size, kernel, stride, min(pad, kernel - 1), floor),
+    st.integers(1, 11),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(0, 3),
+    st.booleans(),
+).filter(lambda axis: axis.pooled > 0)
+VALUES = [-1.0, 0.0, 2.0, 5.0, np.nan, -np.inf, np.inf, LOWEST]
+
+
+def maps(rows: PoolAxis, columns: PoolAxis, seed: int, dtype: type = np.float64) -> np.ndarray:
+    """Two maps with ties, numbers that are not finite, and windows of nothing else."""
+    return np.random.default_rng(seed).choice(VALUES, (2, rows.size, columns.size)).astype(dtype)
+
+
+@given(axes, axes, st.integers(0, 99))
+def test_numpy_computes_what_the_loops_say(rows: PoolAxis, columns: PoolAxis, seed: int) -> None:
+    x, windows = maps(rows, columns, seed), windows_of(rows, columns)
+    room, places = np.empty((2, line_length(columns))), np.empty((2, line_length(columns)), np.int32)
+    y, y_too, mean = np.empty((3, 2, rows.pooled, columns.pooled))
+    index, dx, expected_dx = np.empty(y.shape, np.int32), np.empty(x.shape), np.empty(x.shape)
+    dy = np.arange(1.0, y.size + 1).reshape(y.shape)
+    sizes = np.outer(rows.lengths(float), columns.lengths(float))
+    with np.errstate(all="ignore"):
+        pooling_loops.max_pool.definition(x, windows, y, room)
+        pooling_loops.max_pool_places.definition(x, windows, y_too, index, room, places)
+        pooling_loops.add_at_places.definition(dy, index, dx)
+        pooling_loops.ave_pool.definition(x, windows, sizes, mean, room)
+    with loops.using("numpy"):
+        maxima = np.empty_like(y)
+        expected = max_pool_places(x, rows, columns, maxima)
+        max_pool_gradient(dy, x, rows, columns, expected_dx)
+        with np.errstate(invalid="ignore"):
+            expected_mean = ave_pool(x, rows, columns)
+        np.testing.assert_array_equal(max_pool(x, rows, columns), maxima)
+    for array, wanted in ((y, maxima), (y_too, maxima), (index, expected), (dx, expected_dx), (mean, expected_mean)):
+        np.testing.assert_array_equal(array, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_compiled_loops_compute_what_numpy_does(dtype: type) -> None:
+    """Maps wide enough for the vector part of a loop; nothing but what is compiled ahead runs."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    ours = (pooling_loops.max_pool, pooling_loops.max_pool_places, pooling_loops.add_at_places, pooling_loops.ave_pool)
+    found = []
+    for way in ("numpy", "numba"):
+        for rows, columns in ((PoolAxis(9, 3, 2, 1), PoolAxis(150, 3, 2, 1)), (PoolAxis(5, 5, 1, 2), PoolAxis(131, 6, 1, 0))):
+            x = maps(rows, columns, 7, dtype)
+            y, dx = np.empty((2, rows.pooled, columns.pooled), dtype), np.empty_like(x)
+            dy = np.arange(1, y.size + 1, dtype=dtype).reshape(y.shape)
+            with loops.using(way), np.errstate(all="ignore"):
+                for one in ours if way == "numba" else ():
+                    one.compile(dtype)
+                ready = [len(one.dispatcher().signatures) for one in ours if way == "numba"]
+                found += [max_pool(x, rows, columns), max_pool_places(x, rows, columns, y), y.copy()]
+                max_pool_gradient(dy, x, rows, columns, dx)
+                found += [dx, ave_pool(x, rows, columns)]
+                assert ready == [len(one.dispatcher().signatures) for one in ours if way == "numba"]
+    half = len(found) // 2
+    for expected, array in zip(found[:half], found[half:], strict=True):
+        np.testing.assert_allclose(array, expected, rtol=1e-6)
