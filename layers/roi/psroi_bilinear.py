@@ -13,10 +13,11 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
+from minicaffe.loops import loop
 
 from .psroi_layer import GridPart
 from .roi_geometry import Ints
-from .roi_samples import SamplePlan, bilinear_taps
+from .roi_samples import PIXEL_TYPES, SamplePlan, bilinear_taps
 from .row_sums import add_rows, items
 
 NONE = 2**40
@@ -109,3 +110,60 @@ def _for_channels(weight: Array, dim: int) -> Array:
     each = np.empty((*weight.shape, dim), weight.dtype)
     each[...] = weight[..., None]
     return each.reshape(*weight.shape[:-1], -1)
+
+
+# Compiled.
+
+
+@loop(f"T[:,:,::1], int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,:,::1], int64, int64")
+def pool_place(
+    x: Array,
+    rois: Ints,
+    rows: Ints,
+    row_weight: Array,
+    row_count: Ints,
+    columns: Ints,
+    column_weight: Array,
+    column_count: Ints,
+    y: Array,
+    gh: int,
+    gw: int,
+) -> None:
+    """x (H, W, D), an image's maps for the place (gh, gw) in the grid -> the means in y (R, D, G, G) there, at the image's rois.
+    The columns' weights hold the divisor."""
+    mean = np.empty(x.shape[2], x.dtype)
+    for r in rois:
+        mean[:] = 0
+        for i in range(row_count[r, gh]):
+            for j in range(column_count[r, gw]):
+                pixel, weight = x[rows[r, gh, i], columns[r, gw, j]], row_weight[r, gh, i] * column_weight[r, gw, j]
+                for d in range(len(mean)):
+                    mean[d] += weight * pixel[d]
+        for d in range(len(mean)):
+            y[r, d, gh, gw] = mean[d]
+
+
+@loop(f"Array(T, 4, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,::1], int64, int64")
+def place_backward(
+    dy: Array,
+    rois: Ints,
+    rows: Ints,
+    row_weight: Array,
+    row_count: Ints,
+    columns: Ints,
+    column_weight: Array,
+    column_count: Ints,
+    dx: Array,
+    gh: int,
+    gw: int,
+) -> None:
+    """dx (H, W, D), of the place (gh, gw), += dy (R, D, G, G) at what the samples of the image's rois read."""
+    each = np.empty(dx.shape[2], dx.dtype)
+    for r in rois:
+        for d in range(len(each)):
+            each[d] = dy[r, d, gh, gw]
+        for i in range(row_count[r, gh]):
+            for j in range(column_count[r, gw]):
+                pixel, weight = dx[rows[r, gh, i], columns[r, gw, j]], row_weight[r, gh, i] * column_weight[r, gw, j]
+                for d in range(len(each)):
+                    pixel[d] += weight * each[d]
