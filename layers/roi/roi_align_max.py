@@ -195,17 +195,19 @@ def roi_align_max_backward_by_definition(
                     # unsigned, which divides faster
                     number = np.uint32(argmax[r, c, ph, pw])
                     i, j = number // np.uint32(width + 1), number % np.uint32(width + 1)
-                    if i >= sh.shape[2] or j >= sw.shape[2]:
+                    if i >= sh.shape[2] or j >= sw.shape[2] or np.isnan(sh[r, ph, i]) or np.isnan(sw[r, pw, j]):
                         continue  # argmax is of other rois
                     h, w, each = sh[r, ph, i], sw[r, pw, j], dy[r, c, ph, pw]
-                    for low in range(2):
-                        row = np.ceil(h) if low else np.floor(h)
-                        by_row = one - row + h if low else one - h + row
-                        for right in range(2):
-                            column = np.ceil(w) if right else np.floor(w)
-                            by_column = one - column + w if right else one - w + column
-                            if row < height and column < width:
-                                plane[int(row), int(column)] += by_row * by_column * each
+                    top, bottom, left, right = int(np.floor(h)), int(np.ceil(h)), int(np.floor(w)), int(np.ceil(w))
+                    of_top, of_bottom = one - h + np.floor(h), one - np.ceil(h) + h
+                    of_left, of_right = one - w + np.floor(w), one - np.ceil(w) + w
+                    plane[top, left] += of_top * of_left * each
+                    if right < width:
+                        plane[top, right] += of_top * of_right * each
+                    if bottom < height:
+                        plane[bottom, left] += of_bottom * of_left * each
+                    if bottom < height and right < width:
+                        plane[bottom, right] += of_bottom * of_right * each
 
 
 def sample_value(plane: Array, h: Any, w: Any) -> Any:

@@ -75,10 +75,11 @@ def maxima_by_definition(
                 for h in range(hstart[r, ph], hend[r, ph]):
                     for w in range(wstart[r, pw], wend[r, pw]):
                         pixel, number = x[h, w], np.int32(h * x.shape[1] + w)
-                        for c in range(len(pixel)):
-                            greater = pixel[c] > best[c]
+                        for c in range(len(best)):
+                            value = pixel[c]
+                            greater = value > best[c]
+                            best[c] = value if greater else best[c]
                             where[c] = number if greater else where[c]
-                            best[c] = pixel[c] if greater else best[c]
                 if y.size:
                     for c in range(len(best)):
                         y[r, first + c, ph, pw] = best[c]
