@@ -53,7 +53,7 @@ class PsRoiAlign(PositionSensitiveOperator):
         assert y is not None
         if loops.compiled():
             read, group = listed_samples(plan), self.group_size
-            pool_places(lambda pixels, rois, *at: pool_place(pixels, rois, *read, y, *at), x, plan.images, group)
+            pool_places(lambda pixels, rois, i, j: pool_place(pixels, rois, *read, y, i, j), x, plan.images, group)
             return
         taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
         pool_in_parts(x, plan, y, x[:1].nbytes, lambda maps, part, scratch: pool_part(maps, taps.of(part, pixels), scratch))
@@ -61,7 +61,7 @@ class PsRoiAlign(PositionSensitiveOperator):
     def pool_backward(self, dy: Array, plan: SamplePlan, argmax: Array | None, dx: Array) -> None:
         if loops.compiled():
             read, given, group = listed_samples(plan), read_only(dy), self.group_size
-            add_to_places(lambda pixels, rois, *at: place_backward(given, rois, *read, pixels, *at), dx, plan.images, group)
+            add_to_places(lambda pixels, rois, i, j: place_backward(given, rois, *read, pixels, i, j), dx, plan.images, group)
             return
         taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
 

@@ -31,7 +31,7 @@ from .roi.roi_geometry import BIN_TYPES, AxisSteps, BinPlan, Ints, RoiPlan, at_l
 
 
 @loop(f"T[:,:,::1], int64[::1], {BIN_TYPES}, T[:,:,:,::1], int64, int64")
-def ps_roi_pool_by_definition(
+def ps_roi_pool_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     x: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, y: Array, gh: int, gw: int
 ) -> None:
     """x (H, W, D), an image's maps for the place (gh, gw) in the grid -> y (R, D, G, G) there, at the image's rois."""
@@ -49,7 +49,7 @@ def ps_roi_pool_by_definition(
 
 
 @loop(f"Array(T, 4, 'C', True), int64[::1], {BIN_TYPES}, T[:,:,::1], int64, int64")
-def ps_roi_pool_backward_by_definition(
+def ps_roi_pool_backward_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     dy: Array, rois: Ints, hstart: Ints, hend: Ints, wstart: Ints, wend: Ints, dx: Array, gh: int, gw: int
 ) -> None:
     """dx (H, W, D), of the place (gh, gw), += dy (R, D, G, G) / area at every pixel of its bin, of the image's rois."""

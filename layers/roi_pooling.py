@@ -10,30 +10,18 @@ roi_bin_maxima.py, which opens with the same as a plain loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Winners
-from minicaffe.mode import TRAIN
 
-from .roi.channel_blocks import block_bytes, pool_blocks
 from .roi.operator import WideningOperator
-from .roi.roi_bin_maxima import (
-    add_at_maxima,
-    backward_by_definition,
-    cover_bins,
-    find_argmax,
-    find_maxima,
-    maxima_by_definition,
-    working_bytes,
-)
-from .roi.roi_geometry import LOWEST, AxisSteps, BinPlan, Ints, RoiPlan, cut_axis, cut_corners, round_half_away
+from .roi.roi_bin_maxima import add_at_maxima, backward_by_definition, cover_bins, find_argmax, find_maxima, working_bytes
+from .roi.roi_geometry import AxisSteps, BinPlan, RoiPlan, cut_axis, cut_corners, round_half_away
 from .roi.roi_layer import MaximaLayer
 
 
@@ -59,14 +47,6 @@ class RoiPool(WideningOperator):
         return RoiPlan(rois, size, steps, steps.clipped(size))
 
     def pool(self, x: Array, plan: BinPlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
-        if loops.compiled() and argmax is not None:
-            values, lowest = y if y is not None else np.empty((0, 0, 0, 0), x.dtype), x.dtype.type(LOWEST)
-
-            def find(pixels: Array, rois: Ints, first: int) -> None:
-                maxima_by_definition(pixels, rois, *plan.places, lowest, values, argmax, first)
-
-            pool_blocks(find, x, plan.images)
-            return
         windows = cover_bins(plan)
         if y is not None:
             find_maxima(x, windows, y)
@@ -81,8 +61,7 @@ class RoiPool(WideningOperator):
         """Of rois that have the whole map. Smaller ones take less; many of all sizes may take a third more."""
         images, _, height, width = x.shape
         roi = np.array([[0, 0, 0, width - 1, height - 1]], x.dtype)
-        of_blocks = block_bytes(x) if train or backward else 0
-        return max(of_blocks, working_bytes(replace(self, spatial_scale=1, pad_ratio=0).plan(roi, (height, width)), y.shape[0], images))
+        return working_bytes(replace(self, spatial_scale=1, pad_ratio=0).plan(roi, (height, width)), y.shape[0], images)
 
     def kernels(self, dtype: np.dtype[Any]) -> Winners:
         return Winners("roi_pooling", dtype, self.pad_ratio)
@@ -98,9 +77,6 @@ class ROIPooling(MaximaLayer):
 
     type = "ROIPooling"
     param_block = ("roi_pooling_param",)
+    loops = ([], [backward_by_definition])
     kind = RoiPool
     operator: RoiPool
-
-    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
-        super().setup(bottom, top)
-        self.loops = ([maxima_by_definition] if self.phase == TRAIN else [], [backward_by_definition])

@@ -1,7 +1,8 @@
 """Means of bilinear samples in position-sensitive bins, and their transpose: each bin is a weighted sum of rows of a
 channels-last map.
 
-The samples of a bin are a grid: columns are weighted first, then rows. A place's rois lie one after another, and weights
+Compiled, a bin is that sum as it is written: pool_place and place_backward. In NumPy, the
+samples of a bin are a grid: columns are weighted first, then rows. A place's rois lie one after another, and weights
 are repeated for each channel, so that every product is one long pass over numbers that the cache holds.
 """
 
@@ -116,7 +117,7 @@ def _for_channels(weight: Array, dim: int) -> Array:
 
 
 @loop(f"T[:,:,::1], int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,:,::1], int64, int64")
-def pool_place(
+def pool_place(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     x: Array,
     rois: Ints,
     rows: Ints,
@@ -129,8 +130,8 @@ def pool_place(
     gh: int,
     gw: int,
 ) -> None:
-    """x (H, W, D), an image's maps for the place (gh, gw) in the grid -> the means in y (R, D, G, G) there, at the image's rois.
-    The columns' weights hold the divisor."""
+    """x (H, W, D), an image's maps for the place (gh, gw) in the grid -> the means in y (R, D, G, G) there, at its rois. The
+    columns' weights hold the divisor."""
     mean = np.empty(x.shape[2], x.dtype)
     for r in rois:
         mean[:] = 0
@@ -144,7 +145,7 @@ def pool_place(
 
 
 @loop(f"Array(T, 4, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,::1], int64, int64")
-def place_backward(
+def place_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     dy: Array,
     rois: Ints,
     rows: Ints,

@@ -7,8 +7,9 @@ on the map, never clamped up, so that a malformed roi is empty; bins are clipped
 neighbours of a place are its floor and ceil; one outside the map adds 0; at a whole coordinate both are one pixel, added
 twice: four_pixels. The definition is the loop of roi_align_max_by_definition.
 
-Compiled, those of the definition are the fast way, forward and backward. In NumPy, forward works on bins that have as many samples each way together, so that every step is one pass over many samples with
-their channels side by side. Backward puts each dy on its greatest sample, which is an assignment, since a sample belongs to
+Compiled, the definition is the fast way, backward's too. In NumPy, forward works on bins that have as many samples each way
+together, so that every step is one pass over many samples with their channels side by side.
+Backward puts each dy on its greatest sample, which is an assignment, since a sample belongs to
 one bin and is greatest at most once in a channel; then the samples on the pixels, two small matrix products for each roi.
 Blocks of rois, and in backward of channels, are tasks, the same on however many threads.
 """
@@ -133,12 +134,12 @@ def _axis_samples(steps: AxisSteps, size: int) -> Array:
 
 
 @loop("T[:,:,::1], int64[::1], T[:,:,::1], T[:,:,::1], T, T, T[:,:,:,::1], int32[:,:,:,::1], int64")
-def roi_align_max_by_definition(
+def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     x: Array, rois: Ints, sh: Array, sw: Array, one: Any, lowest: Any, y: Array, argmax: NDArray[np.int32], first: int
 ) -> None:
     """x (H + 1, W + 1, C') of an image, with zeros past the map -> in y and argmax (R, C, PH, PW), at its rois and the channels
-    from first on, the maxima of the samples at sh (R, PH, KH) and sw (R, PW, KW), and i * (W + 1) + j of each greatest sample; 0
-    and -1 for an empty bin. y or argmax without elements: not wanted."""
+    from first on, the maxima of the samples at sh (R, PH, KH) and sw (R, PW, KW), and i * (W + 1) + j of each greatest sample;
+    0 and -1 for an empty bin. y or argmax without elements: not wanted."""
     best, where = np.empty(x.shape[2], x.dtype), np.empty(x.shape[2], np.int32)
     for r in rois:
         for ph in range(sh.shape[1]):
@@ -157,7 +158,8 @@ def roi_align_max_by_definition(
                             break
                         left, right = int(np.floor(w)), int(np.ceil(w))
                         of_left, of_right = one - w + np.floor(w), one - np.ceil(w) + w
-                        low_left, low_right, high_left, high_right = x[bottom, left], x[bottom, right], x[top, left], x[top, right]
+                        low_left, low_right = x[bottom, left], x[bottom, right]
+                        high_left, high_right = x[top, left], x[top, right]
                         by_low_left, by_low_right = of_left * of_bottom, of_right * of_bottom
                         by_high_left, by_high_right = of_left * of_top, of_right * of_top
                         number = np.int32(i * x.shape[1] + j)
@@ -176,10 +178,8 @@ def roi_align_max_by_definition(
                         argmax[r, first + c, ph, pw] = where[c]
 
 
-@loop(
-    "Array(T, 4, 'C', True), int64[::1], T[:,:,::1], T[:,:,::1], T, Array(int32, 4, 'C', True), T[:,:,:,::1], int64, int64"
-)
-def roi_align_max_backward_by_definition(
+@loop("Array(T, 4, 'C', True), int64[::1], T[:,:,::1], T[:,:,::1], T, Array(int32, 4, 'C', True), T[:,:,:,::1], int64, int64")
+def roi_align_max_backward_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     dy: Array, images: Ints, sh: Array, sw: Array, one: Any, argmax: Array, dx: Array, first: int, end: int
 ) -> None:
     """dx (N, C, H, W) += each dy (R, C, PH, PW) at the pixels of its greatest sample, by their weights, of the channels from

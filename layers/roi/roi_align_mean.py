@@ -7,8 +7,9 @@ x2 - x1, at least 1 (not so with aligned, which also moves the roi by half a pix
 not > 0 the bin's size rounded up. Places lie at (i + 0.5) / n of the bin; those outside [-1, H] count as 0:
 RoiAlign.plan. The definition is the loop of means_by_definition in roi_samples.py.
 
-The fast way is two small matrix products for each roi, and backward their transposes: columns first, by one product for
-each row of pixels, read where they lie; then rows. Channels are worked on in parts whose maps stay in the cache while all
+Compiled, the fast way weighs each row of pixels by columns once, then adds rows, a block of channels at a time: pool_samples
+and samples_backward. In NumPy it is two small matrix products for each roi, and backward their transposes: columns first, by one
+product for each row of pixels, read where they lie; then rows. Channels are worked on in parts whose maps stay in the cache while all
 rois read them, and no two threads write the same outputs. A matrix holds zeros for pixels that a bin does not
 read, and zero times NaN is NaN: arrays with a value that is not finite go pixel by pixel, so that it spoils its own bin only.
 """
@@ -28,7 +29,7 @@ from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Means
 from minicaffe.layer import data_bytes
-from minicaffe.loops import loop
+from minicaffe.loops import Loop, loop
 from minicaffe.threads import get_num_threads, parts, run
 
 from .channel_blocks import add_to_blocks, pool_blocks, read_only
@@ -152,7 +153,7 @@ def sample_counts(length: Array, sampling_ratio: int) -> Array:
 
 
 @loop(f"T[:,:,::1], int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,:,::1], int64")
-def pool_samples(
+def pool_samples(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     x: Array,
     rois: Ints,
     rows: Ints,
@@ -164,8 +165,8 @@ def pool_samples(
     y: Array,
     first: int,
 ) -> None:
-    """x (H, W, C') of an image -> the means in y (R, C, PH, PW), at its rois and the channels from first on. The columns' weights
-    hold the divisor."""
+    """x (H, W, C') of an image -> the means in y (R, C, PH, PW), at its rois and the channels from first on. The weights of
+    the columns hold the divisor."""
     (height, _, channels), high, wide = x.shape, y.shape[2], y.shape[3]
     by_columns = np.empty((height, wide * channels), x.dtype)
     made_for = np.full(height, -1)  # the roi that a row of by_columns is of
@@ -193,7 +194,7 @@ def pool_samples(
 
 
 @loop(f"Array(T, 4, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,::1], int64")
-def samples_backward(
+def samples_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
     dy: Array,
     rois: Ints,
     rows: Ints,
@@ -205,7 +206,7 @@ def samples_backward(
     dx: Array,
     first: int,
 ) -> None:
-    """dx (H, W, C') of an image += dy (R, C, PH, PW), of its rois and the channels from first on, at what their samples read."""
+    """dx (H, W, C') of an image += dy (R, C, PH, PW) of its rois and the channels from first on, where samples read."""
     (height, _, channels), high, wide = dx.shape, dy.shape[2], dy.shape[3]
     by_columns = np.empty((height, wide * channels), dx.dtype)
     made_for = np.full(height, -1)
@@ -234,7 +235,7 @@ def samples_backward(
                         pixel[c] += of_column * across[c]
 
 
-MEAN_LOOPS = [list_pixels, pool_samples], [samples_backward]
+MEAN_LOOPS: tuple[Sequence[Loop[Any]], Sequence[Loop[Any]]] = ([list_pixels, pool_samples], [samples_backward])
 """What the layers of these means run, forward and backward."""
 
 

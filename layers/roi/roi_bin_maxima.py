@@ -1,8 +1,7 @@
 """Maxima over the bins of rois, and where they are: the work of ROIPooling.
 
-The definition is the loop of maxima_by_definition. Compiled, it is the fast way where argmax is wanted; backward_by_definition
-is so too. In NumPy, and for the maxima alone, the maximum of each window of pixels is found once, for all the bins that it helps
-to cover:
+The definition is the loop of maxima_by_definition; backward's, backward_by_definition, is the fast way once it is compiled. The
+fast way forward finds the maximum of each window of pixels once, for all the bins that it helps to cover:
 
     tables[i, j][p] = max of the rows[i] x columns[j] pixels from pixel p on          one pass each, from the one before
     a bin's maximum = the greatest of the windows that cover it, overlaps allowed     1, 2 or 4 of them, most often
@@ -18,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,7 @@ from minicaffe.loops import loop
 from minicaffe.threads import get_num_threads, parts, run
 
 from .channel_blocks import read_only
-from .roi_geometry import BIN_TYPES, LOWEST, BinPlan, Bins, Ints
+from .roi_geometry import LOWEST, BinPlan, Bins, Ints
 
 MOST_ROWS = 2**19
 """Most rows of all tables together, unless one map has more."""
@@ -50,42 +49,19 @@ PIXEL_BITS = 31
 """Low bits of a key: the pixel, counted from the last; a blob has fewer than 2^31 elements."""
 
 
-@loop(f"T[:,:,::1], int64[::1], {BIN_TYPES}, T, T[:,:,:,::1], int32[:,:,:,::1], int64")
-def maxima_by_definition(
-    x: Array,
-    rois: Ints,
-    hstart: Ints,
-    hend: Ints,
-    wstart: Ints,
-    wend: Ints,
-    lowest: Any,
-    y: Array,
-    argmax: NDArray[np.int32],
-    first: int,
-) -> None:
-    """x (H, W, C') of an image -> in y and argmax (R, C, PH, PW), at its rois and the channels from first on, the maxima of the
-    bins and h * W + w of each; 0 and -1 for an empty bin, lowest and -1 where nothing is greater. y or argmax without elements:
-    not wanted."""
-    best, where = np.empty(x.shape[2], x.dtype), np.empty(x.shape[2], np.int32)
-    for r in rois:
-        for ph in range(hstart.shape[1]):
-            for pw in range(wstart.shape[1]):
-                best[:] = 0 if hend[r, ph] <= hstart[r, ph] or wend[r, pw] <= wstart[r, pw] else lowest
-                where[:] = -1
-                for h in range(hstart[r, ph], hend[r, ph]):
-                    for w in range(wstart[r, pw], wend[r, pw]):
-                        pixel, number = x[h, w], np.int32(h * x.shape[1] + w)
-                        for c in range(len(best)):
-                            value = pixel[c]
-                            greater = value > best[c]
-                            best[c] = value if greater else best[c]
-                            where[c] = number if greater else where[c]
-                if y.size:
-                    for c in range(len(best)):
-                        y[r, first + c, ph, pw] = best[c]
-                if argmax.size:
-                    for c in range(len(best)):
-                        argmax[r, first + c, ph, pw] = where[c]
+def maxima_by_definition(x: Array, plan: BinPlan) -> tuple[Array, NDArray[np.int32]]:
+    """x (N, C, H, W) -> the maxima and h * W + w of each (R, C, PH, PW); 0 and -1 for an empty bin."""
+    rois, pooled_h, pooled_w = plan.shape
+    y = np.zeros((rois, x.shape[1], pooled_h, pooled_w), x.dtype)
+    argmax = np.full(y.shape, -1, np.int32)
+    for r, c, ph, pw in np.ndindex(y.shape):
+        rows, columns = plan.places.of(r, ph, pw)
+        best, where = (LOWEST if rows and columns else 0.0), -1
+        for h, w in product(rows, columns):
+            if x[plan.images[r], c, h, w] > best:
+                best, where = x[plan.images[r], c, h, w], h * x.shape[3] + w
+        y[r, c, ph, pw], argmax[r, c, ph, pw] = best, where
+    return y, argmax
 
 
 @loop("Array(T, 3, 'C', True), int64[::1], Array(int32, 3, 'C', True), T[:,:,::1], int64, int64")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -111,17 +111,17 @@ PIXEL_TYPES = "int64[:,:,::1], T[:,:,::1], int64[:,::1]"
 
 
 class Pixels(NamedTuple):
-    """The pixels that samples read along one axis: the first count (R, P) of pixel and weight, both (R, P, 2 * K).
+    """The pixels that samples read along one axis: the first `listed` (R, P) of pixel and weight, both (R, P, 2 * K).
 
     What several samples read of a pixel is one weight. One of 0 stays beside it: 0 times an infinite value is NaN.
     """
 
     pixel: Ints
     weight: Array
-    count: Ints
+    listed: Ints
 
 
-def listed_samples(plan: SamplePlan) -> tuple[Any, ...]:
+def listed_samples(plan: SamplePlan) -> tuple[Ints, Array, Ints, Ints, Array, Ints]:
     """What the bins read: Pixels of the rows, then of the columns, whose weights hold the divisor, one after another."""
     rows, columns = listed_pixels(plan.places.h, plan.size[0]), listed_pixels(plan.places.w, plan.size[1])
     columns.weight[...] /= plan.places.per_bin[:, None, None]

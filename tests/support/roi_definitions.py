@@ -9,21 +9,9 @@ from numpy.typing import NDArray
 
 from minicaffe.layers.psroi_pooling import ps_roi_pool_backward_by_definition, ps_roi_pool_by_definition
 from minicaffe.layers.roi import roi_align_max, roi_bin_maxima
-from minicaffe.layers.roi.channel_blocks import channels_last
 from minicaffe.layers.roi.roi_geometry import LOWEST, RoiPlan
 
 Array = NDArray[Any]
-
-
-def roi_pool(x: Array, plan: RoiPlan[Any]) -> tuple[Array, Array]:
-    """x (N, C, H, W) -> the maxima and h * W + w of each (R, C, PH, PW)."""
-    y, argmax = _room(x, plan)
-    for n, image in enumerate(x):
-        rois = np.flatnonzero(plan.images == n)
-        roi_bin_maxima.maxima_by_definition.definition(
-            channels_last(image), rois, *plan.places, x.dtype.type(LOWEST), y, argmax, 0
-        )
-    return y, argmax
 
 
 def roi_pool_backward(dy: Array, images: Array, argmax: Array, shape: tuple[int, ...]) -> Array:
@@ -39,7 +27,7 @@ def max_of_samples(x: Array, plan: RoiPlan[Any]) -> tuple[Array, Array]:
     y, argmax = _room(x, plan)
     for n, image in enumerate(x):
         rois, numbers = np.flatnonzero(plan.images == n), (x.dtype.type(1), x.dtype.type(LOWEST))
-        of_image = channels_last(image, border=1), rois, plan.places.h, plan.places.w
+        of_image = np.pad(image, ((0, 0), (0, 1), (0, 1))).transpose(1, 2, 0), rois, plan.places.h, plan.places.w
         roi_align_max.roi_align_max_by_definition.definition(*of_image, *numbers, y, argmax, 0)
     return y, argmax
 
@@ -58,7 +46,7 @@ def ps_roi_pool(x: Array, plan: RoiPlan[Any], group: int) -> Array:
     y = np.zeros((len(plan.rois), maps.shape[1], group, group), x.dtype)
     for n, i, j in np.ndindex(len(x), group, group):
         rois = np.flatnonzero(plan.images == n)
-        ps_roi_pool_by_definition.definition(channels_last(maps[n, :, i, j]), rois, *plan.places, y, i, j)
+        ps_roi_pool_by_definition.definition(maps[n, :, i, j].transpose(1, 2, 0), rois, *plan.places, y, i, j)
     return y
 
 
