@@ -1,9 +1,9 @@
 """Means of bilinear samples in position-sensitive bins, and their transpose: each bin is a weighted sum of rows of a
 channels-last map.
 
-Compiled, a bin is that sum as it is written: pool_place and place_backward. In NumPy, the
-samples of a bin are a grid: columns are weighted first, then rows. A place's rois lie one after another, and weights
-are repeated for each channel, so that every product is one long pass over numbers that the cache holds.
+Compiled, a bin is that sum as it is written: pool_place and place_backward. In NumPy, the samples of a bin are a grid:
+columns are weighted first, then rows. A place's rois lie one after another, and weights are repeated for each channel,
+so that every product is one long pass over numbers that the cache holds.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ not > 0 the bin's size rounded up. Places lie at (i + 0.5) / n of the bin; those
 RoiAlign.plan. The definition is the loop of means_by_definition in roi_samples.py.
 
 Compiled, the fast way weighs each row of pixels by columns once, then adds rows, a block of channels at a time: pool_samples
-and samples_backward. In NumPy it is two small matrix products for each roi, and backward their transposes: columns first, by one
-product for each row of pixels, read where they lie; then rows. Channels are worked on in parts whose maps stay in the cache while all
-rois read them, and no two threads write the same outputs. A matrix holds zeros for pixels that a bin does not
+and samples_backward. In NumPy it is two small matrix products for each roi, and backward their transposes: columns first, by
+one product for each row of pixels, read where they lie; then rows. Channels are worked on in parts whose maps stay in the
+cache while all rois read them, and no two threads write the same outputs. A matrix holds zeros for pixels that a bin does not
 read, and zero times NaN is NaN: arrays with a value that is not finite go pixel by pixel, so that it spoils its own bin only.
 """
 
