@@ -16,16 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.blocks import Scratch
 from minicaffe.cuda.roi import PositionSensitive
 from minicaffe.threads import get_num_threads
 
+from .roi.channel_blocks import add_to_places, pool_places, read_only
 from .roi.operator import PositionSensitiveOperator
-from .roi.psroi_bilinear import CHUNK, grid_taps, part_backward, pool_part
+from .roi.psroi_bilinear import CHUNK, grid_taps, part_backward, place_backward, pool_part, pool_place
 from .roi.psroi_layer import GridPart, PSROILayer, backward_in_parts, part_bytes, pool_in_parts
 from .roi.roi_geometry import AxisSteps, RoiPlan, at_least, cut_axis, cut_corners
-from .roi.roi_samples import SamplePlan, Samples
+from .roi.roi_samples import SamplePlan, Samples, list_pixels, listed_samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +51,18 @@ class PsRoiAlign(PositionSensitiveOperator):
 
     def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
         assert y is not None
+        if loops.compiled():
+            read, group = listed_samples(plan), self.group_size
+            pool_places(lambda pixels, rois, i, j: pool_place(pixels, rois, *read, y, i, j), x, plan.images, group)
+            return
         taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
         pool_in_parts(x, plan, y, x[:1].nbytes, lambda maps, part, scratch: pool_part(maps, taps.of(part, pixels), scratch))
 
     def pool_backward(self, dy: Array, plan: SamplePlan, argmax: Array | None, dx: Array) -> None:
+        if loops.compiled():
+            read, given, group = listed_samples(plan), read_only(dy), self.group_size
+            add_to_places(lambda pixels, rois, i, j: place_backward(given, rois, *read, pixels, i, j), dx, plan.images, group)
+            return
         taps, pixels = grid_taps(plan), plan.size[0] * plan.size[1]
 
         def back(mine: Array, part: GridPart, scratch: Scratch) -> Array:
@@ -82,6 +92,8 @@ class PSROIAlign(PSROILayer):
 
     type = "PSROIAlign"
     param_block = ("psroi_align_param",)
+
+    loops = ([list_pixels, pool_place], [place_backward])
 
     kind = PsRoiAlign
     operator: PsRoiAlign

@@ -22,8 +22,8 @@ from minicaffe.proto import caffe_pb2
 
 from .roi.operator import GridOperator
 from .roi.roi_align_grid import RoiAlignGrid
-from .roi.roi_align_max import RoiAlignMax
-from .roi.roi_align_mean import RoiAlign
+from .roi.roi_align_max import RoiAlignMax, roi_align_max_backward_by_definition, roi_align_max_by_definition
+from .roi.roi_align_mean import MEAN_LOOPS, RoiAlign
 from .roi.roi_layer import MaximaLayer, RoiLayer
 
 CAFFE, CASCADE, MAKEFILE = "Caffe", "Cascade R-CNN", "makefile/frcnn"
@@ -75,6 +75,7 @@ class ROIAlign(RoiLayer):
 class ROIAlignMax(ROIAlign, MaximaLayer):
     """Caffe's ROIAlign, pool: MAX. A third bottom's first value, made positive, replaces spatial_scale."""
 
+    loops = ([roi_align_max_by_definition], [roi_align_max_backward_by_definition])
     kind = RoiAlignMax
     operator: RoiAlignMax
 
@@ -101,6 +102,7 @@ class ROIAlignMax(ROIAlign, MaximaLayer):
 class ROIAlignMean(ROIAlign):
     """Mask R-CNN's ROIAlign, pool: AVE."""
 
+    loops = MEAN_LOOPS
     kind = RoiAlign
     operator: RoiAlign
 
@@ -113,6 +115,7 @@ class ROIAlignMean(ROIAlign):
 class ROIAlignGrid(ROIAlign):
     """Cascade R-CNN's ROIAlign, which MS-CNN has too."""
 
+    loops = MEAN_LOOPS
     kind = RoiAlignGrid
     operator: RoiAlignGrid
 

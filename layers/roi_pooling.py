@@ -20,7 +20,7 @@ from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Winners
 
 from .roi.operator import WideningOperator
-from .roi.roi_bin_maxima import add_at_maxima, cover_bins, find_argmax, find_maxima, working_bytes
+from .roi.roi_bin_maxima import add_at_maxima, backward_by_definition, cover_bins, find_argmax, find_maxima, working_bytes
 from .roi.roi_geometry import AxisSteps, BinPlan, RoiPlan, cut_axis, cut_corners, round_half_away
 from .roi.roi_layer import MaximaLayer
 
@@ -77,5 +77,6 @@ class ROIPooling(MaximaLayer):
 
     type = "ROIPooling"
     param_block = ("roi_pooling_param",)
+    loops = ([], [backward_by_definition])
     kind = RoiPool
     operator: RoiPool

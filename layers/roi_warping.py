@@ -17,7 +17,7 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.cuda.roi import Means
 
-from .roi.roi_align_mean import GridMeans
+from .roi.roi_align_mean import MEAN_LOOPS, GridMeans
 from .roi.roi_geometry import AxisSteps, RoiPlan, at_least, cut_axis, cut_corners, round_half_away
 from .roi.roi_layer import RoiLayer
 from .roi.roi_samples import SamplePlan, Samples
@@ -54,6 +54,8 @@ class ROIWarping(RoiLayer):
 
     type = "ROIWarping"
     param_block = ("roi_warping_param",)
+
+    loops = MEAN_LOOPS
 
     kind = RoiWarp
     operator: RoiWarp

@@ -1,8 +1,9 @@
 """Means of bilinear samples in position-sensitive bins, and their transpose: each bin is a weighted sum of rows of a
 channels-last map.
 
-The samples of a bin are a grid: columns are weighted first, then rows. A place's rois lie one after another, and weights
-are repeated for each channel, so that every product is one long pass over numbers that the cache holds.
+Compiled, a bin is that sum as it is written: pool_place and place_backward. In NumPy, the samples of a bin are a grid:
+columns are weighted first, then rows. A place's rois lie one after another, and weights are repeated for each channel,
+so that every product is one long pass over numbers that the cache holds.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 
 from minicaffe.blob import Array
 from minicaffe.blocks import Scratch
+from minicaffe.loops import loop
 
 from .psroi_layer import GridPart
 from .roi_geometry import Ints
-from .roi_samples import SamplePlan, bilinear_taps
+from .roi_samples import PIXEL_TYPES, SamplePlan, bilinear_taps
 from .row_sums import add_rows, items
 
 NONE = 2**40
@@ -109,3 +111,60 @@ def _for_channels(weight: Array, dim: int) -> Array:
     each = np.empty((*weight.shape, dim), weight.dtype)
     each[...] = weight[..., None]
     return each.reshape(*weight.shape[:-1], -1)
+
+
+# Compiled.
+
+
+@loop(f"T[:,:,::1], int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,:,::1], int64, int64")
+def pool_place(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+    x: Array,
+    rois: Ints,
+    rows: Ints,
+    row_weight: Array,
+    row_count: Ints,
+    columns: Ints,
+    column_weight: Array,
+    column_count: Ints,
+    y: Array,
+    gh: int,
+    gw: int,
+) -> None:
+    """x (H, W, D), an image's maps for the place (gh, gw) in the grid -> the means in y (R, D, G, G) there, at its rois. The
+    columns' weights hold the divisor."""
+    mean = np.empty(x.shape[2], x.dtype)
+    for r in rois:
+        mean[:] = 0
+        for i in range(row_count[r, gh]):
+            for j in range(column_count[r, gw]):
+                pixel, weight = x[rows[r, gh, i], columns[r, gw, j]], row_weight[r, gh, i] * column_weight[r, gw, j]
+                for d in range(len(mean)):
+                    mean[d] += weight * pixel[d]
+        for d in range(len(mean)):
+            y[r, d, gh, gw] = mean[d]
+
+
+@loop(f"Array(T, 4, 'C', True), int64[::1], {PIXEL_TYPES}, {PIXEL_TYPES}, T[:,:,::1], int64, int64")
+def place_backward(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+    dy: Array,
+    rois: Ints,
+    rows: Ints,
+    row_weight: Array,
+    row_count: Ints,
+    columns: Ints,
+    column_weight: Array,
+    column_count: Ints,
+    dx: Array,
+    gh: int,
+    gw: int,
+) -> None:
+    """dx (H, W, D), of the place (gh, gw), += dy (R, D, G, G) at what the samples of the image's rois read."""
+    each = np.empty(dx.shape[2], dx.dtype)
+    for r in rois:
+        for d in range(len(each)):
+            each[d] = dy[r, d, gh, gw]
+        for i in range(row_count[r, gh]):
+            for j in range(column_count[r, gw]):
+                pixel, weight = dx[rows[r, gh, i], columns[r, gw, j]], row_weight[r, gh, i] * column_weight[r, gw, j]
+                for d in range(len(each)):
+                    pixel[d] += weight * each[d]

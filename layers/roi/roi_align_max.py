@@ -7,8 +7,9 @@ on the map, never clamped up, so that a malformed roi is empty; bins are clipped
 neighbours of a place are its floor and ceil; one outside the map adds 0; at a whole coordinate both are one pixel, added
 twice: four_pixels. The definition is the loop of roi_align_max_by_definition.
 
-Forward works on bins that have as many samples each way together, so that every step is one pass over many samples with
-their channels side by side. Backward puts each dy on its greatest sample, which is an assignment, since a sample belongs to
+Compiled, the definition is the fast way, backward's too. In NumPy, forward works on bins that have as many samples each way
+together, so that every step is one pass over many samples with their channels side by side.
+Backward puts each dy on its greatest sample, which is an assignment, since a sample belongs to
 one bin and is greatest at most once in a channel; then the samples on the pixels, two small matrix products for each roi.
 Blocks of rois, and in backward of channels, are tasks, the same on however many threads.
 """
@@ -24,11 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minicaffe import loops
 from minicaffe.blob import Array, Blob
 from minicaffe.cuda.roi import Winners
 from minicaffe.layer import data_bytes
-from minicaffe.threads import get_num_threads, run
+from minicaffe.loops import loop
+from minicaffe.threads import get_num_threads, parts, run
 
+from .channel_blocks import pool_blocks, read_only
 from .operator import GridOperator
 from .roi_geometry import LOWEST, AxisSteps, Ints, RoiPlan, cut_axis, cut_corners
 from .roi_samples import SamplePlan, Samples
@@ -62,6 +66,9 @@ class RoiAlignMax(GridOperator):
         return RoiPlan(rois, size, steps, Samples(h, w, np.ones(len(rois), rois.dtype)))
 
     def pool(self, x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
+        if loops.compiled():
+            _pool_by_definition(x, plan, y, argmax)
+            return
         rois, high, wide = plan.shape
         table, images = _bordered(x), plan.images
         clean = max(float(x.max(initial=0)), -float(x.min(initial=0))) < -LOWEST / 8  # every sample is above -FLT_MAX
@@ -79,6 +86,9 @@ class RoiAlignMax(GridOperator):
 
     def pool_backward(self, dy: Array, plan: SamplePlan, argmax: Array | None, dx: Array) -> None:
         assert argmax is not None
+        if loops.compiled() and dx.flags.c_contiguous:
+            _backward_by_definition(dy, plan, argmax, dx)
+            return
         if not np.isfinite(dy).all():
             _add_at_pixels(dy, plan, argmax, dx)
             return
@@ -123,28 +133,81 @@ def _axis_samples(steps: AxisSteps, size: int) -> Array:
     return np.where(places < end[:, :, None], places, start.dtype.type(np.nan))
 
 
-def roi_align_max_by_definition(x: Array, plan: SamplePlan) -> tuple[Array, NDArray[np.int32]]:
-    """x (N, C, H, W) -> the maxima and i * (W + 1) + j of each greatest sample (R, C, PH, PW); 0 and -1 for an empty bin."""
-    rois, pooled_h, pooled_w = plan.shape
-    y = np.zeros((rois, x.shape[1], pooled_h, pooled_w), x.dtype)
-    argmax = np.full(y.shape, -1, np.int32)
-    for r, c, ph, pw in np.ndindex(y.shape):
-        plane, (rows, columns) = x[plan.images[r], c], plan.places.of(r, ph, pw)
-        best, where = (LOWEST if len(rows) and len(columns) else 0.0), -1
-        for (i, h), (j, w) in product(enumerate(rows), enumerate(columns)):
-            value = sample_value(plane, h, w)
-            if value > best:
-                best, where = value, i * (x.shape[3] + 1) + j
-        y[r, c, ph, pw], argmax[r, c, ph, pw] = best, where
-    return y, argmax
+@loop("T[:,:,::1], int64[::1], T[:,:,::1], T[:,:,::1], T, T, T[:,:,:,::1], int32[:,:,:,::1], int64")
+def roi_align_max_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+    x: Array, rois: Ints, sh: Array, sw: Array, one: Any, lowest: Any, y: Array, argmax: NDArray[np.int32], first: int
+) -> None:
+    """x (H + 1, W + 1, C') of an image, with zeros past the map -> in y and argmax (R, C, PH, PW), at its rois and the channels
+    from first on, the maxima of the samples at sh (R, PH, KH) and sw (R, PW, KW), and i * (W + 1) + j of each greatest sample;
+    0 and -1 for an empty bin. y or argmax without elements: not wanted."""
+    best, where = np.empty(x.shape[2], x.dtype), np.empty(x.shape[2], np.int32)
+    for r in rois:
+        for ph in range(sh.shape[1]):
+            for pw in range(sw.shape[1]):
+                best[:] = 0 if np.isnan(sh[r, ph, 0]) or np.isnan(sw[r, pw, 0]) else lowest
+                where[:] = -1
+                for i in range(sh.shape[2]):
+                    h = sh[r, ph, i]
+                    if np.isnan(h):  # the bin's end
+                        break
+                    top, bottom = int(np.floor(h)), int(np.ceil(h))
+                    of_top, of_bottom = one - h + np.floor(h), one - np.ceil(h) + h
+                    for j in range(sw.shape[2]):
+                        w = sw[r, pw, j]
+                        if np.isnan(w):
+                            break
+                        left, right = int(np.floor(w)), int(np.ceil(w))
+                        of_left, of_right = one - w + np.floor(w), one - np.ceil(w) + w
+                        low_left, low_right = x[bottom, left], x[bottom, right]
+                        high_left, high_right = x[top, left], x[top, right]
+                        by_low_left, by_low_right = of_left * of_bottom, of_right * of_bottom
+                        by_high_left, by_high_right = of_left * of_top, of_right * of_top
+                        number = np.int32(i * x.shape[1] + j)
+                        for c in range(len(best)):
+                            # the original's order of additions
+                            value = by_low_left * low_left[c] + by_low_right * low_right[c]
+                            value = value + by_high_left * high_left[c] + by_high_right * high_right[c]
+                            greater = value > best[c]
+                            where[c] = number if greater else where[c]
+                            best[c] = value if greater else best[c]
+                if y.size:
+                    for c in range(len(best)):
+                        y[r, first + c, ph, pw] = best[c]
+                if argmax.size:
+                    for c in range(len(best)):
+                        argmax[r, first + c, ph, pw] = where[c]
 
 
-def roi_align_max_backward_by_definition(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
-    """dx (N, C, H, W) += each dy (R, C, PH, PW) at the pixels of its greatest sample, by their weights."""
-    for r, c, ph, pw in np.argwhere(argmax >= 0):
-        i, j = divmod(argmax[r, c, ph, pw], plan.size[1] + 1)
-        for row, column, weight in four_pixels(plan.places.h[r, ph, i], plan.places.w[r, pw, j], plan.size):
-            dx[plan.images[r], c, row, column] += weight * dy[r, c, ph, pw]
+@loop("Array(T, 4, 'C', True), int64[::1], T[:,:,::1], T[:,:,::1], T, Array(int32, 4, 'C', True), T[:,:,:,::1], int64, int64")
+def roi_align_max_backward_by_definition(  # noqa: PLR0913, PLR0917 - a compiled loop takes arrays
+    dy: Array, images: Ints, sh: Array, sw: Array, one: Any, argmax: Array, dx: Array, first: int, end: int
+) -> None:
+    """dx (N, C, H, W) += each dy (R, C, PH, PW) at the pixels of its greatest sample, by their weights, of the channels from
+    first to end."""
+    height, width = dx.shape[2], dx.shape[3]
+    for r in range(len(dy)):
+        for c in range(first, end):
+            plane = dx[images[r], c]
+            for ph in range(dy.shape[2]):
+                for pw in range(dy.shape[3]):
+                    if argmax[r, c, ph, pw] < 0:
+                        continue
+                    # unsigned, which divides faster
+                    number = np.uint32(argmax[r, c, ph, pw])
+                    i, j = number // np.uint32(width + 1), number % np.uint32(width + 1)
+                    if i >= sh.shape[2] or j >= sw.shape[2] or np.isnan(sh[r, ph, i]) or np.isnan(sw[r, pw, j]):
+                        continue  # argmax is of other rois
+                    h, w, each = sh[r, ph, i], sw[r, pw, j], dy[r, c, ph, pw]
+                    top, bottom, left, right = int(np.floor(h)), int(np.ceil(h)), int(np.floor(w)), int(np.ceil(w))
+                    of_top, of_bottom = one - h + np.floor(h), one - np.ceil(h) + h
+                    of_left, of_right = one - w + np.floor(w), one - np.ceil(w) + w
+                    plane[top, left] += of_top * of_left * each
+                    if right < width:
+                        plane[top, right] += of_top * of_right * each
+                    if bottom < height:
+                        plane[bottom, left] += of_bottom * of_left * each
+                    if bottom < height and right < width:
+                        plane[bottom, right] += of_bottom * of_right * each
 
 
 def sample_value(plane: Array, h: Any, w: Any) -> Any:
@@ -167,6 +230,29 @@ def two_pixels(place: Any, size: int) -> list[tuple[int, Any]]:
     """The floor and the ceil of a place along an axis of that size with their weights; a pixel past the map is -1."""
     one, low, high = place.dtype.type(1), np.floor(place), np.ceil(place)
     return [(int(low), one - place + low), (int(high) if high < size else -1, one - high + place)]
+
+
+def _pool_by_definition(x: Array, plan: SamplePlan, y: Array | None, argmax: NDArray[np.int32] | None) -> None:
+    """RoiAlignMax.pool in compiled loops."""
+    one, lowest, (sh, sw, _) = x.dtype.type(1), x.dtype.type(LOWEST), plan.places
+    values = y if y is not None else np.empty((0, 0, 0, 0), x.dtype)
+    numbers = argmax if argmax is not None else np.empty((0, 0, 0, 0), np.int32)
+
+    def pool(pixels: Array, rois: Ints, first: int) -> None:
+        roi_align_max_by_definition(pixels, rois, sh, sw, one, lowest, values, numbers, first)
+
+    pool_blocks(pool, x, plan.images, border=1)
+
+
+def _backward_by_definition(dy: Array, plan: SamplePlan, argmax: Array, dx: Array) -> None:
+    """RoiAlignMax.pool_backward in compiled loops."""
+    one, (sh, sw, _), given, places, images = dx.dtype.type(1), plan.places, read_only(dy), read_only(argmax), plan.images
+
+    def add(block: slice) -> None:
+        dx[:, block] = 0
+        roi_align_max_backward_by_definition(given, images, sh, sw, one, places, dx, block.start, block.stop)
+
+    run(partial(add, block) for block in parts(dx.shape[1], each=4))
 
 
 # Forward.

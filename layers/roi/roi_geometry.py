@@ -45,6 +45,10 @@ class Bins(NamedTuple):
         return range(self.hstart[r, ph], self.hend[r, ph]), range(self.wstart[r, pw], self.wend[r, pw])
 
 
+BIN_TYPES = ", ".join(["int64[:,::1]"] * 4)
+"""The types of Bins' arrays, for loops."""
+
+
 class AxisSteps(NamedTuple):
     """How bins come to lie along one axis of the map, step by step, before they are clipped to it.
 

@@ -3,17 +3,14 @@ from __future__ import annotations
 import golden
 import numpy as np
 import pytest
+import roi_definitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
 from minicaffe.errors import LayerError
-from minicaffe.layers.roi.roi_align_max import (
-    RoiAlignMax,
-    roi_align_max_backward_by_definition,
-    roi_align_max_by_definition,
-)
+from minicaffe.layers.roi.roi_align_max import RoiAlignMax
 from minicaffe.layers.roi.roi_align_mean import RoiAlign
 from minicaffe.layers.roi.roi_samples import means_backward_by_definition, means_by_definition
 from minicaffe.layers.roi_align import ROIAlignMax, ROIAlignMean
@@ -69,7 +66,7 @@ def test_golden(case: str) -> None:
 @given(cases())
 def test_max_agrees_with_the_definition_bit_for_bit(case: Case) -> None:
     plan = case.plan(RoiAlignMax)
-    y, argmax = roi_align_max_by_definition(case.x, plan)
+    y, argmax = roi_definitions.max_of_samples(case.x, plan)
     np.testing.assert_array_equal(roi_align_max(case.x, case.rois, *case.pooled, case.scale), y)
     np.testing.assert_array_equal(roi_align_max_argmax(case.x, case.rois, *case.pooled, case.scale), argmax)
 
@@ -80,11 +77,11 @@ def test_max_agrees_with_the_definition_bit_for_bit(case: Case) -> None:
 def test_the_max_s_backward_agrees_with_the_definition(case: Case, finite: bool) -> None:
     """Gradients that are all finite go another way than others."""
     plan = case.plan(RoiAlignMax)
-    argmax, expected = roi_align_max_by_definition(case.x, plan)[1], np.zeros(case.x.shape)
+    argmax = roi_definitions.max_of_samples(case.x, plan)[1]
     dy = np.random.default_rng(1).standard_normal(argmax.shape)
     if not finite:
         dy[:1, :1, :1, :1] = np.nan
-    roi_align_max_backward_by_definition(dy, plan, argmax, expected)
+    expected = roi_definitions.max_of_samples_backward(dy, plan, argmax, case.x.shape)
     dx = roi_align_max_backward(dy, case.rois, argmax, case.scale, case.x.shape)
     np.testing.assert_allclose(dx, expected, rtol=1e-12, atol=1e-12)
 

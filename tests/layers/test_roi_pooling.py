@@ -3,11 +3,12 @@ from __future__ import annotations
 import golden
 import numpy as np
 import pytest
+import roi_definitions
 from hypothesis import given, settings
 from layer_case import LayerCase
 from roi_cases import Case, cases, some_rois
 
-from minicaffe.layers.roi.roi_bin_maxima import backward_by_definition, maxima_by_definition
+from minicaffe.layers.roi.roi_bin_maxima import maxima_by_definition
 from minicaffe.layers.roi_pooling import RoiPool
 from minicaffe.mode import TEST, TRAIN
 from minicaffe.ops import roi_pool, roi_pool_argmax, roi_pool_backward
@@ -66,8 +67,7 @@ def test_float64_agrees_with_the_definition(case: Case) -> None:
 def test_backward_adds_each_dy_at_its_argmax(case: Case) -> None:
     argmax = roi_pool_argmax(case.x, case.rois, *case.pooled, case.scale)
     dy = np.random.default_rng(0).integers(-9, 9, argmax.shape).astype(np.float32)
-    expected = np.zeros(case.x.shape, np.float32)
-    backward_by_definition(dy, case.rois[:, 0].astype(int), argmax, expected.reshape(*case.x.shape[:2], -1))
+    expected = roi_definitions.roi_pool_backward(dy, case.rois[:, 0].astype(int), argmax, case.x.shape)
     np.testing.assert_array_equal(roi_pool_backward(dy, case.rois, argmax, case.x.shape), expected)
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from layer_case import LayerCase
 from numpy.typing import NDArray
 from roi_cases import some_rois
 
-from minicaffe import get_num_threads, ops, set_num_threads
+from minicaffe import get_num_threads, loops, ops, set_num_threads
 
 Call = Callable[..., NDArray]
 FORWARD: dict[str, Call] = {
@@ -22,6 +23,13 @@ BACKWARD: dict[str, Call] = {
     "pool": lambda dy, rois, shape: ops.ps_roi_pool_backward(dy, rois, 0.5, shape),
     "align": lambda dy, rois, shape: ops.ps_roi_align_backward(dy, rois, 0.5, shape),
     "mean": lambda dy, rois, shape: ops.roi_align_backward(dy, rois, 0.5, shape, sampling_ratio=2),
+}
+TEXT = {
+    "ROIPooling": "type: 'ROIPooling' roi_pooling_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }",
+    "ROIAlign": "type: 'ROIAlign' roi_align_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 sampling_ratio: 2 }",
+    "ROIWarping": "type: 'ROIWarping' roi_warping_param { pooled_h: 2 pooled_w: 3 spatial_scale: 0.5 }",
+    "PSROIPooling": "type: 'PSROIPooling' psroi_pooling_param { spatial_scale: 0.5 output_dim: 4 group_size: 3 }",
+    "PSROIAlign": "type: 'PSROIAlign' psroi_align_param { spatial_scale: 0.5 output_dim: 4 group_size: 3 }",
 }
 
 
@@ -90,3 +98,44 @@ def test_no_rois(kind: str) -> None:
 def test_an_empty_map(kind: str, shape: tuple[int, ...]) -> None:
     y, dx = both_ways(kind, np.ones(shape, np.float32), np.array([[0, 0, 0, 3, 3]], np.float32))
     assert y.shape[:2] == (1, shape[1] if kind == "mean" else shape[1] // 9) and not y.any() and dx.shape == shape
+
+
+@pytest.mark.usefixtures("threads", "loops_way")
+@pytest.mark.parametrize("kind", FORWARD)
+def test_arrays_that_cannot_be_written_are_pooled_too(kind: str) -> None:
+    """A compiled loop is made for each: read-only arrays and others give the same bits."""
+    x, rois = np.random.default_rng(4).standard_normal((2, 18, 7, 8)).astype(np.float32), some_rois().astype(np.float32)
+    expected = both_ways(kind, x, rois)
+    dy = np.random.default_rng(5).standard_normal(expected[0].shape).astype(np.float32)
+    for array in (x, rois, dy):
+        array.flags.writeable = False
+    assert FORWARD[kind](x, rois).tobytes() == expected[0].tobytes()
+    assert BACKWARD[kind](dy, rois, x.shape).tobytes() == expected[1].tobytes()
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("kind", FORWARD)
+def test_compiled_loops_give_the_bits_of_one_thread_on_any(kind: str) -> None:
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    x, rois = np.random.default_rng(4).standard_normal((2, 99, 7, 8)).astype(np.float32), some_rois().astype(np.float32)
+    with loops.using("numba"):
+        set_num_threads(1)
+        expected = [array.tobytes() for array in both_ways(kind, x, rois)]
+        for count in (2, 3, 8):
+            set_num_threads(count)
+            assert [array.tobytes() for array in both_ways(kind, x, rois)] == expected
+
+
+@pytest.mark.parametrize("name", ["ROIPooling", "ROIAlign", "ROIWarping", "PSROIPooling", "PSROIAlign"])
+def test_no_loop_is_compiled_but_those_that_a_layer_names(name: str) -> None:
+    """A second variant, of an array that is read-only or not contiguous, would be compiled during a pass."""
+    pytest.importorskip("numba", reason="Numba (the extra fast) is not installed")
+    x, rois = np.random.default_rng(4).standard_normal((2, 36, 7, 8)), some_rois()
+    with loops.using("numba"):
+        case = LayerCase(TEXT[name], x, rois)
+        named = [*case.layer.loops[0], *case.layer.loops[1]]
+        for one in named:
+            one.compile(np.float64)
+        before = [len(one.dispatcher().signatures) for one in named]
+        case.backward(np.ones(case.forward()[0].shape))
+        assert named and [len(one.dispatcher().signatures) for one in named] == before
