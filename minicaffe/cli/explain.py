@@ -39,6 +39,9 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     )
     top: int = option("--top", "Index of the top.", default=0)
     backward: bool = option("--backward", "Explain the gradient of one element of a bottom: how much each sender adds.")
+    weight: str | None = option(
+        "--weight", "Explain the gradient of one element (--at) of a learnable blob: 0, bias or conv1.0.", metavar="BLOB"
+    )
     bottom: int = option("--bottom", "--backward: index of the bottom.", default=0)
     cell: tuple[int, ...] | None = option("--cell", "--backward, ROI layers: cell of the map.", callback=_index, metavar="H,W")
     item: int | None = option("--item", "--backward, ROI layers: image of the batch.  [default: 0]")
@@ -60,7 +63,7 @@ def command(options: Options) -> None:
     options.use_device()
     net = options.load(options.net, (*options.weights, *options.more_weights), no_zeros=True)
     # backward starts from the losses
-    for note in options.fill(net, options.seed, until=None if options.backward else options.layer):
+    for note in options.fill(net, options.seed, until=None if options.backward or options.weight else options.layer):
         warn(note)
     found = explain(
         net,
@@ -69,6 +72,7 @@ def command(options: Options) -> None:
         top=options.top,
         backward=options.backward,
         bottom=options.bottom,
+        weight=options.weight,
         seed=options.seed,
         roi=options.roi,
         channel=options.channel,

@@ -19,6 +19,7 @@ from . import (  # noqa: F401  # they register their functions
     resampling,
     roi_bins,
     roi_gradients,
+    weights,
 )
 from .explanation import Explanation, FunctionExplanation, GradientExplanation, MaxExplanation, SumExplanation
 from .roi_explanations import (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
+from minicaffe.errors import Error
 from minicaffe.layer import Layer
 
 from .case import Case
@@ -45,6 +47,17 @@ class Asked:
         ends = f"{_zeros(array.shape)} to {_last(case, blob, array.shape)}"
         raise case.error(f"give {self.prefix}at, an index into {blob} of shape {_text(array.shape)}: {ends}")
 
+    def of_weight(self, case: Case[Layer], shape: Index) -> Index:
+        """The index into a learnable blob of this shape. Raises Error."""
+        blob = f"{case.layer.name}.{case.number}"
+        for name, value in vars(self).items():
+            if value is not None and name not in ("at", "prefix"):
+                raise case.error(f"{self.prefix}{name} names no weight; give {self.prefix}at, an index into {blob}")
+        if self.at is None and shape:
+            ends = f"{_zeros(shape)} to {_last(case, blob, shape)}"
+            raise case.error(f"give {self.prefix}at, an index into {blob} of shape {_text(shape)}: {ends}")
+        return _checked(case, f"{self.prefix}at", self.at or (), blob, shape)
+
     def _check_names(self, case: Case[Layer], backward: bool) -> None:
         """Only what applies to the layer and the direction can be given."""
         p, is_roi_layer = self.prefix, case.layer.is_roi_layer
@@ -76,6 +89,19 @@ class Asked:
                 found = f"{blob} of shape {_text(shape)} has {name}s 0 to {size - 1}"
                 raise case.error(f"{p}{name} {value} is out of range: {found}")
         return (first, self.channel, *_checked(case, p + last_name, last, blob, shape[2:]))
+
+
+def weight_number(layer: Layer, weight: int | str, prefix: str = "") -> int:
+    """Which learnable blob: 1, "1", "bias" or "conv1.1" of a layer conv1. Raises Error."""
+    own = str(weight).removeprefix(f"{layer.name}.")
+    names = [*layer.weight_names[: len(layer.blobs)]]
+    if own in names:
+        return names.index(own)
+    if own.isdecimal() and int(own) < len(layer.blobs):
+        return int(own)
+    known = ", ".join(f"{layer.name}.{i}" + f" ({name})" * bool(name) for i, (name, _) in enumerate(zip_longest(names, layer.blobs)))
+    head = f'{layer.type} layer "{layer.name}": {prefix}weight {weight}'
+    raise Error(f"{head}: it has {known}" if known else f"{head}: it has no learnable blobs")
 
 
 def _checked(case: Case[Layer], what: str, index: Sequence[int], blob: str, shape: Index) -> Index:
