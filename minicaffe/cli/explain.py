@@ -31,9 +31,13 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by run.", metavar="FILE")
-    roi: int | None = option("--roi", "ROI layers: index of the roi.")
+    roi: int | None = option("--roi", "ROI layers, Proposal, ProposalTarget, BoxAnnotatorOHEM: index of the roi.")
     channel: int | None = option("--channel", "ROI layers: channel of the top (with --backward: of the map).")
     bin: tuple[int, ...] | None = option("--bin", "ROI layers: row and column of the bin.", callback=_index, metavar="PH,PW")
+    index: int | None = option("--index", "DetectionOutput: index of the detection.")
+    anchor: tuple[int, ...] | None = option(
+        "--anchor", "Proposal: what became of the anchor A at a place of the map.", callback=_index, metavar="ROW,COLUMN,A"
+    )
     at: tuple[int, ...] | None = option(
         "--at", "Index in the top (--backward: in the bottom).", callback=_index, metavar="N,C,H,W"
     )
@@ -73,6 +77,8 @@ def command(options: Options) -> None:
         backward=options.backward,
         bottom=options.bottom,
         weight=options.weight,
+        index=options.index,
+        anchor=options.anchor,
         seed=options.seed,
         roi=options.roi,
         channel=options.channel,

@@ -90,7 +90,12 @@ class Case(Generic[L_co]):
         size = terms.size() if size is None else size
         tolerance = SHARE * size + UNDERFLOW * (size > 0)  # without terms dx must be exactly 0
         return GradientExplanation(
-            formula=formula, terms=terms, computed=terms.total(), tolerance=tolerance, steps=steps, **self.named(at, backward=True)
+            formula=formula,
+            terms=terms,
+            computed=terms.total(),
+            tolerance=tolerance,
+            steps=steps,
+            **self.named(at, backward=True),
         )
 
     def error(self, message: str) -> Error:

@@ -33,8 +33,8 @@ def with_gradients(
         _backward(net, index)
         dxs = [blob.read_diff().copy() for blob in node.bottoms]
         # Net.forward does not set a loss's diff again, so a dy of ours must not stay in it.
-        for (blob, diff), weight in zip(kept, node.layer.loss_weights, strict=True):
-            if weight:
+        for (blob, diff), loss_weight in zip(kept, node.layer.loss_weights, strict=True):
+            if loss_weight:
                 blob.diff[...] = diff
     return replace(case, dy=dys, dx=dxs, notes=(*case.notes, note))
 

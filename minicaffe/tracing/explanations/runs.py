@@ -13,13 +13,16 @@ from numpy.typing import ArrayLike
 from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.layers.proposal import Proposal
 from minicaffe.net import Net
 from minicaffe.registry import Table, explains, explains_gradient, explains_weight
+
 
 from .case import Case
 from .explanation import Explanation
 from .gradients import with_gradients, with_weight_gradient
 from .places import Asked, weight_number
+from .proposals import explain_candidate
 
 
 def explain(  # noqa: PLR0913 - public, by keyword
@@ -37,13 +40,17 @@ def explain(  # noqa: PLR0913 - public, by keyword
     item: int | None = None,
     dy: str | ArrayLike | None = None,
     weight: int | str | None = None,
+    index: int | None = None,
+    anchor: Sequence[int] | None = None,
     seed: int = 0,
     notes: Sequence[str] = (),
     prefix: str = "",
 ) -> Explanation:
     """Explain one number of a layer: the net runs up to the layer on its current inputs.
 
-    Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column).
+    Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column). Of a layer of
+    boxes the whole row: roi of Proposal, ProposalTarget, BoxAnnotatorOHEM, index of DetectionOutput; anchor (row, column of the
+    map, number there) tells what became of one in a Proposal.
     Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column)
     and item (the image of the batch). weight: the gradient in the element `at` of a learnable blob of the layer, instead: its
     number, name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends on the layer;
@@ -51,10 +58,10 @@ def explain(  # noqa: PLR0913 - public, by keyword
     notes: shown at the head of the text. prefix: put before the names of these arguments in errors.
     Raises Error for indices out of range and for types that are not covered.
     """
-    index = net.index_of(layer)
-    found = net.layers[index]
+    i = net.index_of(layer)
+    found = net.layers[i]
     at = (at,) if isinstance(at, int) else at
-    asked = Asked(at, roi, channel, bin, item, cell, prefix)
+    asked = Asked(at, roi, channel, bin, item, cell, index, anchor, prefix)
     explanation: Explanation
     if weight is not None:
         explain_it = _covered(explains_weight, found, "the weights' gradients of ")
@@ -62,18 +69,20 @@ def explain(  # noqa: PLR0913 - public, by keyword
         if not found.param_propagate_down[number]:
             notes = [*notes, f"lr_mult is 0: training does not compute this gradient of {layer}.{number}"]
         with _gradient_wanted(found, number):
-            case = _forward(net, index, number, whole=dy is None, notes=notes)
+            case = _forward(net, i, number, whole=dy is None, notes=notes)
             place = asked.of_weight(case, found.blobs[number].shape)
-            explanation = explain_it(with_weight_gradient(net, index, case, dy, seed), place)
+            explanation = explain_it(with_weight_gradient(net, i, case, dy, seed), place)
         return explanation
     number = bottom if backward else top
-    _check_number(net, index, number, backward, prefix)
+    _check_number(net, i, number, backward, prefix)
     explain_it = _covered(explains_gradient, found, "the gradients of ") if backward else _covered(explains, found)
     # the losses' backward needs the layers behind too
-    case = _forward(net, index, number, whole=backward and dy is None, notes=notes)
-    place = asked.index(case, backward)
+    case = _forward(net, i, number, whole=backward and dy is None, notes=notes)
+    if anchor is not None and not backward and isinstance(found, Proposal):
+        return explain_candidate(case, *asked.of_anchor(case))
+    place = asked.element(case, backward)
     if backward:
-        case = with_gradients(net, index, case, dy, seed)
+        case = with_gradients(net, i, case, dy, seed)
     explanation = explain_it(case, place)
     return explanation
 
