@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import click
 
+from minicaffe.data.roidb import load_roidb
 from minicaffe.errors import Error
+from minicaffe.layers.roi_data import RoIData
+from minicaffe.net import Net
 from minicaffe.tracing.explanations import explain
 from minicaffe.tracing.explanations.text import ROWS
 
@@ -31,6 +34,9 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by run.", metavar="FILE")
+    roidb: str | None = option(
+        "--roidb", "Images and boxes, for training nets that begin with RoIData.", metavar="FILE.json|VOC-FOLDER"
+    )
     roi: int | None = option("--roi", "ROI layers, Proposal, ProposalTarget, BoxAnnotatorOHEM: index of the roi.")
     channel: int | None = option("--channel", "ROI layers: channel of the top (with --backward: of the map).")
     bin: tuple[int, ...] | None = option("--bin", "ROI layers: row and column of the bin.", callback=_index, metavar="PH,PW")
@@ -55,6 +61,14 @@ class Options(InputOptions, NetOptions, DeviceOptions):
     rows: int = option("--rows", "Maximum rows shown of a table.", type=click.IntRange(1), default=ROWS)
 
 
+def _set_roidb(net: Net, source: str) -> None:
+    """Hand the images and boxes to the net's RoIData layer. Raises Error."""
+    reader = next((layer for layer in net.layers if isinstance(layer, RoIData)), None)
+    if reader is None:
+        raise Error(f"--roidb {source}: no layer of the net reads a roidb")
+    reader.set_roidb(load_roidb(source)[0])
+
+
 @with_options(Options)
 def command(options: Options) -> None:
     """Show the arithmetic of one number of LAYER, a layer of the prototxt NET; with --backward, of one gradient.
@@ -66,6 +80,8 @@ def command(options: Options) -> None:
     """
     options.use_device()
     net = options.load(options.net, (*options.weights, *options.more_weights), no_zeros=True)
+    if options.roidb:
+        _set_roidb(net, options.roidb)
     # backward starts from the losses
     for note in options.fill(net, options.seed, until=None if options.backward or options.weight else options.layer):
         warn(note)

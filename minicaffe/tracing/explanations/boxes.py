@@ -49,6 +49,8 @@ class RowExplanation(Explanation):
         return [line for section in lines for line in indented(section)][:-1]
 
     def verdict(self) -> str:
+        if len(self.row) == 1:
+            return super().verdict()
         found = zip(self.names, self.row, self.worked, self.tolerances)
         wrong = [f"{n} is {exact(w)} here, {exact(r)} by the layer" for n, r, w, t in found if not same(r, w, t)]
         if wrong:

@@ -60,8 +60,7 @@ def _sum(case: Case[Convolution], at: Index, reads: bool, text: str) -> Explanat
 
 def _inside(index: Array, shape: Index) -> Array:
     """Which (T,) of the places index (T, axes) an array of this shape has."""
-    inside: Array = ((index >= 0) & (index < np.array(shape))).all(axis=1)
-    return inside
+    return np.asarray(((index >= 0) & (index < np.array(shape))).all(axis=1))
 
 
 def _padding_text(layer: Convolution, padding: Array) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ def smooth_l1_loss_ohem(case: Case[SmoothL1LossOHEM], at: Index) -> Explanation:
     terms = Terms.of(case.bottom_names[0], indices(own, case.x.shape), {**columns, "d": d}, smooth_l1(d), "f(d)")
     formula += f"; d = {'w * ' * bool(weights)}(x - target)\nf(d) = 0.5 d^2 where |d| < 1, else |d| - 0.5"
     found = case.sum(at, formula, terms, divisor=divisor)
-    return _looser(found, (np.abs(x[own]) + np.abs(target[own])) @ np.abs(columns.get("w", np.ones(len(own)))))
+    return _looser(found, float((np.abs(x[own]) + np.abs(target[own])) @ np.abs(columns.get("w", np.ones(len(own))))))
 
 
 @explains_gradient(SmoothL1LossOHEM)

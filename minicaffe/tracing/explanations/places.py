@@ -8,7 +8,6 @@ from itertools import zip_longest
 
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
-
 from minicaffe.layers.box_annotator_ohem import BoxAnnotatorOHEM
 from minicaffe.layers.detection_output import DetectionOutput
 from minicaffe.layers.proposal import Proposal
@@ -135,7 +134,7 @@ def row_name(layer: Layer) -> str:
 def weight_number(layer: Layer, weight: int | str, prefix: str = "") -> int:
     """Which learnable blob: 1, "1", "bias" or "conv1.1" of a layer conv1. Raises Error."""
     own = str(weight).removeprefix(f"{layer.name}.")
-    names = [*layer.weight_names[: len(layer.blobs)]]
+    names = list(layer.weight_names or ())[: len(layer.blobs)]
     if own in names:
         return names.index(own)
     if own.isdecimal() and int(own) < len(layer.blobs):

@@ -79,10 +79,11 @@ def pooling_gradient(case: Case[Pooling], at: Index) -> Explanation:
 def _drawn(case: Case[Pooling], at: Index, terms: Terms, steps: tuple[str, ...]) -> Explanation:
     """STOCHASTIC in TRAIN: the pixel that the run drew."""
     pixel = _drawn_pixel(case, at)
-    value = float(case.x[(*at[:2], *pixel)]) if pixel else 0.0
+    source = at[:2] + pixel
+    value = float(case.x[source]) if pixel else 0.0
     total = terms.total()
     chance = f", with the probability {number(value)} / {number(total)} = {number(value / total)}" if total > 0 else ""
-    drew = f"this run drew {place(case.bottom_names[0], (*at[:2], *pixel))}{chance}" if pixel else "it drew none: 0"
+    drew = f"this run drew {place(case.bottom_names[0], source)}{chance}" if pixel else "it drew none: 0"
     formula = "y = a pixel x of the window, drawn with probability x / the sum of x"
     return case.function(at, formula, value, 0.0, *steps, f"the sum of x is {number(total)}", drew, terms=terms)
 
@@ -111,7 +112,7 @@ def _expected(case: Case[Pooling], at: Index, terms: Terms, steps: tuple[str, ..
 
 
 def _expected_gradient(case: Case[Pooling], at: Index, windows: list[tuple[int, int]], steps: tuple[str, ...]) -> Explanation:
-    n, c, h, w = at
+    n, c = at[:2]
     x, factors, sizes = float(case.x[at]), [], []
     for i, j in windows:
         (top, bottom), (left, right) = _span(case.layer.rows, i), _span(case.layer.columns, j)

@@ -66,7 +66,8 @@ def candidates(case: Case[Proposal]) -> Candidates:
     deltas = by_position(case.bottoms[1], 4)
     if layer.unnormalise:
         deltas = deltas * np.array(layer.stds, deltas.dtype) + np.array(layer.means, deltas.dtype)
-    anchors = shifted_anchors(layer.anchors, *case.bottoms[0].shape[2:], layer.stride)
+    height, width = case.bottoms[0].shape[2:]
+    anchors = shifted_anchors(layer.anchors, height, width, layer.stride)
     boxes = clip_boxes(bbox_transform_inv(anchors, deltas), info[:2])
     if layer.by_param:
         large = np.all(boxes[:, 2:] - boxes[:, :2] + 1 >= limits.min_size * info[[-1, 2]], axis=1)

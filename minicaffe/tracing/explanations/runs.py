@@ -17,7 +17,6 @@ from minicaffe.layers.proposal import Proposal
 from minicaffe.net import Net
 from minicaffe.registry import Table, explains, explains_gradient, explains_weight
 
-
 from .case import Case
 from .explanation import Explanation
 from .gradients import with_gradients, with_weight_gradient
@@ -51,10 +50,10 @@ def explain(  # noqa: PLR0913 - public, by keyword
     Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column). Of a layer of
     boxes the whole row: roi of Proposal, ProposalTarget, BoxAnnotatorOHEM, index of DetectionOutput; anchor (row, column of the
     map, number there) tells what became of one in a Proposal.
-    Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column)
-    and item (the image of the batch). weight: the gradient in the element `at` of a learnable blob of the layer, instead: its
-    number, name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends on the layer;
-    "ones", "random" (with seed) or an array sets the first top's dy. Weights and their diffs do not change.
+    Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column) and
+    item (the image of the batch). weight: instead the gradient in the element `at` of a learnable blob of the layer, its
+    number, name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends on the
+    layer; "ones", "random" (with seed) or an array sets the first top's dy. Weights and their diffs do not change.
     notes: shown at the head of the text. prefix: put before the names of these arguments in errors.
     Raises Error for indices out of range and for types that are not covered.
     """
@@ -79,7 +78,8 @@ def explain(  # noqa: PLR0913 - public, by keyword
     # the losses' backward needs the layers behind too
     case = _forward(net, i, number, whole=backward and dy is None, notes=notes)
     if anchor is not None and not backward and isinstance(found, Proposal):
-        return explain_candidate(case, *asked.of_anchor(case))
+        of_proposal: Case[Any] = case
+        return explain_candidate(of_proposal, *asked.of_anchor(of_proposal))
     place = asked.element(case, backward)
     if backward:
         case = with_gradients(net, i, case, dy, seed)

@@ -200,8 +200,8 @@ def _ranked_lines(case: Case[DetectionOutput], image: Image, found: Kept, slot: 
         shared = jaccard(boxes[found.prior][None], boxes[earlier])[0]
         most = int(shared.argmax())
         lines.append(
-            f"NMS: of the {len(earlier)} kept before it, that of prior {int(earlier[most])} overlaps it most, by {number(shared[most])}: "
-            f"not more than {number(threshold)}, so it is kept"
+            f"NMS: of the {len(earlier)} kept before it, that of prior {int(earlier[most])} overlaps it most, "
+            f"by {number(shared[most])}: not more than {number(threshold)}, so it is kept"
         )
     else:
         lines.append("NMS: the best of its class is always kept")
@@ -258,17 +258,15 @@ def multi_box_loss(case: Case[MultiBoxLoss], at: Index) -> Explanation:
     slots = of.loc.shape[2]
     where = [(picks.prior * slots + picks.slot) * 4, prior * conf.shape[2]]
     parts = [
-        Terms.of(
-            case.bottom_names[k], _rows(case.bottoms[k].shape, number_of, flat), {"weight": np.full(len(flat), layer.weights[k]),
-            "loss": losses}, layer.weights[k] * losses, "weight * loss"
-        )
+        Terms.of(case.bottom_names[k], _rows(case.bottoms[k].shape, number_of, flat),
+                 {"weight": np.full(len(flat), layer.weights[k]), "loss": losses}, layer.weights[k] * losses, "weight * loss")
         for k, (number_of, flat, losses) in enumerate(zip((picks.image, image), where, (loc_losses, conf_losses)))
     ]  # fmt: skip
-    matched, mined = len(picks.prior), len(picks.negative_prior)
+    matched, mined, count = len(picks.prior), len(picks.negative_prior), sum(len(own.labels) for own in of.truths)
+    distance = "smooth L1" if param.loc_loss_type == LOSS.SMOOTH_L1 else "half the square"
     steps = (
-        f"{sum(len(own.labels) for own in of.truths)} true boxes; {matched} priors match one, {mined} more are mined as background",
-        f"box loss: {number(loc_losses.sum())}, {'smooth L1' if param.loc_loss_type == LOSS.SMOOTH_L1 else 'half the square'} of code - "
-        f"the true box's code over the {matched} matched priors",
+        f"{count} true boxes; {matched} priors match one, {mined} more are mined as background",
+        f"box loss: {number(loc_losses.sum())}, {distance} of code - the true box's code over the {matched} matched priors",
         f"class loss: {number(conf_losses.sum())}, the cross entropy over {len(conf_losses)} priors",
     )
     formula = "loss = (the sum over matched priors of loc_weight * box loss + the sum of class losses) / divisor"

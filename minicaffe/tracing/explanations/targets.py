@@ -10,9 +10,9 @@ import numpy as np
 from minicaffe.blob import Array
 from minicaffe.data.boxes import bbox_overlaps
 from minicaffe.layers.anchor_target import AnchorTarget
+from minicaffe.layers.box_annotator_ohem import BoxAnnotatorOHEM
 from minicaffe.layers.boxes.anchor_labels import anchor_labels, inside_image
 from minicaffe.layers.boxes.anchors import by_position, shifted_anchors
-from minicaffe.layers.box_annotator_ohem import BoxAnnotatorOHEM
 from minicaffe.layers.proposal_target import ProposalTarget
 from minicaffe.registry import explains
 
@@ -77,8 +77,9 @@ def anchor_target(case: Case[AnchorTarget], at: Index) -> RowExplanation:
     overlaps = bbox_overlaps(anchors, gt_boxes)
     labels = np.full(len(anchors), -1.0)
     labels[inside] = anchor_labels(overlaps[inside], layer.train)
+    count = len(layer.anchors)
     head = [
-        f"anchor {a} of {len(layer.anchors)} at row {row}, column {column} of the {height} x {width} map: {corners(anchors[i])}",
+        f"anchor {a} of {count} at row {row}, column {column} of the {height} x {width} map: {corners(anchors[i])}",
         f"it {'lies in' if inside[i] else 'leaves'} the image of {number(case.bottoms[2].reshape(-1)[1])} x "
         f"{number(case.bottoms[2].reshape(-1)[0])} pixels (allowed_border {number(layer.border)})"
         + ": not trained"
@@ -97,7 +98,7 @@ def anchor_target(case: Case[AnchorTarget], at: Index) -> RowExplanation:
 def _labels_formula(layer: AnchorTarget) -> str:
     train = layer.train
     return (
-        f"1: the anchors that overlap some gt box most, and those that overlap one by {number(train.rpn_positive_overlap)} or more\n"
+        f"1: the anchors that overlap some gt box most, and those that overlap one by >= {number(train.rpn_positive_overlap)}\n"
         f"0: those that overlap every gt box by less than {number(train.rpn_negative_overlap)}\n"
         f"-1: the others, those that leave the image, and those that the draw of {train.rpn_batchsize} leaves out"
     )
@@ -164,7 +165,7 @@ def _anchor_number(
 
 @explains(ProposalTarget)
 def proposal_target(case: Case[ProposalTarget], at: Index) -> RowExplanation:
-    layer, r = case.layer, at[0]
+    r = at[0]
     given, gt_boxes = case.bottoms[0].reshape(len(case.bottoms[0]), -1), case.bottoms[1].reshape(-1, 5)
     pool = np.concatenate([given[:, 1:5], gt_boxes[:, :4]])
     row = case.tops[0].reshape(len(case.tops[0]), -1)[r]
@@ -181,17 +182,25 @@ def proposal_target(case: Case[ProposalTarget], at: Index) -> RowExplanation:
     lines.append(f"label {number(label)}" + (f", the class of gt box {best}" if foreground else ", background"))
     sections = (head, partial(overlap_lines, row[1:], gt_boxes, own), lines)
     if case.number == 0:
-        names, text = ("image", "x1", "y1", "x2", "y2"), "rois = proposals and gt boxes, foreground first, as drawn"
-        return row_of(case, at, names, (0.0, *map(float, pool[source])), formula=text, sections=sections)
+        text = "rois = proposals and gt boxes, foreground first, as drawn"
+        return row_of(
+            case, at, ("image", "x1", "y1", "x2", "y2"), (0.0, *map(float, pool[source])), formula=text, sections=sections
+        )
     if case.number == 1:
         text = "label = the class of the gt box that the roi overlaps most, 0 for background"
         return row_of(case, at, ("label",), (label,), formula=text, sections=sections)
-    column, (k, block) = at[1], (at[1] % 4, at[1] // 4)
+    block, k = divmod(at[1], 4)
     value, formula, steps = _roi_number(case, label, (block, k), pool[source], gt_boxes[best, :4] if foreground else None)
     tolerance = (SHARE * (abs(value) + 1) * (case.number == 2 and value != 0),)
-    names = (f"{NAMES[k]} of class {block}",)
-    assert column == 4 * block + k
-    return row_of(case, at, names, (value,), formula=formula, sections=(*sections, steps), tolerances=tolerance)
+    return row_of(
+        case,
+        at,
+        (f"{NAMES[k]} of class {block}",),
+        (value,),
+        formula=formula,
+        sections=(*sections, steps),
+        tolerances=tolerance,
+    )
 
 
 def _roi_label(case: Case[ProposalTarget], most: Array, source: int) -> tuple[bool, list[str]]:
@@ -211,7 +220,7 @@ def _roi_label(case: Case[ProposalTarget], most: Array, source: int) -> tuple[bo
 def _roi_number(
     case: Case[ProposalTarget], label: float, number_of: tuple[int, int], roi: Array, gt: Array | None
 ) -> tuple[float, str, list[str]]:
-    """The number of a class's target or weights, its formula and steps; number_of: class and 0 to 3; gt: None for background."""
+    """The number of a class's target or weights, its formula and steps; number_of: class, 0 to 3; gt: None for background."""
     train, (block, k) = case.layer.train, number_of
     column = (1 if train.agnostic else int(label)) if label > 0 else -1
     what = ("target", "inside weight", "outside weight")[case.number - 2]
@@ -245,7 +254,8 @@ def box_annotator_ohem(case: Case[BoxAnnotatorOHEM], at: Index) -> Explanation:
     other = float(param.ignore_label) if case.number == 0 else 0.0
     what = ("label", "weight")[case.number]
     steps = (
-        f"the loss of roi {at[0]} is {number(losses[i])}: number {rank}, from 0, of the {int(same.sum())} of image {number(images[i])}",
+        f"the loss of roi {at[0]} is {number(losses[i])}: number {rank}, from 0, of the {int(same.sum())} "
+        f"of image {number(images[i])}",
         f"the {param.roi_per_img} largest are kept: {what} {number(given)}" if chosen
         else f"it is not among the {param.roi_per_img} largest: {what} {number(other)} in place of {number(given)}",
     )  # fmt: skip

@@ -105,9 +105,8 @@ class Terms(Sequence[Term]):
         if len(self) > rows:
             shown = np.sort(np.argsort(-np.abs(self.product), kind="stable")[:rows])  # the largest, back in their order
         head = ["", *self.columns, self.title]
-        body = [
-            [self._where(i), *(number(column[i]) for column in self.columns.values()), number(self.product[i])] for i in shown
-        ]
+        columns = [*self.columns.values(), self.product]
+        body = [[self._where(i), *(number(column[i]) for column in columns)] for i in shown.tolist()]
         if len(self) > rows:
             rest = np.delete(self.product, shown)
             body.append([f"{len(rest)} smaller terms not shown, together", *[""] * len(self.columns), number(rest.sum())])

@@ -116,7 +116,7 @@ def of_deformable_convolution(case: Case[DeformableConvolution], at: Index) -> E
     if case.number == 1:
         return _summed(case, at, _channel(case.y.shape, at[0]), None, "dbias = the sum of dy over all places of the channel")
     layer, kernel = case.layer, case.layer.blobs[0].shape[2:]
-    channel, _ = _channels(layer, at, False)
+    channel = at[0] // (layer.num_output // layer.group) * (layer.channels // layer.group) + at[1]
     tap = int(np.ravel_multi_index(at[2:], kernel))
     samples = np.concatenate([sampled(case, n, channel, tap) for n in range(len(case.x))])
     formula = "dweight = the sum over the windows of dy * the sample of x that the window's moved tap takes"

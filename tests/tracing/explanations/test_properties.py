@@ -199,7 +199,7 @@ OTHERS = [
     ('type: "Eltwise" eltwise_param { operation: PROD }', [(2, 3, 5)] * 3, 1),
     ('type: "Eltwise" eltwise_param { operation: PROD stable_prod_grad: false }', [(2, 3, 5)] * 2, 1),
     ('type: "Eltwise" eltwise_param { operation: MAX }', [(2, 3, 5)] * 3, 1),
-    (f'type: "Embed" embed_param {{ num_output: 3 input_dim: 4 weight_filler {NORMAL} bias_filler {NORMAL} }}', ["labels (5, 2)"], 1),
+    (f'type: "Embed" embed_param {{ num_output: 3 input_dim: 4 weight_filler {NORMAL} }}', ["labels (5, 2)"], 1),
     ('type: "EuclideanLoss"', [(4, 3, 2), (4, 6)], 1),
     ('type: "Exp" exp_param { base: 2 scale: 0.5 shift: -1 }', [(2, 3, 5)], 1),
     ('type: "Flatten"', [(2, 3, 5, 2)], 1),
