@@ -71,9 +71,10 @@ def _set_roidb(net: Net, source: str) -> None:
 
 @with_options(Options)
 def command(options: Options) -> None:
-    """Show the arithmetic of one number of LAYER, a layer of the prototxt NET; with --backward, of one gradient.
+    """Show the arithmetic of one number of LAYER, a layer of the prototxt NET; with --backward or --weight, of one gradient.
 
-    Select it in a ROI layer with --roi, --channel and --bin (--backward: --channel and --cell), in other layers with --at.
+    Select it in a ROI layer with --roi, --channel and --bin (--backward: --channel and --cell), in Proposal with --roi or
+    --anchor, in DetectionOutput with --index, in other layers with --at.
 
     Example:  minicaffe explain test.prototxt roi_pool5 --weights net.caffemodel --input data=cat.jpg --roi 3 --channel 12
     --bin 2,5
