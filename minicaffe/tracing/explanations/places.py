@@ -75,6 +75,8 @@ class Asked:
     def _of_row(self, case: Case[Layer], name: str, blob: str, shape: Index) -> Index:
         """The first number of a row of boxes."""
         axis, value = ROWS[type(case.layer)][1], getattr(self, name)
+        if not shape[axis]:
+            raise case.error(f"{blob} of shape {_text(shape)} is empty: nothing to explain")
         if not 0 <= value < shape[axis]:
             raise case.error(f"{self.prefix}{name} {value} is out of range: {blob} has {name}s 0 to {shape[axis] - 1}")
         return tuple(value if i == axis else 0 for i in range(len(shape)))

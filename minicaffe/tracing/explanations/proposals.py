@@ -199,7 +199,8 @@ def explain_candidate(case: Case[Proposal], row: int, column: int, anchor: int) 
         "worked": (float(roi),),
     }
     own |= {"tolerances": (0.0,), "sections": sections}
-    named = {**case.named((0,) * case.tops[0].ndim), "at": (row, column, anchor), "blob": "anchor", "value": float(of_layer)}
+    named: dict[str, Any] = {"layer": case.layer.name, "type": case.layer.type, "notes": case.notes}
+    named |= {"blob": "anchor", "at": (row, column, anchor), "value": float(of_layer)}
     return RowExplanation(formula=FORMULA, computed=float(roi), **own, **named)
 
 

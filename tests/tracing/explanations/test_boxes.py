@@ -279,6 +279,10 @@ def test_errors() -> None:
         with pytest.raises(Error) as error:
             explain(net, "it", **options)  # type: ignore[arg-type]
         assert message in str(error.value)
+    none = net_of(f'type: "Proposal" {CLOSE}', np.zeros((1, 12, *MAP)), np.full((1, 24, *MAP), -9.0), INFO)
+    with pytest.raises(Error, match="out0 of shape 0x5 is empty: nothing to explain"):
+        explain(none, "it", roi=0)
+    assert "its box is too small" in str(explain(none, "it", anchor=(0, 0, 0)))
     cells = net_of(
         'type: "DetectionOutput" detection_output_param { num_classes: 2 num_box: 1 biases: 1 biases: 2 }',
         np.zeros((1, 7, 13, 13)),
