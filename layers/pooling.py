@@ -114,6 +114,11 @@ class Pooling(Layer):
 
         _each_block(x, step)
 
+    @property
+    def drawn(self) -> Array:
+        """Of STOCHASTIC in TRAIN, which tap of its window the last forward drew: (N * C, PH, PW), in window_taps' order."""
+        return self._chosen
+
     def forward_gpu(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
         if self.method == STOCHASTIC:
             super().forward_gpu(bottom, top)

@@ -7,6 +7,7 @@
 
     @explains(Mine)                         # minicaffe.explain: case, index -> an Explanation
     @explains_gradient(Mine)                # the same of backward
+    @explains_weight(Mine)                  # the same of a weight's gradient
     @exports(Mine)                          # minicaffe.export_onnx: graph, layer, bottoms, shapes of tops -> names of tops
     @torch_form(Mine)                       # minicaffe.torch.to_torch: layer, bottoms, tops -> a Module or a function
 
@@ -208,6 +209,8 @@ explains: Table[Callable[..., Any]] = Table("explain", "minicaffe.tracing.explan
 """(case, index) -> Explanation of an element of a top."""
 explains_gradient: Table[Callable[..., Any]] = Table("explain's backward", "minicaffe.tracing.explanations")
 """(case, index) -> Explanation of the gradient in an element of a bottom."""
+explains_weight: Table[Callable[..., Any]] = Table("explain's weights", "minicaffe.tracing.explanations")
+"""(case, index) -> Explanation of the gradient in an element of learnable blob number case.number."""
 exports: Table[Callable[..., Any]] = Table("the ONNX export", "minicaffe.porting.onnx")
 """(graph, layer, bottoms, shapes of the tops) -> the names of the tops' tensors."""
 torch_form: Table[Callable[..., Any]] = Table("minicaffe.torch", "minicaffe.torch")

@@ -13,6 +13,7 @@ from minicaffe.tracing.explanations.text import ROWS
 from .common import warn
 from .groups import DeviceOptions, InputOptions, NetOptions, weights_option
 from .options import argument, option, with_options
+from .roidb import RoidbOptions
 from .terminal import echo
 
 
@@ -25,20 +26,27 @@ def _index(context: click.Context, option: click.Parameter, text: str | None) ->
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(InputOptions, NetOptions, DeviceOptions):
+class Options(InputOptions, RoidbOptions, NetOptions, DeviceOptions):
     net: str = argument()
     layer: str = argument()
     weights: tuple[str, ...] = argument()
     more_weights: tuple[str, ...] = weights_option()
     image: str | None = option("--image", "Image for the net's image input, preprocessed as by run.", metavar="FILE")
-    roi: int | None = option("--roi", "ROI layers: index of the roi.")
+    roi: int | None = option("--roi", "ROI layers, Proposal, ProposalTarget, BoxAnnotatorOHEM: index of the roi.")
     channel: int | None = option("--channel", "ROI layers: channel of the top (with --backward: of the map).")
     bin: tuple[int, ...] | None = option("--bin", "ROI layers: row and column of the bin.", callback=_index, metavar="PH,PW")
+    index: int | None = option("--index", "DetectionOutput: index of the detection.")
+    anchor: tuple[int, ...] | None = option(
+        "--anchor", "Proposal: what became of the anchor A at a place of the map.", callback=_index, metavar="ROW,COLUMN,A"
+    )
     at: tuple[int, ...] | None = option(
         "--at", "Index in the top (--backward: in the bottom).", callback=_index, metavar="N,C,H,W"
     )
     top: int = option("--top", "Index of the top.", default=0)
     backward: bool = option("--backward", "Explain the gradient of one element of a bottom: how much each sender adds.")
+    weight: str | None = option(
+        "--weight", "Explain the gradient of one element (--at) of a learnable blob: 0, bias or conv1.0.", metavar="BLOB"
+    )
     bottom: int = option("--bottom", "--backward: index of the bottom.", default=0)
     cell: tuple[int, ...] | None = option("--cell", "--backward, ROI layers: cell of the map.", callback=_index, metavar="H,W")
     item: int | None = option("--item", "--backward, ROI layers: image of the batch.  [default: 0]")
@@ -50,17 +58,20 @@ class Options(InputOptions, NetOptions, DeviceOptions):
 
 @with_options(Options)
 def command(options: Options) -> None:
-    """Show the arithmetic of one number of LAYER, a layer of the prototxt NET; with --backward, of one gradient.
+    """Show the arithmetic of one number of LAYER, a layer of the prototxt NET; with --backward or --weight, of one gradient.
 
-    Select it in a ROI layer with --roi, --channel and --bin (--backward: --channel and --cell), in other layers with --at.
+    Select it in a ROI layer with --roi, --channel and --bin (--backward: --channel and --cell), in Proposal with --roi or
+    --anchor, in DetectionOutput with --index, in other layers with --at.
 
     Example:  minicaffe explain test.prototxt roi_pool5 --weights net.caffemodel --input data=cat.jpg --roi 3 --channel 12
     --bin 2,5
     """
     options.use_device()
     net = options.load(options.net, (*options.weights, *options.more_weights), no_zeros=True)
+    if options.roidb:
+        options.set_roidb(net, options.settings)
     # backward starts from the losses
-    for note in options.fill(net, options.seed, until=None if options.backward else options.layer):
+    for note in options.fill(net, options.seed, until=None if options.backward or options.weight else options.layer):
         warn(note)
     found = explain(
         net,
@@ -69,6 +80,9 @@ def command(options: Options) -> None:
         top=options.top,
         backward=options.backward,
         bottom=options.bottom,
+        weight=options.weight,
+        index=options.index,
+        anchor=options.anchor,
         seed=options.seed,
         roi=options.roi,
         channel=options.channel,

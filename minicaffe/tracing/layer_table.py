@@ -54,12 +54,18 @@ def row(kind: str, layer: type[Layer]) -> list[str]:
 
 def _tools(layer: type[Layer]) -> list[str]:
     """explain, ONNX, torch."""
-    explained = "yes" if layer in explains and layer in explains_gradient else DASH
+    explained = "yes" if layer in explains and (layer in explains_gradient or _only_indices(layer)) else DASH
     exported = "an input" if layer.is_input else "yes" if layer in exports else DASH
     if layer.is_input or layer.reads_data:
         return [explained, exported, "an input"]
     runs = is_built_in(layer) and layer.num_top != 0
     return [explained, exported, "yes" if layer in torch_form else "our layer" if runs else DASH]
+
+
+def _only_indices(layer: type[Layer]) -> bool:
+    """Whether no bottom gets a gradient."""
+    most = layer.num_bottom if isinstance(layer.num_bottom, int) else layer.num_bottom[1]
+    return most is not None and set(range(most)) <= set(layer.index_bottoms)
 
 
 def _backward(layer: type[Layer], forward: str) -> str:

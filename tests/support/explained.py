@@ -30,7 +30,8 @@ def net_of(
 
 
 def explained_alike(net: Net, inputs: list[Array], random: np.random.Generator, *, layer: str = "it", most: int = 5) -> int:
-    """explain some elements of every top and, backward, of every bottom that has a gradient; each must agree. How many."""
+    """explain some elements of every top and, backward, of every bottom that has a gradient; and of every weight; each must
+    agree. How many."""
     found = net.layer_dict[layer]
     count = 0
     for backward in (False, True):
@@ -45,6 +46,18 @@ def explained_alike(net: Net, inputs: list[Array], random: np.random.Generator, 
                 result = explain(net, layer, at, **sides)
                 check(result)
                 count += 1
+    return count + weights_alike(net, inputs, random, layer, most)
+
+
+def weights_alike(net: Net, inputs: list[Array], random: np.random.Generator, layer: str, most: int) -> int:
+    """explain the gradients of some elements of every blob of the layer that backward moves; each must agree. How many."""
+    count = 0
+    for number, (blob, learnt) in enumerate(zip(net.layer_dict[layer].blobs, net.layer_dict[layer].param_propagate_down)):
+        for at in places(blob.shape, random, most) if learnt else []:
+            for i, x in enumerate(inputs):
+                net.blobs[f"in{i}"].data[...] = x
+            check(explain(net, layer, at, weight=number, dy="random"))
+            count += 1
     return count
 
 

@@ -29,7 +29,7 @@ def test_the_file_is_current() -> None:
         ("ArgMax", "`ArgMax` 1 1 `argmax_param` yes none yes – yes our_layer"),
         ("Input", "`Input` 0 1_or_more `input_param` yes – yes – an_input an_input"),
         ("LSTM", "`LSTM` 2_to_5 1_to_3 `recurrent_param` yes yes on_the_CPU – – our_layer"),
-        ("PriorBox", "`PriorBox` 2 1 `prior_box_param` yes none on_the_CPU – yes our_layer"),
+        ("PriorBox", "`PriorBox` 2 1 `prior_box_param` yes none on_the_CPU yes yes our_layer"),
         ("HDF5Output", "`HDF5Output` 2 0 `hdf5_output_param` yes none on_the_CPU – – –"),
         ("Python", "`Python` any any `python_param`" + 6 * " the_class's"),
     ],

@@ -16,10 +16,17 @@ from . import (  # noqa: F401  # they register their functions
     normalisations,
     pooling,
     products,
+    proposals,
+    recurrent,
     resampling,
     roi_bins,
     roi_gradients,
+    ssd,
+    targets,
+    weights,
+    whole_maps,
 )
+from .boxes import RowExplanation
 from .explanation import Explanation, FunctionExplanation, GradientExplanation, MaxExplanation, SumExplanation
 from .roi_explanations import (
     AxisWork,
@@ -48,6 +55,7 @@ __all__ = [
     "Neighbour",
     "Roi",
     "RoiExplanation",
+    "RowExplanation",
     "Sample",
     "SamplesExplanation",
     "ScoreMap",

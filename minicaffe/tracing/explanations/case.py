@@ -22,7 +22,7 @@ L_co = TypeVar("L_co", bound=Layer, covariant=True)
 class Case(Generic[L_co]):
     """Copies of a layer's bottoms before it ran and its tops after; dy, dx: the tops' and bottoms' diffs, in backward.
 
-    number: which top is explained, or in backward which bottom.
+    number: which top is explained, or in backward which bottom, or which learnable blob: then dw is that blob's diff.
     """
 
     layer: L_co
@@ -34,6 +34,7 @@ class Case(Generic[L_co]):
     dx: Sequence[Array] = ()
     number: int = 0
     notes: tuple[str, ...] = ()
+    dw: Array | None = None
 
     @property
     def x(self) -> Array:
@@ -46,14 +47,19 @@ class Case(Generic[L_co]):
         return self.tops[0]
 
     def named(self, at: Index, backward: bool = False) -> dict[str, Any]:
-        """The fields of an explanation that name the element and give the layer's value."""
+        """The fields of an explanation that name the element, where dw is given of dw, and give the layer's value."""
+        if self.dw is not None:
+            return self._of(f"{self.layer.name}.{self.number}", self.dw, at)
         arrays, names = (self.dx, self.bottom_names) if backward else (self.tops, self.top_names)
+        return self._of(names[self.number], arrays[self.number], at)
+
+    def _of(self, blob: str, values: Array, at: Index) -> dict[str, Any]:
         return {
             "layer": self.layer.name,
             "type": self.layer.type,
-            "blob": names[self.number],
+            "blob": blob,
             "at": at,
-            "value": float(arrays[self.number][at]),
+            "value": float(values[at]),
             "notes": self.notes,
         }
 
@@ -77,12 +83,19 @@ class Case(Generic[L_co]):
     def gradient(
         self, at: Index, formula: str, terms: Terms, *, steps: tuple[str, ...] = (), size: float | None = None
     ) -> GradientExplanation:
-        """A GradientExplanation of bottom[at]. size: the sum of the absolute terms, for products that are differences."""
+        """A GradientExplanation of bottom[at], or where dw is given of dw[at].
+
+        size: the sum of the absolute terms, for products that are differences.
+        """
         size = terms.size() if size is None else size
         tolerance = SHARE * size + UNDERFLOW * (size > 0)  # without terms dx must be exactly 0
-        named = self.named(at, backward=True)
         return GradientExplanation(
-            formula=formula, terms=terms, computed=terms.total(), tolerance=tolerance, steps=steps, **named
+            formula=formula,
+            terms=terms,
+            computed=terms.total(),
+            tolerance=tolerance,
+            steps=steps,
+            **self.named(at, backward=True),
         )
 
     def error(self, message: str) -> Error:

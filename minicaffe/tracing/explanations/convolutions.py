@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -38,23 +40,41 @@ def deconvolution_gradient(case: Case[Convolution], at: Index) -> Explanation:
 
 
 def _sum(case: Case[Convolution], at: Index, reads: bool, text: str) -> Explanation:
-    layer = case.layer
-    index, weight, steps = _connected(layer, case.bottoms[case.number].shape, at, reads, layer.channels, layer.num_output)
-    x = case.bottoms[case.number][tuple(index.T)].astype(np.float64)
-    terms = Terms.of(case.bottom_names[case.number], index, {"x": x, "weight": weight}, x * weight)
+    layer, given = case.layer, case.bottoms[case.number]
+    index, weight, steps = _connected(layer, given.shape, at, reads, layer.channels, layer.num_output)
+    padding = ~_inside(index, given.shape)
+    x = np.where(padding, 0, given[tuple(index.T * ~padding)]).astype(np.float64)  # padding is 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        product = np.where(padding, 0, x * weight)
+    terms = Terms.of(case.bottom_names[case.number], index, {"x": x, "weight": weight}, product)
+    terms = replace(terms, padding=padding if padding.any() else None)
     bias = float(layer.blobs[1].read_data()[at[layer.axis]]) if len(layer.blobs) > 1 else None
     sizes = ", ".join(
         f"{name} {'x'.join(map(str, value))}"
         for name, value in vars(layer.window).items()
         if name == "kernel" or any(v != (name != "pad") for v in value)
     )
-    steps = (f"window: {sizes}", *steps) if layer.spatial_axes else steps
+    steps = (f"window: {sizes}", *_padding_text(layer, padding), *steps) if layer.spatial_axes else steps
     return case.sum(at, f"y = {text}", terms, bias=bias, steps=steps)
+
+
+def _inside(index: Array, shape: Index) -> Array:
+    """Which (T,) of the places index (T, axes) an array of this shape has."""
+    return np.asarray(((index >= 0) & (index < np.array(shape))).all(axis=1))
+
+
+def _padding_text(layer: Convolution, padding: Array) -> tuple[str, ...]:
+    """How many taps of the window lie on padding, if any do."""
+    taps = math.prod(layer.window.kernel[: layer.spatial_axes])
+    count = int(padding.sum()) * taps // max(len(padding), 1)
+    return (f"{count} of the {taps} taps lie on padding, where x is 0",) if count else ()
 
 
 def _gradient(case: Case[Convolution], at: Index, reads: bool, formula: str) -> Explanation:
     layer, dy = case.layer, case.dy[case.number]
     index, weight, steps = _connected(layer, dy.shape, at, reads, layer.num_output, layer.channels)
+    inside = _inside(index, dy.shape)  # a Deconvolution's top is cropped by its pad
+    index, weight = index[inside], weight[inside]
     terms = sent(case, index, dy[tuple(index.T)], weight, "weight", case.number)
     return case.gradient(at, formula, terms, steps=steps)
 
@@ -81,7 +101,8 @@ def _connected(
 
 
 def _places(layer: Convolution, shape: Index, at: Index, reads: bool) -> tuple[Array, Array]:
-    """Pixels (T, axes without C) that the window `at` reads, or windows that read the pixel `at`, and their taps."""
+    """Pixels (T, axes without C) that the window `at` reads, also on padding around the map, or windows that read the pixel
+    `at`, and their taps."""
     axis, window = layer.axis, layer.window
     here, sizes = at[axis + 1 :], shape[axis + 1 :]
     found = []
@@ -93,7 +114,8 @@ def _places(layer: Convolution, shape: Index, at: Index, reads: bool) -> tuple[A
             offset = [v + p - t * d for v, p, t, d in zip(here, window.pad, tap, window.dilation)]
             place = [o // s for o, s in zip(offset, window.stride)]
             at_a_stride = all(o % s == 0 for o, s in zip(offset, window.stride))
-        if at_a_stride and all(0 <= v < n for v, n in zip(place, sizes)):
+        # a window reads padding too; no pixel has a window that is not there
+        if at_a_stride and (reads or all(0 <= v < n for v, n in zip(place, sizes))):
             found.append((*at[:axis], *place, *tap))
     rows = np.array(found, int).reshape(len(found), axis + 2 * len(sizes))
     return rows[:, : axis + len(sizes)], rows[:, axis + len(sizes) :]

@@ -1,4 +1,4 @@
-"""Concat, Slice, Split, Flatten, Reshape and the rearrangements explained: which element is copied."""
+"""Concat, Slice, Split, Flatten, Reshape, Embed, Parameter and the rearrangements explained: which element is copied."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from minicaffe.layer import Layer
 from minicaffe.layers.concat import Concat
 from minicaffe.layers.elementwise.rearranged import Rearranged
+from minicaffe.layers.embed import Embed
 from minicaffe.layers.flatten import Flatten
+from minicaffe.layers.parameter import Parameter
 from minicaffe.layers.permute import Permute
 from minicaffe.layers.reorg import Reorg
 from minicaffe.layers.reshape import Reshape
@@ -123,3 +125,19 @@ def _sources(case: Case[Rearranged]) -> NDArray[np.int64]:
     """Of each number of y, its place in x's memory."""
     places: NDArray[np.int64] = case.layer.arranged(np.arange(case.x.size).reshape(case.x.shape)).reshape(case.y.shape)
     return places
+
+
+@explains(Embed)
+def embed(case: Case[Embed], at: Index) -> Explanation:
+    layer, row = case.layer, int(case.x[at[:-1]])
+    bias = float(layer.blobs[1].read_data()[at[-1]]) if len(layer.blobs) > 1 else None
+    value = layer.blobs[0].read_data()[row, at[-1]]
+    terms = Terms.of(f"{layer.name}.0", np.array([(row, at[-1])]), {}, value, "weight")
+    step = f"x = {place(case.bottom_names[0], at[:-1])} = {row} chooses the row"
+    return case.sum(at, "y = weight[x]" + " + bias" * (bias is not None), terms, bias=bias, steps=(step,))
+
+
+@explains(Parameter)
+def parameter(case: Case[Parameter], at: Index) -> Explanation:
+    value = float(case.layer.blobs[0].read_data()[at])
+    return case.function(at, "y = the layer's blob", value, 0.0, f"y = {place(f'{case.layer.name}.0', at)} = {number(value)}")

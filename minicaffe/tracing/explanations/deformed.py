@@ -32,6 +32,16 @@ def _weights(case: Case[DeformableConvolution]) -> Array:
     return weight
 
 
+def sampled(case: Case[DeformableConvolution], image: int, channel: int, tap: int) -> Array:
+    """What a tap takes of a channel of an image at each window (windows,): the sum over four pixels of share * x; 0 outside."""
+    places, g = _places(case, image), channel // (case.layer.channels // case.layer.deformable_group)
+    inside, x = places.inside[:, tap, g], case.x[image, channel].astype(np.float64)
+    total = np.zeros(len(inside))
+    for row, column, share in places.neighbours():
+        total += np.where(inside, share[:, tap, g] * x[row[:, tap, g] * inside, column[:, tap, g] * inside], 0)
+    return total
+
+
 @explains(DeformableConvolution)
 def deformable_convolution(case: Case[DeformableConvolution], at: Index) -> Explanation:
     n, m, h, w = at

@@ -17,21 +17,38 @@ from minicaffe.net import Net
 from .case import Case
 
 
-def with_gradients(net: Net, index: int, case: Case[Layer], dy: str | ArrayLike | None, seed: int) -> Case[Layer]:
-    """The case with the gradients of one backward through the layer. dy, seed: as in explain. Raises Error for another dy."""
+def with_gradients(
+    net: Net, index: int, case: Case[Layer], dy: str | ArrayLike | None, seed: int, weight: int | None = None
+) -> Case[Layer]:
+    """The case with the gradients of one backward through the layer. dy, seed: as in explain. Raises Error for another dy.
+
+    weight: the number of a learnable blob of the layer whose diff gets its gradient, too.
+    """
     node = net.nodes[index]
     tops = node.tops
-    with _only_data_gradients(net), net.running():
+    with _weight_gradients(net, index, weight), net.running():
         kept = [(blob, blob.read_diff().copy()) for blob in tops]  # a loss's diff holds its loss_weight, which must survive
         note = _put_dy(net, index, dy, seed)
         dys = [blob.read_diff().copy() for blob in tops]
         _backward(net, index)
         dxs = [blob.read_diff().copy() for blob in node.bottoms]
         # Net.forward does not set a loss's diff again, so a dy of ours must not stay in it.
-        for (blob, diff), weight in zip(kept, node.layer.loss_weights, strict=True):
-            if weight:
+        for (blob, diff), loss_weight in zip(kept, node.layer.loss_weights, strict=True):
+            if loss_weight:
                 blob.diff[...] = diff
     return replace(case, dy=dys, dx=dxs, notes=(*case.notes, note))
+
+
+def with_weight_gradient(net: Net, index: int, case: Case[Layer], dy: str | ArrayLike | None, seed: int) -> Case[Layer]:
+    """The case with dw, what one backward adds to the diff of the learnable blob case.number; else as with_gradients."""
+    blob = net.layers[index].blobs[case.number]
+    kept = blob.read_diff().copy()
+    blob.zero_diff()
+    try:
+        case = with_gradients(net, index, case, dy, seed, case.number)
+        return replace(case, dw=blob.read_diff().copy())
+    finally:
+        blob.diff[...] = kept
 
 
 def _put_dy(net: Net, index: int, dy: str | ArrayLike | None, seed: int) -> str:
@@ -78,11 +95,11 @@ def _backward(net: Net, i: int) -> None:
 
 
 @contextmanager
-def _only_data_gradients(net: Net) -> Iterator[None]:
-    """No layer adds to the diffs of its weights meanwhile."""
+def _weight_gradients(net: Net, index: int, weight: int | None) -> Iterator[None]:
+    """No layer adds to the diffs of its weights meanwhile, but this one to that of its blob number `weight`."""
     kept = [(layer, layer.param_propagate_down) for layer in net.layers]
     for layer, wanted in kept:
-        layer.param_propagate_down = [False] * len(wanted)
+        layer.param_propagate_down = [layer is net.layers[index] and i == weight for i in range(len(wanted))]
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ from minicaffe.layer import Layer
 from minicaffe.layers.euclidean_loss import EuclideanLoss
 from minicaffe.layers.losses.loss_bottoms import read_labels
 from minicaffe.layers.smooth_l1_loss import SmoothL1Loss, smooth_l1, smooth_l1_backward
+from minicaffe.layers.smooth_l1_loss_ohem import SmoothL1LossOHEM
 from minicaffe.layers.softmax import softmax as probabilities
 from minicaffe.layers.softmax_with_loss import FLT_MIN, SoftmaxWithLoss
 from minicaffe.layers.softmax_with_loss_ohem import SoftmaxWithLossOHEM
@@ -21,7 +22,7 @@ from .case import Case, one
 from .explanation import SHARE, Explanation, SumExplanation
 from .normalisations import softmax
 from .terms import Index, Terms, indices
-from .text import number
+from .text import number, signed
 
 
 @explains(SoftmaxWithLoss, SoftmaxWithLossOHEM)
@@ -119,6 +120,51 @@ def smooth_l1_loss_gradient(case: Case[SmoothL1Loss], at: Index) -> Explanation:
     size = abs(float(case.dy[0]) * w_in * w_out) * (abs(slope) + case.layer.sigma**2 * abs(w_in) * (abs(x) + abs(target)))
     formula = "dx = dloss * w_in * w_out * f'(d) / N = -dtarget"
     return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size / _images(case))
+
+
+@explains(SmoothL1LossOHEM)
+def smooth_l1_loss_ohem(case: Case[SmoothL1LossOHEM], at: Index) -> Explanation:
+    x, target, *weights = [b.reshape(-1).astype(np.float64) for b in case.bottoms]
+    own = np.arange(x.size)
+    divisor, formula = _rois_divisor(case), "loss = the sum of f(d) / divisor"
+    if case.number:
+        shape = (*_rois_shape(case.x),)
+        own = np.arange(x.size).reshape(shape)[at[0], :, at[2], at[3]]
+        divisor, formula = 1.0, "the roi's loss = the sum of f(d) over its channels, not divided"
+    columns = {"x": x[own], "target": target[own], **({"w": weights[0][own]} if weights else {})}
+    d = (x - target)[own] * (columns["w"] if weights else 1)
+    terms = Terms.of(case.bottom_names[0], indices(own, case.x.shape), {**columns, "d": d}, smooth_l1(d), "f(d)")
+    formula += f"; d = {'w * ' * bool(weights)}(x - target)\nf(d) = 0.5 d^2 where |d| < 1, else |d| - 0.5"
+    found = case.sum(at, formula, terms, divisor=divisor)
+    return _looser(found, float((np.abs(x[own]) + np.abs(target[own])) @ np.abs(columns.get("w", np.ones(len(own))))))
+
+
+@explains_gradient(SmoothL1LossOHEM)
+def smooth_l1_loss_ohem_gradient(case: Case[SmoothL1LossOHEM], at: Index) -> Explanation:
+    i, sign = int(np.ravel_multi_index(at, case.bottoms[case.number].shape)), 1 - 2 * case.number
+    x, target, *weights = [float(b.reshape(-1)[i]) for b in case.bottoms]
+    w, divisor = [*weights, 1.0][0], _rois_divisor(case)
+    d = w * (x - target)
+    slope = float(smooth_l1_backward(np.array(d)))
+    factor = sign * slope * w / divisor
+    steps = (
+        f"d = {number(w)} * ({number(x)} - {signed(target)}) = {number(d)}, f'(d) = {number(slope)}",
+        f"{'-' * case.number}{signed(slope)} * {signed(w)} / {number(divisor)} = {number(factor)}",
+    )
+    size = abs(float(case.dy[0]) * w) * (abs(slope) + abs(w) * (abs(x) + abs(target))) / divisor
+    formula = "dx = dloss * w * f'(d) / divisor = -dtarget"
+    return case.gradient(at, formula, one(case, (), factor), steps=steps, size=size)
+
+
+def _rois_shape(x: Array) -> Index:
+    """(R, 8) as (R, 8, 1, 1)."""
+    return (*x.shape, 1, 1, 1, 1)[:4]
+
+
+def _rois_divisor(case: Case[SmoothL1LossOHEM]) -> float:
+    rois, _, height, width = _rois_shape(case.x)
+    positions = rois * height * width
+    return case.layer.normalization.divisor(images=rois, positions=positions, valid=positions)
 
 
 def _images(case: Case[Layer]) -> int:

@@ -127,6 +127,18 @@ def bn_gradient(case: Case[BN], at: Index) -> Explanation:
     return _batch_gradient(case, at, (mean, std), factor, "slope / std", step)
 
 
+def normalised_channel(case: Case[BatchNorm | BN], flat: Array, channel: int) -> tuple[Array, str]:
+    """(x - mean) / std of the elements flat (T,) of a channel, in float64, and its step."""
+    at = (0, channel)
+    if isinstance(case.layer, BN):
+        mean, std, source = _bn_statistics(case, at)  # type: ignore[arg-type]
+    else:
+        mean, var, _, source = _statistics(case, at)  # type: ignore[arg-type]
+        std = (var + case.layer.eps) ** 0.5
+    values = (case.x.reshape(-1)[flat].astype(np.float64) - mean) / std
+    return values, f"mean {number(mean)}, std {number(std)}: {source}"
+
+
 def _neighbours(layer: LRN, shape: Index, at: Index) -> Array:
     """The index (K, 4) of every element in the sum around `at`."""
     half = layer.size // 2

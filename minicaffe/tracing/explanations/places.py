@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
+from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.layers.box_annotator_ohem import BoxAnnotatorOHEM
+from minicaffe.layers.detection_output import DetectionOutput
+from minicaffe.layers.proposal import Proposal
+from minicaffe.layers.proposal_target import ProposalTarget
 
 from .case import Case
 from .terms import Index
 
+ROWS: dict[type[Layer], tuple[str, int]] = {
+    Proposal: ("roi", 0),
+    ProposalTarget: ("roi", 0),
+    BoxAnnotatorOHEM: ("roi", 0),
+    DetectionOutput: ("index", 2),
+}
+"""What a row of the tops of a layer of boxes is asked for by, and the axis of the rows."""
+
 
 @dataclass(frozen=True)
 class Asked:
-    """The ways to name an element: at; of an ROI layer roi, channel and bin, in backward item, channel and cell.
+    """The ways to name an element: at; of an ROI layer roi, channel and bin, in backward item, channel and cell; of a layer of
+    boxes roi or index, of Proposal also anchor: row, column and number of one at a place of the map.
 
     prefix: put before these names in errors, "--" for a command's options.
     """
@@ -24,9 +39,18 @@ class Asked:
     bin: Sequence[int] | None = None
     item: int | None = None
     cell: Sequence[int] | None = None
+    index: int | None = None
+    anchor: Sequence[int] | None = None
     prefix: str = ""
 
-    def index(self, case: Case[Layer], backward: bool) -> Index:
+    def of_anchor(self, case: Case[Proposal]) -> Index:
+        """Row, column and number of the anchor. Raises Error."""
+        if any(value is not None for name, value in vars(self).items() if name not in ("anchor", "prefix")):
+            raise case.error(f"give {self.prefix}anchor alone")
+        shape = (*case.bottoms[0].shape[2:], len(case.layer.anchors))
+        return _checked(case, f"{self.prefix}anchor", self.anchor or (), "the anchors (row, column, number)", shape)
+
+    def element(self, case: Case[Layer], backward: bool) -> Index:
         """The index into the top (in backward: the bottom) that is explained. Raises Error."""
         number = case.number
         blob, array = (
@@ -42,8 +66,31 @@ class Asked:
             return self._of_bin(case, blob, array.shape, backward)
         if not array.shape:
             return ()
+        if (name := row_name(case.layer)) and getattr(self, name) is not None and not backward:
+            return self._of_row(case, name, blob, array.shape)
         ends = f"{_zeros(array.shape)} to {_last(case, blob, array.shape)}"
-        raise case.error(f"give {self.prefix}at, an index into {blob} of shape {_text(array.shape)}: {ends}")
+        row = f"{self.prefix}{name} or " * bool(name and not backward)
+        raise case.error(f"give {row}{self.prefix}at, an index into {blob} of shape {_text(array.shape)}: {ends}")
+
+    def _of_row(self, case: Case[Layer], name: str, blob: str, shape: Index) -> Index:
+        """The first number of a row of boxes."""
+        axis, value = ROWS[type(case.layer)][1], getattr(self, name)
+        if not shape[axis]:
+            raise case.error(f"{blob} of shape {_text(shape)} is empty: nothing to explain")
+        if not 0 <= value < shape[axis]:
+            raise case.error(f"{self.prefix}{name} {value} is out of range: {blob} has {name}s 0 to {shape[axis] - 1}")
+        return tuple(value if i == axis else 0 for i in range(len(shape)))
+
+    def of_weight(self, case: Case[Layer], shape: Index) -> Index:
+        """The index into a learnable blob of this shape. Raises Error."""
+        blob = f"{case.layer.name}.{case.number}"
+        for name, value in vars(self).items():
+            if value is not None and name not in ("at", "prefix"):
+                raise case.error(f"{self.prefix}{name} names no weight; give {self.prefix}at, an index into {blob}")
+        if self.at is None and shape:
+            ends = f"{_zeros(shape)} to {_last(case, blob, shape)}"
+            raise case.error(f"give {self.prefix}at, an index into {blob} of shape {_text(shape)}: {ends}")
+        return _checked(case, f"{self.prefix}at", self.at or (), blob, shape)
 
     def _check_names(self, case: Case[Layer], backward: bool) -> None:
         """Only what applies to the layer and the direction can be given."""
@@ -51,7 +98,10 @@ class Asked:
         wanted = ["channel", "cell"] if backward else ["roi", "channel", "bin"]
         known = {"at", "item", *wanted} if backward else {"at", *wanted}
         given = {name for name, value in vars(self).items() if value is not None and name != "prefix"}
-        for name in sorted(given - (known if is_roi_layer else {"at"})):
+        row = {row_name(case.layer)} if not backward else set()
+        for name in sorted(given - (known if is_roi_layer else {"at", *row})):
+            if name in ("index", "anchor"):
+                raise case.error(f"{p}{name} is only for {'Proposal' if name == 'anchor' else 'DetectionOutput'}; give {p}at")
             if not is_roi_layer:
                 raise case.error(f"{p}{name} is only for ROI layers; give {p}at for a {case.layer.type} layer")
             *first, last = (p + name for name in wanted)
@@ -76,6 +126,26 @@ class Asked:
                 found = f"{blob} of shape {_text(shape)} has {name}s 0 to {size - 1}"
                 raise case.error(f"{p}{name} {value} is out of range: {found}")
         return (first, self.channel, *_checked(case, p + last_name, last, blob, shape[2:]))
+
+
+def row_name(layer: Layer) -> str:
+    """What a row of the layer's tops is asked for by; "" where rows are no boxes."""
+    return ROWS.get(type(layer), ("", 0))[0]
+
+
+def weight_number(layer: Layer, weight: int | str, prefix: str = "") -> int:
+    """Which learnable blob: 1, "1", "bias" or "conv1.1" of a layer conv1. Raises Error."""
+    own = str(weight).removeprefix(f"{layer.name}.")
+    names = list(layer.weight_names or ())[: len(layer.blobs)]
+    if own in names:
+        return names.index(own)
+    if own.isdecimal() and int(own) < len(layer.blobs):
+        return int(own)
+    known = ", ".join(
+        f"{layer.name}.{i}" + f" ({name})" * bool(name) for i, (name, _) in enumerate(zip_longest(names, layer.blobs))
+    )
+    head = f'{layer.type} layer "{layer.name}": {prefix}weight {weight}'
+    raise Error(f"{head}: it has {known}" if known else f"{head}: it has no learnable blobs")
 
 
 def _checked(case: Case[Layer], what: str, index: Sequence[int], blob: str, shape: Index) -> Index:

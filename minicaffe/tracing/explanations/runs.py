@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,13 +13,15 @@ from numpy.typing import ArrayLike
 from minicaffe.blob import Array, Blob
 from minicaffe.errors import Error
 from minicaffe.layer import Layer
+from minicaffe.layers.proposal import Proposal
 from minicaffe.net import Net
-from minicaffe.registry import explains, explains_gradient
+from minicaffe.registry import Table, explains, explains_gradient, explains_weight
 
 from .case import Case
 from .explanation import Explanation
-from .gradients import with_gradients
-from .places import Asked
+from .gradients import with_gradients, with_weight_gradient
+from .places import Asked, weight_number
+from .proposals import explain_candidate
 
 
 def explain(  # noqa: PLR0913 - public, by keyword
@@ -35,41 +38,86 @@ def explain(  # noqa: PLR0913 - public, by keyword
     cell: Sequence[int] | None = None,
     item: int | None = None,
     dy: str | ArrayLike | None = None,
+    weight: int | str | None = None,
+    index: int | None = None,
+    anchor: Sequence[int] | None = None,
     seed: int = 0,
     notes: Sequence[str] = (),
     prefix: str = "",
 ) -> Explanation:
     """Explain one number of a layer: the net runs up to the layer on its current inputs.
 
-    Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column).
-    Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column)
-    and item (the image of the batch). dy: None for the gradient of the loss, or ones if no loss depends on the layer;
-    "ones", "random" (with seed) or an array sets the first top's dy. Weights and their diffs do not change.
+    Forward: the element `at` of top number `top`; for an ROI layer also roi, channel and bin (row, column). Of a layer of
+    boxes the whole row: roi of Proposal, ProposalTarget, BoxAnnotatorOHEM, index of DetectionOutput; anchor (row, column of the
+    map, number there) tells what became of one in a Proposal.
+    Backward: the gradient in the element `at` of bottom number `bottom`; for an ROI layer also channel, cell (row, column) and
+    item (the image of the batch). weight: instead the gradient in the element `at` of a learnable blob of the layer, its
+    number, name ("bias"), or both names ("conv1.1"). dy: None for the gradient of the loss, or ones if no loss depends on the
+    layer; "ones", "random" (with seed) or an array sets the first top's dy. Weights and their diffs do not change.
     notes: shown at the head of the text. prefix: put before the names of these arguments in errors.
     Raises Error for indices out of range and for types that are not covered.
     """
-    index = net.index_of(layer)
-    found = net.layers[index]
-    explain_it = (explains_gradient if backward else explains).get(type(found))
-    if explain_it is None:
-        way = "the gradients of " if type(found) in explains else ""
-        raise Error(f'explain does not cover {way}{found.type} (layer "{layer}"); it covers {", ".join(explains.names())}')
-    count, what = (len(net.nodes[index].bottoms), "bottom") if backward else (len(net.nodes[index].tops), "top")
-    number = bottom if backward else top
-    if not 0 <= number < count:
-        raise Error(f'{found.type} layer "{layer}": {prefix}{what} {number} is out of range: it has {what}s 0 to {count - 1}')
-    if backward and number in found.index_bottoms:
-        name = shown_name(net, net.bottom_names[layer][number])
-        raise Error(f'{found.type} layer "{layer}": bottom {number} has no gradient ({name})')
+    i = net.index_of(layer)
+    found = net.layers[i]
     at = (at,) if isinstance(at, int) else at
-    asked = Asked(at, roi, channel, bin, item, cell, prefix)
+    asked = Asked(at, roi, channel, bin, item, cell, index, anchor, prefix)
+    explanation: Explanation
+    if weight is not None:
+        explain_it = _covered(explains_weight, found, "the weights' gradients of ")
+        number = weight_number(found, weight, prefix)
+        if not found.param_propagate_down[number]:
+            notes = [*notes, f"lr_mult is 0: training does not compute this gradient of {layer}.{number}"]
+        with _gradient_wanted(found, number):
+            case = _forward(net, i, number, whole=dy is None, notes=notes)
+            place = asked.of_weight(case, found.blobs[number].shape)
+            explanation = explain_it(with_weight_gradient(net, i, case, dy, seed), place)
+        return explanation
+    number = bottom if backward else top
+    _check_number(net, i, number, backward, prefix)
+    explain_it = _covered(explains_gradient, found, "the gradients of ") if backward else _covered(explains, found)
     # the losses' backward needs the layers behind too
-    case = _forward(net, index, number, whole=backward and dy is None, notes=notes)
-    place = asked.index(case, backward)
+    case = _forward(net, i, number, whole=backward and dy is None, notes=notes)
+    if anchor is not None and not backward and isinstance(found, Proposal):
+        of_proposal: Case[Any] = case
+        return explain_candidate(of_proposal, *asked.of_anchor(of_proposal))
+    place = asked.element(case, backward)
     if backward:
-        case = with_gradients(net, index, case, dy, seed)
-    explanation: Explanation = explain_it(case, place)
+        case = with_gradients(net, i, case, dy, seed)
+    explanation = explain_it(case, place)
     return explanation
+
+
+def _covered(table: Table[Callable[..., Any]], layer: Layer, what: str = "") -> Callable[..., Any]:
+    """The function of the layer's type. Raises Error that names the types which have one."""
+    found = table.get(type(layer))
+    if found is None:
+        covered = ", ".join(table.names())
+        raise Error(f'explain does not cover {what}{layer.type} (layer "{layer.name}"); it covers {what}{covered}')
+    return found
+
+
+def _check_number(net: Net, index: int, number: int, backward: bool, prefix: str) -> None:
+    """The layer has this top, or in backward this bottom, with a gradient. Raises Error."""
+    layer, node = net.layers[index], net.nodes[index]
+    count, what = (len(node.bottoms), "bottom") if backward else (len(node.tops), "top")
+    head = f'{layer.type} layer "{layer.name}":'
+    if not count:
+        raise Error(f"{head} it has no {what}s: nothing to explain")
+    if not 0 <= number < count:
+        raise Error(f"{head} {prefix}{what} {number} is out of range: it has {what}s 0 to {count - 1}")
+    if backward and number in layer.index_bottoms:
+        raise Error(f"{head} bottom {number} has no gradient ({shown_name(net, node.bottom_names[number])})")
+
+
+@contextmanager
+def _gradient_wanted(layer: Layer, number: int) -> Iterator[None]:
+    """Forward keeps what the gradient in blob `number` needs, also of a layer that training leaves alone."""
+    kept = layer.param_propagate_down
+    layer.param_propagate_down = [wanted or i == number for i, wanted in enumerate(kept)]
+    try:
+        yield
+    finally:
+        layer.param_propagate_down = kept
 
 
 def _forward(net: Net, index: int, number: int, whole: bool, notes: Sequence[str]) -> Case[Layer]:
@@ -109,8 +157,8 @@ def shown_name(net: Net, blob: str) -> str:
 def _statistics_kept(net: Net) -> Iterator[None]:
     """Restore the blobs that forward writes (BatchNorm's running statistics)."""
     # Blobs that no gradient moves (lr_mult: 0) are those that a forward pass may write.
-    running = [layer for layer in net.layers if layer.blobs and not any(layer.param_propagate_down)]
-    kept: list[tuple[Blob, Array]] = [(b, b.read_data().copy()) for layer in running for b in layer.blobs]
+    running = [b for layer in net.layers for b, moved in zip(layer.blobs, layer.param_propagate_down) if not moved]
+    kept: list[tuple[Blob, Array]] = [(b, b.read_data().copy()) for b in running]
     try:
         yield
     finally:

@@ -32,7 +32,10 @@ def indices(flat: Array, shape: Index) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Terms(Sequence[Term]):
-    """The terms of a sum, as arrays: which blob (T,) of `blobs`, places (T, axes), columns by name (T,), product (T,)."""
+    """The terms of a sum, as arrays: which blob (T,) of `blobs`, places (T, axes), columns by name (T,), product (T,).
+
+    padding (T,): whether a place lies on padding around the map, where every number is 0; None: none does.
+    """
 
     blobs: tuple[str, ...]
     which: Array
@@ -40,6 +43,7 @@ class Terms(Sequence[Term]):
     columns: Mapping[str, Array]
     product: Array
     title: str = "product"
+    padding: Array | None = None
 
     @classmethod
     def of(cls, blob: str, index: Array, columns: Mapping[str, Array], product: Array, title: str = "product") -> Terms:
@@ -47,6 +51,22 @@ class Terms(Sequence[Term]):
         wide = {name: np.asarray(column, np.float64).reshape(-1) for name, column in columns.items()}
         flat = np.asarray(product, np.float64).reshape(-1)
         return cls((blob,), np.zeros(len(flat), int), np.asarray(index, int), wide, flat, title)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Terms]) -> Terms:
+        """The terms of one sum from several blobs, one or more parts with the same columns."""
+        which = np.concatenate([np.full(len(part), i) for i, part in enumerate(parts)])
+        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+        blobs = tuple(part.blobs[0] for part in parts)
+        places, product = (np.concatenate([getattr(part, name) for part in parts]) for name in ("places", "product"))
+        padded = [np.zeros(len(part), bool) if part.padding is None else part.padding for part in parts]
+        return cls(blobs, which, places, columns, product, parts[0].title, np.concatenate(padded))
+
+    def only(self, kept: Array) -> Terms:
+        """Those (T,) of the terms."""
+        columns = {name: column[kept] for name, column in self.columns.items()}
+        padding = None if self.padding is None else self.padding[kept]
+        return Terms(self.blobs, self.which[kept], self.places[kept], columns, self.product[kept], self.title, padding)
 
     def __len__(self) -> int:
         return len(self.product)
@@ -74,16 +94,19 @@ class Terms(Sequence[Term]):
         """The sum of the absolute terms."""
         return float(np.abs(self.product).sum())
 
+    def _where(self, i: int) -> str:
+        """The place of one term, as text."""
+        term = self[i]
+        return place(term.blob, term.at) + " (padding)" * (self.padding is not None and bool(self.padding[i]))
+
     def lines(self, rows: int) -> list[str]:
         """A table; of more than `rows` terms the largest, in order, and the sum of the others."""
         shown = np.arange(len(self))
         if len(self) > rows:
             shown = np.sort(np.argsort(-np.abs(self.product), kind="stable")[:rows])  # the largest, back in their order
         head = ["", *self.columns, self.title]
-        body = [
-            [place(t.blob, t.at), *map(number, t.columns.values()), number(t.product)]
-            for t in map(self.__getitem__, shown.tolist())
-        ]
+        columns = [*self.columns.values(), self.product]
+        body = [[self._where(i), *(number(column[i]) for column in columns)] for i in shown.tolist()]
         if len(self) > rows:
             rest = np.delete(self.product, shown)
             body.append([f"{len(rest)} smaller terms not shown, together", *[""] * len(self.columns), number(rest.sum())])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +81,10 @@ def test_rows(net: Path) -> None:
         (["conv", "--at", "0,0,0,0", "--image", "none.png"], "--image none.png: the net has no input for an image"),
         (["conv", "--at", "0,0,0,0", "--input", "map=a.npz"], 'input "map": a.npz holds arrays by name; an input takes one'),
         (["input", "--at", "0"], "explain does not cover Input"),
+        (["conv", "--weight", "conv.2", "--at", "0"], "--weight conv.2: it has conv.0 (weight), conv.1 (bias)"),
+        (["conv", "--weight", "0"], "give --at, an index into conv.0 of shape 8x8x1x1: 0,0,0,0 to 7,7,0,0"),
+        (["conv", "--anchor", "0,0,0"], "--anchor is only for Proposal; give --at"),
+        (["pool", "--roi", 0, "--roidb", "none.json"], "--roidb none.json: no layer of the net reads a roidb"),
     ],
 )
 def test_errors(net: Path, arguments: list[object], message: str) -> None:
@@ -106,3 +112,31 @@ def test_weights_in_their_place_and_an_image(tmp_path: Path) -> None:
     assert old.exit_code == new.exit_code == 0 and old.stdout == new.stdout
     assert "not given" not in old.stderr  # of the input that only a later layer reads
     assert "input more not given" in run(files[0], "late", files[1], "--at", "0,1,2,3").stderr
+
+
+SHAPES = Path(__file__).resolve().parents[3] / "examples" / "shapes"
+
+
+def test_a_detector_and_its_training_net(tmp_path: Path) -> None:
+    """Of the shipped R-FCN: a proposal, an anchor that it suppresses, and what the training net makes of a photo."""
+    folder, options = SHAPES / "rfcn", ["--cfg", SHAPES / "shapes.yml"]
+    weights = folder / "shapes_rfcn.caffemodel"
+    given = [folder / "test.prototxt", "proposal", weights, "--image", SHAPES / "scene.png", *options]
+    best = run(*given, "--roi", 0)
+    assert best.exit_code == 0, best.output
+    assert "the best is always kept, as roi 0" in best.stdout and "THEY DIFFER" not in best.stdout
+    anchor, row, column = re.findall(r"anchor (\d+) at row (\d+), column (\d+)", best.stdout)[0]
+    other = run(*given, "--anchor", f"{row},{column},{anchor}")
+    assert "roi 0, x1 " in other.stdout and "suppresses it" in other.stdout
+    entry = {"image": str(SHAPES / "scene.png"), "boxes": [[50, 60, 120, 130]], "classes": [1]}
+    (tmp_path / "roidb.json").write_text(json.dumps([entry]))
+    train = [folder / "train.prototxt", weights, *options, "--phase", "TRAIN", "--roidb", tmp_path / "roidb.json"]
+    net, *rest = train
+    for layer, more in (
+        ("rpn-data", ["--at", "0,0,200,20"]),
+        ("roi-data", ["--roi", 0, "--top", 1]),
+        ("loss_bbox", []),
+        ("conv1", ["--weight", "conv1.0", "--at", "3,0,1,1"]),
+    ):
+        found = run(net, layer, *rest, *more)
+        assert found.exit_code == 0 and "computed here" in found.stdout and "THEY DIFFER" not in found.stdout, found.output

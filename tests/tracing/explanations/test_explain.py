@@ -238,19 +238,79 @@ def test_errors_of_other_layers(layer: str, options: dict[str, Any], message: st
 
 
 def test_errors_of_types_and_empty_blobs() -> None:
-    with pytest.raises(
-        Error, match=r'explain does not cover MVN \(layer "it"\); it covers AbsVal, Axpy, BN, BNLL, BatchNorm, '
-    ):
-        minicaffe.explain(net_of('type: "MVN"', MAP), "it")
-    with pytest.raises(Error, match="explain covers MAX and AVE pooling, not STOCHASTIC"):
-        minicaffe.explain(net_of('type: "Pooling" pooling_param { pool: STOCHASTIC kernel_size: 2 }', MAP), "it", (0, 0, 0, 0))
-    with pytest.raises(Error, match="explain covers MAX and AVE pooling, not STOCHASTIC"):
-        net = net_of('type: "Pooling" pooling_param { pool: STOCHASTIC kernel_size: 2 }', MAP)
-        minicaffe.explain(net, "it", (0, 0, 0, 0), backward=True)
+    covered = "AbsVal, AnchorTarget, Axpy, BN, BNLL, BatchNorm, "
+    with pytest.raises(Error, match=rf'explain does not cover ArgMax \(layer "it"\); it covers {covered}'):
+        minicaffe.explain(net_of('type: "ArgMax"', MAP), "it")
+    covered = "the weights' gradients of BN, BatchNorm, Bias, Convolution, "
+    with pytest.raises(Error, match=rf"does not cover the weights' gradients of ReLU .*; it covers {covered}"):
+        minicaffe.explain(net_of('type: "ReLU"', MAP), "it", weight=0)
     with pytest.raises(Error, match="there are no rois"):
         minicaffe.explain(net_of(ROI_NET, MAP, np.zeros((0, 5))), "it", roi=0, channel=0, bin=(0, 0))
     with pytest.raises(Error, match="in0 of shape 0x3 is empty"):
         minicaffe.explain(net_of('type: "ReLU"', np.zeros((0, 3)), in_place=True), "it", (0, 0))
+
+
+def test_taps_on_padding() -> None:
+    text = 'type: "Convolution" convolution_param { num_output: 2 kernel_size: 3 pad: 1 weight_filler { type: "gaussian" } }'
+    net = net_of(text, MAP)
+    found = minicaffe.explain(net, "it", (0, 1, 0, 0))
+    assert isinstance(found, SumExplanation)
+    weight, padded = net.params["it"][0].data, np.pad(MAP[0], ((0, 0), (1, 1), (1, 1)))
+    assert [(t.columns["x"], t.columns["weight"]) for t in found.terms] == [
+        (padded[c, h, w], weight[1, c, h, w]) for c, h, w in np.ndindex(2, 3, 3)
+    ]
+    assert "5 of the 9 taps lie on padding, where x is 0" in str(found)
+    assert found.text(rows=99).count("(padding)") == 10 and "in0[0, 0, -1, -1] (padding)" in found.text(rows=99)
+    text = 'type: "Pooling" pooling_param { pool: AVE kernel_size: 3 pad: 1 }'
+    assert "rows: from 0 * stride 1 - pad 1 = -1, kernel 3: [-1, 2), clipped to the map [0, 2): 1 on padding" in str(
+        minicaffe.explain(net_of(text, MAP), "it", (0, 0, 0, 0))
+    )
+
+
+def test_a_weights_gradient_by_hand() -> None:
+    text = """type: "Convolution" convolution_param { num_output: 4 group: 2 kernel_size: 2 stride: 2 pad: 1
+    weight_filler { type: "gaussian" } }"""
+    net = net_of(text, MAP)
+    dy = np.random.default_rng(4).standard_normal((1, 4, 3, 4))
+    net.params["it"][0].diff[...] = 7
+    found = minicaffe.explain(net, "it", (3, 0, 1, 0), weight="it.0", dy=dy)
+    assert isinstance(found, GradientExplanation)
+    padded = np.pad(MAP[0], ((0, 0), (1, 1), (1, 1)))
+    wanted = sum(dy[0, 3, h, w] * padded[1, 2 * h + 1, 2 * w] for h, w in np.ndindex(3, 4))  # channel 1: of group 1
+    assert found.agrees and found.value == pytest.approx(wanted, rel=1e-6) and found.blob == "it.0"
+    assert (net.params["it"][0].diff == 7).all(), "the diffs do not change"
+    assert "it reads channel 1 of in0" in str(found) and "in 3 of 12 windows the tap lies on padding" in str(found)
+    bias = minicaffe.explain(net, "it", 2, weight="bias", dy=dy)
+    assert bias.value == pytest.approx(dy[0, 2].sum(), rel=1e-6) and not net.params["it"][1].diff.any()
+    for options, message in (
+        ({"weight": 2}, "weight 2: it has it.0 (weight), it.1 (bias)"),
+        ({"weight": 0}, "give at, an index into it.0 of shape 4x1x2x2: 0,0,0,0 to 3,0,1,1"),
+        ({"weight": 0, "at": (4, 0, 0, 0)}, "at 4,0,0,0 is out of range: it.0 has 0,0,0,0 to 3,0,1,1"),
+        ({"weight": 0, "roi": 1}, "roi names no weight; give at, an index into it.0"),
+    ):
+        with pytest.raises(Error) as error:
+            minicaffe.explain(net, "it", **options)  # type: ignore[arg-type]
+        assert message in str(error.value)
+
+
+def test_a_weights_gradient_of_the_loss_is_trainings() -> None:
+    net = chain(TRAIN)
+    net.forward_backward()
+    for layer, number, at in (("conv", 0, (2, 1, 0, 1)), ("scale", 0, (1,)), ("ip", 0, (2, 20)), ("ip", 1, (0,))):
+        trained = float(net.params[layer][number].diff[at])
+        found = minicaffe.explain(net, layer, at, weight=number)
+        assert found.agrees and found.value == pytest.approx(trained, rel=1e-5) and trained
+        assert found.notes[-1] == "dy is the gradient of the loss (loss)"
+    frozen = net_of('param { lr_mult: 0 } type: "Scale"', MAP, in_place=True)
+    found = minicaffe.explain(frozen, "it", 0, weight=0)
+    assert found.value == MAP[0, 0].sum() and "lr_mult is 0" in found.notes[0]
+
+
+def test_running_statistics_stay_beside_a_learnt_scale() -> None:
+    net = net_of('type: "BatchNorm" batch_norm_param { scale_bias: true }', MAP, phase=TRAIN)
+    kept = [blob.data.copy() for blob in net.params["it"]]
+    assert minicaffe.explain(net, "it", (0, 1, 2, 3)).agrees
+    assert all(np.array_equal(blob.data, data) for blob, data in zip(net.params["it"], kept))
 
 
 def test_terms_are_a_sequence() -> None:

@@ -144,16 +144,19 @@ def test_deconvolution(window: tuple[str, tuple[int, ...], str], seed: int) -> N
     st.integers(1, 3),
     st.integers(0, 2),
     st.integers(4, 9),
-    st.sampled_from(["MAX", "AVE", "AVE_EXC_PAD"]),
+    st.sampled_from(["MAX", "AVE", "AVE_EXC_PAD", "STOCHASTIC"]),
+    st.sampled_from([TRAIN, TEST]),
     seeds,
 )
 @settings(max_examples=40, deadline=None)
-def test_pooling(kernel: int, stride: int, pad: int, size: int, method: str, seed: int) -> None:
+def test_pooling(kernel: int, stride: int, pad: int, size: int, method: str, phase: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     x = np.round(2 * random.standard_normal((2, 3, size, size + 2)))
-    text = f"pool: {method} kernel_size: {kernel} stride: {stride} pad: {min(pad, kernel - 1)}"
+    x = np.abs(x) if method == "STOCHASTIC" else x
+    pad = 0 if method == "STOCHASTIC" else min(pad, kernel - 1)
+    text = f"pool: {method} kernel_size: {kernel} stride: {stride} pad: {pad}"
     tops = 2 if method == "MAX" else 1
-    explained_alike(net_of(f'type: "Pooling" pooling_param {{ {text} }}', x, tops=tops), [x], random)
+    explained_alike(net_of(f'type: "Pooling" pooling_param {{ {text} }}', x, tops=tops, phase=phase), [x], random)
 
 
 # The others: a layer's text, the bottoms' shapes (labels: whole numbers below 4), and how many tops.
@@ -196,6 +199,7 @@ OTHERS = [
     ('type: "Eltwise" eltwise_param { operation: PROD }', [(2, 3, 5)] * 3, 1),
     ('type: "Eltwise" eltwise_param { operation: PROD stable_prod_grad: false }', [(2, 3, 5)] * 2, 1),
     ('type: "Eltwise" eltwise_param { operation: MAX }', [(2, 3, 5)] * 3, 1),
+    (f'type: "Embed" embed_param {{ num_output: 3 input_dim: 4 weight_filler {NORMAL} }}', ["labels (5, 2)"], 1),
     ('type: "EuclideanLoss"', [(4, 3, 2), (4, 6)], 1),
     ('type: "Exp" exp_param { base: 2 scale: 0.5 shift: -1 }', [(2, 3, 5)], 1),
     ('type: "Flatten"', [(2, 3, 5, 2)], 1),
@@ -208,10 +212,19 @@ OTHERS = [
     ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }', [(2, 5, 3, 4)], 1),
     ('type: "LRN" lrn_param { local_size: 3 alpha: 0.5 beta: 0.6 norm_region: WITHIN_CHANNEL }', [(2, 2, 5, 4)], 1),
     ('type: "Log" log_param { base: 10 scale: 0.5 shift: 9 }', [(2, 3, 5)], 1),
+    ('type: "LSTMUnit"', [(1, 3, 2), (1, 3, 8), "bits (1, 3)"], 2),
+    ('type: "MVN"', [(2, 3, 4, 5)], 1),
+    ('type: "MVN" mvn_param { across_channels: true eps: 0.1 }', [(2, 3, 4)], 1),
+    ('type: "MVN" mvn_param { normalize_variance: false }', [(2, 3, 4, 5)], 1),
     ('type: "MaskPooling"', [(2, 3, 4, 5), (2, 1, 4, 5)], 1),
     ('type: "MaskResize" mask_resize_param { output_height: 9 output_width: 3 }', [(2, 2, 5, 6)], 1),
+    (f'type: "Normalize" norm_param {{ channel_shared: false across_spatial: false scale_filler {NORMAL} }}', [(2, 3, 4)], 1),
+    (f'type: "Normalize" norm_param {{ scale_filler {NORMAL} }}', [(2, 3, 4, 2)], 1),
+    ('type: "Normalize" normalize_param { normalize_type: "L1" bp_norm: true }', [(2, 3, 4)], 2),
+    ('type: "Normalize" normalize_param { normalize_type: "L2" }', [(2, 3)], 1),
     (f'type: "PReLU" prelu_param {{ filler {NORMAL} }}', [(2, 3, 5)], 1),
     ('type: "PReLU" prelu_param { channel_shared: true }', [(2, 3, 5)], 1),
+    (f'type: "Parameter" parameter_param {{ shape {{ dim: 2 dim: 3 }} blob_filler {NORMAL} }}', [], 1),
     ('type: "Permute" permute_param { order: 0 order: 2 order: 1 }', [(2, 3, 5)], 1),
     ('type: "Power" power_param { power: 2 scale: 0.5 shift: 1.5 }', [(2, 3, 5)], 1),
     ('type: "Power" power_param { scale: -3 shift: 0.25 }', [(2, 3, 5)], 1),
@@ -232,6 +245,8 @@ OTHERS = [
     ('type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 3 }', [(4, 3, 2)] * 2, 1),
     ('type: "SmoothL1Loss"', [(4, 3, 2)] * 3, 1),
     ('type: "SmoothL1Loss"', [(4, 3, 2)] * 4, 1),
+    ('type: "SmoothL1LossOHEM" loss_param { normalization: PRE_FIXED pre_fixed_normalizer: 7 }', [(4, 3, 2, 1)] * 3, 2),
+    ('type: "SmoothL1LossOHEM"', [(4, 3)] * 2, 2),
     ('type: "Softmax"', [(2, 4, 3)], 1),
     ('type: "Softmax" softmax_param { axis: -1 }', [(2, 4, 3)], 1),
     ('type: "SoftmaxWithLoss" loss_param { ignore_label: 2 }', [(3, 4, 5), "labels (3, 5)"], 2),
@@ -262,8 +277,12 @@ OTHERS = [
 
 
 def inputs_of(shapes: list[Any], random: np.random.Generator) -> list[Any]:
+    """standard normal values; labels: whole numbers below 4; bits: 0 or 1."""
+    most = {"labels": 4, "bits": 2}
     return [
-        random.integers(0, 4, eval(shape[7:])).astype(float) if isinstance(shape, str) else random.standard_normal(shape)
+        random.integers(0, most[shape.split()[0]], eval(shape.split(maxsplit=1)[1])).astype(float)
+        if isinstance(shape, str)
+        else random.standard_normal(shape)
         for shape in shapes
     ]
 
@@ -291,14 +310,18 @@ IN_PLACE = [text for text, shapes, tops in OTHERS if len(shapes) == tops == 1 an
 @pytest.mark.parametrize("phase", [TRAIN, TEST])
 def test_in_place(text: str, phase: int) -> None:
     random = np.random.default_rng(3)
-    inputs = [random.standard_normal((4, 3, 5))]
+    inputs = [random.standard_normal((4, 3, 5, 1) if "MVN" in text else (4, 3, 5))]  # MVN's tops have 4 axes
     net = net_of(text, *inputs, in_place=True, phase=phase)
     assert explained_alike(net, inputs, random)
 
 
+BOXES = {"Proposal", "AnchorTarget", "ProposalTarget", "PriorBox", "DetectionOutput", "MultiBoxLoss", "BoxAnnotatorOHEM"}
+"""In test_boxes.py."""
+
+
 def test_every_covered_type_is_tested() -> None:
     tested = {text.split('"')[1] for text, _, _ in OTHERS} | set(ROI) | {"Deconvolution", "DeformablePSROIPooling", "Pooling"}
-    assert tested == set(explains.names())
+    assert tested | BOXES == set(explains.names())
 
 
 def test_values_that_are_not_finite() -> None:
