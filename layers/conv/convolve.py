@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -40,7 +39,7 @@ def convolve(x: Array, weight: Array, window: Window, group: int, y: Array, epil
             columns.put(product, out)
 
     blocks = _work(y, matrix, window, lanes=filters).forward() if y.size else []
-    run_tasks([[block] for block in blocks], work, partial(Scratch, y.dtype))
+    run_tasks([[block] for block in blocks], work, y.dtype)
 
 
 def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Array) -> None:
@@ -62,7 +61,7 @@ def data_gradient(dy: Array, weight: Array, window: Window, group: int, dx: Arra
             columns.add_back(_multiply(factor, columns.beside(part), product), to)
 
     tasks = _work(dy, matrix, window, lanes=channels).over_images() if dy.size else []
-    run_tasks(tasks, work, partial(Scratch, dx.dtype))
+    run_tasks(tasks, work, dx.dtype)
 
 
 def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight: Array) -> None:
@@ -83,7 +82,7 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
         if total is not None:
             sums[id(task)] = total  # added up below in the tasks' order: rounding does not depend on the threads
 
-    run_tasks(tasks, work, partial(Scratch, dweight.dtype))
+    run_tasks(tasks, work, dweight.dtype)
     for task in tasks:
         if task:
             to = matrix[task[0].groups, :, task[0].lane]
