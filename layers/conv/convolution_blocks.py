@@ -34,7 +34,7 @@ JOINED, JOINED_BYTES = 128, 128 << 10
 """Windows of an image, or bytes of its columns, below which several images make a block."""
 
 MOST_KEPT = 4 * BLOCK_BYTES
-"""Bytes of temporary arrays that a thread keeps for the next convolution."""
+"""Bytes of temporary arrays that a thread keeps for the next depthwise convolution."""
 
 WHOLE = slice(None)
 
@@ -136,14 +136,16 @@ def _more(count: int, most: int, times: int) -> int:
     return min(most, math.ceil(count / step) * step)
 
 
-def run_tasks(tasks: Sequence[Sequence[Block]], work: Callable[[Sequence[Block], Scratch], None], dtype: DTypeLike) -> None:
-    """work(task, scratch) for every task, on all threads; a thread's tasks use one Scratch, from call to call."""
+def run_tasks(
+    tasks: Sequence[Sequence[Block]], work: Callable[[Sequence[Block], Scratch], None], dtype: DTypeLike, keep: bool
+) -> None:
+    """work(task, scratch) for every task, on all threads; a thread's tasks use one Scratch; keep: from call to call."""
 
     def some(part: slice) -> None:
-        held = _kept_scratch(dtype)
+        held = _kept_scratch(dtype) if keep else Scratch(dtype)
         for task in tasks[part]:
             work(task, held)
-        if held.bytes > MOST_KEPT:
+        if keep and held.bytes > MOST_KEPT:
             _kept.scratch = None
 
     run(partial(some, part) for part in parts(len(tasks), each=2))
