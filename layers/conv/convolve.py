@@ -99,7 +99,8 @@ def add_weight_gradient(x: Array, dy: Array, window: Window, group: int, dweight
 
 def _depthwise(matrix: Array) -> bool:
     """Whether a group of weights (group, M / group, C / group, taps) sees one channel: copying takes most of the time."""
-    return matrix.shape[0] > 1 == matrix.shape[2]
+    groups, channels = int(matrix.shape[0]), int(matrix.shape[2])
+    return groups > 1 and channels == 1
 
 
 def _is_one_task(multiplications: int, y: Array) -> bool:
